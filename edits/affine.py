@@ -14,18 +14,7 @@ from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
-from mctskernel.edits.syntax import (
-    Function,
-    as_loop,
-    assigned_names,
-    identifiers,
-    operands,
-    parse,
-    squeezed,
-    text_of,
-    walk,
-    whole_number,
-)
+from mctskernel.edits import syntax as cu
 
 MAX_TERMS = 64
 
@@ -103,14 +92,14 @@ def polynomial(node: Node, definitions: Mapping[str, Node] | None = None) -> Pol
     return result if len(result.terms) <= MAX_TERMS else _opaque(node, known)
 
 
-def definitions(function: Function) -> dict[str, Node]:
+def definitions(function: cu.Function) -> dict[str, Node]:
     """Names with one declaration that is never assigned again, and whose initialiser is as stable as that.
 
     A loop variable that only its own loop changes is stable for what is declared inside that loop.
     """
-    assigned = assigned_names(function.body)
-    for node in walk(function.body, "for_statement"):
-        loop = as_loop(node)
+    assigned = cu.assigned_names(function.body)
+    for node in cu.walk(function.body, "for_statement"):
+        loop = cu.as_loop(node)
         if loop is not None:
             assigned[loop.variable] = assigned.get(loop.variable, 0) - 1
     changing = {name for name, count in assigned.items() if count > 0}
@@ -123,7 +112,7 @@ def definitions(function: Function) -> dict[str, Node]:
         value = declaration.value
         if value is None or declaration.extents or declaration.pointer or seen[declaration.name] > 1:
             continue
-        if declaration.name in changing | loop_variables or identifiers(value) & changing:
+        if declaration.name in changing | loop_variables or cu.identifiers(value) & changing:
             continue
         found[declaration.name] = value
     return found
@@ -135,12 +124,12 @@ def _expand(node: Node, known: Mapping[str, Node], depth: int) -> Polynomial:
     inner = node.child_by_field_name("value" if node.type == "cast_expression" else "argument")
     match node.type:
         case "number_literal":
-            value = whole_number(text_of(node))
+            value = cu.whole_number(cu.text_of(node))
             return _opaque(node, known) if value is None else Polynomial({(): value} if value else {})
-        case "identifier" if text_of(node) in known:
-            return _expand(known[text_of(node)], known, depth + 1)
+        case "identifier" if cu.text_of(node) in known:
+            return _expand(known[cu.text_of(node)], known, depth + 1)
         case "identifier" | "field_expression":
-            name = squeezed(node)
+            name = cu.squeezed(node)
             return Polynomial({(Atom(name, frozenset({name})),): 1})
         case "parenthesized_expression" if node.named_child_count == 1:
             return _expand(node.named_children[0], known, depth + 1)
@@ -148,7 +137,7 @@ def _expand(node: Node, known: Mapping[str, Node], depth: int) -> Polynomial:
             return _expand(sum_, known, depth + 1)
         case "cast_expression" if inner is not None:
             return _expand(inner, known, depth + 1)
-        case "unary_expression" if inner is not None and text_of(node.children[0]) == "-":
+        case "unary_expression" if inner is not None and cu.text_of(node.children[0]) == "-":
             return _times(Polynomial({(): -1}), _expand(inner, known, depth + 1))
         case "binary_expression":
             return _binary(node, known, depth)
@@ -161,13 +150,13 @@ def _misread_sum(node: Node) -> Node | None:
     if kind is None or value is None or kind.child_by_field_name("declarator") is None:
         return None
     # In double parentheses the grammar takes the same text for an expression.
-    meant = parse(f"void f() {{ int sum = (({text_of(kind)})) {text_of(value)}; }}").root
-    found = next(walk(meant, "binary_expression"), None)
-    return found if found is not None and text_of(found).startswith("((") else None
+    meant = cu.parse(f"void f() {{ int sum = (({cu.text_of(kind)})) {cu.text_of(value)}; }}").root
+    found = next(cu.walk(meant, "binary_expression"), None)
+    return found if found is not None and cu.text_of(found).startswith("((") else None
 
 
 def _binary(node: Node, known: Mapping[str, Node], depth: int) -> Polynomial:
-    left, sign, right = operands(node) or (node, "", node)
+    left, sign, right = cu.operands(node) or (node, "", node)
     if sign not in {"+", "-", "*", "<<"}:
         return _opaque(node, known)
     a, b = _expand(left, known, depth + 1), _expand(right, known, depth + 1)
@@ -203,13 +192,13 @@ def _add(terms: dict[Monomial, int], monomial: Monomial, factor: int) -> None:
 
 
 def _opaque(node: Node, known: Mapping[str, Node]) -> Polynomial:
-    text = " ".join(text_of(node).split())
+    text = " ".join(cu.text_of(node).split())
     return Polynomial({(Atom(text, _dependencies(node, known, 0)),): 1})
 
 
 def _dependencies(node: Node, known: Mapping[str, Node], depth: int) -> frozenset[str]:
     names: set[str] = set()
-    for name in identifiers(node):
+    for name in cu.identifiers(node):
         if name in known and depth < 40:
             names |= _dependencies(known[name], known, depth + 1)
         names.add(name)

@@ -10,22 +10,9 @@ from functools import lru_cache
 from tree_sitter import Node
 
 from mctskernel.core.launch_plan import Launch
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import Polynomial, definitions, polynomial
 from mctskernel.edits.rule import Context, constant
-from mctskernel.edits.syntax import (
-    Declaration,
-    Function,
-    Source,
-    enclosing,
-    identifiers,
-    operands,
-    parse,
-    squeezed,
-    strip_parentheses,
-    text_of,
-    walk,
-    within,
-)
 
 AXES = ("x", "y", "z")
 BUILT_INS = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
@@ -54,7 +41,7 @@ class Guarded:
     guard: Node
 
 
-def guarded(function: Function) -> Guarded | None:
+def guarded(function: cu.Function) -> Guarded | None:
     """The body as declarations, one guard and the statements under it, if it has that form."""
     children = code(function.body)
     for position, node in enumerate(children):
@@ -80,8 +67,8 @@ def guarded(function: Function) -> Guarded | None:
 
 def upper_bounds(condition: Node, *, leaving: bool = False) -> dict[str, Node]:
     """`i < n && j < m` as {i: n, j: m}; with `leaving`, `i >= n || j >= m`. Empty if it is anything else."""
-    condition = strip_parentheses(condition)
-    left, operator, right = operands(condition) or (condition, "", condition)
+    condition = cu.strip_parentheses(condition)
+    left, operator, right = cu.operands(condition) or (condition, "", condition)
     if operator == ("||" if leaving else "&&"):
         first, second = upper_bounds(left, leaving=leaving), upper_bounds(right, leaving=leaving)
         return {**first, **second} if first and second and not first.keys() & second.keys() else {}
@@ -90,8 +77,8 @@ def upper_bounds(condition: Node, *, leaving: bool = False) -> dict[str, Node]:
         left, right = right, left
     elif operator != below:
         return {}
-    left = strip_parentheses(left)
-    return {text_of(left): right} if left.type == "identifier" else {}
+    left = cu.strip_parentheses(left)
+    return {cu.text_of(left): right} if left.type == "identifier" else {}
 
 
 def global_index_axis(index: Polynomial, launch: Launch, macros: Mapping[str, int]) -> str | None:
@@ -115,7 +102,7 @@ class ThreadIndex:
     `axis` is None where its value is something else.
     """
 
-    declaration: Declaration
+    declaration: cu.Declaration
     value: Node
     bound: str
     extent: str
@@ -133,7 +120,7 @@ class ThreadIndex:
 
 
 def thread_indices(
-    context: Context, launch: Launch, function: Function, bounds: Mapping[str, Node]
+    context: Context, launch: Launch, function: cu.Function, bounds: Mapping[str, Node]
 ) -> tuple[ThreadIndex, ...]:
     """The indices that are bounded, in order; none if one is not defined once or its bound not known to the plan."""
     known = definitions(function)
@@ -144,13 +131,13 @@ def thread_indices(
         if name not in known or extent is None:
             return ()
         axis = global_index_axis(polynomial(known[name], known), launch, context.kernel.macros)
-        found.append(ThreadIndex(declared[name], known[name], text_of(bound), extent, axis))
+        found.append(ThreadIndex(declared[name], known[name], cu.text_of(bound), extent, axis))
     return tuple(found)
 
 
-def plan_expression(bound: Node, function: Function, launch: Launch, source: Source) -> str | None:
+def plan_expression(bound: Node, function: cu.Function, launch: Launch, source: cu.Source) -> str | None:
     """An expression over a kernel's parameters as an expression of the launch plan; None if it uses anything else."""
-    names = identifiers(bound)
+    names = cu.identifiers(bound)
     arguments = {p.name: a for p, a in zip(function.parameters, launch.args, strict=False)}
     replacements = {}
     for name in names:
@@ -158,11 +145,11 @@ def plan_expression(bound: Node, function: Function, launch: Launch, source: Sou
             replacements[name] = str(arguments[name])
         elif name not in source.macro_names:
             return None
-    if any(child.type in {"call_expression", "subscript_expression"} for child in walk(bound)):
+    if any(child.type in {"call_expression", "subscript_expression"} for child in cu.walk(bound)):
         return None
-    if text_of(bound).strip() in replacements:
-        return replacements[text_of(bound).strip()]
-    return replace_names(text_of(bound), replacements).replace("/", "//")
+    if cu.text_of(bound).strip() in replacements:
+        return replacements[cu.text_of(bound).strip()]
+    return replace_names(cu.text_of(bound), replacements).replace("/", "//")
 
 
 def distinct_arguments(launch: Launch) -> bool:
@@ -186,7 +173,7 @@ def replace_names(text: str, replacements: Mapping[str, str]) -> str:
 def inlined(node: Node, known: Mapping[str, Node], keep: frozenset[str], depth: int = 0) -> str | None:
     """A node's text in terms of the names to keep; None when a name is neither kept nor defined."""
     replacements = {}
-    for name in identifiers(node):
+    for name in cu.identifiers(node):
         if name in keep or "." in name or name in BUILT_INS:
             continue
         if name not in known or depth > 20:
@@ -195,23 +182,23 @@ def inlined(node: Node, known: Mapping[str, Node], keep: frozenset[str], depth: 
         if text is None:
             return None
         replacements[name] = text
-    return replace_names(text_of(node), replacements)
+    return replace_names(cu.text_of(node), replacements)
 
 
 def always_happens(node: Node, outer: Node) -> bool:
     """Whether a thread that executes a statement, or the body of a loop, certainly executes a node inside it."""
-    branch = enclosing(node, *_BRANCHES)
-    if branch is None or not within(branch, outer):
+    branch = cu.enclosing(node, *_BRANCHES)
+    if branch is None or not cu.within(branch, outer):
         return True
     if branch.type == "binary_expression":
         operator = branch.child_by_field_name("operator")
         first = branch.child_by_field_name("left")
-        shortened = operator is not None and text_of(operator) in {"&&", "||"}
+        shortened = operator is not None and cu.text_of(operator) in {"&&", "||"}
     else:
         first, shortened = branch.child_by_field_name("condition"), True
         if branch.type in {"for_statement", "lambda_expression"}:
             return False
-    reached = not shortened or (first is not None and within(node, first))
+    reached = not shortened or (first is not None and cu.within(node, first))
     return reached and always_happens(branch, outer)
 
 
@@ -242,7 +229,7 @@ def condition_of(statement: Node) -> Node | None:
 
 def _returns(node: Node) -> bool:
     statements = code(node)
-    return len(statements) == 1 and text_of(statements[0]).replace(" ", "") == "return;"
+    return len(statements) == 1 and cu.text_of(statements[0]).replace(" ", "") == "return;"
 
 
 _IGNORED = frozenset({"comment", ";", "preproc_call"})
@@ -259,8 +246,8 @@ def match(template: str, statements: Sequence[Node]) -> Mapping[str, Node] | Non
 
 def expression(text: str) -> Node:
     """The tree of an expression. Raises ValueError for a text that isn't one."""
-    root = parse(f"void f() {{ auto value = {text}; }}").root
-    declarator = next(walk(root, "init_declarator"), None)
+    root = cu.parse(f"void f() {{ auto value = {text}; }}").root
+    declarator = next(cu.walk(root, "init_declarator"), None)
     value = declarator.child_by_field_name("value") if declarator is not None else None
     if value is None or root.has_error:
         raise ValueError(f"This is no expression: {text}")
@@ -269,15 +256,15 @@ def expression(text: str) -> Node:
 
 def same_text(first: Node, second: Node) -> bool:
     """Whether two nodes are the same text but for blanks and outer parentheses."""
-    return squeezed(strip_parentheses(first)) == squeezed(strip_parentheses(second))
+    return cu.squeezed(cu.strip_parentheses(first)) == cu.squeezed(cu.strip_parentheses(second))
 
 
 @lru_cache(maxsize=64)
 def _statements(template: str) -> tuple[Node, ...]:
-    root = parse(f"void f() {{\n{template}\n}}").root
+    root = cu.parse(f"void f() {{\n{template}\n}}").root
     if root.has_error:
         raise ValueError(f"This template can't be parsed: {template}")
-    return tuple(code(next(walk(root, "compound_statement"))))
+    return tuple(code(next(cu.walk(root, "compound_statement"))))
 
 
 def _all_match(wanted: Sequence[Node], found: Sequence[Node], bound: dict[str, Node]) -> bool:
@@ -288,20 +275,20 @@ def _all_match(wanted: Sequence[Node], found: Sequence[Node], bound: dict[str, N
 
 def _matches(wanted: Node, found: Node, bound: dict[str, Node]) -> bool:
     wanted, found = _bare(wanted), _bare(found)
-    if wanted.child_count == 0 and text_of(wanted).startswith(_ANY):
-        name = text_of(wanted).removeprefix(_ANY)
+    if wanted.child_count == 0 and cu.text_of(wanted).startswith(_ANY):
+        name = cu.text_of(wanted).removeprefix(_ANY)
         before = bound.setdefault(name, found)
         return same_text(before, found)
     if wanted.type != found.type:
         return False
     if wanted.child_count == 0 or found.child_count == 0:
-        return wanted.child_count == found.child_count and text_of(wanted) == text_of(found)
+        return wanted.child_count == found.child_count and cu.text_of(wanted) == cu.text_of(found)
     return _all_match(_parts(wanted), _parts(found), bound)
 
 
 def _bare(node: Node) -> Node:
     """A node without parentheses; a block of one statement as that statement."""
-    node = strip_parentheses(node)
+    node = cu.strip_parentheses(node)
     if node.type == "compound_statement":
         inner = _parts(node)[1:-1]
         if len(inner) == 1 and inner[0].type != "declaration":

@@ -8,18 +8,8 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.indexing import code
-from mctskernel.edits.syntax import (
-    Source,
-    assigned_names,
-    assignment,
-    calls,
-    identifiers,
-    operands,
-    strip_parentheses,
-    text_of,
-    walk,
-)
 
 COMBINED = {
     "sum": "{0} + {1}",
@@ -58,13 +48,13 @@ class Reduction:
 def reductions_of(body: Node) -> tuple[Reduction, ...] | None:
     """What a loop body carries from one iteration to the next; None if that isn't only reductions."""
     local = {
-        text_of(name)
-        for declaration in walk(body, "declaration")
+        cu.text_of(name)
+        for declaration in cu.walk(body, "declaration")
         for declarator in declaration.children_by_field_name("declarator")
-        for name in [next(walk(declarator, "identifier"), declarator)]
+        for name in [next(cu.walk(declarator, "identifier"), declarator)]
     }
     found = []
-    for variable in assigned_names(body):
+    for variable in cu.assigned_names(body):
         if variable in local:
             continue
         reduction = _reduction(body, variable)
@@ -76,20 +66,20 @@ def reductions_of(body: Node) -> tuple[Reduction, ...] | None:
 
 def reduced_value(statement: Node, variable: str) -> Node | None:
     """What one iteration adds to a reduction written as a function of two values, such as `fmaxf(variable, value)`."""
-    found = calls(statement, *_OPERATIONS)
+    found = cu.calls(statement, *_OPERATIONS)
     arguments = found[0].child_by_field_name("arguments") if found else None
     operands = (
-        [n for n in arguments.named_children if text_of(n) != variable] if arguments is not None else []
+        [n for n in arguments.named_children if cu.text_of(n) != variable] if arguments is not None else []
     )
     return operands[0] if len(operands) == 1 else None
 
 
 def is_zero(node: Node | None) -> bool:
     """Whether an initialiser is a literal zero."""
-    return node is not None and re.fullmatch(r"0+(\.0*)?f?|\.0+f?", text_of(node)) is not None
+    return node is not None and re.fullmatch(r"0+(\.0*)?f?|\.0+f?", cu.text_of(node)) is not None
 
 
-def combining_functions(source: Source, operations: Iterable[str]) -> list[str]:
+def combining_functions(source: cu.Source, operations: Iterable[str]) -> list[str]:
     """Device functions that `COMBINED` needs for some operations and a source doesn't have yet."""
     there = {function.name for function in source.functions}
     comparisons = {"nan_max": ("larger", ">"), "nan_min": ("smaller", "<")}
@@ -148,11 +138,11 @@ __device__ float {name}(float a, float b) {{
 
 
 def _reduction(body: Node, variable: str) -> Reduction | None:
-    uses = [n for n in walk(body, "identifier") if text_of(n) == variable]
+    uses = [n for n in cu.walk(body, "identifier") if cu.text_of(n) == variable]
     for statement in code(body):
         operation = _operation(statement, variable)
         if operation is not None:
-            inside = [n for n in walk(statement, "identifier") if text_of(n) == variable]
+            inside = [n for n in cu.walk(statement, "identifier") if cu.text_of(n) == variable]
             return Reduction(variable, operation) if len(inside) == len(uses) else None
     return None
 
@@ -160,30 +150,30 @@ def _reduction(body: Node, variable: str) -> Reduction | None:
 def _operation(statement: Node, variable: str) -> str | None:
     if statement.type == "if_statement":
         return _conditional_extremum(statement, variable)
-    target, operator, value = assignment(statement) or (statement, "", statement)
-    if text_of(target) != variable:
+    target, operator, value = cu.assignment(statement) or (statement, "", statement)
+    if cu.text_of(target) != variable:
         return None
     if operator == "+=":
-        return None if variable in identifiers(value) else "sum"
-    return _folded(strip_parentheses(value), variable) if operator == "=" else None
+        return None if variable in cu.identifiers(value) else "sum"
+    return _folded(cu.strip_parentheses(value), variable) if operator == "=" else None
 
 
 def _folded(value: Node, variable: str) -> str | None:
     """The operation of `variable + e`, `fmaxf(variable, e)` or `e > variable ? e : variable`."""
-    parts = operands(value)
+    parts = cu.operands(value)
     if parts is not None and parts[1] == "+":
         return "sum" if _one_is(parts[0], parts[2], variable) else None
     if value.type == "call_expression":
         arguments = value.child_by_field_name("arguments")
         given = arguments.named_children if arguments is not None else []
-        name = text_of(value.children[0])
+        name = cu.text_of(value.children[0])
         if name in _OPERATIONS and len(given) == 2 and _one_is(given[0], given[1], variable):
             return _OPERATIONS[name]
     if value.type == "conditional_expression":
         condition = value.child_by_field_name("condition")
         yes, no = value.child_by_field_name("consequence"), value.child_by_field_name("alternative")
-        if condition is not None and yes is not None and no is not None and text_of(no) == variable:
-            return _comparison(strip_parentheses(condition), text_of(yes), variable)
+        if condition is not None and yes is not None and no is not None and cu.text_of(no) == variable:
+            return _comparison(cu.strip_parentheses(condition), cu.text_of(yes), variable)
     return None
 
 
@@ -192,31 +182,31 @@ def _conditional_extremum(statement: Node, variable: str) -> str | None:
     clause, then = statement.child_by_field_name("condition"), statement.child_by_field_name("consequence")
     if clause is None or then is None or statement.child_by_field_name("alternative") is not None:
         return None
-    assigned = assignment(code(then)[0]) if len(code(then)) == 1 else None
+    assigned = cu.assignment(code(then)[0]) if len(code(then)) == 1 else None
     condition = clause.child_by_field_name("value")
-    if assigned is None or condition is None or text_of(assigned[0]) != variable:
+    if assigned is None or condition is None or cu.text_of(assigned[0]) != variable:
         return None
-    return _comparison(condition, text_of(assigned[2]), variable)
+    return _comparison(condition, cu.text_of(assigned[2]), variable)
 
 
 def _comparison(condition: Node, chosen: str, variable: str) -> str | None:
-    parts = operands(condition)
+    parts = cu.operands(condition)
     if parts is None:
         return None
     left, sign, right = parts
-    texts = text_of(left), text_of(right)
+    texts = cu.text_of(left), cu.text_of(right)
     if sign == "||" and texts[1] == f"{chosen} != {chosen}":
-        extremum = _comparison(strip_parentheses(left), chosen, variable)
+        extremum = _comparison(cu.strip_parentheses(left), chosen, variable)
         return {"max": "nan_max", "min": "nan_min"}.get(extremum or "")
     if texts == (variable, chosen):
         texts, sign = (chosen, variable), {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(sign, "")
-    if texts != (chosen, variable) or calls(condition):
+    if texts != (chosen, variable) or cu.calls(condition):
         return None
     return {">": "max", ">=": "max", "<": "min", "<=": "min"}.get(sign)
 
 
 def _one_is(left: Node, right: Node, variable: str) -> bool:
-    names = (text_of(left), text_of(right))
+    names = (cu.text_of(left), cu.text_of(right))
     if names[0] == variable:
-        return variable not in identifiers(right)
-    return names[1] == variable and variable not in identifiers(left)
+        return variable not in cu.identifiers(right)
+    return names[1] == variable and variable not in cu.identifiers(left)

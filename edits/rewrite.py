@@ -11,20 +11,9 @@ from tree_sitter import Node
 
 from mctskernel.core.kernel import Kernel, leading_comment
 from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.plan_text import with_plan
 from mctskernel.edits.rule import Context
-from mctskernel.edits.syntax import (
-    Function,
-    Replacement,
-    Source,
-    identifiers,
-    indentation,
-    parse,
-    replace,
-    swap,
-    text_of,
-    walk,
-)
 
 
 @dataclass(frozen=True)
@@ -35,13 +24,13 @@ class Rewrite:
     `defines` new macros by name, `functions` device functions to put before the kernel, `plan` the new plan.
     """
 
-    function: Function
+    function: cu.Function
     body: Sequence[str] | None = None
     plan: LaunchPlan | None = None
     about: str | None = None
     defines: Mapping[str, int | str] = field(default_factory=dict)
     functions: Sequence[str] = ()
-    more: Sequence[Replacement] = ()
+    more: Sequence[cu.Replacement] = ()
 
 
 def apply(context: Context, rewrite: Rewrite) -> str:
@@ -50,21 +39,21 @@ def apply(context: Context, rewrite: Rewrite) -> str:
     changes = list(rewrite.more)
     if rewrite.body is not None:
         lines = [f"    {line}" if line else line for line in rewrite.body]
-        changes.append(swap(function.body, "\n".join(["{", *lines, "}"])))
+        changes.append(cu.swap(function.body, "\n".join(["{", *lines, "}"])))
     if rewrite.plan is not None and function.launch_bounds is not None:
         bounds = function.launch_bounds
-        changes.append(Replacement(bounds.start_byte, _skip_blanks(source, bounds.end_byte), ""))
+        changes.append(cu.Replacement(bounds.start_byte, _skip_blanks(source, bounds.end_byte), ""))
     if rewrite.functions or rewrite.about is not None:
         changes.append(_heading(source, function, rewrite))
     if rewrite.defines:
         changes.append(_defines(source, rewrite.defines))
-    kernel = Kernel(replace(source, changes))
+    kernel = Kernel(cu.replace(source, changes))
     if rewrite.plan is not None:
         kernel = with_plan(kernel, rewrite.plan)
     return without_dead_macros(source, kernel.source)
 
 
-def only_launches(context: Context) -> tuple[tuple[Launch, Function], ...]:
+def only_launches(context: Context) -> tuple[tuple[Launch, cu.Function], ...]:
     """The launches whose function no other launch uses, so that both can change together."""
     names = [launch.kernel for launch in context.plan.launches]
     return tuple((launch, f) for launch, f in context.launched if names.count(launch.kernel) == 1)
@@ -98,21 +87,21 @@ def fresh_names(taken: Iterable[str], *wanted: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def without_dead_macros(before: Source, text: str) -> str:
+def without_dead_macros(before: cu.Source, text: str) -> str:
     """Drop the definitions of object-like macros that `before` used and the new text doesn't."""
     while True:
-        source = parse(text)
+        source = cu.parse(text)
         dead = [
             node
-            for node in walk(source.root, "preproc_def")
+            for node in cu.walk(source.root, "preproc_def")
             if _uses(text, _macro(node)) == 1 and _uses(before.text, _macro(node)) != 1
         ]
         if not dead:
             return text
-        text = replace(source, [Replacement(node.start_byte, node.end_byte, "") for node in dead[:1]])
+        text = cu.replace(source, [cu.Replacement(node.start_byte, node.end_byte, "") for node in dead[:1]])
 
 
-def dedented(source: Source, nodes: Iterable[Node]) -> tuple[str, ...]:
+def dedented(source: cu.Source, nodes: Iterable[Node]) -> tuple[str, ...]:
     """The lines of consecutive statements, moved to the left margin."""
     found = list(nodes)
     if not found:
@@ -129,7 +118,7 @@ def dedented(source: Source, nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(line[margin:].rstrip() for line in lines)
 
 
-def changed(source: Source, node: Node, changes: Iterable[Replacement]) -> list[str]:
+def changed(source: cu.Source, node: Node, changes: Iterable[cu.Replacement]) -> list[str]:
     """The lines of a statement with replacements made inside it, moved to the left margin."""
     data = source.text.encode()
     position, pieces = node.start_byte, []
@@ -137,7 +126,7 @@ def changed(source: Source, node: Node, changes: Iterable[Replacement]) -> list[
         pieces += [data[position : change.start].decode(), change.text]
         position = change.end
     text = "".join([*pieces, data[position : node.end_byte].decode()])
-    margin = indentation(source, node)
+    margin = cu.indentation(source, node)
     return [line.removeprefix(margin) for line in text.split("\n")]
 
 
@@ -153,20 +142,20 @@ def each(variable: str, count: str, *body: str, step: str = "1") -> list[str]:
     return ["#pragma unroll", loop, *indented(body), "}"]
 
 
-def whole_function(source: Source, function: Function) -> tuple[int, int]:
+def whole_function(source: cu.Source, function: cu.Function) -> tuple[int, int]:
     """The bytes from which and up to which a function goes, with its linkage and the comment above it."""
     anchor = _with_linkage(function)
     return _with_comment(source, anchor).start_byte, anchor.end_byte
 
 
-def _with_linkage(function: Function) -> Node:
+def _with_linkage(function: cu.Function) -> Node:
     anchor = function.node
     while anchor.parent is not None and anchor.parent.type == "linkage_specification":
         anchor = anchor.parent
     return anchor
 
 
-def _with_comment(source: Source, anchor: Node) -> Node:
+def _with_comment(source: cu.Source, anchor: Node) -> Node:
     """The first line of the comment right above a node, or the node; the launch plan's comment is none."""
     start = anchor
     before = anchor.prev_sibling
@@ -181,36 +170,36 @@ def _with_comment(source: Source, anchor: Node) -> Node:
     return start
 
 
-def _heading(source: Source, function: Function, rewrite: Rewrite) -> Replacement:
+def _heading(source: cu.Source, function: cu.Function, rewrite: Rewrite) -> cu.Replacement:
     anchor = _with_linkage(function)
     start = _with_comment(source, anchor)
     text = "".join(f"{function_text.strip()}\n\n" for function_text in rewrite.functions)
     if rewrite.about is None:
-        return Replacement(start.start_byte, start.start_byte, text)
-    return Replacement(start.start_byte, anchor.start_byte, f"{text}// {rewrite.about}\n")
+        return cu.Replacement(start.start_byte, start.start_byte, text)
+    return cu.Replacement(start.start_byte, anchor.start_byte, f"{text}// {rewrite.about}\n")
 
 
-def _defines(source: Source, defines: Mapping[str, int | str]) -> Replacement:
+def _defines(source: cu.Source, defines: Mapping[str, int | str]) -> cu.Replacement:
     text = "".join(f"#define {name} {value}\n" for name, value in defines.items())
     kernels = source.functions[0].node.start_byte if source.functions else 0
     existing = [n for n in source.root.children if n.type == "preproc_def" and n.end_byte <= kernels]
     if existing:
-        return Replacement(existing[-1].end_byte, existing[-1].end_byte, text)
+        return cu.Replacement(existing[-1].end_byte, existing[-1].end_byte, text)
     lead = leading_comment(source.text)
     position = len(source.text[: lead[1] + 2].encode()) if lead is not None else 0
-    return Replacement(position, position, f"\n{text}".rstrip("\n"))
+    return cu.Replacement(position, position, f"\n{text}".rstrip("\n"))
 
 
 def _macro(node: Node) -> str:
     name = node.child_by_field_name("name")
-    return text_of(name) if name is not None else ""
+    return cu.text_of(name) if name is not None else ""
 
 
 def _uses(text: str, name: str) -> int:
     return len(re.findall(rf"\b{re.escape(name)}\b", re.sub(r"//[^\n]*", "", text)))
 
 
-def _skip_blanks(source: Source, position: int) -> int:
+def _skip_blanks(source: cu.Source, position: int) -> int:
     data = source.text.encode()
     while data[position : position + 1] == b" ":
         position += 1
@@ -223,4 +212,4 @@ def _margin(line: str) -> int:
 
 def names_used(lines: Iterable[str]) -> frozenset[str]:
     """The plain names in some lines of code."""
-    return identifiers(parse("\n".join(lines)).root)
+    return cu.identifiers(cu.parse("\n".join(lines)).root)

@@ -10,6 +10,7 @@ from tree_sitter import Node
 
 from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.indexing import Guarded, condition_of, distinct_arguments, guarded
 from mctskernel.edits.rewrite import (
     Rewrite,
@@ -23,19 +24,6 @@ from mctskernel.edits.rewrite import (
 )
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.coarsening import COLLECTIVES, MULTIPROCESSORS, CoveredIndex, covered_indices
-from mctskernel.edits.syntax import (
-    Function,
-    Replacement,
-    calls,
-    fresh_name,
-    has,
-    identifiers,
-    indentation,
-    names_in_scope,
-    swap,
-    text_of,
-    uses,
-)
 
 TYPES = frozenset({"float", "int", "unsigned", "unsigned int"})
 WARP = 32
@@ -59,7 +47,7 @@ def warp_atomics(context: Context) -> Iterable[Proposal]:
         if found is None or not _whole_warps(context, launch):
             continue
         yield Proposal(
-            f"reduce in each warp before the atomicAdd to {text_of(found.target)}{context.where(function.name)}",
+            f"reduce in each warp before the atomicAdd to {cu.text_of(found.target)}{context.where(function.name)}",
             _summed(context, function, found),
             rationale=(
                 "Atomic additions to one address are serialized; lanes of a warp can add up their values with "
@@ -69,7 +57,7 @@ def warp_atomics(context: Context) -> Iterable[Proposal]:
         )
 
 
-def _addition(function: Function) -> Addition | None:
+def _addition(function: cu.Function) -> Addition | None:
     body = guarded(function)
     if body is None or not body.statements or any(d.shared for d in function.declarations):
         return None
@@ -77,26 +65,26 @@ def _addition(function: Function) -> Addition | None:
     if any(node.type != "declaration" for node in before) or last.type != "expression_statement":
         return None
     call = last.named_children[0]
-    found = calls(last, "atomicAdd")
+    found = cu.calls(last, "atomicAdd")
     arguments = call.child_by_field_name("arguments")
     if len(found) != 1 or found[0] != call or arguments is None or len(arguments.named_children) != 2:
         return None
     if any(
-        text_of(each.children[0]).startswith((*COLLECTIVES, "atomic"))
-        for each in calls(function.body)
+        cu.text_of(each.children[0]).startswith((*COLLECTIVES, "atomic"))
+        for each in cu.calls(function.body)
         if each != call
     ):
         return None
     target, value = arguments.named_children
     parameters = {p.name: p for p in function.parameters}
     pointers = [
-        parameters[name] for name in identifiers(target) if name in parameters and parameters[name].pointer
+        parameters[name] for name in cu.identifiers(target) if name in parameters and parameters[name].pointer
     ]
-    if not identifiers(target) <= parameters.keys() or len(pointers) != 1:
+    if not cu.identifiers(target) <= parameters.keys() or len(pointers) != 1:
         return None
-    if calls(target) or pointers[0].type not in TYPES or uses(function.body, pointers[0].name) != 1:
+    if cu.calls(target) or pointers[0].type not in TYPES or cu.uses(function.body, pointers[0].name) != 1:
         return None
-    if has(value, "assignment_expression", "update_expression"):
+    if cu.has(value, "assignment_expression", "update_expression"):
         return None
     return Addition(body, tuple(before), target, value, pointers[0].type)
 
@@ -106,28 +94,28 @@ def _whole_warps(context: Context, launch: Launch) -> bool:
     return len(launch.block) == 1 and threads is not None and threads % WARP == 0
 
 
-def _summed(context: Context, function: Function, found: Addition) -> str:
+def _summed(context: Context, function: cu.Function, found: Addition) -> str:
     source, guard = context.source, found.body.guard
-    total, offset = fresh_names(names_in_scope(source, function), "warp_total", "offset")
+    total, offset = fresh_names(cu.names_in_scope(source, function), "warp_total", "offset")
     condition, consequence = condition_of(guard), guard.child_by_field_name("consequence")
-    inside = text_of(condition) if condition is not None else "true"
-    leaves = consequence is not None and has(consequence, "return_statement")
+    inside = cu.text_of(condition) if condition is not None else "true"
+    leaves = consequence is not None and cu.has(consequence, "return_statement")
     lines = [
         f"{found.type} {total} = 0;",
         f"if ({f'!({inside})' if leaves else inside}) {{",
-        *indented([*dedented(source, found.before), f"{total} = {text_of(found.value)};"]),
+        *indented([*dedented(source, found.before), f"{total} = {cu.text_of(found.value)};"]),
         "}",
         "#pragma unroll",
         f"for (int {offset} = 16; {offset} > 0; {offset} /= 2) {{",
         f"    {total} += __shfl_down_sync(0xffffffff, {total}, {offset});",
         "}",
         "if (threadIdx.x % 32 == 0) {",
-        f"    atomicAdd({text_of(found.target)}, {total});",
+        f"    atomicAdd({cu.text_of(found.target)}, {total});",
         "}",
     ]
     end = max(guard.end_byte, found.body.statements[-1].end_byte)
-    text = f"\n{indentation(source, guard)}".join(lines)
-    return apply(context, Rewrite(function, more=[Replacement(guard.start_byte, end, text)]))
+    text = f"\n{cu.indentation(source, guard)}".join(lines)
+    return apply(context, Rewrite(function, more=[cu.Replacement(guard.start_byte, end, text)]))
 
 
 BLOCKS = (8 * MULTIPROCESSORS, 2 * MULTIPROCESSORS)
@@ -175,16 +163,16 @@ def _counting(context: Context, index: CoveredIndex) -> Counting | None:
     if not distinct_arguments(launch):
         return None
     array = _counted_array(body.statements)
-    parameter = function.parameter(text_of(array)) if array is not None else None
+    parameter = function.parameter(cu.text_of(array)) if array is not None else None
     if array is None or parameter is None or not parameter.pointer or parameter.type not in COUNTS:
         return None
-    if uses(function.body, parameter.name) != 1 or len(calls(function.body)) != 1:
+    if cu.uses(function.body, parameter.name) != 1 or len(cu.calls(function.body)) != 1:
         return None
     position = function.parameters.index(parameter)
     bins = _elements(context, str(launch.args[position])) if position < len(launch.args) else None
     if bins is None or not 1 <= bins <= MOST_BINS:
         return None
-    if set(map(text_of, body.prologue)) != {text_of(index.index.node)}:
+    if set(map(cu.text_of, body.prologue)) != {cu.text_of(index.index.node)}:
         return None
     return Counting(index, body.statements, parameter.name, parameter.type, array, bins)
 
@@ -196,11 +184,15 @@ def _counted_array(statements: Sequence[Node]) -> Node | None:
         return None
     call = acting[0].named_children[0]
     arguments = call.child_by_field_name("arguments")
-    if call not in calls(acting[0], "atomicAdd") or arguments is None or len(arguments.named_children) != 2:
+    if (
+        call not in cu.calls(acting[0], "atomicAdd")
+        or arguments is None
+        or len(arguments.named_children) != 2
+    ):
         return None
     target = arguments.named_children[0]
     element = target.child_by_field_name("argument")
-    if target.type != "pointer_expression" or element is None or text_of(target.children[0]) != "&":
+    if target.type != "pointer_expression" or element is None or cu.text_of(target.children[0]) != "&":
         return None
     return element.child_by_field_name("argument") if element.type == "subscript_expression" else None
 
@@ -220,10 +212,10 @@ def _elements(context: Context, buffer: str) -> int | None:
 
 def _private(context: Context, found: Counting, blocks: int) -> str:
     source, function, index = context.source, found.index.function, found.index
-    grid = fresh_name(source, "GRID")
-    taken = names_in_scope(source, function)
+    grid = cu.fresh_name(source, "GRID")
+    taken = cu.names_in_scope(source, function)
     private, bin_, name = (*fresh_names(taken, f"private_{found.counts}", "bin"), index.index.name)
-    bound, block = text_of(index.bound), index.block
+    bound, block = cu.text_of(index.bound), index.block
     lines = [line for node in found.statements for line in _renamed(context, node, found.array, private)]
     each_bin = f"for (int {bin_} = threadIdx.x; {bin_} < {found.bins}; {bin_} += {block}) {{"
     body = [
@@ -232,7 +224,7 @@ def _private(context: Context, found: Counting, blocks: int) -> str:
         f"    {private}[{bin_}] = 0;",
         "}",
         "__syncthreads();",
-        f"for ({index.index.type} {name} = {text_of(index.value)}; {name} < {bound}; "
+        f"for ({index.index.type} {name} = {cu.text_of(index.value)}; {name} < {bound}; "
         f"{name} += gridDim.x * {block}) {{",
         *indented(lines),
         "}",
@@ -256,4 +248,4 @@ def _private(context: Context, found: Counting, blocks: int) -> str:
 
 def _renamed(context: Context, node: Node, array: Node, name: str) -> list[str]:
     inside = node.start_byte <= array.start_byte < node.end_byte
-    return changed(context.source, node, [swap(array, name)] if inside else [])
+    return changed(context.source, node, [cu.swap(array, name)] if inside else [])

@@ -14,27 +14,12 @@ from tree_sitter import Node
 from mctskernel.core.edit import Category
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Extent, Launch
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import AXES, Guarded, global_index_axis, guarded, plan_expression
 from mctskernel.edits.plan_text import ceil_div, with_plan
 from mctskernel.edits.rewrite import only_launches, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
-from mctskernel.edits.syntax import (
-    Declaration,
-    Function,
-    Replacement,
-    calls,
-    define,
-    fresh_name,
-    has,
-    identifiers,
-    indentation,
-    replace,
-    swap,
-    text_of,
-    walk,
-    within,
-)
 
 ITEMS = (4, 2, 8)
 MULTIPROCESSORS = 132
@@ -51,8 +36,8 @@ class CoveredIndex:
     """
 
     launch: Launch
-    function: Function
-    index: Declaration
+    function: cu.Function
+    index: cu.Declaration
     value: Node
     axis: str
     count: str
@@ -71,9 +56,9 @@ def coarsen_threads(context: Context) -> Iterator[Proposal]:
     """Each thread handles ITEMS elements, a block apart so that accesses stay coalesced."""
     for found in covered_indices(context):
         suffix = "" if len(found.launch.block) == 1 else f"_{found.axis.upper()}"
-        name, item = fresh_name(context.source, f"ITEMS{suffix}"), fresh_name(context.source, "item")
+        name, item = cu.fresh_name(context.source, f"ITEMS{suffix}"), cu.fresh_name(context.source, "item")
         first = f"blockIdx.{found.axis}"
-        if has(found.value, "cast_expression"):
+        if cu.has(found.value, "cast_expression"):
             first = f"({found.index.type}){first}"
         value = f"({first} * {name} + {item}) * {found.block} + threadIdx.{found.axis}"
         opening = (
@@ -103,11 +88,11 @@ def grid_stride_loop(context: Context) -> Iterator[Proposal]:
         blocks = MULTIPROCESSORS * max(1, THREADS_PER_MULTIPROCESSOR // _threads(context, found.launch))
         if context.fewest_blocks(found.launch) <= blocks:
             continue
-        grid = fresh_name(context.source, "GRID")
+        grid = cu.fresh_name(context.source, "GRID")
         index = found.index.name
-        start = f"{found.index.type} {index} = {text_of(found.value)}"
+        start = f"{found.index.type} {index} = {cu.text_of(found.value)}"
         step = f"{index} += gridDim.{found.axis} * {found.block}"
-        opening = (f"for ({start}; {index} < {text_of(found.bound)}; {step}) {{",)
+        opening = (f"for ({start}; {index} < {cu.text_of(found.bound)}; {step}) {{",)
         extent = f"min({grid}, ceil_div({found.count}, {found.planned_block}))"
         yield Proposal(
             f"grid-stride loop with {blocks} blocks{context.where(found.function.name)}",
@@ -143,38 +128,38 @@ def covered_indices(context: Context) -> Iterator[CoveredIndex]:
             )
 
 
-def _independent(function: Function, found: Guarded) -> bool:
+def _independent(function: cu.Function, found: Guarded) -> bool:
     """Whether one thread can do several threads' work one after another."""
     if any(declaration.shared for declaration in function.declarations):
         return False
-    names = [text_of(call.children[0]) for call in calls(function.body)]
+    names = [cu.text_of(call.children[0]) for call in cu.calls(function.body)]
     if any(name.startswith(COLLECTIVES) for name in names):
         return False
-    if has(function.body, "asm_statement", "gnu_asm_expression", "goto_statement"):
+    if cu.has(function.body, "asm_statement", "gnu_asm_expression", "goto_statement"):
         return False
-    returns = list(walk(function.body, "return_statement"))
-    if any(not within(node, found.guard) for node in returns) or len(returns) > 1:
+    returns = list(cu.walk(function.body, "return_statement"))
+    if any(not cu.within(node, found.guard) for node in returns) or len(returns) > 1:
         return False
     # A return that isn't the guard's own would end the thread's other elements too.
-    return not any(any(within(node, statement) for node in returns) for statement in found.statements)
+    return not any(any(cu.within(node, statement) for node in returns) for statement in found.statements)
 
 
-def _begins_work(index: Declaration, found: Guarded) -> bool:
+def _begins_work(index: cu.Declaration, found: Guarded) -> bool:
     """Whether an index is declared alone before the guard, and no memory is touched between the two."""
     if index.node not in found.prologue or not index.alone:
         return False
     after = found.prologue[found.prologue.index(index.node) + 1 :]
-    return not any(has(node, "subscript_expression", "pointer_expression") for node in after)
+    return not any(cu.has(node, "subscript_expression", "pointer_expression") for node in after)
 
 
-def _only_here(function: Function, value: Node, axis: str) -> bool:
+def _only_here(function: cu.Function, value: Node, axis: str) -> bool:
     """Whether the block's place along an axis makes this index and nothing else."""
     wanted = {f"blockIdx.{axis}", f"gridDim.{axis}"}
 
     def uses(node: Node) -> list[Node]:
-        return [found for found in walk(node, "field_expression") if text_of(found) in wanted]
+        return [found for found in cu.walk(node, "field_expression") if cu.text_of(found) in wanted]
 
-    return f"threadIdx.{axis}" in identifiers(value) and uses(function.body) == uses(value) != []
+    return f"threadIdx.{axis}" in cu.identifiers(value) and uses(function.body) == uses(value) != []
 
 
 def _planned_count(launch: Launch, axis: str) -> str | None:
@@ -188,7 +173,7 @@ def _planned_count(launch: Launch, axis: str) -> str | None:
 
 def _block_in_kernel(context: Context, launch: Launch, value: Node, axis: str) -> str | None:
     """How the kernel itself can name the block's extent along an axis."""
-    if f"blockDim.{axis}" in identifiers(value):
+    if f"blockDim.{axis}" in cu.identifiers(value):
         return f"blockDim.{axis}"
     planned = str(launch.block[AXES.index(axis)])
     return planned if planned.isdigit() or planned in context.kernel.macros else None
@@ -199,33 +184,33 @@ def _wrapped(
 ) -> str:
     """The source with a loop around the index and what follows it, and the plan with the new extent."""
     source, function = context.source, found.function
-    indent = indentation(source, found.index.node)
+    indent = cu.indentation(source, found.index.node)
     end = function.body.end_byte - 1
     changes = [
-        swap(found.index.node, f"\n{indent}".join(opening)),
+        cu.swap(found.index.node, f"\n{indent}".join(opening)),
         *_shifted(source.text.encode(), found.index.node.end_byte, end),
-        Replacement(end, end, f"{indent}}}\n"),
-        define(source, *macro),
-        *(swap(node, "continue;") for node in walk(found.guard, "return_statement")),
+        cu.Replacement(end, end, f"{indent}}}\n"),
+        cu.define(source, *macro),
+        *(cu.swap(node, "continue;") for node in cu.walk(found.guard, "return_statement")),
     ]
     position = AXES.index(found.axis)
     extents = tuple(grid if i == position else extent for i, extent in enumerate(found.launch.grid))
     plan = with_launch(context.plan, found.launch, extents, found.launch.block)
-    return with_plan(Kernel(replace(source, changes)), plan).source
+    return with_plan(Kernel(cu.replace(source, changes)), plan).source
 
 
-def _shifted(data: bytes, start: int, end: int) -> Iterator[Replacement]:
+def _shifted(data: bytes, start: int, end: int) -> Iterator[cu.Replacement]:
     """Four more blanks before every line that starts in a range."""
     position = data.find(b"\n", start, end) + 1
     while position:
         if data[position:end].split(b"\n", 1)[0].strip():
-            yield Replacement(position, position, "    ")
+            yield cu.Replacement(position, position, "    ")
         position = data.find(b"\n", position, end) + 1
 
 
 def _declared(found: CoveredIndex) -> str:
     """The index's declaration up to its initialiser."""
-    text = text_of(found.index.node)
+    text = cu.text_of(found.index.node)
     return text[: text.index("=")].rstrip()
 
 

@@ -14,6 +14,7 @@ from tree_sitter import Node
 
 from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch, LaunchPlan
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions
 from mctskernel.edits.indexing import (
     Guarded,
@@ -36,27 +37,6 @@ from mctskernel.edits.rewrite import (
 )
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.matmul_nest import CONVERSIONS, accumulated_product
-from mctskernel.edits.syntax import (
-    Declaration,
-    Function,
-    Loop,
-    accesses,
-    as_loop,
-    assigned_names,
-    calls,
-    enclosing,
-    fresh_name,
-    identifiers,
-    names_in_scope,
-    operands,
-    strip_parentheses,
-    swap,
-    text_of,
-    uses,
-    walk,
-    whole_number,
-    within,
-)
 from mctskernel.edits.templating import filled
 
 
@@ -68,19 +48,19 @@ class Jam:
     """
 
     launch: Launch
-    function: Function
-    axis: Declaration
-    outer: Declaration
+    function: cu.Function
+    axis: cu.Declaration
+    outer: cu.Declaration
     count: str
     extent: str
-    total: Declaration
+    total: cu.Declaration
     statement: Node
     shared: Node
     own: Node
     epilogue: tuple[Node, ...]
 
 
-def jam_of(context: Context, launch: Launch, function: Function) -> Jam | None:
+def jam_of(context: Context, launch: Launch, function: cu.Function) -> Jam | None:
     """The kernel as sums of products along a part of blockIdx.z, if it is that."""
     body = guarded(function)
     if body is None or len(launch.grid) != 3 or not distinct_arguments(launch):
@@ -93,7 +73,7 @@ def jam_of(context: Context, launch: Launch, function: Function) -> Jam | None:
     if extent is None or not _is_multiple(context, str(launch.grid[2]), extent):
         return None
     loops = [node for node in body.statements if node.type == "for_statement"]
-    if len(loops) != 1 or calls(function.body, "__syncthreads"):
+    if len(loops) != 1 or cu.calls(function.body, "__syncthreads"):
         return None
     found = _product(function, body, loops[0], axis.name)
     if found is None:
@@ -103,13 +83,13 @@ def jam_of(context: Context, launch: Launch, function: Function) -> Jam | None:
     before = [n for n in body.statements if n.end_byte < loops[0].start_byte and n != total.node]
     stores = [access for access in function.accesses if access.writes]
     mentions = [
-        n for n in body.statements if n not in epilogue and n not in loops and axis.name in identifiers(n)
+        n for n in body.statements if n not in epilogue and n not in loops and axis.name in cu.identifiers(n)
     ]
     if (
         before
         or mentions
         or not epilogue
-        or not all(any(within(access.node, node) for node in epilogue) for access in stores)
+        or not all(any(cu.within(access.node, node) for node in epilogue) for access in stores)
     ):
         return None
     if any(n.type not in {"expression_statement", "declaration"} for n in epilogue):
@@ -122,7 +102,7 @@ def jam_of(context: Context, launch: Launch, function: Function) -> Jam | None:
         function,
         axis,
         outer,
-        text_of(divisor),
+        cu.text_of(divisor),
         extent,
         total,
         statement,
@@ -132,34 +112,34 @@ def jam_of(context: Context, launch: Launch, function: Function) -> Jam | None:
     )
 
 
-def _split_axis(body: Guarded, function: Function) -> tuple[Declaration, Declaration, Node] | None:
+def _split_axis(body: Guarded, function: cu.Function) -> tuple[cu.Declaration, cu.Declaration, Node] | None:
     """The declarations of `blockIdx.z / n` and `blockIdx.z % n`, blockIdx.z's only uses, and n."""
-    found: dict[str, tuple[Declaration, Node]] = {}
+    found: dict[str, tuple[cu.Declaration, Node]] = {}
     for declaration in function.declarations:
-        value = strip_parentheses(declaration.value) if declaration.value is not None else None
-        parts = operands(value) if value is not None and declaration.node in body.prologue else None
-        if parts is not None and text_of(parts[0]) == "blockIdx.z":
+        value = cu.strip_parentheses(declaration.value) if declaration.value is not None else None
+        parts = cu.operands(value) if value is not None and declaration.node in body.prologue else None
+        if parts is not None and cu.text_of(parts[0]) == "blockIdx.z":
             found[parts[1]] = (declaration, parts[2])
-    if uses(function.body, "blockIdx.z") != 2 or not {"/", "%"} <= found.keys():
+    if cu.uses(function.body, "blockIdx.z") != 2 or not {"/", "%"} <= found.keys():
         return None
-    if text_of(found["/"][1]) != text_of(found["%"][1]):
+    if cu.text_of(found["/"][1]) != cu.text_of(found["%"][1]):
         return None
     outer, axis = found["/"][0], found["%"][0]
-    parameter = function.parameter(text_of(found["%"][1]))
-    changed_names = {outer.name, axis.name} & assigned_names(function.body).keys()
+    parameter = function.parameter(cu.text_of(found["%"][1]))
+    changed_names = {outer.name, axis.name} & cu.assigned_names(function.body).keys()
     if not (outer.alone and axis.alone) or parameter is None or changed_names:
         return None
     return outer, axis, found["%"][1]
 
 
 def _product(
-    function: Function, body: Guarded, loop: Node, axis: str
-) -> tuple[Declaration, Node, Node, Node] | None:
+    function: cu.Function, body: Guarded, loop: Node, axis: str
+) -> tuple[cu.Declaration, Node, Node, Node] | None:
     """The sum, the statement that adds to it, and the product's factors: the one without and the one with the axis."""
     carried = {
         name
-        for name in assigned_names(loop)
-        if not any(d.name == name and within(d.node, loop) for d in function.declarations)
+        for name in cu.assigned_names(loop)
+        if not any(d.name == name and cu.within(d.node, loop) for d in function.declarations)
     }
     totals = [
         d for d in function.declarations if d.name in carried and d.type == "float" and d.value is not None
@@ -169,20 +149,20 @@ def _product(
     total = totals[0]
     if not total.alone or total.extents:
         return None
-    adds = [n for n in walk(loop, "expression_statement") if total.name in identifiers(n)]
-    if len(adds) != 1 or uses(loop, total.name) != 1:
+    adds = [n for n in cu.walk(loop, "expression_statement") if total.name in cu.identifiers(n)]
+    if len(adds) != 1 or cu.uses(loop, total.name) != 1:
         return None
     known = definitions(function)
     factors = accumulated_product(adds[0], total.name, {})
-    if factors is None or uses(loop, axis) != 1:
+    if factors is None or cu.uses(loop, axis) != 1:
         return None
     first, second = factors
-    shared, own = (second, first) if axis in identifiers(first) else (first, second)
-    reads = accesses(own)
+    shared, own = (second, first) if axis in cu.identifiers(first) else (first, second)
+    reads = cu.accesses(own)
     if (
-        axis not in identifiers(own)
+        axis not in cu.identifiers(own)
         or len(reads) != 1
-        or inlined(own, known, frozenset(identifiers(own))) is None
+        or inlined(own, known, frozenset(cu.identifiers(own))) is None
     ):
         return None
     return total, adds[0], shared, own
@@ -211,8 +191,8 @@ STAGED_BYTES = 40 << 10
 class Nest:
     """The loops around the product: the outer one, and inner ones of constant `counts` from 0; `guard` is its text."""
 
-    outer: Loop
-    inner: tuple[Loop, ...]
+    outer: cu.Loop
+    inner: tuple[cu.Loop, ...]
     counts: tuple[int, ...]
     guard: str
 
@@ -228,7 +208,7 @@ def stage_grid_axis(context: Context) -> Iterable[Proposal]:
         nest = _nest(context, found) if found is not None else None
         if found is None or nest is None or len(launch.block) != 2:
             continue
-        arrays = dict.fromkeys(access.array for access in accesses(found.own))
+        arrays = dict.fromkeys(access.array for access in cu.accesses(found.own))
         for items, depth in SIZES:
             if 4 * items * depth * prod(nest.counts) > STAGED_BYTES:
                 continue
@@ -237,7 +217,7 @@ def stage_grid_axis(context: Context) -> Iterable[Proposal]:
                 f"{', '.join(arrays)} in shared memory{context.where(function.name)}",
                 _staged(context, found, nest, (items, depth)),
                 rationale=(
-                    f"All threads of a block multiply by the same {text_of(found.own)}: read and converted once a "
+                    f"All threads of a block multiply by the same {cu.text_of(found.own)}: read and converted once a "
                     "block, vectors of it reach every thread at once."
                 ),
                 expected_effect=f"One load of what they share for {items} products, and one of four factors.",
@@ -247,35 +227,35 @@ def stage_grid_axis(context: Context) -> Iterable[Proposal]:
 
 def _nest(context: Context, found: Jam) -> Nest | None:
     body = guarded(found.function)
-    loops: list[Loop] = []
-    node: Node | None = enclosing(found.statement, "for_statement")
+    loops: list[cu.Loop] = []
+    node: Node | None = cu.enclosing(found.statement, "for_statement")
     while node is not None:
-        loop = as_loop(node)
-        if loop is None or loop.comparison != "<" or loop.step != "1" or text_of(loop.start) != "0":
+        loop = cu.as_loop(node)
+        if loop is None or loop.comparison != "<" or loop.step != "1" or cu.text_of(loop.start) != "0":
             return None
         loops.insert(0, loop)
-        node = enclosing(node, "for_statement")
-    if body is None or not loops or not within(loops[0].node, body.guard):
+        node = cu.enclosing(node, "for_statement")
+    if body is None or not loops or not cu.within(loops[0].node, body.guard):
         return None
-    counts = [whole_number(text_of(loop.bound)) for loop in loops[1:]]
+    counts = [cu.whole_number(cu.text_of(loop.bound)) for loop in loops[1:]]
     names = {found.axis.name, *(loop.variable for loop in loops)}
     uniform = {p.name for p in found.function.parameters} | context.source.macro_names | names | CONVERSIONS
     condition = condition_of(body.guard)
-    if None in counts or condition is None or not identifiers(found.own) <= uniform:
+    if None in counts or condition is None or not cu.identifiers(found.own) <= uniform:
         return None
-    if not identifiers(loops[0].bound) <= uniform - names:
+    if not cu.identifiers(loops[0].bound) <= uniform - names:
         return None
     whole = tuple(count for count in counts if count is not None)
-    return Nest(loops[0], tuple(loops[1:]), whole, text_of(condition))
+    return Nest(loops[0], tuple(loops[1:]), whole, cu.text_of(condition))
 
 
 def _staged(context: Context, found: Jam, nest: Nest, sizes: tuple[int, int]) -> str:
     source, function, axis, total = context.source, found.function, found.axis.name, found.total.name
     outer = nest.outer.variable
-    limit, depth = fresh_name(source, f"{axis.upper()}S"), fresh_name(source, f"{outer.upper()}S")
+    limit, depth = cu.fresh_name(source, f"{axis.upper()}S"), cu.fresh_name(source, f"{outer.upper()}S")
     wanted = {each: each for each in ("item", "shared", "factors", "at", "inside")}
     wanted = {"first": f"first_{axis}", **wanted, "start": f"{outer}0"}
-    fresh = fresh_names(names_in_scope(source, function), *wanted.values())
+    fresh = fresh_names(cu.names_in_scope(source, function), *wanted.values())
     names = {**dict(zip(wanted, fresh, strict=True)), "ITEMS": limit, "DEPTH": depth}
     item, at, shared = names["item"], names["at"], names["shared"]
     place, extents, below = f"{outer} - {names['start']}", list[str](), limit
@@ -285,7 +265,7 @@ def _staged(context: Context, found: Jam, nest: Nest, sizes: tuple[int, int]) ->
         extents.insert(0, f"const int {loop.variable} = {at} / ({below}) % {count};")
         below = f"{below} * {count}"
     adding = [
-        f"const float {shared} = {text_of(found.shared)};",
+        f"const float {shared} = {cu.text_of(found.shared)};",
         "#pragma unroll",
         f"for (int {item} = 0; {item} < {limit}; ++{item}) {{",
         f"    {total}[{item}] += {shared} * {names['factors']}[({place}) * {limit} + {item}];",
@@ -294,10 +274,10 @@ def _staged(context: Context, found: Jam, nest: Nest, sizes: tuple[int, int]) ->
     in_block = found.statement.parent is not None and found.statement.parent.type == "compound_statement"
     lines = adding if in_block else ["{", *indented(adding), "}"]
     margin = " " * found.statement.start_point[1]
-    bound = text_of(nest.outer.bound)
+    bound = cu.text_of(nest.outer.bound)
     header = f"for ({nest.outer.type} {outer} = {names['start']}; {outer} < {bound} && "
     header += f"{outer} < {names['start']} + {depth}; ++{outer}) "
-    loop_lines = changed(source, nest.outer.body, [swap(found.statement, f"\n{margin}".join(lines))])
+    loop_lines = changed(source, nest.outer.body, [cu.swap(found.statement, f"\n{margin}".join(lines))])
     kept = [n for n in _prologue(found) if n not in (found.axis.node, found.outer.node, found.total.node)]
     epilogue = replace_names("\n".join(dedented(source, found.epilogue)), {total: f"{total}[{item}]"})
     holes = {
@@ -307,13 +287,13 @@ def _staged(context: Context, found: Jam, nest: Nest, sizes: tuple[int, int]) ->
         "guard": nest.guard,
         "size": " * ".join([depth, *map(str, nest.counts), limit]),
         "total": total,
-        "initial": text_of(found.total.value) if found.total.value is not None else "0.0f",
+        "initial": cu.text_of(found.total.value) if found.total.value is not None else "0.0f",
         "bound": bound,
         "places": extents,
         "k": outer,
         "below": below,
         "count": found.count,
-        "own": replace_names(text_of(found.own), {axis: f"{names['first']} + {at} % {limit}"}),
+        "own": replace_names(cu.text_of(found.own), {axis: f"{names['first']} + {at} % {limit}"}),
         "loop": [f"{header}{loop_lines[0]}", *loop_lines[1:]],
         "axis": axis,
         "epilogue": epilogue.splitlines(),

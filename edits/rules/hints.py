@@ -10,22 +10,9 @@ from tree_sitter import Node
 from mctskernel.core.edit import Category
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.launch_plan import MAX_THREADS, Launch
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.plan_text import as_c
 from mctskernel.edits.rule import Context, Proposal, rule
-from mctskernel.edits.syntax import (
-    Function,
-    Parameter,
-    Replacement,
-    accesses,
-    insert_before,
-    operands,
-    replace,
-    swap,
-    text_of,
-    uses,
-    walk,
-    within,
-)
 
 REGISTERS_PER_SM = 65536
 THREADS_PER_SM = 2048
@@ -37,7 +24,7 @@ LEAST_REGISTERS = 24
 def pointer_qualifiers(context: Context) -> Iterator[Proposal]:
     """`__restrict__` on all pointers of a kernel, and `const` on those that it only reads."""
     for function in context.functions:
-        changes: list[Replacement] = []
+        changes: list[cu.Replacement] = []
         restricted = _distinct_buffers(context, function.name)
         for parameter in function.parameters:
             changes += _qualified(context, function, parameter, restrict=restricted)
@@ -46,7 +33,7 @@ def pointer_qualifiers(context: Context) -> Iterator[Proposal]:
         added = ", ".join(sorted({change.text.strip() for change in changes}))
         yield Proposal(
             f"add {added} to the pointers{context.where(function.name)}",
-            replace(context.source, changes),
+            cu.replace(context.source, changes),
             rationale="Without __restrict__ and const the compiler keeps loads in "
             "order after stores and may not use the read-only path.",
             expected_effect="Loads issued earlier and together.",
@@ -68,7 +55,7 @@ def launch_bounds(context: Context) -> Iterator[Proposal]:
                 yield _bounded(context, function, text, blocks)
 
 
-def _squeezes(context: Context, function: Function, registers: int) -> bool:
+def _squeezes(context: Context, function: cu.Function, registers: int) -> bool:
     """Whether a limit on registers binds, but not so tightly that most values would be spilled."""
     for found in context.evaluation.resources:
         if found.kernel == function.name:
@@ -76,19 +63,19 @@ def _squeezes(context: Context, function: Function, registers: int) -> bool:
     return False
 
 
-def _bounded(context: Context, function: Function, threads: str, blocks: int | None) -> Proposal:
+def _bounded(context: Context, function: cu.Function, threads: str, blocks: int | None) -> Proposal:
     bounds = f"__launch_bounds__({threads})" if blocks is None else f"__launch_bounds__({threads}, {blocks})"
     if function.launch_bounds is not None:
-        change = swap(function.launch_bounds, bounds)
+        change = cu.swap(function.launch_bounds, bounds)
     else:
         declarator = function.node.child_by_field_name("declarator") or function.node
-        change = insert_before(declarator, f"{bounds} ")
+        change = cu.insert_before(declarator, f"{bounds} ")
     limit = (
         "" if blocks is None else f" and at most {REGISTERS_PER_SM} / ({blocks} x block) registers a thread"
     )
     return Proposal(
         f"add {bounds}{context.where(function.name)}",
-        replace(context.source, [change]),
+        cu.replace(context.source, [change]),
         rationale=f"The compiler then allocates registers for the block that is launched{limit}.",
         expected_effect="More resident blocks, or fewer spills.",
         prior=1.0 if blocks is None else 0.5,
@@ -117,8 +104,8 @@ def _is_buffer(context: Context, name: str) -> bool:
 
 
 def _qualified(
-    context: Context, function: Function, parameter: Parameter, *, restrict: bool
-) -> list[Replacement]:
+    context: Context, function: cu.Function, parameter: cu.Parameter, *, restrict: bool
+) -> list[cu.Replacement]:
     declarator = parameter.node.child_by_field_name("declarator")
     if declarator is None or declarator.type != "pointer_declarator" or not _plain_pointer(declarator):
         return []
@@ -126,9 +113,9 @@ def _qualified(
     if restrict and not parameter.restrict:
         name = declarator.child_by_field_name("declarator") or declarator
         gap = "" if context.source.text.encode()[: name.start_byte].endswith((b" ", b"*")) else " "
-        changes.append(insert_before(name, f"{gap}__restrict__ "))
+        changes.append(cu.insert_before(name, f"{gap}__restrict__ "))
     if not parameter.const and _only_read(context, function, parameter.name):
-        changes.append(insert_before(parameter.node, "const "))
+        changes.append(cu.insert_before(parameter.node, "const "))
     return changes
 
 
@@ -138,19 +125,21 @@ def _plain_pointer(declarator: Node) -> bool:
     return inner is not None and inner.type == "identifier"
 
 
-def _only_read(context: Context, function: Function, name: str) -> bool:
+def _only_read(context: Context, function: cu.Function, name: str) -> bool:
     """Whether every use of a pointer is an element that is read, and no macro may hide another."""
     if name in context.source.macro_words:
         return False
-    read = [access.node for access in accesses(function.body) if access.array == name and not access.writes]
-    uses = [node for node in walk(function.body, "identifier") if text_of(node) == name]
+    read = [
+        access.node for access in cu.accesses(function.body) if access.array == name and not access.writes
+    ]
+    uses = [node for node in cu.walk(function.body, "identifier") if cu.text_of(node) == name]
     shadowed = any(declaration.name == name for declaration in function.declarations)
     return bool(uses) and not shadowed and all(any(_is_base(use, node) for node in read) for use in uses)
 
 
 def _is_base(use: Node, access: Node) -> bool:
     """Whether a name is the array of an access rather than part of its index."""
-    return within(use, access) and use.start_byte == access.start_byte
+    return cu.within(use, access) and use.start_byte == access.start_byte
 
 
 def _block_text(context: Context, name: str) -> tuple[str, int] | None:
@@ -199,7 +188,7 @@ def streaming_hints(context: Context) -> Iterator[Proposal]:
             continue
         yield Proposal(
             f"streaming stores (__stcs){context.where(function.name)}",
-            replace(context.source, stores),
+            cu.replace(context.source, stores),
             rationale=(
                 "What is written and not read again pushes other data out of the caches; with a streaming hint it "
                 "is the first to go."
@@ -223,49 +212,53 @@ def read_only_loads(context: Context) -> Iterator[Proposal]:
             if loads:
                 yield Proposal(
                     f"{what}{context.where(function.name)}",
-                    replace(context.source, loads),
+                    cu.replace(context.source, loads),
                     rationale=why,
                     expected_effect=effect,
                     prior=1.0 if hint == "__ldg" else 0.7,
                 )
 
 
-def _loads(function: Function, hint: str) -> Iterator[Replacement]:
+def _loads(function: cu.Function, hint: str) -> Iterator[cu.Replacement]:
     """Loads of elements and vectors of parameters that are read and nothing else."""
     for parameter in function.parameters:
         name = parameter.name
-        if not parameter.pointer or not uses(function.body, name):
+        if not parameter.pointer or not cu.uses(function.body, name):
             continue
         vectors = [
             node
-            for node in walk(function.body, "pointer_expression")
-            if (match := _CONST_VECTOR.fullmatch(text_of(node))) and match[3] == name and match[1] in TYPES
+            for node in cu.walk(function.body, "pointer_expression")
+            if (match := _CONST_VECTOR.fullmatch(cu.text_of(node))) and match[3] == name and match[1] in TYPES
         ]
-        asked = [node for node in walk(function.body, "call_expression") if _ALIGNED.fullmatch(text_of(node))]
+        asked = [
+            node for node in cu.walk(function.body, "call_expression") if _ALIGNED.fullmatch(cu.text_of(node))
+        ]
         elements = [
             access
             for access in function.accesses
-            if access.array == name and not any(within(access.node, node) for node in (*vectors, *asked))
+            if access.array == name and not any(cu.within(access.node, node) for node in (*vectors, *asked))
         ]
         if any(d.name == name for d in function.declarations) or not _is_only_named_in(function, name):
             continue
         plain = all(not access.writes and len(access.indices) == 1 for access in elements)
         if not plain or (elements and parameter.type not in TYPES):
             continue
-        yield from (swap(node, f"{hint}({text_of(node).removeprefix('*').strip()})") for node in vectors)
+        yield from (
+            cu.swap(node, f"{hint}({cu.text_of(node).removeprefix('*').strip()})") for node in vectors
+        )
         # An element inside another's index is left to the next time.
         outer = [
             access.node
             for access in elements
-            if not any(within(access.node, other.node) and access != other for other in function.accesses)
+            if not any(cu.within(access.node, other.node) and access != other for other in function.accesses)
         ]
-        yield from (swap(node, f"{hint}(&{text_of(node)})") for node in outer)
+        yield from (cu.swap(node, f"{hint}(&{cu.text_of(node)})") for node in outer)
 
 
-def _stores(function: Function) -> Iterator[Replacement]:
+def _stores(function: cu.Function) -> Iterator[cu.Replacement]:
     """`__stcs` for plain assignments to elements or vectors of parameters that are nowhere read."""
-    for assignment in walk(function.body, "assignment_expression"):
-        left, operator, right = operands(assignment) or (assignment, "", assignment)
+    for assignment in cu.walk(function.body, "assignment_expression"):
+        left, operator, right = cu.operands(assignment) or (assignment, "", assignment)
         parent = assignment.parent
         if operator != "=":
             continue
@@ -275,31 +268,31 @@ def _stores(function: Function) -> Iterator[Replacement]:
         address, array = target
         uses = [access for access in function.accesses if access.array == array]
         if _is_only_named_in(function, array) and all(access.writes for access in uses):
-            yield swap(assignment, f"__stcs({address}, {text_of(right)})")
+            yield cu.swap(assignment, f"__stcs({address}, {cu.text_of(right)})")
 
 
-def _target(function: Function, node: Node) -> tuple[str, str] | None:
+def _target(function: cu.Function, node: Node) -> tuple[str, str] | None:
     """The address and the array of an element or vector of a parameter, if hints exist for its type."""
-    match = _VECTOR.fullmatch(text_of(node))
+    match = _VECTOR.fullmatch(cu.text_of(node))
     if match is not None:
-        pointer = text_of(node).removeprefix("*").strip()
+        pointer = cu.text_of(node).removeprefix("*").strip()
         return (pointer, match[3]) if match[1] in TYPES and _is_pointer(function, match[3]) else None
-    found = accesses(node)
+    found = cu.accesses(node)
     if len(found) < 1 or found[0].node != node or len(found[0].indices) != 1:
         return None
     parameter = function.parameter(found[0].array)
     if parameter is None or not parameter.pointer or parameter.type not in TYPES:
         return None
-    return f"&{text_of(node)}", parameter.name
+    return f"&{cu.text_of(node)}", parameter.name
 
 
-def _is_pointer(function: Function, name: str) -> bool:
+def _is_pointer(function: cu.Function, name: str) -> bool:
     parameter = function.parameter(name)
     return parameter is not None and parameter.pointer
 
 
-def _is_only_named_in(function: Function, array: str) -> bool:
+def _is_only_named_in(function: cu.Function, array: str) -> bool:
     """Whether an array is named in accesses only, so that no other pointer to it is made."""
-    named = [node for node in walk(function.body, "identifier") if text_of(node) == array]
+    named = [node for node in cu.walk(function.body, "identifier") if cu.text_of(node) == array]
     inside = [access.node for access in function.accesses if access.array == array]
-    return all(any(within(node, access) for access in inside) for node in named)
+    return all(any(cu.within(node, access) for access in inside) for node in named)

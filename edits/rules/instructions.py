@@ -7,27 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.rewrite import Rewrite, apply
 from mctskernel.edits.rule import Context, Proposal, rule
-from mctskernel.edits.syntax import (
-    Function,
-    Replacement,
-    accesses,
-    as_loop,
-    calls,
-    fresh_name,
-    identifiers,
-    indentation,
-    insert_after,
-    insert_before,
-    operands,
-    replace,
-    strip_parentheses,
-    swap,
-    text_of,
-    unroll_pragma,
-    walk,
-)
 
 APPROXIMATE: Mapping[str, str] = {
     "expf": "__expf",
@@ -56,12 +38,12 @@ def fast_math(context: Context) -> Iterator[Proposal]:
     """All calls of the library's functions become intrinsics, alone and together with the divisions."""
     source = context.source
     functions = [function for function in source.functions if function.clean]
-    called = {name for function in functions for call in calls(function.body) for name in [_name(call)]}
+    called = {name for function in functions for call in cu.calls(function.body) for name in [_name(call)]}
     names = sorted(name for name in called if name in APPROXIMATE)
     swaps = [
-        swap(call.children[0], APPROXIMATE[_name(call)])
+        cu.swap(call.children[0], APPROXIMATE[_name(call)])
         for function in functions
-        for call in calls(function.body, *names)
+        for call in cu.calls(function.body, *names)
         if names
     ]
     if "tanhf" in names:
@@ -69,19 +51,19 @@ def fast_math(context: Context) -> Iterator[Proposal]:
     quotients = [change for function in functions for change in _divisions(function)]
     listed = " and ".join(names)
     if swaps:
-        yield _edit(f"intrinsics for {listed}", replace(source, swaps), 1.0)
+        yield _edit(f"intrinsics for {listed}", cu.replace(source, swaps), 1.0)
     if quotients:
-        yield _edit("approximate division (__fdividef)", replace(source, quotients), 0.7)
+        yield _edit("approximate division (__fdividef)", cu.replace(source, quotients), 0.7)
     if swaps and quotients:
-        both = replace(source, [*swaps, *quotients])
+        both = cu.replace(source, [*swaps, *quotients])
         yield _edit(f"fast-math intrinsics for {listed}, approximate division", both, 1.1)
 
 
-def _by_exponential(context: Context, functions: Sequence[Function]) -> Proposal:
+def _by_exponential(context: Context, functions: Sequence[cu.Function]) -> Proposal:
     """`tanhf` by way of `__expf`: older compilers have no `__tanhf`, and its 2^-11 may be too much."""
-    name = fresh_name(context.source, "tanh_by_exp")
-    calling = [f for f in functions if calls(f.body, "tanhf")]
-    swaps = [swap(call.children[0], name) for f in calling for call in calls(f.body, "tanhf")]
+    name = cu.fresh_name(context.source, "tanh_by_exp")
+    calling = [f for f in functions if cu.calls(f.body, "tanhf")]
+    swaps = [cu.swap(call.children[0], name) for f in calling for call in cu.calls(f.body, "tanhf")]
     text = apply(context, Rewrite(calling[0], functions=[TANH.format(name=name)], more=swaps))
     return _edit("tanhf by way of __expf", text, 0.9)
 
@@ -99,33 +81,33 @@ def _edit(title: str, text: str, prior: float) -> Proposal:
     )
 
 
-def _divisions(function: Function) -> Iterator[Replacement]:
+def _divisions(function: cu.Function) -> Iterator[cu.Replacement]:
     """`a / b` of floats as `__fdividef(a, b)`; outermost quotients only, so that no change lies in another."""
     types = {d.name: d.type for d in function.declarations if not d.extents and not d.pointer}
     types |= {p.name: p.type for p in function.parameters if not p.pointer}
     if "double" in types.values():
         return
     done = 0
-    for node in walk(function.body, "binary_expression"):
-        left, operator, right = operands(node) or (node, "", node)
+    for node in cu.walk(function.body, "binary_expression"):
+        left, operator, right = cu.operands(node) or (node, "", node)
         if operator != "/":
             continue
         if node.start_byte < done or not (_is_float(left, types) or _is_float(right, types)):
             continue
         done = node.end_byte
-        yield insert_before(node, "__fdividef(")
-        yield Replacement(left.end_byte, right.start_byte, ", ")
-        yield insert_after(node, ")")
+        yield cu.insert_before(node, "__fdividef(")
+        yield cu.Replacement(left.end_byte, right.start_byte, ", ")
+        yield cu.insert_after(node, ")")
 
 
 def _is_float(node: Node, types: Mapping[str, str]) -> bool:
     """Whether an expression certainly is a float."""
-    node = strip_parentheses(node)
+    node = cu.strip_parentheses(node)
     match node.type:
         case "identifier":
-            return types.get(text_of(node)) == "float"
+            return types.get(cu.text_of(node)) == "float"
         case "number_literal":
-            return text_of(node).endswith("f") and "." in text_of(node)
+            return cu.text_of(node).endswith("f") and "." in cu.text_of(node)
         case "call_expression":
             return _name(node) in {*APPROXIMATE, *APPROXIMATE.values(), "sqrtf", "rsqrtf", "fmaxf", "fminf"}
         case "binary_expression":
@@ -135,7 +117,7 @@ def _is_float(node: Node, types: Mapping[str, str]) -> bool:
 
 
 def _name(call: Node) -> str:
-    return text_of(call.children[0])
+    return cu.text_of(call.children[0])
 
 
 FACTORS = (4, 8, 2, 16)
@@ -147,7 +129,7 @@ LARGEST_BODY = 2000
 def unroll(context: Context) -> Iterator[Proposal]:
     """`#pragma unroll` with several factors on every loop, fully where the trip count is a constant."""
     for function in context.functions:
-        for number, loop in enumerate(walk(function.body, "for_statement"), 1):
+        for number, loop in enumerate(cu.walk(function.body, "for_statement"), 1):
             if loop.parent is None or loop.parent.type != "compound_statement":
                 continue
             if loop.end_byte - loop.start_byte > LARGEST_BODY or _keeps_registers(context, function, loop):
@@ -155,21 +137,21 @@ def unroll(context: Context) -> Iterator[Proposal]:
             yield from _variants(context, function, loop, number)
 
 
-def _keeps_registers(context: Context, function: Function, loop: Node) -> bool:
+def _keeps_registers(context: Context, function: cu.Function, loop: Node) -> bool:
     """Whether a loop is unrolled fully so that the arrays of a thread stay in registers."""
-    pragma = unroll_pragma(loop)
-    if pragma is None or text_of(pragma).split()[2:] or not _has_constant_trip_count(context, loop):
+    pragma = cu.unroll_pragma(loop)
+    if pragma is None or cu.text_of(pragma).split()[2:] or not _has_constant_trip_count(context, loop):
         return False
     own = {d.name for d in function.declarations if d.extents and not d.shared}
-    return any(access.array in own for access in accesses(loop))
+    return any(access.array in own for access in cu.accesses(loop))
 
 
-def _variants(context: Context, function: Function, loop: Node, number: int) -> Iterator[Proposal]:
-    innermost = sum(1 for _ in walk(loop, "for_statement")) == 1
-    found = as_loop(loop)
+def _variants(context: Context, function: cu.Function, loop: Node, number: int) -> Iterator[Proposal]:
+    innermost = sum(1 for _ in cu.walk(loop, "for_statement")) == 1
+    found = cu.as_loop(loop)
     over = f" over {found.variable}" if found is not None else ""
     where = f"loop {number}{over}{context.where(function.name)}"
-    synchronises = bool(calls(loop, "__syncthreads"))
+    synchronises = bool(cu.calls(loop, "__syncthreads"))
     scale = (1.0 if innermost else 0.5) * (0.5 if synchronises else 1.0)
     if _has_constant_trip_count(context, loop):
         yield _edit_of_unrolling(context, loop, "#pragma unroll", f"fully unroll {where}", scale)
@@ -180,16 +162,16 @@ def _variants(context: Context, function: Function, loop: Node, number: int) -> 
 
 
 def _edit_of_unrolling(context: Context, loop: Node, text: str, title: str, prior: float) -> Proposal:
-    indent, pragma = indentation(context.source, loop), unroll_pragma(loop)
+    indent, pragma = cu.indentation(context.source, loop), cu.unroll_pragma(loop)
     if pragma is not None:
-        change = Replacement(pragma.start_byte, pragma.end_byte, f"{text}\n")
+        change = cu.Replacement(pragma.start_byte, pragma.end_byte, f"{text}\n")
     elif _starts_line(context, loop):
-        change = insert_before(loop, f"{text}\n{indent}")
+        change = cu.insert_before(loop, f"{text}\n{indent}")
     else:
-        change = insert_before(loop, f"\n{indent}{text}\n{indent}")
+        change = cu.insert_before(loop, f"\n{indent}{text}\n{indent}")
     return Proposal(
         title,
-        replace(context.source, [change]),
+        cu.replace(context.source, [change]),
         rationale="The loads of unrolled iterations are issued together, and the loop's own instructions "
         "are paid once for all of them.",
         expected_effect="More loads in flight, fewer instructions, more registers.",
@@ -209,6 +191,6 @@ def _has_constant_trip_count(context: Context, loop: Node) -> bool:
         return False
     declarator = initializer.child_by_field_name("declarator")
     inner = declarator.child_by_field_name("declarator") if declarator is not None else None
-    variable = text_of(inner) if inner is not None else ""
+    variable = cu.text_of(inner) if inner is not None else ""
     constants = {variable, *context.kernel.macros}
-    return all(identifiers(part) <= constants for part in parts if part is not None)
+    return all(cu.identifiers(part) <= constants for part in parts if part is not None)

@@ -11,27 +11,12 @@ from tree_sitter import Node
 from mctskernel.core.edit import Category
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import MAX_THREADS, Extent, Launch, LaunchPlan
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import AXES, BUILT_INS
 from mctskernel.edits.plan_text import mentions, with_named_divisor, with_plan
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, only_launches, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
-from mctskernel.edits.syntax import (
-    Function,
-    Replacement,
-    calls,
-    define,
-    enclosing,
-    fresh_name,
-    has,
-    identifiers,
-    names_in_scope,
-    replace,
-    swap,
-    text_of,
-    walk,
-    whole_number,
-)
 
 WARP = 32
 
@@ -44,7 +29,7 @@ def name_block_size(context: Context) -> Iterator[Proposal]:
         if literals is None:
             continue
         several = any(len(launch.block) > 1 for launch in context.plan.launches)
-        name = fresh_name(context.source, f"BLOCK_{axis.upper()}" if several else "BLOCK")
+        name = cu.fresh_name(context.source, f"BLOCK_{axis.upper()}" if several else "BLOCK")
         plan = _with_name(context.plan, axis, size, name)
         if plan is None:
             continue
@@ -52,10 +37,10 @@ def name_block_size(context: Context) -> Iterator[Proposal]:
             value = int(size * factor)
             if not 1 <= value <= MAX_THREADS or (not several and value % WARP):
                 continue
-            changes = [*(swap(node, name) for node in literals), define(context.source, name, value)]
+            changes = [*(cu.swap(node, name) for node in literals), cu.define(context.source, name, value)]
             yield Proposal(
                 f"set the block size along {axis} to {value} ({name}, was {size})",
-                with_plan(Kernel(replace(context.source, changes)), plan).source,
+                with_plan(Kernel(cu.replace(context.source, changes)), plan).source,
                 rationale=f"The block's size along {axis}, {size} until now, gets a name and another value.",
                 expected_effect="Another number of blocks, and of warps that hide each other's latency.",
                 prior=prior,
@@ -86,8 +71,8 @@ def _literals_of_block(context: Context, axis: str, size: int) -> list[Node] | N
         if not function.clean or any(declaration.shared for declaration in function.declarations):
             return None
         steps = [loop.node.child_by_field_name("update") for loop in function.loops]
-        for node in walk(function.body, "number_literal"):
-            value = whole_number(text_of(node))
+        for node in cu.walk(function.body, "number_literal"):
+            value = cu.whole_number(cu.text_of(node))
             if value == size and (_is_block_factor(node, axis) or node.parent in steps):
                 found.append(node)
             elif value in {size, size - 1, size // 2, size // WARP} - {0, 1} and not _is_other_factor(node):
@@ -100,8 +85,8 @@ def _is_block_factor(node: Node, axis: str) -> bool:
     if parent is None or parent.type != "binary_expression":
         return False
     operator = parent.child_by_field_name("operator")
-    texts = {text_of(child) for child in parent.named_children}
-    return operator is not None and text_of(operator) == "*" and f"blockIdx.{axis}" in texts
+    texts = {cu.text_of(child) for child in parent.named_children}
+    return operator is not None and cu.text_of(operator) == "*" and f"blockIdx.{axis}" in texts
 
 
 def _is_other_factor(node: Node) -> bool:
@@ -165,36 +150,41 @@ def grouped_blocks(context: Context) -> Iterable[Proposal]:
             )
 
 
-def _shares(function: Function) -> bool:
+def _shares(function: cu.Function) -> bool:
     """Whether blocks stage what others read as well: the kernel knows both its places, and has tiles and a loop."""
-    places = {text_of(node) for node in walk(function.body, "field_expression")}
+    places = {cu.text_of(node) for node in cu.walk(function.body, "field_expression")}
     shared = any(declaration.shared for declaration in function.declarations)
-    return {"blockIdx.x", "blockIdx.y"} <= places and shared and has(function.body, "for_statement")
+    return {"blockIdx.x", "blockIdx.y"} <= places and shared and cu.has(function.body, "for_statement")
 
 
-def _asked_elsewhere(context: Context, function: Function) -> bool:
+def _asked_elsewhere(context: Context, function: cu.Function) -> bool:
     """Whether other code of the file asks for a block's place, or the kernel for it as a whole."""
     if {"blockIdx", "gridDim"} & context.source.macro_words:
         return True
-    whole = [node for node in walk(context.source.root, "identifier") if text_of(node) == "blockIdx"]
+    whole = [node for node in cu.walk(context.source.root, "identifier") if cu.text_of(node) == "blockIdx"]
     return not all(
         _is_place(node) and _within(node, function) for node in whole
-    ) or "gridDim.y" in identifiers(function.body)
+    ) or "gridDim.y" in cu.identifiers(function.body)
 
 
 def _is_place(node: Node) -> bool:
     return node.parent is not None and node.parent.type == "field_expression"
 
 
-def _within(node: Node, function: Function) -> bool:
+def _within(node: Node, function: cu.Function) -> bool:
     return function.node.start_byte <= node.start_byte < function.node.end_byte
 
 
-def _grouped(context: Context, function: Function, size: int) -> str:
+def _grouped(context: Context, function: cu.Function, size: int) -> str:
     """Blocks numbered row by row take places group by group, column by column within a group: each place once."""
-    macro = fresh_name(context.source, "GROUP")
+    macro = cu.fresh_name(context.source, "GROUP")
     number, first, rows, x, y = fresh_names(
-        names_in_scope(context.source, function), "block", "first_row", "rows_of_group", "block_x", "block_y"
+        cu.names_in_scope(context.source, function),
+        "block",
+        "first_row",
+        "rows_of_group",
+        "block_x",
+        "block_y",
     )
     lines = [
         f"const unsigned {number} = blockIdx.y * gridDim.x + blockIdx.x;",
@@ -205,11 +195,11 @@ def _grouped(context: Context, function: Function, size: int) -> str:
     ]
     start = function.body.start_byte + 1
     opening = "".join(f"\n    {line}" for line in lines)
-    changes = [Replacement(start, start, opening)]
+    changes = [cu.Replacement(start, start, opening)]
     changes += [
-        swap(node, {"blockIdx.x": x, "blockIdx.y": y}[text_of(node)])
-        for node in walk(function.body, "field_expression")
-        if text_of(node) in {"blockIdx.x", "blockIdx.y"}
+        cu.swap(node, {"blockIdx.x": x, "blockIdx.y": y}[cu.text_of(node)])
+        for node in cu.walk(function.body, "field_expression")
+        if cu.text_of(node) in {"blockIdx.x", "blockIdx.y"}
     ]
     return apply(context, Rewrite(function, defines={macro: f"{size}u"}, more=changes))
 
@@ -237,7 +227,7 @@ def swap_thread_axes(context: Context) -> Iterable[Proposal]:
         )
 
 
-def scattered(function: Function, axis: str) -> int:
+def scattered(function: cu.Function, axis: str) -> int:
     """How many accesses of global memory are neither contiguous nor equal along a thread axis, loops weighted."""
     known = definitions(function)
     count = 0
@@ -247,21 +237,21 @@ def scattered(function: Function, axis: str) -> int:
             continue
         step = polynomial(access.indices[0], known).coefficient(f"threadIdx.{axis}")
         if step is None or step.constant not in {0, 1}:
-            count += LOOP_WEIGHT if enclosing(access.node, "for_statement", "while_statement") else 1
+            count += LOOP_WEIGHT if cu.enclosing(access.node, "for_statement", "while_statement") else 1
     return count
 
 
-def with_swapped_axes(context: Context, launch: Launch, function: Function) -> str:
+def with_swapped_axes(context: Context, launch: Launch, function: cu.Function) -> str:
     """The text with x and y exchanged in one kernel and its launch; macros named after an axis follow it."""
     changes = []
-    for node in walk(function.body, "field_expression"):
+    for node in cu.walk(function.body, "field_expression"):
         argument, field = node.child_by_field_name("argument"), node.child_by_field_name("field")
-        if argument is None or field is None or text_of(argument) not in BUILT_INS:
+        if argument is None or field is None or cu.text_of(argument) not in BUILT_INS:
             continue
-        if text_of(field) in {"x", "y"}:
-            changes.append(swap(field, "y" if text_of(field) == "x" else "x"))
+        if cu.text_of(field) in {"x", "y"}:
+            changes.append(cu.swap(field, "y" if cu.text_of(field) == "x" else "x"))
     plan = with_launch(context.plan, launch, launch.grid[::-1], launch.block[::-1])
-    text = with_plan(Kernel(replace(context.source, changes)), plan).source
+    text = with_plan(Kernel(cu.replace(context.source, changes)), plan).source
     x, y = launch.block
     if len(context.plan.launches) == 1 and isinstance(x, str) and isinstance(y, str) and _twins(x, y):
         return _exchanged(text, x, y)
@@ -279,7 +269,7 @@ def _exchanged(text: str, a: str, b: str) -> str:
     return re.sub(rf"\b(?:{a}|{b})\b", lambda match: b if match[0] == a else a, text)
 
 
-def _depends_on_warps(function: Function) -> bool:
+def _depends_on_warps(function: cu.Function) -> bool:
     return any(
-        "_sync" in text_of(call) or "warpSize" in text_of(call) for call in calls(function.body)
-    ) and not all(text_of(call).startswith("__syncthreads") for call in calls(function.body))
+        "_sync" in cu.text_of(call) or "warpSize" in cu.text_of(call) for call in cu.calls(function.body)
+    ) and not all(cu.text_of(call).startswith("__syncthreads") for call in cu.calls(function.body))

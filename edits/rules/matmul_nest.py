@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.core.launch_plan import Extent, Launch
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import (
     Guarded,
@@ -21,24 +22,6 @@ from mctskernel.edits.indexing import (
 )
 from mctskernel.edits.rewrite import dedented
 from mctskernel.edits.rule import Context
-from mctskernel.edits.syntax import (
-    Declaration,
-    Function,
-    Loop,
-    accesses,
-    as_loop,
-    assigned_names,
-    assignment,
-    calls,
-    has,
-    identifiers,
-    operands,
-    parse,
-    strip_parentheses,
-    text_of,
-    walk,
-    whole_number,
-)
 
 FLOATS = ("float", "double")
 
@@ -70,7 +53,7 @@ class Operand:
 
     def is_affine(self, k_name: str) -> bool:
         """Whether its elements are neighbours along its lines, which are equally far apart."""
-        found = accesses(expression(self.element or self.text))
+        found = cu.accesses(expression(self.element or self.text))
         if len(found) != 1 or len(found[0].indices) != 1:
             return False
         index = polynomial(found[0].indices[0])
@@ -119,7 +102,9 @@ class MatmulNest:
         kept = "\n".join(
             (*self.uniform, *self.epilogue, f"{self.left.text}; {self.right.text}; {self.inside};")
         )
-        return identifiers(parse(kept).root) | {self.k, self.k_bound, self.accumulator} | self.parameters
+        return (
+            cu.identifiers(cu.parse(kept).root) | {self.k, self.k_bound, self.accumulator} | self.parameters
+        )
 
     @property
     def holes(self) -> dict[str, str | tuple[str, ...]]:
@@ -144,7 +129,7 @@ class MatmulNest:
         return "0.0f" if self.element == "float" else "0.0"
 
 
-def naive_nest(context: Context, launch: Launch, function: Function) -> MatmulNest | None:
+def naive_nest(context: Context, launch: Launch, function: cu.Function) -> MatmulNest | None:
     """The nest of a kernel in which one thread sums one output straight from global memory."""
     body = guarded(function)
     if body is None or len(body.bounds) != 2 or _synchronises(function):
@@ -181,19 +166,19 @@ def naive_nest(context: Context, launch: Launch, function: Function) -> MatmulNe
         epilogue, function, body, kept=uniform, renamed={total.name, *(a.name for a in axes)}
     ):
         return None
-    if not identifiers(loop.start) | identifiers(loop.bound) <= parameters:
+    if not cu.identifiers(loop.start) | cu.identifiers(loop.bound) <= parameters:
         return None
     return MatmulNest(
         row=left.axis,
         col=right.axis,
         k=loop.variable,
-        k_start=text_of(loop.start),
-        k_bound=text_of(loop.bound),
+        k_start=cu.text_of(loop.start),
+        k_bound=cu.text_of(loop.bound),
         left=left,
         right=right,
         accumulator=total.name,
         element=total.type,
-        initial=text_of(total.value) if total.value is not None else "0",
+        initial=cu.text_of(total.value) if total.value is not None else "0",
         uniform=tuple(line for node in uniform for line in dedented(context.source, [node])),
         epilogue=dedented(context.source, epilogue),
         outer_grid=launch.grid[2:],
@@ -204,12 +189,12 @@ def naive_nest(context: Context, launch: Launch, function: Function) -> MatmulNe
 def accumulated_product(body: Node, total: str, known: Mapping[str, Node]) -> tuple[Node, Node] | None:
     """The two factors of `total += a * b` (or `total = total + a * b`, `total = fmaf(a, b, total)`)."""
     statements = [node for node in code(body) if node.type != "declaration"]
-    parts = assignment(statements[0]) if len(statements) == 1 else None
-    if parts is None or text_of(parts[0]) != total:
+    parts = cu.assignment(statements[0]) if len(statements) == 1 else None
+    if parts is None or cu.text_of(parts[0]) != total:
         return None
-    operator, value = parts[1], strip_parentheses(parts[2])
+    operator, value = parts[1], cu.strip_parentheses(parts[2])
     if operator == "=":
-        fused = calls(value, "fmaf", "fma")
+        fused = cu.calls(value, "fmaf", "fma")
         if value.type == "call_expression" and fused and fused[0] == value:
             return _fused_factors(value, total, known)
         rest = _without_addend(value, total)
@@ -218,22 +203,24 @@ def accumulated_product(body: Node, total: str, known: Mapping[str, Node]) -> tu
         value = rest
     elif operator != "+=":
         return None
-    a, sign, b = operands(_definition(value, known)) or (value, "", value)
+    a, sign, b = cu.operands(_definition(value, known)) or (value, "", value)
     return (_definition(a, known), _definition(b, known)) if sign == "*" else None
 
 
-def _loop_and_sum(body: Guarded, function: Function) -> tuple[Declaration, Loop, tuple[Node, ...]] | None:
+def _loop_and_sum(
+    body: Guarded, function: cu.Function
+) -> tuple[cu.Declaration, cu.Loop, tuple[Node, ...]] | None:
     statements = [node for node in body.statements if node.type != "preproc_call"]
     position = next((i for i, node in enumerate(statements) if node.type == "for_statement"), None)
     if position is None or any(node.type != "declaration" for node in statements[:position]):
         return None
-    loop = as_loop(statements[position])
+    loop = cu.as_loop(statements[position])
     epilogue = tuple(statements[position + 1 :])
     if loop is None or not epilogue:
         return None
-    if any(has(node, "for_statement", "while_statement", "return_statement") for node in epilogue):
+    if any(cu.has(node, "for_statement", "while_statement", "return_statement") for node in epilogue):
         return None
-    assigned = assigned_names(loop.body)
+    assigned = cu.assigned_names(loop.body)
     sums = [d for d in function.declarations if d.name in assigned and d.type in FLOATS and not d.extents]
     if len(sums) != 1 or len(assigned) != 1:
         return None
@@ -247,7 +234,7 @@ def _loop_and_sum(body: Guarded, function: Function) -> tuple[Declaration, Loop,
 
 
 def _axes(
-    context: Context, launch: Launch, function: Function, body: Guarded
+    context: Context, launch: Launch, function: cu.Function, body: Guarded
 ) -> tuple[ThreadIndex, ThreadIndex] | None:
     """The two indices of an output, if each is the thread's place along another axis of the grid."""
     found = thread_indices(context, launch, function, body.bounds)
@@ -261,7 +248,7 @@ def output_axis(
     names = {axis.name for axis in axes}
     stable = {name: value for name, value in known.items() if name not in names}
     for statement in epilogue:
-        for access in accesses(statement):
+        for access in cu.accesses(statement):
             if access.writes and len(access.indices) == 1:
                 index = polynomial(access.indices[0], stable)
                 for axis in axes:
@@ -279,7 +266,9 @@ def _uniform(
     kept = []
     for node in body.prologue:
         declared = {
-            text_of(d) for init in node.children_by_field_name("declarator") for d in walk(init, "identifier")
+            cu.text_of(d)
+            for init in node.children_by_field_name("declarator")
+            for d in cu.walk(init, "identifier")
         }
         value_names: set[str] = set()
         for init in node.children_by_field_name("declarator"):
@@ -293,7 +282,7 @@ def _uniform(
 
 def _self_contained(
     epilogue: tuple[Node, ...],
-    function: Function,
+    function: cu.Function,
     body: Guarded,
     *,
     kept: tuple[Node, ...],
@@ -301,41 +290,41 @@ def _self_contained(
 ) -> bool:
     """Whether the epilogue uses only what the rewritten kernel still declares."""
     lost = {d.name for d in function.declarations if d.node in body.prologue and d.node not in kept} - renamed
-    used = frozenset[str]().union(*(identifiers(node) for node in epilogue))
+    used = frozenset[str]().union(*(cu.identifiers(node) for node in epilogue))
     return not used & lost and not any(is_geometry(name) for name in used)
 
 
-def _distinct(launch: Launch, function: Function, first: set[str], second: set[str]) -> bool:
+def _distinct(launch: Launch, function: cu.Function, first: set[str], second: set[str]) -> bool:
     arguments = {p.name: a for p, a in zip(function.parameters, launch.args, strict=False)}
     return not {arguments.get(name) for name in first} & {arguments.get(name) for name in second}
 
 
-def _synchronises(function: Function) -> bool:
-    return bool(calls(function.body, "__syncthreads", "__syncwarp")) or any(
+def _synchronises(function: cu.Function) -> bool:
+    return bool(cu.calls(function.body, "__syncthreads", "__syncwarp")) or any(
         d.shared for d in function.declarations
     )
 
 
 def _definition(node: Node, known: Mapping[str, Node]) -> Node:
-    node = strip_parentheses(node)
-    while node.type == "identifier" and text_of(node) in known:
-        node = strip_parentheses(known[text_of(node)])
+    node = cu.strip_parentheses(node)
+    while node.type == "identifier" and cu.text_of(node) in known:
+        node = cu.strip_parentheses(known[cu.text_of(node)])
     return node
 
 
 def _without_addend(value: Node, total: str) -> Node | None:
-    a, sign, b = operands(value) or (value, "", value)
+    a, sign, b = cu.operands(value) or (value, "", value)
     if sign != "+":
         return None
-    if text_of(a) == total:
-        return strip_parentheses(b)
-    return strip_parentheses(a) if text_of(b) == total else None
+    if cu.text_of(a) == total:
+        return cu.strip_parentheses(b)
+    return cu.strip_parentheses(a) if cu.text_of(b) == total else None
 
 
 def _fused_factors(call: Node, total: str, known: Mapping[str, Node]) -> tuple[Node, Node] | None:
     arguments = call.child_by_field_name("arguments")
     values = arguments.named_children if arguments is not None else []
-    if len(values) != 3 or text_of(values[2]) != total:
+    if len(values) != 3 or cu.text_of(values[2]) != total:
         return None
     return _definition(values[0], known), _definition(values[1], known)
 
@@ -347,10 +336,10 @@ def read_operand(
     known: Mapping[str, Node],
     *,
     parameters: frozenset[str],
-    function: Function,
+    function: cu.Function,
 ) -> Operand | None:
     """A factor in terms of one of the axes and the summation index; None if it isn't a pure function of the two."""
-    read = accesses(node)
+    read = cu.accesses(node)
     if not read or not _is_pure(node) or not _keeps_types(node, known, function):
         return None
     names = frozenset(axis.name for axis in axes)
@@ -370,7 +359,7 @@ def read_operand(
             neighbours = across is not None and across.constant == 1
             along_k = step is not None and step.constant == 1 if not neighbours else False
     text = inlined(node, known, names | {k} | parameters | CONVERSIONS)
-    mentioned = identifiers(parse(text).root) if text is not None else frozenset()
+    mentioned = cu.identifiers(cu.parse(text).root) if text is not None else frozenset()
     if text is None or len(used) != 1 or k not in mentioned or names & mentioned != {a.name for a in used}:
         return None
     first = function.parameter(read[0].array)
@@ -383,20 +372,24 @@ def read_operand(
 
 def _is_pure(node: Node) -> bool:
     """Whether an expression changes nothing and calls nothing but conversions."""
-    changes = has(node, "assignment_expression", "update_expression", "pointer_expression")
-    return not changes and len(calls(node)) == len(calls(node, *CONVERSIONS))
+    changes = cu.has(node, "assignment_expression", "update_expression", "pointer_expression")
+    return not changes and len(cu.calls(node)) == len(cu.calls(node, *CONVERSIONS))
 
 
-def _keeps_types(node: Node, known: Mapping[str, Node], function: Function) -> bool:
+def _keeps_types(node: Node, known: Mapping[str, Node], function: cu.Function) -> bool:
     """Whether what a node's names are declared as can replace them: no float is cut to a whole number on the way."""
     types = {d.name: d.type for d in function.declarations}
-    for name in identifiers(node) & known.keys():
+    for name in cu.identifiers(node) & known.keys():
         value = known[name]
         whole = types[name] in INTEGERS
-        fractions = [text_of(n) for n in walk(value, "number_literal") if whole_number(text_of(n)) is None]
-        read = {p.type for access in accesses(value) if (p := function.parameter(access.array)) is not None}
-        floats = {types[n] for n in identifiers(value) if n in types} - INTEGERS
-        if whole and (fractions or floats or calls(value) or not read <= INTEGERS):
+        fractions = [
+            cu.text_of(n) for n in cu.walk(value, "number_literal") if cu.whole_number(cu.text_of(n)) is None
+        ]
+        read = {
+            p.type for access in cu.accesses(value) if (p := function.parameter(access.array)) is not None
+        }
+        floats = {types[n] for n in cu.identifiers(value) if n in types} - INTEGERS
+        if whole and (fractions or floats or cu.calls(value) or not read <= INTEGERS):
             return False
         if types[name] not in INTEGERS | {"float"} or not _keeps_types(value, known, function):
             return False
@@ -405,15 +398,15 @@ def _keeps_types(node: Node, known: Mapping[str, Node], function: Function) -> b
 
 def _is_converted(node: Node, element: Node) -> bool:
     """Whether an expression is an element, as it is or converted to float."""
-    node = strip_parentheses(node)
+    node = cu.strip_parentheses(node)
     if node == element:
         return True
     inner = node.child_by_field_name("value" if node.type == "cast_expression" else "arguments")
     if inner is None or node.type not in {"cast_expression", "call_expression"}:
         return False
-    converts = node.type == "cast_expression" or text_of(node.children[0]) in CONVERSIONS
+    converts = node.type == "cast_expression" or cu.text_of(node.children[0]) in CONVERSIONS
     values = inner.named_children if inner.type == "argument_list" else [inner]
-    return converts and len(values) == 1 and strip_parentheses(values[0]) == element
+    return converts and len(values) == 1 and cu.strip_parentheses(values[0]) == element
 
 
 def is_geometry(name: str) -> bool:

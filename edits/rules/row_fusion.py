@@ -15,6 +15,7 @@ from mctskernel.core.edit import Category
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Launch, LaunchPlan
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions
 from mctskernel.edits.indexing import (
     Guarded,
@@ -34,25 +35,6 @@ from mctskernel.edits.rewrite import (
 )
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.row_parallel import row_threads
-from mctskernel.edits.syntax import (
-    Access,
-    Function,
-    Parameter,
-    Replacement,
-    accesses,
-    assigned_names,
-    assignment,
-    fresh_name,
-    identifiers,
-    operands,
-    replace,
-    squeezed,
-    strip_parentheses,
-    swap,
-    text_of,
-    walk,
-    within,
-)
 
 
 @dataclass(frozen=True)
@@ -63,7 +45,7 @@ class Part:
     """
 
     launch: Launch
-    function: Function
+    function: cu.Function
     index: ThreadIndex
     statements: tuple[Node, ...]
     divisor: Node | None = None
@@ -100,7 +82,7 @@ class Part:
         return frozenset({number, *names})
 
 
-def part_of(context: Context, launch: Launch, function: Function) -> Part | None:
+def part_of(context: Context, launch: Launch, function: cu.Function) -> Part | None:
     """A launch as a row or an element for each thread, if its threads have nothing to do with each other."""
     rows = row_threads(context, launch, function)
     if rows is None or len(rows.body.prologue) != 1 or launch.shared != 0:
@@ -125,26 +107,26 @@ def part_of(context: Context, launch: Launch, function: Function) -> Part | None
 def _divisors(part: Part) -> Iterator[Node]:
     """What the index of a part is divided by, remainders included."""
     for node in part.statements:
-        for found in walk(node, "binary_expression"):
-            left, operator, right = operands(found) or (found, "", found)
-            if operator in {"/", "%"} and text_of(strip_parentheses(left)) == part.index.name:
+        for found in cu.walk(node, "binary_expression"):
+            left, operator, right = cu.operands(found) or (found, "", found)
+            if operator in {"/", "%"} and cu.text_of(cu.strip_parentheses(left)) == part.index.name:
                 yield right
 
 
-def _is_plain(function: Function, body: Guarded) -> bool:
+def _is_plain(function: cu.Function, body: Guarded) -> bool:
     """Whether it is a function by itself whose threads are numbered by the prologue alone, use pointers for nothing
     but elements, and all come to the end of what is guarded.
     """
-    elsewhere = [n for n in walk(function.body, "field_expression") if not within(n, body.prologue[0])]
-    early = [n for node in body.statements for n in walk(node, "return_statement", "goto_statement")]
-    names = [text_of(node) for node in walk(function.body, "identifier")]
+    elsewhere = [n for n in cu.walk(function.body, "field_expression") if not cu.within(n, body.prologue[0])]
+    early = [n for node in body.statements for n in cu.walk(node, "return_statement", "goto_statement")]
+    names = [cu.text_of(node) for node in cu.walk(function.body, "identifier")]
     arrays = [access.array for access in function.accesses]
     parent = function.node.parent
     return (
         not elsewhere
         and not early
         and (parent is None or parent.type != "declaration_list")
-        and all(text_of(each.node).endswith(each.name) for each in function.parameters)
+        and all(cu.text_of(each.node).endswith(each.name) for each in function.parameters)
         and all(
             names.count(each.name) == arrays.count(each.name) for each in function.parameters if each.pointer
         )
@@ -152,7 +134,7 @@ def _is_plain(function: Function, body: Guarded) -> bool:
 
 
 def _bare(node: Node) -> str:
-    return squeezed(strip_parentheses(node))
+    return cu.squeezed(cu.strip_parentheses(node))
 
 
 _MOST_COLUMNS = 110
@@ -168,7 +150,7 @@ class Fused:
     """
 
     row: str
-    parameters: Mapping[str, tuple[str, Parameter]]
+    parameters: Mapping[str, tuple[str, cu.Parameter]]
     taken: frozenset[str]
     lines: tuple[str, ...] = ()
     values: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -243,7 +225,7 @@ def _same_rows(context: Context, first: Part, part: Part) -> bool:
 
 def _with_part(context: Context, fused: Fused, part: Part, wanted: frozenset[str]) -> Fused | None:
     """One more part, if what it reads for a row comes from the row alone. `wanted` are buffers that others read."""
-    every = [access for node in part.statements for access in accesses(node)]
+    every = [access for node in part.statements for access in cu.accesses(node)]
     found = [access for access in every if part.function.parameter(access.array) is not None]
     reads = frozenset(part.argument(access.array) for access in found if access.reads)
     writes = frozenset(part.argument(access.array) for access in found if access.writes)
@@ -257,7 +239,7 @@ def _with_part(context: Context, fused: Fused, part: Part, wanted: frozenset[str
         return None
     column, *_ = fresh_names(fused.taken | _names_of(part), "k")
     names = _new_names(fused, part, parameters, column)
-    length = replace_names(text_of(part.divisor), names) if part.divisor is not None else ""
+    length = replace_names(cu.text_of(part.divisor), names) if part.divisor is not None else ""
     rewrite = _Rewriting(context, part, fused, names, column, length)
     # Names inside a loop end with it.
     outside = {names[d.name] for d in part.function.declarations if d.node in part.statements}
@@ -268,7 +250,7 @@ def _with_part(context: Context, fused: Fused, part: Part, wanted: frozenset[str
             lines += rewrite.lines(node)
             continue
         buffer, parameter, value = store
-        values[buffer] = names.get(text_of(value), "")
+        values[buffer] = names.get(cu.text_of(value), "")
         if not _stays(part, value, parameter, part.statements[position + 1 :]):
             (values[buffer],) = fresh_names(taken, f"row_{parameter.name}")
             lines.append(f"{parameter.type} {values[buffer]} = {rewrite.text(value)};")
@@ -286,7 +268,7 @@ def _with_part(context: Context, fused: Fused, part: Part, wanted: frozenset[str
     )
 
 
-def _with_parameters(fused: Fused, part: Part) -> dict[str, tuple[str, Parameter]] | None:
+def _with_parameters(fused: Fused, part: Part) -> dict[str, tuple[str, cu.Parameter]] | None:
     """The parameters with those of a part; equal arguments share a parameter, and must have the same type."""
     parameters = dict(fused.parameters)
     for parameter in part.function.parameters:
@@ -302,7 +284,7 @@ def _with_parameters(fused: Fused, part: Part) -> dict[str, tuple[str, Parameter
 
 
 def _new_names(
-    fused: Fused, part: Part, parameters: Mapping[str, tuple[str, Parameter]], column: str
+    fused: Fused, part: Part, parameters: Mapping[str, tuple[str, cu.Parameter]], column: str
 ) -> dict[str, str]:
     """What each name of a part is called in the fused kernel; the index of an element has no name there."""
     names = {each.name: parameters[part.argument(each.name)][0] for each in part.function.parameters}
@@ -324,7 +306,7 @@ def _new_names(
 
 
 def _names_of(part: Part) -> frozenset[str]:
-    return identifiers(part.function.node)
+    return cu.identifiers(part.function.node)
 
 
 @dataclass(frozen=True)
@@ -358,10 +340,10 @@ class _Rewriting:
         head = f"for ({self.part.index.type} {column} = 0; {column} < {self.length}; ++{column}) {{"
         return [head, *indented(lines), "}"]
 
-    def _changes(self, node: Node) -> list[Replacement]:
+    def _changes(self, node: Node) -> list[cu.Replacement]:
         new = self._meaning(node)
         if new is not None:
-            return [swap(node, new)] if new != text_of(node) else []
+            return [cu.swap(node, new)] if new != cu.text_of(node) else []
         return [change for child in node.named_children for change in self._changes(child)]
 
     def _meaning(self, node: Node) -> str | None:
@@ -374,26 +356,28 @@ class _Rewriting:
             return self.fused.row if part.is_row(node) else self.column if part.is_column(node) else None
         if node.type != "identifier":
             return None
-        if part.length is None or text_of(node) != part.index.name:
-            return self.names.get(text_of(node), text_of(node))
+        if part.length is None or cu.text_of(node) != part.index.name:
+            return self.names.get(cu.text_of(node), cu.text_of(node))
         length = self.length if re.fullmatch(r"\w+", self.length) else f"({self.length})"
         element = f"{self.fused.row} * {length} + {self.column}"
         alone = node.parent is not None and node.parent.type in {"subscript_argument_list", "argument_list"}
         return element if alone else f"({element})"
 
     def _buffer(self, node: Node) -> str | None:
-        (access, *_) = accesses(node) or (None,)
+        (access, *_) = cu.accesses(node) or (None,)
         is_parameter = access is not None and self.part.function.parameter(access.array) is not None
         return self.part.argument(access.array) if access is not None and is_parameter else None
 
 
-def _store_for_row(part: Part, node: Node, found: Sequence[Access]) -> tuple[str, Parameter, Node] | None:
+def _store_for_row(
+    part: Part, node: Node, found: Sequence[cu.Access]
+) -> tuple[str, cu.Parameter, Node] | None:
     """The buffer, its parameter and the value of a statement that stores what a part computes for its row.
 
     None unless nothing else in the part touches the buffer.
     """
-    parts = assignment(node)
-    inside = [access for access in found if within(access.node, node) and access.writes]
+    parts = cu.assignment(node)
+    inside = [access for access in found if cu.within(access.node, node) and access.writes]
     if parts is None or len(inside) != 1 or inside[0].reads:
         return None
     (target, _, value), (access,) = parts, inside
@@ -405,22 +389,22 @@ def _store_for_row(part: Part, node: Node, found: Sequence[Access]) -> tuple[str
     return part.argument(access.array), parameter, value
 
 
-def _stays(part: Part, value: Node, parameter: Parameter, later: Sequence[Node]) -> bool:
+def _stays(part: Part, value: Node, parameter: cu.Parameter, later: Sequence[Node]) -> bool:
     """Whether a value is a variable of the buffer's type that is seen by what follows and changes no more."""
-    name = text_of(value)
+    name = cu.text_of(value)
     declared = [d for d in part.function.declarations if d.name == name]
     if len(declared) != 1 or declared[0].node not in part.statements:
         return False
     same = declared[0].type == parameter.type and not declared[0].extents and not declared[0].pointer
-    return same and not any(name in assigned_names(node) for node in later)
+    return same and not any(name in cu.assigned_names(node) for node in later)
 
 
 def _text(context: Context, run: Sequence[Part], fused: Fused) -> str:
     """The kernel with one function and one launch in place of those of a run."""
     first, source = run[0], context.source
-    name = fresh_name(source, "fused_rows")
+    name = cu.fresh_name(source, "fused_rows")
     guard = f"if ({fused.row} < {first.index.bound}) {{"
-    body = [text_of(first.index.declaration.node), guard, *indented(fused.lines), "}"]
+    body = [cu.text_of(first.index.declaration.node), guard, *indented(fused.lines), "}"]
     used = names_used(["void f() {", *body, "}"])
     kept = {argument: each for argument, each in fused.parameters.items() if each[0] in used}
     declared = ", ".join(_declared(parameter, new) for new, parameter in kept.values())
@@ -432,11 +416,11 @@ def _text(context: Context, run: Sequence[Part], fused: Fused) -> str:
     )
     about = f"// {_listed(run)}, with a thread for each row."
     spans = [whole_function(source, part.function) for part in run]
-    text = replace(
+    text = cu.replace(
         source,
         [
-            Replacement(*spans[0], "\n".join([about, *head, *indented(body), "}"])),
-            *(Replacement(start, end, "") for start, end in spans[1:]),
+            cu.Replacement(*spans[0], "\n".join([about, *head, *indented(body), "}"])),
+            *(cu.Replacement(start, end, "") for start, end in spans[1:]),
         ],
     )
     text = re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
@@ -448,8 +432,8 @@ def _listed(run: Sequence[Part]) -> str:
     return f"{', '.join(names)} and {last}"
 
 
-def _declared(parameter: Parameter, name: str) -> str:
-    return re.sub(rf"\b{re.escape(parameter.name)}$", name, text_of(parameter.node))
+def _declared(parameter: cu.Parameter, name: str) -> str:
+    return re.sub(rf"\b{re.escape(parameter.name)}$", name, cu.text_of(parameter.node))
 
 
 def _plan(context: Context, run: Sequence[Part], name: str, arguments: Sequence[str]) -> LaunchPlan:

@@ -9,6 +9,7 @@ from tree_sitter import Node
 
 from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import (
     Guarded,
@@ -29,23 +30,6 @@ from mctskernel.edits.reductions import (
 )
 from mctskernel.edits.rewrite import Rewrite, apply, only_launches, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
-from mctskernel.edits.syntax import (
-    Function,
-    Loop,
-    Replacement,
-    accesses,
-    as_loop,
-    assigned_names,
-    calls,
-    fresh_name,
-    has,
-    indentation,
-    insert_after,
-    swap,
-    text_of,
-    walk,
-    within,
-)
 
 
 @dataclass(frozen=True)
@@ -55,7 +39,7 @@ class RowLoop:
     `from_zero` says that it starts at 1 only because what it reduces starts as element 0.
     """
 
-    loop: Loop
+    loop: cu.Loop
     reductions: tuple[Reduction, ...]
     from_zero: bool = False
 
@@ -97,7 +81,7 @@ def parallel_rows(context: Context) -> Iterable[Proposal]:
         )
 
 
-def row_kernel(context: Context, launch: Launch, function: Function) -> RowKernel | None:
+def row_kernel(context: Context, launch: Launch, function: cu.Function) -> RowKernel | None:
     """The kernel as loops over the row of each thread, if it is nothing else."""
     rows = row_threads(context, launch, function)
     if rows is None:
@@ -122,23 +106,23 @@ class RowThreads:
     body: Guarded
 
 
-def row_threads(context: Context, launch: Launch, function: Function) -> RowThreads | None:
+def row_threads(context: Context, launch: Launch, function: cu.Function) -> RowThreads | None:
     """The kernel as one thread per row, none of which talks to another, if it is that."""
     body = guarded(function)
     if body is None or len(body.bounds) != 1 or is_cooperative(function) or not distinct_arguments(launch):
         return None
-    threads = [n for n in walk(function.body, "field_expression") if "threadIdx.x" in text_of(n)]
+    threads = [n for n in cu.walk(function.body, "field_expression") if "threadIdx.x" in cu.text_of(n)]
     found = thread_indices(context, launch, function, body.bounds)
     one_axis = len(launch.grid) == len(launch.block) == len(threads) == 1
     return RowThreads(found[0], body) if found and found[0].axis == "x" and one_axis else None
 
 
-def _parts(body: Guarded, function: Function) -> tuple[tuple[RowLoop, ...], tuple[Node, ...]] | None:
+def _parts(body: Guarded, function: cu.Function) -> tuple[tuple[RowLoop, ...], tuple[Node, ...]] | None:
     loops: list[RowLoop] = []
     stores: list[Node] = []
     for node in body.statements:
         if node.type in {"declaration", "preproc_call"}:
-            if has(node, "array_declarator"):
+            if cu.has(node, "array_declarator"):
                 return None
         elif node.type == "for_statement":
             found = _row_loop(node, function)
@@ -146,8 +130,8 @@ def _parts(body: Guarded, function: Function) -> tuple[tuple[RowLoop, ...], tupl
                 return None
             loops.append(found)
         elif node.type == "expression_statement":
-            if any(access.writes for access in accesses(node)):
-                if assigned_names(node):
+            if any(access.writes for access in cu.accesses(node)):
+                if cu.assigned_names(node):
                     return None
                 stores.append(node)
         else:
@@ -155,11 +139,11 @@ def _parts(body: Guarded, function: Function) -> tuple[tuple[RowLoop, ...], tupl
     return tuple(loops), tuple(stores)
 
 
-def _row_loop(node: Node, function: Function) -> RowLoop | None:
-    loop = as_loop(node)
+def _row_loop(node: Node, function: cu.Function) -> RowLoop | None:
+    loop = cu.as_loop(node)
     if loop is None or loop.comparison != "<" or loop.step != "1":
         return None
-    if has(loop.body, "break_statement", "return_statement", "goto_statement"):
+    if cu.has(loop.body, "break_statement", "return_statement", "goto_statement"):
         return None
     found = reductions_of(loop.body)
     if found is None:
@@ -167,17 +151,19 @@ def _row_loop(node: Node, function: Function) -> RowLoop | None:
     types = {d.name: d.type for d in function.declarations}
     if any(types.get(r.variable) != "float" for r in found):
         return None
-    return RowLoop(loop, found, text_of(loop.start) == "1" and _starts_with_element_0(loop, found, function))
+    return RowLoop(
+        loop, found, cu.text_of(loop.start) == "1" and _starts_with_element_0(loop, found, function)
+    )
 
 
-def _starts_with_element_0(loop: Loop, found: tuple[Reduction, ...], function: Function) -> bool:
+def _starts_with_element_0(loop: cu.Loop, found: tuple[Reduction, ...], function: cu.Function) -> bool:
     """Whether a loop from 1 takes an extremum that was declared as element 0, which it may as well take again."""
     values = {d.name: d.value for d in function.declarations}
-    (read, *more) = accesses(loop.body) or (None,)
+    (read, *more) = cu.accesses(loop.body) or (None,)
     if len(found) != 1 or read is None or more or found[0].operation == "sum":
         return False
     value = values[found[0].variable]
-    (first, *others) = accesses(value) if value is not None else (None,)
+    (first, *others) = cu.accesses(value) if value is not None else (None,)
     if value is None or first is None or others or first.array != read.array:
         return False
     statement = code(loop.body)
@@ -197,14 +183,14 @@ def _around(node: Node, inner: Node) -> tuple[bytes, bytes]:
 
 
 def _independent(
-    loops: tuple[RowLoop, ...], stores: tuple[Node, ...], function: Function, known: Mapping[str, Node]
+    loops: tuple[RowLoop, ...], stores: tuple[Node, ...], function: cu.Function, known: Mapping[str, Node]
 ) -> bool:
     """Whether an element that a loop writes is touched by one iteration of each loop only, the same in all."""
     touched: dict[str, set[tuple[str, str, str]]] = {}
     written: set[str] = set()
     for row_loop in loops:
         loop = row_loop.loop
-        for access in accesses(loop.body):
+        for access in cu.accesses(loop.body):
             parameter = function.parameter(access.array)
             if parameter is None or not parameter.pointer or len(access.indices) != 1:
                 return False
@@ -215,10 +201,10 @@ def _independent(
                 if step is None or not step.terms:
                     return False
             key = ("opaque", str(index)) if step is None else (str(step), str(index.without(loop.variable)))
-            touched.setdefault(access.array, set()).add((text_of(loop.start), *key))
-    stored = {access.array for node in stores for access in accesses(node) if access.writes}
+            touched.setdefault(access.array, set()).add((cu.text_of(loop.start), *key))
+    stored = {access.array for node in stores for access in cu.accesses(node) if access.writes}
     spans = [row_loop.loop.node for row_loop in loops]
-    outside = {a.array for a in function.accesses if not any(within(a.node, span) for span in spans)}
+    outside = {a.array for a in function.accesses if not any(cu.within(a.node, span) for span in spans)}
     return (
         all(len(touched[array]) == 1 for array in written)
         and not written & outside
@@ -226,7 +212,7 @@ def _independent(
     )
 
 
-def _sums_start_at_zero(loops: tuple[RowLoop, ...], function: Function, body: Guarded) -> bool:
+def _sums_start_at_zero(loops: tuple[RowLoop, ...], function: cu.Function, body: Guarded) -> bool:
     """Whether each sum is declared as zero and touched by nothing else before its one loop."""
     declared = {d.name: d.value for d in function.declarations}
     reduced = [r.variable for row_loop in loops for r in row_loop.reductions]
@@ -235,30 +221,30 @@ def _sums_start_at_zero(loops: tuple[RowLoop, ...], function: Function, body: Gu
             if reduction.operation != "sum":
                 continue
             before = [n for n in body.statements if n.end_byte <= row_loop.loop.node.start_byte]
-            changed = any(reduction.variable in assigned_names(node) for node in before)
+            changed = any(reduction.variable in cu.assigned_names(node) for node in before)
             if changed or reduced.count(reduction.variable) > 1 or not is_zero(declared[reduction.variable]):
                 return False
     return True
 
 
-def is_cooperative(function: Function) -> bool:
+def is_cooperative(function: cu.Function) -> bool:
     """Whether threads of a kernel share memory, wait for each other or add up with atomics."""
     if any(d.shared for d in function.declarations):
         return True
-    return any("sync" in text_of(c) or text_of(c).startswith("atomic") for c in calls(function.body))
+    return any("sync" in cu.text_of(c) or cu.text_of(c).startswith("atomic") for c in cu.calls(function.body))
 
 
-def _block_per_row(context: Context, launch: Launch, function: Function, found: RowKernel) -> str:
+def _block_per_row(context: Context, launch: Launch, function: cu.Function, found: RowKernel) -> str:
     (planned,) = launch.block
     width = context.kernel.macros.get(str(planned), 0)
     defines: dict[str, int | str] = {}
     if width >= 32 and width & (width - 1) == 0:
         block = str(planned)
     else:
-        block = fresh_name(context.source, "BLOCK")
+        block = cu.fresh_name(context.source, "BLOCK")
         defines[block] = 256
     operations = _operations(found)
-    names = {op: fresh_name(context.source, f"block_{op}") for op in operations}
+    names = {op: cu.fresh_name(context.source, f"block_{op}") for op in operations}
     return apply(
         context,
         Rewrite(
@@ -275,10 +261,10 @@ def _block_per_row(context: Context, launch: Launch, function: Function, found: 
     )
 
 
-def _warp_per_row(context: Context, launch: Launch, function: Function, found: RowKernel) -> str:
-    warps = fresh_name(context.source, "WARPS")
+def _warp_per_row(context: Context, launch: Launch, function: cu.Function, found: RowKernel) -> str:
+    warps = cu.fresh_name(context.source, "WARPS")
     operations = _operations(found)
-    names = {op: fresh_name(context.source, f"warp_{op}") for op in operations}
+    names = {op: cu.fresh_name(context.source, f"warp_{op}") for op in operations}
     row = f"blockIdx.x * {warps} + threadIdx.y"
     return apply(
         context,
@@ -304,23 +290,23 @@ def _operations(found: RowKernel) -> tuple[str, ...]:
 
 def _shared_out(
     context: Context, found: RowKernel, row: str, width: str, names: Mapping[str, str]
-) -> list[Replacement]:
+) -> list[cu.Replacement]:
     """The changes that give thread x of a row every `width`-th iteration and combine what was reduced."""
-    changes = [swap(found.index.value, row)]
+    changes = [cu.swap(found.index.value, row)]
     for row_loop in found.loops:
         loop = row_loop.loop
-        start = "0" if row_loop.from_zero else text_of(loop.start)
-        changes.append(swap(loop.start, "threadIdx.x" if start == "0" else f"{start} + threadIdx.x"))
+        start = "0" if row_loop.from_zero else cu.text_of(loop.start)
+        changes.append(cu.swap(loop.start, "threadIdx.x" if start == "0" else f"{start} + threadIdx.x"))
         update = loop.node.child_by_field_name("update")
         if update is not None:
-            changes.append(swap(update, f"{loop.variable} += {width}"))
-        margin = indentation(context.source, loop.node)
+            changes.append(cu.swap(update, f"{loop.variable} += {width}"))
+        margin = cu.indentation(context.source, loop.node)
         changes += [
-            insert_after(loop.node, f"\n{margin}{r.variable} = {names[r.operation]}({r.variable});")
+            cu.insert_after(loop.node, f"\n{margin}{r.variable} = {names[r.operation]}({r.variable});")
             for r in row_loop.reductions
         ]
     for node in found.stores:
-        margin = indentation(context.source, node)
-        text = f"if (threadIdx.x == 0) {{\n{margin}    {text_of(node)}\n{margin}}}"
-        changes.append(swap(node, text))
+        margin = cu.indentation(context.source, node)
+        text = f"if (threadIdx.x == 0) {{\n{margin}    {cu.text_of(node)}\n{margin}}}"
+        changes.append(cu.swap(node, text))
     return changes

@@ -11,6 +11,7 @@ from tree_sitter import Node
 from mctskernel.core.edit import Category
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import ELEMENT_BYTES, VECTOR_BYTES
 from mctskernel.edits.indexing import (
@@ -24,24 +25,6 @@ from mctskernel.edits.indexing import (
 from mctskernel.edits.rewrite import Rewrite, apply, changed, fresh_names, indented, only_launches
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.tuning import block_macros
-from mctskernel.edits.syntax import (
-    Function,
-    Loop,
-    Replacement,
-    Source,
-    assigned_names,
-    fresh_name,
-    has,
-    identifiers,
-    indentation,
-    insert_before,
-    names_in_scope,
-    parse,
-    swap,
-    text_of,
-    walk,
-    within,
-)
 
 FEWEST_THREADS, MOST_THREADS = 64, 1024
 MOST_REGISTERS = 64
@@ -66,8 +49,8 @@ class Passes:
     """Loops of one range that follow each other and read `kept`, by its key, more than once."""
 
     launch: Launch
-    function: Function
-    loops: tuple[Loop, ...]
+    function: cu.Function
+    loops: tuple[cu.Loop, ...]
     loads: Mapping[int, tuple[Load, ...]]
     kept: tuple[Load, ...]
 
@@ -96,7 +79,7 @@ def keep_row(context: Context) -> Iterable[Proposal]:
             )
 
 
-def _passes(context: Context, launch: Launch, function: Function) -> Passes | None:
+def _passes(context: Context, launch: Launch, function: cu.Function) -> Passes | None:
     """The first loops of the kernel that read something again."""
     if not distinct_arguments(launch):
         return None
@@ -123,9 +106,9 @@ def _passes(context: Context, launch: Launch, function: Function) -> Passes | No
     return None
 
 
-def _is_strided(loop: Loop, function: Function, known: Mapping[str, Node]) -> bool:
+def _is_strided(loop: cu.Loop, function: cu.Function, known: Mapping[str, Node]) -> bool:
     """Whether a thread takes elements in strides that no statement changes on the way."""
-    if loop.comparison != "<" or has(
+    if loop.comparison != "<" or cu.has(
         loop.body, "continue_statement", "break_statement", "return_statement", "goto_statement"
     ):
         return False
@@ -134,20 +117,22 @@ def _is_strided(loop: Loop, function: Function, known: Mapping[str, Node]) -> bo
     if along is None or along.constant is None or start.names != {"threadIdx.x"}:
         return False
     update = loop.node.child_by_field_name("update")
-    assigned = assigned_names(function.body).keys()
-    names = identifiers(loop.bound) | (identifiers(update) - {loop.variable} if update is not None else set())
+    assigned = cu.assigned_names(function.body).keys()
+    names = cu.identifiers(loop.bound) | (
+        cu.identifiers(update) - {loop.variable} if update is not None else set()
+    )
     return not names & assigned and loop.variable not in names
 
 
-def _range(loop: Loop) -> tuple[str, ...]:
-    return loop.variable, loop.type, text_of(loop.start), text_of(loop.bound), loop.step
+def _range(loop: cu.Loop) -> tuple[str, ...]:
+    return loop.variable, loop.type, cu.text_of(loop.start), cu.text_of(loop.bound), loop.step
 
 
-def _follows(loop: Loop, first: Loop) -> bool:
+def _follows(loop: cu.Loop, first: cu.Loop) -> bool:
     return loop.node.parent == first.node.parent and loop.node.start_byte >= first.node.start_byte
 
 
-def _leaves_between(loops: tuple[Loop, ...]) -> bool:
+def _leaves_between(loops: tuple[cu.Loop, ...]) -> bool:
     """Whether a thread may leave before the last of the loops."""
     parent = loops[0].node.parent
     between = [
@@ -155,14 +140,14 @@ def _leaves_between(loops: tuple[Loop, ...]) -> bool:
         for node in (code(parent) if parent is not None else [])
         if loops[0].node.start_byte <= node.start_byte < loops[-1].node.start_byte
     ]
-    return any(has(node, "return_statement", "goto_statement") for node in between)
+    return any(cu.has(node, "return_statement", "goto_statement") for node in between)
 
 
-def _loads(function: Function, loop: Loop, known: Mapping[str, Node]) -> Iterator[Load]:
+def _loads(function: cu.Function, loop: cu.Loop, known: Mapping[str, Node]) -> Iterator[Load]:
     """What a loop reads of buffers that the kernel doesn't write."""
-    for node in walk(loop.body, "pointer_expression"):
-        match = _VECTOR_LOAD.fullmatch(text_of(node))
-        subscript = next(walk(node, "subscript_expression"), None)
+    for node in cu.walk(loop.body, "pointer_expression"):
+        match = _VECTOR_LOAD.fullmatch(cu.text_of(node))
+        subscript = next(cu.walk(node, "subscript_expression"), None)
         if match is not None and subscript is not None and _is_constant(function, match[2]):
             index = polynomial(subscript.named_children[-1].named_children[0], known)
             yield Load(match[2], match[1], VECTOR_BYTES, f"{match[2]} {match[1]} {index}", node)
@@ -170,7 +155,7 @@ def _loads(function: Function, loop: Loop, known: Mapping[str, Node]) -> Iterato
         parameter = function.parameter(access.array)
         if (
             parameter is None
-            or not within(access.node, loop.body)
+            or not cu.within(access.node, loop.body)
             or access.writes
             or len(access.indices) != 1
         ):
@@ -181,7 +166,7 @@ def _loads(function: Function, loop: Loop, known: Mapping[str, Node]) -> Iterato
             yield Load(access.array, parameter.type, size, f"{access.array} {index}", access.node)
 
 
-def _is_constant(function: Function, name: str) -> bool:
+def _is_constant(function: cu.Function, name: str) -> bool:
     """Whether a pointer parameter's buffer is only read, element by element or as constant vectors."""
     parameter = function.parameter(name)
     if parameter is None or not parameter.pointer:
@@ -189,24 +174,26 @@ def _is_constant(function: Function, name: str) -> bool:
     reads = [a.node for a in function.accesses if a.array == name and not a.writes]
     reads += [
         node
-        for node in walk(function.body, "call_expression")
-        if re.fullmatch(rf"\w*aligned\w*\(&{name}\[[^\[\]]*\]\)", text_of(node))
+        for node in cu.walk(function.body, "call_expression")
+        if re.fullmatch(rf"\w*aligned\w*\(&{name}\[[^\[\]]*\]\)", cu.text_of(node))
     ]
-    reads += [n for n in walk(function.body, "pointer_expression") if _VECTOR_LOAD.fullmatch(text_of(n))]
-    uses = [node for node in walk(function.body, "identifier") if text_of(node) == name]
-    return all(any(within(use, node) for node in reads) for use in uses)
+    reads += [
+        n for n in cu.walk(function.body, "pointer_expression") if _VECTOR_LOAD.fullmatch(cu.text_of(n))
+    ]
+    uses = [node for node in cu.walk(function.body, "identifier") if cu.text_of(node) == name]
+    return all(any(cu.within(use, node) for node in reads) for use in uses)
 
 
 def _text(
-    context: Context, function: Function, loops: tuple[Loop, ...], load: Load, known: Mapping[str, Node]
+    context: Context, function: cu.Function, loops: tuple[cu.Loop, ...], load: Load, known: Mapping[str, Node]
 ) -> str | None:
     """A load in terms of the loop's variable and of what is known before the first loop; None if that can't be."""
     first = loops[0]
     visible = {p.name for p in function.parameters} | context.source.macro_names | {first.variable}
     visible |= {d.name for d in function.declarations if d.node.end_byte <= first.node.start_byte}
     visible |= BUILT_INS | {load.type, "reinterpret_cast"}
-    inside = [d.name for d in function.declarations if any(within(d.node, loop.body) for loop in loops)]
-    assigned = assigned_names(function.body).keys() - {first.variable}
+    inside = [d.name for d in function.declarations if any(cu.within(d.node, loop.body) for loop in loops)]
+    assigned = cu.assigned_names(function.body).keys() - {first.variable}
     names = {name for name in visible if name not in inside and name not in assigned}
     stable = {name: value for name, value in known.items() if name not in names}
     return inlined(load.node, stable, frozenset(names))
@@ -239,12 +226,12 @@ def _sizes(context: Context, found: Passes) -> Iterator[tuple[Threads, int]]:
             yield Threads(name if name in free else None, before, threads), length
 
 
-def _most_iterations(context: Context, found: Passes, loop: Loop, macros: Mapping[str, int]) -> int | None:
+def _most_iterations(context: Context, found: Passes, loop: cu.Loop, macros: Mapping[str, int]) -> int | None:
     """How often the longest loop of the shapes that are timed goes round."""
     bound: Node = loop.bound
     known = definitions(found.function)
-    if bound.type == "identifier" and text_of(bound) in known:
-        value = known[text_of(bound)]
+    if bound.type == "identifier" and cu.text_of(bound) in known:
+        value = known[cu.text_of(bound)]
         chosen = value.child_by_field_name("consequence")
         bound = chosen if value.type == "conditional_expression" and chosen is not None else value
     extent = plan_expression(bound, found.function, found.launch, context.source)
@@ -263,16 +250,16 @@ def _most_iterations(context: Context, found: Passes, loop: Loop, macros: Mappin
 
 def _kept(context: Context, found: Passes, items: int, threads: Threads) -> str:
     source, function, first = context.source, found.function, found.loops[0]
-    limit = fresh_name(source, "ROW_ITEMS")
+    limit = cu.fresh_name(source, "ROW_ITEMS")
     known = definitions(function)
     wanted = [f"{load.buffer}_kept" for load in found.kept]
-    item, *names = fresh_names(names_in_scope(source, function), "item", *wanted)
+    item, *names = fresh_names(cu.names_in_scope(source, function), "item", *wanted)
     step = f"({first.step})" if not first.step.isidentifier() else first.step
     header = [
         "#pragma unroll",
         f"for (int {item} = 0; {item} < {limit}; ++{item}) {{",
-        f"    const {first.type} {first.variable} = {text_of(first.start)} + {item} * {step};",
-        f"    if ({first.variable} < {text_of(first.bound)}) {{",
+        f"    const {first.type} {first.variable} = {cu.text_of(first.start)} + {item} * {step};",
+        f"    if ({first.variable} < {cu.text_of(first.bound)}) {{",
     ]
     lines = [f"{load.type} {name}[{limit}];" for load, name in zip(found.kept, names, strict=True)]
     fills = [
@@ -281,37 +268,37 @@ def _kept(context: Context, found: Passes, items: int, threads: Threads) -> str:
     ]
     lines += [*header, *indented(fills, 2), "    }", "}"]
     anchor = first.pragma if first.pragma is not None else first.node
-    margin = indentation(source, anchor)
-    changes = [insert_before(anchor, "".join(f"{line}\n{margin}" for line in lines))]
+    margin = cu.indentation(source, anchor)
+    changes = [cu.insert_before(anchor, "".join(f"{line}\n{margin}" for line in lines))]
     by_key = {load.key: name for load, name in zip(found.kept, names, strict=True)}
     for loop in found.loops:
         swaps = [
-            swap(load.node, f"{by_key[load.key]}[{item}]")
+            cu.swap(load.node, f"{by_key[load.key]}[{item}]")
             for load in found.loads[loop.node.start_byte]
             if load.key in by_key
         ]
         body = [line for node in code(loop.body) for line in _lines(source, node, swaps)]
         rest = [line for node in code(loop.body) for line in _lines(source, node, [])]
-        start = f"{text_of(loop.start)} + {limit} * {step}"
+        start = f"{cu.text_of(loop.start)} + {limit} * {step}"
         text = [
             *header,
             *indented(body, 2),
             "    }",
             "}",
-            f"for ({loop.type} {loop.variable} = {start}; {loop.variable} < {text_of(loop.bound)}; "
+            f"for ({loop.type} {loop.variable} = {start}; {loop.variable} < {cu.text_of(loop.bound)}; "
             f"{loop.variable} += {loop.step}) {{",
             *indented(rest),
             "}",
         ]
         begin = loop.pragma.start_byte if loop.pragma is not None else loop.node.start_byte
-        margin = indentation(source, loop.node)
-        changes.append(Replacement(begin, loop.node.end_byte, f"\n{margin}".join(text)))
+        margin = cu.indentation(source, loop.node)
+        changes.append(cu.Replacement(begin, loop.node.end_byte, f"\n{margin}".join(text)))
     defines: dict[str, int | str] = {limit: items}
     text_with_rows = apply(context, Rewrite(function, defines=defines, more=changes))
     return _with_threads(text_with_rows, threads)
 
 
-def _lines(source: Source, node: Node, changes: Iterable[Replacement]) -> list[str]:
+def _lines(source: cu.Source, node: Node, changes: Iterable[cu.Replacement]) -> list[str]:
     """The lines of a statement, or of a pragma, with those changes that lie in it."""
     own = [change for change in changes if node.start_byte <= change.start < node.end_byte]
     lines = changed(source, node, own)
@@ -321,7 +308,7 @@ def _lines(source: Source, node: Node, changes: Iterable[Replacement]) -> list[s
 def _with_threads(text: str, threads: Threads) -> str:
     if threads.macro is None or threads.value == threads.before:
         return text
-    source = parse(text)
+    source = cu.parse(text)
     (macro,) = [macro for macro in source.integer_macros if macro.name == threads.macro]
     data = source.text.encode()
     return (data[: macro.start] + str(threads.value).encode() + data[macro.end :]).decode()

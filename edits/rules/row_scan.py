@@ -9,9 +9,10 @@ from tree_sitter import Node
 
 from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
-from mctskernel.edits.affine import definitions, polynomial
-from mctskernel.edits.device_code import ALIGNED, ELEMENT_BYTES, Vector, lanes_for
-from mctskernel.edits.indexing import always_happens, code, inlined, replace_names
+from mctskernel.edits import syntax as cu
+from mctskernel.edits.affine import definitions
+from mctskernel.edits.device_code import ALIGNED, Vector, lanes_for
+from mctskernel.edits.indexing import always_happens, code, replace_names
 from mctskernel.edits.reductions import is_zero
 from mctskernel.edits.rewrite import (
     Rewrite,
@@ -25,48 +26,19 @@ from mctskernel.edits.rewrite import (
     with_launch,
 )
 from mctskernel.edits.rule import Context, Proposal, rule
+from mctskernel.edits.rules.along import Along, along, step_along
 from mctskernel.edits.rules.row_parallel import RowThreads, row_threads
-from mctskernel.edits.syntax import (
-    Access,
-    Declaration,
-    Function,
-    Loop,
-    Source,
-    accesses,
-    as_loop,
-    assigned_names,
-    assignment,
-    fresh_name,
-    has,
-    identifiers,
-    names_in_scope,
-    swap,
-    text_of,
-    walk,
-    within,
-)
 from mctskernel.edits.templating import filled, function_text
 
 SIZES = (256, 1024, 512, 128)
 
 
 @dataclass(frozen=True)
-class Along:
-    """Accesses of one array that go along the row with the loop."""
-
-    array: str
-    type: str
-    index: str
-    reads: bool
-    nodes: tuple[Node, ...]
-
-
-@dataclass(frozen=True)
 class Scan:
     """A loop along a row whose `total` gathers a sum and is used on the way; `add` is the statement that adds."""
 
-    total: Declaration
-    loop: Loop
+    total: cu.Declaration
+    loop: cu.Loop
     add: Node
     arrays: tuple[Along, ...]
 
@@ -95,17 +67,17 @@ def scan_rows(context: Context) -> Iterable[Proposal]:
             )
 
 
-def _scan(function: Function, rows: RowThreads) -> Scan | None:
+def _scan(function: cu.Function, rows: RowThreads) -> Scan | None:
     statements = [node for node in rows.body.statements if node.type not in {"declaration", "preproc_call"}]
-    loop = as_loop(statements[0]) if len(statements) == 1 else None
-    if loop is None or loop.comparison != "<" or loop.step != "1" or text_of(loop.start) != "0":
+    loop = cu.as_loop(statements[0]) if len(statements) == 1 else None
+    if loop is None or loop.comparison != "<" or loop.step != "1" or cu.text_of(loop.start) != "0":
         return None
-    if has(loop.body, "for_statement", "if_statement"):
+    if cu.has(loop.body, "for_statement", "if_statement"):
         return None
-    if has(loop.body, "continue_statement", "break_statement", "return_statement"):
+    if cu.has(loop.body, "continue_statement", "break_statement", "return_statement"):
         return None
-    own = {d.name for d in function.declarations if within(d.node, loop.body)}
-    carried = assigned_names(loop.body).keys()
+    own = {d.name for d in function.declarations if cu.within(d.node, loop.body)}
+    carried = cu.assigned_names(loop.body).keys()
     if len(carried) != 1 or carried & own:
         return None
     (name,) = carried
@@ -113,63 +85,58 @@ def _scan(function: Function, rows: RowThreads) -> Scan | None:
     if len(declared) != 1 or declared[0].type != "float" or not is_zero(declared[0].value):
         return None
     outside = [
-        n for n in walk(function.body, "identifier") if text_of(n) == name and not within(n, loop.body)
+        n
+        for n in cu.walk(function.body, "identifier")
+        if cu.text_of(n) == name and not cu.within(n, loop.body)
     ]
     adds = [node for node in code(loop.body) if _adds(node, name)]
     if len(outside) != 1 or len(adds) != 1 or not declared[0].alone:
         return None
     before = [node for node in code(loop.body) if node.end_byte <= adds[0].start_byte]
-    if any(name in identifiers(node) for node in before):
+    if any(name in cu.identifiers(node) for node in before):
         return None
     arrays = _arrays(function, rows, loop)
     return Scan(declared[0], loop, adds[0], arrays) if arrays is not None else None
 
 
 def _adds(statement: Node, name: str) -> bool:
-    left, operator, right = assignment(statement) or (statement, "", statement)
-    return text_of(left) == name and operator == "+=" and name not in identifiers(right)
+    left, operator, right = cu.assignment(statement) or (statement, "", statement)
+    return cu.text_of(left) == name and operator == "+=" and name not in cu.identifiers(right)
 
 
-def _arrays(function: Function, rows: RowThreads, loop: Loop) -> tuple[Along, ...] | None:
+def _arrays(function: cu.Function, rows: RowThreads, loop: cu.Loop) -> tuple[Along, ...] | None:
     """The arrays along the row; None if something is written that isn't each element once."""
     known = {name: value for name, value in definitions(function).items() if name != rows.index.name}
-    local = {d.name for d in function.declarations if within(d.node, loop.body)}
-    keep = frozenset(identifiers(function.node) - local)
-    groups: dict[tuple[str, str], list[Access]] = {}
-    for access in accesses(loop.body):
-        parameter = function.parameter(access.array)
-        if parameter is None or not parameter.pointer or len(access.indices) != 1:
+    local = {d.name for d in function.declarations if cu.within(d.node, loop.body)}
+    groups: dict[tuple[str, str], list[cu.Access]] = {}
+    for access in cu.accesses(loop.body):
+        index = step_along(function, access, loop.variable, known)
+        if index is None:
             return None
-        index = polynomial(access.indices[0], known)
-        step = index.coefficient(loop.variable)
-        if step is None or step.constant != 1 or parameter.type not in ELEMENT_BYTES:
-            return None
-        groups.setdefault((access.array, str(index)), []).append(access)
+        groups.setdefault((access.array, index), []).append(access)
     found = []
     for (array, _), group in groups.items():
-        parameter = function.parameter(array)
-        text = inlined(group[0].indices[0], {n: v for n, v in known.items() if n in local}, keep)
-        reads, writes = any(access.reads for access in group), any(access.writes for access in group)
+        vector = along(function, group, known, local)
         everywhere = sum(access.array == array for access in function.accesses)
-        if text is None or parameter is None or (reads and writes):
+        if vector is None or (vector.reads and vector.writes):
             return None
-        if writes and (len(group) != 1 or everywhere != 1 or not always_happens(group[0].node, loop.body)):
+        if vector.writes and (len(group) + everywhere != 2 or not always_happens(group[0].node, loop.body)):
             return None
-        found.append(Along(array, parameter.type, text, reads, tuple(access.node for access in group)))
+        found.append(vector)
     used = sum(access.array in {entry.array for entry in found} for access in function.accesses)
     return tuple(found) if used == sum(len(entry.nodes) for entry in found) else None
 
 
 def _scanned(
-    context: Context, launch: Launch, function: Function, found: tuple[RowThreads, Scan], threads: int
+    context: Context, launch: Launch, function: cu.Function, found: tuple[RowThreads, Scan], threads: int
 ) -> str:
     source, (rows, scan) = context.source, found
-    block, aligned = fresh_name(source, "THREADS"), fresh_name(source, "is_aligned")
-    before = fresh_name(source, "block_sum_before")
+    block, aligned = cu.fresh_name(source, "THREADS"), cu.fresh_name(source, "is_aligned")
+    before = cu.fresh_name(source, "block_sum_before")
     text = _text(context, function, scan)
     variable, total, width = scan.loop.variable, scan.total.name, text.width
     local = ("tile", "whole", "carry", "share", "block_total")
-    fresh = fresh_names(names_in_scope(source, function) | {text.first, text.lane}, *local)
+    fresh = fresh_names(cu.names_in_scope(source, function) | {text.first, text.lane}, *local)
     names = dict(zip(local, fresh, strict=True))
     starts = [f"{aligned}(&{entry.array}[{_moved(entry.index, variable, '0')}])" for entry in scan.arrays]
     statements = code(scan.loop.body)
@@ -177,12 +144,12 @@ def _scanned(
     declared = [n for n in rows.body.statements if n.end_byte <= scan.loop.node.start_byte]
     holes = {
         "prologue": dedented(
-            source, [node for node in rows.body.prologue if not within(rows.index.value, node)]
+            source, [node for node in rows.body.prologue if not cu.within(rows.index.value, node)]
         ),
         "row": rows.index.name,
         "declared": dedented(source, [node for node in declared if node != scan.total.node]),
         "aligned": " && ".join(starts),
-        "bound": text_of(scan.loop.bound),
+        "bound": cu.text_of(scan.loop.bound),
         "width": str(width),
         "total": total,
         "vectors": [vector.declaration for vector in text.vectors],
@@ -212,8 +179,8 @@ def _scanned(
 class LaneText:
     """The text of a thread's `width` neighbours from `first` on, and of its loop over them, `lane`."""
 
-    source: Source
-    loop: Loop
+    source: cu.Source
+    loop: cu.Loop
     first: str
     lane: str
     width: int
@@ -253,18 +220,20 @@ class LaneText:
     def of_lane(self, statements: Sequence[Node], renamed: Mapping[str, str]) -> list[str]:
         """Statements of the loop with their elements taken from the vectors, and some names replaced."""
         swaps = [
-            swap(node, f"{vector.name}[{self.lane}]") for entry, vector in self._pairs for node in entry.nodes
+            cu.swap(node, f"{vector.name}[{self.lane}]")
+            for entry, vector in self._pairs
+            for node in entry.nodes
         ]
         lines, uses_variable = list[str](), False
         for statement in statements:
             own = [s for s in swaps if statement.start_byte <= s.start < statement.end_byte]
             names = [
                 node
-                for node in walk(statement, "identifier")
+                for node in cu.walk(statement, "identifier")
                 if not any(s.start <= node.start_byte < s.end for s in own)
             ]
-            uses_variable = uses_variable or any(text_of(node) == self.loop.variable for node in names)
-            own += [swap(node, renamed[text_of(node)]) for node in names if text_of(node) in renamed]
+            uses_variable = uses_variable or any(cu.text_of(node) == self.loop.variable for node in names)
+            own += [cu.swap(node, renamed[cu.text_of(node)]) for node in names if cu.text_of(node) in renamed]
             lines += changed(self.source, statement, own)
         index = f"const int {self.loop.variable} = {self.first} + {self.lane};"
         return [index, *lines] if uses_variable else lines
@@ -279,15 +248,15 @@ class LaneText:
 
     @property
     def _is_inside(self) -> str:
-        return f"{self.first} + {self.lane} < {text_of(self.loop.bound)}"
+        return f"{self.first} + {self.lane} < {cu.text_of(self.loop.bound)}"
 
     def _element(self, entry: Along) -> str:
         return f"{entry.array}[{_moved(entry.index, self.loop.variable, f'{self.first} + {self.lane}')}]"
 
 
-def _text(context: Context, function: Function, scan: Scan) -> LaneText:
+def _text(context: Context, function: cu.Function, scan: Scan) -> LaneText:
     wanted = [f"{entry.array}_lanes" for entry in scan.arrays]
-    taken = names_in_scope(context.source, function)
+    taken = cu.names_in_scope(context.source, function)
     lane, first, *names = fresh_names(taken, "lane", f"first_{scan.loop.variable}", *wanted)
     width = lanes_for(entry.type for entry in scan.arrays)
     vectors = tuple(

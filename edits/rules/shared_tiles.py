@@ -10,6 +10,7 @@ from tree_sitter import Node
 
 from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import Polynomial, definitions, polynomial
 from mctskernel.edits.indexing import (
     ThreadIndex,
@@ -20,23 +21,6 @@ from mctskernel.edits.indexing import (
 )
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, only_launches, with_launch
 from mctskernel.edits.rule import TYPE_BYTES, Context, Proposal, rule
-from mctskernel.edits.syntax import (
-    Access,
-    Declaration,
-    Function,
-    accesses,
-    assigned_names,
-    assignment,
-    calls,
-    fresh_name,
-    has,
-    identifiers,
-    names_in_scope,
-    replace,
-    swap,
-    text_of,
-    uses,
-)
 
 SIZES = ((32, 8), (64, 8))
 """Side of the tile, and rows that the block handles at a time."""
@@ -82,7 +66,7 @@ def transpose_tiles(context: Context) -> Iterable[Proposal]:
             )
 
 
-def _transpose(context: Context, launch: Launch, function: Function) -> Transpose | None:
+def _transpose(context: Context, launch: Launch, function: cu.Function) -> Transpose | None:
     body = guarded(function)
     if body is None or len(body.bounds) != 2 or len(launch.grid) < 2 or len(launch.block) != 2:
         return None
@@ -92,26 +76,30 @@ def _transpose(context: Context, launch: Launch, function: Function) -> Transpos
     *before, last = body.statements
     if {index.axis for index in indices} != {"x", "y"} or any(node.type != "declaration" for node in before):
         return None
-    target, operator, value = assignment(last) or (last, "", last)
-    if operator != "=" or any(accesses(node) for node in (*before, *body.prologue)):
+    target, operator, value = cu.assignment(last) or (last, "", last)
+    if operator != "=" or any(cu.accesses(node) for node in (*before, *body.prologue)):
         return None
     return _between(context, function, (indices[0], indices[1]), target, value)
 
 
 def _between(
-    context: Context, function: Function, indices: tuple[ThreadIndex, ThreadIndex], target: Node, value: Node
+    context: Context,
+    function: cu.Function,
+    indices: tuple[ThreadIndex, ThreadIndex],
+    target: Node,
+    value: Node,
 ) -> Transpose | None:
     """The transpose in an assignment, if what it stores needs one element of the other order."""
     own = {index.name for index in indices}
     known = {name: node for name, node in definitions(function).items() if name not in own}
     keep = frozenset({*own, *(p.name for p in function.parameters)}) | context.source.macro_names
-    (store, *more) = accesses(target) or (None,)
+    (store, *more) = cu.accesses(target) or (None,)
     if store is None or more or store.node != target or _global_type(function, store.array) is None:
         return None
     for along_output, along_input in (indices, indices[::-1]):
         if not _runs_along(polynomial(store.indices[0], known), along_output, along_input, keep):
             continue
-        reads = [access for access in accesses(value) if _global_type(function, access.array) is not None]
+        reads = [access for access in cu.accesses(value) if _global_type(function, access.array) is not None]
         crossing = [
             read
             for read in reads
@@ -154,7 +142,7 @@ def _runs_along(value: Polynomial, along: ThreadIndex, across: ThreadIndex, keep
     return near.constant == 1 and bool(far.terms) and far.constant is None
 
 
-def _global_type(function: Function, array: str) -> str | None:
+def _global_type(function: cu.Function, array: str) -> str | None:
     parameter = function.parameter(array)
     return (
         parameter.type if parameter is not None and parameter.pointer and parameter.type in _TYPES else None
@@ -170,7 +158,7 @@ def _names_around(value: Node, element: Node) -> frozenset[str]:
         if node == element:
             continue
         if node.type in {"identifier", "type_identifier", "field_expression"}:
-            names |= identifiers(node)
+            names |= cu.identifiers(node)
         elif node.type == "call_expression":
             stack += node.named_children[1:]
         else:
@@ -179,25 +167,25 @@ def _names_around(value: Node, element: Node) -> frozenset[str]:
 
 
 def _called(node: Node) -> frozenset[str]:
-    return frozenset(text_of(call.children[0]) for call in calls(node))
+    return frozenset(cu.text_of(call.children[0]) for call in cu.calls(node))
 
 
-def _cooperates(function: Function) -> bool:
+def _cooperates(function: cu.Function) -> bool:
     """Whether threads depend on each other, or do more than one assignment."""
-    if any(d.shared for d in function.declarations) or len(assigned_names(function.body)) > 0:
+    if any(d.shared for d in function.declarations) or len(cu.assigned_names(function.body)) > 0:
         return True
-    return any("sync" in name or name.startswith("atomic") for name in _called(function.body)) or has(
+    return any("sync" in name or name.startswith("atomic") for name in _called(function.body)) or cu.has(
         function.body, "asm_statement", "gnu_asm_expression", "for_statement", "lambda_expression"
     )
 
 
 def _tiled(
-    context: Context, launch: Launch, function: Function, found: Transpose, sizes: tuple[int, int]
+    context: Context, launch: Launch, function: cu.Function, found: Transpose, sizes: tuple[int, int]
 ) -> str:
-    side, rows = fresh_name(context.source, "TILE"), fresh_name(context.source, "TILE_ROWS")
+    side, rows = cu.fresh_name(context.source, "TILE"), cu.fresh_name(context.source, "TILE_ROWS")
     near, far = found.along_input, found.along_output
     tile, near0, far0, i = fresh_names(
-        names_in_scope(context.source, function), "tile", f"{near.name}0", f"{far.name}0", "i"
+        cu.names_in_scope(context.source, function), "tile", f"{near.name}0", f"{far.name}0", "i"
     )
     inside = f"{far.name} < {far.bound} && {near.name} < {near.bound}"
 
@@ -250,23 +238,23 @@ def pad_shared_arrays(context: Context) -> Iterator[Proposal]:
                 continue
             yield Proposal(
                 f"pad the shared array {declaration.name} by one column{context.where(function.name)}",
-                replace(context.source, [swap(width, f"{text_of(width)} + 1")]),
+                cu.replace(context.source, [cu.swap(width, f"{cu.text_of(width)} + 1")]),
                 rationale=f"Neighbouring threads touch {declaration.name} {conflict} words apart, so up "
                 f"to {gcd(conflict, BANKS)} of them meet in one bank; an odd distance spreads them.",
                 expected_effect="Shared-memory accesses in one pass instead of several.",
             )
 
 
-def _conflict(context: Context, function: Function, declaration: Declaration) -> int | None:
+def _conflict(context: Context, function: cu.Function, declaration: cu.Declaration) -> int | None:
     """The distance in words between neighbouring threads' accesses, if one more column would spread them."""
     if not declaration.shared or declaration.extern or len(declaration.extents) != 2:
         return None
     if TYPE_BYTES.get(declaration.type) != BANK_BYTES:
         return None
     width_node = declaration.extents[1]
-    width = context.constant(text_of(width_node)) if width_node is not None else 0
+    width = context.constant(cu.text_of(width_node)) if width_node is not None else 0
     found = [access for access in function.accesses if access.array == declaration.name]
-    if width is None or uses(function.body, declaration.name) != len(found) + 1:
+    if width is None or cu.uses(function.body, declaration.name) != len(found) + 1:
         return None
     if any(len(access.indices) != 2 for access in found):
         return None
@@ -277,7 +265,7 @@ def _conflict(context: Context, function: Function, declaration: Declaration) ->
     return None
 
 
-def _distance(context: Context, function: Function, access: Access, width: int) -> int | None:
+def _distance(context: Context, function: cu.Function, access: cu.Access, width: int) -> int | None:
     """Words between the accesses of threads that are neighbours in x; None where that isn't a constant."""
     known = definitions(function)
     steps = [polynomial(index, known).coefficient("threadIdx.x") for index in access.indices]

@@ -9,12 +9,12 @@ from tree_sitter import Node
 
 from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import ALIGNED, fragment_functions, with_headers
 from mctskernel.edits.indexing import code, distinct_arguments, expression, inlined, match
 from mctskernel.edits.rewrite import Rewrite, apply, only_launches, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
-from mctskernel.edits.syntax import Declaration, Function, calls, fresh_name, identifiers, parse, text_of
 from mctskernel.edits.templating import function_text
 
 WARP = 32
@@ -101,7 +101,7 @@ class Attention:
     planned_dim: str
 
 
-def attention_of(context: Context, launch: Launch, function: Function) -> Attention | None:
+def attention_of(context: Context, launch: Launch, function: cu.Function) -> Attention | None:
     """The attention that a kernel computes, if it is one for certain."""
     statements = code(function.body)
     count = next((i for i, node in enumerate(statements) if node.type != "declaration"), len(statements))
@@ -113,11 +113,11 @@ def attention_of(context: Context, launch: Launch, function: Function) -> Attent
 
 
 def _understood(
-    context: Context, launch: Launch, function: Function, bound: Mapping[str, Node], *, causal: bool
+    context: Context, launch: Launch, function: cu.Function, bound: Mapping[str, Node], *, causal: bool
 ) -> Attention | None:
     if not distinct_arguments(launch) or len(launch.grid) != 2:
         return None
-    name = {key: text_of(node) for key, node in bound.items()}
+    name = {key: cu.text_of(node) for key, node in bound.items()}
     planned = {p.name: str(argument) for p, argument in zip(function.parameters, launch.args, strict=False)}
     lengths = [parameter for parameter, argument in planned.items() if argument == str(launch.grid[0])]
     element = _element(function, name)
@@ -159,7 +159,7 @@ def _understood(
     )  # fmt: skip
 
 
-def _element(function: Function, name: Mapping[str, str]) -> str | None:
+def _element(function: cu.Function, name: Mapping[str, str]) -> str | None:
     """The type of the elements, if all four buffers are different pointers to it."""
     buffers = [function.parameter(name[part]) for part in ("left", "right", "values", "out")]
     types = {buffer.type if buffer is not None and buffer.pointer else "" for buffer in buffers}
@@ -169,12 +169,12 @@ def _element(function: Function, name: Mapping[str, str]) -> str | None:
     return element if element in CONVERSIONS else None
 
 
-def _whole_numbers(function: Function, *names: str) -> bool:
+def _whole_numbers(function: cu.Function, *names: str) -> bool:
     found = [function.parameter(name) for name in names]
     return all(p is not None and not p.pointer and p.type in INTEGERS for p in found)
 
 
-def _declared_well(function: Function, name: Mapping[str, str]) -> bool:
+def _declared_well(function: cu.Function, name: Mapping[str, str]) -> bool:
     """Whether the weights and the partial results are shared floats, and nothing else is declared that could matter."""
     shared = {d.name: d for d in function.declarations if d.shared}
     weights, partial = shared.pop(name["weights"], None), shared.pop(name["partial"], None)
@@ -186,23 +186,23 @@ def _declared_well(function: Function, name: Mapping[str, str]) -> bool:
     return all(_is_harmless(d, inside) for d in function.declarations if not d.shared)
 
 
-def _is_harmless(declaration: Declaration, floats: set[str]) -> bool:
+def _is_harmless(declaration: cu.Declaration, floats: set[str]) -> bool:
     """Whether a declaration is one of the template's, a whole number, or a number that a few functions give."""
     if declaration.pointer or declaration.extents or declaration.type not in INTEGERS | {"float"}:
         return False
     value = declaration.value
     if value is None or declaration.name in floats:
         return True
-    only = len(calls(value)) == len(calls(value, *SCALES))
-    return only and (declaration.type == "float" or not calls(value))
+    only = len(cu.calls(value)) == len(cu.calls(value, *SCALES))
+    return only and (declaration.type == "float" or not cu.calls(value))
 
 
 def _threads_fit(
     context: Context, launch: Launch, bound: Mapping[str, Node], known: Mapping[str, Node]
 ) -> bool:
     """Whether keys are dealt out to the warps, all else to the threads, of blocks that are a power of two."""
-    threads = text_of(bound["threads"])
-    size, warps = context.constant(threads), context.constant(text_of(bound["warps"]).replace("/", "//"))
+    threads = cu.text_of(bound["threads"])
+    size, warps = context.constant(threads), context.constant(cu.text_of(bound["warps"]).replace("/", "//"))
     if size is None or warps is None or len(launch.block) != 1 or context.constant(launch.block[0]) != size:
         return False
     if size & (size - 1) or warps * WARP != size:
@@ -212,16 +212,18 @@ def _threads_fit(
     return plain == {"warp": f"threadIdx.x/{WARP}", "lane": f"threadIdx.x%{WARP}"}
 
 
-def _scale(function: Function, node: Node, known: Mapping[str, Node]) -> str | None:
+def _scale(function: cu.Function, node: Node, known: Mapping[str, Node]) -> str | None:
     """What scores are multiplied by, as a float over parameters."""
     types = {d.name: d.type for d in function.declarations}
-    if any(types.get(name, "float") != "float" for name in identifiers(node)):
+    if any(types.get(name, "float") != "float" for name in cu.identifiers(node)):
         return None
     numbers = frozenset(p.name for p in function.parameters if not p.pointer)
     text = inlined(node, known, numbers | SCALES)
-    if text is None or len(calls(expression(text))) != len(calls(expression(text), *SCALES)):
+    if text is None or len(cu.calls(expression(text))) != len(cu.calls(expression(text), *SCALES)):
         return None
-    return text if not {"threadIdx.x", "blockIdx.x", "blockIdx.y"} & identifiers(expression(text)) else None
+    return (
+        text if not {"threadIdx.x", "blockIdx.x", "blockIdx.y"} & cu.identifiers(expression(text)) else None
+    )
 
 
 SIZES = ((64, 64), (128, 64), (64, 32), (128, 32))
@@ -277,11 +279,11 @@ def _dims(context: Context, found: Attention) -> int | None:
 
 
 def _tiled(
-    context: Context, launch: Launch, function: Function, found: Attention, sizes: tuple[int, int, int]
+    context: Context, launch: Launch, function: cu.Function, found: Attention, sizes: tuple[int, int, int]
 ) -> str | None:
     source = context.source
-    names = {macro: fresh_name(source, macro) for macro in MACROS}
-    aligned, space = fresh_name(source, "is_aligned"), fresh_name(source, "tiled_attention")
+    names = {macro: cu.fresh_name(source, macro) for macro in MACROS}
+    aligned, space = cu.fresh_name(source, "is_aligned"), cu.fresh_name(source, "tiled_attention")
     pair, widen, narrow = WORDS[found.element]
     words = {
         **names,
@@ -297,7 +299,7 @@ def _tiled(
         "visible": "key <= query" if found.causal else "key < length",
     }
     functions = function_text("attention", {}, **words)
-    if (identifiers(parse(functions).root) - set(names.values())) & source.macro_names:
+    if (cu.identifiers(cu.parse(functions).root) - set(names.values())) & source.macro_names:
         return None
     queries, keys, dims = sizes
     Q, K, D, threads = (names[macro] for macro in MACROS)

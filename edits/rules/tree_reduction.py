@@ -10,6 +10,7 @@ from tree_sitter import Node
 
 from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import (
     ThreadIndex,
@@ -22,37 +23,14 @@ from mctskernel.edits.indexing import (
 from mctskernel.edits.reductions import COMBINED, EXTREMA, NEUTRAL, is_zero, reduced_value, reductions_of
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented, only_launches, without_dead_macros
 from mctskernel.edits.rule import Context, Proposal, rule
-from mctskernel.edits.syntax import (
-    Access,
-    Declaration,
-    Function,
-    Loop,
-    Replacement,
-    accesses,
-    assignment,
-    calls,
-    fresh_name,
-    has,
-    identifiers,
-    indentation,
-    names_in_scope,
-    replace,
-    squeezed,
-    strip_parentheses,
-    swap,
-    text_of,
-    uses,
-    walk,
-    within,
-)
 
 
 @dataclass(frozen=True)
 class Tree:
     """`shared[thread] = value; barrier; tree over `threads` elements`, after which only shared[0] is read."""
 
-    function: Function
-    array: Declaration
+    function: cu.Function
+    array: cu.Declaration
     thread: str
     value: Node
     operation: str
@@ -74,7 +52,7 @@ def warp_shuffle_reduction(context: Context) -> Iterable[Proposal]:
     changes = [change for tree in trees for change in _with_shuffles(context, tree)]
     yield Proposal(
         "reduce with warp shuffles",
-        without_dead_macros(context.source, replace(context.source, changes)),
+        without_dead_macros(context.source, cu.replace(context.source, changes)),
         rationale=(
             "A tree in shared memory takes a barrier and two shared accesses a level; lanes of a warp can "
             "exchange registers instead, so that one barrier remains between the warps and the block."
@@ -83,18 +61,18 @@ def warp_shuffle_reduction(context: Context) -> Iterable[Proposal]:
     )
 
 
-def trees_in(function: Function) -> list[Tree]:
+def trees_in(function: cu.Function) -> list[Tree]:
     """The tree reductions of a function."""
     shared = {d.name: d for d in function.declarations if d.shared and len(d.extents) == 1}
     known = definitions(function)
     found = []
-    for loop in walk(function.body, "for_statement"):
+    for loop in cu.walk(function.body, "for_statement"):
         siblings = code(loop.parent) if loop.parent is not None else []
         siblings = [node for node in siblings if node.type != "preproc_call"]
         if loop not in siblings or siblings.index(loop) < 2:
             continue
         store, barrier = siblings[siblings.index(loop) - 2 : siblings.index(loop)]
-        if text_of(barrier).replace(" ", "") != "__syncthreads();":
+        if cu.text_of(barrier).replace(" ", "") != "__syncthreads();":
             continue
         tree = _tree(function, shared, known, store, loop)
         if tree is not None:
@@ -103,34 +81,34 @@ def trees_in(function: Function) -> list[Tree]:
 
 
 def _tree(
-    function: Function,
-    shared: Mapping[str, Declaration],
+    function: cu.Function,
+    shared: Mapping[str, cu.Declaration],
     known: Mapping[str, Node],
     store: Node,
     loop: Node,
 ) -> Tree | None:
-    parts = assignment(store)
+    parts = cu.assignment(store)
     if parts is None:
         return None
     left, _, value = parts
-    targets = accesses(left)
+    targets = cu.accesses(left)
     if len(targets) != 1 or targets[0].array not in shared or targets[0].reads:
         return None
     array, index = shared[targets[0].array], targets[0].indices
     if len(index) != 1 or str(polynomial(index[0], known)) != "threadIdx.x" or array.type != "float":
         return None
-    if any(access.array == array.name for access in accesses(value)):
+    if any(access.array == array.name for access in cu.accesses(value)):
         return None
-    step = _levels(loop, text_of(index[0]), array.name)
+    step = _levels(loop, cu.text_of(index[0]), array.name)
     if step is None or not _only_first_is_read(function, array.name, store, loop):
         return None
     threads, operation = step
     asserts = [
         node
-        for node in walk(function.body, "static_assert_declaration")
-        if text_of(node).replace(" ", "").startswith(f"static_assert(({threads}&({threads}-1))==0")
+        for node in cu.walk(function.body, "static_assert_declaration")
+        if cu.text_of(node).replace(" ", "").startswith(f"static_assert(({threads}&({threads}-1))==0")
     ]
-    return Tree(function, array, text_of(index[0]), value, operation, threads, store, loop, tuple(asserts))
+    return Tree(function, array, cu.text_of(index[0]), value, operation, threads, store, loop, tuple(asserts))
 
 
 def _levels(loop: Node, thread: str, array: str) -> tuple[str, str] | None:
@@ -140,16 +118,16 @@ def _levels(loop: Node, thread: str, array: str) -> tuple[str, str] | None:
     if body is None or any(part is None for part in header):
         return None
     statements = code(body)
-    if len(statements) != 2 or text_of(statements[1]).replace(" ", "") != "__syncthreads();":
+    if len(statements) != 2 or cu.text_of(statements[1]).replace(" ", "") != "__syncthreads();":
         return None
     step = statements[0]
     then, clause = step.child_by_field_name("consequence"), step.child_by_field_name("condition")
     if step.type != "if_statement" or then is None or clause is None or len(code(then)) != 1:
         return None
-    initializer, condition, update = (squeezed(part) for part in header if part is not None)
+    initializer, condition, update = (cu.squeezed(part) for part in header if part is not None)
     declarator = header[0].child_by_field_name("declarator") if header[0] is not None else None
-    variable = text_of(next(walk(declarator, "identifier"))) if declarator is not None else ""
-    guard = squeezed(clause)
+    variable = cu.text_of(next(cu.walk(declarator, "identifier"))) if declarator is not None else ""
+    guard = cu.squeezed(clause)
     thread_text = "".join(thread.split())
     down = condition in {f"{variable}>0", f"{variable}>=1"} and update in {
         f"{variable}/=2",
@@ -176,7 +154,7 @@ def _levels(loop: Node, thread: str, array: str) -> tuple[str, str] | None:
 
 def _combination(statement: Node, array: str, thread: str, stride: str) -> str | None:
     """The operation of `array[thread] = op(array[thread], array[thread + stride])`."""
-    text = squeezed(statement).rstrip(";")
+    text = cu.squeezed(statement).rstrip(";")
     own = f"{array}[{thread}]"
     for other in (f"{array}[{thread}+{stride}]", f"{array}[{stride}+{thread}]"):
         if text == f"{own}+={other}":
@@ -190,15 +168,15 @@ def _combination(statement: Node, array: str, thread: str, stride: str) -> str |
     return None
 
 
-def _only_first_is_read(function: Function, array: str, store: Node, loop: Node) -> bool:
-    def matters(access: Access) -> bool:
-        inside = within(access.node, store) or within(access.node, loop)
+def _only_first_is_read(function: cu.Function, array: str, store: Node, loop: Node) -> bool:
+    def matters(access: cu.Access) -> bool:
+        inside = cu.within(access.node, store) or cu.within(access.node, loop)
         return access.array == array and not inside
 
     rest = [access for access in function.accesses if matters(access)]
     counted = sum(access.array == array for access in function.accesses)
-    return uses(function.body, array) == counted + 1 and all(
-        not access.writes and text_of(access.indices[0]) == "0" for access in rest
+    return cu.uses(function.body, array) == counted + 1 and all(
+        not access.writes and cu.text_of(access.indices[0]) == "0" for access in rest
     )
 
 
@@ -207,7 +185,7 @@ def _fits(context: Context, tree: Tree) -> bool:
     launched = [
         launch
         for launch, function in context.launched
-        if function.node == tree.function.node or calls(function.body, tree.function.name)
+        if function.node == tree.function.node or cu.calls(function.body, tree.function.name)
     ]
     if not launched or any(len(launch.block) != 1 for launch in launched):
         return False
@@ -218,9 +196,9 @@ def _fits(context: Context, tree: Tree) -> bool:
     return tree.threads == "blockDim.x" or context.constant(tree.threads) == block
 
 
-def _with_shuffles(context: Context, tree: Tree) -> list[Replacement]:
+def _with_shuffles(context: Context, tree: Tree) -> list[cu.Replacement]:
     source, array, thread = context.source, tree.array.name, tree.thread
-    lane, offset = fresh_names(names_in_scope(source, tree.function), f"lane_{tree.operation}", "offset")
+    lane, offset = fresh_names(cu.names_in_scope(source, tree.function), f"lane_{tree.operation}", "offset")
     shuffled = f"__shfl_down_sync(0xffffffff, {lane}, {offset})"
     exchange = [
         "#pragma unroll",
@@ -231,7 +209,7 @@ def _with_shuffles(context: Context, tree: Tree) -> list[Replacement]:
     warps = f"{tree.threads} / 32"
     gathered = f"{thread} < {warps} ? {array}[{thread}] : {NEUTRAL[tree.operation]}"
     lines = [
-        f"float {lane} = {text_of(tree.value)};",
+        f"float {lane} = {cu.text_of(tree.value)};",
         *exchange,
         f"if ({thread} % 32 == 0) {{",
         f"    {array}[{thread} / 32] = {lane};",
@@ -252,16 +230,16 @@ def _with_shuffles(context: Context, tree: Tree) -> list[Replacement]:
         "}",
         "__syncthreads();",
     ]
-    margin = indentation(source, tree.first)
+    margin = cu.indentation(source, tree.first)
     text = f"\n{margin}".join(lines)
-    changes = [Replacement(tree.first.start_byte, tree.last.end_byte, text)]
+    changes = [cu.Replacement(tree.first.start_byte, tree.last.end_byte, text)]
     extent = tree.array.extents[0]
-    if extent is not None and not tree.array.extern and text_of(extent) == tree.threads:
-        changes.append(swap(extent, warps))
+    if extent is not None and not tree.array.extern and cu.text_of(extent) == tree.threads:
+        changes.append(cu.swap(extent, warps))
     whole = f'static_assert({tree.threads} % 32 == 0, "{tree.threads} must be a multiple of 32");'
-    changes += [swap(node, whole) for node in tree.asserts]
+    changes += [cu.swap(node, whole) for node in tree.asserts]
     if not tree.asserts and tree.threads in source.macro_names:
-        changes.append(Replacement(tree.first.start_byte, tree.first.start_byte, f"{whole}\n{margin}"))
+        changes.append(cu.Replacement(tree.first.start_byte, tree.first.start_byte, f"{whole}\n{margin}"))
     return changes
 
 
@@ -285,7 +263,7 @@ class PartialSums:
     """
 
     launch: Launch
-    function: Function
+    function: cu.Function
     tree: Tree
     element: Element
     buffer: str
@@ -319,7 +297,7 @@ def strided_block_reduction(context: Context) -> Iterable[Proposal]:
             )
 
 
-def _partial_sums(context: Context, launch: Launch, function: Function) -> PartialSums | None:
+def _partial_sums(context: Context, launch: Launch, function: cu.Function) -> PartialSums | None:
     trees = trees_in(function)
     if len(trees) != 1 or len(launch.grid) != 1 or len(launch.block) != 1:
         return None
@@ -328,8 +306,8 @@ def _partial_sums(context: Context, launch: Launch, function: Function) -> Parti
     stored = _stored_partial(function, tree)
     if element is None or stored is None or not distinct_arguments(launch):
         return None
-    if uses(function.body, "blockIdx.x") != 2 or any(
-        name.startswith("gridDim") for name in identifiers(function.body)
+    if cu.uses(function.body, "blockIdx.x") != 2 or any(
+        name.startswith("gridDim") for name in cu.identifiers(function.body)
     ):
         return None
     position = next((i for i, p in enumerate(function.parameters) if p.name == stored), len(launch.args))
@@ -350,16 +328,18 @@ def _partial_sums(context: Context, launch: Launch, function: Function) -> Parti
     return None if count is None else PartialSums(launch, function, tree, element, buffer, users[1], count)
 
 
-def _element(context: Context, launch: Launch, function: Function, tree: Tree) -> Element | None:
+def _element(context: Context, launch: Launch, function: cu.Function, tree: Tree) -> Element | None:
     """The element behind `index < bound ? value : neutral`, if the grid has a thread for each and no more blocks."""
-    value = strip_parentheses(tree.value)
+    value = cu.strip_parentheses(tree.value)
     if value.type != "conditional_expression":
         return None
     condition, then = value.child_by_field_name("condition"), value.child_by_field_name("consequence")
     otherwise = value.child_by_field_name("alternative")
-    if condition is None or then is None or otherwise is None or calls(condition):
+    if condition is None or then is None or otherwise is None or cu.calls(condition):
         return None
-    neutral = is_zero(otherwise) if tree.operation == "sum" else text_of(otherwise) == NEUTRAL[tree.operation]
+    neutral = (
+        is_zero(otherwise) if tree.operation == "sum" else cu.text_of(otherwise) == NEUTRAL[tree.operation]
+    )
     bounds = upper_bounds(condition)
     if not neutral or len(bounds) != 1:
         return None
@@ -369,21 +349,25 @@ def _element(context: Context, launch: Launch, function: Function, tree: Tree) -
     if not context.equal(launch.grid[0], f"ceil_div({index.extent}, {launch.block[0]})"):
         return None
     name = index.name
-    outside = [n for n in walk(function.body, "identifier") if text_of(n) == name and not within(n, value)]
+    outside = [
+        n for n in cu.walk(function.body, "identifier") if cu.text_of(n) == name and not cu.within(n, value)
+    ]
     if len(outside) != 1 or not index.declaration.alone or not _is_pure(function, then):
         return None
     return Element(index, then)
 
 
-def _is_pure(function: Function, value: Node) -> bool:
+def _is_pure(function: cu.Function, value: Node) -> bool:
     """Whether a value only reads buffers that the kernel doesn't write."""
     written = {access.array for access in function.accesses if access.writes}
-    changes = has(value, "assignment_expression", "update_expression", "pointer_expression")
-    read = {access.array for access in accesses(value)}
-    return not changes and not read & written and not any("sync" in text_of(call) for call in calls(value))
+    changes = cu.has(value, "assignment_expression", "update_expression", "pointer_expression")
+    read = {access.array for access in cu.accesses(value)}
+    return (
+        not changes and not read & written and not any("sync" in cu.text_of(call) for call in cu.calls(value))
+    )
 
 
-def _stored_partial(function: Function, tree: Tree) -> str | None:
+def _stored_partial(function: cu.Function, tree: Tree) -> str | None:
     """The pointer of `if (thread == 0) pointer[blockIdx.x] = tile[0];`, the kernel's only store."""
     stores = [a for a in function.accesses if a.writes and a.array != tree.array.name]
     if len(stores) != 1 or stores[0].reads or len(stores[0].indices) != 1:
@@ -394,8 +378,8 @@ def _stored_partial(function: Function, tree: Tree) -> str | None:
     if value is None or str(polynomial(stores[0].indices[0], known)) != "blockIdx.x":
         return None
     parameter = function.parameter(stores[0].array)
-    is_first = squeezed(value) == f"{tree.array.name}[0]"
-    named = uses(function.body, stores[0].array)
+    is_first = cu.squeezed(value) == f"{tree.array.name}[0]"
+    named = cu.uses(function.body, stores[0].array)
     if parameter is None or parameter.type != "float" or not is_first or named != 1:
         return None
     return parameter.name
@@ -411,20 +395,24 @@ def _count_of(context: Context, launch: Launch, buffer: str, operation: str, blo
         return None
     name = function.parameters[arguments.index(buffer)].name
     reads = [access for access in function.accesses if access.array == name]
-    loops = [loop for loop in function.loops if any(within(read.node, loop.node) for read in reads)]
-    if len(reads) != 1 or reads[0].writes or len(loops) != 1 or uses(function.body, name) != 1:
+    loops = [loop for loop in function.loops if any(cu.within(read.node, loop.node) for read in reads)]
+    if len(reads) != 1 or reads[0].writes or len(loops) != 1 or cu.uses(function.body, name) != 1:
         return None
     (loop,) = loops
     if not _gathers_each((launch, function), loop, reads[0], operation, context.kernel.macros):
         return None
-    counts = [i for i, p in enumerate(function.parameters) if p.name == text_of(loop.bound)]
-    if len(counts) != 1 or uses(function.body, text_of(loop.bound)) != 1:
+    counts = [i for i, p in enumerate(function.parameters) if p.name == cu.text_of(loop.bound)]
+    if len(counts) != 1 or cu.uses(function.body, cu.text_of(loop.bound)) != 1:
         return None
     return counts[0] if context.equal(launch.args[counts[0]], blocks) else None
 
 
 def _gathers_each(
-    consumer: tuple[Launch, Function], loop: Loop, read: Access, operation: str, macros: Mapping[str, int]
+    consumer: tuple[Launch, cu.Function],
+    loop: cu.Loop,
+    read: cu.Access,
+    operation: str,
+    macros: Mapping[str, int],
 ) -> bool:
     """Whether a loop reduces the elements themselves, each by one thread of the block."""
     launch, function = consumer
@@ -447,10 +435,10 @@ def _gathers_each(
 
 def _strided(context: Context, found: PartialSums, blocks: int) -> str:
     source, function, element = context.source, found.function, found.element
-    limit = fresh_name(source, "BLOCKS")
-    (total,) = fresh_names(names_in_scope(source, function), "total")
+    limit = cu.fresh_name(source, "BLOCKS")
+    (total,) = fresh_names(cu.names_in_scope(source, function), "total")
     index, operation = element.index.name, found.tree.operation
-    value = text_of(element.value)
+    value = cu.text_of(element.value)
     added = (
         f"{total} += {value};"
         if operation == "sum"
@@ -459,18 +447,18 @@ def _strided(context: Context, found: PartialSums, blocks: int) -> str:
     stride = f"gridDim.x * {found.launch.block[0]}"
     lines = [
         f"float {total} = {NEUTRAL[operation]};",
-        f"for ({element.index.type} {index} = {text_of(element.index.value)}; {index} < {element.index.bound}; "
+        f"for ({element.index.type} {index} = {cu.text_of(element.index.value)}; {index} < {element.index.bound}; "
         f"{index} += {stride}) {{",
         *indented([added]),
         "}",
     ]
-    margin = indentation(source, found.tree.first)
+    margin = cu.indentation(source, found.tree.first)
     gathered = "".join(f"{line}\n{margin}" for line in lines)
     first = found.tree.first
     changes = [
         _without_line(source.text.encode(), element.index.declaration.node),
-        Replacement(first.start_byte, first.start_byte, gathered),
-        swap(found.tree.value, total),
+        cu.Replacement(first.start_byte, first.start_byte, gathered),
+        cu.swap(found.tree.value, total),
     ]
     grid = f"min({limit}, {found.launch.grid[0]})"
     rewrite = Rewrite(
@@ -501,9 +489,9 @@ def _with_grid(plan: LaunchPlan, found: PartialSums, grid: str) -> LaunchPlan:
     return LaunchPlan(tuple(changed(launch) for launch in plan.launches), scratch)
 
 
-def _without_line(data: bytes, node: Node) -> Replacement:
+def _without_line(data: bytes, node: Node) -> cu.Replacement:
     """Remove a statement, and its line if it has it for itself."""
     start, end = data.rfind(b"\n", 0, node.start_byte) + 1, node.end_byte
     if not data[start : node.start_byte].strip() and data[end : end + 1] == b"\n":
-        return Replacement(start, end + 1, "")
-    return Replacement(node.start_byte, end, "")
+        return cu.Replacement(start, end + 1, "")
+    return cu.Replacement(node.start_byte, end, "")

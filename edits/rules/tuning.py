@@ -16,25 +16,10 @@ from mctskernel.core.edit import Category, Factor
 from mctskernel.core.expression import Number, names_in
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Extent, LaunchPlanError
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.plan_text import is_or_caps, only_divides
 from mctskernel.edits.rule import Context, Proposal, constant, resolve_at, rule
-from mctskernel.edits.syntax import (
-    Function,
-    Macro,
-    Replacement,
-    Source,
-    calls,
-    identifiers,
-    operands,
-    parse,
-    replace,
-    strip_parentheses,
-    text_of,
-    uses,
-    walk,
-    whole_number,
-)
 
 WARP = 32
 REGISTERS_PER_BLOCK = 1 << 16
@@ -126,7 +111,7 @@ def grid_size(context: Context) -> Iterator[Proposal]:
             )
 
 
-def _neighbours(context: Context, macro: Macro, largest: int, why: str) -> Iterator[Proposal]:
+def _neighbours(context: Context, macro: cu.Macro, largest: int, why: str) -> Iterator[Proposal]:
     for factor, prior in ((2.0, 1.0), (0.5, 1.0), (4.0, 0.5), (0.25, 0.5)):
         value = macro.value * factor
         if value.is_integer() and value <= largest:
@@ -139,7 +124,7 @@ def _neighbours(context: Context, macro: Macro, largest: int, why: str) -> Itera
             )
 
 
-def _together(context: Context, first: Macro, second: Macro, factor: float) -> Iterator[Proposal]:
+def _together(context: Context, first: cu.Macro, second: cu.Macro, factor: float) -> Iterator[Proposal]:
     """Two sizes scaled at once, where that leaves every block as it is."""
     values = {macro: int(macro.value * factor) for macro in (first, second)}
     if max(values.values()) > LARGEST_TILE or _threads(context, values) != _threads(context, {}):
@@ -154,11 +139,11 @@ def _together(context: Context, first: Macro, second: Macro, factor: float) -> I
 
 
 def _set(
-    context: Context, values: dict[Macro, int], *, rationale: str, expected_effect: str, prior: float
+    context: Context, values: dict[cu.Macro, int], *, rationale: str, expected_effect: str, prior: float
 ) -> Iterator[Proposal]:
     """The edit, unless an assertion forbids it, or blocks become too large or aren't whole warps any more."""
     text = _with_values(context, values)
-    if not asserts_hold(parse(text), Kernel(text).macros):
+    if not asserts_hold(cu.parse(text), Kernel(text).macros):
         return
     before, after = _threads(context, {}), _threads(context, values)
     if after is None or before is None or min(values.values()) < 1:
@@ -188,13 +173,14 @@ def _most_threads(context: Context) -> tuple[int, ...]:
     )
 
 
-def _with_values(context: Context, values: dict[Macro, int]) -> str:
-    return replace(
-        context.source, [Replacement(macro.start, macro.end, str(value)) for macro, value in values.items()]
+def _with_values(context: Context, values: dict[cu.Macro, int]) -> str:
+    return cu.replace(
+        context.source,
+        [cu.Replacement(macro.start, macro.end, str(value)) for macro, value in values.items()],
     )
 
 
-def _threads(context: Context, values: dict[Macro, int]) -> tuple[int, ...] | None:
+def _threads(context: Context, values: dict[cu.Macro, int]) -> tuple[int, ...] | None:
     """Threads in a block of each launch with other values for some macros; None if that can't be launched."""
     kernel = Kernel(_with_values(context, values))
     try:
@@ -204,7 +190,7 @@ def _threads(context: Context, values: dict[Macro, int]) -> tuple[int, ...] | No
     return tuple(launch.threads for launch in resolved.launches)
 
 
-def block_macros(context: Context) -> list[Macro]:
+def block_macros(context: Context) -> list[cu.Macro]:
     """Macros that are an axis of a block, and on whose value nothing depends silently."""
     axes = {str(extent) for launch in context.plan.launches for extent in launch.block}
     return [
@@ -225,30 +211,32 @@ def block_macros(context: Context) -> list[Macro]:
     ]
 
 
-def _knows_block(function: Function, name: str) -> bool:
+def _knows_block(function: cu.Function, name: str) -> bool:
     """Whether a kernel reads its block's size, so that the number of threads isn't that of its elements."""
     sizes = {"blockDim.x", "blockDim.y", "blockDim.z", name}
-    return bool(sizes & identifiers(function.node)) or bool(calls(function.body))
+    return bool(sizes & cu.identifiers(function.node)) or bool(cu.calls(function.body))
 
 
-def _ties_axes(function: Function, name: str) -> bool:
+def _ties_axes(function: cu.Function, name: str) -> bool:
     """Whether shared tiles may tie the axes of a block to each other.
 
     They don't where the name only strides loops, which cover what they must at any stride.
     """
     if not any(declaration.shared for declaration in function.declarations):
         return False
-    named = uses(function.node, name)
+    named = cu.uses(function.node, name)
     strides = sum(loop.step == name for loop in function.loops)
-    measured = any(text_of(node).startswith("blockDim") for node in walk(function.body, "field_expression"))
+    measured = any(
+        cu.text_of(node).startswith("blockDim") for node in cu.walk(function.body, "field_expression")
+    )
     return named != strides or measured
 
 
-def _repeated_as_literal(context: Context, macro: Macro) -> bool:
+def _repeated_as_literal(context: Context, macro: cu.Macro) -> bool:
     """Whether a shared array is as large as the block, or as its number of warps, without naming the macro."""
     suspects = {macro.value, macro.value // WARP} - {0, 1, WARP}
     return any(
-        whole_number(text_of(extent)) in suspects
+        cu.whole_number(cu.text_of(extent)) in suspects
         for function in context.source.functions
         for declaration in function.declarations
         for extent in declaration.extents
@@ -276,8 +264,8 @@ def _names_behind(context: Context, extent: Extent) -> frozenset[str]:
     """The names in an extent, those in the macros that it uses included."""
     names, behind = names_in(extent), set[str]()
     bodies = {
-        text_of(name): text_of(value)
-        for node in walk(context.source.root, "preproc_def")
+        cu.text_of(name): cu.text_of(value)
+        for node in cu.walk(context.source.root, "preproc_def")
         if (name := node.child_by_field_name("name")) and (value := node.child_by_field_name("value"))
     }
     while names:
@@ -291,12 +279,12 @@ def _in_grid(context: Context, name: str, role: Callable[[Extent, str], bool]) -
     return any(role(extent, name) for launch in context.plan.launches for extent in launch.grid)
 
 
-def _is_depth(function: Function, name: str) -> bool:
+def _is_depth(function: cu.Function, name: str) -> bool:
     """Whether a loop steps by the name and the block's threads load what lies between in a strided loop."""
     known = definitions(function)
     steps = any(loop.step == name for loop in function.loops)
     return steps and any(
-        name in identifiers(loop.bound) and "threadIdx.x" in polynomial(loop.start, known).names
+        name in cu.identifiers(loop.bound) and "threadIdx.x" in polynomial(loop.start, known).names
         for loop in function.loops
     )
 
@@ -311,20 +299,21 @@ _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
 }
 
 
-def asserts_hold(source: Source, macros: Mapping[str, Number]) -> bool:
+def asserts_hold(source: cu.Source, macros: Mapping[str, Number]) -> bool:
     """Whether no `static_assert` certainly fails; one that isn't arithmetic over the macros may hold."""
     return all(
-        _may_hold(node.named_children[0], macros) for node in walk(source.root, "static_assert_declaration")
+        _may_hold(node.named_children[0], macros)
+        for node in cu.walk(source.root, "static_assert_declaration")
     )
 
 
 def _may_hold(condition: Node, macros: Mapping[str, Number]) -> bool:
-    condition = strip_parentheses(condition)
-    left, sign, right = operands(condition) or (condition, "", condition)
+    condition = cu.strip_parentheses(condition)
+    left, sign, right = cu.operands(condition) or (condition, "", condition)
     if sign == "&&":
         return _may_hold(left, macros) and _may_hold(right, macros)
     compare = _COMPARISONS.get(sign)
     if compare is None:
         return True
-    a, b = (constant(text_of(side).replace("/", "//"), macros) for side in (left, right))
+    a, b = (constant(cu.text_of(side).replace("/", "//"), macros) for side in (left, right))
     return a is None or b is None or compare(a, b)

@@ -9,8 +9,9 @@ from tree_sitter import Node
 
 from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
+from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
-from mctskernel.edits.device_code import ALIGNED, ELEMENT_BYTES, Vector, lanes_for, width_text
+from mctskernel.edits.device_code import ALIGNED, Vector, lanes_for, width_text
 from mctskernel.edits.indexing import (
     BUILT_INS,
     always_happens,
@@ -18,7 +19,6 @@ from mctskernel.edits.indexing import (
     distinct_arguments,
     expression,
     global_index_axis,
-    inlined,
     is_block_extent,
     replace_names,
 )
@@ -32,44 +32,16 @@ from mctskernel.edits.rewrite import (
     only_launches,
 )
 from mctskernel.edits.rule import Context, Proposal, rule
+from mctskernel.edits.rules.along import Along, along, step_along
 from mctskernel.edits.rules.vector_elements import factor
-from mctskernel.edits.syntax import (
-    Access,
-    Function,
-    Loop,
-    Replacement,
-    accesses,
-    calls,
-    fresh_name,
-    has,
-    identifiers,
-    indentation,
-    insert_before,
-    names_in_scope,
-    text_of,
-    walk,
-    within,
-)
-
-
-@dataclass(frozen=True)
-class Lanes:
-    """Accesses of one array that move with the loop: `index` is their index in terms of the loop's variable."""
-
-    array: str
-    type: str
-    index: str
-    reads: bool
-    writes: bool
-    nodes: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
 class WideLoop:
     """A strided loop that can take several iterations at once."""
 
-    loop: Loop
-    lanes: tuple[Lanes, ...]
+    loop: cu.Loop
+    lanes: tuple[Along, ...]
 
 
 @rule(
@@ -96,7 +68,7 @@ def float4_loops(context: Context) -> Iterable[Proposal]:
         )
 
 
-def wide_loops(context: Context, launch: Launch, function: Function) -> tuple[WideLoop, ...]:
+def wide_loops(context: Context, launch: Launch, function: cu.Function) -> tuple[WideLoop, ...]:
     """The strided loops of a kernel that can be widened together: the same range, in the same statement list."""
     if not distinct_arguments(launch):
         return ()
@@ -118,12 +90,12 @@ def wide_loops(context: Context, launch: Launch, function: Function) -> tuple[Wi
         return ()
     written = {lanes.array for wide in together for lanes in wide.lanes if lanes.writes}
     for access in function.accesses:
-        if access.array in written and not any(within(access.node, f.loop.node) for f in together):
+        if access.array in written and not any(cu.within(access.node, f.loop.node) for f in together):
             return ()
     return tuple(together)
 
 
-def _shares_out(loop: Loop, launch: Launch, context: Context, known: Mapping[str, Node]) -> bool:
+def _shares_out(loop: cu.Loop, launch: Launch, context: Context, known: Mapping[str, Node]) -> bool:
     """Whether the threads of a block, or of the grid, take the iterations 0, 1, 2, ... in turn."""
     if loop.comparison != "<":
         return False
@@ -144,58 +116,49 @@ def _shares_out(loop: Loop, launch: Launch, context: Context, known: Mapping[str
     return is_block_extent(width, "x", launch.block[0], macros)
 
 
-def _lanes(loop: Loop, function: Function, known: Mapping[str, Node]) -> tuple[Lanes, ...]:
+def _lanes(loop: cu.Loop, function: cu.Function, known: Mapping[str, Node]) -> tuple[Along, ...]:
     """The vectors that the loop can read and write; none if it can't be widened."""
     if not _plain(loop):
         return ()
-    local = {d.name for d in function.declarations if within(d.node, loop.body)}
-    groups: dict[tuple[str, str], list[Access]] = {}
-    for access in accesses(loop.body):
+    local = {d.name for d in function.declarations if cu.within(d.node, loop.body)}
+    groups: dict[tuple[str, str], list[cu.Access]] = {}
+    for access in cu.accesses(loop.body):
         parameter = function.parameter(access.array)
         if parameter is None:
             if access.writes and access.array not in local and not _is_counted(access.node, function):
                 return ()
             continue
-        index = polynomial(access.indices[0], known)
-        step = index.coefficient(loop.variable)
-        plain = parameter.type in ELEMENT_BYTES and len(access.indices) == 1
-        if not plain or step is None or step.constant != 1:
-            if access.writes:
-                return ()
-            continue
-        groups.setdefault((access.array, str(index)), []).append(access)
+        index = step_along(function, access, loop.variable, known)
+        if index is not None:
+            groups.setdefault((access.array, index), []).append(access)
+        elif access.writes:
+            return ()
     if not _writes_are_whole(groups, loop):
         return ()
-    keep = (identifiers(function.node) - local) | {loop.variable}
-    found = []
-    for (array, _), group in groups.items():
-        text = inlined(group[0].indices[0], {n: v for n, v in known.items() if n in local}, keep)
-        if text is None or not any(always_happens(access.node, loop.body) for access in group):
-            return ()
-        reads, writes = any(a.reads for a in group), any(a.writes for a in group)
-        parameter = function.parameter(array)
-        kind = parameter.type if parameter is not None else ""
-        found.append(Lanes(array, kind, text, reads, writes, tuple(a.node for a in group)))
-    return tuple(found)
+    found = [along(function, group, known, local) for group in groups.values()]
+    if not all(any(always_happens(a.node, loop.body) for a in group) for group in groups.values()):
+        return ()
+    vectors = tuple(each for each in found if each is not None)
+    return vectors if len(vectors) == len(found) else ()
 
 
-def _plain(loop: Loop) -> bool:
+def _plain(loop: cu.Loop) -> bool:
     """Whether iterations neither end early nor talk to other threads, but for counting."""
-    leaves = has(loop.body, "continue_statement", "break_statement", "return_statement")
+    leaves = cu.has(loop.body, "continue_statement", "break_statement", "return_statement")
     return not leaves and not any(
-        "sync" in text_of(call) or (text_of(call).startswith("atomic") and not _counts(call))
-        for call in calls(loop.body)
+        "sync" in cu.text_of(call) or (cu.text_of(call).startswith("atomic") and not _counts(call))
+        for call in cu.calls(loop.body)
     )
 
 
 def _counts(call: Node) -> bool:
     """Whether a call is a whole statement `atomicAdd(...)`, whose order among others doesn't matter."""
-    return text_of(call.children[0]) == "atomicAdd" and (
+    return cu.text_of(call.children[0]) == "atomicAdd" and (
         call.parent is not None and call.parent.type == "expression_statement"
     )
 
 
-def _is_counted(node: Node, function: Function) -> bool:
+def _is_counted(node: Node, function: cu.Function) -> bool:
     """Whether an element of a shared array of whole numbers is only added to, by atomics."""
     target = node.parent
     call = target.parent.parent if target is not None and target.parent is not None else None
@@ -208,84 +171,84 @@ def _is_counted(node: Node, function: Function) -> bool:
         return False
     types = {d.name: d.type for d in function.declarations if d.shared}
     array = node.child_by_field_name("argument")
-    name = text_of(array) if array is not None else ""
+    name = cu.text_of(array) if array is not None else ""
     return _counts(call) and types.get(name) in {"int", "unsigned", "unsigned int"}
 
 
-def _writes_are_whole(groups: Mapping[tuple[str, str], Sequence[Access]], loop: Loop) -> bool:
+def _writes_are_whole(groups: Mapping[tuple[str, str], Sequence[cu.Access]], loop: cu.Loop) -> bool:
     """Whether what is written is written in every iteration, and touched at no other index."""
     for (array, _), group in groups.items():
         if any(access.writes for access in group):
-            everywhere = sum(access.array == array for access in accesses(loop.body))
+            everywhere = sum(access.array == array for access in cu.accesses(loop.body))
             if everywhere != len(group) or not _unconditional(group, loop):
                 return False
     return True
 
 
-def _unconditional(group: Sequence[Access], loop: Loop) -> bool:
+def _unconditional(group: Sequence[cu.Access], loop: cu.Loop) -> bool:
     """Whether every write happens in each iteration, so that a whole vector is written."""
     statements = code(loop.body)
     for access in group:
         if access.writes and not any(
-            node.type == "expression_statement" and within(access.node, node) for node in statements
+            node.type == "expression_statement" and cu.within(access.node, node) for node in statements
         ):
             return False
     return True
 
 
-def _range(loop: Loop) -> tuple[str, str, str]:
-    return text_of(loop.start), text_of(loop.bound), loop.step
+def _range(loop: cu.Loop) -> tuple[str, str, str]:
+    return cu.text_of(loop.start), cu.text_of(loop.bound), loop.step
 
 
-def _bases_visible(loops: Sequence[WideLoop], function: Function, context: Context) -> bool:
+def _bases_visible(loops: Sequence[WideLoop], function: cu.Function, context: Context) -> bool:
     """Whether the index of each vector's first element can be written before the first of the loops."""
     first = loops[0].loop.node
     visible = {p.name for p in function.parameters} | context.source.macro_names
     visible |= {d.name for d in function.declarations if d.node.end_byte <= first.start_byte}
     return all(
-        {n for n in identifiers(expression(lanes.index)) if "." not in n} - BUILT_INS
+        {n for n in cu.identifiers(expression(lanes.index)) if "." not in n} - BUILT_INS
         <= visible | {wide.loop.variable}
         for wide in loops
         for lanes in wide.lanes
     )
 
 
-def _widened(context: Context, function: Function, loops: Sequence[WideLoop]) -> str:
-    aligned = fresh_name(context.source, "is_aligned")
+def _widened(context: Context, function: cu.Function, loops: Sequence[WideLoop]) -> str:
+    aligned = cu.fresh_name(context.source, "is_aligned")
     first = loops[0].loop
     width = lanes_for(lanes.type for wide in loops for lanes in wide.lanes)
-    taken = names_in_scope(context.source, function)
+    taken = cu.names_in_scope(context.source, function)
     end, lane, wide_name = fresh_names(taken, f"wide_{_word(first)}", "lane", "wide")
     bases = dict.fromkeys(
         f"{aligned}(&{lanes.array}[{_at_zero(lanes.index, wide.loop.variable)}])"
         for wide in loops
         for lanes in wide.lanes
     )
-    bound = text_of(first.bound)
-    margin = indentation(context.source, first.node)
+    bound = cu.text_of(first.bound)
+    margin = cu.indentation(context.source, first.node)
     together = f" &&\n{margin}    ".join(bases)
     declaration = (
         f"const bool {wide_name} = {together};\n{margin}"
         f"const int {end} = {wide_name} ? {factor(bound)} / {width} * {width} : 0;\n{margin}"
     )
     anchor = first.pragma if first.pragma is not None else first.node
-    changes = [insert_before(anchor, declaration)]
+    changes = [cu.insert_before(anchor, declaration)]
     for wide in loops:
         node = wide.loop.node
-        text = f"\n{indentation(context.source, node)}".join(
+        text = f"\n{cu.indentation(context.source, node)}".join(
             _wide_and_rest(context, function, wide, (end, lane, width))
         )
-        changes.append(Replacement(node.start_byte, node.end_byte, text))
+        changes.append(cu.Replacement(node.start_byte, node.end_byte, text))
     rewrite = Rewrite(function, functions=[ALIGNED.format(name=aligned)], more=changes)
     return apply(context, rewrite)
 
 
 def _wide_and_rest(
-    context: Context, function: Function, wide: WideLoop, names: tuple[str, str, int]
+    context: Context, function: cu.Function, wide: WideLoop, names: tuple[str, str, int]
 ) -> list[str]:
     loop = wide.loop
     end, lane, width = names
-    taken = names_in_scope(context.source, function)
+    taken = cu.names_in_scope(context.source, function)
     loads, stores = list[str](), list[str]()
     changes: dict[int, tuple[int, str]] = {}
     for number, lanes in enumerate(wide.lanes):
@@ -300,9 +263,9 @@ def _wide_and_rest(
         for node in lanes.nodes:
             changes[node.start_byte] = (node.end_byte, f"{name}[{lane}]")
     body = _body_with(context, loop, changes, lane)
-    start, step = factor(text_of(loop.start)), factor(loop.step)
+    start, step = factor(cu.text_of(loop.start)), factor(loop.step)
     header = f"for ({loop.type} {loop.variable} = "
-    rest_start = f"{end} + {text_of(loop.start)}"
+    rest_start = f"{end} + {cu.text_of(loop.start)}"
     return [
         f"{header}{width} * {start}; {loop.variable} < {end}; {loop.variable} += {width} * {step}) {{",
         *indented(
@@ -313,19 +276,21 @@ def _wide_and_rest(
             ]
         ),
         "}",
-        f"{header}{rest_start}; {loop.variable} < {text_of(loop.bound)}; {loop.variable} += {loop.step}) {{",
+        f"{header}{rest_start}; {loop.variable} < {cu.text_of(loop.bound)}; {loop.variable} += {loop.step}) {{",
         *indented(dedented(context.source, code(loop.body))),
         "}",
     ]
 
 
-def _body_with(context: Context, loop: Loop, changes: Mapping[int, tuple[int, str]], lane: str) -> list[str]:
+def _body_with(
+    context: Context, loop: cu.Loop, changes: Mapping[int, tuple[int, str]], lane: str
+) -> list[str]:
     """The body's lines for one lane: vector accesses through the lanes, other uses of the variable moved by it."""
     statements = code(loop.body)
     marks = dict(changes)
-    for node in walk(loop.body, "identifier"):
+    for node in cu.walk(loop.body, "identifier"):
         inside = any(start <= node.start_byte < end for start, (end, _) in changes.items())
-        if text_of(node) == loop.variable and not inside:
+        if cu.text_of(node) == loop.variable and not inside:
             marks[node.start_byte] = (node.end_byte, f"({loop.variable} + {lane})")
     data = context.source.text.encode()
     position, pieces = statements[0].start_byte, []
@@ -334,7 +299,7 @@ def _body_with(context: Context, loop: Loop, changes: Mapping[int, tuple[int, st
         pieces += [data[position:start].decode(), text]
         position = end
     text = "".join([*pieces, data[position : statements[-1].end_byte].decode()])
-    margin = indentation(context.source, statements[0])
+    margin = cu.indentation(context.source, statements[0])
     return [line.removeprefix(margin) for line in text.split("\n")]
 
 
@@ -343,6 +308,6 @@ def _at_zero(index: str, variable: str) -> str:
     return text.removesuffix(" + 0").removeprefix("0 + ")
 
 
-def _word(loop: Loop) -> str:
-    bound = text_of(loop.bound)
+def _word(loop: cu.Loop) -> str:
+    bound = cu.text_of(loop.bound)
     return bound if bound.isidentifier() else "end"
