@@ -98,17 +98,7 @@ def jam_of(context: Context, launch: Launch, function: cu.Function) -> Jam | Non
     if written & {access.array for access in function.accesses if access.reads}:
         return None
     return Jam(
-        launch,
-        function,
-        axis,
-        outer,
-        cu.text_of(divisor),
-        extent,
-        total,
-        statement,
-        shared,
-        own,
-        epilogue,
+        launch, function, axis, outer, cu.text_of(divisor), extent, total, statement, shared, own, epilogue
     )
 
 

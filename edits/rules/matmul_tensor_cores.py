@@ -30,9 +30,7 @@ SIZES = (
 
 
 @rule(
-    Category.TENSOR_CORES,
-    3.0,
-    "l1_throughput global_latency shared_throughput instruction_issue fp32_pipe",
+    Category.TENSOR_CORES, 3.0, "l1_throughput global_latency shared_throughput instruction_issue fp32_pipe"
 )
 def matmul_tensor_cores(context: Context) -> Iterable[Proposal]:
     """A product of 16-bit floats on tensor cores."""

@@ -19,9 +19,7 @@ SIZES = ((64, 64, 16, 4, 4, 4), (128, 128, 16, 8, 8, 4))
 
 
 @rule(
-    Category.SHARED_TILING,
-    2.0,
-    "dram_bandwidth l2_bandwidth l1_throughput uncoalesced_access global_latency",
+    Category.SHARED_TILING, 2.0, "dram_bandwidth l2_bandwidth l1_throughput uncoalesced_access global_latency"
 )
 def matmul_shared_tiles(context: Context) -> Iterable[Proposal]:
     """One output per thread, from tiles in shared memory."""

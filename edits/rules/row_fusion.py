@@ -17,12 +17,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Launch, LaunchPlan
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions
-from mctskernel.edits.indexing import (
-    Guarded,
-    ThreadIndex,
-    plan_expression,
-    replace_names,
-)
+from mctskernel.edits.indexing import Guarded, ThreadIndex, plan_expression, replace_names
 from mctskernel.edits.plan_text import with_plan
 from mctskernel.edits.rewrite import (
     changed,

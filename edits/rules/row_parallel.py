@@ -11,14 +11,7 @@ from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
-from mctskernel.edits.indexing import (
-    Guarded,
-    ThreadIndex,
-    code,
-    distinct_arguments,
-    guarded,
-    thread_indices,
-)
+from mctskernel.edits.indexing import Guarded, ThreadIndex, code, distinct_arguments, guarded, thread_indices
 from mctskernel.edits.reductions import (
     Reduction,
     block_reduction,
@@ -54,9 +47,7 @@ class RowKernel:
 
 
 @rule(
-    Category.PARALLELISM,
-    2.0,
-    "dram_bandwidth uncoalesced_access global_latency low_occupancy too_few_blocks",
+    Category.PARALLELISM, 2.0, "dram_bandwidth uncoalesced_access global_latency low_occupancy too_few_blocks"
 )
 def parallel_rows(context: Context) -> Iterable[Proposal]:
     for launch, function in only_launches(context):

@@ -44,9 +44,7 @@ class Scan:
 
 
 @rule(
-    Category.PARALLELISM,
-    2.0,
-    "dram_bandwidth uncoalesced_access global_latency low_occupancy too_few_blocks",
+    Category.PARALLELISM, 2.0, "dram_bandwidth uncoalesced_access global_latency low_occupancy too_few_blocks"
 )
 def scan_rows(context: Context) -> Iterable[Proposal]:
     for launch, function in only_launches(context):

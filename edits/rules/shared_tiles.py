@@ -12,13 +12,7 @@ from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import Polynomial, definitions, polynomial
-from mctskernel.edits.indexing import (
-    ThreadIndex,
-    distinct_arguments,
-    guarded,
-    inlined,
-    thread_indices,
-)
+from mctskernel.edits.indexing import ThreadIndex, distinct_arguments, guarded, inlined, thread_indices
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, only_launches, with_launch
 from mctskernel.edits.rule import TYPE_BYTES, Context, Proposal, rule
 
@@ -44,9 +38,7 @@ class Transpose:
 
 
 @rule(
-    Category.SHARED_TILING,
-    2.0,
-    "dram_bandwidth l2_bandwidth l1_throughput uncoalesced_access global_latency",
+    Category.SHARED_TILING, 2.0, "dram_bandwidth l2_bandwidth l1_throughput uncoalesced_access global_latency"
 )
 def transpose_tiles(context: Context) -> Iterable[Proposal]:
     for launch, function in only_launches(context):

@@ -40,11 +40,7 @@ class Tree:
     asserts: tuple[Node, ...]
 
 
-@rule(
-    Category.WARP_PRIMITIVES,
-    1.5,
-    "shared_throughput bank_conflicts barriers instruction_issue divergence",
-)
+@rule(Category.WARP_PRIMITIVES, 1.5, "shared_throughput bank_conflicts barriers instruction_issue divergence")
 def warp_shuffle_reduction(context: Context) -> Iterable[Proposal]:
     trees = [t for f in context.source.functions if f.clean for t in trees_in(f) if _fits(context, t)]
     if not trees:

@@ -24,24 +24,14 @@ from mctskernel.edits.indexing import (
     inlined,
     replace_names,
 )
-from mctskernel.edits.rewrite import (
-    Rewrite,
-    apply,
-    changed,
-    each,
-    fresh_names,
-    indented,
-    with_launch,
-)
+from mctskernel.edits.rewrite import Rewrite, apply, changed, each, fresh_names, indented, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.along import Along, along, step_along
 from mctskernel.edits.rules.coarsening import MULTIPROCESSORS, CoveredIndex, covered_indices
 
 
 @rule(
-    Category.VECTORIZATION,
-    1.2,
-    "dram_bandwidth l1_throughput global_latency instruction_issue integer_pipe",
+    Category.VECTORIZATION, 1.2, "dram_bandwidth l1_throughput global_latency instruction_issue integer_pipe"
 )
 def float4_elements(context: Context) -> Iterable[Proposal]:
     for found in covered_indices(context):
@@ -258,9 +248,7 @@ class Stencil:
 
 
 @rule(
-    Category.VECTORIZATION,
-    1.2,
-    "dram_bandwidth l1_throughput global_latency instruction_issue integer_pipe",
+    Category.VECTORIZATION, 1.2, "dram_bandwidth l1_throughput global_latency instruction_issue integer_pipe"
 )
 def float4_stencils(context: Context) -> Iterable[Proposal]:
     for found in covered_indices(context):
@@ -299,10 +287,7 @@ def _stencil(found: CoveredIndex) -> Stencil | None:
     }
     kept = frozenset(cu.identifiers(function.node) - known.keys())
     condition, consequence = inlined(border, known, kept), last.child_by_field_name("consequence")
-    for holds, branch in (
-        (condition, alternative.named_children[-1]),
-        (f"!({condition})", consequence),
-    ):
+    for holds, branch in ((condition, alternative.named_children[-1]), (f"!({condition})", consequence)):
         inner = tuple(code(branch)) if branch is not None else ()
         lines = _lines(function, name, inner, known)
         if condition is None or holds is None or not any(line.beyond(1) for line in lines):

@@ -22,15 +22,7 @@ from mctskernel.edits.indexing import (
     is_block_extent,
     replace_names,
 )
-from mctskernel.edits.rewrite import (
-    Rewrite,
-    apply,
-    dedented,
-    each,
-    fresh_names,
-    indented,
-    only_launches,
-)
+from mctskernel.edits.rewrite import Rewrite, apply, dedented, each, fresh_names, indented, only_launches
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.along import Along, along, step_along
 from mctskernel.edits.rules.vector_elements import factor
@@ -45,9 +37,7 @@ class WideLoop:
 
 
 @rule(
-    Category.VECTORIZATION,
-    1.2,
-    "dram_bandwidth l1_throughput global_latency instruction_issue integer_pipe",
+    Category.VECTORIZATION, 1.2, "dram_bandwidth l1_throughput global_latency instruction_issue integer_pipe"
 )
 def float4_loops(context: Context) -> Iterable[Proposal]:
     for launch, function in only_launches(context):
@@ -268,13 +258,7 @@ def _wide_and_rest(
     rest_start = f"{end} + {cu.text_of(loop.start)}"
     return [
         f"{header}{width} * {start}; {loop.variable} < {end}; {loop.variable} += {width} * {step}) {{",
-        *indented(
-            [
-                *loads,
-                *each(lane, str(width), *body),
-                *stores,
-            ]
-        ),
+        *indented([*loads, *each(lane, str(width), *body), *stores]),
         "}",
         f"{header}{rest_start}; {loop.variable} < {cu.text_of(loop.bound)}; {loop.variable} += {loop.step}) {{",
         *indented(dedented(context.source, code(loop.body))),

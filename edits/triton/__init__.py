@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from mctskernel.edits.rule import Rule
-from mctskernel.edits.triton import (
-    hints,
-    loops,
-    programs,
-    reductions,
-    tuning,
-    whole_rows,
-)
+from mctskernel.edits.triton import hints, loops, programs, reductions, tuning, whole_rows
 from mctskernel.edits.triton.module import TritonContext
 
 ALL: tuple[Rule[TritonContext], ...] = (

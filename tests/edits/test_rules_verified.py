@@ -80,11 +80,7 @@ GAINS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "rules", "gain"),
-    GAINS,
-    ids=[f"{case[0]}-{case[1][-1]}" for case in GAINS],
-)
+@pytest.mark.parametrize(("name", "rules", "gain"), GAINS, ids=[f"{case[0]}-{case[1][-1]}" for case in GAINS])
 def test_a_chain_is_right_at_every_shape_and_faster(
     results: Results, name: str, rules: tuple[str, ...], gain: float
 ) -> None:
@@ -106,9 +102,7 @@ PLANTED = {
         ("channel < channel0 + CHANNELS", "true"),
         ("        __syncthreads();\n        if", "        if"),
     ],
-    ("matmul", "matmul-register-blocks"): [
-        ("k0 + k < K ?", "true ?"),
-    ],
+    ("matmul", "matmul-register-blocks"): [("k0 + k < K ?", "true ?")],
     ("matmul_bf16", "matmul-tensor-cores"): [
         ("__pipeline_wait_prior(STAGES - 2);", ""),
         ("k0 + part + e < K;", "true;"),

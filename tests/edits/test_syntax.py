@@ -5,12 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel.edits.syntax import (
-    parse,
-    replace,
-    swap,
-    text_of,
-)
+from mctskernel.edits.syntax import parse, replace, swap, text_of
 
 SOURCE = """\
 #include <cuda_fp16.h>
