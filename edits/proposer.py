@@ -39,15 +39,16 @@ class RuleProposer:
         """
         if not request.evaluation.ok:
             return Proposals(())
-        if request.kernel.language is Language.TRITON:
-            edits = self._edits(triton_context_of(request), self.triton_rules)
-        else:
-            edits = self._edits(context_of(request), self.rules)
+        match _context(request):
+            case TritonContext() as context:
+                edits = self._edits(context, self.triton_rules)
+            case Context() as context:
+                edits = self._edits(context, self.rules)
+            case None:
+                return Proposals(())
         return Proposals(tuple(sorted(edits, key=lambda edit: -edit.prior)))
 
-    def _edits(self, context: Seen | None, rules: tuple[Rule[Seen], ...]) -> Iterator[Edit]:
-        if context is None:
-            return
+    def _edits(self, context: Seen, rules: tuple[Rule[Seen], ...]) -> Iterator[Edit]:
         seen = {context.kernel.identity}
         limits = Limits(context.task, context.shapes)
         for rule in rules:
@@ -61,25 +62,19 @@ class RuleProposer:
                 yield replace(edit, rationale=rationale, prior=prior, proposer=self.name)
 
 
-def context_of(request: ProposalRequest) -> Context | None:
-    """What the rules see of a CUDA C++ kernel; None where they have nothing to say."""
-    kernel = request.kernel
+def _context(request: ProposalRequest) -> Context | TritonContext | None:
+    """What the rules see of a kernel; None where they have nothing to say."""
+    task, kernel, evaluation = request.task, request.kernel, request.evaluation
+    context: Context | TritonContext
     try:
         plan = plan_of(kernel)
-        context = Context(request.task, kernel, plan, request.evaluation, parse(kernel.source))
-        return context if context.resolved else None
-    except LaunchPlanError:
-        return None
-
-
-def triton_context_of(request: ProposalRequest) -> TritonContext | None:
-    """What the rules see of a Triton kernel; None where they have nothing to say."""
-    kernel = request.kernel
-    try:
-        plan, module = plan_of(kernel), parse_module(kernel.source)
-        if module is None:
-            return None
-        context = TritonContext(request.task, kernel, plan, request.evaluation, module)
+        if kernel.language is Language.TRITON:
+            module = parse_module(kernel.source)
+            if module is None:
+                return None
+            context = TritonContext(task, kernel, plan, evaluation, module)
+        else:
+            context = Context(task, kernel, plan, evaluation, parse(kernel.source))
         return context if context.resolved else None
     except LaunchPlanError:
         return None
