@@ -18,12 +18,12 @@ from mctskernel.edits.rewrite import (
     changed,
     dedented,
     fresh_names,
-    indented,
     only_launches,
     with_launch,
 )
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.coarsening import COLLECTIVES, MULTIPROCESSORS, CoveredIndex, covered_indices
+from mctskernel.edits.templating import filled
 
 TYPES = frozenset({"float", "int", "unsigned", "unsigned int"})
 WARP = 32
@@ -96,23 +96,19 @@ def _whole_warps(context: Context, launch: Launch) -> bool:
 
 def _summed(context: Context, function: cu.Function, found: Addition) -> str:
     source, guard = context.source, found.body.guard
-    total, offset = fresh_names(cu.names_in_scope(source, function), "warp_total", "offset")
+    wanted = "warp_total", "offset"
+    fresh = fresh_names(cu.names_in_scope(source, function), *wanted)
     condition, consequence = condition_of(guard), guard.child_by_field_name("consequence")
     inside = cu.text_of(condition) if condition is not None else "true"
     leaves = consequence is not None and cu.has(consequence, "return_statement")
-    lines = [
-        f"{found.type} {total} = 0;",
-        f"if ({f'!({inside})' if leaves else inside}) {{",
-        *indented([*dedented(source, found.before), f"{total} = {cu.text_of(found.value)};"]),
-        "}",
-        "#pragma unroll",
-        f"for (int {offset} = 16; {offset} > 0; {offset} /= 2) {{",
-        f"    {total} += __shfl_down_sync(0xffffffff, {total}, {offset});",
-        "}",
-        "if (threadIdx.x % 32 == 0) {",
-        f"    atomicAdd({cu.text_of(found.target)}, {total});",
-        "}",
-    ]
+    holes = {
+        "type": found.type,
+        "inside": f"!({inside})" if leaves else inside,
+        "statements": dedented(source, found.before),
+        "value": cu.text_of(found.value),
+        "target": cu.text_of(found.target),
+    }
+    lines = filled("warp_atomics", dict(zip(wanted, fresh, strict=True)), holes)
     end = max(guard.end_byte, found.body.statements[-1].end_byte)
     text = f"\n{cu.indentation(source, guard)}".join(lines)
     return apply(context, Rewrite(function, more=[cu.Replacement(guard.start_byte, end, text)]))
@@ -214,27 +210,21 @@ def _private(context: Context, found: Counting, blocks: int) -> str:
     source, function, index = context.source, found.index.function, found.index
     grid = cu.fresh_name(source, "GRID")
     taken = cu.names_in_scope(source, function)
-    private, bin_, name = (*fresh_names(taken, f"private_{found.counts}", "bin"), index.index.name)
-    bound, block = cu.text_of(index.bound), index.block
-    lines = [line for node in found.statements for line in _renamed(context, node, found.array, private)]
-    each_bin = f"for (int {bin_} = threadIdx.x; {bin_} < {found.bins}; {bin_} += {block}) {{"
-    body = [
-        f"__shared__ {found.type} {private}[{found.bins}];",
-        each_bin,
-        f"    {private}[{bin_}] = 0;",
-        "}",
-        "__syncthreads();",
-        f"for ({index.index.type} {name} = {cu.text_of(index.value)}; {name} < {bound}; "
-        f"{name} += gridDim.x * {block}) {{",
-        *indented(lines),
-        "}",
-        "__syncthreads();",
-        each_bin,
-        f"    if ({private}[{bin_}] != 0) {{",
-        f"        atomicAdd(&{found.counts}[{bin_}], {private}[{bin_}]);",
-        "    }",
-        "}",
-    ]
+    private, bin_ = fresh_names(taken, f"private_{found.counts}", "bin")
+    holes = {
+        "type": found.type,
+        "bins": str(found.bins),
+        "block": index.block,
+        "index_type": index.index.type,
+        "index": index.index.name,
+        "start": cu.text_of(index.value),
+        "bound": cu.text_of(index.bound),
+        "statements": [
+            line for node in found.statements for line in _renamed(context, node, found.array, private)
+        ],
+        "counts": found.counts,
+    }
+    body = filled("private_counts", {"private_counts": private, "bin": bin_}, holes)
     extent = f"min({grid}, ceil_div({index.count}, {index.planned_block}))"
     rewrite = Rewrite(
         function,

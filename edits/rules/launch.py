@@ -17,6 +17,7 @@ from mctskernel.edits.indexing import AXES, BUILT_INS
 from mctskernel.edits.plan_text import mentions, with_named_divisor, with_plan
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, only_launches, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
+from mctskernel.edits.templating import filled
 
 WARP = 32
 
@@ -178,21 +179,10 @@ def _within(node: Node, function: cu.Function) -> bool:
 def _grouped(context: Context, function: cu.Function, size: int) -> str:
     """Blocks numbered row by row take places group by group, column by column within a group: each place once."""
     macro = cu.fresh_name(context.source, "GROUP")
-    number, first, rows, x, y = fresh_names(
-        cu.names_in_scope(context.source, function),
-        "block",
-        "first_row",
-        "rows_of_group",
-        "block_x",
-        "block_y",
-    )
-    lines = [
-        f"const unsigned {number} = blockIdx.y * gridDim.x + blockIdx.x;",
-        f"const unsigned {first} = {number} / ({macro} * gridDim.x) * {macro};",
-        f"const unsigned {rows} = min(gridDim.y - {first}, {macro});",
-        f"const unsigned {x} = {number} % ({macro} * gridDim.x) / {rows};",
-        f"const unsigned {y} = {first} + {number} % ({macro} * gridDim.x) % {rows};",
-    ]
+    wanted = "block", "first_row", "rows_of_group", "block_x", "block_y"
+    fresh = fresh_names(cu.names_in_scope(context.source, function), *wanted)
+    names = {**dict(zip(wanted, fresh, strict=True)), "GROUP": macro}
+    x, y, lines = names["block_x"], names["block_y"], filled("grouped_blocks", names, {})
     start = function.body.start_byte + 1
     opening = "".join(f"\n    {line}" for line in lines)
     changes = [cu.Replacement(start, start, opening)]

@@ -15,6 +15,7 @@ from mctskernel.edits.affine import Polynomial, definitions, polynomial
 from mctskernel.edits.indexing import ThreadIndex, distinct_arguments, guarded, inlined, thread_indices
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, only_launches, with_launch
 from mctskernel.edits.rule import TYPE_BYTES, Context, Proposal, rule
+from mctskernel.edits.templating import filled, renamed
 
 SIZES = ((32, 8), (64, 8))
 """Side of the tile, and rows that the block handles at a time."""
@@ -176,43 +177,29 @@ def _tiled(
 ) -> str:
     side, rows = cu.fresh_name(context.source, "TILE"), cu.fresh_name(context.source, "TILE_ROWS")
     near, far = found.along_input, found.along_output
-    tile, near0, far0, i = fresh_names(
-        cu.names_in_scope(context.source, function), "tile", f"{near.name}0", f"{far.name}0", "i"
-    )
-    inside = f"{far.name} < {far.bound} && {near.name} < {near.bound}"
-
-    def walk_tile(fast: tuple[ThreadIndex, str], slow: tuple[ThreadIndex, str], statement: str) -> list[str]:
-        return [
-            "#pragma unroll",
-            f"for (int {i} = threadIdx.y; {i} < {side}; {i} += {rows}) {{",
-            f"    const {slow[0].type} {slow[0].name} = {slow[1]} + {i};",
-            f"    const {fast[0].type} {fast[0].name} = {fast[1]} + threadIdx.x;",
-            f"    if ({inside}) {{",
-            f"        {statement}",
-            "    }",
-            "}",
-        ]
-
-    value = f"{tile}[threadIdx.x][{i}]".join(found.around)
-    body = [
-        f"__shared__ {found.type} {tile}[{side}][{side} + 1];",
-        f"const {near.type} {near0} = ({near.type})blockIdx.x * {side};",
-        f"const {far.type} {far0} = ({far.type})blockIdx.y * {side};",
-        *walk_tile((near, near0), (far, far0), f"{tile}[{i}][threadIdx.x] = {found.element};"),
-        "__syncthreads();",
-        *walk_tile((far, far0), (near, near0), f"{found.target} = {value};"),
-    ]
+    wanted = {"tile": "tile", "near0": f"{near.name}0", "far0": f"{far.name}0", "i": "i"}
+    fresh = fresh_names(cu.names_in_scope(context.source, function), *wanted.values())
+    names = {**dict(zip(wanted, fresh, strict=True)), "SIDE": side, "ROWS": rows}
+    holes = {
+        "type": found.type,
+        "near": near.name,
+        "near_type": near.type,
+        "far": far.name,
+        "far_type": far.type,
+        "inside": f"{far.name} < {far.bound} && {near.name} < {near.bound}",
+        "element": found.element,
+        "target": found.target,
+        "value": renamed("tile[threadIdx.x][i]", names).join(found.around),
+    }
     grid = (f"ceil_div({near.extent}, {side})", f"ceil_div({far.extent}, {side})", *launch.grid[2:])
-    return apply(
-        context,
-        Rewrite(
-            function,
-            body=body,
-            plan=with_launch(context.plan, launch, grid, (side, rows)),
-            about=f"A block turns a tile of {side} x {side} elements, {rows} rows at a time.",
-            defines=dict(zip((side, rows), sizes, strict=True)),
-        ),
+    rewrite = Rewrite(
+        function,
+        body=filled("transpose_tiles", names, holes),
+        plan=with_launch(context.plan, launch, grid, (side, rows)),
+        about=f"A block turns a tile of {side} x {side} elements, {rows} rows at a time.",
+        defines=dict(zip((side, rows), sizes, strict=True)),
     )
+    return apply(context, rewrite)
 
 
 BANKS = 32

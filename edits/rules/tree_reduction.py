@@ -23,6 +23,7 @@ from mctskernel.edits.indexing import (
 from mctskernel.edits.reductions import COMBINED, EXTREMA, NEUTRAL, is_zero, reduced_value, reductions_of
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented, only_launches, without_dead_macros
 from mctskernel.edits.rule import Context, Proposal, rule
+from mctskernel.edits.templating import filled
 
 
 @dataclass(frozen=True)
@@ -194,38 +195,20 @@ def _fits(context: Context, tree: Tree) -> bool:
 
 def _with_shuffles(context: Context, tree: Tree) -> list[cu.Replacement]:
     source, array, thread = context.source, tree.array.name, tree.thread
-    lane, offset = fresh_names(cu.names_in_scope(source, tree.function), f"lane_{tree.operation}", "offset")
+    taken = cu.names_in_scope(source, tree.function)
+    lane, offset = fresh_names(taken, f"lane_{tree.operation}", "offset")
     shuffled = f"__shfl_down_sync(0xffffffff, {lane}, {offset})"
-    exchange = [
-        "#pragma unroll",
-        f"for (int {offset} = 16; {offset} > 0; {offset} /= 2) {{",
-        f"    {lane} = {COMBINED[tree.operation].format(lane, shuffled)};",
-        "}",
-    ]
     warps = f"{tree.threads} / 32"
-    gathered = f"{thread} < {warps} ? {array}[{thread}] : {NEUTRAL[tree.operation]}"
-    lines = [
-        f"float {lane} = {cu.text_of(tree.value)};",
-        *exchange,
-        f"if ({thread} % 32 == 0) {{",
-        f"    {array}[{thread} / 32] = {lane};",
-        "}",
-        "__syncthreads();",
-        f"if ({thread} < 32) {{",
-        *indented(
-            [
-                f"{lane} = {gathered};",
-                *exchange,
-                # Shuffles order no memory, and every lane may have read the first element.
-                "__syncwarp();",
-                f"if ({thread} == 0) {{",
-                f"    {array}[0] = {lane};",
-                "}",
-            ]
-        ),
-        "}",
-        "__syncthreads();",
-    ]
+    holes = {
+        "value": cu.text_of(tree.value),
+        "combined": COMBINED[tree.operation].format(lane, shuffled),
+        "thread": thread,
+        "array": array,
+        "warps": warps,
+        "neutral": NEUTRAL[tree.operation],
+    }
+    # Shuffles order no memory, and every lane may have read the first element: hence the last __syncwarp.
+    lines = filled("warp_shuffles", {"lane": lane, "offset": offset}, holes)
     margin = cu.indentation(source, tree.first)
     text = f"\n{margin}".join(lines)
     changes = [cu.Replacement(tree.first.start_byte, tree.last.end_byte, text)]
