@@ -176,7 +176,7 @@ class _Run:
         dtype, extents = numpy_dtype(output.dtype), output.extents(self.shape)
         valid = self.memory[output.name].valid
         assert valid is not None  # noqa: S101 - outputs are placed without contents
-        mask = (valid.view(f"u{dtype.itemsize}") != 0).reshape(extents)
+        mask = (valid.view(dtype.itemsize) != 0).reshape(extents)
         return _Written(self.memory.array(output.name, dtype).reshape(extents).copy(), mask)
 
     def _changed(self, output: Tensor, before: Mapping[str, _Written]) -> _Written:

@@ -80,11 +80,6 @@ class CheckedMemory(MemoryPort):
 
     def load(self, access: Access, g: Lanes, address: V, mask: V | None) -> V | np.ndarray:
         """Values of the lanes' addresses: (lanes,) or, for vectors, (count, lanes); zero where inactive."""
-        if mask is not None and mask.ndim == 0:
-            if not mask:
-                zero = np.zeros(access.count, access.element)
-                return zero[0] if access.count == 1 else zero
-            mask = None
         parts = self.resolver.parts(access, g, address, mask)
         for part in parts:
             self._check_initialised(access, g, part)
@@ -103,18 +98,12 @@ class CheckedMemory(MemoryPort):
         return result[0] if access.count == 1 else result
 
     def store(self, access: Access, g: Lanes, address: V, mask: V | None, values: tuple[V, ...]) -> None:
-        if mask is not None and mask.ndim == 0:
-            if not mask:
-                return
-            mask = None
         size = access.bytes
         for part in self.resolver.parts(access, g, address, mask):
             unit = _units(access, g, part, values)
             # Where every lane writes one address, any of them may win on a GPU; here it is the last.
             one = np.ndim(part.index) == 0 and unit.ndim > 0
-            part.storage.view(size)[part.index] = unit[-1] if one else unit
-            if part.storage.valid is not None:
-                part.storage.valid_view(size)[part.index] = _ALL_SET[size]
+            part.storage.write(size, part.index, unit[-1] if one else unit)
             self.races.log(self._strength(access, part, "write"), access, g, part, unit)
             if access.strong:
                 self.races.released(g, part)
@@ -125,10 +114,6 @@ class CheckedMemory(MemoryPort):
         self, access: Access, g: Lanes, address: V, mask: V | None, operation: str, b: V, c: V | None
     ) -> V:
         """Apply lane by lane in ascending order; returns the old values (zero where inactive)."""
-        if mask is not None and mask.ndim == 0:
-            if not mask:
-                return np.dtype(access.element).type(0)
-            mask = None
         old = np.zeros(g.n, access.element)
         for part in self.resolver.parts(access, g, address, mask):
             self._check_initialised(access, g, part)
@@ -208,10 +193,6 @@ class CheckedMemory(MemoryPort):
     ) -> None:
         """`cp.async`: the source is read now, the destination changes when the lanes wait."""
         values = self._copied(read, g, source, mask, size)
-        if mask is not None and mask.ndim == 0:
-            if not mask:
-                return
-            mask = None
         for part in self.resolver.parts(write, g, target, mask):
             unit = _units(write, g, part, tuple(values))
             self.pending.append(PendingCopy(write, g, part, unit, self.groups[g.slots]))
@@ -261,10 +242,7 @@ class CheckedMemory(MemoryPort):
         self.pending = rest
         for copy in done:
             self.races.completed(copy.write, copy.lanes, copy.part)
-            size = copy.write.bytes
-            copy.part.storage.view(size)[copy.part.index] = copy.unit
-            assert copy.part.storage.valid is not None  # noqa: S101 - copies land in shared memory, which has it
-            copy.part.storage.valid_view(size)[copy.part.index] = _ALL_SET[size]
+            copy.part.storage.write(copy.write.bytes, copy.part.index, copy.unit)
 
     def absent_source(self, g: Lanes, absent: np.ndarray, origin: np.ndarray, mask: V, line: int) -> None:
         """A shuffle reads a lane that doesn't take part; harmless where the lane isn't named in the mask."""
@@ -283,7 +261,7 @@ class CheckedMemory(MemoryPort):
     def _check_initialised(self, access: Access, g: Lanes, part: Part) -> None:
         if part.checked or part.storage.valid is None:
             return
-        found = np.atleast_1d(part.storage.valid_view(access.bytes).take(part.index)).view("u1")
+        found = np.atleast_1d(part.storage.valid.view(access.bytes).take(part.index)).view("u1")
         if found.size == 0 or found.min() == 255:
             part.checked = True
             return
@@ -348,12 +326,6 @@ class CheckedMemory(MemoryPort):
         past = address + size - end if address >= buffer.base else buffer.base - address
         side = "past the end" if address >= buffer.base else "before the start"
         return buffer.name, f" at 0x{address:x}, {past} bytes {side} of {buffer.name} ({buffer.size} bytes)"
-
-
-_ALL_SET = {
-    n: np.full(n, 255, "u1").view({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}[n])[0]
-    for n in (1, 2, 4, 8, 16)
-}
 
 
 class PendingCopy:

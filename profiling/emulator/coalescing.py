@@ -117,18 +117,25 @@ _BANKS = 32
 _ABSENT = -1
 
 
+def _fresh(table: np.ndarray) -> np.ndarray:
+    """Where sorted rows begin another value."""
+    fresh: np.ndarray = np.empty(table.shape, bool)
+    np.not_equal(table[:, 1:], table[:, :-1], out=fresh[:, 1:])
+    fresh[:, 0] = True
+    return fresh
+
+
 def sectors_by_warp(addresses: np.ndarray) -> np.ndarray:
     """Sector numbers that each request touches, warp after warp, ascending within a warp.
 
     `addresses` is (warps, 32) in bytes, negative for inactive lanes; an aligned access never straddles sectors.
     """
     table = np.sort(addresses >> SECTOR_SHIFT, axis=1)
-    fresh = np.empty(table.shape, bool)
-    np.not_equal(table[:, 1:], table[:, :-1], out=fresh[:, 1:])
-    fresh[:, 0] = True
+    fresh = _fresh(table)
     if table[:, 0].min() < 0:
         fresh &= table >= 0
-    return table[fresh]
+    found: np.ndarray = table[fresh]
+    return found
 
 
 def lines(addresses: np.ndarray) -> int:
@@ -137,9 +144,7 @@ def lines(addresses: np.ndarray) -> int:
     `addresses` is (warps, 32) in bytes, negative for inactive lanes; an aligned access never straddles lines.
     """
     table = np.sort(addresses >> LINE_SHIFT, axis=1)
-    fresh = np.empty(table.shape, bool)
-    np.not_equal(table[:, 1:], table[:, :-1], out=fresh[:, 1:])
-    fresh[:, 0] = True
+    fresh = _fresh(table)
     return int(np.count_nonzero(fresh & (table >= 0)))
 
 
@@ -162,9 +167,7 @@ def wavefronts(addresses: np.ndarray, size: int) -> tuple[int, int]:
             len(parts), -1
         )
     table = np.sort(table, axis=1)
-    fresh = np.empty(table.shape, bool)
-    np.not_equal(table[:, 1:], table[:, :-1], out=fresh[:, 1:])
-    fresh[:, 0] = True
+    fresh = _fresh(table)
     fresh &= table >= 0
     row = np.broadcast_to(np.arange(len(table))[:, None] * _BANKS, table.shape)[fresh]
     degree = np.bincount(row + (table[fresh] & (_BANKS - 1)), minlength=len(table) * _BANKS)

@@ -291,7 +291,7 @@ class CountingMemory(MemoryPort):
         if not access.value_needed:
             return None
         result = np.zeros((access.count, g.n), access.element)
-        for part in self.resolver.parts(access, g, address, mask if mask is None or mask.ndim else None):
+        for part in self.resolver.parts(access, g, address, mask):
             self._need(part.storage)
             found = part.storage.view(access.bytes).take(part.index)
             if found.ndim == 0 and access.count == 1:
@@ -304,9 +304,9 @@ class CountingMemory(MemoryPort):
         self, access: Access, g: Lanes, address: V, mask: V | None, values: tuple[V | None, ...]
     ) -> None:
         self._tally(access, g, address, mask)
-        if not access.value_needed or values[0] is None or (mask is not None and mask.ndim == 0 and not mask):
+        if not access.value_needed or values[0] is None:
             return
-        for part in self.resolver.parts(access, g, address, mask if mask is None or mask.ndim else None):
+        for part in self.resolver.parts(access, g, address, mask):
             if isinstance(part.storage, Buffer) and part.storage.virtual:
                 continue
             where = np.arange(g.n) if part.where is None else part.where
@@ -319,9 +319,9 @@ class CountingMemory(MemoryPort):
     ) -> V:
         self._tally(access, g, address, mask)
         old = np.zeros(g.n, access.element)
-        if not access.value_needed or b is None or (mask is not None and mask.ndim == 0 and not mask):
+        if not access.value_needed or b is None:
             return old
-        for part in self.resolver.parts(access, g, address, mask if mask is None or mask.ndim else None):
+        for part in self.resolver.parts(access, g, address, mask):
             if isinstance(part.storage, Buffer) and part.storage.virtual and access.kind == "reduction":
                 continue
             self._need(part.storage)

@@ -27,22 +27,24 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 class Storage:
     """Bytes with views as larger units, and which of the bytes hold a value (`valid`, None when all do)."""
 
-    def __init__(self, data: Bytes, valid: Bytes | None) -> None:
+    def __init__(self, data: Bytes, valid: Bytes | None = None) -> None:
         self.data = data
-        self.valid = valid
+        self.valid = None if valid is None else Storage(valid)
         self._views: dict[int, np.ndarray] = {}
-        self._valid_views: dict[int, np.ndarray] = {}
 
     def view(self, size: int) -> np.ndarray:
         if size not in self._views:
             self._views[size] = self.data[: self.data.size // size * size].view(UNITS[size])
         return self._views[size]
 
-    def valid_view(self, size: int) -> np.ndarray:
-        if size not in self._valid_views:
-            assert self.valid is not None  # noqa: S101
-            self._valid_views[size] = self.valid[: self.valid.size // size * size].view(UNITS[size])
-        return self._valid_views[size]
+    def write(self, size: int, index: Any, unit: V) -> None:
+        """Store units at indices, which hold a value from now on."""
+        self.view(size)[index] = unit
+        if self.valid is not None:
+            self.valid.view(size)[index] = _ALL_SET[size]
+
+
+_ALL_SET = {size: np.full(size, 255, "u1").view(unit)[0] for size, unit in UNITS.items()}
 
 
 class Buffer(Storage):
@@ -112,7 +114,7 @@ class GlobalMemory:
     def written(self, name: str) -> np.ndarray:
         """Which bytes of a buffer hold a value, as booleans; all of them for an initialised one."""
         buffer = self[name]
-        return np.ones(buffer.size, bool) if buffer.valid is None else buffer.valid != 0
+        return np.ones(buffer.size, bool) if buffer.valid is None else buffer.valid.data != 0
 
     def find(self, low: int, high: int) -> Buffer | None:
         """The buffer that contains [low, high)."""
@@ -183,6 +185,10 @@ class Resolver:
 
     def parts(self, access: Access, g: Lanes, address: V, mask: V | None) -> list[Part]:
         """Where the active lanes' bytes are; lanes with a finding are left out."""
+        if mask is not None and mask.ndim == 0:
+            if not mask:
+                return []
+            mask = None
         recent = self._recent.get(access.ordinal)
         if recent is not None and recent[0] is address and recent[1] is mask and recent[2] is g:
             return recent[3]
@@ -240,7 +246,7 @@ class Resolver:
 
     def _each(self, access: Access, g: Lanes, address: V, mask: V | None) -> list[Part]:
         """Lane by lane: masked, mixed, misaligned or out of bounds."""
-        where = np.arange(g.n) if mask is None or mask.ndim == 0 else np.flatnonzero(mask)
+        where = np.arange(g.n) if mask is None else np.flatnonzero(mask)
         if not len(where):
             return []
         addresses = _signed(np.broadcast_to(address, g.n))[where] + access.offset

@@ -19,8 +19,8 @@ def unsigned(type_: str) -> str:
     return _UNSIGNED[SIZES[type_]]
 
 
-# Integer and bitwise templates: opcode -> (text, operand types); "T" is the instruction's type, "U" its unsigned kin.
-_INTEGER: dict[str, tuple[str, str, str]] = {
+# Templates: opcode -> (text, operand types); "T" is the instruction's type, "U" its unsigned kin.
+_TEMPLATES: dict[str, tuple[str, str, str]] = {
     "add": ("{0} + {1}", "U U", "U"),
     "sub": ("{0} - {1}", "U U", "U"),
     "mul.lo": ("{0} * {1}", "U U", "U"),
@@ -54,14 +54,19 @@ _INTEGER: dict[str, tuple[str, str, str]] = {
     "shf.l.wrap": ("funnel({0}, {1}, {2}, left=True, clamp=False)", "T T u32", "T"),
     "shf.r.clamp": ("funnel({0}, {1}, {2}, left=False, clamp=True)", "T T u32", "T"),
     "shf.r.wrap": ("funnel({0}, {1}, {2}, left=False, clamp=False)", "T T u32", "T"),
+    "selp": ("select({2}, {0}, {1})", "T T pred", "T"),
+    **{
+        f"testp.{name}": (f"test_property({{0}}, {name!r})", "T", "pred")
+        for name in ("finite", "infinite", "number", "notanumber", "normal", "subnormal")
+    },
     "add.sat": ("saturated({0}.astype(i8) + {1}.astype(i8))", "T T", "T"),
     "sub.sat": ("saturated({0}.astype(i8) - {1}.astype(i8))", "T T", "T"),
 }
 
 
-def _integer(emitter: Emitter, instruction: Instruction) -> None:
+def _by_template(emitter: Emitter, instruction: Instruction) -> None:
     *name, type_ = instruction.parts
-    row = _INTEGER.get(".".join(name))
+    row = _TEMPLATES.get(".".join(name))
     if row is None or type_ not in SIZES or (name[-1] == "sat" and type_ != "s32"):
         raise emitter.unsupported()
     text, sources, result = row
@@ -127,7 +132,7 @@ def _arithmetic(emitter: Emitter, instruction: Instruction) -> None:
         handler = fused_multiply_add if instruction.parts[0] == "mad" else float_operation
         handler(emitter, instruction)
     else:
-        _integer(emitter, instruction)
+        _by_template(emitter, instruction)
 
 
 _SHIFTS = {"shl": "shift_left", "shr": "shift_right"}
@@ -182,46 +187,37 @@ def _move(emitter: Emitter, instruction: Instruction) -> None:
     emitter.write(target, emitter.read(source, instruction.parts[1]), instruction.parts[1])
 
 
-_COMPARE = {
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "lo": "<",
-    "ls": "<=",
-    "hi": ">",
-    "hs": ">=",
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_COMPARE_INTEGERS = {**_COMPARE, "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+_COMPARE_FLOATS = {
+    # Of a NaN, IEEE's != alone is true; `ltu` and its kin are true for unordered operands.
+    **{name: f"({{x}} {symbol} {{y}})" for name, symbol in _COMPARE.items()},
+    "ne": "(({x} < {y}) | ({x} > {y}))",
+    "neu": "({x} != {y})",
+    "equ": "(~(({x} < {y}) | ({x} > {y})))",
+    "ltu": "(~({x} >= {y}))",
+    "leu": "(~({x} > {y}))",
+    "gtu": "(~({x} <= {y}))",
+    "geu": "(~({x} < {y}))",
+    "nan": "(({x} != {x}) | ({y} != {y}))",
+    "num": "(~(({x} != {x}) | ({y} != {y})))",
 }
-_OPPOSITE = {"equ": "!=", "neu": "==", "ltu": ">=", "leu": ">", "gtu": "<=", "geu": "<"}
 
 
 def comparison(
     emitter: Emitter, name: str, type_: str, a: Operand | None, b: Operand | None, *, ftz: bool
 ) -> str:
-    """Text of a comparison; `ltu` and its kin are true for unordered operands."""
-    if type_ in ("f16x2", "bf16x2"):
-        raise emitter.unsupported()
+    """Text of a comparison."""
     floating = type_ in FLOATS
-    kind = unsigned(type_) if type_[0] == "b" and not floating else type_
-    x, y = (working(emitter, o, type_) if floating else emitter.read(o, kind) for o in (a, b))
+    if type_ in ("f16x2", "bf16x2") or name not in (_COMPARE_FLOATS if floating else _COMPARE_INTEGERS):
+        raise emitter.unsupported()
+    if not floating:
+        kind = unsigned(type_) if type_[0] == "b" else type_
+        return f"({emitter.read(a, kind)} {_COMPARE_INTEGERS[name]} {emitter.read(b, kind)})"
+    x, y = (working(emitter, each, type_) for each in (a, b))
     if ftz:
         x, y = f"flush({x})", f"flush({y})"
-    if name in _COMPARE:
-        # IEEE: != alone is true of NaN, which PTX calls neu
-        text = f"({x} {_COMPARE[name]} {y})"
-        return f"(({x} < {y}) | ({x} > {y}))" if floating and name == "ne" else text
-    if name in _OPPOSITE and floating:
-        if name == "neu":
-            return f"({x} != {y})"
-        if name == "equ":
-            return f"(~(({x} < {y}) | ({x} > {y})))"
-        return f"(~({x} {_OPPOSITE[name]} {y}))"
-    if name in ("num", "nan") and floating:
-        unordered = f"(({x} != {x}) | ({y} != {y}))"
-        return unordered if name == "nan" else f"(~{unordered})"
-    raise emitter.unsupported()
+    return _COMPARE_FLOATS[name].format(x=x, y=y)
 
 
 def _compared(
@@ -267,13 +263,6 @@ def _set(emitter: Emitter, instruction: Instruction) -> None:
         raise emitter.unsupported()
 
 
-def _selp(emitter: Emitter, instruction: Instruction) -> None:
-    type_ = instruction.parts[-1]
-    a, b = (emitter.read(o, type_) for o in instruction.operands[1:3])
-    condition = emitter.read(instruction.operands[3], "pred")
-    emitter.write(instruction.operands[0], f"select({condition}, {a}, {b})", type_)
-
-
 def _slct(emitter: Emitter, instruction: Instruction) -> None:
     type_, selector = instruction.parts[-2:]
     a, b = (emitter.read(o, type_) for o in instruction.operands[1:3])
@@ -282,22 +271,14 @@ def _slct(emitter: Emitter, instruction: Instruction) -> None:
     emitter.write(instruction.operands[0], f"select({c} >= {zero}, {a}, {b})", type_)
 
 
-def _testp(emitter: Emitter, instruction: Instruction) -> None:
-    name, type_ = instruction.parts[1:]
-    if name not in ("finite", "infinite", "number", "notanumber", "normal", "subnormal"):
-        raise emitter.unsupported()
-    value = emitter.read(instruction.operands[1], type_)
-    emitter.write(instruction.operands[0], f"test_property({value}, {name!r})", "pred")
-
-
 def _nothing(emitter: Emitter, instruction: Instruction) -> None:
     """Hints without an effect that the emulator could see."""
 
 
 ARITHMETIC: dict[str, Handler] = {
     **dict.fromkeys(
-        "cnot popc clz bfind brev bfe bfi sad shf and or xor not rem mul24 mad24".split(),
-        _integer,
+        "cnot popc clz bfind brev bfe bfi sad shf and or xor not rem mul24 mad24 selp testp".split(),
+        _by_template,
     ),
     **dict.fromkeys("add sub mul mad div min max abs neg".split(), _arithmetic),
     **dict.fromkeys(("addc", "subc", "madc"), _with_carry),
@@ -314,8 +295,6 @@ ARITHMETIC: dict[str, Handler] = {
     "mov": _move,
     "setp": _setp,
     "set": _set,
-    "selp": _selp,
     "slct": _slct,
-    "testp": _testp,
     **CONVERSIONS,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mctskernel.profiling.emulator.codegen import Emitter, Handler, dtype_of, pair
 from mctskernel.profiling.emulator.control_flow import immediate
 from mctskernel.profiling.emulator.ptx import (
@@ -232,25 +234,41 @@ def _contributed(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(target, text, "u4" if mode == "popc" else "b1")
 
 
-def _shuffle(emitter: Emitter, instruction: Instruction) -> None:
-    if instruction.parts[1] != "sync" or instruction.parts[-1] != "b32":
-        raise emitter.unsupported()
-    mode = instruction.parts[2]
-    if mode not in ("up", "down", "bfly", "idx"):
-        raise emitter.unsupported()
-    mask = _converged(emitter, instruction.operands[4], instruction)
-    value, source, clamp = (emitter.read(o, "b32") for o in instruction.operands[1:4])
-    result = emitter.temporary(
-        f"shuffle(m, g, {mode!r}, {value}, {source}, {clamp}, {mask}, {_line(instruction)})"
-    )
-    first, second = pair(instruction.operands[0])
-    emitter.assign(first, f"{result}[0]", "u4")
-    if second is not None:
-        emitter.assign(second, f"{result}[1]", "b1")
+_WARP_OPERATIONS = {
+    "shfl": (
+        r"shfl\.sync\.(?P<mode>up|down|bfly|idx)\.(?P<type>b32)",
+        "shuffle(m, g, {mode!r}, {values}, {mask}, {line})",
+    ),
+    "vote": (
+        r"vote\.sync\.(?P<mode>all|any|uni|ballot)\.(?P<type>pred|b32)",
+        "vote(g, {mode!r}, {values}, {mask})",
+    ),
+    "match": (r"match\.(?P<mode>any|all)\.sync\.(?P<type>b32|b64)", "match(g, {mode!r}, {values}, {mask})"),
+    "redux": (
+        r"redux\.sync\.(?P<mode>add|min|max|and|or|xor)\.(?P<type>[usb]32)",
+        "reduce_warp(g, {mode!r}, {values}, {mask})",
+    ),
+}
 
 
-def _line(instruction: Instruction) -> int:
-    return instruction.line or 0
+def _warp_operation(emitter: Emitter, instruction: Instruction) -> None:
+    """A call on the lanes of a warp. The last operand is the mask of those that must execute it."""
+    base = instruction.parts[0]
+    pattern, call = _WARP_OPERATIONS[base]
+    match = re.fullmatch(pattern, instruction.opcode)
+    if match is None:
+        raise emitter.unsupported()
+    type_ = match["type"]
+    target, *sources, last = instruction.operands
+    values = ", ".join(emitter.read(each, "pred" if base == "vote" else type_) for each in sources)
+    mask = _converged(emitter, last, instruction)
+    text = call.format(mode=match["mode"], values=values, mask=mask, line=_line(instruction))
+    if base in ("vote", "redux"):
+        emitter.assign(target, text, dtype_of(type_))
+        return
+    result = emitter.temporary(text)
+    for i, (each, dtype) in enumerate(zip(pair(target), ("u4", "b1"), strict=True)):
+        emitter.assign(each, f"{result}[{i}]", dtype)
 
 
 def _converged(emitter: Emitter, operand: Operand | None, instruction: Instruction) -> str:
@@ -260,46 +278,12 @@ def _converged(emitter: Emitter, operand: Operand | None, instruction: Instructi
     return mask
 
 
-def _vote(emitter: Emitter, instruction: Instruction) -> None:
-    _, sync, mode, *_ = instruction.parts
-    if sync != "sync" or mode not in ("all", "any", "uni", "ballot"):
-        raise emitter.unsupported()
-    condition = emitter.read(instruction.operands[1], "pred")
-    mask = _converged(emitter, instruction.operands[2], instruction)
-    text = f"vote(g, {mode!r}, {condition}, {mask})"
-    emitter.assign(instruction.operands[0], text, "u4" if mode == "ballot" else "b1")
+def _line(instruction: Instruction) -> int:
+    return instruction.line or 0
 
 
 def _activemask(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(instruction.operands[0], "active_mask(g)", "u4")
-
-
-def _match(emitter: Emitter, instruction: Instruction) -> None:
-    _, mode, sync, type_ = instruction.parts
-    if sync != "sync" or mode not in ("any", "all"):
-        raise emitter.unsupported()
-    value = emitter.read(instruction.operands[1], type_)
-    mask = _converged(emitter, instruction.operands[2], instruction)
-    first, second = pair(instruction.operands[0])
-    result = emitter.temporary(f"match(g, {mode!r}, {value}, {mask})")
-    emitter.assign(first, f"{result}[0]", "u4")
-    if second is not None:
-        emitter.assign(second, f"{result}[1]", "b1")
-
-
-def _redux(emitter: Emitter, instruction: Instruction) -> None:
-    _, sync, operation, type_ = (*instruction.parts, "")[:4]
-    if (
-        sync != "sync"
-        or operation not in ("add", "min", "max", "and", "or", "xor")
-        or type_ not in ("u32", "s32", "b32")
-    ):
-        raise emitter.unsupported()
-    value = emitter.read(instruction.operands[1], type_)
-    mask = _converged(emitter, instruction.operands[2], instruction)
-    emitter.assign(
-        instruction.operands[0], f"reduce_warp(g, {operation!r}, {value}, {mask})", dtype_of(type_)
-    )
 
 
 def _create_policy(emitter: Emitter, instruction: Instruction) -> None:
@@ -322,10 +306,7 @@ MEMORY: dict[str, Handler] = {
     "contributed": _contributed,
     "bar": barrier,  # type: ignore[dict-item]
     "barrier": barrier,  # type: ignore[dict-item]
-    "shfl": _shuffle,
-    "vote": _vote,
+    **dict.fromkeys(_WARP_OPERATIONS, _warp_operation),
     "activemask": _activemask,
-    "match": _match,
-    "redux": _redux,
     "createpolicy": _create_policy,
 }

@@ -22,101 +22,46 @@ from mctskernel.profiling.isolation.kernel_calls import (
 )
 from mctskernel.profiling.isolation.policy import Confinement
 
-# name: number on x86-64, number on aarch64 (None: it has no such call)
-_REFUSED: dict[str, dict[str, tuple[int | None, int | None]]] = {
-    "the network": {
-        "socket": (41, 198),
-        "connect": (42, 203),
-        "accept": (43, 202),
-        "bind": (49, 200),
-        "listen": (50, 201),
-        "accept4": (288, 242),
-        # They do what the calls above do, past this filter.
-        "io_uring_setup": (425, 425),
-        "io_uring_enter": (426, 426),
-        "io_uring_register": (427, 427),
-    },
-    "other processes": {
-        "ptrace": (101, 117),
-        "process_vm_readv": (310, 270),
-        "process_vm_writev": (311, 271),
-        "kcmp": (312, 272),
-        "pidfd_getfd": (438, 438),
-        "process_madvise": (440, 440),
-        "process_mrelease": (448, 448),
-        "migrate_pages": (256, 238),
-        "move_pages": (279, 239),
-        "ioprio_set": (251, 30),
-        # It would outlive the end of our session.
-        "setsid": (112, 157),
-    },
-    "memory that processes share by name": {
-        "shmget": (29, 194),
-        "shmat": (30, 196),
-        "shmctl": (31, 195),
-        "semget": (64, 190),
-        "semop": (65, 193),
-        "semctl": (66, 191),
-        "semtimedop": (220, 192),
-        "msgget": (68, 186),
-        "msgsnd": (69, 189),
-        "msgrcv": (70, 188),
-        "msgctl": (71, 187),
-        "mq_open": (240, 180),
-        "mq_unlink": (241, 181),
-    },
-    "file systems": {
-        "mount": (165, 40),
-        "umount2": (166, 39),
-        "pivot_root": (155, 41),
-        "chroot": (161, 51),
-        "open_tree": (428, 428),
-        "move_mount": (429, 429),
-        "fsopen": (430, 430),
-        "fsconfig": (431, 431),
-        "fsmount": (432, 432),
-        "fspick": (433, 433),
-        "mount_setattr": (442, 442),
-        "open_tree_attr": (467, 467),
-        "name_to_handle_at": (303, 264),
-        "open_by_handle_at": (304, 265),
-        "fanotify_init": (300, 262),
-        "quotactl": (179, 60),
-        "quotactl_fd": (443, 443),
-        "swapon": (167, 224),
-        "swapoff": (168, 225),
-        "acct": (163, 89),
-    },
-    "the kernel": {
-        "setns": (308, 268),
-        "unshare": (272, 97),
-        "keyctl": (250, 219),
-        "add_key": (248, 217),
-        "request_key": (249, 218),
-        "bpf": (321, 280),
-        "perf_event_open": (298, 241),
-        "userfaultfd": (323, 282),
-        "kexec_load": (246, 104),
-        "kexec_file_load": (320, 294),
-        "init_module": (175, 105),
-        "finit_module": (313, 273),
-        "delete_module": (176, 106),
-        "reboot": (169, 142),
-        "settimeofday": (164, 170),
-        "clock_settime": (227, 112),
-        "clock_adjtime": (305, 266),
-        "adjtimex": (159, 171),
-        "sethostname": (170, 161),
-        "setdomainname": (171, 162),
-        "iopl": (172, None),
-        "ioperm": (173, None),
-        "modify_ldt": (154, None),
-        "syslog": (103, 116),
-        "personality": (135, 92),
-        "vhangup": (153, 58),
-        "nfsservctl": (180, 42),
-        "lookup_dcookie": (212, 18),
-    },
+_REFUSED_CALLS = {
+    "the network": """
+        socket 41 198, connect 42 203, accept 43 202, bind 49 200, listen 50 201, accept4 288 242,
+        io_uring_setup 425 425, io_uring_enter 426 426, io_uring_register 427 427
+    """,
+    "other processes": """
+        ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272,
+        pidfd_getfd 438 438, process_madvise 440 440, process_mrelease 448 448, migrate_pages 256 238,
+        move_pages 279 239, ioprio_set 251 30, setsid 112 157
+    """,
+    "memory that processes share by name": """
+        shmget 29 194, shmat 30 196, shmctl 31 195, semget 64 190, semop 65 193, semctl 66 191,
+        semtimedop 220 192, msgget 68 186, msgsnd 69 189, msgrcv 70 188, msgctl 71 187, mq_open 240 180,
+        mq_unlink 241 181
+    """,
+    "file systems": """
+        mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, open_tree 428 428,
+        move_mount 429 429, fsopen 430 430, fsconfig 431 431, fsmount 432 432, fspick 433 433,
+        mount_setattr 442 442, open_tree_attr 467 467, name_to_handle_at 303 264,
+        open_by_handle_at 304 265, fanotify_init 300 262, quotactl 179 60, quotactl_fd 443 443,
+        swapon 167 224, swapoff 168 225, acct 163 89
+    """,
+    "the kernel": """
+        setns 308 268, unshare 272 97, keyctl 250 219, add_key 248 217, request_key 249 218, bpf 321 280,
+        perf_event_open 298 241, userfaultfd 323 282, kexec_load 246 104, kexec_file_load 320 294,
+        init_module 175 105, finit_module 313 273, delete_module 176 106, reboot 169 142,
+        settimeofday 164 170, clock_settime 227 112, clock_adjtime 305 266, adjtimex 159 171,
+        sethostname 170 161, setdomainname 171 162, iopl 172 -, ioperm 173 -, modify_ldt 154 -,
+        syslog 103 116, personality 135 92, vhangup 153 58, nfsservctl 180 42, lookup_dcookie 212 18
+    """,
+}
+"""What is refused, and why: each call's name, its number on x86-64 and on aarch64 (- where it has none).
+
+io_uring does what the network's other calls do, past this filter; what setsid starts would outlive our session.
+"""
+
+REFUSED: dict[str, tuple[int | None, ...]] = {
+    name: tuple(None if number == "-" else int(number) for number in numbers)
+    for calls in _REFUSED_CALLS.values()
+    for name, *numbers in (call.split() for call in calls.split(","))
 }
 _LAST_KNOWN_CALL = 469
 _FIRST_X32_CALL = 0x4000_0000
@@ -154,7 +99,7 @@ class _ByArgument:
 def filter_program(policy: Confinement, machine: str, own_pid: int) -> tuple[Instruction, ...]:
     """The filter of a policy for `x86_64` or `aarch64`, for the process `own_pid`."""
     column = (X86_64, AARCH64).index(machine)
-    numbers = [each[column] for group in _REFUSED.values() for each in group.values()]
+    numbers = [each[column] for each in REFUSED.values()]
     if policy.processes == 0:
         numbers += [57, 58] if machine == X86_64 else []
     program: list[Instruction] = [
