@@ -44,9 +44,10 @@ def measured_ceilings(gpu: Gpu, folder: Path) -> Ceilings:
     CudaError when the GPU lacks the memory for two buffers larger than its L2.
     """
     file = folder / f"ceilings-{gpu.uuid}-{gpu.driver}.json"
-    known = _read(file)
-    if known is not None:
-        return known
+    with suppress(OSError, msgspec.MsgspecError):
+        known = msgspec.json.decode(file.read_bytes(), type=Ceilings)
+        if min(msgspec.structs.astuple(known)) > 0:
+            return known
     found = Ceilings(copy_rate(gpu), fp32_rate(gpu), tensor_rate(gpu))
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,11 +94,7 @@ def architecture_ceilings(architecture: Architecture) -> Ceilings:
 
 def highest(first: Ceilings, second: Ceilings) -> Ceilings:
     """The larger of two for each rate: nothing on the GPU beats it."""
-    return Ceilings(
-        max(first.copy_bytes_per_second, second.copy_bytes_per_second),
-        max(first.fp32_flops_per_second, second.fp32_flops_per_second),
-        max(first.tensor_flops_per_second, second.tensor_flops_per_second),
-    )
+    return Ceilings(*map(max, msgspec.structs.astuple(first), msgspec.structs.astuple(second)))
 
 
 def default_cache_folder() -> Path:
@@ -106,15 +103,6 @@ def default_cache_folder() -> Path:
     # The XDG base directory specification says to ignore relative paths.
     base = configured if configured.is_absolute() else Path("~/.cache").expanduser()
     return base / "mctskernel"
-
-
-def _read(file: Path) -> Ceilings | None:
-    try:
-        found = msgspec.json.decode(file.read_bytes(), type=Ceilings)
-    except (OSError, msgspec.MsgspecError):
-        return None
-    rates = (found.copy_bytes_per_second, found.fp32_flops_per_second, found.tensor_flops_per_second)
-    return found if all(math.isfinite(rate) and rate > 0 for rate in rates) else None
 
 
 IDLE_TENSOR_PIPE = 1.0

@@ -13,10 +13,11 @@ import numpy as np
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check, Guard, Outcome
 from mctskernel.core.kernel import Language
-from mctskernel.core.launch_plan import ResolvedScratch
-from mctskernel.core.task import Array, Task, shape_label
+from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
+from mctskernel.core.task import Array, Shape, Task, shape_label
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.emulator import (
+    Execution,
     Finding,
     Geometry,
     GlobalMemory,
@@ -169,51 +170,81 @@ def emulated_outputs(
 
     `variables` holds the contents that earlier runs left in `__device__` variables.
     """
-    resolved = candidate.at(task, case.shape)
-    memory = GlobalMemory() if memory is None else memory
-    addresses = {
-        name: memory.add(name, array, writable=name in case.in_place) for name, array in case.inputs.items()
-    }
-    for output in task.outputs:
-        if output.name in case.in_place:
-            continue
-        blank = poison(output.dtype, output.extents(case.shape))
-        addresses[output.name] = memory.add(output.name, blank, initialised=False)
-    for scratch in resolved.scratch:
-        addresses[scratch.name] = memory.add(scratch.name, _contents(scratch), initialised=scratch.zero)
+    placed = place(
+        task, candidate, modules, case.shape, case.inputs, GlobalMemory() if memory is None else memory
+    )
     for name, data in (variables or {}).items():
-        memory.add(name, np.frombuffer(data, np.uint8))
-    for launch in resolved.launches:
+        placed.memory.add(name, np.frombuffer(data, np.uint8))
+    for launch in placed.plan.launches:
         if launch.blocks * launch.threads > MAX_THREADS:
             message = (
                 f"At {case.label}, '{launch.kernel}' is launched with {launch.blocks * launch.threads:,} "
                 f"threads, more than the {MAX_THREADS:,} that are emulated."
             )
             return Stopped(Outcome.TIMEOUT, _failed(case, message, Guard.LAUNCH_LIMITS))
-        arguments = candidate.arguments(launch, addresses)
-        geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
         blocks = range(launch.blocks)[:: order.value]
-        module, entry = modules[candidate.index_of(launch)], candidate.entry_of(launch)
-        execution = execute(
-            module,
-            entry,
-            geometry,
-            arguments,
-            memory,
-            blocks=blocks,
-            head_start=order.head_start,
-            limits=limits,
-        )
+        execution = placed.run(launch, blocks, limits=limits, head_start=order.head_start)
         if execution.findings:
             return _explained(case, launch.kernel, execution.findings)
     return {
-        output.name: memory.array(output.name, numpy_dtype(output.dtype)).reshape(output.extents(case.shape))
+        output.name: placed.memory.array(output.name, numpy_dtype(output.dtype)).reshape(
+            output.extents(case.shape)
+        )
         for output in task.outputs
     }
 
 
-def _contents(scratch: ResolvedScratch) -> Array:
-    return np.full(scratch.nbytes, 0 if scratch.zero else 0xCB, np.uint8)
+@dataclass(frozen=True)
+class Placed:
+    """A candidate's plan at one shape, with its buffers in the emulator's memory."""
+
+    candidate: Candidate
+    modules: Sequence[Module]
+    plan: ResolvedPlan
+    memory: GlobalMemory
+    addresses: Mapping[str, int]
+
+    def module(self, launch: ResolvedLaunch) -> Module:
+        """The PTX of a launch."""
+        return self.modules[self.candidate.index_of(launch)]
+
+    def run(
+        self, launch: ResolvedLaunch, blocks: Sequence[int], *, limits: Limits, head_start: int = 0
+    ) -> Execution:
+        """Run blocks of a launch, in this order; `head_start` of them run far ahead of the others."""
+        return execute(
+            self.module(launch),
+            self.candidate.entry_of(launch),
+            Geometry(launch.grid, launch.block, launch.shared_bytes),
+            self.candidate.arguments(launch, self.addresses),
+            self.memory,
+            blocks=blocks,
+            head_start=head_start,
+            limits=limits,
+        )
+
+
+def place(  # noqa: PLR0917 - what a plan runs on, from the outside in
+    task: Task,
+    candidate: Candidate,
+    modules: Sequence[Module],
+    shape: Shape,
+    inputs: Mapping[str, Array],
+    memory: GlobalMemory,
+) -> Placed:
+    """Put inputs, poisoned outputs and scratch buffers of a plan at one shape into memory."""
+    plan = candidate.at(task, shape)
+    addresses = {
+        name: memory.add(name, array, writable=name in task.in_place) for name, array in inputs.items()
+    }
+    for output in task.outputs:
+        if output.name not in task.in_place:
+            blank = poison(output.dtype, output.extents(shape))
+            addresses[output.name] = memory.add(output.name, blank, initialised=False)
+    for scratch in plan.scratch:
+        blank = np.full(scratch.nbytes, 0 if scratch.zero else 0xCB, np.uint8)
+        addresses[scratch.name] = memory.add(scratch.name, blank, initialised=scratch.zero)
+    return Placed(candidate, modules, plan, memory, addresses)
 
 
 def _explained(case: Case, kernel: str, findings: Sequence[Finding]) -> Stopped:

@@ -55,7 +55,6 @@ class ArrayHeader(msgspec.Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """Its size."""
         if self.dtype not in DTYPE_BYTES or any(extent < 0 for extent in self.shape):
             raise ValueError(f"an array of {self.dtype[:40]} with the shape {self.shape[:8]}")
         return DTYPE_BYTES[self.dtype] * int(np.prod(self.shape, dtype=object))

@@ -18,8 +18,8 @@ from mctskernel.core.evaluation import Check, Guard
 from mctskernel.core.launch_plan import ResolvedLaunch
 from mctskernel.core.task import Array, Shape, Task, Tensor, shape_label
 from mctskernel.profiling.candidate import Candidate
-from mctskernel.profiling.emulation import VERDICTS
-from mctskernel.profiling.emulator import Execution, Geometry, GlobalMemory, Limits, Module, execute
+from mctskernel.profiling.emulation import VERDICTS, place
+from mctskernel.profiling.emulator import Execution, GlobalMemory, Limits, Module
 from mctskernel.profiling.emulator.ptx import Instruction
 from mctskernel.profiling.verify import Case, expect, judge
 
@@ -74,24 +74,15 @@ class _Run:
     def __init__(
         self, task: Task, shape: Shape, seed: int, candidate: Candidate, modules: Sequence[Module]
     ) -> None:
-        self.task, self.shape, self.seed, self.candidate, self.modules = task, shape, seed, candidate, modules
+        self.task, self.shape, self.seed = task, shape, seed
         self.rng = np.random.default_rng(seed)
-        self.plan = candidate.at(task, shape)
         self.inputs = task.draw_inputs(shape, seed)
-        self.memory = GlobalMemory()
-        self.addresses = {
-            name: self.memory.add(name, array, writable=False) for name, array in self.inputs.items()
-        }
-        for output in task.outputs:
-            self.addresses[output.name] = self.memory.add(output.name, output.nbytes(shape))
-        for scratch in self.plan.scratch:
-            self.addresses[scratch.name] = self.memory.add(
-                scratch.name, scratch.nbytes, initialised=scratch.zero
-            )
+        self.placed = place(task, candidate, modules, shape, self.inputs, GlobalMemory())
+        self.memory = self.placed.memory
 
     def check(self) -> Check:
         """Emulate the launches before the last in full and blocks of the last, and judge what they left."""
-        *earlier, last = self.plan.launches
+        *earlier, last = self.placed.plan.launches
         for launch in earlier:
             failed, sampled = self._launch(launch)
             if failed:
@@ -103,7 +94,7 @@ class _Run:
         failed, sampled = self._launch(last, lambda: self._count(written))
         if failed:
             return failed
-        if sampled and _has_global_atomics(self._module(last), self.candidate.entry_of(last)):
+        if sampled and _has_global_atomics(self.placed.module(last), self.placed.candidate.entry_of(last)):
             raise _Undecided(f"blocks of '{last.kernel}' work together through atomics")
         finished = {
             each.name: self._changed(each, before) if sampled and each.name in written else self._state(each)
@@ -129,7 +120,7 @@ class _Run:
         lanes: list[int] = []
         chosen = [int(b) for b in self.rng.choice(launch.blocks, min(most, launch.blocks), replace=False)]
         for block in chosen:
-            execution = self._execute(launch, [block])
+            execution = self.placed.run(launch, [block], limits=LIMITS)
             if failed := self._failed(launch, execution, partial=launch.blocks > 1):
                 return failed, True
             follow()
@@ -139,21 +130,7 @@ class _Run:
         others = sorted(set(range(launch.blocks)) - set(chosen[: len(lanes)]))
         if not others or max(lanes) * launch.blocks > WHOLE:
             return None, bool(others)
-        return self._failed(launch, self._execute(launch, others), partial=False), False
-
-    def _module(self, launch: ResolvedLaunch) -> Module:
-        return self.modules[self.candidate.index_of(launch)]
-
-    def _execute(self, launch: ResolvedLaunch, blocks: Sequence[int]) -> Execution:
-        return execute(
-            self._module(launch),
-            self.candidate.entry_of(launch),
-            Geometry(launch.grid, launch.block, launch.shared_bytes),
-            self.candidate.arguments(launch, self.addresses),
-            self.memory,
-            blocks=blocks,
-            limits=LIMITS,
-        )
+        return self._failed(launch, self.placed.run(launch, others, limits=LIMITS), partial=False), False
 
     def _failed(self, launch: ResolvedLaunch, execution: Execution, *, partial: bool) -> Check | None:
         """A failed check for a finding, unless blocks that were left out could have prevented it."""
@@ -162,7 +139,7 @@ class _Run:
         finding = execution.findings[0]
         if finding.kind == "limit":
             raise _Undecided(f"a block of '{launch.kernel}' takes too long to emulate")
-        if partial and finding.kind == "uninitialised_read" and finding.buffer in self.addresses:
+        if partial and finding.kind == "uninitialised_read" and finding.buffer in self.placed.addresses:
             raise _Undecided(f"blocks of '{launch.kernel}' need what others leave in '{finding.buffer}'")
         return self._check(f"'{launch.kernel}': {finding.message}.", VERDICTS[finding.kind][1])
 

@@ -131,15 +131,6 @@ def draw_verification(task: Task, seed: int) -> tuple[Case, ...]:
     return draw_cases(task, task.verify_shapes, seed, turns=len(IN_TURN) if task.thorough else 1)
 
 
-def draw_held_out_cases(task: Task, seed: int) -> tuple[Case, ...]:
-    """Cases for the final validation: on the held-out shapes, or the verify shapes where there are none, of all values.
-
-    Their seeds differ from those of every `draw_cases` with the same seed.
-    """
-    shapes = task.held_out_shapes or task.verify_shapes
-    return draw_cases(task, shapes, seed + HELD_OUT_SEED, turns=len(IN_TURN))
-
-
 def draw_case(task: Task, shape: Shape, seed: int, values: Values = Values.DRAWN) -> Case:
     """Fresh inputs at one shape with expected outputs. Raises TaskError where the reference can't take them."""
     rng = np.random.default_rng(seed)

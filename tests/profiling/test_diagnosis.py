@@ -144,7 +144,6 @@ COPY = {
     names.SHARED_WAVEFRONTS: 262144.0,
     names.L2_SECTORS: 8.389e6,
     names.L2_BUSY: 34.03,
-    names.L2_HIT_RATE: 50.15,
     names.ACTIVE_LANES: 32.0,
     names.STALL_LONG_SCOREBOARD: 320.4,
     names.STALL_SHORT_SCOREBOARD: 3.226,

@@ -12,9 +12,10 @@ from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.emulation import emulate
+from mctskernel.profiling.input_values import IN_TURN
 from mctskernel.profiling.pricing import Pricing
 from mctskernel.profiling.stages import Stages
-from mctskernel.profiling.verify import draw_cases, draw_held_out_cases
+from mctskernel.profiling.verify import draw_cases
 from tests.conftest import WriteTask
 
 SHAPES = """
@@ -201,7 +202,10 @@ MISTAKES: dict[str, tuple[str, str, str, str, str, str]] = {
 def checks(task: Task, text: str, seed: int) -> tuple[Check, ...]:
     pricing = Pricing(task, load_architecture("H100"), seed)
     found = pricing.prepare(Kernel(text, Language.CUDA), Stages())
-    cases = (*draw_cases(task, task.verify_shapes, seed), *draw_held_out_cases(task, seed))
+    cases = (
+        *draw_cases(task, task.verify_shapes, seed),
+        *draw_cases(task, task.held_out_shapes, seed, turns=len(IN_TURN)),
+    )
     return emulate(task, found.candidate, found.modules, cases).checks
 
 

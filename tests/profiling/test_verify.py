@@ -15,7 +15,6 @@ from mctskernel.profiling.input_values import FIRST, IN_TURN, Values, poison
 from mctskernel.profiling.verify import (
     draw_case,
     draw_cases,
-    draw_held_out_cases,
     draw_verification,
     judge,
 )
@@ -37,7 +36,10 @@ def truth() -> Array:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_plain_implementation_passes_every_case_of_its_task(name: str) -> None:
     task = load_task(TASKS / name)
-    for case in (*draw_cases(task, task.verify_shapes, 0), *draw_held_out_cases(task, 0)):
+    for case in (
+        *draw_cases(task, task.verify_shapes, 0),
+        *draw_cases(task, task.held_out_shapes or task.verify_shapes, 0, turns=len(IN_TURN)),
+    ):
         check = judge(case, case.plain)
         assert check.passed, check.message
 
@@ -86,7 +88,9 @@ def test_special_values_are_among_the_cases(softmax: Task) -> None:
     assert all(always < {case.values for case in cases} for cases in verified)
     applicable = set(Values) - {Values.DENORMAL, Values.EXTREMES}
     assert {case.values for cases in verified for case in cases} == applicable
-    assert {case.values for case in draw_held_out_cases(softmax, 0)} == applicable
+    assert {
+        case.values for case in draw_cases(softmax, softmax.held_out_shapes, 0, turns=len(IN_TURN))
+    } == applicable
 
 
 def test_a_softmax_that_does_not_subtract_the_maximum_is_found(softmax: Task) -> None:
