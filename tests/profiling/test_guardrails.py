@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from mctskernel.profiling.guardrails import (
     library_reason,
     outside_reason,
     quarantine_reason,
+    refusal,
 )
 
 PEAKS = Peaks(dram_bytes_per_second=3e12, flops_per_second=1e15, l2_bytes=50 << 20)
@@ -124,3 +126,50 @@ def test_a_kernel_that_prints_and_one_that_takes_memory_as_the_compiler_writes_t
 def test_runs_that_differ_get_a_warning() -> None:
     assert chance_flag(b"\x01", b"\x01", "n=4") == ""
     assert "at n=4: the result depends on chance" in chance_flag(b"\x01", b"\x02", "n=4")
+
+
+ROOT = Evaluation(Outcome.OK, Source.MEASURED)
+
+
+def timed(*timings: Timing, source: Source = Source.MEASURED) -> Evaluation:
+    return Evaluation(Outcome.OK, source, timings=timings)
+
+
+def held_out(microseconds: float, baseline: float | None, spread: float = 0.0) -> Timing:
+    seconds = microseconds * 1e-6
+    beside = None if baseline is None else baseline * 1e-6
+    low, high = seconds * (1 - spread), seconds * (1 + spread)
+    return Timing("n=77", seconds, low, high, baseline_seconds=beside)
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (held_out(50, 100), "it is faster"),
+        (held_out(101.5, 100), "it differs by noise"),
+        (held_out(6, 2), "a launch costs more than the difference"),
+        (held_out(110, 100, spread=0.1), "its interval reaches the baseline"),
+        (held_out(110, None), "there is nothing to compare with"),
+    ],
+)
+def test_the_final_validation_passes(found: Timing, why: str) -> None:
+    assert not refusal(timed(found), ROOT), why
+
+
+def test_a_regression_at_any_held_out_shape_refuses() -> None:
+    reason = refusal(timed(held_out(50, 100), held_out(130, 100)), ROOT)
+    assert "n=77" in reason
+    assert "130.0 us" in reason
+    assert "1.30 times" in reason
+
+
+def test_modelled_times_may_differ_by_more() -> None:
+    root = replace(ROOT, source=Source.MODELLED)
+    assert not refusal(timed(held_out(105, 100), source=Source.MODELLED), root)
+    assert refusal(timed(held_out(300, 100), source=Source.MODELLED), root)
+
+
+def test_what_failed_there_or_is_not_believed_is_refused_with_its_own_sentence() -> None:
+    failed = Evaluation(Outcome.RACE, Source.MEASURED, "two warps met.")
+    assert refusal(failed, ROOT) == "race: two warps met."
+    assert refusal(replace(timed(held_out(50, 100)), quarantine="too fast."), ROOT) == "too fast."

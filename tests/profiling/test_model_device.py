@@ -9,8 +9,11 @@ from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Guard, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
+from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.model.price import shares
 from mctskernel.profiling.model_device import ModelDevice
+from mctskernel.profiling.pricing import PricingDevice, prediction_of
+from mctskernel.tasks.builtin import find_task
 from tests.conftest import KERNEL, WriteTask
 
 
@@ -145,3 +148,47 @@ def test_a_recorded_kernel_can_be_explained_by_its_launches(device: ModelDevice,
         f"bound by {max(shares(launch.terms).items(), key=lambda item: item[1])[0]}"
         in evaluation.diagnosis.explanation
     )
+
+
+@pytest.fixture
+def surrogate(write_task: WriteTask) -> PricingDevice:
+    return PricingDevice(load_task(write_task()), load_architecture("H100"))
+
+
+def test_the_surrogate_says_what_the_model_device_says(
+    device: ModelDevice, surrogate: PricingDevice, source: str
+) -> None:
+    judged = device.evaluate(Kernel(source))
+    predicted = prediction_of(surrogate.evaluate(Kernel(source)))
+    assert predicted is not None
+    assert predicted.seconds == pytest.approx(judged.timings[0].seconds)
+    assert predicted.terms == pytest.approx(judged.terms)
+
+
+def test_a_kernel_that_is_wrong_is_priced_all_the_same(surrogate: PricingDevice, source: str) -> None:
+    wrong = Kernel(source.replace("2.0f * x[i]", "3.0f * x[i]"))
+    assert prediction_of(surrogate.evaluate(wrong)) is not None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("float* out", "flout* out"),
+        ('"n"]', '"m"]'),
+        ("#define BLOCK 64", "#define BLOCK 2048"),
+    ],
+)
+def test_what_cannot_be_built_or_launched_has_no_prediction(
+    surrogate: PricingDevice, source: str, before: str, after: str
+) -> None:
+    assert before in source
+    assert prediction_of(surrogate.evaluate(Kernel(source.replace(before, after)))) is None
+
+
+def test_guarded_tile_fills_do_not_hide_the_loop_that_multiplies() -> None:
+    task = load_task(find_task("matmul"))
+    evaluation = ModelDevice(task).evaluate(task.starting_kernel)
+    assert evaluation.ok, evaluation.message
+    products = 2048**3 / 32  # warp multiply-adds of the search shape
+    # The pipe does integer multiply-adds for addresses too: as many again in the naive kernel.
+    assert 0.999 <= evaluation.counters["smsp__inst_executed_pipe_fma.sum"] / products <= 2.2
