@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import statistics
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from mctskernel.core.edit import Experience, kind_of
 from mctskernel.core.evaluation import Evaluation, Source
 from mctskernel.core.kernel import Language
 from mctskernel.core.user_errors import BadRunError
-from mctskernel.profiling.reward import gain_of, is_eligible
+from mctskernel.profiling.reward import Gain, gain_of, is_eligible
+from mctskernel.tree.events import EditRecord
 from mctskernel.tree.node import Tree
 
 SCHEMA = "mctskernel.memory"
@@ -161,70 +163,38 @@ def lessons(
     """
     if language is Language.CONFIGURATION:
         return ()
-    found: dict[tuple[str, str, str], _Count] = {}
-    for tried in _tried(tree):
-        kind = (tried.category, kind_of(tried.title, names), tried.bottleneck)
-        found.setdefault(kind, _Count()).add(tried)
+    gains: dict[tuple[str, str, str], list[Gain | None]] = {}
+    for edit, bottleneck, gain in _tried(tree):
+        kind = (str(edit.category), kind_of(edit.title, names), bottleneck)
+        gains.setdefault(kind, []).append(gain)
     return tuple(
         Experience(
             *kind,
             language.value,
             architecture,
-            count.tried,
-            count.failed,
-            count.improved,
-            count.log_gains / valid if (valid := count.tried - count.failed) else 0.0,
+            tried=len(found),
+            failed=found.count(None),
+            improved=sum(each is not None and each.is_certain for each in found),
+            log_gain=statistics.fmean([each.log for each in found if each is not None] or [0.0]),
         )
-        for kind, count in found.items()
+        for kind, found in gains.items()
     )
 
 
-@dataclass(frozen=True)
-class _Tried:
-    """An edit that was evaluated; without `log_gain` it failed."""
-
-    category: str
-    title: str
-    bottleneck: str
-    log_gain: float | None
-    improved: bool
-
-
-@dataclass
-class _Count:
-    tried: int = 0
-    failed: int = 0
-    improved: int = 0
-    log_gains: float = 0.0
-
-    def add(self, tried: _Tried) -> None:
-        self.tried += 1
-        self.failed += tried.log_gain is None
-        self.improved += tried.improved
-        self.log_gains += tried.log_gain or 0.0
-
-
-def _tried(tree: Tree) -> Iterator[_Tried]:
+def _tried(tree: Tree) -> Iterator[tuple[EditRecord, str, Gain | None]]:
+    """Each edit that was evaluated, what bound the kernel before it, and its gain; None for a failure."""
     for parent in tree.nodes:
-        children = parent.children
-        before = parent.evaluation if children else None
+        before = parent.evaluation if parent.children else None
         if before is None or not is_eligible(before):
             continue
-        for child in map(tree.nodes.__getitem__, children):
+        for child in map(tree.nodes.__getitem__, parent.children):
             after = child.evaluation
             if after is None or child.edit is None:
                 continue
             gain = gain_of(after, before)
             if gain is None and is_eligible(after):
                 continue  # timed at other shapes: nothing can be said
-            edit = parent.edits[child.edit]
-            yield _Tried(
-                str(edit.category),
-                edit.title,
-                _bottleneck(before),
-                None if gain is None else gain.log,
-                gain is not None and gain.is_certain,
-            )
+            yield parent.edits[child.edit], _bottleneck(before), gain
 
 
 def _bottleneck(evaluation: Evaluation) -> str:
@@ -240,9 +210,13 @@ def take_snapshot(
     Nothing if there is no database yet. Raises MemoryUnusableError.
     """
     if path.suffix == SNAPSHOT_SUFFIX:
-        wanted = (language.value, architecture, source)
-        found = read_snapshot(path).experiences
-        return tuple(each.experience for each in found if _key(each) == wanted)[:RECALLED]
+        wanted = (source, language.value, architecture)
+        found = [
+            each.experience
+            for each in read_snapshot(path).experiences
+            if (each.source, each.experience.language, each.experience.architecture) == wanted
+        ]
+        return tuple(found[:RECALLED])
     if not path.exists():
         return ()
     with open_memory(path) as memory:
@@ -273,7 +247,14 @@ def _prepare(path: Path, connection: sqlite3.Connection) -> None:
     """Make the tables of a new database; refuse one that is another program's or of a newer version."""
     connection.execute("PRAGMA foreign_keys = ON")
     if _pragma(connection, "application_id") != _APPLICATION_ID:
-        _create(path, connection)
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            # Another process may have been faster.
+            if _pragma(connection, "application_id") != _APPLICATION_ID:
+                _create(path, connection)
+        with suppress(sqlite3.OperationalError):
+            # Readers then don't wait for a writer; without it, or where another process reads already, they do.
+            connection.execute("PRAGMA journal_mode = WAL")
     version = _pragma(connection, "user_version")
     if version > SCHEMA_VERSION:
         raise MemoryUnusableError(
@@ -282,17 +263,10 @@ def _prepare(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def _create(path: Path, connection: sqlite3.Connection) -> None:
-    with connection:
-        connection.execute("BEGIN IMMEDIATE")
-        if _pragma(connection, "application_id") == _APPLICATION_ID:
-            return  # another process was faster
-        if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            raise MemoryUnusableError(f"{path} is another program's database, not a memory of mctskernel.")
-        for statement in _TABLES:
-            connection.execute(statement)
-    with suppress(sqlite3.OperationalError):
-        # Readers then don't wait for a writer; without it, or where another process reads already, they do.
-        connection.execute("PRAGMA journal_mode = WAL")
+    if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        raise MemoryUnusableError(f"{path} is another program's database, not a memory of mctskernel.")
+    for statement in _TABLES:
+        connection.execute(statement)
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
@@ -307,10 +281,6 @@ def _remembered(row: tuple[Any, ...]) -> Remembered:
     counts = (tried, failed, improved)
     experience = Experience(category, title, bottleneck, language, architecture, *counts, mean)
     return Remembered(Source(source), experience)
-
-
-def _key(each: Remembered) -> tuple[str, str, Source]:
-    return each.experience.language, each.experience.architecture, each.source
 
 
 @contextmanager

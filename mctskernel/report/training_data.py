@@ -10,6 +10,7 @@ run needs is in proportion to its size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -24,7 +25,8 @@ from mctskernel.core.task import shape_label
 from mctskernel.edits.patch import as_patch
 from mctskernel.profiling.reward import gain_of, is_eligible, log_speedup
 from mctskernel.run import RunError, RunFolder, read_manifest, run_identity
-from mctskernel.tree.events import EditRecord, ExchangeRecord, Proposed
+from mctskernel.tree.blobs import BlobStore
+from mctskernel.tree.events import ExchangeRecord, Proposed
 from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import run_seconds
@@ -260,27 +262,22 @@ def json_schema(kind: str) -> str:
 
 @dataclass(frozen=True)
 class Child:
-    """A kernel that was evaluated, and the edit that made it. `log_speedup` is over the starting kernel."""
+    """A kernel that was evaluated, and the edit that made it."""
 
     node: Node
     evaluation: Evaluation
     action: Action
     result: Result
-    log_speedup: float | None
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether it has a valid time."""
-        return is_eligible(self.evaluation)
 
 
 @dataclass(frozen=True)
 class Family:
-    """A kernel and what was evaluated of its edits."""
+    """A kernel and what was evaluated of its edits. `root` is the starting kernel's evaluation."""
 
     parent: Node
     context: Context
     children: tuple[Child, ...]
+    root: Evaluation
     provenance: Provenance
 
 
@@ -301,13 +298,18 @@ def sft_lines(family: Family) -> Iterator[SftLine]:
 
 def preference_lines(family: Family) -> Iterator[PreferenceLine]:
     """The fastest edit paired with every other one that it beats beyond the noise, or that has no valid time."""
-    valid = [child for child in family.children if child.log_speedup is not None]
-    if not valid:
+    speedups = {
+        child.node.id: speedup
+        for child in family.children
+        if is_eligible(child.evaluation)
+        and (speedup := log_speedup(child.evaluation, family.root)) is not None
+    }
+    if not speedups:
         return
-    best = max(valid, key=lambda child: child.log_speedup or 0.0)
+    best = max(family.children, key=lambda child: speedups.get(child.node.id, -math.inf))
     for child in family.children:
         gain = gain_of(best.evaluation, child.evaluation)
-        if child is best or (child.is_valid and not (gain and gain.is_certain)):
+        if child is best or (is_eligible(child.evaluation) and not (gain and gain.is_certain)):
             continue
         yield PreferenceLine(
             prompt=prompt(family.context),
@@ -363,6 +365,13 @@ def _families(folder: RunFolder) -> Iterator[Family]:
     root = tree.nodes[0].evaluation if tree.nodes else None
     if root is None:
         return
+    task = folder.load_task()
+    text = TaskText(
+        name=task.name,
+        summary=task.summary,
+        reference=(folder.task / "reference.py").read_text(),
+        shapes=tuple(map(shape_label, task.search_shapes)),
+    )
     provenance = Provenance(
         run=run_identity(folder, manifest),
         task=configuration.task,
@@ -374,11 +383,17 @@ def _families(folder: RunFolder) -> Iterator[Family]:
         licence=LICENCE,
         unverified_reference=manifest.unverified_reference,
     )
-    reader = _Reader(folder, tree, exchanges, _task_text(folder), fingerprint.get("architecture", ""))
     for parent in tree.nodes:
-        children = parent.children
-        if children and parent.evaluation is not None:
-            yield reader.family(parent, children, root, provenance)
+        if not parent.children or parent.evaluation is None:
+            continue
+        context = _context(folder.blobs, tree, parent, text, fingerprint.get("architecture", ""))
+        children = tuple(
+            Child(node, evaluation, _action(folder.blobs, node, parent, context.source, exchanges), result)
+            for node in map(tree.nodes.__getitem__, parent.children)
+            if (evaluation := node.evaluation) is not None
+            and (result := _result(node, evaluation, parent.evaluation)) is not None
+        )
+        yield Family(parent, context, children, root, provenance)
 
 
 _EditKey = tuple[int, str]
@@ -395,102 +410,71 @@ def _exchanges(folder: RunFolder) -> dict[_EditKey, ExchangeRecord]:
     return found
 
 
-def _task_text(folder: RunFolder) -> TaskText:
-    task = folder.load_task()
-    return TaskText(
-        name=task.name,
-        summary=task.summary,
-        reference=(folder.task / "reference.py").read_text(),
-        shapes=tuple(map(shape_label, task.search_shapes)),
+def _context(blobs: BlobStore, tree: Tree, node: Node, task: TaskText, architecture: str) -> Context:
+    evaluation = node.evaluation
+    assert evaluation is not None  # noqa: S101 - what has children was evaluated
+    causes = evaluation.diagnosis.causes if evaluation.diagnosis else ()
+    return Context(
+        node=node.id,
+        task=task,
+        language=node.kernel.language,
+        architecture=architecture,
+        source=blobs.get(node.kernel.source),
+        outcome=evaluation.outcome,
+        message=evaluation.message,
+        seconds=run_seconds(evaluation),
+        diagnosis=tuple(cause.sentence for cause in causes),
+        lineage=_lineage(tree, node),
     )
 
 
-@dataclass(frozen=True)
-class _Reader:
-    folder: RunFolder
-    tree: Tree
-    exchanges: Mapping[_EditKey, ExchangeRecord]
-    task: TaskText
-    architecture: str
-
-    def family(self, parent: Node, children: list[int], root: Evaluation, provenance: Provenance) -> Family:
-        before = parent.evaluation
-        assert before is not None  # noqa: S101 - what has children was evaluated
-        context = self._context(parent, before)
-        made = (self._child(number, parent, before, context.source, root) for number in children)
-        return Family(parent, context, tuple(child for child in made if child), provenance)
-
-    def _context(self, node: Node, evaluation: Evaluation) -> Context:
-        kernel = node.kernel
-        causes = evaluation.diagnosis.causes if evaluation.diagnosis else ()
-        return Context(
-            node=node.id,
-            task=self.task,
-            language=kernel.language,
-            architecture=self.architecture,
-            source=self.folder.blobs.get(kernel.source),
-            outcome=evaluation.outcome,
-            message=evaluation.message,
-            seconds=run_seconds(evaluation),
-            diagnosis=tuple(cause.sentence for cause in causes),
-            lineage=tuple(reversed(list(self._lineage(node)))),
-        )
-
-    def _lineage(self, node: Node) -> Iterator[LineageStep]:
-        for _ in range(LINEAGE):
-            if node.parent is None or node.edit is None:
-                return
-            parent = self.tree.nodes[node.parent]
-            edit = parent.edits[node.edit]
-            before, after = parent.score, node.score
-            gain = after.speedup / before.speedup if before and after and before.speedup > 0 else 0.0
-            yield LineageStep(category=edit.category, title=edit.title, gain=gain)
-            node = parent
-
-    def _child(
-        self, number: int, parent: Node, before: Evaluation, source: str, root: Evaluation
-    ) -> Child | None:
-        node = self.tree.nodes[number]
-        evaluation = node.evaluation
-        if evaluation is None or node.edit is None or node.score is None:
-            return None
+def _lineage(tree: Tree, node: Node) -> tuple[LineageStep, ...]:
+    steps: list[LineageStep] = []
+    while len(steps) < LINEAGE and node.parent is not None and node.edit is not None:
+        parent = tree.nodes[node.parent]
         edit = parent.edits[node.edit]
-        gain = gain_of(evaluation, before)
-        result = Result(
-            outcome=evaluation.outcome,
-            message=evaluation.message,
-            quarantine=evaluation.quarantine,
-            seconds=run_seconds(evaluation),
-            speedup=node.score.speedup,
-            log_gain=gain.log if gain else None,
-            noise=gain.noise if gain else None,
-        )
-        speedup = log_speedup(evaluation, root) if is_eligible(evaluation) else None
-        return Child(node, evaluation, self._action(node, parent, edit, source), result, speedup)
+        before, after = parent.score, node.score
+        gain = after.speedup / before.speedup if before and after and before.speedup > 0 else 0.0
+        steps.append(LineageStep(category=edit.category, title=edit.title, gain=gain))
+        node = parent
+    return tuple(reversed(steps))
 
-    def _action(self, node: Node, parent: Node, edit: EditRecord, before: str) -> Action:
-        after = self.folder.blobs.get(node.kernel.source)
-        return Action(
-            node=node.id,
-            category=edit.category,
-            title=edit.title,
-            rationale=edit.rationale,
-            expected_effect=edit.expected_effect,
-            proposer=edit.proposer,
-            blocks=as_patch(before, after).blocks,
-            source=after,
-            exchange=self._exchange(parent.id, edit),
-        )
 
-    def _exchange(self, node: int, edit: EditRecord) -> ExchangeText | None:
-        found = self.exchanges.get((node, edit.change))
-        if found is None:
-            return None
-        blobs = self.folder.blobs
-        return ExchangeText(
-            purpose=found.purpose,
-            model=found.model,
-            expert=found.expert,
-            prompt=blobs.get(found.prompt),
-            reply=blobs.get(found.reply) if found.reply else "",
-        )
+def _result(node: Node, evaluation: Evaluation, before: Evaluation) -> Result | None:
+    if node.edit is None or node.score is None:
+        return None
+    gain = gain_of(evaluation, before)
+    return Result(
+        outcome=evaluation.outcome,
+        message=evaluation.message,
+        quarantine=evaluation.quarantine,
+        seconds=run_seconds(evaluation),
+        speedup=node.score.speedup,
+        log_gain=gain.log if gain else None,
+        noise=gain.noise if gain else None,
+    )
+
+
+def _action(
+    blobs: BlobStore, node: Node, parent: Node, before: str, exchanges: Mapping[_EditKey, ExchangeRecord]
+) -> Action:
+    edit, after = parent.edits[node.edit or 0], blobs.get(node.kernel.source)
+    call = exchanges.get((parent.id, edit.change))
+    return Action(
+        node=node.id,
+        category=edit.category,
+        title=edit.title,
+        rationale=edit.rationale,
+        expected_effect=edit.expected_effect,
+        proposer=edit.proposer,
+        blocks=as_patch(before, after).blocks,
+        source=after,
+        exchange=call
+        and ExchangeText(
+            purpose=call.purpose,
+            model=call.model,
+            expert=call.expert,
+            prompt=blobs.get(call.prompt),
+            reply=blobs.get(call.reply) if call.reply else "",
+        ),
+    )
