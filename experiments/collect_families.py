@@ -10,30 +10,27 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import msgspec
 
 from mctskernel.core.device import DeviceSpec
-from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
 from mctskernel.experiments.kernel_folders import Wanted, record
-from mctskernel.experiments.variants import Variant
+from mctskernel.experiments.record import print_variant
 from mctskernel.tasks.builtin import find_task
 
 KERNELS = Path(__file__).parent / "families"
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A kernel of a built-in task, or of a task beside it where `task` is empty, and what to try of its tunables."""
 
     kernel: str
-    space: Mapping[str, Sequence[int]]
+    space: dict[str, tuple[int, ...]]
     task: str = ""
 
     @property
@@ -52,106 +49,7 @@ class Family:
         return find_task(self.task or self.file.parent)
 
 
-WARPS = (1, 2, 4, 8, 16)
-
-ROWS = {
-    "KIND": (0, 1, 2),
-    "ROWS": (1, 2, 4),
-    "BLOCK": (256, 512, 1024, 2048, 4096),
-    "num_warps": WARPS,
-    "num_stages": (1, 2, 4),
-}
-"""Tunables of Triton kernels that go over rows."""
-
-FAMILIES = {
-    "softmax_triton": Family(
-        "softmax/kernel.py",
-        ROWS,
-        "softmax",
-    ),
-    "layernorm_triton": Family(
-        "layernorm/kernel.py",
-        ROWS,
-        "layernorm",
-    ),
-    "matmul_triton": Family(
-        "matmul/kernel.py",
-        {
-            "BLOCK_M": (16, 32, 64, 128, 256),
-            "BLOCK_N": (32, 64, 128, 256),
-            "BLOCK_K": (16, 32, 64, 128),
-            "GROUP": (1, 8),
-            "num_warps": (2, 4, 8),
-            "num_stages": (1, 2, 3, 4),
-        },
-        "matmul_bf16",
-    ),
-    "matmul_wmma": Family(
-        "wmma/kernel.cu",
-        {
-            "WARPS_M": (1, 2, 4),
-            "WARPS_N": (1, 2, 4),
-            "FRAGMENTS_M": (1, 2, 4),
-            "FRAGMENTS_N": (1, 2, 4),
-            "DEPTH": (16, 32, 64),
-            "PAD": (0, 8),
-            "AHEAD": (0, 1),
-        },
-        "matmul_bf16",
-    ),
-    "attention_triton": Family(
-        "attention/kernel.py",
-        {
-            "BLOCK_M": (16, 32, 64, 128),
-            "BLOCK_N": (16, 32, 64, 128),
-            "SKIP": (0, 1),
-            "num_warps": (2, 4, 8),
-            "num_stages": (1, 2, 3),
-        },
-        "attention",
-    ),
-    "histogram_cuda": Family(
-        "histogram/kernel.cu",
-        {
-            "KIND": (0, 1, 1, 1),
-            "BLOCK": (64, 128, 256, 512, 1024),
-            "ITEMS": (1, 4, 16, 64),
-            "VECTOR": (1, 4, 16),
-            "COPIES": (1, 2, 4, 8),
-        },
-        "histogram",
-    ),
-    "scan_cuda": Family(
-        "scan/kernel.cu",
-        {
-            "KIND": (0, 1, 1, 2, 2),
-            "BLOCK": (32, 64, 128, 256, 512, 1024),
-            "ITEMS": (1, 2, 4, 8, 16),
-            "STREAM": (0, 1),
-        },
-        "cumsum",
-    ),
-    "gemv_cuda": Family(
-        "gemv/kernel.cu",
-        {
-            "KIND": (0, 1, 1, 2, 2),
-            "BLOCK": (32, 64, 128, 256, 512),
-            "ROWS": (1, 2, 4, 8),
-            "VECTOR": (1, 2, 4),
-            "UNROLL": (1, 2, 4, 8),
-        },
-    ),
-    "gemv_triton": Family(
-        "gemv/kernel.py",
-        {
-            "ROWS": (1, 2, 4, 8, 16),
-            "BLOCK": (64, 128, 256, 512, 1024, 2048),
-            "LATE": (0, 1),
-            "num_warps": (1, 2, 4, 8),
-            "num_stages": (1, 2, 4),
-        },
-    ),
-}
+FAMILIES = msgspec.toml.decode((KERNELS / "families.toml").read_bytes(), type=dict[str, Family])
 
 
 @click.command()
@@ -159,9 +57,7 @@ FAMILIES = {
     "--out", type=click.Path(path_type=Path), required=True, help="A folder for each family goes here."
 )
 @click.option("--families", default=",".join(FAMILIES), show_default=True, help="With commas.")
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Kernels of each family."
-)
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Kernels of each.")
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0, min_open=True),
@@ -207,14 +103,7 @@ def main(
             seconds = max(ends - time.monotonic(), 0.0) / (len(names) - index)
             click.echo(f"{name}: {seconds:.0f} s", err=True)
             wanted = Wanted(kernel, family.space, limit, seed=seed, seconds=seconds, family=name)
-            record(task, wanted, out / name, executor, command=command, follow=_say)
-
-
-def _say(variant: Variant) -> None:
-    text = (
-        f"{variant.us:.1f} us" if variant.outcome is Outcome.OK else f"{variant.outcome}: {variant.message}"
-    )
-    click.echo(f"  {variant.name}: {text.splitlines()[0][:150]}", err=True)
+            record(task, wanted, out / name, executor, command=command, follow=print_variant)
 
 
 if __name__ == "__main__":

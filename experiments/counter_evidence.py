@@ -2,15 +2,14 @@
 
     python -m mctskernel.experiments.counter_evidence RUN|FOLDER... --out counter_evidence.json
 
-Each RUN is a finished search, each FOLDER one of variants (docs/model_benchmark.md has the form), or a folder of
-several of either. The tables are printed.
+Each RUN is a finished search, each FOLDER one of several. The tables are printed.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,14 +17,16 @@ import click
 import msgspec
 import numpy as np
 
+from mctskernel.core.task import Array
 from mctskernel.experiments.counter_steps import MOVED, PROXIES, Step, steps_of
-from mctskernel.experiments.partial_ranks import FEWEST, Group, by_cluster, held_out_gains
 from mctskernel.experiments.results import Interval, clustered_mean, interval_text, page, table, write_result
-from mctskernel.experiments.variants import VariantError
 from mctskernel.profiling.guardrails import NOISE
-from mctskernel.report.resampling import holm, sign_flip_p
+from mctskernel.report.resampling import holm, ranks, sign_flip_p
 from mctskernel.run import RunError
 from mctskernel.tree.journal import JournalError
+
+FEWEST = 10
+"""Steps of a search that say anything."""
 
 FEWEST_TASKS = 3
 """Above which a correlation is reported."""
@@ -102,7 +103,7 @@ class Question:
     text: str
     outcome: Callable[[Step], float]
     given: Callable[[Step], tuple[float, ...]]
-    asked: Callable[[Step], bool]
+    asked: Callable[[Step], bool] = lambda step: step.after > 1
 
 
 def _gain(step: Step) -> float:
@@ -113,38 +114,28 @@ def _ahead(step: Step) -> float:
     return step.ahead or 0.0
 
 
-def _parents_time(step: Step) -> tuple[float, ...]:
-    return (math.log(step.seconds) + step.gain,)
-
-
 def _time_and_count(step: Step) -> tuple[float, ...]:
     return math.log(step.seconds), math.log(step.after)
 
 
-def _went_on(step: Step) -> bool:
-    return step.grown and step.after > 1
-
-
-GAIN = Question("the step's own gain, given the parent's time", _gain, _parents_time, lambda _: True)
+GAIN = Question(
+    "the step's own gain, given the parent's time",
+    _gain,
+    lambda step: (math.log(step.seconds) + step.gain,),
+    lambda _: True,
+)
 AHEAD = Question(
     "the gain of the best descendant over the child, given the child's time and how many descended",
     _ahead,
     _time_and_count,
-    _went_on,
 )
 TIED_AHEAD = Question(
     "the gain of the best descendant where the step itself neither gained nor lost",
     _ahead,
     _time_and_count,
-    lambda step: _went_on(step) and abs(step.gain) <= TIED,
+    lambda step: step.after > 1 and abs(step.gain) <= TIED,
 )
-NEAR = Question(
-    "the gain of the best variant near the child in its family, given its time and how many are near",
-    _ahead,
-    _time_and_count,
-    lambda step: not step.grown and step.after > 1,
-)
-QUESTIONS = (GAIN, AHEAD, TIED_AHEAD, NEAR)
+QUESTIONS = (GAIN, AHEAD, TIED_AHEAD)
 
 
 SHOWN = (
@@ -169,7 +160,7 @@ def main(folders: tuple[Path, ...], out: Path) -> None:
     """Read the steps of FOLDERS, test every proxy, and write and print the tables."""
     try:
         steps = [step for each in folders for step in steps_of(each)]
-    except (RunError, JournalError, VariantError) as error:
+    except (RunError, JournalError) as error:
         raise click.ClickException(str(error)) from error
     if not steps:
         raise click.ClickException("No kernel was made of another one: there is no step.")
@@ -195,7 +186,7 @@ def document(report: Report) -> str:
     """Make the page."""
     lead = (
         f"{report.steps} steps from a kernel to one made of it by an edit, both right and timed, in {report.searches} "
-        f"searches and families of {len(report.tasks)} tasks: {', '.join(report.tasks)}. The numbers are "
+        f"searches of {len(report.tasks)} tasks: {', '.join(report.tasks)}. The numbers are "
         f"{' or '.join(report.sources)}. Intervals are at 95 %, from drawing whole tasks again."
     )
     questions: dict[str, list[Evidence]] = {}
@@ -319,6 +310,92 @@ def _groups(
         for members in searches.values()
         if len(members) >= FEWEST
     ]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Observations that can be compared with each other: of `proxy`, `outcome`, and the columns of `given`.
+
+    Groups of the same `cluster` may depend on each other.
+    """
+
+    cluster: str
+    proxy: Array
+    outcome: Array
+    given: Array
+
+
+def partial_rank_correlation(group: Group) -> float | None:
+    """Spearman's correlation of proxy and outcome when what `given` says of both is taken away, by ranks.
+
+    None where there are too few observations, or nothing of the proxy or the outcome is left. Source: Kendall,
+    "Partial rank correlation", 1942; ranks are regressed linearly.
+    """
+    if len(group.outcome) < max(FEWEST, group.given.shape[1] + 3):
+        return None
+    given = np.column_stack([np.ones(len(group.outcome)), *(ranks(column) for column in group.given.T)])
+    first, second = (_residuals(ranks(each), given) for each in (group.proxy, group.outcome))
+    scale = float(np.sqrt((first @ first) * (second @ second)))
+    # What is left of ranks that others explain is rounding.
+    return float(first @ second) / scale if min(first @ first, second @ second) > 1e-9 else None
+
+
+def by_cluster(groups: Sequence[Group]) -> dict[str, float]:
+    """The mean partial rank correlation of each cluster's groups, weighted by their observations."""
+    found: dict[str, list[tuple[float, int]]] = {}
+    for group in groups:
+        correlation = partial_rank_correlation(group)
+        if correlation is not None:
+            found.setdefault(group.cluster, []).append((correlation, len(group.outcome)))
+    return {
+        cluster: float(np.average([each for each, _ in pairs], weights=[count for _, count in pairs]))
+        for cluster, pairs in found.items()
+    }
+
+
+def held_out_gains(groups: Sequence[Group]) -> Mapping[str, float]:
+    """By cluster: the share of the squared error that knowing the proxy takes away where it was not fitted.
+
+    Outcomes are predicted linearly from what is given, with and without the proxy, by what was fitted on all other
+    clusters. All columns are taken from their group's mean, since only kernels of one search compete, and outcomes are
+    divided by their cluster's standard deviation. Below 0 where knowing it does harm. Clusters whose proxy or outcome
+    never varies have no share.
+    """
+    clusters = {
+        group.cluster: _pooled([each for each in groups if each.cluster == group.cluster]) for group in groups
+    }
+    clusters = {name: each for name, each in clusters.items() if np.any(each.proxy) and np.any(each.outcome)}
+    gains = {}
+    for name, held_out in clusters.items():
+        others = [each for other, each in clusters.items() if other != name]
+        if not others:
+            return {}
+        outcome = np.concatenate([each.outcome for each in others])
+        errors = []
+        for columns in (lambda each: each.given, lambda each: np.column_stack([each.given, each.proxy])):
+            fitted = np.linalg.lstsq(np.concatenate([columns(each) for each in others]), outcome, rcond=None)[
+                0
+            ]
+            residuals = held_out.outcome - columns(held_out) @ fitted
+            errors.append(float(residuals @ residuals))
+        gains[name] = (errors[0] - errors[1]) / errors[0]
+    return gains
+
+
+def _pooled(groups: Sequence[Group]) -> Group:
+    """The groups of a cluster as one, each column taken from its group's mean."""
+    outcome = np.concatenate([each.outcome - each.outcome.mean() for each in groups])
+    spread = float(outcome.std())
+    return Group(
+        groups[0].cluster,
+        np.concatenate([each.proxy - each.proxy.mean() for each in groups]),
+        outcome / spread if spread else outcome,
+        np.concatenate([each.given - each.given.mean(axis=0) for each in groups]),
+    )
+
+
+def _residuals(values: Array, given: Array) -> Array:
+    return np.asarray(values - given @ np.linalg.lstsq(given, values, rcond=None)[0])
 
 
 _CATEGORIES = (

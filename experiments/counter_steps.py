@@ -7,16 +7,14 @@ relieves a proxy by as much as the number falls.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from mctskernel.core.edit import Category
-from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source, Timing
-from mctskernel.core.task_file import load_task
-from mctskernel.experiments.variants import LINES, Variant, read_variants
+from mctskernel.core.evaluation import Evaluation, Source
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.diagnosis import diagnose_counters
 from mctskernel.profiling.reward import first_bottleneck_relief, is_eligible
@@ -27,40 +25,14 @@ from mctskernel.tree.trajectory import run_seconds
 
 DIGITS = 5
 
-AROUND = 2
-"""Tunables in which what could come after a variant differs from it, at the most."""
-
-CATEGORIES: Mapping[str, Category] = {
-    "BLOCK": Category.LAUNCH,
-    "WARPS": Category.LAUNCH,
-    "num_warps": Category.LAUNCH,
-    "GROUP": Category.LAUNCH,
-    "VECTOR": Category.VECTORIZATION,
-    "UNROLL": Category.UNROLLING,
-    "ROWS": Category.COARSENING,
-    "ITEMS": Category.COARSENING,
-    "FRAGMENTS": Category.REGISTER_BLOCKING,
-    "DEPTH": Category.SHARED_TILING,
-    "PAD": Category.BANK_CONFLICTS,
-    "AHEAD": Category.ASYNC_COPY,
-    "num_stages": Category.ASYNC_COPY,
-    "STREAM": Category.COMPILER_HINTS,
-    "COPIES": Category.PARALLELISM,
-    "KIND": Category.ALGORITHM,
-    "SKIP": Category.ALGORITHM,
-    "LATE": Category.ALGORITHM,
-}
-"""What kind of edit a change of a family's tunable is, by the beginning of its name."""
-
 
 class Step(msgspec.Struct, frozen=True):
     """A kernel and one made of it by an edit, both right and timed.
 
-    `search` is the run or the family, `task` what it is of, `source` where its numbers come from, `category` that of
-    the edit. `seconds` are the child's, `gain` the logarithm of the parent's over them. `ahead` is the logarithm of the
-    child's time over the best of the `after` kernels that came of it, above 0 where one was faster; None where none
-    did: its descendants in a `grown` tree, or the variants of its family that are near it. `reliefs` are by proxy,
-    `moves` by counter.
+    `search` is the run, `task` what it is of, `source` where its numbers come from, `category` that of the edit.
+    `seconds` are the child's, `gain` the logarithm of the parent's over them. `ahead` is the logarithm of the child's
+    time over the best of its `after` descendants, above 0 where one was faster; None where there is none. `reliefs`
+    are by proxy, `moves` by counter.
     """
 
     search: str
@@ -71,78 +43,45 @@ class Step(msgspec.Struct, frozen=True):
     gain: float
     ahead: float | None
     after: int
-    grown: bool
     reliefs: dict[str, float]
     moves: dict[str, float]
 
 
 def steps_of(folder: Path) -> Iterator[Step]:
-    """The steps of a run, of the families of a folder of variants, or of all of either in a folder.
-
-    Raises RunError, JournalError and VariantError.
-    """
-    if (folder / LINES).is_file():
-        yield from _of_families(folder)
-    elif RunFolder(folder).manifest.exists():
-        yield from _of_run(folder)
-    else:
+    """The steps of a run, or of all runs in a folder. Raises RunError and JournalError."""
+    if not RunFolder(folder).manifest.exists():
         for each in sorted(path for path in folder.iterdir() if path.is_dir()):
             yield from steps_of(each)
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """A kernel that may be an answer, and the whole plan's seconds."""
-
-    evaluation: Evaluation
-    seconds: float
-
-
-@dataclass(frozen=True)
-class _Origin:
-    """What the steps of one search or family share."""
-
-    search: str
-    task: str
-    compulsory_bytes: int
-    grown: bool
-
-    def step(self, category: Category, parent: _Measured, child: _Measured, after: Sequence[float]) -> Step:
-        """A step, and the times of what came after it."""
-        return Step(
-            search=self.search,
-            task=self.task,
-            source=child.evaluation.source,
-            category=category,
-            seconds=child.seconds,
-            gain=round(math.log(parent.seconds / child.seconds), DIGITS),
-            ahead=round(math.log(child.seconds / min(after)), DIGITS) if after else None,
-            after=len(after),
-            grown=self.grown,
-            reliefs=_rounded(reliefs(parent.evaluation, child.evaluation, self.compulsory_bytes)),
-            moves=_rounded(moves(parent.evaluation, child.evaluation)),
-        )
-
-
-def _of_run(folder: Path) -> Iterator[Step]:
+        return
     view = load_view(folder)
     tree, task = view.tree, view.folder.load_task()
     compulsory = task.compulsory_bytes(task.search_shapes[0])
-    measured = {node.id: found for node in tree.nodes if (found := _measured(node.evaluation)) is not None}
-    after = _fastest_after(tree, {node: each.seconds for node, each in measured.items()})
+    seconds = {node.id: time for node in tree.nodes if (time := _seconds(node.evaluation)) is not None}
+    after = _times_after(tree, seconds)
     configuration = view.manifest.configuration
     name = Path(configuration.task).name
-    search = f"{name}-{configuration.language}-{view.manifest.created}"
-    origin = _Origin(search, name, compulsory, grown=True)
-    for number, child in measured.items():
+    for number, time in seconds.items():
         node = tree.nodes[number]
-        if node.parent is None or node.edit is None or node.parent not in measured:
+        if node.parent is None or node.edit is None or node.parent not in seconds:
             continue
-        category = tree.nodes[node.parent].edits[node.edit].category
-        yield origin.step(category, measured[node.parent], child, after[number])
+        parent = tree.nodes[node.parent]
+        before, evaluation = parent.evaluation, node.evaluation
+        assert before is not None and evaluation is not None  # noqa: S101 - both have a time
+        yield Step(
+            search=f"{name}-{configuration.language}-{view.manifest.created}",
+            task=name,
+            source=evaluation.source,
+            category=parent.edits[node.edit].category,
+            seconds=time,
+            gain=round(math.log(seconds[parent.id] / time), DIGITS),
+            ahead=round(math.log(time / min(after[number])), DIGITS) if after[number] else None,
+            after=len(after[number]),
+            reliefs=_rounded(reliefs(before, evaluation, compulsory)),
+            moves=_rounded(moves(before, evaluation)),
+        )
 
 
-def _fastest_after(tree: Tree, seconds: Mapping[int, float]) -> dict[int, list[float]]:
+def _times_after(tree: Tree, seconds: Mapping[int, float]) -> dict[int, list[float]]:
     """The times of the descendants of each node. Parents come before their children."""
     found: dict[int, list[float]] = {node.id: [] for node in tree.nodes}
     for node in reversed(tree.nodes):
@@ -152,63 +91,9 @@ def _fastest_after(tree: Tree, seconds: Mapping[int, float]) -> dict[int, list[f
     return found
 
 
-def _of_families(folder: Path) -> Iterator[Step]:
-    families: dict[str, list[Variant]] = {}
-    for variant in read_variants(folder):
-        if variant.outcome is Outcome.OK and variant.us and variant.ncu:
-            families.setdefault(variant.family, []).append(variant)
-    for family, variants in families.items():
-        yield from _of_family(folder, family, variants)
-
-
-def _of_family(folder: Path, family: str, variants: Sequence[Variant]) -> Iterator[Step]:
-    """Both ways between variants that differ in one tunable; what could come after differs in few more."""
-    task = load_task(folder / variants[0].task, variants[0].language)
-    compulsory = task.compulsory_bytes(variants[0].shape or task.search_shapes[0])
-    origin = _Origin(family, family.rpartition("_")[0] or family, compulsory, grown=False)
-    measured = [_of_variant(variant) for variant in variants]
-    for first, parent in zip(variants, measured, strict=True):
-        for second, child in zip(variants, measured, strict=True):
-            changed = _changed(first, second)
-            if len(changed) != 1:
-                continue
-            after = [
-                other.seconds
-                for variant, other in zip(variants, measured, strict=True)
-                if variant is not first and 0 < len(_changed(second, variant)) <= AROUND
-            ]
-            yield origin.step(category_of(changed[0]), parent, child, after)
-
-
-def category_of(tunable: str) -> Category:
-    """What kind of edit a change of a tunable is."""
-    known = (kind for name, kind in CATEGORIES.items() if tunable.startswith(name))
-    return next(known, Category.TUNING)
-
-
-def _changed(first: Variant, second: Variant) -> list[str]:
-    return [name for name, value in first.tunables.items() if second.tunables.get(name) != value]
-
-
-def _of_variant(variant: Variant) -> _Measured:
-    seconds = (variant.us or 0.0) * 1e-6
-    # Variants know their local memory alone: what doesn't fit into registers is in there.
-    spilled = Resources("", variant.registers, variant.shared_bytes, variant.local_bytes)
-    evaluation = Evaluation(
-        Outcome.OK,
-        Source.RECORDED,
-        timings=(Timing("", seconds, seconds, seconds),),
-        counters=variant.ncu,
-        resources=(spilled,),
-    )
-    return _Measured(evaluation, seconds)
-
-
-def _measured(evaluation: Evaluation | None) -> _Measured | None:
-    if evaluation is None or not is_eligible(evaluation):
-        return None
-    seconds = run_seconds(evaluation)
-    return _Measured(evaluation, seconds) if seconds else None
+def _seconds(evaluation: Evaluation | None) -> float | None:
+    """The whole plan's seconds of a kernel that may be an answer."""
+    return run_seconds(evaluation) if evaluation is not None and is_eligible(evaluation) else None
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:

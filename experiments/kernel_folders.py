@@ -6,11 +6,10 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -32,17 +31,6 @@ ATTEMPTS = 20
 ORIGIN = "record.json"
 
 Item = TypeVar("Item")
-
-
-class HasKernel(Protocol):
-    """Something to evaluate."""
-
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel."""
-
-
-Try = TypeVar("Try", bound=HasKernel)
 
 
 @dataclass(frozen=True)
@@ -74,13 +62,14 @@ def record(
     Raises RunError for a folder of another task or device, and TunableError for a tunable that isn't there.
     """
     ends = time.monotonic() + wanted.seconds
-    folder = RecordedFolder(out, task, Origin(task.name, command, executor.fingerprint()), follow)
+    folder = RecordedFolder(out, task, Origin(task.name, command, executor.fingerprint()))
 
     def enough(in_flight: int) -> bool:
-        return time.monotonic() >= ends or len(folder.timed) + in_flight >= wanted.limit
+        return time.monotonic() >= ends or folder.timed + in_flight >= wanted.limit
 
-    for entry, evaluation in evaluated(executor, _by_tunables(wanted, folder), enough):
-        folder.add(entry, evaluation, wanted.family)
+    for values, evaluation in evaluated(executor, _by_tunables(wanted, folder), enough):
+        name = ", ".join(f"{name}={value}" for name, value in values.items()) or "as it is"
+        follow(folder.add(name, wanted.kernel, evaluation, tunables=values, family=wanted.family))
 
 
 def record_run(run: View, out: Path, limit: int, *, command: str = "") -> int:
@@ -92,18 +81,19 @@ def record_run(run: View, out: Path, limit: int, *, command: str = "") -> int:
     task, manifest = run.folder.load_task(), run.manifest
     if (out / LINES).exists():
         raise RunError(f"{out} already holds variants: choose another --out.")
-    found: dict[Hashable, tuple[Entry, Evaluation]] = {}
+    found: dict[Hashable, tuple[str, Kernel, Evaluation]] = {}
     for node in run.tree.nodes:
         if node.evaluation is not None and is_eligible(node.evaluation):
-            entry = Entry(f"node {node.id}", Kernel(run.source(node.id), manifest.configuration.language))
-            line = variants_of(task, entry.kernel, node.evaluation, name=entry.name)[0]
-            found.setdefault(code(task, entry.kernel, line), (entry, node.evaluation))
+            name = f"node {node.id}"
+            kernel = Kernel(run.source(node.id), manifest.configuration.language)
+            line = variants_of(task, kernel, node.evaluation, name=name)[0]
+            found.setdefault(code(task, kernel, line), (name, kernel, node.evaluation))
     if not found:
         raise RunError(f"{run.folder.path} has no measured kernel to record.")
     folder = RecordedFolder(out, task, Origin(task.name, command, manifest.fingerprint))
-    chosen = spread(found.values(), limit, lambda each: _log_time(each[1]))
-    for entry, evaluation in chosen:
-        folder.add(entry, evaluation)
+    chosen = spread(found.values(), limit, lambda each: _log_time(each[2]))
+    for name, kernel, evaluation in chosen:
+        folder.add(name, kernel, evaluation)
     return len(chosen)
 
 
@@ -119,39 +109,37 @@ def spread(items: Iterable[Item], limit: int, size: Callable[[Item], float]) -> 
     return sorted(chosen, key=size)
 
 
-def _log_time(evaluation: Evaluation) -> float:
-    return math.fsum(math.log(timing.seconds) for timing in evaluation.timings)
-
-
 def evaluated(
-    executor: Executor, tries: Iterator[Try], enough: Callable[[int], bool]
-) -> Iterator[tuple[Try, Evaluation]]:
-    """Evaluate one try after another; `enough` says, by the number in flight, whether to start no more."""
-    in_flight: dict[int, Try] = {}
+    executor: Executor, tries: Iterator[tuple[Item, Kernel]], enough: Callable[[int], bool]
+) -> Iterator[tuple[Item, Evaluation]]:
+    """Evaluate one kernel after another; `enough` says, by the number in flight, whether to start no more."""
+    in_flight: dict[int, Item] = {}
     tickets = count()
     while True:
         while len(in_flight) < executor.capacity and not enough(len(in_flight)):
-            entry = next(tries, None)
-            if entry is None:
+            item, kernel = next(tries, (None, None))
+            if item is None or kernel is None:
                 break
             ticket = next(tickets)
-            in_flight[ticket] = entry
-            executor.submit(ticket, entry.kernel)
+            in_flight[ticket] = item
+            executor.submit(ticket, kernel)
         if not in_flight:
             return
         for ticket, evaluation in executor.wait():
             yield in_flight.pop(ticket), evaluation
 
 
-def _by_tunables(wanted: Wanted, folder: RecordedFolder) -> Iterator[Entry]:
+def _log_time(evaluation: Evaluation) -> float:
+    return math.fsum(math.log(timing.seconds) for timing in evaluation.timings)
+
+
+def _by_tunables(wanted: Wanted, folder: RecordedFolder) -> Iterator[tuple[dict[str, int], Kernel]]:
     """The kernel as it is, then with other numbers."""
-    task = folder.task
-    limits = Limits(task, task.search_shapes)
+    limits = Limits(folder.task, folder.task.search_shapes)
     for values in combinations(wanted.kernel, wanted.space, ATTEMPTS * wanted.limit, wanted.seed):
-        label = ", ".join(f"{name}={value}" for name, value in values.items())
-        entry = Entry(label or "as it is", wanted.kernel, values)
-        if limits.allow(entry.kernel) and not folder.holds(entry.kernel):
-            yield entry
+        kernel = with_tunables(wanted.kernel, values)
+        if limits.allow(kernel) and kernel.identity not in folder.identities:
+            yield values, kernel
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -162,65 +150,52 @@ class Origin(msgspec.Struct, frozen=True):
     device: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A kernel of a folder: a text, and values of its tunables that are set in it."""
-
-    name: str
-    text: Kernel
-    tunables: Mapping[str, int] = field(default_factory=dict)
-
-    @cached_property
-    def kernel(self) -> Kernel:
-        """The text with its tunables."""
-        return with_tunables(self.text, self.tunables) if self.tunables else self.text
-
-
 class RecordedFolder:
-    """A folder of one task's kernels on one device, new or begun before. `timed` are those with a time.
+    """A folder of one task's kernels on one device, new or begun before; `timed` of them have a time.
 
-    `follow` is called with each line that is added. Raises RunError for a folder of another task or device.
+    `identities` are those of all its kernels, failures included. Raises RunError for a folder of another task or
+    device.
     """
 
-    def __init__(
-        self, path: Path, task: Task, origin: Origin, follow: Callable[[Variant], None] = lambda _: None
-    ) -> None:
+    def __init__(self, path: Path, task: Task, origin: Origin) -> None:
         self.task = task
-        self.timed: dict[str, Entry] = {}
+        self.timed = 0
+        self.identities: set[str] = set()
         self._path = path
-        self._follow = follow
-        self._identities: set[str] = set()
         self._codes: dict[Hashable, str] = {}
         self._open(origin)
         for variant in read_variants(path) if (path / LINES).exists() else ():
             text = (path / variant.source).read_text(encoding="utf-8")
-            self._note(variant, Entry(variant.name, Kernel(text, variant.language), variant.tunables))
+            self._note(variant, with_tunables(Kernel(text, variant.language), variant.tunables))
 
-    def holds(self, kernel: Kernel) -> bool:
-        """Whether a kernel was recorded, or failed."""
-        return kernel.identity in self._identities
-
-    def add(self, entry: Entry, evaluation: Evaluation, family: str = "") -> None:
-        """Write down an evaluated kernel, on disk when this returns.
+    def add(
+        self,
+        name: str,
+        text: Kernel,
+        evaluation: Evaluation,
+        *,
+        tunables: Mapping[str, int] | None = None,
+        family: str = "",
+    ) -> Variant:
+        """Write down an evaluated kernel, a text with tunables set in it; on disk when this returns.
 
         One whose machine code is there already becomes a duplicate, without a time.
         """
-        lines = self._lines(entry, evaluation, family)
-        found = code(self.task, entry.kernel, lines[0])
-        same = self._codes.get(found) if lines[0].outcome is Outcome.OK else None
-        if same is not None:
+        kernel = with_tunables(text, tunables or {})
+        lines = variants_of(self.task, text, evaluation, name=name, family=family, tunables=tunables)
+        same = self._codes.get(code(self.task, kernel, lines[0]))
+        if same is not None and lines[0].outcome is Outcome.OK:
             message = f"The machine code of '{same}', as far as counters show."
-            lines = self._lines(
-                entry, replace(evaluation, outcome=Outcome.DUPLICATE, message=message), family
-            )
+            again = replace(evaluation, outcome=Outcome.DUPLICATE, message=message)
+            lines = variants_of(self.task, text, again, name=name, family=family, tunables=tunables)
         source = self._path / lines[0].source
         if not source.exists():
             source.parent.mkdir(exist_ok=True)
-            source.write_text(entry.text.source, encoding="utf-8")
+            source.write_text(text.source, encoding="utf-8")
         with (self._path / LINES).open("ab") as file:
             file.write(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
-        self._note(lines[0], entry)
-        self._follow(lines[0])
+        self._note(lines[0], kernel)
+        return lines[0]
 
     def _open(self, origin: Origin) -> None:
         path = self._path / ORIGIN
@@ -237,21 +212,13 @@ class RecordedFolder:
                 f"{self._path} already holds something that was not recorded: choose another --out."
             )
         self._path.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(
-            self.task.folder,
-            self._path / TASK,
-            ignore=shutil.ignore_patterns("__pycache__"),
-            dirs_exist_ok=True,
-        )
+        unwanted = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(self.task.folder, self._path / TASK, ignore=unwanted, dirs_exist_ok=True)
         write_text(path, msgspec.json.format(msgspec.json.encode(origin), indent=2).decode() + "\n")
 
-    def _lines(self, entry: Entry, evaluation: Evaluation, family: str) -> tuple[Variant, ...]:
-        return variants_of(
-            self.task, entry.text, evaluation, name=entry.name, family=family, tunables=entry.tunables
-        )
-
-    def _note(self, variant: Variant, entry: Entry) -> None:
-        self._identities.add(entry.kernel.identity)
+    def _note(self, variant: Variant, kernel: Kernel) -> None:
+        is_new = kernel.identity not in self.identities
+        self.identities.add(kernel.identity)
         if variant.outcome is Outcome.OK:
-            self._codes.setdefault(code(self.task, entry.kernel, variant), variant.name)
-            self.timed.setdefault(entry.kernel.identity, entry)
+            self._codes.setdefault(code(self.task, kernel, variant), variant.name)
+            self.timed += is_new

@@ -27,10 +27,15 @@ from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.task import Task, TaskError
 from mctskernel.experiments.json_lines import LineError, append_line, read_lines
-from mctskernel.experiments.measured_kernels import MeasuredKernel, measured_kernel
 from mctskernel.experiments.model_tables import Row, benchmark_page
 from mctskernel.experiments.tunables import TunableError
-from mctskernel.experiments.variants import Variant, VariantError, read_variants
+from mctskernel.experiments.variants import (
+    MeasuredKernel,
+    Variant,
+    VariantError,
+    measured_kernel,
+    read_variants,
+)
 from mctskernel.profiling.architecture import known_architectures, load_architecture
 from mctskernel.profiling.candidate import RefusedError
 from mctskernel.profiling.machine_code.cubin import DisassemblerError

@@ -135,7 +135,7 @@ def main(
                 click.echo(_summary(record_space(loaded, wanted, out, executor, _print_entry)))
             else:
                 kernels = Kernels(kernel, space, most, seed=seed, seconds=ends, family=family)
-                record_kernels(loaded, kernels, out, executor, command=command, follow=_print_variant)
+                record_kernels(loaded, kernels, out, executor, command=command, follow=print_variant)
     except UserError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"Recorded in {out}")
@@ -153,9 +153,11 @@ def _space(kernel: Kernel, texts: tuple[str, ...]) -> Space:
     return space
 
 
-def _print_variant(variant: Variant) -> None:
+def print_variant(variant: Variant) -> None:
+    """Print a line about a kernel that was recorded."""
     ok = variant.outcome is Outcome.OK
-    click.echo(f"  {variant.name}: {f'{variant.us:.1f} us' if ok else variant.outcome}", err=True)
+    text = f"{variant.us:.1f} us" if ok else f"{variant.outcome}: {variant.message}"
+    click.echo(f"  {variant.name}: {text.splitlines()[0][:150]}", err=True)
 
 
 def _print_entry(label: str, entry: Entry) -> None:

@@ -87,8 +87,8 @@ def record_space(
     header = header_lines(empty, {FINGERPRINT: fingerprint})
     write_text(out, header + ",".join(entry_line(empty.names, entry) for entry in known.values()))
     limits = Limits(task, task.search_shapes)
-    untried = (
-        _Untried(values, kernel)
+    tries = (
+        (values, kernel)
         for values in _configurations(wanted)
         if values not in known and limits.allow(kernel := with_tunables(wanted.kernel, _named(empty, values)))
     )
@@ -97,22 +97,16 @@ def record_space(
         return len(known) + in_flight >= wanted.total or time.monotonic() >= ends
 
     try:
-        for each, evaluation in evaluated(executor, untried, enough):
-            entry = _entry(each.values, evaluation)
+        for values, evaluation in evaluated(executor, tries, enough):
+            entry = _entry(values, evaluation)
             _append(out, f"{',' if known else ''}{entry_line(empty.names, entry)}")
             known[entry.values] = entry
-            follow(_label(empty, entry.values), entry)
+            follow(", ".join(f"{name}={value}" for name, value in _named(empty, values).items()), entry)
     finally:
         _append(out, CLOSING)
     if not known:
         raise SpaceError(f"No combination of the tunables of {task.name} can be launched, so {out} is empty.")
     return read_space(out)
-
-
-@dataclass(frozen=True)
-class _Untried:
-    values: Configuration
-    kernel: Kernel
 
 
 def _begun(space: SearchSpace, fingerprint: Mapping[str, str], out: Path) -> dict[Configuration, Entry]:
@@ -151,10 +145,6 @@ def _configurations(wanted: Wanted) -> Iterator[Configuration]:
 
 def _named(space: SearchSpace, values: Configuration) -> dict[str, int]:
     return {name: int(value) for name, value in zip(space.names, values, strict=True)}
-
-
-def _label(space: SearchSpace, values: Configuration) -> str:
-    return ", ".join(f"{name}={value}" for name, value in zip(space.names, values, strict=True))
 
 
 def _entry(values: Configuration, evaluation: Evaluation) -> Entry:

@@ -17,8 +17,7 @@ from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task
 from mctskernel.edits.patch import apply
 from mctskernel.executors.recorded import RecordedExecutor
-from mctskernel.experiments.measured_kernels import measured_kernel
-from mctskernel.experiments.variants import LINES, Variant, read_variants
+from mctskernel.experiments.variants import LINES, Variant, measured_kernel, read_variants
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.report.view import load_view
 from mctskernel.tree.blobs import get_edit, get_kernel

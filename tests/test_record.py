@@ -15,9 +15,8 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.kernel_folders import Wanted, record, record_run, spread
-from mctskernel.experiments.measured_kernels import measured_kernel
 from mctskernel.experiments.record import main
-from mctskernel.experiments.variants import EXACT, Variant, read_variants
+from mctskernel.experiments.variants import EXACT, Variant, measured_kernel, read_variants
 from mctskernel.loop import Search
 from mctskernel.report.view import load_view
 from mctskernel.run import Configuration, RunError, finish, prepare_run, write_manifest

@@ -111,10 +111,11 @@ def rank_correlation(first: Array, second: Array) -> float:
     """
     if len(first) < FEWEST_FOR_A_RANKING or not np.ptp(first) or not np.ptp(second):
         return math.nan
-    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
+    return float(np.corrcoef(ranks(first), ranks(second))[0, 1])
 
 
-def _ranks(values: Array) -> Array:
+def ranks(values: Array) -> Array:
+    """Ranks from 1, ties sharing the mean of theirs."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return np.asarray((ends - (counts - 1) / 2.0)[inverse])

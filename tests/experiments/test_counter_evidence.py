@@ -10,28 +10,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source
 from mctskernel.experiments import counter_evidence
-from mctskernel.experiments.counter_evidence import AHEAD, GAIN, Report, document, weigh
-from mctskernel.experiments.counter_steps import (
-    BOTTLENECK,
-    SPILLS,
-    Step,
-    category_of,
-    moves,
-    reliefs,
-    steps_of,
+from mctskernel.experiments.counter_evidence import (
+    AHEAD,
+    GAIN,
+    Group,
+    Report,
+    document,
+    held_out_gains,
+    partial_rank_correlation,
+    weigh,
 )
-from mctskernel.experiments.partial_ranks import Group, held_out_gains, partial_rank_correlation, ranks
+from mctskernel.experiments.counter_steps import BOTTLENECK, SPILLS, Step, moves, reliefs, steps_of
 from mctskernel.profiling import counters as names
 from mctskernel.report.view import load_view
 
 ROOT = Path(__file__).parents[2]
-FAMILIES = ROOT / "docs" / "results" / "families_h100.tar.xz"
 RECORDED = ROOT / "notebooks" / "recorded" / "matmul_mcts_h100.tar.xz"
 TASKS = 12
 
@@ -47,13 +44,6 @@ def drawn(seed: int, proxy_weight: float) -> Group:
     proxy = known + rng.standard_normal(80)
     outcome = known + proxy_weight * proxy + rng.standard_normal(80)
     return group(f"task {seed}", proxy, outcome, known)
-
-
-@given(st.lists(st.integers(-5, 5), min_size=1, max_size=30))
-def test_ranks_share_ties_and_add_up(values: list[int]) -> None:
-    found = ranks(np.array(values))
-    assert math.isclose(found.sum(), len(values) * (len(values) + 1) / 2)
-    assert all((found[i] < found[j]) == (values[i] < values[j]) for i in range(len(values)) for j in range(i))
 
 
 def test_what_another_quantity_explains_is_no_evidence() -> None:
@@ -105,22 +95,6 @@ def test_reliefs_are_what_fell() -> None:
     assert moves(before, after)["DRAM bytes"] == pytest.approx(math.log(1 / 8))
 
 
-def test_steps_of_a_family_lead_both_ways_between_neighbours(tmp_path: Path) -> None:
-    with tarfile.open(FAMILIES) as archive:
-        archive.extractall(tmp_path, filter="data")
-    steps = list(steps_of(tmp_path / "families_h100" / "scan_cuda"))
-    assert {step.task for step in steps} == {"scan"}
-    assert {step.category for step in steps} == {
-        Category.LAUNCH,
-        Category.COARSENING,
-        Category.COMPILER_HINTS,
-        Category.ALGORITHM,
-    }
-    assert sum(step.gain for step in steps) == pytest.approx(0.0, abs=1e-3)
-    assert category_of("num_warps") is Category.LAUNCH
-    assert category_of("unknown") is Category.TUNING
-
-
 def test_steps_of_a_run_know_the_best_of_their_descendants(tmp_path: Path) -> None:
     with tarfile.open(RECORDED) as archive:
         archive.extractall(tmp_path, filter="data")
@@ -128,7 +102,7 @@ def test_steps_of_a_run_know_the_best_of_their_descendants(tmp_path: Path) -> No
     steps = list(steps_of(tmp_path))
     tree = load_view(run).tree
     assert len(steps) == sum(node.parent is not None and node.outcome is Outcome.OK for node in tree.nodes)
-    assert all(step.grown and step.task == "matmul" for step in steps)
+    assert all(step.task == "matmul" for step in steps)
     below = {node.id: [node.id] for node in tree.nodes}
     for node in tree.nodes:
         for above in tree.lineage(node.id)[:-1]:
@@ -163,7 +137,6 @@ def planted(weight: float) -> list[Step]:
                     gain=float(rng.standard_normal()),
                     ahead=weight * tail + noise,
                     after=int(rng.integers(2, 9)),
-                    grown=True,
                     reliefs={"tail": tail, SPILLS: spills},
                     moves={"DRAM bytes": math.log(0.5)},
                 )
@@ -198,10 +171,3 @@ def test_a_folder_without_steps_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     arguments = [str(tmp_path / "empty"), "--out", str(tmp_path / "o.json")]
     assert "there is no step" in CliRunner().invoke(counter_evidence.main, arguments).output
-
-
-@given(st.floats(-3, 3), st.floats(0.1, 10.0))
-def test_a_correlation_doesnt_depend_on_units(shift: float, scale: float) -> None:
-    before = drawn(1, 0.5)
-    after = replace(before, proxy=scale * before.proxy + shift, outcome=np.exp(before.outcome))
-    assert partial_rank_correlation(after) == pytest.approx(partial_rank_correlation(before))

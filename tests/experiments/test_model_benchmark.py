@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mctskernel.core.kernel import Language
-from mctskernel.experiments.measured_kernels import measured_kernel
 from mctskernel.experiments.model_benchmark import main, price_variant
 from mctskernel.experiments.model_tables import Row, by_family, in_one_norm, naive_baselines, regret, terms_of
-from mctskernel.experiments.variants import VariantError, read_variants
+from mctskernel.experiments.variants import VariantError, measured_kernel, read_variants
 from mctskernel.profiling.counters import DRAM_BYTES, INSTRUCTIONS, L2_SECTORS, OCCUPANCY
 from mctskernel.profiling.model.price import Term, combined
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
