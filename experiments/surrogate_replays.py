@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import numpy as np
 
 from mctskernel.core.executor import Prediction
 from mctskernel.core.kernel import Kernel
+from mctskernel.core.task import Array
 from mctskernel.executors.forecaster import Forecaster
 from mctskernel.experiments.recorded_spaces import RecordedProposer, RecordedSpace, executor_of
 from mctskernel.experiments.results import Interval, clustered_mean
@@ -33,9 +33,6 @@ TARGETS = (1.05, 1.01)
 EVALUATION_SECONDS = (0.2, 1.0, 10.0, 60.0)
 """What an evaluation may cost, from a kernel on an H100 to a build that takes a minute."""
 
-RANDOM_SIGMA = 0.5
-"""Standard deviation of the logarithm of a random prediction."""
-
 OFF = "off"
 
 
@@ -55,40 +52,31 @@ class Replays(msgspec.Struct, frozen=True):
     best: tuple[tuple[float, ...], ...]
 
 
-class Saved(msgspec.Struct, frozen=True):
-    """Until a target: mean evaluations and predictions, and evaluations without a surrogate over those with one.
+@dataclass(frozen=True)
+class Savings:
+    """A way to search, over some spaces; pairs and triples are until each of `TARGETS`.
 
-    `ratio` is the geometric mean over spaces and seeds with its interval, whole tasks drawn again; `p` that of flipping
-    the signs of the tasks' means, 1 for the search without a surrogate.
-    """
-
-    target: float
-    evaluations: float
-    predictions: float
-    ratio: Interval
-    p: float
-
-
-class Savings(msgspec.Struct, frozen=True):
-    """A way to search, over some spaces.
-
-    `best` is the geometric mean of the best time over that of the space after each of `CHECKPOINTS`. `speedups` are
-    seconds without a surrogate over those with it, until the first target, for each of `EVALUATION_SECONDS`, if each
-    prediction is waited for on one core. It pays from `break_even_seconds` an evaluation on; None if it never does.
+    `evaluations` and `predictions` are means. `ratios` are evaluations without a surrogate over those with it, the
+    geometric mean over spaces and seeds, whole tasks drawn again; `p` flips the signs of the tasks' means. `best` is
+    the geometric mean of the best time over that of the space after each of `CHECKPOINTS`. `speedups` are seconds
+    without a surrogate over those with it, until the first target, for each of `EVALUATION_SECONDS`, if each prediction
+    is waited for on one core.
     """
 
     contender: str
+    evaluations: tuple[float, ...]
+    predictions: tuple[float, ...]
+    ratios: tuple[Interval, ...]
+    p: tuple[float, ...]
     best: tuple[float, ...]
-    saved: tuple[Saved, ...]
     speedups: tuple[float, ...]
-    break_even_seconds: float | None
 
 
 @dataclass
 class FixedSurrogate:
     """A surrogate whose predictions are known already and cost no time."""
 
-    predictions: Callable[[Kernel], Prediction | None]
+    predictions: Known
     sigma: Callable[[Prediction, Prediction], float]
     capacity: int = 4
     asked: int = 0
@@ -97,7 +85,7 @@ class FixedSurrogate:
     def submit(self, ticket: int, kernel: Kernel) -> None:
         """Make a prediction."""
         self.asked += 1
-        self._finished.append((ticket, self.predictions(kernel)))
+        self._finished.append((ticket, self.predictions.get(kernel.identity)))
 
     def wait(self, timeout: float | None = None) -> list[tuple[int, Prediction | None]]:  # noqa: ARG002 - nothing takes time here
         """Return the finished predictions."""
@@ -112,49 +100,43 @@ class FixedSurrogate:
         """Do nothing: nothing is open."""
 
 
-def _modelled(space: RecordedSpace, known: Known, _seed: int) -> FixedSurrogate:
+def _modelled(space: RecordedSpace, known: Known) -> FixedSurrogate:
     renamed = {each: known.get(space.origins.get(each, each)) for each in space.kernels}
-    return FixedSurrogate(
-        lambda kernel: renamed.get(kernel.identity),
-        lambda first, second: log_ratio_sigma(first.terms, second.terms),
-    )
+    return FixedSurrogate(renamed, lambda first, second: log_ratio_sigma(first.terms, second.terms))
 
 
-def _perfect(space: RecordedSpace, _known: Known, _seed: int) -> FixedSurrogate:
+def _perfect(space: RecordedSpace, _known: Known) -> FixedSurrogate:
     measured = {each: Prediction(seconds, {}) for each, seconds in space.seconds.items()}
-    return FixedSurrogate(lambda kernel: measured.get(kernel.identity), lambda _first, _second: 0.01)
+    return FixedSurrogate(measured, lambda _first, _second: 0.01)
 
 
-def _random(_space: RecordedSpace, _known: Known, seed: int) -> FixedSurrogate:
-    def predict(kernel: Kernel) -> Prediction:
-        drawn = hashlib.sha256(f"{seed} {kernel.identity}".encode()).digest()
-        normal = np.random.default_rng(int.from_bytes(drawn[:8])).standard_normal()
-        return Prediction(1e-3 * math.exp(RANDOM_SIGMA * float(normal)), {})
-
-    return FixedSurrogate(predict, lambda _first, _second: 0.05)
-
-
-CONTENDERS: Mapping[str, Callable[[RecordedSpace, Known, int], FixedSurrogate] | None] = {
+CONTENDERS: Mapping[str, Callable[[RecordedSpace, Known], FixedSurrogate] | None] = {
     OFF: None,
     "model": _modelled,
     "perfect": _perfect,
-    "random": _random,
 }
-"""Ways to search: the surrogate of a space and a seed, None for a search without."""
+"""Ways to search: the surrogate of a space, None for a search without."""
 
 
 def replays(space: RecordedSpace, known: Known, contender: str, seeds: int) -> Replays:
     """Search a space once for each seed."""
     found = [_searched(space, known, contender, seed) for seed in range(seeds)]
-    reached = [[each.reached(target) for each in found] for target in TARGETS]
+    reached = [[_reached(best, target) for best, _ in found] for target in TARGETS]
     return Replays(
         space.name,
         space.task.name,
         contender,
-        tuple(tuple(count for count, _ in row) for row in reached),
-        tuple(tuple(asked for _, asked in row) for row in reached),
-        tuple(tuple(round(each.best_after(count), 4) for each in found) for count in CHECKPOINTS),
+        tuple(map(tuple, reached)),
+        tuple(
+            tuple(asked[count - 1] for count, (_, asked) in zip(row, found, strict=True)) for row in reached
+        ),
+        tuple(tuple(round(best[min(count, len(best)) - 1], 4) for best, _ in found) for count in CHECKPOINTS),
     )
+
+
+def _reached(best: Sequence[float], target: float) -> int:
+    """Evaluations until a target."""
+    return next((number for number, each in enumerate(best, 1) if each <= target), len(best))
 
 
 def savings(found: Sequence[Replays], prediction_seconds: Mapping[str, float]) -> list[Savings]:
@@ -166,25 +148,10 @@ def savings(found: Sequence[Replays], prediction_seconds: Mapping[str, float]) -
     return [_savings(name, off, each, prediction_seconds) for name, each in by_contender.items()]
 
 
-@dataclass(frozen=True)
-class _Searched:
+def _searched(space: RecordedSpace, known: Known, contender: str, seed: int) -> tuple[list[float], list[int]]:
     """After each evaluation: the best time so far over that of the space, and predictions asked for."""
-
-    best: Sequence[float]
-    asked: Sequence[int]
-
-    def reached(self, target: float) -> tuple[int, int]:
-        """Evaluations and predictions until a target."""
-        count = next((number for number, each in enumerate(self.best, 1) if each <= target), len(self.best))
-        return count, self.asked[count - 1]
-
-    def best_after(self, count: int) -> float:
-        return self.best[min(count, len(self.best)) - 1]
-
-
-def _searched(space: RecordedSpace, known: Known, contender: str, seed: int) -> _Searched:
     surrogate_of = CONTENDERS[contender]
-    surrogate = surrogate_of(space, known, seed) if surrogate_of else None
+    surrogate = surrogate_of(space, known) if surrogate_of else None
     optimum = min(space.seconds.values())
     best: list[float] = []
     asked: list[int] = []
@@ -205,7 +172,7 @@ def _searched(space: RecordedSpace, known: Known, contender: str, seed: int) -> 
         forecaster_of=(lambda search: Forecaster(search, surrogate, wait=True)) if surrogate else None,
         stop_requested=lambda: bool(best) and best[-1] <= TARGETS[-1],
     )
-    return _Searched(best, asked)
+    return best, asked
 
 
 def _savings(
@@ -214,36 +181,46 @@ def _savings(
     found: Mapping[str, Replays],
     prediction_seconds: Mapping[str, float],
 ) -> Savings:
-    evaluations = math.fsum(float(np.mean(each.evaluations[0])) for each in off.values())
-    fewer = math.fsum(float(np.mean(found[space].evaluations[0])) for space in off)
+    pairs = [(each, found[space]) for space, each in off.items()]
+    tasks = [each.task for each, _ in pairs]
+    evaluations = [_means([each.evaluations for _, each in pairs], target) for target in range(len(TARGETS))]
+    predictions = [_means([each.predictions for _, each in pairs], target) for target in range(len(TARGETS))]
+    fewer = [
+        [
+            float(np.mean(np.log(one.evaluations[target]) - np.log(other.evaluations[target])))
+            for one, other in pairs
+        ]
+        for target in range(len(TARGETS))
+    ]
+    ratios = [clustered_mean(each, tasks) for each in fewer]
+    without = math.fsum(_means([each.evaluations for each, _ in pairs], 0))
     predicting = math.fsum(
-        float(np.mean(found[space].predictions[0])) * prediction_seconds.get(space, 0.0) for space in off
+        asked * prediction_seconds.get(each.space, 0.0)
+        for asked, (each, _) in zip(predictions[0], pairs, strict=True)
     )
     best = np.array([np.log(each.best).mean(axis=1) for each in found.values()])
     return Savings(
         name,
-        tuple(float(each) for each in np.exp(best.mean(axis=0))),
-        tuple(_saved(place, off, found) for place in range(len(TARGETS))),
-        tuple(evaluations * cost / (fewer * cost + predicting) for cost in EVALUATION_SECONDS),
-        predicting / (evaluations - fewer) if evaluations > fewer else None,
+        evaluations=tuple(float(np.mean(each)) for each in evaluations),
+        predictions=tuple(float(np.mean(each)) for each in predictions),
+        ratios=tuple(Interval(*map(math.exp, (each.mean, each.low, each.high))) for each in ratios),
+        p=tuple(sign_flip_p(_by_task(each, tasks)) for each in fewer),
+        best=tuple(float(each) for each in np.exp(best.mean(axis=0))),
+        speedups=tuple(
+            without * cost / (math.fsum(evaluations[0]) * cost + predicting) for cost in EVALUATION_SECONDS
+        ),
     )
 
 
-def _saved(target: int, off: Mapping[str, Replays], found: Mapping[str, Replays]) -> Saved:
-    tasks = [off[space].task for space in off]
-    means = [
-        float(np.mean(np.log(off[space].evaluations[target]) - np.log(found[space].evaluations[target])))
-        for space in off
-    ]
-    of_tasks = [
-        float(np.mean([mean for mean, task in zip(means, tasks, strict=True) if task == one]))
-        for one in dict.fromkeys(tasks)
-    ]
-    ratio = clustered_mean(means, tasks)
-    return Saved(
-        TARGETS[target],
-        float(np.mean([np.mean(found[space].evaluations[target]) for space in off])),
-        float(np.mean([np.mean(found[space].predictions[target]) for space in off])),
-        Interval(math.exp(ratio.mean), math.exp(ratio.low), math.exp(ratio.high)),
-        sign_flip_p(np.array(of_tasks)),
+def _means(rows: Sequence[tuple[tuple[int, ...], ...]], target: int) -> list[float]:
+    return [float(np.mean(row[target])) for row in rows]
+
+
+def _by_task(values: Sequence[float], tasks: Sequence[str]) -> Array:
+    """The mean of each task's values."""
+    return np.array(
+        [
+            np.mean([value for value, task in zip(values, tasks, strict=True) if task == one])
+            for one in dict.fromkeys(tasks)
+        ]
     )

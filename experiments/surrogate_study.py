@@ -211,17 +211,10 @@ def _searches(study: Study, group: frozenset[str]) -> list[str]:
             [[each.contender, *(f"{ratio:.3f}" for ratio in each.best)] for each in found],
         ),
         "Seconds to within 5 % without a surrogate over those with it, by the cost of an evaluation, if every "
-        "prediction is waited for on one core; and the cost of an evaluation from which on it pays:",
+        "prediction is waited for on one core:",
         table(
-            ["search", *(f"{cost:g} s" for cost in EVALUATION_SECONDS), "pays from"],
-            [
-                [
-                    each.contender,
-                    *(f"{speedup:.2f}x" for speedup in each.speedups),
-                    f"{each.break_even_seconds:.2f} s" if each.break_even_seconds is not None else "never",
-                ]
-                for each in found
-            ],
+            ["search", *(f"{cost:g} s" for cost in EVALUATION_SECONDS)],
+            [[each.contender, *(f"{speedup:.2f}x" for speedup in each.speedups)] for each in found],
         ),
     ]
 
@@ -233,9 +226,9 @@ def _evaluations(found: Sequence[Savings]) -> str:
     rows = []
     for each in found:
         cells = [each.contender]
-        for saved in each.saved:
-            cells += [f"{saved.evaluations:.1f}", f"{saved.predictions:.1f}"]
-            cells += [interval_text(saved.ratio, ".2f"), f"{saved.p:.3f}"]
+        for place in range(len(TARGETS)):
+            cells += [f"{each.evaluations[place]:.1f}", f"{each.predictions[place]:.1f}"]
+            cells += [interval_text(each.ratios[place], ".2f"), f"{each.p[place]:.3f}"]
         rows.append(cells)
     return table(columns, rows)
 

@@ -469,12 +469,15 @@ def _action(
         proposer=edit.proposer,
         blocks=as_patch(before, after).blocks,
         source=after,
-        exchange=call
-        and ExchangeText(
-            purpose=call.purpose,
-            model=call.model,
-            expert=call.expert,
-            prompt=blobs.get(call.prompt),
-            reply=blobs.get(call.reply) if call.reply else "",
-        ),
+        exchange=_exchange_text(blobs, call) if call else None,
+    )
+
+
+def _exchange_text(blobs: BlobStore, call: ExchangeRecord) -> ExchangeText:
+    return ExchangeText(
+        purpose=call.purpose,
+        model=call.model,
+        expert=call.expert,
+        prompt=blobs.get(call.prompt),
+        reply=blobs.get(call.reply) if call.reply else "",
     )
