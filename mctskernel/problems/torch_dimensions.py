@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mctskernel.core.task import Shape, TaskError
-from mctskernel.problems.inductor.sizes import distinct_sizes
 
 GRANULARITIES = (1, 2, 4, 8, 16, 32, 64)
 
@@ -35,11 +34,6 @@ class Dimensions:
     sizes: Shape
     extents: tuple[tuple[str | int, ...], ...]
     granularity: Mapping[str, int]
-
-    @property
-    def distinct(self) -> dict[str, int]:
-        """Sizes by which the dimensions can be recognised."""
-        return distinct_sizes(self.sizes, self.granularity)
 
     def restricted(self, names: Sequence[str]) -> Dimensions:
         """These dimensions only; the others become constants."""

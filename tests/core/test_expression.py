@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import warnings
 
@@ -36,10 +35,17 @@ NAMES: dict[str, Number] = {"rows": 8192, "cols": 4096, "BLOCK": 256, "half": 0.
         ("(rows == 8192) + (rows != 8192)", 1),
         ("  BLOCK % 100 ", 56),
         (7, 7),
+        ("-" * 99 + "1", -1),
+        ("(" * 99 + "1" + ")" * 99, 1),
+        ("+".join(["1"] * 250), 250),
+        ("1if 1else 2", 1),
+        ("0x10+0b1+0o7", 24),
     ],
 )
 def test_arithmetic(text: str | Number, value: Number) -> None:
-    assert evaluate(text, NAMES) == value
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert evaluate(text, NAMES) == value
 
 
 @pytest.mark.parametrize(
@@ -72,9 +78,12 @@ def test_arithmetic(text: str | Number, value: Number) -> None:
         "ceil_div(1, 0)",
         "unknown + 1",
         "\ud800",
+        1 << 63,
+        -(1 << 63),
+        10**400,
     ],
 )
-def test_anything_else_is_refused_with_a_sentence(text: str) -> None:
+def test_anything_else_is_refused_with_a_sentence(text: str | int) -> None:
     with pytest.raises(ExpressionError, match=r"\.$"):
         evaluate(text, NAMES)
 
@@ -84,21 +93,6 @@ def test_a_long_text_is_refused_at_once(text: str) -> None:
     with pytest.raises(ExpressionError, match="over the limit"):
         evaluate(text, NAMES)
     assert names_in(text) == frozenset()
-
-
-@pytest.mark.parametrize(
-    "text", ["-" * 99 + "1", "(" * 99 + "1" + ")" * 99, "+".join(["1"] * 250), "1if 1else 2", "0x10+0b1+0o7"]
-)
-def test_odd_but_harmless_texts_are_numbers_without_a_warning(text: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert isinstance(evaluate(text, NAMES), int)
-
-
-@pytest.mark.parametrize("value", [1 << 63, -(1 << 63), 10**400])
-def test_a_number_over_64_bits_is_refused_too(value: int) -> None:
-    with pytest.raises(ExpressionError, match="64 bits"):
-        evaluate(value, {})
 
 
 @pytest.mark.parametrize("text", ["half", "0.5", float("inf"), float("nan")])
@@ -145,9 +139,3 @@ def test_agrees_with_python_on_integers(case: tuple[str, Number | None]) -> None
             evaluate(text, NAMES)
     else:
         assert evaluate(text, NAMES) == value
-
-
-@given(st.text(max_size=60) | st.text(alphabet="rows()+-*/%<>=0123456789., ifelse'\"[]{}:\\", max_size=60))
-def test_any_text_is_a_number_or_an_expression_error(text: str) -> None:
-    with contextlib.suppress(ExpressionError):
-        assert isinstance(evaluate(text, NAMES), int | float)

@@ -24,9 +24,6 @@ def same(a: str, b: str) -> bool:
     "other",
     [
         BODY.replace("\n", "\r\n"),
-        BODY.replace("{", "{ // say why\n"),
-        BODY.replace("x[", "/* many\nlines */ x["),
-        "\n\n" + BODY.replace("\n", "\n\n") + "\n",
         BODY.replace("= 1.0f", '= /* "quoted" \'text */ 1.0f'),
     ],
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,17 +153,3 @@ def test_what_resolves_is_within_the_limits(
     assert 1 <= launch.threads <= MAX_THREADS
     assert launch.blocks >= 1
     assert launch.shared_bytes >= 0
-
-
-@given(st.text(max_size=80) | st.text(alphabet='[]launchkeridbo="\n0123456789', max_size=80))
-def test_any_text_is_a_plan_or_a_launch_plan_error(text: str) -> None:
-    with contextlib.suppress(LaunchPlanError):
-        resolved(text.replace("*/", "") + "\n")
-
-
-@pytest.mark.parametrize(
-    "text", ["a = " + "[" * 9_000, "a = " + "1" * 5_000, "a = " + "{a=" * 3_000, "# long\n" * 9_000]
-)
-def test_plans_that_a_toml_reader_chokes_on_are_refused(text: str) -> None:
-    with pytest.raises(LaunchPlanError):
-        plan_of(Kernel(f"/*\n{text}\n*/\n"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mctskernel.core.task import Denormals, Numerics, Propagation, Task, TaskError, Tolerance
+from mctskernel.core.task import Denormals, Numerics, Propagation, Task, TaskError
 from mctskernel.core.task_file import load_task
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML, WriteTask
 
@@ -16,6 +16,13 @@ def test_a_task_is_read(write_task: WriteTask) -> None:
     task = load_task(write_task())
     assert (task.name, task.summary) == ("double", "Twice the input.")
     assert task.buffer_names == ("x", "out")
+    a, b, other = (task.draw_inputs(SHAPE, seed)["x"] for seed in (1, 1, 2))
+    assert np.array_equal(a, b)
+    assert not np.array_equal(a, other)
+    for precision in (np.float32, np.float64):
+        x = a.astype(precision)
+        assert task.expected({"x": x}, SHAPE)["out"].dtype == precision
+        assert np.array_equal(task.expected({"x": x}, SHAPE)["out"], 2 * x)
     assert (task.search_shapes, task.verify_shapes) == (({"n": 4096},), ({"n": 1}, {"n": 130}))
     assert task.starting_kernel.source == KERNEL
     assert task.names(SHAPE, task.starting_kernel) == {"n": 130, "BLOCK": 64}
@@ -36,13 +43,6 @@ def test_where_nothing_may_differ_denormals_may_not(write_task: WriteTask) -> No
     assert task.numerics.denormals is Denormals.PRESERVE
 
 
-def test_an_output_may_have_a_tolerance_of_its_own(write_task: WriteTask) -> None:
-    tables = "[tolerance]\nrelative = 0.5\nratio = inf\n[tolerance.out]\nabsolute = 0.25\n"
-    task = load_task(write_task(TASK_TOML + tables))
-    assert task.tolerance_of("out") == Tolerance(0.5, 0.25, float("inf"))
-    assert task.tolerance_of("other") == Tolerance(0.5, ratio=float("inf"))
-
-
 def test_an_output_with_an_input_s_name_is_in_place(write_task: WriteTask) -> None:
     task = load_task(write_task(TASK_TOML.replace('name = "out"', 'name = "x"')))
     assert task.in_place == {"x"}
@@ -56,22 +56,6 @@ def test_narrow_dtypes_are_drawn(write_task: WriteTask, dtype: str) -> None:
     drawn = task.draw_inputs({"n": 4096}, 0)["x"]
     assert drawn.dtype.name == dtype
     assert len(np.unique(drawn.astype(np.float64))) > 1
-
-
-def test_inputs_are_the_same_for_the_same_seed(write_task: WriteTask) -> None:
-    task = load_task(write_task())
-    a, b, other = (task.draw_inputs(SHAPE, seed)["x"] for seed in (1, 1, 2))
-    assert a.dtype == np.float32
-    assert np.array_equal(a, b)
-    assert not np.array_equal(a, other)
-
-
-def test_the_reference_keeps_the_precision_of_its_inputs(write_task: WriteTask) -> None:
-    task = load_task(write_task())
-    inputs = task.draw_inputs(SHAPE, 0)
-    assert task.expected(inputs, SHAPE)["out"].dtype == np.float32
-    wide = {"x": inputs["x"].astype(np.float64)}
-    assert np.array_equal(task.expected(wide, SHAPE)["out"], 2 * wide["x"])
 
 
 @pytest.mark.parametrize(
@@ -112,12 +96,8 @@ def test_a_missing_file_is_named(write_task: WriteTask, missing: str) -> None:
     (folder / missing).unlink()
     with pytest.raises(TaskError, match=f"{missing} is missing"):
         load_task(folder)
-
-
-def test_a_file_that_is_no_text(write_task: WriteTask) -> None:
-    folder = write_task()
-    (folder / "kernel.cu").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(TaskError, match=r"kernel\.cu can't be read"):
+    (folder / missing).write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TaskError, match=f"{missing} can't be read"):
         load_task(folder)
 
 

@@ -24,6 +24,13 @@ relative = 0.125
 """
 
 
+def test_an_output_may_have_a_tolerance_of_its_own(write_task: WriteTask) -> None:
+    tables = "[tolerance]\nrelative = 0.5\nratio = inf\n[tolerance.out]\nabsolute = 0.25\n"
+    task = load_task(write_task(TASK_TOML + tables))
+    assert task.tolerance_of("out") == Tolerance(0.5, 0.25, float("inf"))
+    assert task.tolerance_of("other") == Tolerance(0.5, ratio=float("inf"))
+
+
 def test_shapes_may_have_tolerances_of_their_own(write_task: WriteTask) -> None:
     task = load_task(write_task(TASK_TOML + AT))
     assert task.tolerance_of("out") == task.tolerance_of("out", {"n": 1}) == Tolerance(0.5)
@@ -61,15 +68,6 @@ def test_what_tells_inputs_apart_is_not_for_kernels(write_task: WriteTask) -> No
     folder = write_task(numbered)
     (folder / "reference.py").write_text((folder / "reference.py").read_text() + made)
     assert load_task(folder).draw_inputs(shape, 0)["x"].tolist() == [2.0] * 5
-
-
-@pytest.mark.parametrize(
-    ("toml", "sentence"),
-    [
-        ('inputs_by = "workload"\n' + TASK_TOML, "no dimension of every shape"),
-        ('inputs_by = "n"\n' + TASK_TOML, "depends on it"),
-    ],
-)
-def test_what_tells_inputs_apart_has_no_extent(write_task: WriteTask, toml: str, sentence: str) -> None:
-    with pytest.raises(TaskError, match=sentence):
-        load_task(write_task(toml))
+    for name, sentence in (("workload", "no dimension of every shape"), ("n", "depends on it")):
+        with pytest.raises(TaskError, match=sentence):
+            load_task(write_task(f'inputs_by = "{name}"\n{TASK_TOML}'))

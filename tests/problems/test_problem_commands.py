@@ -37,7 +37,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_problem_is_searched_and_solved(run: Path) -> None:
-    assert (run / "task" / "problem.json").is_file()
+    names = {each.name for each in (run / "task").iterdir()}
+    assert names == {"task.toml", "reference.py", "problem.py", "problem.json", "kernel.cu"}
     found = mctskernel("best", run, "--as", "solution")
     assert found.exit_code == 0
     assert "class ModelNew(Model)" in (run / "solution" / "sum.py").read_text("utf-8")
@@ -65,17 +66,8 @@ def test_a_problem_that_is_not_supported_exits_as_a_task_does(tmp_path: Path) ->
     for words in (
         ("search", path),
         ("check", path),
-        ("explain", path),
         ("new-task", tmp_path / "t", "--from-problem", path),
     ):
         found = mctskernel(*words)
         assert found.exit_code == 3
         assert "returns a tuple" in found.output
-
-
-def test_a_problem_becomes_a_task_folder(tmp_path: Path) -> None:
-    path = written(tmp_path, SUM, "sum.py")
-    found = mctskernel("new-task", tmp_path / "task", "--from-problem", path)
-    assert found.exit_code == 0, found.output
-    names = {each.name for each in (tmp_path / "task").iterdir()}
-    assert names == {"task.toml", "reference.py", "problem.py", "problem.json", "kernel.cu"}

@@ -140,9 +140,7 @@ def test_a_starting_kernel_that_is_wrong(write_task: WriteTask, old: str, new: s
 
 @pytest.mark.slow
 def test_a_starting_kernel_that_does_more_than_the_chip_can(write_task: WriteTask) -> None:
-    problem = only_problem(write_task("flops = 1000000000000000\n" + TASK_TOML))
-    assert "kernel.cu: " in problem
-    assert "it can't have done the work" in problem
+    assert "it can't have done the work" in only_problem(write_task(f"flops = {10**15}\n{TASK_TOML}"))
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ class Definition(msgspec.Struct, frozen=True):
     name: Name
     axes: dict[Name, Const | Var | Expr]
     inputs: dict[Name, Spec]
-    outputs: dict[Name, Spec]
+    outputs: Annotated[dict[Name, Spec], msgspec.Meta(min_length=1)]
     reference: str
     op_type: Text = None
     description: Text = None

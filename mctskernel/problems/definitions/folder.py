@@ -29,7 +29,6 @@ from mctskernel.problems.definitions.definition import (
     Random,
     Safetensors,
     Scalar,
-    Spec,
     Workload,
     constraint_holds,
 )
@@ -152,17 +151,19 @@ def check_definition(definition: Definition) -> None:
     for name in names:
         if not name.isidentifier() or keyword.iskeyword(name) or name == WORKLOAD:
             raise TaskError(f"'{name}' can't be the name of an input or output.")
-        if name in definition.axes:
-            raise TaskError(f"'{name}' is an axis and a tensor; names must differ.")
-    both = definition.inputs.keys() & definition.outputs.keys()
-    if both:
-        raise TaskError(f"'{min(both)}' is an input and an output; names must differ.")
-    if not definition.outputs:
-        raise TaskError("It has no output.")
+        if [*names, *definition.axes].count(name) > 1:
+            raise TaskError(f"'{name}' is more than one of axis, input and output; names must differ.")
     if all(spec.shape is None for spec in definition.inputs.values()):
         raise TaskError("It has no tensor among its inputs.")
     for name, spec in (*definition.inputs.items(), *definition.outputs.items()):
-        _check_spec(name, spec, output=name in definition.outputs)
+        if "float8" in spec.dtype or "float4" in spec.dtype:
+            raise TaskError(
+                f"'{name}' is {spec.dtype}: the reference is computed in 64-bit floats, too exact to verify it."
+            )
+        if spec.optional:
+            raise TaskError(f"'{name}' is optional, which isn't supported.")
+        if name in definition.outputs and spec.shape is None:
+            raise TaskError(f"The output '{name}' is a Python number; a kernel writes tensors.")
     _check_reference(definition)
 
 
@@ -215,17 +216,6 @@ def fixed_scalars(workloads: tuple[Workload, ...]) -> dict[str, bool | int | flo
     return found
 
 
-def _check_spec(name: str, spec: Spec, *, output: bool) -> None:
-    if "float8" in spec.dtype or "float4" in spec.dtype:
-        raise TaskError(
-            f"'{name}' is {spec.dtype}: the reference is computed in 64-bit floats, too exact to verify it."
-        )
-    if spec.optional:
-        raise TaskError(f"'{name}' is optional, which isn't supported.")
-    if output and spec.shape is None:
-        raise TaskError(f"The output '{name}' is a Python number; a kernel writes tensors.")
-
-
 def _check_reference(definition: Definition) -> None:
     try:
         functions = {
@@ -244,14 +234,14 @@ def _check_reference(definition: Definition) -> None:
 
 
 def _sizes(axes: Axes, workload: Workload) -> dict[str, int]:
-    missing = [name for name in axes.dimensions if name not in workload.axes]
-    if missing:
-        raise TaskError(f"The workload {workload.uuid} gives the axis '{missing[0]}' no size.")
-    strange = sorted(workload.axes.keys() - axes.extents.keys())
-    if strange:
-        raise TaskError(
-            f"The workload {workload.uuid} has the axis '{strange[0]}', which the definition doesn't have."
-        )
+    for name in axes.dimensions:
+        if name not in workload.axes:
+            raise TaskError(f"The workload {workload.uuid} gives the axis '{name}' no size.")
+    for name in workload.axes:
+        if name not in axes.extents:
+            raise TaskError(
+                f"The workload {workload.uuid} has the axis '{name}', which the definition doesn't have."
+            )
     return {name: workload.axes[name] for name in axes.dimensions}
 
 
@@ -262,11 +252,10 @@ def _check_inputs(definition: Definition, workload: Workload) -> None:
         raise TaskError(f"{where} is the input '{strange[0]}', which the definition doesn't have.")
     kinds: Mapping[str, object] = {name: workload.inputs.get(name, Random()) for name in definition.inputs}
     custom = [name for name, source in kinds.items() if isinstance(source, Custom)]
-    if definition.custom_inputs_entrypoint and len(custom) < len(kinds):
-        raise TaskError(
-            f"{where} only some inputs are made by {definition.custom_inputs_entrypoint}; all must be."
-        )
-    if custom and not definition.custom_inputs_entrypoint:
+    entry = definition.custom_inputs_entrypoint
+    if entry and len(custom) < len(kinds):
+        raise TaskError(f"{where} only some inputs are made by {entry}; all must be.")
+    if custom and not entry:
         raise TaskError(
             f"{where} '{custom[0]}' is custom, but the definition has no custom_inputs_entrypoint."
         )

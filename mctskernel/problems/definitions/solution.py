@@ -11,9 +11,10 @@ import ast
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.task import Shape, Task, TaskError
+from mctskernel.core.task import Task, TaskError
 from mctskernel.problems.definitions.definition import SOL_EXECBENCH
 from mctskernel.problems.definitions.reference import DefinitionProblem, read_definition_problem
 from mctskernel.problems.host_code import HostCodeError, host_module
@@ -74,7 +75,7 @@ def _built(task: Task, problem: DefinitionProblem, kernel: Kernel) -> tuple[dict
     }
     inputs, outputs = problem.definition.inputs, problem.definition.outputs
     flat = [name for name, tensor in (*inputs.items(), *outputs.items()) if tensor.shape == ()]
-    return spec, CUDA_FILE, cpp_program(task, kernel, list(inputs), function=ENTRY, flat=flat)
+    return spec, CUDA_FILE, cpp_program(task, kernel, list(inputs), flat=flat)
 
 
 def _python_program(task: Task, problem: DefinitionProblem, kernel: Kernel) -> str:
@@ -95,33 +96,21 @@ def _run(problem: DefinitionProblem) -> str:
     ]
     given += [f"{name}={name}" for name, spec in inputs.items() if spec.shape is None]
     call = f"{KERNEL_FUNCTION}({', '.join(given)})"
-    without_extents = [place for place, spec in enumerate(outputs.values()) if not spec.shape]
-    lines = [f"def {ENTRY}({', '.join(inputs)}):"]
-    if not without_extents:
-        lines.append(f"    return {call}")
-    elif len(outputs) == 1:
-        lines.append(f"    return {call}.reshape(())")
-    else:
-        parts = [
-            f"outputs[{place}]" + (".reshape(())" if place in without_extents else "")
-            for place in range(len(outputs))
-        ]
-        lines += [f"    outputs = {call}", f"    return ({', '.join(parts)},)"]
-    return "\n".join(lines) + "\n"
+    ends = ["" if spec.shape else ".reshape(())" for spec in outputs.values()]
+    head = f"def {ENTRY}({', '.join(inputs)}):\n"
+    if len(outputs) == 1 or not any(ends):
+        return f"{head}    return {call}{ends[0]}\n"
+    parts = ", ".join(f"outputs[{place}]{end}" for place, end in enumerate(ends))
+    return f"{head}    outputs = {call}\n    return ({parts},)\n"
 
 
 def _unnumbered(task: Task) -> Task:
     """The task without the dimension that numbers workloads."""
-
-    def kept(shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        return tuple({name: size for name, size in each.items() if name != task.inputs_by} for each in shapes)
-
-    return replace(
-        task,
-        search_shapes=kept(task.search_shapes),
-        verify_shapes=kept(task.verify_shapes),
-        held_out_shapes=kept(task.held_out_shapes),
-        held_out_timed_shapes=kept(task.held_out_timed_shapes),
-        tolerances_at=(),
-        inputs_by="",
-    )
+    shapes: dict[str, Any] = {
+        key: tuple(
+            {name: size for name, size in shape.items() if name != task.inputs_by}
+            for shape in getattr(task, key)
+        )
+        for key in ("search_shapes", "verify_shapes", "held_out_shapes", "held_out_timed_shapes")
+    }
+    return replace(task, **shapes, tolerances_at=(), inputs_by="")

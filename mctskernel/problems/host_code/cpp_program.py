@@ -13,7 +13,7 @@ from string import Template
 
 from mctskernel.core.expression import Number
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan, resolve
+from mctskernel.core.launch_plan import ResolvedPlan, resolve
 from mctskernel.core.task import Task, Tensor
 from mctskernel.problems.host_code.cuda import device_text, host_functions, passed_arguments
 from mctskernel.problems.host_code.expressions import HostCodeError
@@ -59,16 +59,14 @@ $body
 }
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
-    module.def("$function", &mctskernel_run);
+    module.def("run", &mctskernel_run);
 }
 #endif
 """)
 
 
-def cpp_program(
-    task: Task, kernel: Kernel, order: Sequence[str], *, function: str = "run", flat: Collection[str] = ()
-) -> str:
-    """The program's text; `order` names the inputs and scalars that its function takes before the outputs.
+def cpp_program(task: Task, kernel: Kernel, order: Sequence[str], *, flat: Collection[str] = ()) -> str:
+    """The program's text; `order` names the inputs and scalars that its function `run` takes before the outputs.
 
     Scalars have the task's values, whatever is passed. Tensors of `flat` have no extents in the call, and one of 1 in
     the task. Raises HostCodeError.
@@ -77,8 +75,6 @@ def cpp_program(
         raise HostCodeError(f"A kernel in {kernel.language} is launched from Python.")
     if task.in_place:
         raise HostCodeError("A task that works in place has no outputs to fill.")
-    if not function.isascii() or not function.isidentifier():
-        raise HostCodeError(f"{function!r} can't be the name of a function.")
     plan, tensors = vetted_plan(task, kernel), (*task.inputs, *task.outputs)
     buffers = {tensor.name: f"tensor_{number}" for number, tensor in enumerate(tensors)}
     buffers |= {each.name: f"scratch_{number}" for number, each in enumerate(plan.scratch)}
@@ -93,7 +89,10 @@ def cpp_program(
     lines = list(_checks(task, buffers, flat))
     for extents, resolved in plans.items():
         known = zip(tensors, extents, strict=True)
-        sizes = (f"{buffers[e.name]}.sizes() == at::IntArrayRef{{{_listed(shape)}}}" for e, shape in known)
+        sizes = (
+            f"{buffers[e.name]}.sizes() == at::IntArrayRef{{{', '.join(map(_literal, shape))}}}"
+            for e, shape in known
+        )
         calls = (
             f"{name}({', '.join(passed_arguments(launch))});"
             for (name, _), launch in zip(host.calls, launches[extents], strict=True)
@@ -108,7 +107,6 @@ def cpp_program(
         functions=host.text,
         parameters=", ".join(_parameters(task, order, buffers)),
         body="\n".join(f"    {line}" for line in lines),
-        function=function,
     )
 
 
@@ -156,27 +154,16 @@ def _launches(
     found = []
     for number, launch in enumerate(plan.launches):
         everywhere = zip(*(each.launches[number].arguments for each in plans), strict=True)
-        found.append(_written(launch, [any(isinstance(v, float) for v in e) for e in everywhere], buffers))
-    return found
-
-
-def _written(launch: ResolvedLaunch, real: Sequence[bool], buffers: Mapping[str, str]) -> WrittenLaunch:
-    return WrittenLaunch(
-        launch.kernel,
-        tuple(map(_literal, launch.grid)),
-        tuple(map(_literal, launch.block)),
-        _literal(launch.shared_bytes),
-        tuple(
+        kinds = [Kind.REAL if any(isinstance(v, float) for v in each) else Kind.WHOLE for each in everywhere]
+        arguments = tuple(
             Argument(buffers[value], Kind.BUFFER)
             if isinstance(value, str)
-            else Argument(_literal(value), Kind.REAL if is_real else Kind.WHOLE)
-            for value, is_real in zip(launch.arguments, real, strict=True)
-        ),
-    )
-
-
-def _listed(extents: Sequence[int]) -> str:
-    return ", ".join(map(_literal, extents))
+            else Argument(_literal(value), kind)
+            for value, kind in zip(launch.arguments, kinds, strict=True)
+        )
+        grid, block = tuple(map(_literal, launch.grid)), tuple(map(_literal, launch.block))
+        found.append(WrittenLaunch(launch.kernel, grid, block, _literal(launch.shared_bytes), arguments))
+    return found
 
 
 def _literal(value: Number) -> str:

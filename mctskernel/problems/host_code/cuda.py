@@ -89,14 +89,6 @@ def $extension():
 
 
 @dataclass(frozen=True)
-class CudaHost:
-    """The part of a module that builds its kernels, and the statement of each launch."""
-
-    text: str
-    launches: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class HostFunctions:
     """The C++ functions that launch kernels, their declarations, and their calls in order."""
 
@@ -128,10 +120,10 @@ def host_functions(kernel: Kernel, launches: Sequence[WrittenLaunch]) -> HostFun
 
 def write_host(
     kernel: Kernel, launches: Sequence[WrittenLaunch], names: Mapping[str, str], label: str
-) -> CudaHost:
-    """The host code of a kernel; `names` maps `NAMES` to names in the module, `label` is the extension's name.
+) -> tuple[str, list[str]]:
+    """The part of a module that builds its kernels, and the statement of each launch.
 
-    Raises HostCodeError.
+    `names` maps `NAMES` to names in the module, `label` is the extension's name. Raises HostCodeError.
     """
     functions = host_functions(kernel, launches)
     text = _MODULE.substitute(
@@ -147,7 +139,7 @@ def write_host(
         function_names=repr([name for name, _ in functions.calls]),
     )
     statements = [f"{names['extension']}().{name}({', '.join(passed)})" for name, passed in functions.calls]
-    return CudaHost(text, tuple(statements))
+    return text, statements
 
 
 def passed_arguments(launch: WrittenLaunch) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -104,8 +103,7 @@ class _Writer:
             self._launches = [triton_launch(each, triton) for each in launches]
         else:
             label = re.sub(r"\W", "_", task.name, flags=re.ASCII) + f"_{kernel.identity[:16]}"
-            host = cuda.write_host(kernel, launches, given, label)
-            self._head, self._launches = host.text, list(host.launches)
+            self._head, self._launches = cuda.write_host(kernel, launches, given, label)
         self._is_triton = triton is not None
 
     def returning(self) -> str:
@@ -279,8 +277,6 @@ def _names_used(plan: LaunchPlan) -> frozenset[str]:
 
 def _check_names(function: str, reserved: Collection[str], theirs: Collection[str]) -> None:
     for name in (function, *reserved):
-        if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
-            raise HostCodeError(f"{name!r} can't be the name of a function.")
         if name in theirs:
             raise HostCodeError(f"The kernel's own text defines '{name}', which the module needs.")
 

@@ -37,7 +37,7 @@ def recognises(path: Path) -> bool:
         return False
     text = path.read_text("utf-8", "replace")
     try:
-        return bool(_defined(text) & {"Model", "get_inputs"})
+        return not {"Model", "get_inputs"}.isdisjoint(global_names(text))
     except SyntaxError:
         return bool(re.search(r"^(class Model\b|def get_inputs\b)", text, re.MULTILINE))
 
@@ -46,7 +46,7 @@ def read(path: Path, language: Language) -> Problem:
     """Read a problem as a task. Runs the file, and its Model at a small shape. Raises TaskError."""
     text = read_text(path)
     try:
-        missing = [what for name, what in _REQUIRED.items() if name not in _defined(text)]
+        missing = [what for name, what in _REQUIRED.items() if name not in global_names(text)]
     except SyntaxError as error:
         raise TaskError(f"{path} is not valid Python: {error}") from error
     if missing:
@@ -66,19 +66,6 @@ def read(path: Path, language: Language) -> Problem:
     draft = drafted(path, own_files, benchmark=NAME, tolerance=TOLERANCE, most_dimensions=1)
     simpler = problem_of(NAME, draft, language)
     return simpler if simpler.has_kernel else problem
-
-
-def _defined(text: str) -> set[str]:
-    """The global names of a file."""
-    found: set[str] = set()
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Assign):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-        elif isinstance(node, ast.ImportFrom | ast.Import):
-            found |= {alias.asname or alias.name for alias in node.names}
-    return found
 
 
 FUNCTION = "run_kernel"
@@ -192,7 +179,16 @@ def global_names(text: str) -> tuple[str, ...]:
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
     """The text with some names replaced, in values and parameters; comments are lost."""
-    return ast.unparse(_Renaming(names).visit(ast.parse(text)))
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name):
+                node.id = names.get(name, name)
+            case ast.arg(arg=name):
+                node.arg = names.get(name, name)
+            case ast.FunctionDef(name=name):
+                node.name = names.get(name, name)
+    return ast.unparse(tree)
 
 
 def without_docstrings(text: str, unwanted: Callable[[str], bool]) -> str:
@@ -221,25 +217,6 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
             first = node.body[0]
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
                 yield first
-
-
-class _Renaming(ast.NodeTransformer):
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self._names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        node.id = self._names.get(node.id, node.id)
-        return node
-
-    def visit_arg(self, node: ast.arg) -> ast.AST:
-        node.arg = self._names.get(node.arg, node.arg)
-        self.generic_visit(node)
-        return node
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.name = self._names.get(node.name, node.name)
-        self.generic_visit(node)
-        return node
 
 
 KERNELBENCH = Benchmark(NAME, recognises, read, solution)

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.problems.kernelbench.drawing import Drawn, Extents, Sizes, drawn_again
-from mctskernel.problems.kernelbench.probing import LongestReduction, LongestSums
+from mctskernel.problems.kernelbench.probing import LongestReduction
 from mctskernel.problems.kernelbench.reference import Argument, ValueSource, module_function, state_of
 from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
 from mctskernel.problems.torch_reference import dtype_name
@@ -200,22 +200,23 @@ class Operands:
 
     def work(self, shape: Shape) -> int:
         """The approximate number of multiplications, reads and writes of a plain kernel at a shape."""
-        with FlopCounterMode(display=False) as counter:
-            result = called(self.function, self.inputs, shape, "meta")
-        elements = sum(math.prod(each.extents(shape)) for each in self.inputs) + result.numel()
-        flops: int = counter.get_total_flops()
-        return flops // 2 + int(elements)
+        return sum(self._products(shape)) + sum(math.prod(each.extents(shape)) for each in self.inputs)
 
-    def longest_sums(self, shape: Shape) -> LongestSums:
-        """The approximate number of terms that a plain kernel sums for an output, at a shape."""
-        with FlopCounterMode(display=False) as counter:
-            count = max(1, called(self.function, self.inputs, shape, "meta").numel())
-        flops: int = counter.get_total_flops()
+    def longest_sums(self, shape: Shape) -> tuple[int, int]:
+        """The approximate lengths of the longest sum of products that a plain kernel adds, and of any other sum."""
+        products, count = self._products(shape)
         reductions = LongestReduction()
         # An operator that can't be decomposed ends the search.
         with suppress(*_FAILURES), reductions:
             called(self.function, self.inputs, shape, "meta")
-        return LongestSums(flops // (2 * int(count)), reductions.longest)
+        return products // max(1, count), reductions.longest
+
+    def _products(self, shape: Shape) -> tuple[int, int]:
+        """How many products matrix products and convolutions add at a shape, and how many elements result."""
+        with FlopCounterMode(display=False) as counter:
+            result = called(self.function, self.inputs, shape, "meta")
+        flops: int = counter.get_total_flops()
+        return flops // 2, int(result.numel())
 
     @property
     def nbytes(self) -> int:
@@ -270,25 +271,23 @@ class Operands:
     def values(self, shape: Shape, seed: int) -> dict[str, Any]:
         """Fresh tensors at a shape by the names of the inputs, with the task's distributions."""
         rng = np.random.default_rng(seed)
-        made = (
-            self._made(shape, seed)
-            if any(each.source is ValueSource.GET_INPUTS for each in self.members)
-            else {}
-        )
+        made: dict[str, Any] = {}
+        if any(each.source is ValueSource.GET_INPUTS for each in self.members):
+            drawn = drawn_again(self.maker.get_inputs, self.factories, shape, seed)
+            made = dict(zip((each.input for each in self.arguments), drawn, strict=True))
         state = state_of(self.model)
         found = {}
         for each, tensor in zip(self.members, self.inputs, strict=True):
-            if each.source is ValueSource.DRAWN:
-                value = torch.from_numpy(tensor.draw(shape, rng))
-            else:
-                value = made[each.name] if each.source is ValueSource.GET_INPUTS else state[each.place]
+            match each.source:
+                case ValueSource.DRAWN:
+                    value = torch.from_numpy(tensor.draw(shape, rng))
+                case ValueSource.GET_INPUTS:
+                    value = made[each.name]
+                case ValueSource.MODEL:
+                    value = state[each.place]
             dtype = getattr(torch, each.dtype)
             found[each.name] = value.detach().to(dtype).reshape(tensor.extents(shape)).clone()
         return found
-
-    def _made(self, shape: Shape, seed: int) -> dict[str, Any]:
-        made = drawn_again(self.maker.get_inputs, self.factories, shape, seed)
-        return {argument.input: value for argument, value in zip(self.arguments, made, strict=True)}
 
     def _highest(self, drawn: Drawn) -> float | str:
         """The upper end of a range; integers below the size of a dimension are indices into it."""

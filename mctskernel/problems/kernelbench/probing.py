@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
@@ -70,13 +70,6 @@ def modes_differ(trained: Called, evaluated: Called, tensors: Mapping[str, Any])
     return not (
         ours.shape == theirs.shape and torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5, equal_nan=True)
     )
-
-
-class LongestSums(NamedTuple):
-    """The lengths of the longest sum of products (matrix product, convolution) and of the longest other sum."""
-
-    of_products: int
-    of_numbers: int
 
 
 class LongestReduction(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types

@@ -196,7 +196,7 @@ def drafted(
         arguments,
         operands.state,
         (*operands.scalars, *(["out"] if operands.gives_scalar else [])),
-        tuple(_origin(each, operands) for each in operands.members) if operands.are_made else (),
+        _origins(operands) if operands.are_made else (),
         operands.factories if operands.are_made else (),
         modes_differ(operands.function, evaluated.function, values),
     )
@@ -212,7 +212,7 @@ def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> Torch
     shapes = (operands.sizes, *verify, *held_out)
     sums = [operands.longest_sums(shape) for shape in shapes]
     added = max(map(max, sums))
-    in_order = max(2, min(max(each.of_numbers for each in sums), LONG))
+    in_order = max(2, min(max(numbers for _, numbers in sums), LONG))
     relative = min(tolerance, max(RELATIVE, OWN_ERRORS * own.of_row, added * UNIT))
     return TorchTask(
         name=problem.name,
@@ -296,14 +296,8 @@ def _require_memory(names: Mapping[str, Any], given: Sequence[Operand], memory: 
     memory.require(sum(each.nbytes for each in given) + weights, name)
 
 
-def _origin(operand: Operand, operands: Operands) -> Origin:
-    tensor = next(each for each in operands.inputs if each.name == operand.name)
-    return Origin(
-        operand.name,
-        tensor.dtype,
-        tensor.shape,
-        operand.source,
-        tensor.distribution,
-        tensor.low,
-        tensor.high,
+def _origins(operands: Operands) -> tuple[Origin, ...]:
+    return tuple(
+        Origin(each.name, each.dtype, each.shape, member.source, each.distribution, each.low, each.high)
+        for member, each in zip(operands.members, operands.inputs, strict=True)
     )

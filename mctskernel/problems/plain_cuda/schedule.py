@@ -80,14 +80,6 @@ class _Job:
     parts: str = ""
 
 
-@dataclass(frozen=True)
-class _Written:
-    """A kernel's text and its launch."""
-
-    text: str
-    launch: str
-
-
 def written(
     function: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[str], sizes: Shape
 ) -> str:
@@ -123,13 +115,13 @@ class _Schedule:
             raise PlainCudaError(
                 f"This function needs {len(kernels)} kernels; a launch plan has at most {MAX_LAUNCHES}."
             )
-        plan = "\n".join((*(kernel.launch for kernel in kernels), *map(_scratch, self._scratch)))
+        plan = "\n".join((*(launch for _, launch in kernels), *map(_scratch, self._scratch)))
         if len(plan) > MAX_PLAN_CHARACTERS:
             raise PlainCudaError(
                 f"The launch plan of {len(kernels)} kernels has {len(plan)} characters; at most {MAX_PLAN_CHARACTERS} "
                 "are allowed."
             )
-        text = "\n\n".join(kernel.text for kernel in kernels)
+        text = "\n\n".join(text for text, _ in kernels)
         if "CUDART_" in text:
             self._headers.add("math_constants.h")
         includes = "".join(f"#include <{each}>\n" for each in sorted(self._headers))
@@ -177,21 +169,16 @@ class _Schedule:
             for count in (parts, fewer)
         )
         self._scratch += [first, second]
+
+        def shared(body: Body, at: Index) -> str:
+            return part_of_parts(body, node, at[:-1], first, first=at[-1], parts=fewer)
+
+        def last(body: Body, at: Index) -> str:
+            return reduction_of_parts(body, node, at, second)
+
         yield _Job(node, first, first.extents, lambda body, at: part_of_reduction(body, node, at, parts))
-        yield _Job(
-            node,
-            second,
-            second.extents,
-            lambda body, at: part_of_parts(body, node, at[:-1], first, first=at[-1], parts=fewer),
-            parts=first.name,
-        )
-        yield _Job(
-            node,
-            place,
-            place.extents,
-            lambda body, at: reduction_of_parts(body, node, at, second),
-            parts=second.name,
-        )
+        yield _Job(node, second, second.extents, shared, parts=first.name)
+        yield _Job(node, place, place.extents, last, parts=second.name)
 
     def _whole(self, node: Node, place: Place) -> _Job:
         """A kernel with a thread for each element."""
@@ -214,7 +201,7 @@ class _Schedule:
 
     # A kernel
 
-    def _kernel(self, job: _Job) -> _Written:
+    def _kernel(self, job: _Job) -> tuple[str, str]:
         name = self._fresh(f"{operator_name(job.node).split('.')[-1].strip('_')}_kernel")
         body = self._body(job, "int")
         if any(self._traced.estimate(product(each.extents)) >= LARGE for each in body.used):
@@ -245,7 +232,7 @@ class _Schedule:
             f'[[launch]]\nkernel = "{name}"\ngrid = ["ceil_div({count_in_plan(job.space)}, BLOCK)"]\n'
             f'block = ["BLOCK"]\nargs = [{args}]\n'
         )
-        return _Written(text, launch)
+        return text, launch
 
     def _body(self, job: _Job, index_type: str) -> Body:
         body = Body(

@@ -222,22 +222,9 @@ def test_bytes_that_are_no_definition_are_refused(
         read_definition(file)
 
 
-Axes = dict[str, Const | Var | Expr]
-
-EXPRESSIONS = st.recursive(
-    st.sampled_from(["a", "b", "c"]) | st.integers(1, 9).map(str),
-    lambda inner: (
-        st.tuples(inner, st.sampled_from("+-*"), inner).map(lambda each: f"({each[0]} {each[1]} {each[2]})")
-        | inner.map(lambda each: f"-{each}")
-        | st.sampled_from(["a ** 2", "b ** 3"])
-    ),
-    max_leaves=8,
-)
-
-
 @given(st.text(alphabet="abc0123456789+-*/%().[]_'\" ,lambdifx", max_size=60))
 def test_an_expression_is_arithmetic_or_refused(text: str) -> None:
-    axes: Axes = {"a": Var(), "b": Var(), "e": Expr(text or "a")}
+    axes: dict[str, Const | Var | Expr] = {"a": Var(), "b": Var(), "e": Expr(text or "a")}
     try:
         found = read_axes(Definition("d", axes, {}, {"y": Spec(("e",), "float32")}, ""))
     except TaskError:

@@ -23,7 +23,7 @@ def layernorm() -> Task:
     return load_task(find_task("layernorm"), Language.CUDA)
 
 
-def test_a_program_parses_and_names_nothing_of_the_task_s(layernorm: Task) -> None:
+def test_each_shape_of_the_task_is_launched_with_its_numbers(layernorm: Task) -> None:
     order = [*(tensor.name for tensor in layernorm.inputs), *layernorm.scalars]
     text = cpp_program(layernorm, layernorm.starting_kernel, order)
     tree = Parser(Grammar(tree_sitter_cuda.language())).parse(
@@ -36,11 +36,6 @@ def test_a_program_parses_and_names_nothing_of_the_task_s(layernorm: Task) -> No
     assert (
         host.index("at::Tensor tensor_0") < host.index("double scalar_0") < host.index("at::Tensor tensor_3")
     )
-
-
-def test_each_shape_of_the_task_is_launched_with_its_numbers(layernorm: Task) -> None:
-    order = [*(tensor.name for tensor in layernorm.inputs), *layernorm.scalars]
-    text = cpp_program(layernorm, layernorm.starting_kernel, order)
     plan = plan_of(layernorm.starting_kernel)
     for shape in layernorm.shapes:
         (launch,) = resolve(
@@ -63,8 +58,6 @@ def test_what_can_not_be_a_program_says_why(layernorm: Task) -> None:
     ):
         with pytest.raises(HostCodeError, match=sentence):
             cpp_program(layernorm, kernel, names)
-    with pytest.raises(HostCodeError, match="name of a function"):
-        cpp_program(layernorm, layernorm.starting_kernel, names, function='run", 0); system("')
     place = replace(layernorm, outputs=layernorm.inputs[:1])
     with pytest.raises(HostCodeError, match="in place"):
         cpp_program(place, layernorm.starting_kernel, names)

@@ -52,26 +52,18 @@ def test_outputs_that_are_given_are_filled() -> None:
         names["fill"](x, torch.empty(10)[::2])
 
 
-@pytest.mark.parametrize(
-    ("x", "said"),
-    [
+def test_tensors_that_do_not_fit_are_refused_in_words() -> None:
+    names, extension = loaded(host_module(double(), Kernel(CUDA)))
+    for x, said in (
         (torch.ones(3, 4), "dimension"),
         (torch.ones(3, dtype=torch.float64), "must hold torch.float32"),
         (torch.ones(0), "no elements"),
-    ],
-)
-def test_a_tensor_that_does_not_fit_is_refused_in_words(x: torch.Tensor, said: str) -> None:
-    names, extension = loaded(host_module(double(), Kernel(CUDA)))
-    with pytest.raises(ValueError, match=said):
-        names["run"](x)
-    assert not extension.calls
-
-
-def test_tensors_that_disagree_are_refused_in_words() -> None:
-    names, _ = loaded(host_module(task("matmul"), task("matmul").starting_kernel))
-    with pytest.raises(
-        ValueError, match=r"b has the shape \(5, 6\); with the other tensors it must be \(4, 6\)"
     ):
+        with pytest.raises(ValueError, match=said):
+            names["run"](x)
+    assert not extension.calls
+    names, _ = loaded(host_module(task("matmul"), task("matmul").starting_kernel))
+    with pytest.raises(ValueError, match=r"b has the shape \(5, 6\); .* it must be \(4, 6\)"):
         names["run"](torch.ones(3, 4), torch.ones(5, 6))
 
 

@@ -94,24 +94,17 @@ def test_a_kernel_can_not_leave_the_device(text: str, said: str) -> None:
         host_module(double(), Kernel(CUDA + text))
 
 
-def test_code_of_the_host_stays_in_the_device_text() -> None:
-    hostile = CUDA + 'struct S { S() { system("id"); } } s;\n'
-    assert "system" not in strings(host_module(double(), Kernel(hostile)))["HOST"]
-
-
 @pytest.mark.parametrize("quotes", ["'''", '"""', "\\", "''' + __import__('os')"])
-def test_a_text_can_not_leave_its_literal(quotes: str) -> None:
-    source = CUDA + f"// {quotes}"
-    module = host_module(double(), Kernel(source))
-    assert quotes in strings(module)["DEVICE"]
+def test_a_text_can_not_leave_its_literal_or_the_device(quotes: str) -> None:
+    texts = strings(
+        host_module(double(), Kernel(f"{CUDA}struct S {{ S() {{ system(1); }} }} s; // {quotes}"))
+    )
+    assert quotes in texts["DEVICE"]
+    assert "system" not in texts["HOST"]
 
 
 @pytest.mark.parametrize(
-    "source",
-    [
-        'import os\nos.system("id")\n',
-        "@triton.jit\ndef other(x=__import__('os')):\n    pass\n",
-    ],
+    "source", ['import os\nos.system("id")\n', "@triton.jit\ndef other(x=__import__('os')):\n    pass\n"]
 )
 def test_a_hostile_module_is_refused(source: str) -> None:
     soft = task("softmax", Language.TRITON)

@@ -39,23 +39,14 @@ def test_is_a_candidate_that_the_guards_let_in(name: str) -> None:
     assert launch.triton is not None
     assert launch.triton.num_warps == recorded.LAUNCHES[name]["num_warps"]
     assert dict(kernel.macros) == recorded.LAUNCHES[name]["blocks"]
-
-
-@pytest.mark.parametrize("name", recorded.LAUNCHES)
-def test_no_size_is_left_as_a_number(name: str) -> None:
-    text = recorded.candidate(name)
-    sizes = {str(size) for size in recorded.sizes(name).values()}
-    assert not sizes & set(re.findall(r"\d+", text))
+    words = set(re.findall(r"\w+", kernel.source))
+    assert not words & {str(size) for size in recorded.sizes(name).values()}, "sizes are names"
+    assert not words & {"rnumel", "RBLOCK", "roffset", "rindex", "rbase"}, "what nobody reads is left out"
 
 
 def test_a_mask_folds_away_where_blocks_fit() -> None:
     text = recorded.candidate("softmax")
     assert "if rows % XBLOCK == 0:\n        xmask = tl.full(xindex.shape, True, tl.int1)" in text
-
-
-def test_names_that_nobody_reads_are_left_out() -> None:
-    text = recorded.candidate("softmax")
-    assert not set(re.findall(r"\w+", text)) & {"rnumel", "RBLOCK", "roffset", "rindex", "rbase"}
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "add_rmsnorm"])
@@ -77,22 +68,21 @@ def test_is_right_at_awkward_shapes(tmp_path: Path, name: str) -> None:
     assert report.ok, report.problems
 
 
-def test_a_library_call_of_a_helper_that_is_unknown_is_refused() -> None:
-    text = recorded.text("softmax").replace("triton_helpers.online_softmax_combine", "triton_helpers.magic")
-    with pytest.raises(InductorError, match="calls the helper 'magic'"):
-        recorded.candidate("softmax", text)
-
-
-def test_a_grid_of_another_kind_is_refused() -> None:
-    text = recorded.text("cumsum").replace("'Grid1D'", "'SplitScanGrid'")
-    with pytest.raises(InductorError, match="launch plans don't support: SplitScanGrid"):
-        recorded.candidate("cumsum", text)
-
-
-def test_a_kernel_that_was_never_launched_is_refused() -> None:
-    module = read_generated(recorded.text("softmax"))
-    with pytest.raises(InductorError, match="is unknown"):
-        candidate_source(module, {}, recorded.names("softmax"), inputs=["x"], outputs=["out"], helpers="")
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        (
+            "softmax",
+            "triton_helpers.online_softmax_combine",
+            "triton_helpers.magic",
+            "calls the helper 'magic'",
+        ),
+        ("cumsum", "'Grid1D'", "'SplitScanGrid'", "launch plans don't support: SplitScanGrid"),
+    ],
+)
+def test_what_no_candidate_can_have_is_refused(name: str, old: str, new: str, said: str) -> None:
+    with pytest.raises(InductorError, match=said):
+        recorded.candidate(name, recorded.text(name).replace(old, new))
 
 
 def test_an_intermediate_buffer_is_scratch() -> None:

@@ -71,16 +71,5 @@ def test_the_harness_accepts_it(task: Task) -> None:
             assert expected.shape == found.shape
             assert expected.dtype == found.dtype
             assert torch.allclose(expected, found, atol=1e-4, rtol=1e-4)
-            assert not torch.allclose(expected, found + 0.01, atol=1e-4, rtol=1e-4)
-
-
-def test_a_wrong_kernel_is_not_hidden(task: Task) -> None:
-    (text,) = solution_of(task, task.starting_kernel).values()
-
-    def launch(*arguments: Any) -> None:
-        [each for each in arguments if isinstance(each, torch.Tensor)][-1].zero_()
-
-    context = loaded(text, (task.folder / SOURCE_FILE).read_text("utf-8"), launch)
-    with torch.no_grad():
-        found = context["ModelNew"](*context["get_init_inputs"]())(*context["original_inputs"]())
-    assert not found.any()
+        context["launch"] = lambda *given: [t for t in given if isinstance(t, torch.Tensor)][-1].zero_()
+        assert not custom(*inputs).any(), "a wrong kernel is not hidden"

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Shape, Task, Tensor, Tolerance
 from mctskernel.problems.plain_cuda import kernel_source
-from mctskernel.problems.torch_reference import in_numpy
+from mctskernel.problems.torch_reference import dtype_name, in_numpy
+from mctskernel.problems.torch_task import called, listed
 from mctskernel.profiling.candidate import RefusedError, prepare
 from mctskernel.profiling.emulation import emulable, emulate
 from mctskernel.profiling.stages import Stages
@@ -55,9 +54,9 @@ def wrong(function: Callable[..., Any], *inputs: Tensor, source: str = "", shape
 
 
 def _task(function: Callable[..., Any], inputs: Sequence[Tensor], shape: Shape, source: str) -> Task:
-    given = _called(function, inputs, shape)
+    given = listed(called(function, inputs, shape, "cpu"))
     outputs = tuple(
-        Tensor(name, str(each.dtype).removeprefix("torch."), tuple(each.shape) or (1,))
+        Tensor(name, dtype_name(each), tuple(each.shape) or (1,))
         for name, each in zip(_outputs(function, inputs), given, strict=True)
     )
     narrow = any(each.dtype in {"float16", "bfloat16"} for each in inputs)
@@ -79,10 +78,7 @@ def _task(function: Callable[..., Any], inputs: Sequence[Tensor], shape: Shape, 
 
 def _reference(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Callable[..., Any]:
     def reference(**arrays: Any) -> Any:
-        found = in_numpy(function, *(arrays[each.name] for each in inputs))
-        several = found if isinstance(found, tuple) else (found,)
-        shaped = tuple(each.reshape(each.shape or (1,)) for each in several)
-        return shaped if isinstance(found, tuple) else shaped[0]
+        return in_numpy(function, *(arrays[each.name] for each in inputs))
 
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter(each.name, kind) for each in inputs]
@@ -91,16 +87,8 @@ def _reference(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Callab
 
 
 def _outputs(function: Callable[..., Any], inputs: Sequence[Tensor]) -> list[str]:
-    count = len(_called(function, inputs, _used(inputs, SIZES)))
+    count = len(listed(called(function, inputs, _used(inputs, SIZES), "cpu")))
     return ["out"] if count == 1 else [f"out{number}" for number in range(count)]
-
-
-def _called(function: Callable[..., Any], inputs: Sequence[Tensor], shape: Shape) -> list[Any]:
-    with torch.no_grad():
-        given = function(
-            *(torch.zeros(each.extents(shape), dtype=getattr(torch, each.dtype)) for each in inputs)
-        )
-    return list(given) if isinstance(given, tuple | list) else [given]
 
 
 def _used(inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> dict[str, int]:
