@@ -305,9 +305,8 @@ def scored(traces: Iterable[Trace]) -> dict[str, list[Scored]]:
     for trace in traces:
         if trace.solution is not None and trace.evaluation is not None:
             key = trace.solution, trace.definition, trace.workload.uuid
-            this, before = _scored(trace.evaluation), best.get(key)
-            if before is None or _order(this) > _order(before):
-                best[key] = this
+            found_here = [_scored(trace.evaluation), *([best[key]] if key in best else [])]
+            best[key] = max(found_here, key=lambda each: (each.correct, each.speedup or 0.0))
     found: dict[str, list[Scored]] = {}
     for (name, _, _), each in best.items():
         found.setdefault(name, []).append(each)
@@ -319,9 +318,4 @@ _TRACES = msgspec.json.Decoder(Trace)
 
 def _scored(evaluation: TraceEvaluation) -> Scored:
     speedup = evaluation.performance.speedup_factor if evaluation.performance is not None else 0.0
-    known = speedup if math.isfinite(speedup) and speedup > 0 else None
-    return Scored(evaluation.status == "PASSED", known)
-
-
-def _order(score: Scored) -> tuple[bool, float]:
-    return score.correct, score.speedup or 0.0
+    return Scored(evaluation.status == "PASSED", speedup if 0 < speedup < math.inf else None)

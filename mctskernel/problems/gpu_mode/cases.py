@@ -242,25 +242,19 @@ def find_buffers(program: Program, data: Any, cases: Sequence[Case]) -> dict[str
         raise TaskError("Its ref_kernel isn't deterministic: equal data gives different outputs.")
     found: dict[str, str] = {}
     names = output_names(len(expected))
+
+    def is_alike(place: str, number: int) -> bool:
+        pairs = [(case.tensors[place], case.outputs[number]) for case in cases]
+        return all((a.dtype, a.shape) == (b.dtype, b.shape) for a, b in pairs)
+
     leaves = pytree.tree_flatten_with_path(before)[0]
     for index, ((path, leaf), changed) in enumerate(zip(leaves, pytree.tree_leaves(data), strict=True)):
         if not isinstance(leaf, torch.Tensor):
             continue
         place = pytree.keystr(path)
-        name = next(
-            (
-                name
-                for number, name in enumerate(names)
-                if name not in found.values()
-                and all(
-                    _kind_and_size(case.tensors[place]) == _kind_and_size(case.outputs[number])
-                    for case in cases
-                )
-            ),
-            None,
-        )
-        if name is not None and _is_unread(program, before, index, expected):
-            found[place] = name
+        free = [name for n, name in enumerate(names) if name not in found.values() and is_alike(place, n)]
+        if free and _is_unread(program, before, index, expected):
+            found[place] = free[0]
         elif not _same([leaf], [changed]):
             raise TaskError("Its ref_kernel changes its inputs, which is supported for outputs alone.")
     return found
@@ -365,10 +359,6 @@ def _kind(leaf: Any) -> tuple[str, int] | str | None:
         return dtype_name(leaf), leaf.dim()
     is_plain = leaf is None or isinstance(leaf, bool | int | float | str)
     return None if is_plain else type(leaf).__name__
-
-
-def _kind_and_size(tensor: Any) -> tuple[Any, Any]:
-    return tensor.dtype, tensor.shape
 
 
 def _is_unread(program: Program, data: Any, index: int, expected: Sequence[Any]) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,29 +28,15 @@ _FACTORIES = {
 
 _LIKE = {torch.rand_like: "uniform", torch.randn_like: "normal"}
 
-_SAME_VALUES = {
-    torch.Tensor.to,
-    torch.Tensor.float,
-    torch.Tensor.bool,
-    torch.Tensor.cuda,
-    torch.Tensor.cpu,
-    torch.Tensor.int,
-    torch.Tensor.long,
-    torch.Tensor.contiguous,
-    torch.Tensor.clone,
-    torch.Tensor.detach,
-    torch.Tensor.requires_grad_,
-    torch.Tensor.view,
-    torch.Tensor.reshape,
-    torch.Tensor.transpose,
-    torch.Tensor.t,
-    torch.Tensor.permute,
-    torch.Tensor.unsqueeze,
-    torch.Tensor.squeeze,
-}
+_KEEPING = "to float bool cuda cpu int long contiguous clone detach requires_grad_ "
+_KEEPING += "view reshape transpose t permute unsqueeze squeeze"
+_SAME_VALUES = {getattr(torch.Tensor, name) for name in _KEEPING.split()}
 """Functions whose result has the distribution of their argument."""
 
 _DRAWN = "_mctskernel_drawn"
+
+_WITHOUT_VALUES = (RuntimeError, NotImplementedError, TypeError, ValueError)
+"""What code may raise on `meta` tensors because they have no values."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +67,7 @@ def watch(function: Callable[[], Any], most_bytes: int) -> Watched:
     """
     try:
         return _watched(function, _Watching("meta", most_bytes))
-    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+    except _WITHOUT_VALUES:
         return _watched(function, _Watching("cpu", most_bytes))
 
 
@@ -96,22 +81,16 @@ def drawn_again(
 
 
 def _watched(function: Callable[[], Any], mode: _Watching) -> Watched:
-    with _errors_of("get_inputs"), torch.no_grad(), torch.device(mode.device), mode:
-        values = function()
+    try:
+        with torch.no_grad(), torch.device(mode.device), mode:
+            values = function()
+    except (TaskError, *_WITHOUT_VALUES):
+        raise
+    except (Exception, SystemExit) as error:
+        raise TaskError(f"get_inputs raised {type(error).__name__}: {error}") from error
     if not isinstance(values, list | tuple):
         raise TaskError(f"get_inputs returns {type(values).__name__}; a list of arguments is needed.")
     return Watched(tuple(values), tuple(mode.sizes))
-
-
-@contextmanager
-def _errors_of(name: str) -> Iterator[None]:
-    """Errors that can't come from missing values become a TaskError."""
-    try:
-        yield
-    except (TaskError, RuntimeError, NotImplementedError, TypeError, ValueError):
-        raise
-    except (Exception, SystemExit) as error:
-        raise TaskError(f"{name} raised {type(error).__name__}: {error}") from error
 
 
 class _Watching(OnDevice):

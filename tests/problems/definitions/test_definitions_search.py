@@ -84,7 +84,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, tuple[Edit
     with begin_session(root / "run", task, configuration) as session:
         session.ask(1)
         edits = (RIGHT_AT_ONE_WORKLOAD, RIGHT_AT_ONE_SIZE, HONEST)
-        told = session.tell([Reply(node=0, edits=edits)])
+        session.tell([Reply(node=0, edits=edits)])
         session.ask(1)
         told = session.tell([Reply(node=0, edits=edits)])
         session.finish()
