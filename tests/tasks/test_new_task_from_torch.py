@@ -75,14 +75,20 @@ def test_the_reference_keeps_the_precision_of_its_inputs_whatever_the_function_c
 
 
 def test_a_module_that_stands_alone_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "lonely.py").write_text("def double(x):\n    return 2 * x\n")
+    (tmp_path / "lonely.py").write_text(
+        "def double(x):\n    return 2 * x\n\ndef total(x):\n    return x.sum()\n"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     task = made(tmp_path / "t", "lonely:double", ["8x9"])
+    total = made(tmp_path / "total", "lonely:total", ["8x9"])
     (tmp_path / "lonely.py").unlink()
     shape = task.search_shapes[0]
     inputs = task.draw_inputs(shape, 0)
     assert np.array_equal(task.expected(inputs, shape)["out"], 2 * inputs["x"])
+    assert np.allclose(total.expected(inputs, shape)["out"], [inputs["x"].sum()]), (
+        "one element without extents"
+    )
 
 
 @pytest.mark.parametrize(
