@@ -25,6 +25,7 @@ from mctskernel.edits.patch import PatchError, apply
 from mctskernel.executors.forecaster import Forecaster
 from mctskernel.profiling.guardrails import flags_against, refusal
 from mctskernel.profiling.reward import Reward, are_tied, composite, fastest_first, is_eligible
+from mctskernel.registry import in_use
 from mctskernel.tasks.starts import are_proposed, proposals_of, untried
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.recorded_order import RecordedOrder
@@ -55,7 +56,7 @@ class StopReason(enum.StrEnum):
     """Why a search stopped."""
 
     BUDGET = "the budget is spent"
-    PATIENCE = "no gain for a long time"
+    PATIENCE = "nothing faster is found any more"
     EXHAUSTED = "nothing is left to try"
     SILENCE = "no model answers"
     WAITING = "answers are awaited"
@@ -267,13 +268,15 @@ class Search:
         return self._stop_reason() is not None
 
     def _is_out_of_patience(self) -> bool:
-        return self.budget.patience is not None and self._without_gain >= self.budget.patience
+        return bool(self.budget.patience) and self._without_gain >= (self.budget.patience or 0)
 
     # Select
 
     def _step(self) -> bool:
         """Do what comes next; False if that is to wait."""
-        match (self.choose or self._next_action)():
+        with in_use("strategy", self._tree.policy.strategy):
+            action = (self.choose or self._next_action)()
+        match action:
             case Propose() as request:
                 return self._request_edits(request)
             case Try() as attempt:

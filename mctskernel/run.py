@@ -55,7 +55,7 @@ from mctskernel.memory import (
     take_snapshot,
 )
 from mctskernel.profiling.reward import DEFAULT, fastest_first
-from mctskernel.proposers import OUTSIDE, open_proposer
+from mctskernel.proposers import OUTSIDE, RULES, open_proposer
 from mctskernel.registry import find_function
 from mctskernel.tasks.starts import starting_points
 from mctskernel.tree.blobs import get_edit, get_exchange
@@ -325,7 +325,8 @@ def _sentences(path: Path) -> Iterator[None]:
 class SearchResult:
     """How a run stands when its search has stopped.
 
-    `problem` says why nothing could be searched; `notes` are what the user should know of the machine.
+    `problem` says why nothing could be searched, `advice` what could be done where nothing more was found; `notes` are
+    what the user should know of the machine.
     """
 
     folder: RunFolder
@@ -333,6 +334,7 @@ class SearchResult:
     stop_reason: StopReason
     answer: Answer
     problem: str = ""
+    advice: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -545,10 +547,22 @@ def finish(folder: RunFolder, search: Search, stop_reason: StopReason) -> Search
     if answer.checks and not search.task.held_out_shapes:
         answer = replace(answer, notes=(*answer.notes, NOTHING_HELD_OUT))
     write_answer(folder, tree_search, answer)
-    notes = search.executor.notes
-    if (memory := read_manifest(folder).configuration.memory) is not None:
-        notes = (*notes, *filter(None, [remember_run(Path(memory), folder)]))
-    return SearchResult(folder, tree_search.tree, stop_reason, answer, notes=notes)
+    configuration, notes = read_manifest(folder).configuration, search.executor.notes
+    if configuration.memory is not None:
+        notes = (*notes, *filter(None, [remember_run(Path(configuration.memory), folder)]))
+    advice = _advice(stop_reason, search.budget, configuration.proposer)
+    return SearchResult(folder, tree_search.tree, stop_reason, answer, advice=advice, notes=notes)
+
+
+def _advice(stop_reason: StopReason, budget: Budget, proposer: str) -> str:
+    """What a search that ended by itself means, and what would go on."""
+    model = "a language model would go on: --proposer mixed" if proposer == RULES else ""
+    if stop_reason is StopReason.EXHAUSTED and model:
+        return f"Rules exhausted; {model}"
+    if stop_reason is StopReason.PATIENCE:
+        gain = f"The last {budget.patience} evaluations brought no gain (--patience)"
+        return f"{gain}; {model}" if model else f"{gain}."
+    return ""
 
 
 def measure(

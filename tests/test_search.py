@@ -106,6 +106,27 @@ def test_a_stop_request_ends_the_search_and_loses_nothing() -> None:
     assert len(snapshots) == len(executor.judged) == search.tree_search.tree.evaluations
 
 
+def test_a_search_without_gains_runs_out_of_patience_and_gets_as_much_again_when_resumed() -> None:
+    def flat(_: Kernel) -> Evaluation:
+        return Evaluation(Outcome.OK, Source.MODELLED, timings=(Timing("", 1.0, 1.0, 1.0),))
+
+    budget = Budget(evaluations=100, patience=7)
+    search, _ = searching(landscape.InProcess(judged_by=flat), budget)
+    assert run(search) is StopReason.PATIENCE
+    assert search.evaluations == 1 + 7
+    again, _ = searching(landscape.InProcess(judged_by=flat), budget)
+    again = dataclasses.replace(search, executor=again.executor)
+    assert again.run(again.tree_search.resume()) is StopReason.PATIENCE
+    assert again.evaluations == 1 + 7 + 7
+
+
+def test_a_gain_renews_the_patience() -> None:
+    search, snapshots = searching(budget=Budget(evaluations=100, patience=12))
+    assert run(search) is StopReason.PATIENCE
+    last = max(snapshot.evaluations for snapshot in snapshots if snapshot.improved_by)
+    assert search.evaluations == last + 12
+
+
 def test_the_seconds_budget_counts_what_earlier_processes_spent() -> None:
     executor = landscape.InProcess()
     search, _ = searching(executor, Budget(seconds=5.0), spent_seconds=5.0)

@@ -46,7 +46,7 @@ def stopping() -> Iterator[Callable[[], bool]]:
 def print_outcome(search_result: SearchResult) -> None:
     """Print how the search ended; exits with 130 after Ctrl-C and 3 when nothing could be searched."""
     refuse_without_baseline(search_result)
-    echo(f"Stopped: {search_result.stop_reason}.")
+    echo(f"Stopped: {search_result.stop_reason}. {search_result.advice}".rstrip())
     print_story(search_result)
 
 
@@ -86,4 +86,5 @@ def print_story(search_result: SearchResult) -> None:
     if search_result.stop_reason is StopReason.WAITING:
         echo(f"To get nodes to edit:       mctskernel ask {path}")
         return
-    echo(f"To search further:          mctskernel resume {path} --budget N")
+    more = "" if search_result.stop_reason is StopReason.PATIENCE else " --budget N"
+    echo(f"To search further:          mctskernel resume {path}{more}")

@@ -16,7 +16,7 @@ from typing import Any
 import rich_click as click
 
 from mctskernel.cli.plain_console import deliver
-from mctskernel.core.budget import Budget
+from mctskernel.core.budget import PATIENCE, Budget
 from mctskernel.core.executor import ENGINES, LOCAL, CounterSet, ExecutorOptions
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.edits.llm.experts import EXPERTS, Feedback, MixtureOptions
@@ -267,10 +267,10 @@ def budget(evaluations: int | None = 200) -> Callable[[Command], Command]:
     """The options that limit a search; `evaluations` is the default."""
     return bundle(
         "budget",
-        lambda limit, seconds, dollars: Budget(evaluations=limit, seconds=seconds, dollars=dollars),
+        Budget,
         click.option(
             "--budget",
-            "limit",
+            "evaluations",
             type=click.IntRange(min=1),
             default=evaluations,
             show_default=evaluations is not None,
@@ -285,6 +285,13 @@ def budget(evaluations: int | None = 200) -> Callable[[Command], Command]:
             type=click.FloatRange(min=0, min_open=True),
             metavar="USD",
             help="At most so many US dollars for language models.",
+        ),
+        click.option(
+            "--patience",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="Stop when N evaluations in a row brought no gain; 0 is never. "
+            f"[default: {PATIENCE} where rules alone propose edits of kernels, otherwise 0]",
         ),
     )
 

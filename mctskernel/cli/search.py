@@ -19,12 +19,12 @@ from mctskernel.cli.options import Place
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.several import Plan, read_weights, search_all, shared, speedup_of_model
 from mctskernel.cli.tasks import find_task_or_problem
-from mctskernel.core.budget import Budget, Spent
+from mctskernel.core.budget import PATIENCE, Budget, Spent
 from mctskernel.core.task import UNVERIFIED_REFERENCE, Task
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Snapshot, StopReason
 from mctskernel.profiling.spaces import read_space
-from mctskernel.proposers import ASK_A_MODEL, OUTSIDE, PARAMETERS, REPLAY
+from mctskernel.proposers import ASK_A_MODEL, OUTSIDE, PARAMETERS, REPLAY, RULES
 from mctskernel.report.live import improvement_text
 from mctskernel.run import Configuration, begin, replay
 from mctskernel.search_settings import SearchSettings, run_configuration
@@ -209,6 +209,8 @@ def configured(
     """The configuration of a run of a task folder. Raises TaskError, PolicyError, ModelError and UsageError."""
     task = load_task(folder, settings.language)
     kind = _kind(place, task)
+    if budget.patience is None and settings.proposer == RULES and not task.space:
+        budget = msgspec.structs.replace(budget, patience=PATIENCE)
     language = task.starting_kernel.language
     if task.space and settings.asks_a_model:
         raise click.UsageError("A recorded space has a proposer of its own, which knows its configurations.")

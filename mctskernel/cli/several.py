@@ -87,8 +87,10 @@ def search_all(
         results = []
         for folder, search in opened:
             stopped = stop_reason
-            if stop_reason is not StopReason.INTERRUPTED and not search.has_baseline:
-                stopped = StopReason.NO_BASELINE
+            if stop_reason is StopReason.EXHAUSTED or (
+                stop_reason is not StopReason.INTERRUPTED and not search.has_baseline
+            ):
+                stopped = search.stop_reason or stop_reason
             results.append(finish(folder, search, search.end(stopped, GRACE_SECONDS / len(opened))))
         return tuple(results)
 

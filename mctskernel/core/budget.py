@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+PATIENCE = 50
+"""Evaluations without a gain after which a search by rules stops (docs/tree_search.md has the experiment)."""
+
 
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a search stops, whichever comes first; None is no limit.
 
-    `patience` is a number of evaluations: a search in which so many in a row brought no gain stops.
+    `patience` is how many evaluations in a row may bring no gain; 0 is no limit either.
     """
 
     evaluations: int | None = None
