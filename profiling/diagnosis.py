@@ -132,7 +132,7 @@ class Metrics:
     are fractions, too: `waits` of a warp's waiting, by what it waits for; `uncoalesced` and `spilled` of the traffic
     between L1 and L2, to which `uncoalesced_elsewhere` adds a share of the time that such accesses cost beyond it;
     `conflicting` of the cycles of shared memory. Of the model alone are known `touched_bytes` (what a cache without
-    limits would move), the places of the worst accesses, the grid, and what limits the occupancy.
+    limits would move), the places of the worst accesses, and what limits the occupancy.
     """
 
     seconds: float
@@ -144,6 +144,8 @@ class Metrics:
     resident: float
     low_occupancy: bool
     atomics: float
+    few_blocks: bool
+    idle_text: str
     conflicting: float = 0.0
     uncoalesced: float = 0.0
     uncoalesced_elsewhere: float = 0.0
@@ -153,8 +155,6 @@ class Metrics:
     spill_text: str = ""
     touched_bytes: float = 0.0
     limit_text: str = ""
-    grid_text: str = ""
-    few_blocks: bool = False
 
 
 def causes(m: Metrics) -> Iterator[Cause]:
@@ -330,16 +330,10 @@ def _compute_causes(m: Metrics) -> Iterator[Cause]:
 
 def _grid_causes(m: Metrics) -> Iterator[Cause]:
     """Time without any work on the SMs: launching, too few blocks, or the last ones still running."""
-    bottleneck, title, wanted = (
-        (Bottleneck.TOO_FEW_BLOCKS, "Too few blocks", "more")
-        if m.few_blocks
-        else (Bottleneck.TAIL, "Tail", "smaller")
-    )
     yield Cause(
-        bottleneck,
+        Bottleneck.TOO_FEW_BLOCKS if m.few_blocks else Bottleneck.TAIL,
         m.shares[Term.TAIL],
-        f"{title}: {m.grid_text}the SMs are at work for {1.0 - m.busy[Term.TAIL]:.0%} of the time on average; {wanted} "
-        "blocks of even length would fill them.",
+        f"{'Too few blocks' if m.few_blocks else 'Tail'}: {m.idle_text}.",
     )
     yield Cause(
         Bottleneck.LAUNCH_OVERHEAD,
@@ -379,9 +373,10 @@ def _modelled(work: KernelWork, price: Price, gpu: Architecture, counters: Count
     clash = max(shared, key=lambda access: access.wavefronts - access.ideal_wavefronts, default=None)
     resident = min(work.occupancy.warps, -(-work.blocks // sms) * work.warps)
     few_blocks = work.blocks < sms
-    grid_text = f"{work.blocks} blocks don't divide by {sms} SMs: " if work.blocks % sms else ""
+    uneven = f"{work.blocks} blocks don't divide by {sms} SMs, so" if work.blocks % sms else "at the end"
+    idle_text = f"{uneven} the last blocks run while other SMs are idle"
     if few_blocks:
-        grid_text = f"{work.blocks} blocks leave {sms - work.blocks} of {sms} SMs idle: "
+        idle_text = f"{work.blocks} blocks leave {sms - work.blocks} of {sms} SMs idle"
     return Metrics(
         seconds=price.seconds,
         counters=counters,
@@ -405,8 +400,8 @@ def _modelled(work: KernelWork, price: Price, gpu: Architecture, counters: Count
         touched_bytes=work.unique_bytes,
         limit_text=f", limited by {work.occupancy.limited_by} ({work.registers} registers a thread, "
         f"{work.shared_bytes} bytes of shared memory a block of {work.threads} threads)",
-        grid_text=grid_text,
         few_blocks=few_blocks,
+        idle_text=idle_text,
     )
 
 
@@ -421,7 +416,7 @@ def _measured(counters: Counters, gpu: Architecture | None, access_bytes: int) -
     weights = {term: value**OVERLAP for term, value in units.items()}
     whole = sum(weights.values()) or 1.0
     shares = _split_l1({term: active * weight / whole for term, weight in weights.items()}, counters)
-    busy = _split_l1(units, counters) | {Term.TAIL: 1.0 - active, Term.LAUNCH: 1.0 - active}
+    busy = _split_l1(units, counters) | {Term.LAUNCH: 1.0 - active}
     seconds = counters.get(names.TIME, 0.0)
     shares[Term.LAUNCH if seconds < 1e-5 else Term.TAIL] = 1.0 - active
     accesses = _accesses(counters)
@@ -443,11 +438,11 @@ def _measured(counters: Counters, gpu: Architecture | None, access_bytes: int) -
     stalls = {stall: counters.get(stall, 0.0) for stall, *_ in _WAITS}
     # For every instruction that a scheduler issues, so many of its warps are resident.
     warps = max(sum(stalls.values()), _warps_per_issue(counters, gpu))
-    conflicts, wavefronts = (
-        counters.get(names.BANK_CONFLICTS, 0.0),
-        counters.get(names.SHARED_WAVEFRONTS, 0.0),
+    conflicting = _fraction(
+        counters.get(names.BANK_CONFLICTS, 0.0), counters.get(names.SHARED_WAVEFRONTS, 0.0)
     )
     resident = counters.get(names.WARPS_ACTIVE, 0.0) / 100.0
+    few_blocks = active < 0.5
     return Metrics(
         seconds=seconds,
         counters=counters,
@@ -458,11 +453,13 @@ def _measured(counters: Counters, gpu: Architecture | None, access_bytes: int) -
         resident=resident,
         low_occupancy=resident < 0.5,
         atomics=operations,
-        conflicting=min(1.0, _fraction(conflicts, wavefronts)),
+        conflicting=min(1.0, conflicting),
         uncoalesced=wasted,
         uncoalesced_elsewhere=queued,
         worst_access=worst_access,
-        few_blocks=active < 0.5,
+        few_blocks=few_blocks,
+        idle_text=f"on average the SMs are at work for {active:.0%} of the time; {'more' if few_blocks else 'smaller'} "
+        "blocks of even length would fill them",
     )
 
 

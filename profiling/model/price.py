@@ -78,11 +78,6 @@ class Price:
     seconds: float
     terms: Mapping[Term, float]
 
-    def shares(self) -> dict[Term, float]:
-        """The fraction of the time that each term explains; they add up to one."""
-        found = shares(self.terms)
-        return {term: found.get(term, 0.0) for term in self.terms}
-
 
 def price(work: KernelWork, gpu: Architecture) -> Price:
     """The modelled time of one launch that has the GPU for itself."""
