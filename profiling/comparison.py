@@ -284,7 +284,11 @@ class Magnitudes:
         if not wanted or not any(is_floating(array.dtype) for array in inputs.values()):
             return {}
         rng = np.random.default_rng((self.seed, len(NUDGES)))
-        unit = 0.5 * max(rounding_unit(_computed_in(array)) for array in inputs.values() if _moves(array))
+        unit = 0.5 * max(
+            rounding_unit(arithmetic_dtype(array.dtype))
+            for array in inputs.values()
+            if is_floating(array.dtype)
+        )
         with np.errstate(all="ignore"):
             try:
                 still = self.task.expected(in_float64(inputs), self.shape)
@@ -310,20 +314,16 @@ def is_single_row(extents: Sequence[int]) -> bool:
 
 def in_float64(inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Inputs with their floats in float64, as the truth is computed from."""
-    return {name: array.astype(np.float64) if _moves(array) else array for name, array in inputs.items()}
-
-
-def _moves(array: Array) -> bool:
-    return is_floating(array.dtype)
-
-
-def _computed_in(array: Array) -> np.dtype[np.generic]:
-    return arithmetic_dtype(array.dtype)
+    return {
+        name: array.astype(np.float64) if is_floating(array.dtype) else array
+        for name, array in inputs.items()
+    }
 
 
 def _moved(array: Array, ways: Sequence[float], rng: np.random.Generator) -> Array:
     """In the precision that a plain implementation computes in; which way repeats itself in large arrays."""
-    if not _moves(array):
+    if not is_floating(array.dtype):
         return array
-    factors = (1.0 + FRACTION * rng.choice(ways, min(array.size, DRAWN_WAYS))).astype(_computed_in(array))
-    return np.asarray(array.astype(_computed_in(array), copy=False) * np.resize(factors, array.shape))
+    dtype = arithmetic_dtype(array.dtype)
+    factors = (1.0 + FRACTION * rng.choice(ways, min(array.size, DRAWN_WAYS))).astype(dtype)
+    return np.asarray(array.astype(dtype, copy=False) * np.resize(factors, array.shape))

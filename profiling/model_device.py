@@ -26,9 +26,8 @@ from mctskernel.profiling.candidate import RefusedError
 from mctskernel.profiling.ceilings import architecture_ceilings, roofline
 from mctskernel.profiling.emulation import Emulable, emulate
 from mctskernel.profiling.guardrails import flags, quarantine_reason
-from mctskernel.profiling.machine_code.cubin import DisassemblerError
 from mctskernel.profiling.model.explanation import explain_launches, sentences
-from mctskernel.profiling.pricing import Pricing, identity_of_code, timing_of
+from mctskernel.profiling.pricing import Pricing, timing_of
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.timed_shape_check import check_timed_shape
 from mctskernel.profiling.verify import HELD_OUT_SEED, draw_cases, draw_verification
@@ -51,23 +50,11 @@ class ModelDevice:
             raise DeviceError(str(error)) from error
         self._task, self._seed, self._searched = task, seed, searched
         self._pricing = Pricing(task, self._gpu, seed)
-        self._evaluated: dict[str, Evaluation] = {}
         self._cases = draw_verification(task, seed)
 
     def evaluate(self, kernel: Kernel) -> Evaluation:
         """Check the source, build, verify and model one kernel; the first step that fails decides the outcome."""
-        stages = Stages()
-        try:
-            prepared = self._pricing.prepare(kernel, stages)
-            code = identity_of_code(prepared.candidate)
-            if code not in self._evaluated:
-                self._evaluated[code] = self._evaluate(prepared, stages)
-            evaluation = self._evaluated[code]
-        except RefusedError as refusal:
-            evaluation = refusal.evaluation(Source.MODELLED)
-        except DisassemblerError as error:
-            raise DeviceError(str(error)) from error
-        return replace(evaluation, stage_seconds=stages.seconds)
+        return self._pricing.evaluate(kernel, self._evaluate)
 
     def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
         """Verify once more on fresh inputs: at the held-out shapes, or the verify shapes where there are none."""

@@ -79,6 +79,22 @@ class Pricing:
         self._task = task
         self._seed = seed
         self._drawn: dict[str, dict[str, Array]] = {}
+        self._evaluated: dict[str, Evaluation] = {}
+
+    def evaluate(self, kernel: Kernel, evaluated: Callable[[Emulable, Stages], Evaluation]) -> Evaluation:
+        """What `evaluated` says of a kernel, which it is asked once for each machine code. Raises DeviceError."""
+        stages = Stages()
+        try:
+            prepared = self.prepare(kernel, stages)
+            code = identity_of_code(prepared.candidate)
+            if code not in self._evaluated:
+                self._evaluated[code] = evaluated(prepared, stages)
+            evaluation = self._evaluated[code]
+        except RefusedError as refusal:
+            evaluation = refusal.evaluation(Source.MODELLED)
+        except DisassemblerError as error:
+            raise DeviceError(str(error)) from error
+        return replace(evaluation, stage_seconds=stages.seconds)
 
     def prepare(self, kernel: Kernel, stages: Stages) -> Emulable:
         """A candidate that the GPU would launch, in a form that can be emulated. Raises RefusedError."""
@@ -254,29 +270,16 @@ class PricingDevice:
     def __init__(self, task: Task, gpu: Architecture, seed: int = 0) -> None:
         self._shapes = task.search_shapes
         self._pricing = Pricing(task, gpu, seed)
-        self._priced: dict[str, Evaluation] = {}
 
     def evaluate(self, kernel: Kernel) -> Evaluation:
         """Build and price one kernel. Raises DeviceError on a machine that can't do either."""
-        stages = Stages()
-        try:
-            prepared = self._pricing.prepare(kernel, stages)
-            code = identity_of_code(prepared.candidate)
-            if code not in self._priced:
-                with self._pricing.disassembling(prepared) as disassemblies:
-                    prices = self._pricing.price(prepared, disassemblies, stages)
-                self._priced[code] = Evaluation(
-                    Outcome.OK,
-                    Source.MODELLED,
-                    timings=tuple(map(timing_of, self._shapes, [found.seconds for found in prices])),
-                    terms=prices[0].terms,
-                )
-            evaluation = self._priced[code]
-        except RefusedError as refusal:
-            evaluation = refusal.evaluation(Source.MODELLED)
-        except DisassemblerError as error:
-            raise DeviceError(str(error)) from error
-        return replace(evaluation, stage_seconds=stages.seconds)
+        return self._pricing.evaluate(kernel, self._evaluate)
+
+    def _evaluate(self, prepared: Emulable, stages: Stages) -> Evaluation:
+        with self._pricing.disassembling(prepared) as disassemblies:
+            prices = self._pricing.price(prepared, disassemblies, stages)
+        timings = tuple(map(timing_of, self._shapes, [found.seconds for found in prices]))
+        return Evaluation(Outcome.OK, Source.MODELLED, timings=timings, terms=prices[0].terms)
 
     def fingerprint(self) -> dict[str, str]:
         """The GPU that is modelled."""

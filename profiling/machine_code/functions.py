@@ -6,7 +6,8 @@ import enum
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_
 
 INSTRUCTION_BYTES = 16
 
@@ -191,11 +192,11 @@ def natural_loops(successors: Mapping[int, Sequence[int]]) -> tuple[Loop, ...]:
     for block, following in successors.items():
         for each in following:
             predecessors[each].append(block)
-    dominators = immediate_dominators(successors, predecessors)
+    dominating = dominators(successors, predecessors)
     bodies: dict[int, set[int]] = {}
     for tail, following in successors.items():
         for header in following:
-            if _dominates(header, tail, dominators):
+            if dominating[tail] >> header & 1:
                 bodies.setdefault(header, {header}).update(_body(predecessors, header, tail))
     ordered = sorted(bodies.items(), key=lambda item: (-len(item[1]), item[0]))
     loops: list[Loop] = []
@@ -205,28 +206,19 @@ def natural_loops(successors: Mapping[int, Sequence[int]]) -> tuple[Loop, ...]:
     return tuple(loops)
 
 
-def immediate_dominators(
+def dominators(
     successors: Mapping[int, Sequence[int]], predecessors: Mapping[int, Sequence[int]]
 ) -> dict[int, int]:
-    """The immediate dominator of each block; block 0, the entry, has itself.
-
-    Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm" (2001). Importing networkx for it is too slow.
-    """
-    order = {block: number for number, block in enumerate(_postorder(successors))}
-    found = {0: 0}
+    """The blocks that every way from block 0, the entry, to a block passes, itself included, as bits."""
+    # In this order most are final after one pass. Importing networkx for it is too slow.
+    order = _postorder(successors)[-2::-1]
+    found = {**dict.fromkeys(order, -1), 0: 1}
     changed = True
     while changed:
-        changed = False
-        for block in sorted(order.keys() - {0}, key=order.__getitem__, reverse=True):
-            nearest, *others = (each for each in predecessors[block] if each in found)
-            for other in others:
-                while nearest != other:
-                    if order[nearest] < order[other]:
-                        nearest = found[nearest]
-                    else:
-                        other = found[other]  # noqa: PLW2901 - both climb until they meet
-            changed = changed or found.get(block) != nearest
-            found[block] = nearest
+        before = dict(found)
+        for block in order:
+            found[block] = reduce(and_, (found[each] for each in predecessors[block])) | 1 << block
+        changed = found != before
     return found
 
 
@@ -244,12 +236,6 @@ def _postorder(successors: Mapping[int, Sequence[int]]) -> list[int]:
             seen.add(unseen)
             path.append((unseen, iter(successors[unseen])))
     return finished
-
-
-def _dominates(block: int, other: int, dominators: Mapping[int, int]) -> bool:
-    while other not in (block, dominators[other]):
-        other = dominators[other]
-    return other == block
 
 
 def _body(predecessors: Mapping[int, Sequence[int]], header: int, tail: int) -> set[int]:
