@@ -23,7 +23,6 @@ from mctskernel.edits.rule import Context, Proposal, constant, resolve_at, rule
 
 WARP = 32
 REGISTERS_PER_BLOCK = 1 << 16
-LARGEST_ITEMS = 32
 LARGEST_TILE = 256
 LARGEST_GRID = 1 << 16
 

@@ -48,19 +48,10 @@ def test_a_coefficient_is_what_one_more_adds(text: str, values: dict[str, int]) 
         assert slope.at(values).constant == evaluated(text, more) - evaluated(text, values)
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "slope"),
-    [
-        ("row * cols + i", "i", "1"),
-        ("row * cols + i", "row", "cols"),
-        ("(size_t)row * cols + (i << 2)", "i", "4"),
-        ("4 * (threadIdx.x - 1)", "threadIdx.x", "4"),
-        ("i / 2 + j", "j", "1"),
-        ("row * cols", "i", "0"),
-    ],
-)
-def test_coefficients(text: str, name: str, slope: str) -> None:
-    assert str(polynomial(expression(text)).coefficient(name)) == slope
+def test_coefficients_see_through_casts_shifts_and_built_ins() -> None:
+    assert str(polynomial(expression("(size_t)row * cols + (i << 2)")).coefficient("i")) == "4"
+    assert str(polynomial(expression("4 * (threadIdx.x - 1)")).coefficient("threadIdx.x")) == "4"
+    assert str(polynomial(expression("row * cols")).coefficient("i")) == "0"
 
 
 @pytest.mark.parametrize("text", ["i * i", "i / 2", "x[i]", "f(i)", "i % 32 + i", "-(i >> 1)"])

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from mctskernel.core.edit import Category
-from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Outcome
+from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation, Outcome, Source
+from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import ProposalRequest
+from mctskernel.core.task_file import load_task
 from mctskernel.edits.patch import apply
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.edits.rule import Context, Proposal, Rule
+from mctskernel.tasks.builtin import find_task
 
 MakeRequest = Callable[..., ProposalRequest]
 
@@ -97,3 +100,15 @@ def test_every_edit_says_why_and_is_another_kernel(make_request: MakeRequest) ->
     edits = RuleProposer().propose(request).edits
     assert all(edit.title and edit.rationale and edit.expected_effect and edit.prior > 0 for edit in edits)
     assert len({apply(request.kernel, edit).identity for edit in edits}) == len(edits)
+
+
+@pytest.mark.parametrize("language", [Language.CUDA, Language.TRITON])
+def test_numbers_that_an_edit_sets_are_what_the_kernel_then_says(language: Language) -> None:
+    task = load_task(find_task("softmax"), language)
+    kernel = task.starting_kernel
+    request = ProposalRequest(task, kernel, Evaluation(Outcome.OK, Source.MODELLED))
+    tuned = [edit for edit in RuleProposer().propose(request).edits if edit.factors]
+    assert {factor.name for edit in tuned for factor in edit.factors} & set(kernel.macros)
+    for edit in tuned:
+        after = apply(kernel, edit).macros
+        assert all(after[each.name] == each.level for each in edit.factors if each.name in kernel.macros)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -13,12 +12,14 @@ pytest.importorskip("triton", reason="Triton is not installed")
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import ProposalRequest
-from mctskernel.core.task import Task, Tensor, Tolerance
+from mctskernel.core.task import Task
+from mctskernel.core.task_file import load_task
 from mctskernel.edits import triton
 from mctskernel.edits.patch import apply
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.profiling.model_device import ModelDevice
 from mctskernel.profiling.triton.source import read_module
+from mctskernel.tasks.builtin import find_task
 
 Propose = Callable[..., dict[str, str]]
 Verify = Callable[[str], None]
@@ -48,25 +49,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def softmax_task() -> Task:
     """Softmax of rows, at small shapes."""
-
-    def reference(x: np.ndarray) -> np.ndarray:
-        e = np.exp(x - x.max(axis=1, keepdims=True))
-        return e / e.sum(axis=1, keepdims=True)
-
-    matrix = ("rows", "cols")
-    return Task(
-        name="softmax",
-        summary="Softmax of rows.",
-        folder=Path("softmax"),
-        inputs=(Tensor("x", "float32", matrix),),
-        outputs=(Tensor("out", "float32", matrix),),
-        scalars={},
+    return dataclasses.replace(
+        load_task(find_task("softmax"), Language.TRITON),
         search_shapes=({"rows": 8192, "cols": 512},),
         verify_shapes=({"rows": 1, "cols": 1}, {"rows": 5, "cols": 70}, {"rows": 3, "cols": 64}),
         held_out_shapes=({"rows": 7, "cols": 130},),
-        tolerance=Tolerance(ratio=64.0),
-        starting_kernel=Kernel("", Language.TRITON),
-        reference=reference,
+        held_out_timed_shapes=(),
     )
 
 

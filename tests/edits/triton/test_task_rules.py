@@ -1,17 +1,28 @@
-"""Rules whose patterns only some of the built-in tasks have."""
+"""The Triton rules on the built-in tasks: patterns that only some of them have, and chains of edits."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import mctskernel.tasks.builtin
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.task import Task
-from mctskernel.core.task_file import load_task
+from mctskernel.core.launch_plan import plan_of, resolve
+from mctskernel.core.proposer import ProposalRequest
+from mctskernel.core.task import Task, Tolerance
+from mctskernel.core.task_file import languages, load_task
+from mctskernel.edits.patch import apply, as_patch
+from mctskernel.edits.proposer import RuleProposer
 from mctskernel.profiling.model_device import ModelDevice
+from mctskernel.profiling.triton.source import read_module
+
+from .programs import SOFTMAX
 
 Propose = Callable[..., dict[str, str]]
 
@@ -80,3 +91,99 @@ def test_other_additions_stay(propose: Propose, histogram: Task, old: str, new: 
     source = histogram.starting_kernel.source
     assert old in source
     assert propose("triton-counted-first", source.replace(old, new), task=histogram) == {}
+
+
+Verify = Callable[[str], None]
+
+
+@pytest.fixture(scope="module")
+def matmul() -> Task:
+    """The built-in task, timed at a shape with few tiles and many products for each."""
+    whole = load_task(FOLDER / "matmul", Language.TRITON)
+    return dataclasses.replace(whole, search_shapes=({"M": 40, "N": 70, "K": 300},))
+
+
+@pytest.fixture(scope="module")
+def device(matmul: Task) -> ModelDevice:
+    return ModelDevice(matmul)
+
+
+def check(device: ModelDevice, text: str) -> None:
+    kernel = Kernel(text, Language.TRITON)
+    evaluation = device.evaluate(kernel)
+    assert evaluation.ok, f"{evaluation.outcome}: {evaluation.message}\n{text}"
+    failed = [each for each in device.final_check(kernel) if not each.passed]
+    assert not failed, f"{failed[0]}\n{text}"
+
+
+def test_the_tolerance_says_how_precisely_to_multiply(
+    propose: Propose, matmul: Task, device: ModelDevice
+) -> None:
+    source = matmul.starting_kernel.source
+    (precise,) = propose("triton-dot-precision", source, task=matmul).values()
+    assert 'input_precision="tf32x3"' in precise
+    check(device, precise)
+    lax = dataclasses.replace(matmul, tolerance=Tolerance(relative=1e-2, absolute=1e-2, ratio=1e6))
+    proposed = propose("triton-dot-precision", source, task=lax)
+    assert list(proposed) == ["set input_precision=tf32 of tl.dot", "set input_precision=tf32x3 of tl.dot"]
+    check(ModelDevice(lax), proposed["set input_precision=tf32 of tl.dot"])
+    assert not device.evaluate(Kernel(proposed["set input_precision=tf32 of tl.dot"], Language.TRITON)).ok
+    strict = dataclasses.replace(matmul, tolerance=Tolerance(relative=1e-7))
+    assert propose("triton-dot-precision", source, task=strict) == {}
+
+
+def test_loads_say_what_is_read_again(
+    propose: Propose, verify: Verify, matmul: Task, device: ModelDevice
+) -> None:
+    (softmax,) = propose("triton-eviction", SOFTMAX).values()
+    policies = [
+        line.split('eviction_policy="')[1].split('"')[0] for line in softmax.splitlines() if "evict" in line
+    ]
+    assert policies == ["evict_last", "evict_last", "evict_first"]
+    verify(softmax)
+    assert propose("triton-eviction", softmax) == {}
+    (tiles,) = propose("triton-eviction", matmul.starting_kernel.source, task=matmul).values()
+    assert tiles.count('eviction_policy="evict_last"') == 2, (
+        "programs of a row or a column share what they read"
+    )
+    check(device, tiles)
+
+
+TASKS = {
+    path.parent.name: load_task(path.parent, Language.TRITON)
+    for path in sorted(FOLDER.glob("*/task.toml"))
+    if Language.TRITON in languages(path.parent)
+}
+
+
+@pytest.mark.slow
+@given(st.sampled_from(sorted(TASKS)), st.lists(st.integers(0, 10_000), min_size=1, max_size=5))
+def test_chains_keep_modules_clean_and_plans_resolvable(name: str, choices: list[int]) -> None:
+    task = TASKS[name]
+    kernel, evaluation = task.starting_kernel, Evaluation(Outcome.OK, Source.MODELLED)
+    for choice in choices:
+        request = ProposalRequest(task, kernel, evaluation)
+        edits = RuleProposer().propose(request).edits
+        if not edits:
+            break
+        edit = edits[choice % len(edits)]
+        after = apply(kernel, edit)
+        read_module(after.source)
+        plan = plan_of(after)
+        for shape in task.shapes:
+            resolve(plan, task.names(shape, after), task.buffer_names)
+        patch = as_patch(kernel.source, after.source)
+        assert sum(len(block.replace) for block in patch.blocks) < 3 * len(kernel.source)
+        kernel = after
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["layernorm", "transpose", "bias_gelu"])
+def test_the_first_edits_of_a_task_build_and_verify(name: str) -> None:
+    task = TASKS[name]
+    device, evaluation = ModelDevice(task), Evaluation(Outcome.OK, Source.MODELLED)
+    edits = RuleProposer().propose(ProposalRequest(task, task.starting_kernel, evaluation)).edits
+    by_category = {edit.category: edit for edit in reversed(edits)}
+    for edit in by_category.values():
+        kernel = apply(task.starting_kernel, edit)
+        assert (found := device.evaluate(kernel)).ok, f"{edit.title}: {found.message}\n{kernel.source}"
