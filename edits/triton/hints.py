@@ -8,26 +8,15 @@ from collections.abc import Iterator, Mapping
 from mctskernel.core.contract_words import narrowest_tolerance
 from mctskernel.core.edit import Category
 from mctskernel.edits.rule import Proposal
-from mctskernel.edits.triton.module import (
-    LaunchedFunction,
-    Replacement,
-    TritonContext,
-    argument,
-    called,
-    calls,
-    names_assigned,
-    names_read,
-    rule,
-    same,
-)
+from mctskernel.edits.triton import module as py
 from mctskernel.edits.triton.tuning import block_constants
 
 
-@rule(Category.COMPILER_HINTS, 0.4, "dram_bandwidth l2_bandwidth")
-def streaming_stores(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.COMPILER_HINTS, 0.4, "dram_bandwidth l2_bandwidth")
+def streaming_stores(context: py.TritonContext) -> Iterator[Proposal]:
     """Outputs written past the caches, for a kernel that doesn't read them again."""
     for launched in context.launched:
-        stores = [call for call in calls(launched.function, "store") if _plain(call)]
+        stores = [call for call in py.calls(launched.function, "store") if _plain(call)]
         if stores:
             yield Proposal(
                 f"streaming stores (cache_modifier='.cs'){context.where(launched.function.name)}",
@@ -37,14 +26,14 @@ def streaming_stores(context: TritonContext) -> Iterator[Proposal]:
             )
 
 
-@rule(Category.COMPILER_HINTS, 0.4, "dram_bandwidth l2_bandwidth l1_throughput")
-def eviction(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.COMPILER_HINTS, 0.4, "dram_bandwidth l2_bandwidth l1_throughput")
+def eviction(context: py.TritonContext) -> Iterator[Proposal]:
     """`eviction_policy` of loads by whether this program or another reads their data again."""
     for launched in context.launched:
         function = launched.function
-        if any(True for _ in calls(function, "swizzle2d")):
+        if any(True for _ in py.calls(function, "swizzle2d")):
             continue
-        loads = sorted((call for call in calls(function, "load") if _plain(call)), key=context.module.span)
+        loads = sorted((call for call in py.calls(function, "load") if _plain(call)), key=context.module.span)
         axes = _axes(function)
         grid = frozenset(range(len(launched.launch.grid)))
         changes = [
@@ -65,10 +54,12 @@ def _policy(
     call: ast.Call, later: list[ast.Call], axes: Mapping[str, frozenset[int]], grid: frozenset[int]
 ) -> str:
     """How long to keep what a load reads: what programs share, or a program loads again, leaves last."""
-    pointer = argument(call, 0, "pointer")
-    if pointer is None or not grid <= frozenset[int]().union(*(axes.get(n, ()) for n in names_read(pointer))):
+    pointer = py.argument(call, 0, "pointer")
+    if pointer is None or not grid <= frozenset[int]().union(
+        *(axes.get(n, ()) for n in py.names_read(pointer))
+    ):
         return "evict_last"
-    again = any(same(found, pointer) for each in later if (found := argument(each, 0, "pointer")))
+    again = any(py.same(found, pointer) for each in later if (found := py.argument(each, 0, "pointer")))
     return "evict_last" if again else "evict_first"
 
 
@@ -80,17 +71,17 @@ def _axes(function: ast.FunctionDef) -> Mapping[str, frozenset[int]]:
         for node in ast.walk(function):
             match node:
                 case ast.Assign(value=value) | ast.AugAssign(value=value):
-                    names = names_assigned(node)
+                    names = py.names_assigned(node)
                 case ast.For(target=target, iter=value):
-                    names = names_assigned(target)
+                    names = py.names_assigned(target)
                 case _:
                     continue
             asked = {
                 int(ast.unparse(call.args[0]))
-                for call in calls(value, "program_id")
+                for call in py.calls(value, "program_id")
                 if call.args and isinstance(call.args[0], ast.Constant)
             }
-            inherited = (found.get(name, frozenset[int]()) for name in names_read(value))
+            inherited = (found.get(name, frozenset[int]()) for name in py.names_read(value))
             own = frozenset(asked).union(*inherited)
             for name in names:
                 found[name] = found.get(name, frozenset()) | own
@@ -108,10 +99,10 @@ def _plain(call: ast.Call) -> bool:
     )
 
 
-def _with(context: TritonContext, call: ast.Call, hint: str) -> Replacement:
+def _with(context: py.TritonContext, call: ast.Call, hint: str) -> py.Replacement:
     _, end = context.module.span(call)
     last = max(context.module.span(each)[1] for each in (*call.args, *(k.value for k in call.keywords)))
-    return Replacement(last, end, f", {hint})")
+    return py.Replacement(last, end, f", {hint})")
 
 
 COARSEST_TOLERANCE = {"tf32x3": 1e-5, "tf32": 1e-2}
@@ -122,13 +113,13 @@ more; three products of the parts of two factors (Ootomo and Yokota, 2022, arXiv
 """
 
 
-@rule(Category.TENSOR_CORES, 1.5, "instruction_issue fp32_pipe tensor_pipe")
-def dot_precision(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.TENSOR_CORES, 1.5, "instruction_issue fp32_pipe tensor_pipe")
+def dot_precision(context: py.TritonContext) -> Iterator[Proposal]:
     """Tensor cores in place of float32 multiplications."""
     for launched in context.launched:
         found = [
             keyword.value
-            for call in calls(launched.function, "dot")
+            for call in py.calls(launched.function, "dot")
             for keyword in call.keywords
             if keyword.arg == "input_precision"
             and isinstance(keyword.value, ast.Constant)
@@ -152,11 +143,11 @@ LARGEST_HISTOGRAM = 1024
 VALUES_PER_BIN = 8
 
 
-@rule(Category.PARALLELISM, 3.0, "atomics")
-def counted_first(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.PARALLELISM, 3.0, "atomics")
+def counted_first(context: py.TritonContext) -> Iterator[Proposal]:
     """A histogram of a program's own values, added to the whole one bin by bin."""
     for launched in context.launched:
-        for call in calls(launched.function, "atomic_add"):
+        for call in py.calls(launched.function, "atomic_add"):
             found = _count(context, launched, call)
             if found is not None:
                 counts, value, mask, bins = found
@@ -174,16 +165,18 @@ def counted_first(context: TritonContext) -> Iterator[Proposal]:
                 )
 
 
-def _larger_blocks(context: TritonContext, launched: LaunchedFunction, bins: int) -> Iterator[Replacement]:
+def _larger_blocks(
+    context: py.TritonContext, launched: py.LaunchedFunction, bins: int
+) -> Iterator[py.Replacement]:
     """Blocks that are long enough for a histogram of their own to pay."""
     names = set(launched.constexprs.values())
     for constant in block_constants(context):
         if constant.name in names and constant.value < VALUES_PER_BIN * bins:
-            yield Replacement(constant.start, constant.end, str(VALUES_PER_BIN * bins))
+            yield py.Replacement(constant.start, constant.end, str(VALUES_PER_BIN * bins))
 
 
 def _count(
-    context: TritonContext, launched: LaunchedFunction, call: ast.Call
+    context: py.TritonContext, launched: py.LaunchedFunction, call: ast.Call
 ) -> tuple[str, str, str, int] | None:
     """The counts, the value, the mask and the number of bins of `tl.atomic_add(counts + value, 1, mask=mask)`.
 
@@ -209,23 +202,23 @@ def _count(
     return None
 
 
-def _is_byte(context: TritonContext, launched: LaunchedFunction, name: str) -> bool:
+def _is_byte(context: py.TritonContext, launched: py.LaunchedFunction, name: str) -> bool:
     """Whether a name holds what was loaded from unsigned bytes, converted to int32 and nothing else."""
     assigned = [
         node
         for node in ast.walk(launched.function)
         if isinstance(node, ast.stmt)
         and not isinstance(node, ast.FunctionDef)
-        and name in names_assigned(node)
+        and name in py.names_assigned(node)
     ]
     match assigned:
         case [ast.Assign(value=ast.Call(func=ast.Attribute(value=load, attr="to"), args=[kind]))]:
             pass
         case _:
             return False
-    if called(load) != "load" or ast.unparse(kind) != "tl.int32" or not isinstance(load, ast.Call):
+    if py.called(load) != "load" or ast.unparse(kind) != "tl.int32" or not isinstance(load, ast.Call):
         return False
-    pointers = {bound for each, bound in launched.bound.items() if each in names_read(load.args[0])}
+    pointers = {bound for each, bound in launched.bound.items() if each in py.names_read(load.args[0])}
     buffers = {each for each in pointers if context.is_buffer(each)}
     bytes_ = {tensor.name for tensor in context.task.inputs if tensor.dtype == "uint8"}
     return len(buffers) == 1 and buffers <= bytes_

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from mctskernel.core.edit import Category
 from mctskernel.edits.rule import Proposal
-from mctskernel.edits.triton.module import TritonContext, called, calls, names_assigned, names_read, rule
+from mctskernel.edits.triton import module as py
 from mctskernel.edits.triton.tuning import tiles_of
 
 STAGES = (2, 3, 4)
 FACTORS = (2, 4)
 
 
-@rule(Category.ASYNC_COPY, 0.5, "global_latency barriers")
-def prefetched_loops(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.ASYNC_COPY, 0.5, "global_latency barriers")
+def prefetched_loops(context: py.TritonContext) -> Iterator[Proposal]:
     """Loads of later turns copied to shared memory ahead, in loops that multiply no tiles.
 
     Those that do are pipelined anyway, with the launch's number of stages.
@@ -34,8 +34,8 @@ def prefetched_loops(context: TritonContext) -> Iterator[Proposal]:
             )
 
 
-@rule(Category.UNROLLING, 0.4, "global_latency instruction_issue integer_pipe")
-def unrolled_loops(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.UNROLLING, 0.4, "global_latency instruction_issue integer_pipe")
+def unrolled_loops(context: py.TritonContext) -> Iterator[Proposal]:
     """Several turns of a loop at once."""
     for function, loop, number in _plain_loops(context):
         for factor in FACTORS:
@@ -48,7 +48,7 @@ def unrolled_loops(context: TritonContext) -> Iterator[Proposal]:
             )
 
 
-def _plain_loops(context: TritonContext) -> Iterator[tuple[ast.FunctionDef, ast.For, int]]:
+def _plain_loops(context: py.TritonContext) -> Iterator[tuple[ast.FunctionDef, ast.For, int]]:
     """Innermost loops over a plain `range` that load something, numbered within their function."""
     functions = {launched.function.name: launched.function for launched in context.launched}
     for function in functions.values():
@@ -59,11 +59,11 @@ def _plain_loops(context: TritonContext) -> Iterator[tuple[ast.FunctionDef, ast.
             )
             match loop.iter:
                 case ast.Call(func=ast.Name(id="range"), keywords=[]):
-                    if not inner and any(True for _ in calls(loop, "load")):
+                    if not inner and any(True for _ in py.calls(loop, "load")):
                         yield function, loop, number
 
 
-def _with(context: TritonContext, loop: ast.For, option: str) -> str:
+def _with(context: py.TritonContext, loop: ast.For, option: str) -> str:
     text = context.module.text_of(loop.iter)
     return context.written([context.module.replace(loop.iter, f"tl.{text[:-1]}, {option})")])
 
@@ -79,8 +79,8 @@ class _Online:
     shrink: str
 
 
-@rule(Category.ALGORITHM, 3.0, "l2_bandwidth global_latency barriers tensor_pipe")
-def causal_bound(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.ALGORITHM, 3.0, "l2_bandwidth global_latency barriers tensor_pipe")
+def causal_bound(context: py.TritonContext) -> Iterator[Proposal]:
     """A loop over keys that stops at the diagonal, beyond which a causal mask hides every score.
 
     Hidden scores of a whole block change nothing: the largest score stays, so that what was added up is scaled by
@@ -115,7 +115,7 @@ def _diagonal(before: list[ast.stmt], loop: ast.For) -> str | None:
                 func=ast.Name(id="range"), args=[ast.Constant(value=0), end, ast.Name(id=step)], keywords=[]
             ),
             orelse=[],
-        ) if called(end) != "minimum":
+        ) if py.called(end) != "minimum":
             pass
         case _:
             return None
@@ -123,12 +123,12 @@ def _diagonal(before: list[ast.stmt], loop: ast.For) -> str | None:
     columns = {
         name
         for each in loop.body
-        for name in names_assigned(each)
+        for name in py.names_assigned(each)
         if ast.unparse(each) == f"{name} = {start} + tl.arange(0, {step})[None, :]"
     }
     for each in loop.body:
         match each:
-            case ast.Assign(value=ast.Call(args=[mask, _, hidden])) if called(each.value) == "where":
+            case ast.Assign(value=ast.Call(args=[mask, _, hidden])) if py.called(each.value) == "where":
                 if ast.unparse(hidden) != "float('-inf')":
                     continue
                 for column, row in _at_most(mask):
@@ -153,7 +153,7 @@ def _rows(statement: ast.stmt) -> Iterator[tuple[str, str]]:
 
 
 def _assigned_once(before: list[ast.stmt], name: str) -> bool:
-    return sum(name in names_assigned(each) for each in before) == 1
+    return sum(name in py.names_assigned(each) for each in before) == 1
 
 
 def _at_most(mask: ast.expr) -> Iterator[tuple[str, str]]:
@@ -173,8 +173,8 @@ def _changes_nothing_when_hidden(loop: ast.For, after: list[ast.stmt]) -> bool:
         return False
     carried = set[str]()
     for statement in loop.body:
-        name = next(iter(names_assigned(statement)), "")
-        if not isinstance(statement, ast.Assign) or len(names_assigned(statement)) != 1:
+        name = next(iter(py.names_assigned(statement)), "")
+        if not isinstance(statement, ast.Assign) or len(py.names_assigned(statement)) != 1:
             return False
         text = ast.unparse(statement.value)
         if text.startswith(f"{name} * {found.shrink} + "):
@@ -184,11 +184,11 @@ def _changes_nothing_when_hidden(loop: ast.For, after: list[ast.stmt]) -> bool:
             ) or not _is_one_call(added):
                 return False
             carried.add(name)
-        elif name in names_read(statement.value) and name != found.score:
+        elif name in py.names_read(statement.value) and name != found.score:
             return False
-    assigned = [name for each in loop.body for name in names_assigned(each)]
+    assigned = [name for each in loop.body for name in py.names_assigned(each)]
     allowed = carried | {found.largest}
-    outside = names_read(ast.Module(after, []))
+    outside = py.names_read(ast.Module(after, []))
     local = set(assigned) - allowed - {found.score}
     return (
         ast.unparse(loop.body[-1]) == f"{found.largest} = {found.larger}"
@@ -213,13 +213,13 @@ def _online(body: list[ast.stmt]) -> _Online | None:
             case _:
                 continue
         texts = {
-            ast.unparse(each.value): names_assigned(each) for each in body if isinstance(each, ast.Assign)
+            ast.unparse(each.value): py.names_assigned(each) for each in body if isinstance(each, ast.Assign)
         }
         maximum = f"tl.maximum({largest}, tl.max({score}, axis=1, keep_dims=True))"
         weight = texts.get(f"tl.exp({score} - {larger})")
         shrink = texts.get(f"tl.exp({largest} - {larger})")
-        last = [each for each in body if score in names_assigned(each)][-1:]
-        hidden = [each for each in last if isinstance(each, ast.Assign) and called(each.value) == "where"]
+        last = [each for each in body if score in py.names_assigned(each)][-1:]
+        hidden = [each for each in last if isinstance(each, ast.Assign) and py.called(each.value) == "where"]
         if ast.unparse(statement.value) == maximum and weight and shrink and hidden:
             return _Online(score, largest, larger, next(iter(weight)), next(iter(shrink)))
     return None

@@ -9,19 +9,7 @@ from dataclasses import dataclass, replace
 from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Extent
 from mctskernel.edits.rule import Proposal
-from mctskernel.edits.triton.module import (
-    LaunchedFunction,
-    Module,
-    Replacement,
-    TritonContext,
-    argument,
-    called,
-    calls,
-    names_assigned,
-    names_read,
-    parameters,
-    rule,
-)
+from mctskernel.edits.triton import module as py
 from mctskernel.edits.triton.tuning import sane, tiles_of
 
 ROWS = (2, 4, 8)
@@ -64,12 +52,12 @@ class _Row:
     count: Extent
 
 
-@rule(Category.COARSENING, 0.7, "l2_bandwidth l1_throughput global_latency barriers launch_overhead")
-def several_rows(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.COARSENING, 0.7, "l2_bandwidth l1_throughput global_latency barriers launch_overhead")
+def several_rows(context: py.TritonContext) -> Iterator[Proposal]:
     """A tile of rows in place of one row."""
     for launched in context.launched_once:
-        taken = {each.name for each in context.module.constants} | set(parameters(launched.function))
-        if {"ROWS", "row_count"} & (taken | names_assigned(launched.function)):
+        taken = {each.name for each in context.module.constants} | set(py.parameters(launched.function))
+        if {"ROWS", "row_count"} & (taken | py.names_assigned(launched.function)):
             continue
         row = _row(launched)
         if row is None or not _understood(launched.function, row):
@@ -86,22 +74,22 @@ def several_rows(context: TritonContext) -> Iterator[Proposal]:
                 )
 
 
-def _fits(context: TritonContext, launched: LaunchedFunction, size: int) -> bool:
+def _fits(context: py.TritonContext, launched: py.LaunchedFunction, size: int) -> bool:
     """Whether the threads can hold as many times their elements, and enough programs remain for every device."""
     enough = context.resolved[0].launches[launched.index].blocks >= LEAST_PROGRAMS * size
     return enough and sane(context, launched, rows=size)
 
 
-def _row(launched: LaunchedFunction) -> _Row | None:
+def _row(launched: py.LaunchedFunction) -> _Row | None:
     """The row that a program works on, if one statement reads it and no other uses the same axis."""
     for statement in launched.function.body:
         match statement:
             case ast.Assign(
                 targets=[ast.Name(id=name)], value=ast.Call(args=[ast.Constant(value=int() as axis)]) as call
-            ) if called(call) == "program_id" and axis < len(launched.launch.grid):
+            ) if py.called(call) == "program_id" and axis < len(launched.launch.grid):
                 same = [
                     each
-                    for each in calls(launched.function, "program_id")
+                    for each in py.calls(launched.function, "program_id")
                     if ast.dump(each) == ast.dump(call)
                 ]
                 stores = [
@@ -122,7 +110,7 @@ def _understood(function: ast.FunctionDef, row: _Row) -> bool:
             case ast.Subscript() | ast.If() | ast.While() | ast.IfExp() | ast.Return():
                 return False
             case ast.For(iter=over):
-                if names_read(over) & dependent:
+                if py.names_read(over) & dependent:
                     return False
             case ast.Call(func=ast.Attribute(value=ast.Name(id="tl"), attr=name)):
                 if name not in KNOWN or not _plain(node, name):
@@ -139,7 +127,7 @@ def _understood(function: ast.FunctionDef, row: _Row) -> bool:
 def _plain(call: ast.Call, name: str) -> bool:
     """Whether a call has the form that is rewritten."""
     if name in REDUCTIONS | {"cumsum"}:
-        axis = argument(call, 1, "axis")
+        axis = py.argument(call, 1, "axis")
         return isinstance(axis, ast.Constant) and axis.value == 0 and len(call.args) + len(call.keywords) == 2
     if name in {"load", "store"}:
         return len(call.args) == (1 if name == "load" else 2)
@@ -154,12 +142,12 @@ def _dependent(function: ast.FunctionDef, row: str) -> frozenset[str]:
     while len(found) > before:
         before = len(found)
         for node in ast.walk(function):
-            if isinstance(node, ast.Assign | ast.AugAssign) and names_read(node.value) & found:
-                found |= names_assigned(node)
+            if isinstance(node, ast.Assign | ast.AugAssign) and py.names_read(node.value) & found:
+                found |= py.names_assigned(node)
     return frozenset(found)
 
 
-def _source(context: TritonContext, launched: LaunchedFunction, row: _Row, size: int) -> str:
+def _source(context: py.TritonContext, launched: py.LaunchedFunction, row: _Row, size: int) -> str:
     module, function = context.module, launched.function
     count = next((name for name, bound in launched.bound.items() if bound == row.count), "row_count")
     plain = [each for each in function.args.args if each.arg in launched.bound]
@@ -174,9 +162,9 @@ def _source(context: TritonContext, launched: LaunchedFunction, row: _Row, size:
         module.define("ROWS", size),
     ]
     if end == last:
-        changes.append(Replacement(end, end, f"{added}, ROWS: tl.constexpr"))
+        changes.append(py.Replacement(end, end, f"{added}, ROWS: tl.constexpr"))
     else:
-        changes += [Replacement(end, end, added), Replacement(last, last, ", ROWS: tl.constexpr")]
+        changes += [py.Replacement(end, end, added), py.Replacement(last, last, ", ROWS: tl.constexpr")]
     grid = list(launched.launch.grid)
     grid[row.axis] = f"ceil_div({row.count}, ROWS)"
     args = launched.launch.args if count in launched.bound else (*launched.launch.args, row.count)
@@ -185,16 +173,16 @@ def _source(context: TritonContext, launched: LaunchedFunction, row: _Row, size:
     return context.written(changes, context.with_launch(launched.index, launch))
 
 
-def _code(module: Module, function: ast.FunctionDef, row: _Row, count: str) -> Iterator[Replacement]:
+def _code(module: py.Module, function: ast.FunctionDef, row: _Row, count: str) -> Iterator[py.Replacement]:
     """The changes of the code but for the statement that says which row it is."""
     dependent = _dependent(function, row.name)
     inside = f"({row.name} < {count})"
-    for call in calls(function):
-        name, (_, end) = called(call), module.span(call)
+    for call in py.calls(function):
+        name, (_, end) = py.called(call), module.span(call)
         if name == "arange":
-            yield Replacement(end, end, "[None, :]")
+            yield py.Replacement(end, end, "[None, :]")
         elif name in REDUCTIONS | {"cumsum"}:
-            axis = argument(call, 1, "axis")
+            axis = py.argument(call, 1, "axis")
             assert axis is not None  # noqa: S101 - as _plain has seen
             named = "" if axis in [keyword.value for keyword in call.keywords] else "axis="
             keep = "" if name == "cumsum" else ", keep_dims=True"
@@ -203,18 +191,18 @@ def _code(module: Module, function: ast.FunctionDef, row: _Row, count: str) -> I
             shape = call.args[0]
             assert isinstance(shape, ast.List | ast.Tuple)  # noqa: S101 - as _plain has seen
             yield module.replace(shape, f"[ROWS, {module.text_of(shape.elts[0])}]")
-        elif name in {"load", "store"} and names_read(call.args[0]) & dependent:
-            mask = argument(call, 9, "mask")
+        elif name in {"load", "store"} and py.names_read(call.args[0]) & dependent:
+            mask = py.argument(call, 9, "mask")
             if mask is None:
                 after = module.span(call.args[-1])[1]
-                yield Replacement(after, after, f", mask={inside[1:-1]}")
+                yield py.Replacement(after, after, f", mask={inside[1:-1]}")
             else:
                 start, end = module.span(mask)
                 bare = isinstance(mask, ast.Name)
-                yield Replacement(start, start, "" if bare else "(")
-                yield Replacement(end, end, f" & {inside}" if bare else f") & {inside}")
+                yield py.Replacement(start, start, "" if bare else "(")
+                yield py.Replacement(end, end, f" & {inside}" if bare else f") & {inside}")
     carried = frozenset[str]().union(
-        *(names_assigned(each) for each in function.body if isinstance(each, ast.For))
+        *(py.names_assigned(each) for each in function.body if isinstance(each, ast.For))
     )
     for statement in function.body:
         match statement:
@@ -228,8 +216,8 @@ PROGRAMS = (264, 528, 1056)
 """Multiples of the 132 multiprocessors of an H100; the grid is no longer than it was."""
 
 
-@rule(Category.LAUNCH, 0.4, "dram_bandwidth l2_bandwidth global_latency")
-def grouped_tiles(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.LAUNCH, 0.4, "dram_bandwidth l2_bandwidth global_latency")
+def grouped_tiles(context: py.TritonContext) -> Iterator[Proposal]:
     """Programs that start together work on tiles that share rows and columns.
 
     `tl.swizzle2d` maps the tiles, numbered row by row, to themselves in another order, whatever their number.
@@ -238,9 +226,11 @@ def grouped_tiles(context: TritonContext) -> Iterator[Proposal]:
         ids = _program_ids(launched.function)
         if set(ids) < {0, 1} or len(launched.launch.grid) < 2 or not tiles_of(launched.function).multiplied:
             continue
-        if any(True for _ in calls(launched.function, "swizzle2d", "num_programs")):
+        if any(True for _ in py.calls(launched.function, "swizzle2d", "num_programs")):
             continue
-        if {"tile_x", "tile_y"} & (names_assigned(launched.function) | set(parameters(launched.function))):
+        if {"tile_x", "tile_y"} & (
+            py.names_assigned(launched.function) | set(py.parameters(launched.function))
+        ):
             continue
         for size in GROUPS:
             line = (
@@ -262,19 +252,19 @@ def grouped_tiles(context: TritonContext) -> Iterator[Proposal]:
             )
 
 
-@rule(Category.PARALLELISM, 0.5, "global_latency tail launch_overhead")
-def striding_programs(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.PARALLELISM, 0.5, "global_latency tail launch_overhead")
+def striding_programs(context: py.TritonContext) -> Iterator[Proposal]:
     """As many programs as the device takes at once, each of which does several of the old ones' work in turn."""
     for launched in context.launched_once:
         function = launched.function
         first, *rest = function.body
         if len(launched.launch.grid) != 1 or not rest or not _is_program(first) or _returns(function):
             continue
-        if any(True for _ in calls(ast.Module(rest, []), "program_id", "num_programs")):
+        if any(True for _ in py.calls(ast.Module(rest, []), "program_id", "num_programs")):
             continue
         count = launched.launch.grid[0]
-        taken = names_assigned(function) | {
-            *parameters(function),
+        taken = py.names_assigned(function) | {
+            *py.parameters(function),
             *(each.name for each in context.module.constants),
         }
         if {"programs", "PROGRAMS"} & taken or not launched.bound:
@@ -288,11 +278,11 @@ def striding_programs(context: TritonContext) -> Iterator[Proposal]:
 
 
 def _striding(
-    context: TritonContext, launched: LaunchedFunction, count: int | str, size: int, stages: int
+    context: py.TritonContext, launched: py.LaunchedFunction, count: int | str, size: int, stages: int
 ) -> Proposal:
     function, module = launched.function, context.module
     first, *rest = function.body
-    name = next(iter(names_assigned(first)))
+    name = next(iter(py.names_assigned(first)))
     option = f", num_stages={stages}" if stages else ""
     loop = "tl.range" if stages else "range"
     header = f"for {name} in {loop}(tl.program_id(0), programs, tl.num_programs(0){option}):"
@@ -303,9 +293,9 @@ def _striding(
     plain = [each for each in function.args.args if each.arg in launched.bound]
     _, end_of_plain = module.span(plain[-1])
     changes = [
-        Replacement(*module.span(first), header),
-        Replacement(start, end, body),
-        Replacement(end_of_plain, end_of_plain, ", programs"),
+        py.Replacement(*module.span(first), header),
+        py.Replacement(start, end, body),
+        py.Replacement(end_of_plain, end_of_plain, ", programs"),
         module.define("PROGRAMS", size),
     ]
     launch = replace(launched.launch, grid=(f"min(PROGRAMS, {count})",), args=(*launched.launch.args, count))
@@ -321,7 +311,7 @@ def _striding(
 
 
 def _is_program(statement: ast.stmt) -> bool:
-    return ast.unparse(statement).endswith(" = tl.program_id(0)") and len(names_assigned(statement)) == 1
+    return ast.unparse(statement).endswith(" = tl.program_id(0)") and len(py.names_assigned(statement)) == 1
 
 
 def _returns(function: ast.FunctionDef) -> bool:
@@ -331,7 +321,7 @@ def _returns(function: ast.FunctionDef) -> bool:
 def _program_ids(function: ast.FunctionDef) -> dict[int, list[ast.Call]]:
     """The calls of `tl.program_id` by their axis."""
     found: dict[int, list[ast.Call]] = {}
-    for call in calls(function, "program_id"):
+    for call in py.calls(function, "program_id"):
         match call.args:
             case [ast.Constant(value=int() as axis)]:
                 found.setdefault(axis, []).append(call)

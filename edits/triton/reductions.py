@@ -9,17 +9,7 @@ from itertools import pairwise
 
 from mctskernel.core.edit import Category
 from mctskernel.edits.rule import Proposal
-from mctskernel.edits.triton.module import (
-    LaunchedFunction,
-    Module,
-    Replacement,
-    TritonContext,
-    called,
-    calls,
-    names_assigned,
-    names_read,
-    rule,
-)
+from mctskernel.edits.triton import module as py
 
 
 @dataclass(frozen=True)
@@ -32,8 +22,8 @@ class Accumulation:
     largest: bool
 
 
-@rule(Category.PARALLELISM, 1.0, "global_latency shared_throughput barriers instruction_issue")
-def deferred_reductions(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.PARALLELISM, 1.0, "global_latency shared_throughput barriers instruction_issue")
+def deferred_reductions(context: py.TritonContext) -> Iterator[Proposal]:
     """A sum or a maximum for each lane in the loop, and one over the lanes after it."""
     for launched in context.launched:
         function = launched.function
@@ -57,8 +47,8 @@ def deferred_reductions(context: TritonContext) -> Iterator[Proposal]:
 
 
 def _deferred(
-    module: Module, loop: ast.For, init: ast.stmt, found: Accumulation, block: str
-) -> Iterator[Replacement]:
+    module: py.Module, loop: ast.For, init: ast.stmt, found: Accumulation, block: str
+) -> Iterator[py.Replacement]:
     lanes, blanks = f"{found.name}_lanes", module.indentation(loop)
     value = module.text_of(found.lanes)
     if found.largest:
@@ -69,12 +59,12 @@ def _deferred(
         yield module.replace(found.statement, f"{lanes} += {value}")
     _, end = module.lines_of([loop])
     reduce = "max" if found.largest else "sum"
-    yield Replacement(end, end, f"{blanks}{found.name} = tl.{reduce}({lanes}, axis=0)\n")
+    yield py.Replacement(end, end, f"{blanks}{found.name} = tl.{reduce}({lanes}, axis=0)\n")
 
 
 def _accumulations(function: ast.FunctionDef) -> Iterator[tuple[ast.For, ast.stmt, Accumulation]]:
     """What can be put off, with its loop and the statement before the loop that begins it."""
-    taken = names_assigned(function) | {each.arg for each in function.args.args}
+    taken = py.names_assigned(function) | {each.arg for each in function.args.args}
     for index, loop in enumerate(function.body):
         if not isinstance(loop, ast.For) or any(isinstance(each, ast.For | ast.If) for each in loop.body):
             continue
@@ -83,7 +73,7 @@ def _accumulations(function: ast.FunctionDef) -> Iterator[tuple[ast.For, ast.stm
             if found is None or f"{found.name}_lanes" in taken:
                 continue
             others = [each for each in loop.body if each is not statement]
-            if any(found.name in names_read(each) | names_assigned(each) for each in others):
+            if any(found.name in py.names_read(each) | py.names_assigned(each) for each in others):
                 continue
             init = _init(function.body[:index], found)
             if init is not None:
@@ -92,15 +82,15 @@ def _accumulations(function: ast.FunctionDef) -> Iterator[tuple[ast.For, ast.stm
 
 def _accumulation(statement: ast.stmt) -> Accumulation | None:
     match statement:
-        case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=value) if called(value) == "sum":
+        case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=value) if py.called(value) == "sum":
             lanes = _over_lanes(value)
-            if lanes is not None and name not in names_read(lanes):
+            if lanes is not None and name not in py.names_read(lanes):
                 return Accumulation(statement, name, lanes, largest=False)
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) if called(value) == "maximum":
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if py.called(value) == "maximum":
             match value:
                 case ast.Call(args=[ast.Name(id=held), new], keywords=[]) if held == name:
-                    lanes = _over_lanes(new) if called(new) == "max" else None
-                    if lanes is not None and name not in names_read(lanes):
+                    lanes = _over_lanes(new) if py.called(new) == "max" else None
+                    if lanes is not None and name not in py.names_read(lanes):
                         return Accumulation(statement, name, lanes, largest=True)
     return None
 
@@ -118,26 +108,26 @@ def _over_lanes(call: ast.expr) -> ast.expr | None:
 def _init(before: list[ast.stmt], found: Accumulation) -> ast.stmt | None:
     """The statement that gives an accumulator its neutral value, if nothing touches it between that and the loop."""
     for statement in reversed(before):
-        if found.name in names_assigned(statement):
+        if found.name in py.names_assigned(statement):
             match statement:
                 case ast.Assign(targets=[ast.Name()], value=ast.Constant(value=0.0)) if not found.largest:
                     return statement
                 case ast.Assign(targets=[ast.Name()], value=value) if found.largest:
                     return statement if ast.unparse(value) in {"float('-inf')", "-float('inf')"} else None
             return None
-        if found.name in names_read(statement):
+        if found.name in py.names_read(statement):
             return None
     return None
 
 
 def _only_block(function: ast.FunctionDef) -> str | None:
     """The one parameter that every range of lanes in a function is as long as."""
-    ends = {ast.unparse(call.args[1]) for call in calls(function, "arange") if len(call.args) == 2}
+    ends = {ast.unparse(call.args[1]) for call in py.calls(function, "arange") if len(call.args) == 2}
     return ends.pop() if len(ends) == 1 else None
 
 
-@rule(Category.ALGORITHM, 1.0, "dram_bandwidth l2_bandwidth global_latency")
-def one_pass_softmax(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.ALGORITHM, 1.0, "dram_bandwidth l2_bandwidth global_latency")
+def one_pass_softmax(context: py.TritonContext) -> Iterator[Proposal]:
     """The largest value and the sum of the exponentials in one loop, the sum scaled as the maximum grows."""
     for launched in context.launched:
         for index, (first, between, second) in enumerate(_neighbouring_loops(launched.function)):
@@ -162,8 +152,8 @@ def _neighbouring_loops(function: ast.FunctionDef) -> Iterator[tuple[ast.For, li
 
 
 def _merged(
-    context: TritonContext,
-    launched: LaunchedFunction,
+    context: py.TritonContext,
+    launched: py.LaunchedFunction,
     first: ast.For,
     between: list[ast.stmt],
     second: ast.For,
@@ -190,8 +180,8 @@ def _merged(
     value = ast.unparse(largest.lanes)
     if ast.unparse(total.lanes) != f"tl.exp({value} - {largest.name})" or "(" in value:
         return None
-    known = names_assigned(launched.function) | {each.arg for each in launched.function.args.args}
-    if "larger" in known or any({largest.name, total.name} & names_read(each) for each in shared):
+    known = py.names_assigned(launched.function) | {each.arg for each in launched.function.args.args}
+    if "larger" in known or any({largest.name, total.name} & py.names_read(each) for each in shared):
         return None
     blanks = module.indentation(first)
     inner = module.indentation(first.body[0])
@@ -206,8 +196,8 @@ def _merged(
     gone = module.lines_of([init])[0], module.lines_of([second])[1]
     return context.written(
         [
-            Replacement(begin, begin, f"{blanks}{module.text_of(init)}\n"),
-            Replacement(start, end, "".join(f"{inner}{line}\n" for line in lines)),
-            Replacement(*gone, ""),
+            py.Replacement(begin, begin, f"{blanks}{module.text_of(init)}\n"),
+            py.Replacement(start, end, "".join(f"{inner}{line}\n" for line in lines)),
+            py.Replacement(*gone, ""),
         ]
     )

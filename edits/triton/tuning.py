@@ -21,16 +21,7 @@ from mctskernel.core.expression import names_in
 from mctskernel.core.launch_plan import WARP_THREADS, LaunchPlan, LaunchPlanError, ResolvedOptions, resolve
 from mctskernel.edits.plan_text import is_or_caps
 from mctskernel.edits.rule import Proposal
-from mctskernel.edits.triton.module import (
-    Constant,
-    LaunchedFunction,
-    Replacement,
-    TritonContext,
-    calls,
-    names_read,
-    parameters,
-    rule,
-)
+from mctskernel.edits.triton import module as py
 
 SMALLEST_DOT = 16
 """The least extent of a tile that `tl.dot` multiplies."""
@@ -68,12 +59,12 @@ def tiles_of(function: ast.FunctionDef) -> Tiles:
         for name in _sizes(node):
             sizes[name] = sizes.get(name, 0) + 1
     alone = frozenset(name for name, count in sizes.items() if uses[name] == count)
-    return Tiles(alone, frozenset(_shapes(function)), any(True for _ in calls(function, "dot")))
+    return Tiles(alone, frozenset(_shapes(function)), any(True for _ in py.calls(function, "dot")))
 
 
 def sane(
-    context: TritonContext,
-    launched: LaunchedFunction,
+    context: py.TritonContext,
+    launched: py.LaunchedFunction,
     constants: Mapping[str, int] | None = None,
     *,
     warps: int | None = None,
@@ -101,7 +92,7 @@ def sane(
 
 
 def _options(
-    context: TritonContext, launched: LaunchedFunction, constants: Mapping[str, int], plan: LaunchPlan
+    context: py.TritonContext, launched: py.LaunchedFunction, constants: Mapping[str, int], plan: LaunchPlan
 ) -> ResolvedOptions | None:
     names = {**context.kernel.macros, **constants, **context.task.scalars, **context.shapes[0]}
     try:
@@ -149,11 +140,11 @@ def _name(node: ast.expr) -> Iterator[str]:
 def _shapes(function: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
     ranges = {
         call.args[1].id
-        for call in calls(function, "arange")
+        for call in py.calls(function, "arange")
         if len(call.args) == 2 and isinstance(call.args[1], ast.Name)
     }
     yield from ((name,) for name in ranges)
-    made = list(calls(function, "zeros", "full"))
+    made = list(py.calls(function, "zeros", "full"))
     for call in made:
         match call.args:
             case [ast.List(elts=extents) | ast.Tuple(elts=extents), *_]:
@@ -169,26 +160,26 @@ WARPS = (1, 2, 4, 8, 16, 32)
 STAGES = (1, 2, 3, 4, 5)
 
 
-@rule(
+@py.rule(
     Category.TUNING,
     1.0,
     "l2_bandwidth l1_throughput uncoalesced_access global_latency shared_throughput "
     "barriers instruction_issue fp32_pipe low_occupancy too_few_blocks tail spills",
 )
-def block_sizes(context: TritonContext) -> Iterator[Proposal]:
+def block_sizes(context: py.TritonContext) -> Iterator[Proposal]:
     """Larger and smaller blocks, one extent at a time."""
     for constant in block_constants(context):
         for factor, prior in ((2.0, 1.0), (4.0, 1.0), (8.0, 0.7), (0.5, 0.7), (0.25, 0.4)):
             yield from _set(context, {constant: constant.value * factor}, prior=prior)
 
 
-@rule(
+@py.rule(
     Category.TUNING,
     1.0,
     "l2_bandwidth l1_throughput uncoalesced_access global_latency shared_throughput "
     "barriers instruction_issue fp32_pipe low_occupancy too_few_blocks tail spills",
 )
-def block_shapes(context: TritonContext) -> Iterator[Proposal]:
+def block_shapes(context: py.TritonContext) -> Iterator[Proposal]:
     """Several extents at once: all of them larger or smaller, or one for another."""
     constants = block_constants(context)
     for first, second in combinations(constants, 2):
@@ -199,8 +190,8 @@ def block_shapes(context: TritonContext) -> Iterator[Proposal]:
             yield from _set(context, {each: each.value * factor for each in constants}, prior=prior)
 
 
-@rule(Category.LAUNCH, 0.8, "global_latency barriers low_occupancy too_few_blocks spills")
-def warps(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.LAUNCH, 0.8, "global_latency barriers low_occupancy too_few_blocks spills")
+def warps(context: py.TritonContext) -> Iterator[Proposal]:
     """Another number of warps in each program."""
     for launched in context.launched:
         before = launched.options.num_warps
@@ -220,13 +211,13 @@ def warps(context: TritonContext) -> Iterator[Proposal]:
                 )
 
 
-@rule(
+@py.rule(
     Category.TUNING,
     0.8,
     "l2_bandwidth l1_throughput uncoalesced_access global_latency shared_throughput "
     "barriers instruction_issue fp32_pipe low_occupancy too_few_blocks tail spills",
 )
-def blocks_with_warps(context: TritonContext) -> Iterator[Proposal]:
+def blocks_with_warps(context: py.TritonContext) -> Iterator[Proposal]:
     """Larger blocks with as many more warps: each thread keeps its number of elements."""
     constants = block_constants(context)
     for launched in context.launched:
@@ -248,13 +239,13 @@ def blocks_with_warps(context: TritonContext) -> Iterator[Proposal]:
                     )
 
 
-@rule(Category.ASYNC_COPY, 0.6, "global_latency barriers tensor_pipe")
-def stages(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.ASYNC_COPY, 0.6, "global_latency barriers tensor_pipe")
+def stages(context: py.TritonContext) -> Iterator[Proposal]:
     """More or fewer tiles in flight, where the compiler pipelines a loop: one that multiplies tiles."""
     for launched in context.launched:
         before = launched.options.num_stages
         loops = [node for node in ast.walk(launched.function) if isinstance(node, ast.For)]
-        if before not in STAGES or not any(True for loop in loops for _ in calls(loop, "dot")):
+        if before not in STAGES or not any(True for loop in loops for _ in py.calls(loop, "dot")):
             continue
         for stages in STAGES:
             if abs(stages - int(before)) in {1, 2}:
@@ -269,8 +260,8 @@ def stages(context: TritonContext) -> Iterator[Proposal]:
                 )
 
 
-@rule(Category.TUNING, 0.5, "low_occupancy too_few_blocks tail")
-def grid_size(context: TritonContext) -> Iterator[Proposal]:
+@py.rule(Category.TUNING, 0.5, "low_occupancy too_few_blocks tail")
+def grid_size(context: py.TritonContext) -> Iterator[Proposal]:
     """More or fewer programs, where they stride over what a fixed grid leaves."""
     for constant in context.module.constants:
         extents = [extent for launch in context.plan.launches for extent in launch.grid]
@@ -280,7 +271,7 @@ def grid_size(context: TritonContext) -> Iterator[Proposal]:
                     yield from _set(context, {constant: constant.value * factor}, prior=prior)
 
 
-def block_constants(context: TritonContext) -> list[Constant]:
+def block_constants(context: py.TritonContext) -> list[py.Constant]:
     """The constants that are sizes of blocks, which a loop or the grid covers the data with, in order."""
     return [
         constant
@@ -289,7 +280,7 @@ def block_constants(context: TritonContext) -> list[Constant]:
     ]
 
 
-def _is_block_size(context: TritonContext, name: str) -> bool:
+def _is_block_size(context: py.TritonContext, name: str) -> bool:
     """Whether the plan makes nothing of a constant but blocks, and what it divides by them."""
     uses = [
         (launched, parameter, value)
@@ -300,7 +291,7 @@ def _is_block_size(context: TritonContext, name: str) -> bool:
     if not uses or len(context.launched) != len(context.plan.launches):
         return False
     if any(
-        name in names_read(function) and name not in parameters(function)
+        name in py.names_read(function) and name not in py.parameters(function)
         for function in context.module.functions.values()
     ):
         return False
@@ -312,7 +303,7 @@ def _is_block_size(context: TritonContext, name: str) -> bool:
     )
 
 
-def _is_trifle(context: TritonContext, launched: LaunchedFunction) -> bool:
+def _is_trifle(context: py.TritonContext, launched: py.LaunchedFunction) -> bool:
     """Whether a launch is one program without a loop, whose time is that of the launch itself."""
     loops = any(isinstance(node, ast.For | ast.While) for node in ast.walk(launched.function))
     return not loops and context.resolved[0].launches[launched.index].blocks == 1
@@ -321,20 +312,20 @@ def _is_trifle(context: TritonContext, launched: LaunchedFunction) -> bool:
 def _is_step(function: ast.FunctionDef, name: str) -> bool:
     """Whether a loop goes on by a parameter, so that it covers what it must whatever the size."""
     loops = (node for node in ast.walk(function) if isinstance(node, ast.For))
-    return any(name in names_read(loop.iter.args[2]) for loop in loops if _has_step(loop.iter))
+    return any(name in py.names_read(loop.iter.args[2]) for loop in loops if _has_step(loop.iter))
 
 
 def _has_step(iterable: ast.expr) -> TypeGuard[ast.Call]:
     return isinstance(iterable, ast.Call) and len(iterable.args) == 3
 
 
-def _in_grid(launched: LaunchedFunction, name: str) -> bool:
+def _in_grid(launched: py.LaunchedFunction, name: str) -> bool:
     return any(name in names_in(extent) for extent in launched.launch.grid)
 
 
 def _set(
-    context: TritonContext,
-    values: Mapping[Constant, float],
+    context: py.TritonContext,
+    values: Mapping[py.Constant, float],
     *,
     prior: float,
     plan: LaunchPlan | None = None,
@@ -344,7 +335,9 @@ def _set(
     """The edit, unless it makes blocks that are too small, or too large for their warps."""
     if any(not value.is_integer() or value < 1 for value in map(float, values.values())):
         return
-    texts = [Replacement(constant.start, constant.end, str(int(value))) for constant, value in values.items()]
+    texts = [
+        py.Replacement(constant.start, constant.end, str(int(value))) for constant, value in values.items()
+    ]
     constants = {constant.name: int(value) for constant, value in values.items()}
     if not all(sane(context, launched, constants, plan=plan) for launched in context.launched):
         return
@@ -362,6 +355,6 @@ def _set(
     )
 
 
-def _option(launched: LaunchedFunction, name: str, value: int) -> tuple[Factor, ...]:
+def _option(launched: py.LaunchedFunction, name: str, value: int) -> tuple[Factor, ...]:
     """What a launch option is called among the things that edits decide."""
     return (Factor(f"{launched.launch.kernel}.{name}", value),)

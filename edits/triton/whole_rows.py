@@ -10,20 +10,7 @@ from mctskernel.core.edit import Category
 from mctskernel.core.expression import names_in
 from mctskernel.core.launch_plan import WARP_THREADS
 from mctskernel.edits.rule import Proposal
-from mctskernel.edits.triton.module import (
-    LaunchedFunction,
-    Module,
-    Replacement,
-    TritonContext,
-    argument,
-    called,
-    names_assigned,
-    names_read,
-    parameters,
-    parse,
-    replaced,
-    rule,
-)
+from mctskernel.edits.triton import module as py
 from mctskernel.edits.triton.tuning import tiles_of
 
 LONGEST_ROW = 1 << 16
@@ -44,12 +31,12 @@ class RowLoop:
     block: str
 
 
-@rule(
+@py.rule(
     Category.ALGORITHM,
     2.0,
     "dram_bandwidth l2_bandwidth l1_throughput global_latency barriers instruction_issue low_occupancy",
 )
-def whole_rows(context: TritonContext) -> Iterator[Proposal]:
+def whole_rows(context: py.TritonContext) -> Iterator[Proposal]:
     """One block as long as the row in place of a loop over blocks, and what was loaded before not loaded again."""
     for launched in context.launched_once:
         for block in launched.constexprs:
@@ -96,9 +83,9 @@ def masked(loop: RowLoop) -> bool:
                 pass
             case _:
                 return False
-        if columns is None or loop.variable in names_read(statement):
+        if columns is None or loop.variable in py.names_read(statement):
             return False
-        if names_assigned(statement) & {columns, loop.variable, *bounded}:
+        if py.names_assigned(statement) & {columns, loop.variable, *bounded}:
             return False
         for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
             if not _stays_inside(call, columns, loop.length, bounded):
@@ -139,7 +126,9 @@ def _stays_inside(call: ast.Call, columns: str, length: str, bounded: set[str]) 
     return mask is not None and _bounds(mask, columns, length, bounded)
 
 
-def _edits(context: TritonContext, launched: LaunchedFunction, loops: list[RowLoop]) -> Iterator[Proposal]:
+def _edits(
+    context: py.TritonContext, launched: py.LaunchedFunction, loops: list[RowLoop]
+) -> Iterator[Proposal]:
     length, block = loops[0].length, loops[0].block
     row = launched.bound.get(length)
     lengths = context.values(row) if isinstance(row, str) else None
@@ -152,10 +141,10 @@ def _edits(context: TritonContext, launched: LaunchedFunction, loops: list[RowLo
     if longest > LONGEST_ROW:
         return
     text = straightened(context.module, loops)
-    module = parse(text)
+    module = py.parse(text)
     if module is None:
         return
-    module = parse(without_repeats(context, launched, module))
+    module = py.parse(without_repeats(context, launched, module))
     if module is None:
         return
     text = without_empty_sums(module, launched.launch.kernel)
@@ -177,18 +166,18 @@ def _edits(context: TritonContext, launched: LaunchedFunction, loops: list[RowLo
         )
 
 
-def _in_grid(launched: LaunchedFunction, size: str | float) -> bool:
+def _in_grid(launched: py.LaunchedFunction, size: str | float) -> bool:
     """Whether the grid depends on what a block's size is made of."""
     grid = frozenset[str]().union(*(names_in(extent) for extent in launched.launch.grid))
     return bool(grid & names_in(size))
 
 
-def straightened(module: Module, loops: list[RowLoop]) -> str:
+def straightened(module: py.Module, loops: list[RowLoop]) -> str:
     """The text with the bodies of loops that run once in the loops' places."""
-    return replaced(module, (each for loop in loops for each in _straightened(module, loop)))
+    return py.replaced(module, (each for loop in loops for each in _straightened(module, loop)))
 
 
-def _straightened(module: Module, loop: RowLoop) -> Iterator[Replacement]:
+def _straightened(module: py.Module, loop: RowLoop) -> Iterator[py.Replacement]:
     start, _ = module.lines_of([loop.node])
     _, end = module.lines_of(loop.node.body)
     header_end = module.text.index("\n", module.span(loop.node.iter)[1]) + 1
@@ -201,14 +190,14 @@ def _straightened(module: Module, loop: RowLoop) -> Iterator[Replacement]:
     text = "".join(lines).replace(
         f"{loop.variable} + tl.arange(0, {loop.block})", f"tl.arange(0, {loop.block})"
     )
-    yield Replacement(start, end, text)
+    yield py.Replacement(start, end, text)
 
 
 PURE_METHODS = frozenset({"to", "cast", "sum", "max", "min", "trans", "reshape", "view"})
 """Methods of tensors that a value may call and still be the same when computed again."""
 
 
-def without_repeats(context: TritonContext, launched: LaunchedFunction, module: Module) -> str:
+def without_repeats(context: py.TritonContext, launched: py.LaunchedFunction, module: py.Module) -> str:
     """A module's text without the repeated statements of the launched function.
 
     A statement is repeated when it assigns to a name what the name holds already: the same expression was assigned to
@@ -216,20 +205,22 @@ def without_repeats(context: TritonContext, launched: LaunchedFunction, module: 
     task, which nothing writes. `module` may be another text than the context's, with the same parameters.
     """
     function = module.functions.get(launched.launch.kernel)
-    if function is None or parameters(function) != parameters(launched.function):
+    if function is None or py.parameters(function) != py.parameters(launched.function):
         return module.text
     inputs = {name for name, bound in launched.bound.items() if context.is_input(str(bound))}
     pointers = {name for name, bound in launched.bound.items() if context.is_buffer(bound)}
-    return replaced(module, _repeated(module, function.body, inputs, pointers))
+    return py.replaced(module, _repeated(module, function.body, inputs, pointers))
 
 
-def without_empty_sums(module: Module, function: str) -> str:
+def without_empty_sums(module: py.Module, function: str) -> str:
     """A module's text without zeros that a name is given only to have something added at once: `s = 0.0; s += t`."""
     body = module.functions[function].body
-    return replaced(module, (each for index in range(len(body)) for each in _empty_sum(module, body[index:])))
+    return py.replaced(
+        module, (each for index in range(len(body)) for each in _empty_sum(module, body[index:]))
+    )
 
 
-def _empty_sum(module: Module, body: list[ast.stmt]) -> Iterator[Replacement]:
+def _empty_sum(module: py.Module, body: list[ast.stmt]) -> Iterator[py.Replacement]:
     match body[0]:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=float() as zero)) if (
             zero == 0.0
@@ -240,17 +231,17 @@ def _empty_sum(module: Module, body: list[ast.stmt]) -> Iterator[Replacement]:
     for statement in body[1:]:
         match statement:
             case ast.AugAssign(target=ast.Name(id=target), op=ast.Add(), value=value) if target == name:
-                if name not in names_read(value):
+                if name not in py.names_read(value):
                     yield module.remove(body[0])
                     yield module.replace(statement, f"{name} = {module.text_of(value)}")
                 return
-        if name in names_read(statement) | names_assigned(statement):
+        if name in py.names_read(statement) | py.names_assigned(statement):
             return
 
 
 def _repeated(
-    module: Module, body: list[ast.stmt], inputs: set[str], pointers: set[str]
-) -> Iterator[Replacement]:
+    module: py.Module, body: list[ast.stmt], inputs: set[str], pointers: set[str]
+) -> Iterator[py.Replacement]:
     held: dict[str, tuple[str, frozenset[str]]] = {}
     for statement in body:
         match statement:
@@ -260,10 +251,10 @@ def _repeated(
                     yield module.remove(statement)
                     continue
                 _forget(held, {name})
-                if name not in names_read(value):
-                    held[name] = text, names_read(value)
+                if name not in py.names_read(value):
+                    held[name] = text, py.names_read(value)
             case _:
-                _forget(held, names_assigned(statement))
+                _forget(held, py.names_assigned(statement))
 
 
 def _forget(held: dict[str, tuple[str, frozenset[str]]], changed: set[str] | frozenset[str]) -> None:
@@ -276,10 +267,10 @@ def _pure(value: ast.expr, inputs: set[str], pointers: set[str]) -> bool:
     for node in ast.walk(value):
         if not isinstance(node, ast.Call) or ast.unparse(node.func) == "float":
             continue
-        name = called(node)
+        name = py.called(node)
         if name == "load":
-            pointer = argument(node, 0, "pointer")
-            read = names_read(pointer) if pointer is not None else frozenset()
+            pointer = py.argument(node, 0, "pointer")
+            read = py.names_read(pointer) if pointer is not None else frozenset()
             if not read & inputs or (read & pointers) - inputs:
                 return False
         elif not (name and not name.startswith(("atomic", "rand", "store", "debug"))) and not (
