@@ -10,6 +10,7 @@ from tree_sitter import Node
 
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.indexing import code
+from mctskernel.edits.templating import function_text
 
 COMBINED = {
     "sum": "{0} + {1}",
@@ -93,39 +94,14 @@ def combining_functions(source: cu.Source, operations: Iterable[str]) -> list[st
 def block_reduction(name: str, operation: str, threads: str) -> str:
     """A device function that reduces over a block of `threads` threads by a tree in shared memory."""
     combined = COMBINED[operation].format("partial[threadIdx.x]", "partial[threadIdx.x + stride]")
-    return f"""
-// The {WORDS[operation]} over the threads of a block, returned to all of them.
-__device__ float {name}(float value) {{
-    static_assert(({threads} & ({threads} - 1)) == 0, "{threads} must be a power of two");
-    __shared__ float partial[{threads}];
-    partial[threadIdx.x] = value;
-    __syncthreads();
-    for (int stride = {threads} / 2; stride > 0; stride /= 2) {{
-        if (threadIdx.x < stride) {{
-            partial[threadIdx.x] = {combined};
-        }}
-        __syncthreads();
-    }}
-    const float result = partial[0];
-    __syncthreads();
-    return result;
-}}
-"""
+    holes = {"name": name, "words": WORDS[operation], "threads": threads, "combined": combined}
+    return function_text("block_reduction", {}, **holes)
 
 
 def warp_reduction(name: str, operation: str) -> str:
     """A device function that reduces over the 32 lanes of a warp with shuffles."""
     combined = COMBINED[operation].format("value", "__shfl_xor_sync(0xffffffff, value, offset)")
-    return f"""
-// The {WORDS[operation]} over the lanes of a warp, returned to all of them.
-__device__ float {name}(float value) {{
-    #pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {{
-        value = {combined};
-    }}
-    return value;
-}}
-"""
+    return function_text("warp_reduction", {}, name=name, words=WORDS[operation], combined=combined)
 
 
 def _of_two(name: str, which: str, sign: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -228,55 +229,42 @@ def is_cooperative(function: cu.Function) -> bool:
 def _block_per_row(context: Context, launch: Launch, function: cu.Function, found: RowKernel) -> str:
     (planned,) = launch.block
     width = context.kernel.macros.get(str(planned), 0)
-    defines: dict[str, int | str] = {}
-    if width >= 32 and width & (width - 1) == 0:
-        block = str(planned)
-    else:
-        block = cu.fresh_name(context.source, "BLOCK")
-        defines[block] = 256
-    operations = _operations(found)
-    names = {op: cu.fresh_name(context.source, f"block_{op}") for op in operations}
-    return apply(
-        context,
-        Rewrite(
-            function,
-            plan=with_launch(context.plan, launch, (found.index.extent,), (block,)),
-            about="One block per row.",
-            defines=defines,
-            functions=[
-                *combining_functions(context.source, operations),
-                *(block_reduction(names[op], op, block) for op in operations),
-            ],
-            more=_shared_out(context, found, "blockIdx.x", block, names),
-        ),
+    keeps = width >= 32 and width & (width - 1) == 0
+    block = str(planned) if keeps else cu.fresh_name(context.source, "BLOCK")
+    rewrite = Rewrite(
+        function,
+        plan=with_launch(context.plan, launch, (found.index.extent,), (block,)),
+        about="One block per row.",
+        defines={} if keeps else {block: 256},
     )
+    return _shared_rows(context, rewrite, found, "blockIdx.x", (block, "block"))
 
 
 def _warp_per_row(context: Context, launch: Launch, function: cu.Function, found: RowKernel) -> str:
     warps = cu.fresh_name(context.source, "WARPS")
-    operations = _operations(found)
-    names = {op: cu.fresh_name(context.source, f"warp_{op}") for op in operations}
-    row = f"blockIdx.x * {warps} + threadIdx.y"
-    return apply(
-        context,
-        Rewrite(
-            function,
-            plan=with_launch(
-                context.plan, launch, (f"ceil_div({found.index.extent}, {warps})",), (32, warps)
-            ),
-            about=f"One warp per row, {warps} rows per block.",
-            defines={warps: 4},
-            functions=[
-                *combining_functions(context.source, operations),
-                *(warp_reduction(names[op], op) for op in operations),
-            ],
-            more=_shared_out(context, found, row, "32", names),
-        ),
+    rewrite = Rewrite(
+        function,
+        plan=with_launch(context.plan, launch, (f"ceil_div({found.index.extent}, {warps})",), (32, warps)),
+        about=f"One warp per row, {warps} rows per block.",
+        defines={warps: 4},
     )
+    return _shared_rows(context, rewrite, found, f"blockIdx.x * {warps} + threadIdx.y", ("32", "warp"))
 
 
-def _operations(found: RowKernel) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(r.operation for row_loop in found.loops for r in row_loop.reductions))
+def _shared_rows(
+    context: Context, rewrite: Rewrite, found: RowKernel, row: str, group: tuple[str, str]
+) -> str:
+    """The text with rows shared by the threads of a `group`: how many there are, and `block` or `warp`."""
+    width, kind = group
+    operations = tuple(dict.fromkeys(r.operation for each in found.loops for r in each.reductions))
+    names = {op: cu.fresh_name(context.source, f"{kind}_{op}") for op in operations}
+    reductions = [
+        block_reduction(name, op, width) if kind == "block" else warp_reduction(name, op)
+        for op, name in names.items()
+    ]
+    functions = [*combining_functions(context.source, operations), *reductions]
+    changes = _shared_out(context, found, row, width, names)
+    return apply(context, dataclasses.replace(rewrite, functions=functions, more=changes))
 
 
 def _shared_out(

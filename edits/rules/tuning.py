@@ -30,31 +30,24 @@ LARGEST_GRID = 1 << 16
 @rule(Category.TUNING, 0.5, "barriers too_few_blocks tail")
 def smaller_blocks(context: Context) -> Iterator[Proposal]:
     """Fewer threads in a block."""
+    why = "Smaller blocks are more blocks to spread over the multiprocessors, and their barriers wait for fewer warps."
+    effect = "More blocks, shorter tail, cheaper barriers."
     for macro in block_macros(context):
         for factor, prior in ((2, 1.0), (4, 0.7), (8, 0.4)):
             if macro.value % factor == 0:
-                yield from _set(
-                    context,
-                    {macro: macro.value // factor},
-                    rationale="Smaller blocks are more blocks to spread over the multiprocessors, "
-                    "and their barriers wait for fewer warps.",
-                    expected_effect="More blocks, shorter tail, cheaper barriers.",
-                    prior=prior,
-                )
+                values = {macro: macro.value // factor}
+                yield from _set(context, values, rationale=why, expected_effect=effect, prior=prior)
 
 
 @rule(Category.TUNING, 0.5, "l2_bandwidth low_occupancy atomics")
 def larger_blocks(context: Context) -> Iterator[Proposal]:
     """More threads in a block."""
+    why = "Larger blocks keep more warps resident and share more among them."
+    effect = "More warps to hide latency, more reuse within a block."
     for macro in block_macros(context):
         for factor, prior in ((2, 1.0), (4, 0.7)):
-            yield from _set(
-                context,
-                {macro: macro.value * factor},
-                rationale="Larger blocks keep more warps resident and share more among them.",
-                expected_effect="More warps to hide latency, more reuse within a block.",
-                prior=prior,
-            )
+            values = {macro: macro.value * factor}
+            yield from _set(context, values, rationale=why, expected_effect=effect, prior=prior)
 
 
 @rule(Category.TUNING, 0.5, "l1_throughput uncoalesced_access")
