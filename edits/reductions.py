@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.edits import syntax as cu
+from mctskernel.edits.device_code import function_text
 from mctskernel.edits.indexing import code
-from mctskernel.edits.templating import function_text
 
 COMBINED = {
     "sum": "{0} + {1}",

@@ -11,6 +11,7 @@ from tree_sitter import Node
 from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits import syntax as cu
+from mctskernel.edits.device_code import filled
 from mctskernel.edits.indexing import Guarded, condition_of, distinct_arguments, guarded
 from mctskernel.edits.rewrite import (
     Rewrite,
@@ -23,7 +24,6 @@ from mctskernel.edits.rewrite import (
 )
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.coarsening import COLLECTIVES, MULTIPROCESSORS, CoveredIndex, covered_indices
-from mctskernel.edits.templating import filled
 
 TYPES = frozenset({"float", "int", "unsigned", "unsigned int"})
 WARP = 32

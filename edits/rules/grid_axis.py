@@ -16,6 +16,7 @@ from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch, LaunchPlan
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions
+from mctskernel.edits.device_code import filled
 from mctskernel.edits.indexing import (
     Guarded,
     condition_of,
@@ -37,7 +38,6 @@ from mctskernel.edits.rewrite import (
 )
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.matmul_nest import CONVERSIONS, accumulated_product
-from mctskernel.edits.templating import filled
 
 
 @dataclass(frozen=True)

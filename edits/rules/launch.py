@@ -13,11 +13,11 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import MAX_THREADS, Extent, Launch, LaunchPlan
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.device_code import filled
 from mctskernel.edits.indexing import AXES, BUILT_INS
 from mctskernel.edits.plan_text import mentions, with_named_divisor, with_plan
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, only_launches, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
-from mctskernel.edits.templating import filled
 
 WARP = 32
 

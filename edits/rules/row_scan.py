@@ -11,7 +11,7 @@ from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions
-from mctskernel.edits.device_code import ALIGNED, Vector, lanes_for
+from mctskernel.edits.device_code import ALIGNED, Vector, filled, function_text, lanes_for
 from mctskernel.edits.indexing import always_happens, code, replace_names
 from mctskernel.edits.reductions import is_zero
 from mctskernel.edits.rewrite import (
@@ -28,7 +28,6 @@ from mctskernel.edits.rewrite import (
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.along import Along, along, step_along
 from mctskernel.edits.rules.row_parallel import RowThreads, row_threads
-from mctskernel.edits.templating import filled, function_text
 
 SIZES = (256, 1024, 512, 128)
 

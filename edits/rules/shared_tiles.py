@@ -12,10 +12,10 @@ from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import Polynomial, definitions, polynomial
+from mctskernel.edits.device_code import filled, renamed
 from mctskernel.edits.indexing import ThreadIndex, distinct_arguments, guarded, inlined, thread_indices
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, only_launches, with_launch
 from mctskernel.edits.rule import TYPE_BYTES, Context, Proposal, rule
-from mctskernel.edits.templating import filled, renamed
 
 SIZES = ((32, 8), (64, 8))
 """Side of the tile, and rows that the block handles at a time."""

@@ -11,11 +11,10 @@ from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
-from mctskernel.edits.device_code import ALIGNED, fragment_functions, with_headers
+from mctskernel.edits.device_code import ALIGNED, fragment_functions, function_text, with_headers
 from mctskernel.edits.indexing import code, distinct_arguments, expression, inlined, match
 from mctskernel.edits.rewrite import Rewrite, apply, only_launches, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
-from mctskernel.edits.templating import function_text
 
 WARP = 32
 INTEGERS = frozenset({"int", "unsigned", "unsigned int"})

@@ -12,6 +12,7 @@ from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.device_code import filled
 from mctskernel.edits.indexing import (
     ThreadIndex,
     code,
@@ -23,7 +24,6 @@ from mctskernel.edits.indexing import (
 from mctskernel.edits.reductions import COMBINED, EXTREMA, NEUTRAL, is_zero, reduced_value, reductions_of
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented, only_launches, without_dead_macros
 from mctskernel.edits.rule import Context, Proposal, rule
-from mctskernel.edits.templating import filled
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mctskernel.edits.rule import Rule
-from mctskernel.edits.triton import hints, loops, programs, reductions, tuning, whole_rows
+from mctskernel.edits.triton import hints, loops, programs, rows, tuning
 from mctskernel.edits.triton.module import TritonContext
 
 ALL: tuple[Rule[TritonContext], ...] = (
@@ -13,9 +13,9 @@ ALL: tuple[Rule[TritonContext], ...] = (
     tuning.blocks_with_warps,
     tuning.stages,
     tuning.grid_size,
-    whole_rows.whole_rows,
-    reductions.deferred_reductions,
-    reductions.one_pass_softmax,
+    rows.whole_rows,
+    rows.deferred_reductions,
+    rows.one_pass_softmax,
     loops.causal_bound,
     loops.prefetched_loops,
     loops.unrolled_loops,
