@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.kernel_folders import Wanted, record, record_run, spread
 from mctskernel.experiments.record import main
-from mctskernel.experiments.variants import EXACT, Variant, measured_kernel, read_variants
-from mctskernel.loop import Search
+from mctskernel.experiments.variants import EXACT, measured_kernel, read_variants
 from mctskernel.report.view import load_view
-from mctskernel.run import Configuration, RunError, finish, prepare_run, write_manifest
-from mctskernel.tree.journal import Journal
-from mctskernel.tree.node import Tree
-from mctskernel.tree.policy import Policy
-from mctskernel.tree.search import TreeSearch
-from tests import landscape
+from mctskernel.run import RunError
 from tests.conftest import KERNEL, WriteTask
 from tests.landscape import InProcess
+from tests.synthetic_run import SyntheticRun, failed, quarantined, timed, with_configuration
 
 BLOCKS = {"BLOCK": (32, 64, 128, 256, 512)}
 
@@ -166,72 +159,34 @@ def test_chosen_kernels_are_spread_over_all_times(limit: int) -> None:
         assert {1.0, 5.0, 10.0} <= set(chosen)
 
 
-def test_a_runs_measured_kernels_become_a_folder(tmp_path: Path, write_task: WriteTask) -> None:
-    """Of the landscape, whose kernels have holes and one time each."""
-    source = tmp_path / "run"
-    folder = prepare_run(source, load_task(write_task(kernel=landscape.kernel(4, 4).source)))
-    configuration = Configuration("double", "gpu", "H100", "rules", 0, 1, Budget(evaluations=30), Policy())
-    write_manifest(folder, configuration, {"gpu": "planted", "device": "gpu"})
-    with Journal(folder.journal) as journal:
-        tree_search = TreeSearch(Tree(), journal, folder.blobs)
-        root = tree_search.start(folder.load_task().starting_kernel, configuration.policy, 0)
-        executor = InProcess(judged_by=at_the_search_shape(landscape.judge))
-        search = Search(
-            tree_search,
-            folder.load_task(),
-            landscape.Neighbours(),
-            executor,
-            configuration.budget,
-            follow=lambda _: None,
-        )
-        finish(folder, search, search.run((root,)))
-    run = load_view(source)
-    assert record_run(run, tmp_path / "out", 7) == 7
+def test_a_runs_measured_kernels_become_a_folder(tmp_path: Path, small_task: Path) -> None:
+    root = timed(100, Source.MEASURED)
+    run = SyntheticRun(tmp_path / "run", small_task, with_configuration(device="gpu"), root)
+    times = [50.0, 60.0, 61.0, 62.0, 90.0]
+    edits = [(f"edit {number}", timed(time, Source.MEASURED)) for number, time in enumerate(times)]
+    run.edits(0, *edits, ("broken", failed()), ("too good", quarantined(1)))
+    view = load_view(run.folder.path)
+    assert record_run(view, tmp_path / "out", 4) == 4
     lines = list(read_variants(tmp_path / "out"))
-    assert len(lines) == 7
-    for each in lines:
-        kernel = measured_kernel(tmp_path / "out", each).kernel
-        assert each.us == pytest.approx(1e6 * landscape.seconds(kernel), rel=1e-6)
-    times = [
-        1e6 * landscape.seconds(Kernel(run.source(node.id))) for node in run.tree.nodes if _ok(node.outcome)
-    ]
-    assert min(each.us or 0 for each in lines) == pytest.approx(min(times))
-    assert max(each.us or 0 for each in lines) == pytest.approx(max(times))
-    assert "planted" in (tmp_path / "out" / "record.json").read_text()
+    assert [line.us for line in lines] == [50.0, 62.0, 90.0, 100.0]
+    made = [measured_kernel(tmp_path / "out", line).kernel.identity for line in lines]
+    assert made == [Kernel(view.source(int(line.name.split()[1]))).identity for line in lines]
+    assert "sm_90" in (tmp_path / "out" / "record.json").read_text()
     with pytest.raises(RunError, match="already holds"):
-        record_run(run, tmp_path / "out", 7)
-
-
-def _ok(outcome: Outcome | None) -> bool:
-    return outcome is Outcome.OK
-
-
-def at_the_search_shape(judge: Callable[[Kernel], Evaluation]) -> Callable[[Kernel], Evaluation]:
-    def labelled(kernel: Kernel) -> Evaluation:
-        found = judge(kernel)
-        timings = tuple(Timing("n=4096", each.seconds, each.low, each.high) for each in found.timings)
-        return Evaluation(found.outcome, found.source, found.message, timings, log=found.log)
-
-    return labelled
-
-
-@pytest.fixture(scope="module")
-def modelled(small_task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four kernels on the model device, recorded as a user would."""
-    out = tmp_path_factory.mktemp("recorded") / "double"
-    arguments = [str(small_task), "--device", "model", "--workers", "1", "--out", str(out)]
-    result = CliRunner().invoke(main, [*arguments, "--tunable", "BLOCK=32,64,128,256", "--limit", "4"])
-    assert result.exit_code == 0, result.output
-    return out
+        record_run(view, tmp_path / "out", 4)
 
 
 @pytest.mark.slow
-def test_the_model_device_records_as_a_gpu_would(modelled: Path) -> None:
-    lines: list[Variant] = list(read_variants(modelled))
+def test_the_model_device_records_as_a_gpu_would(small_task: Path, tmp_path: Path) -> None:
+    out = tmp_path / "double"
+    arguments = [str(small_task), "--device", "model", "--workers", "1", "--out", str(out)]
+    result = CliRunner().invoke(main, [*arguments, "--tunable", "BLOCK=32,64,128,256", "--limit", "4"])
+    assert result.exit_code == 0, result.output
+    lines = list(read_variants(out))
     assert {each.tunables["BLOCK"] for each in lines} == {32, 64, 128, 256}
     assert all(each.us and each.outcome is Outcome.OK for each in lines)
     assert all(each.ncu["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 512 for each in lines)
-    assert json.loads((modelled / "record.json").read_text())["device"]["device"] == "model"
+    assert json.loads((out / "record.json").read_text())["device"]["device"] == "model"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from mctskernel.core.contract_words import contract_sentences
 from mctskernel.core.edit import Experience
-from mctskernel.core.evaluation import Check, Evaluation, Outcome, Resources, Timing
+from mctskernel.core.evaluation import Check, Evaluation, Outcome
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import Attempt, ProposalRequest
 from mctskernel.core.task import Task, Tensor, shape_label
@@ -53,13 +53,13 @@ def messages_to_propose(
         source=_source_text(request.kernel),
         expert=expert.name,
         count=count,
-        evidence=evidence(request, feedback),
+        evidence=_evidence(request, feedback),
         lineage=_attempts(request.lineage[-MOST_ATTEMPTS:]),
         lineage_left_out=max(0, len(request.lineage) - MOST_ATTEMPTS),
         siblings=_attempts(request.siblings[-MOST_ATTEMPTS:]),
         siblings_left_out=max(0, len(request.siblings) - MOST_ATTEMPTS),
         elsewhere=_attempts(_with_different_titles(request.elsewhere)[:MOST_ATTEMPTS]),
-        experiences=[experience_text(each) for each in request.experiences[:MOST_ATTEMPTS]],
+        experiences=[_experience_text(each) for each in request.experiences[:MOST_ATTEMPTS]],
     )
     return (_system_message(request.task, request.kernel.language, device), Message("user", text))
 
@@ -105,7 +105,7 @@ def messages_to_repair(request: ProposalRequest, count: int, device: Sequence[st
         source=_source_text(request.kernel),
         outcome=str(evaluation.outcome),
         message=plain(evaluation.message),
-        checks=[check_text(check) for check in failed_checks(evaluation)[:MOST_SENTENCES]],
+        checks=[_check_text(each) for each in evaluation.checks if not each.passed][:MOST_SENTENCES],
         log=fenced(without_folders(evaluation.log), "", LOG_CHARACTERS) if evaluation.log.strip() else "",
         lineage=_attempts(lineage),
         broken_by=quoted(lineage[-1].title) if lineage else "",
@@ -137,8 +137,8 @@ def _system_message(task: Task, language: Language, device: Sequence[str]) -> Me
         reply_format=_ENVIRONMENT.get_template("reply_format.md").render(),
         device=[plain(sentence) for sentence in device[:MOST_SENTENCES]],
         reference=fenced(_reference(task), "python", REFERENCE_CHARACTERS),
-        inputs=[tensor_text(tensor) for tensor in task.inputs[:MOST_SENTENCES]],
-        outputs=[tensor_text(tensor) for tensor in task.outputs[:MOST_SENTENCES]],
+        inputs=[_tensor_text(tensor) for tensor in task.inputs[:MOST_SENTENCES]],
+        outputs=[_tensor_text(tensor) for tensor in task.outputs[:MOST_SENTENCES]],
         scalars=[f"{name} = {value}" for name, value in task.scalars.items()][:MOST_SENTENCES],
         search_shapes=[shape_label(shape) for shape in task.search_shapes[:MOST_SENTENCES]],
         verify_shapes=[shape_label(shape) for shape in task.verify_shapes[:MOST_SENTENCES]],
@@ -248,14 +248,11 @@ def time_text(seconds: float) -> str:
 def attempt_text(attempt: Attempt) -> str:
     """An edit that was tried, and its result."""
     category = f" ({attempt.category})" if attempt.category else ""
-    return f"{quoted(attempt.title)}{category}: {_result_text(attempt)}"
-
-
-def _result_text(attempt: Attempt) -> str:
     if attempt.outcome is Outcome.OK:
-        return _gain_text(attempt.gain)
-    why = plain(attempt.message, MESSAGE_CHARACTERS)
-    return f"{attempt.outcome}. {why}" if why else f"{attempt.outcome}."
+        result = _gain_text(attempt.gain)
+    else:
+        result = f"{attempt.outcome}. {plain(attempt.message, MESSAGE_CHARACTERS)}".strip()
+    return f"{quoted(attempt.title)}{category}: {result}"
 
 
 def _gain_text(gain: float) -> str:
@@ -268,19 +265,11 @@ def _gain_text(gain: float) -> str:
     return "made no difference."
 
 
-def tensor_text(tensor: Tensor) -> str:
-    """A buffer: name, dtype, extents, and what values it is tested with."""
-    extents = ", ".join(map(str, tensor.shape))
-    return f"{tensor.name}: {tensor.dtype} [{extents}]"
+def _tensor_text(tensor: Tensor) -> str:
+    return f"{tensor.name}: {tensor.dtype} [{', '.join(map(str, tensor.shape))}]"
 
 
-def timing_text(timing: Timing, source: str) -> str:
-    """A time at a shape, and where it comes from."""
-    where = f" at {timing.shape}" if timing.shape else ""
-    return f"It takes {time_text(timing.seconds)}{where} ({source})."
-
-
-def speedup_text(speedup: float, best: float) -> str:
+def _speedup_text(speedup: float, best: float) -> str:
     """How a kernel stands between the starting kernel and the fastest."""
     own = f"That is {speedup:.3g} times as fast as the starting kernel."
     if 1 / LEAST_CHANGE < speedup < LEAST_CHANGE:
@@ -290,11 +279,13 @@ def speedup_text(speedup: float, best: float) -> str:
     return f"{own} The fastest kernel of the search is {best:.3g} times as fast as the starting kernel."
 
 
-def evidence(request: ProposalRequest, feedback: Feedback) -> list[str]:
+def _evidence(request: ProposalRequest, feedback: Feedback) -> list[str]:
     """The performance of the request's kernel, in sentences."""
-    evaluation = request.evaluation
-    sentences = [timing_text(each, str(evaluation.source)) for each in evaluation.timings[:MOST_TIMINGS]]
-    sentences.append(speedup_text(request.speedup, request.best_speedup))
+    evaluation, sentences = request.evaluation, []
+    for timing in evaluation.timings[:MOST_TIMINGS]:
+        where = f" at {timing.shape}" if timing.shape else ""
+        sentences.append(f"It takes {time_text(timing.seconds)}{where} ({evaluation.source}).")
+    sentences.append(_speedup_text(request.speedup, request.best_speedup))
     if feedback is Feedback.COUNTERS:
         counters = sorted(evaluation.counters.items())[:MOST_COUNTERS]
         sentences += [f"{plain(name, TITLE_CHARACTERS)} = {value:.4g}" for name, value in counters]
@@ -312,30 +303,22 @@ def _diagnosis(evaluation: Evaluation) -> list[str]:
             f"{plain(cause.sentence)} This explains {cause.share:.0%} of the time."
             for cause in evaluation.diagnosis.causes[:MOST_CAUSES]
         ]
-    return found + [resources_text(each) for each in evaluation.resources[:MOST_CAUSES]]
+    for each in evaluation.resources[:MOST_CAUSES]:
+        spilled = each.spill_store_bytes + each.spill_load_bytes
+        spills = f", and {spilled} bytes of spills" if spilled else ", no spills"
+        shared = f"{each.shared_bytes} bytes of shared memory per block"
+        found.append(f"{plain(each.kernel)} uses {each.registers} registers per thread and {shared}{spills}.")
+    return found
 
 
-def resources_text(resources: Resources) -> str:
-    """What the compiler reports of a kernel."""
-    spilled = resources.spill_store_bytes + resources.spill_load_bytes
-    spills = f", and {spilled} bytes of spills" if spilled else ", no spills"
-    shared = f"{resources.shared_bytes} bytes of shared memory per block"
-    return f"{plain(resources.kernel)} uses {resources.registers} registers per thread and {shared}{spills}."
-
-
-def check_text(check: Check) -> str:
+def _check_text(check: Check) -> str:
     """A verification that failed."""
     where = f"At {check.shape}: " if check.shape else ""
     return f"{where}{plain(check.message) or 'wrong.'}"
 
 
-def experience_text(experience: Experience) -> str:
+def _experience_text(experience: Experience) -> str:
     """What edits of a kind did in earlier runs."""
     kind = f"{quoted(experience.title)} ({experience.category}), against {experience.bottleneck}"
     counts = f"tried {experience.tried} times, faster {experience.improved} times, failed {experience.failed} times"
     return f"{kind}: {counts}."
-
-
-def failed_checks(evaluation: Evaluation) -> tuple[Check, ...]:
-    """Those that a repair has to pass."""
-    return tuple(check for check in evaluation.checks if not check.passed)

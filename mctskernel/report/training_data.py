@@ -35,12 +35,7 @@ SCHEMA_VERSION = 1
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a line comes from: the run, the device and its programs, and what models had a part in it.
-
-    `run` is the same for a run and its copies; `numbers` says whether times are measured or modelled; `versions` is the
-    run's fingerprint: GPU, driver, compilers, packages. `unverified_reference` says that a model wrote the reference,
-    and that it was not checked: what is verified may compute the wrong thing.
-    """
+    """Where a line comes from: the run, the device and its programs, and what models had a part in it."""
 
     run: str
     task: str
@@ -72,10 +67,7 @@ class LineageStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known when a kernel is edited. `seconds` is the geometric mean over the shapes, null without a time.
-
-    `outcome` and `message` say how its evaluation ended, `diagnosis` what binds it, the strongest cause first.
-    """
+    """What is known when a kernel is edited."""
 
     node: int
     task: TaskText
@@ -90,10 +82,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExchangeText(msgspec.Struct, frozen=True, kw_only=True):
-    """The call of a model that an edit came from: `prompt` is a JSON array of messages, `reply` is as it came.
-
-    A reply may hold other edits too.
-    """
+    """The call of a model that an edit came from; its reply may hold other edits too."""
 
     purpose: Purpose
     model: str
@@ -103,10 +92,7 @@ class ExchangeText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """An edit: SEARCH/REPLACE blocks to be applied in order, and the whole source that they make.
-
-    `node` is the kernel that it made; `exchange` is null for edits that no model wrote.
-    """
+    """An edit: SEARCH/REPLACE blocks to be applied in order, and the whole source that they make."""
 
     node: int
     category: Category
@@ -120,10 +106,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an edit. `log_gain` is the mean over the shapes of log(time before / time after).
-
-    `noise` is how far from 0 that may be by chance. Both are null unless both times are valid.
-    """
+    """What became of an edit. `log_gain` is the mean over the shapes of log(time before / time after)."""
 
     outcome: Outcome
     message: str
@@ -161,11 +144,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreferenceLine(msgspec.Struct, frozen=True, kw_only=True):
-    """Two edits of the same kernel; the chosen one is valid, and the other is not or is slower beyond the noise.
-
-    `log_gain` is the rejected one's time over the chosen one's, and `noise` its uncertainty, as in `Result`; both are
-    null where the rejected one is not valid.
-    """
+    """Two edits of the same kernel; the chosen one is valid, and the other is not or is slower beyond the noise."""
 
     prompt: tuple[Message, ...]
     chosen: tuple[Message, ...]
@@ -180,11 +159,7 @@ class PreferenceLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RlLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A step: state, action, reward with its terms, and whether the run edited the kernel that it made no further.
-
-    The reward is that of the new kernel against the starting kernel, not the difference to the state's own, which is
-    `state_reward`.
-    """
+    """A step: state, action, reward with its terms, and whether the run edited the kernel that it made no further."""
 
     state: Context
     action: Action
@@ -249,7 +224,7 @@ def write_lines(folder: RunFolder, kind: str) -> Iterator[str]:
 
     Raises RunError where nodes are configurations of a search-space cache; JournalError, TaskError and BlobError.
     """
-    lines = FORMATS[kind].lines
+    _, lines = FORMATS[kind]
     for family in _families(folder):
         for line in lines(family):
             yield msgspec.json.encode(line).decode() + "\n"
@@ -257,7 +232,8 @@ def write_lines(folder: RunFolder, kind: str) -> Iterator[str]:
 
 def json_schema(kind: str) -> str:
     """The JSON Schema of the lines of a kind in `FORMATS`."""
-    return msgspec.json.format(msgspec.json.encode(msgspec.json.schema(FORMATS[kind].line))).decode() + "\n"
+    line, _ = FORMATS[kind]
+    return msgspec.json.format(msgspec.json.encode(msgspec.json.schema(line))).decode() + "\n"
 
 
 @dataclass(frozen=True)
@@ -341,19 +317,12 @@ def rl_lines(family: Family) -> Iterator[RlLine]:
             )
 
 
-@dataclass(frozen=True)
-class Format:
-    """A format: the type of its lines, and how they are made."""
-
-    line: type[Line]
-    lines: Callable[[Family], Iterator[Line]]
-
-
-FORMATS: Mapping[str, Format] = {
-    "sft": Format(SftLine, sft_lines),
-    "preference": Format(PreferenceLine, preference_lines),
-    "rl": Format(RlLine, rl_lines),
+FORMATS: Mapping[str, tuple[type[Line], Callable[[Family], Iterator[Line]]]] = {
+    "sft": (SftLine, sft_lines),
+    "preference": (PreferenceLine, preference_lines),
+    "rl": (RlLine, rl_lines),
 }
+"""The type of the lines of each format, and how they are made."""
 
 
 def _families(folder: RunFolder) -> Iterator[Family]:

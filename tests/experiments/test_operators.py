@@ -37,10 +37,6 @@ def test_the_operator_computes_the_task(name: str) -> None:
         assert verdict.error <= ALLOWED, f"{shape}: {verdict.message}"
 
 
-def test_every_operator_is_of_a_task() -> None:
-    assert set(operators.OPERATORS) <= set(builtin_tasks())
-
-
 def test_an_argument_that_the_task_lacks_is_a_sentence(tmp_path: Path) -> None:
     task = load_task(builtin_tasks()["softmax"])
     shape = task.verify_shapes[0]

@@ -233,10 +233,3 @@ def test_the_longest_prompt_is_bounded_and_says_what_it_left_out() -> None:
 )
 def test_messages_name_no_folders_and_stay_on_their_line(text: str, shown: str) -> None:
     assert plain(text) == shown
-
-
-def test_a_log_names_no_folders() -> None:
-    failed = replace(FAILED, log="/home/ann/secret/kernel.cu(3): error: no such thing\n")
-    text = messages_to_repair(a_request(evaluation=failed), 2, ())[1].content
-    assert "ann" not in text
-    assert "kernel.cu(3): error: no such thing" in text

@@ -96,13 +96,6 @@ def test_silence_and_refusals_do_not_go_back(empty: str) -> None:
     assert [each.loss for each in reply.dropped] in ([Loss.EMPTY], [Loss.REFUSAL])
 
 
-def test_a_server_that_fails_is_a_loss_with_its_reason() -> None:
-    reply = LLMProposer(ScriptedModel(failing)).propose(a_request())
-    assert reply.is_silent
-    assert [(each.loss, each.reason) for each in reply.dropped] == [(Loss.NO_REPLY, "The server is away.")]
-    assert len(reply.exchanges) == 1
-
-
 def test_the_edits_of_a_reply_that_was_cut_off_are_kept() -> None:
     def answer(call: Call) -> Exchange:
         text = a_reply(SMALLER, LARGER)
@@ -259,15 +252,12 @@ def test_rules_cost_no_call() -> None:
     assert reply.more, "an expert may have others"
 
 
-def test_where_the_rules_have_been_asked_an_expert_is() -> None:
+def test_where_the_rules_have_been_asked_or_have_nothing_an_expert_is_asked() -> None:
     siblings = tuple(replace(attempt, proposer="rules") for attempt in LINEAGE)
     request = a_node(siblings=siblings, offered=3, standings={"rules": (1.0,) * 100})
     assert sources(mixed().propose(request)) == {"llm"}
-
-
-def test_where_the_rules_have_nothing_to_say_an_expert_is_asked() -> None:
-    reply = mixed(rules=RuleProposer(rules=())).propose(a_node(standings={"rules": (1.0,) * 100}))
-    assert sources(reply) == {"llm"}
+    nothing = mixed(rules=RuleProposer(rules=())).propose(a_node(standings={"rules": (1.0,) * 100}))
+    assert sources(nothing) == {"llm"}
 
 
 def test_repairs_come_from_the_model() -> None:
@@ -291,3 +281,6 @@ def test_a_server_that_fails_at_the_root_leaves_the_edits_of_the_rules() -> None
     assert sources(reply) == {"rules"}
     assert len(reply.exchanges) == 1
     assert not reply.is_silent
+    alone = LLMProposer(ScriptedModel(failing)).propose(a_request())
+    assert alone.is_silent
+    assert [(each.loss, each.reason) for each in alone.dropped] == [(Loss.NO_REPLY, "The server is away.")]
