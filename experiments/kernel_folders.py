@@ -6,7 +6,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
@@ -179,15 +179,15 @@ class RecordedFolder:
     ) -> Variant:
         """Write down an evaluated kernel, a text with tunables set in it; on disk when this returns.
 
-        One whose machine code is there already becomes a duplicate, without a time.
+        One whose machine code is there already becomes a duplicate.
         """
         kernel = with_tunables(text, tunables or {})
         lines = variants_of(self.task, text, evaluation, name=name, family=family, tunables=tunables)
         same = self._codes.get(code(self.task, kernel, lines[0]))
         if same is not None and lines[0].outcome is Outcome.OK:
             message = f"The machine code of '{same}', as far as counters show."
-            again = replace(evaluation, outcome=Outcome.DUPLICATE, message=message)
-            lines = variants_of(self.task, text, again, name=name, family=family, tunables=tunables)
+            again = {"outcome": Outcome.DUPLICATE, "message": message}
+            lines = tuple(msgspec.structs.replace(line, **again) for line in lines)
         source = self._path / lines[0].source
         if not source.exists():
             source.parent.mkdir(exist_ok=True)

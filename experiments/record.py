@@ -7,6 +7,7 @@ python -m mctskernel.experiments.record --from-run runs/softmax-20260101-120000 
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from collections import Counter
@@ -17,14 +18,12 @@ import click
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
-from mctskernel.core.space import Entry, SearchSpace
+from mctskernel.core.space import SearchSpace
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import UserError
 from mctskernel.executors import open_executor, workers_on
-from mctskernel.experiments.kernel_folders import Wanted as Kernels
+from mctskernel.experiments.kernel_folders import Wanted, record_run
 from mctskernel.experiments.kernel_folders import record as record_kernels
-from mctskernel.experiments.kernel_folders import record_run
-from mctskernel.experiments.record_space import Wanted as Configurations
 from mctskernel.experiments.record_space import record_space
 from mctskernel.experiments.tunables import Space, default_space
 from mctskernel.experiments.variants import Variant
@@ -68,12 +67,12 @@ KERNELS = 50
     type=click.Choice([VARIANTS, SPACE]),
     default=VARIANTS,
     show_default=True,
-    help="A folder of kernels with sources and counters, or one cache file for `mctskernel search --space`.",
+    help="A folder of kernels with sources and counters, or also a cache file for `mctskernel search --space`.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
-    help=f"At most so many kernels with a time, or configurations of a cache file. [default: {KERNELS}, or all]",
+    help=f"At most so many kernels with a time. [default: {KERNELS}, or all for a cache file]",
 )
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Begin nothing after so long.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
@@ -131,11 +130,12 @@ def main(
         spec = DeviceSpec(kind, folder, architecture, seed, chosen)
         with open_executor(spec, workers or workers_on(kind, chosen)) as executor:
             if form == SPACE:
-                wanted = Configurations(kernel, space, limit, seed, ends)
-                click.echo(_summary(record_space(loaded, wanted, out, executor, _print_entry)))
+                wanted = Wanted(kernel, space, limit or math.prod(map(len, space.values())), seed, ends)
+                made = record_space(loaded, wanted, out, executor, command=command, follow=print_variant)
+                click.echo(_summary(made))
             else:
-                kernels = Kernels(kernel, space, most, seed=seed, seconds=ends, family=family)
-                record_kernels(loaded, kernels, out, executor, command=command, follow=print_variant)
+                wanted = Wanted(kernel, space, most, seed, ends, family)
+                record_kernels(loaded, wanted, out, executor, command=command, follow=print_variant)
     except UserError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"Recorded in {out}")
@@ -158,10 +158,6 @@ def print_variant(variant: Variant) -> None:
     ok = variant.outcome is Outcome.OK
     text = f"{variant.us:.1f} us" if ok else f"{variant.outcome}: {variant.message}"
     click.echo(f"  {variant.name}: {text.splitlines()[0][:150]}", err=True)
-
-
-def _print_entry(label: str, entry: Entry) -> None:
-    click.echo(f"  {label}: {time_text(entry.seconds) if entry.seconds else entry.outcome}", err=True)
 
 
 def _summary(space: SearchSpace) -> str:

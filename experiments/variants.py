@@ -39,8 +39,8 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `source` is relative to the folder. Without a `task`, `macros` are put before the source as `#define` lines, and
     `kernel` runs with this `grid`, `block`, `shared` bytes of dynamic shared memory, `arguments` (names of buffers,
     numbers) and `buffers` (by name or in order; a bare number counts floats). With one (a task folder, relative too),
-    the launch plan stands in the source, `tunables` are set in it, and `shape` is the task's. `us` is None unless the
-    outcome is ok. `ncu` holds Nsight Compute's counters in seconds, bytes and counts.
+    the launch plan stands in the source, `tunables` are set in it, and `shape` is the task's. `us` is None for a
+    failure. `ncu` holds Nsight Compute's counters in seconds, bytes and counts, `stage_seconds` what judging it took.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     shared_bytes: int = 0
     local_bytes: int = 0
     ncu: dict[str, float] = {}
+    stage_seconds: dict[str, float] = {}
     outcome: Outcome = Outcome.OK
     message: str = ""
     language: Language = Language.CUDA
@@ -118,6 +119,7 @@ def variants_of(
         registers=max((each.registers for each in resources), default=0),
         shared_bytes=max((each.shared_bytes for each in resources), default=0),
         local_bytes=max((each.stack_bytes for each in resources), default=0),
+        stage_seconds=dict(evaluation.stage_seconds),
     )
     if not is_eligible(evaluation):
         return (common,)
@@ -134,6 +136,7 @@ def variants_of(
                 us_min=_microseconds(min(samples)),
                 us_max=_microseconds(max(samples)),
                 ncu=dict(evaluation.counters) if index == 0 else {},
+                stage_seconds=common.stage_seconds if index == 0 else {},
             )
         )
     return tuple(lines)
