@@ -555,29 +555,18 @@ def _occupies(time: BusyTime) -> str:
 def _utilisation(counters: Counters, gpu: Architecture | None) -> tuple[float, dict[Term, float]]:
     """How busy the SMs are and each unit is, as fractions of the whole time; LATENCY is what keeps nothing busy.
 
-    L1 and shared memory are one unit here. With a description of the GPU, what is not read of L2 is worked out from
-    the sectors that it moved.
+    L1 and shared memory are one unit here. With a description of the GPU, what was not measured is worked out from
+    totals, where these are there.
     """
     active = min(1.0, counters.get(names.SM_ACTIVE, 100.0) / 100.0)
+    totals = _from_totals(counters, gpu) if gpu and counters.get(names.TIME) else {}
 
     def fraction(name: str, scale: float = 1.0) -> float:
-        return min(1.0, scale * counters.get(name, 0.0) / 100.0)
+        return min(1.0, scale * counters.get(name, totals.get(name, 0.0)) / 100.0)
 
-    def moving(sectors: float) -> float:
-        if gpu is None or not counters.get(names.TIME):
-            return 0.0
-        return min(1.0, SECTOR_BYTES * sectors / (gpu.memory.l2_bytes_per_second * counters[names.TIME]))
-
-    sent = counters.get(names.L2_READS, counters.get(names.L1_FROM_L2, 0.0))
     busy = {
         Term.DRAM: min(1.0, fraction(names.DRAM_THROUGHPUT) / REACHABLE_DRAM),
-        Term.L2: max(
-            fraction(names.L2_BUSY)
-            if names.L2_BUSY in counters
-            else moving(counters.get(names.L2_SECTORS, 0.0)),
-            fraction(names.L2_SENDING) if names.L2_SENDING in counters else SENDING * moving(sent),
-            fraction(names.L2_RECEIVING),
-        ),
+        Term.L2: max(map(fraction, (names.L2_BUSY, names.L2_SENDING, names.L2_RECEIVING))),
         Term.GLOBAL_WAVEFRONTS: fraction(names.WAVEFRONTS_BUSY),
         Term.ISSUE: fraction(names.ISSUE_ACTIVE, active),
         Term.TENSOR: max(fraction(names.TENSOR_BUSY, active), fraction(names.TENSOR_ACTIVE, active)),
@@ -598,6 +587,22 @@ def _split_l1(units: Mapping[Term, float], counters: Counters) -> dict[Term, flo
         **units,
         Term.GLOBAL_WAVEFRONTS: whole * (1.0 - shared),
         Term.SHARED_WAVEFRONTS: whole * shared,
+    }
+
+
+def _from_totals(counters: Counters, gpu: Architecture) -> dict[str, float]:
+    """Utilisations in percent from totals, for counters that were read without them."""
+    seconds = counters[names.TIME]
+    cycles = counters.get(names.CYCLES, seconds * gpu.chip.clock_hz) * gpu.chip.sms
+    a_sector = 100.0 * SECTOR_BYTES / (gpu.memory.l2_bytes_per_second * seconds)
+    sent = counters.get(names.L2_READS, counters.get(names.L1_FROM_L2, 0.0))
+    dram = REACHABLE_DRAM * _dram_bytes(counters) / (gpu.memory.dram_bytes_per_second * seconds)
+    return {
+        names.DRAM_THROUGHPUT: 100.0 * dram,
+        names.L2_BUSY: a_sector * counters.get(names.L2_SECTORS, 0.0),
+        names.L2_SENDING: SENDING * a_sector * sent,
+        names.WAVEFRONTS_BUSY: 100.0 * counters.get(names.WAVEFRONTS, 0.0) / cycles,
+        names.ISSUE_ACTIVE: 100.0 * counters.get(names.INSTRUCTIONS, 0.0) / (cycles * gpu.chip.schedulers),
     }
 
 
