@@ -30,7 +30,7 @@ from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.edit import Experience, names_of
 from mctskernel.core.executor import LOCAL, CounterSet, Executor, ExecutorOptions, ForecastOptions
 from mctskernel.core.kernel import Language
-from mctskernel.core.proposer import ProposalRequest, Proposals, Proposer
+from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import BadRunError
@@ -54,18 +54,17 @@ from mctskernel.memory import (
     read_snapshot,
     take_snapshot,
 )
-from mctskernel.profiling.reward import DEFAULT, fastest_first
+from mctskernel.profiling.reward import DEFAULT
 from mctskernel.proposers import OUTSIDE, RULES, open_proposer
 from mctskernel.registry import find_function
 from mctskernel.tasks.starts import starting_points
-from mctskernel.tree.blobs import get_edit, get_exchange
+from mctskernel.tree.blobs import get_exchange
 from mctskernel.tree.events import Event, Proposed, Resumed, Submitted
 from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.recorded_order import RecordedOrder
-from mctskernel.tree.search import Action, Exhausted, TreeSearch, Try, Wait
-from mctskernel.tree.strategies.strategy import Propose
+from mctskernel.tree.search import TreeSearch
 
 NOTHING_HELD_OUT = (
     "The task has no held-out shapes, so the final validation was at shapes that the search uses: a kernel that is "
@@ -74,9 +73,6 @@ NOTHING_HELD_OUT = (
 """The warning on an answer whose task has no `held_out` shapes."""
 
 SCHEMA_VERSION = 1
-BEST_NODES = 10
-"""How many of the fastest kernels are measured again where nothing else is asked for."""
-
 TASK_FILE_LIMIT = 16 << 20
 """Bytes above which a file of the task folder stays behind: no dataset is copied into every run."""
 
@@ -563,122 +559,6 @@ def _advice(stop_reason: StopReason, budget: Budget, proposer: str) -> str:
         gain = f"The last {budget.patience} evaluations brought no gain (--patience)"
         return f"{gain}; {model}" if model else f"{gain}."
     return ""
-
-
-def measure(
-    source: RunFolder,
-    path: Path,
-    *,
-    device: str,
-    architecture: str,
-    workers: int,
-    follow: Follower,
-    stop_requested: Callable[[], bool],
-    executor: ExecutorOptions = LOCAL,
-    best_nodes: int = BEST_NODES,
-) -> SearchResult:
-    """Judge the best nodes of a run and their ancestors on another device, into a new run at `path`.
-
-    It has the same edits between the same kernels, so that it can be shown, exported and searched further like any
-    other. Its nodes have numbers of their own; kernels of the two runs are matched by their identity. Raises RunError
-    when the run has no good node or `path` can't be used, and DeviceError when the device can't.
-    """
-    manifest, before = read_manifest(source), read_tree(source.journal)
-    wanted = best_lineages(source, best_nodes)
-    configuration = msgspec.structs.replace(
-        manifest.configuration,
-        device=device,
-        architecture=architecture,
-        workers=workers,
-        executor=executor,
-        budget=Budget(evaluations=len(wanted)),
-    )
-    task = source.load_task()
-    folder = prepare_run(path, task)
-    try:
-        with (
-            open_executor(folder.device_spec(configuration), workers, executor) as opened,
-            Journal(folder.journal) as journal,
-        ):
-            write_manifest(
-                folder,
-                configuration,
-                opened.fingerprint(),
-                Origin(str(source.path.absolute()), manifest.fingerprint),
-                unverified_reference=manifest.unverified_reference,
-            )
-            tree_search = TreeSearch(Tree(), journal, folder.blobs)
-            root = tree_search.start(task.starting_kernel, configuration.policy, configuration.seed)
-            recorded = _RecordedEdits(before, source.blobs, wanted, tree_search.tree)
-            search = Search(
-                tree_search=tree_search,
-                task=task,
-                proposer=recorded,
-                executor=opened,
-                budget=configuration.budget,
-                follow=follow,
-                stop_requested=stop_requested,
-                choose=recorded.choose,
-            )
-            return finish(folder, search, search.run((root,)))
-    finally:
-        discard_run(folder)
-
-
-def best_lineages(source: RunFolder, count: int) -> tuple[int, ...]:
-    """The fastest nodes of a run that may be an answer, the answer itself, and all their ancestors, in order.
-
-    Raises RunError when the run has none.
-    """
-    tree, answer = read_tree(source.journal), read_answer(source)
-    root = tree.nodes[0].evaluation if tree.nodes else None
-    if root is None:
-        raise RunError(f"{source.path} holds no evaluation yet: there is nothing to measure.")
-    evaluated = [(node.id, node.evaluation) for node in tree.nodes if node.evaluation is not None]
-    best = fastest_first(evaluated, root)[:count]
-    if not best:
-        raise RunError(f"{source.path} has no kernel that passed every guard: there is nothing to measure.")
-    if answer is not None and answer.node is not None:
-        best.append(answer.node)
-    return tuple(sorted({ancestor for node in best for ancestor in tree.lineage(node)}))
-
-
-@dataclass(frozen=True)
-class _RecordedEdits:
-    """Makes the wanted nodes of an earlier run again: says what to do next, and proposes the edits of then.
-
-    A node whose edit doesn't apply any more is left out with all below it. What is below a failure is not: it may
-    well run where its ancestor doesn't.
-    """
-
-    before: Tree
-    blobs: BlobStore
-    wanted: tuple[int, ...]
-    after: Tree
-    name: str = "recorded"
-
-    def choose(self) -> Action:
-        """Submit the first wanted node that can be; to be asked again whenever something has changed."""
-        made = {node.kernel.source: node for node in self.after.nodes}
-        for number in self.wanted[1:]:
-            old = self.before.nodes[number]
-            if old.parent is None or old.edit is None or old.kernel.source in made:
-                continue
-            parent = made.get(self.before.nodes[old.parent].kernel.source)
-            if parent is None or parent.evaluation is None:
-                continue
-            if not parent.edits:
-                return Propose(parent.id)
-            if old.edit in parent.untried:
-                return Try(parent.id, old.edit, get_edit(self.blobs, parent.edits[old.edit]))
-        return Wait() if self.after.pending else Exhausted()
-
-    def propose(self, request: ProposalRequest) -> Proposals:
-        """Every edit that the kernel was offered, in the same order, so that their numbers are the same."""
-        records = next(
-            (node.edits for node in self.before.nodes if node.kernel.identity == request.kernel.identity), ()
-        )
-        return Proposals(tuple(get_edit(self.blobs, record) for record in records))
 
 
 def spent_seconds(events: Iterable[Event]) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mctskernel.cli.measuring import best_lineages, measure
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
@@ -23,9 +24,7 @@ from mctskernel.run import (
     Origin,
     RunError,
     SearchResult,
-    best_lineages,
     finish,
-    measure,
     prepare_run,
     read_manifest,
     write_manifest,
@@ -83,7 +82,7 @@ def again(
     """The run measured again by an executor that judges as planted."""
     executor = InProcess(capacity=3, judged_by=judged_by)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("mctskernel.run.open_executor", lambda *_: nullcontext(executor))
+        monkeypatch.setattr("mctskernel.cli.measuring.open_executor", lambda *_: nullcontext(executor))
         search_result = measure(
             before.folder,
             path,

@@ -8,6 +8,7 @@ import rich_click as click
 
 from mctskernel.cli import options
 from mctskernel.cli.following import follow_search, print_outcome, print_story, refuse_without_baseline
+from mctskernel.cli.measuring import BEST_NODES, measure
 from mctskernel.cli.options import Driver
 from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.cli.search import now
@@ -16,7 +17,6 @@ from mctskernel.core.executor import LOCAL, CounterSet
 from mctskernel.executors import workers_on
 from mctskernel.report.comparison_table import print_comparison
 from mctskernel.report.view import View, load_view
-from mctskernel.run import BEST_NODES, measure
 from mctskernel.run import resume as resume_run
 
 

@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -21,10 +20,7 @@ from mctskernel.core.space import SpaceError
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.external.session import (
-    Ask,
     AskedTask,
-    EditResult,
-    Reply,
     ReplyError,
     Session,
     asked_task,
@@ -36,7 +32,7 @@ from mctskernel.loop import Snapshot, StopReason
 from mctskernel.memory import MemoryUnusableError
 from mctskernel.report.terminal import trajectory_markdown
 from mctskernel.report.view import View, load_view
-from mctskernel.run import Configuration, RunError, SearchResult
+from mctskernel.run import Configuration, RunError
 from mctskernel.tasks.builtin import builtin_tasks
 from mctskernel.tree.export import to_json
 from mctskernel.tree.journal import JournalError
@@ -49,8 +45,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 _TURN_SECONDS = 0.1
 """How often a call that waits for its turn looks whether it still should."""
-
-_Found = TypeVar("_Found")
 
 
 class RequestError(ValueError):
@@ -141,11 +135,8 @@ class Engine:
         language: Language = Language.CUDA,
         evaluations: int | None = None,
         seed: int = 0,
-    ) -> tuple[str, tuple[Ask, ...], StopReason]:
-        """Begin a run, evaluate its starting kernel and ask for its first node; the run's name comes first.
-
-        Raises RequestError, and what `begin_session` raises.
-        """
+    ) -> str:
+        """Begin a run, and return its name. Raises RequestError, and what `begin_session` raises."""
         folder = self.task_folders.get(task)
         if folder is None:
             raise RequestError(f"There is no task '{task[:100]}', only {', '.join(self.task_folders)}.")
@@ -157,56 +148,40 @@ class Engine:
         configuration = self._configuration(folder, language, evaluations or most, seed)
         name = run or f"{task}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
         path = self.run_path(name)
-        with self._taking_turn(watch):
+        with self.turn(watch):
             self._close()
             opening = begin_session(path, folder, configuration, self._follow, self._is_stopped)
-            session = self._stack.enter_context(opening)
-            self._open = (name, session)
-            return name, self._concluded(session, session.ask(1)), session.stop_reason
+            self._open = (name, self._stack.enter_context(opening))
+        return name
 
-    def ask(self, run: str, count: int, watch: Watch) -> tuple[tuple[Ask, ...], StopReason]:
-        """The nodes of a run that need edits next, none when its search is over, and whether and why it is.
+    @contextmanager
+    def session(self, run: str, watch: Watch, *, finish: bool = False) -> Iterator[Session]:
+        """The run, open for asking and telling. If its search has ended, or is to `finish`, it gets its answer then.
 
-        Raises what `open_session` raises.
+        Raises what `open_session` raises, and RequestError where the search found nothing to begin with.
         """
-        with self._taking_turn(watch):
-            session = self._session(run)
-            return self._concluded(session, session.ask(count)), session.stop_reason
-
-    def tell(self, run: str, reply: Reply, watch: Watch) -> tuple[tuple[EditResult, ...], StopReason]:
-        """Results of edits of a node, once they and more promising ones are evaluated, and whether the search ended.
-
-        Raises ReplyError, and what `open_session` raises.
-        """
-        with self._taking_turn(watch):
-            session = self._session(run)
-            return self._concluded(session, session.tell([reply])), session.stop_reason
-
-    def finish(self, run: str, watch: Watch) -> SearchResult:
-        """Validate the fastest kernel and save the answer. Raises what `open_session` raises."""
-        with self._taking_turn(watch):
-            session = self._session(run)
-            session.ask(1)
-            if session.stop_reason is StopReason.INTERRUPTED:
+        with self.turn(watch):
+            if self._open is None or self._open[0] != run:
+                view = self.view(run)
+                view.refuse_recorded()
                 self._close()
+                opening = open_session(view.folder.path, None, None, self._follow, self._is_stopped)
+                self._open = (run, self._stack.enter_context(opening))
+            session = self._open[1]
+            yield session
+            if not (finish or session.is_over):
+                return
+            is_stopped = session.stop_reason is StopReason.INTERRUPTED
+            problem = "" if is_stopped else session.finish().problem
+            self._close()
+            if finish and is_stopped:
                 raise RequestError("Cancelled before the final validation.")
-            search_result = session.finish()
-            self._close()
-            return search_result
+            if problem:
+                raise RequestError(problem)
 
     @contextmanager
-    def alone(self, watch: Watch) -> Iterator[None]:
+    def turn(self, watch: Watch) -> Iterator[None]:
         """Nothing else is on the device. Raises RequestError if the call is cancelled before its turn."""
-        with self._taking_turn(watch):
-            yield
-
-    def close(self) -> None:
-        """Let go of the run that is open; nothing of it is lost."""
-        with self._turn:
-            self._close()
-
-    @contextmanager
-    def _taking_turn(self, watch: Watch) -> Iterator[None]:
         while not self._turn.acquire(timeout=_TURN_SECONDS):
             if watch.stop_requested():
                 raise RequestError("Cancelled before its turn.")
@@ -222,23 +197,10 @@ class Engine:
             self._watch = _UNWATCHED
             self._turn.release()
 
-    def _session(self, run: str) -> Session:
-        if self._open is None or self._open[0] != run:
-            view = self.view(run)
-            view.refuse_recorded()
+    def close(self) -> None:
+        """Let go of the run that is open; nothing of it is lost."""
+        with self._turn:
             self._close()
-            opening = open_session(view.folder.path, None, None, self._follow, self._is_stopped)
-            self._open = (run, self._stack.enter_context(opening))
-        return self._open[1]
-
-    def _concluded(self, session: Session, found: _Found) -> _Found:
-        """The same, when a search that has ended was concluded and closed; one that was stopped can be gone on with."""
-        if session.is_over:
-            search_result = None if session.stop_reason is StopReason.INTERRUPTED else session.finish()
-            self._close()
-            if search_result and search_result.problem:
-                raise RequestError(search_result.problem)
-        return found
 
     def _close(self) -> None:
         self._open = None

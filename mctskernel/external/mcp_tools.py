@@ -305,10 +305,10 @@ def search_create(
     seed: Annotated[int, Meta(ge=0)] = 0,
 ) -> Asked:
     """Begin a run on a task: its starting kernel is evaluated, and the first node that needs edits comes back."""
-    name, asks, stop_reason = call.engine.create(
+    name = call.engine.create(
         task, call.watch, run=run, language=language, evaluations=evaluations, seed=seed
     )
-    return _asked(call, name, asks, stop_reason, task_of(call.engine.view(name)))
+    return _asked(call, name, 1, task_of(call.engine.view(name)))
 
 
 @tool(reads_only=False)
@@ -317,7 +317,7 @@ def search_ask(
 ) -> Asked:
     """The nodes that need edits next, chosen by the tree search, with the evidence of each: what binds the kernel, how
     it was made, what was tried on it. Asking twice says the same. No nodes: the search has ended."""
-    return _asked(call, run, *call.engine.ask(run, count, call.watch))
+    return _asked(call, run, count)
 
 
 @tool(reads_only=False)
@@ -334,15 +334,17 @@ def search_tell(
     the engine; those that promise most first. Several different edits at once are welcome. Takes about a second an
     evaluation, more on large kernels; reports progress; cancelled, it loses nothing."""
     reply = Reply(node=node, edits=edits, proposer=call.client)
-    results, stop_reason = call.engine.tell(run, reply, call.watch)
-    return Results(_cut_messages(results), stop_reason, _status(call, run))
+    with call.engine.session(run, call.watch) as session:
+        results = session.tell([reply])
+    return Results(_cut_messages(results), session.stop_reason, _status(call, run))
 
 
 @tool(reads_only=False)
 def search_finish(call: Call, run: RunName) -> Status:
     """End a search now: the fastest kernels go through the final validation (held-out shapes, fresh seeds), the first
     that passes is the answer. Happens by itself when the budget is spent. The run can be asked again afterwards."""
-    call.engine.finish(run, call.watch)
+    with call.engine.session(run, call.watch, finish=True) as session:
+        session.ask(1)
     return _status(call, run)
 
 
@@ -443,7 +445,7 @@ def node_profile(call: Call, *, run: RunName, node: NodeNumber, ncu: bool = Fals
         )
     findings: tuple[Finding, ...] = ()
     if ncu:
-        with call.engine.alone(call.watch):
+        with call.engine.turn(call.watch):
             findings = profile_node(view, node, lambda _: None).findings
     found = explained(f"node {node}", evaluation)
     return Profile(
@@ -461,10 +463,10 @@ def node_profile(call: Call, *, run: RunName, node: NodeNumber, ncu: bool = Fals
     )
 
 
-def _asked(
-    call: Call, run: str, asks: Iterable[Ask], stop_reason: StopReason, task: AskedTask | None = None
-) -> Asked:
-    return Asked(stop_reason, tuple(_asked_node(run, ask) for ask in asks), _status(call, run), task)
+def _asked(call: Call, run: str, count: int, task: AskedTask | None = None) -> Asked:
+    with call.engine.session(run, call.watch) as session:
+        asks = session.ask(count)
+    return Asked(session.stop_reason, tuple(_asked_node(run, ask) for ask in asks), _status(call, run), task)
 
 
 def _asked_node(run: str, ask: Ask) -> NodeRequest:
