@@ -30,6 +30,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.executors import open_executor
+from mctskernel.experiments import results
 from mctskernel.profiling import build_cache
 from mctskernel.tasks.builtin import find_task
 
@@ -156,18 +157,15 @@ def distinct_kernels(task: Task, count: int) -> list[Kernel]:
 
 def table(arms: Sequence[Arm]) -> str:
     """The arms as Markdown, each beside one GPU with the same engine and counters."""
-    lines = [
-        "| engine | counters | GPUs | in flight | evaluations | a second | times one GPU |",
-        "|---|---|---|---|---|---|---|",
-    ]
     one = {(arm.engine, arm.counters): _rate(arm) for arm in arms if arm.gpus == 1 and arm.seconds}
+    rows = []
     for arm in arms:
         first = one.get((arm.engine, arm.counters))
         times = f"{_rate(arm) / first:.2f}" if first and arm.seconds else ""
-        cells = [arm.engine, arm.counters, arm.gpus, arm.in_flight, arm.evaluations]
-        cells += [arm.problem or f"{_rate(arm):.2f}", times]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+        counts = map(str, (arm.gpus, arm.in_flight, arm.evaluations))
+        rows.append([arm.engine, arm.counters, *counts, arm.problem or f"{_rate(arm):.2f}", times])
+    columns = ["engine", "counters", "GPUs", "in flight", "evaluations", "a second", "times one GPU"]
+    return results.table(columns, rows)
 
 
 def _rate(arm: Arm) -> float:
