@@ -164,7 +164,7 @@ def _searched(space: RecordedSpace, known: Known, contender: str, seed: int) -> 
     grow(
         space.start(seed),
         task=space.task,
-        policy=Policy(strategy="mcts", order="predicted" if surrogate else "prior"),
+        policy=Policy(),
         seed=seed,
         proposer=RecordedProposer(space, seed),
         executor=executor_of(space, seen=see),

@@ -23,9 +23,9 @@ from mctskernel.core.user_errors import MisuseError, UserError
 
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
     "strategy": {
-        "edit-model": "mctskernel.tree.strategies.edit_model:ModelGuided",
-        "mcts": "mctskernel.tree.strategies.mcts:MonteCarlo",
-        "uct": "mctskernel.tree.strategies.mcts:PlainUct",
+        "mcts": "mctskernel.tree.strategies.mcts:Mcts",
+        "puct": "mctskernel.tree.strategies.puct:Puct",
+        "uct": "mctskernel.tree.strategies.puct:Uct",
         "greedy": "mctskernel.tree.strategies.baselines:Greedy",
         "best-of-n": "mctskernel.tree.strategies.baselines:BestOfN",
         "beam": "mctskernel.tree.strategies.baselines:BeamSearch",
@@ -34,13 +34,10 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "epsilon-net": "mctskernel.tree.strategies.baselines:EpsilonNet",
         "random": "mctskernel.tree.strategies.baselines:RandomSearch",
     },
-    "selection": {
-        "puct": "mctskernel.tree.strategies.mcts:puct",
-        "uct": "mctskernel.tree.strategies.mcts:uct",
-    },
-    "value": {
-        "max": "mctskernel.tree.strategies.mcts:maximum",
-        "mean": "mctskernel.tree.strategies.mcts:mean",
+    "score": {
+        "expected-improvement": "mctskernel.tree.edit_model.score:expected_improvement",
+        "improvement-per-second": "mctskernel.tree.edit_model.score:improvement_per_second",
+        "thompson": "mctskernel.tree.edit_model.score:thompson",
     },
     "reward": {
         "composite": "mctskernel.profiling.reward:composite",

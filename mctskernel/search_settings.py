@@ -19,15 +19,13 @@ from mctskernel.profiling.reward import DEFAULT as DEFAULT_REWARD
 from mctskernel.proposers import ASK_A_MODEL, LLM, MIXED, OUTSIDE, RULES
 from mctskernel.registry import RegistryError, check_name
 from mctskernel.run import Configuration
-from mctskernel.tree.choices import CHOICES
+from mctskernel.tree.choices import choice_names, with_choices
 from mctskernel.tree.policy import Policy, PolicyError
-
-POLICY = {field.name: field.type for field in msgspec.structs.fields(Policy)}
 
 PROPOSERS = (RULES, LLM, MIXED)
 
-
-WALK = "mcts"
+PREDICTED = "mcts"
+"""The strategy that a surrogate's predictions are for."""
 
 REPLIES = 3
 """Replies without a new kernel after which a node is given up, where a proposer replies differently each time."""
@@ -38,9 +36,9 @@ class SettingError(MisuseError, ValueError):
 
 
 class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What may differ between searches. `policy` holds the fields of a policy that are set.
+    """What may differ between searches. `policy` holds the choices of a policy that are made.
 
-    With a `surrogate`, predictions order the edits of a node. `workers` are evaluations in flight. `memory` is "off" or
+    With a `surrogate`, edits are predicted. `workers` are evaluations in flight. `memory` is "off" or
     a file. `model` holds options of a language model, by the names of `LLMOptions`, and `mixture` those of its experts.
     """
 
@@ -70,10 +68,8 @@ def field_names(kind: type[SearchSettings]) -> tuple[str, ...]:
 
 def read_settings(table: Mapping[str, Any], where: str, kind: type[Settings]) -> Settings:
     """Settings of a table in which those of the policy stand among the others. Raises SettingError."""
-    for name in table:
-        _check_name(name, (*field_names(kind), *POLICY), f"setting of {where}")
-    policy = {name: _checked(name, value, where) for name, value in table.items() if name in POLICY}
-    others = {name: value for name, value in table.items() if name not in POLICY}
+    policy = _policy_choices(table, where, field_names(kind))
+    others = {name: value for name, value in table.items() if name not in policy}
     for name, options in (("model", LLMOptions), ("mixture", MixtureOptions)):
         nested = others.get(name, {})
         if isinstance(nested, Mapping):
@@ -94,6 +90,19 @@ def read_settings(table: Mapping[str, Any], where: str, kind: type[Settings]) ->
         raise SettingError(f"In {where}: {excerpt(error)}") from error
 
 
+def _policy_choices(table: Mapping[str, Any], where: str, other_names: Iterable[str]) -> dict[str, Any]:
+    """What a table chooses of a policy, checked."""
+    try:
+        known = choice_names(str(table.get("strategy", Policy().strategy)))
+        for name in table:
+            _check_name(name, (*other_names, *known), f"setting of {where}")
+        found = {name: value for name, value in table.items() if name in known}
+        with_choices(Policy(), found)
+    except (PolicyError, RegistryError) as error:
+        raise SettingError(f"In {where}: {error}") from error
+    return found
+
+
 def merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """A table over one that several share; tables in them field by field."""
     both = {
@@ -104,26 +113,16 @@ def merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     return {**shared, **own, **both}
 
 
-def open_policy(device: str, proposer: str, *, surrogate: bool = False) -> Policy:
-    """The policy where nothing else is chosen.
-
-    Predictions order the edits of a node, which is for tree search. On `model` it is the default too: the cost of an
-    evaluation depends on the kernel there, and the kernels that the edit model prefers are the most expensive.
-    """
-    policy = Policy()
-    if device == "model" or surrogate:
-        policy = msgspec.structs.replace(policy, strategy=WALK)
-    if surrogate:
-        policy = msgspec.structs.replace(policy, order="predicted")
+def open_policy(proposer: str) -> Policy:
+    """The policy where nothing else is chosen: one whose every reply is another is asked again, and repairs at once."""
     if proposer in ASK_A_MODEL | {OUTSIDE}:
-        policy = msgspec.structs.replace(policy, patience=REPLIES, repair="at-once")
-    return policy
+        return Policy(patience=REPLIES, repair="at-once")
+    return Policy()
 
 
-def policy_of(settings: SearchSettings, device: str) -> Policy:
-    """The policy of a search on a device. Raises PolicyError."""
-    begun = open_policy(device, settings.proposer, surrogate=settings.surrogate)
-    return msgspec.structs.replace(begun, **settings.policy)
+def policy_of(settings: SearchSettings) -> Policy:
+    """The policy of a search. Raises PolicyError and RegistryError."""
+    return with_choices(open_policy(settings.proposer), settings.policy)
 
 
 def run_configuration(
@@ -135,9 +134,8 @@ def run_configuration(
     seed: int,
     budget: Budget,
     executor: ExecutorOptions = LOCAL,
-    judging: str = "",
 ) -> Configuration:
-    """What makes a run; `judging` is the kind of device that judges, where `device` doesn't say it.
+    """What makes a run.
 
     Raises PolicyError, and ModelError where a model lacks its name.
     """
@@ -149,7 +147,7 @@ def run_configuration(
         seed=seed,
         workers=settings.workers,
         budget=budget,
-        policy=policy_of(settings, judging or device),
+        policy=policy_of(settings),
         language=settings.language,
         forecasts=ForecastOptions(wait=settings.workers == 1) if settings.surrogate else None,
         memory=None if settings.memory == "off" else str(Path(settings.memory).resolve()),
@@ -163,15 +161,15 @@ def run_configuration(
 def check_complete(settings: SearchSettings, where: str) -> None:
     """Refuse settings that a search would fail over, before it begins. Raises SettingError."""
     try:
-        policy = policy_of(settings, "model")
+        policy = policy_of(settings)
         if settings.asks_a_model:
             _llm(settings)
     except PolicyError as error:
         raise SettingError(f"In {where}: {error}") from error
     except ModelError as error:
         raise SettingError(f"The {where} asks a language model: {error}") from error
-    if settings.surrogate and policy.strategy != WALK:
-        raise SettingError(f"In {where}: a surrogate is for strategy {WALK}, not {policy.strategy}.")
+    if settings.surrogate and policy.strategy != PREDICTED:
+        raise SettingError(f"In {where}: a surrogate is for strategy {PREDICTED}, not {policy.strategy}.")
 
 
 def _llm(settings: SearchSettings) -> LLMOptions:
@@ -179,17 +177,6 @@ def _llm(settings: SearchSettings) -> LLMOptions:
         return msgspec.convert({"model": "", **settings.model}, LLMOptions)
     except msgspec.ValidationError as error:
         raise ModelError(str(error)) from error
-
-
-def _checked(name: str, value: object, where: str) -> str | int | float:
-    """A policy's value, of the type that the policy has for it."""
-    if name in CHOICES and isinstance(value, str):
-        _check_name(value, CHOICES[name], f"{name} (in {where})")
-    try:
-        found: str | int | float = msgspec.convert(value, POLICY[name])
-    except msgspec.ValidationError as error:
-        raise SettingError(f"In {where}: {name}: {error}") from error
-    return found
 
 
 _NAMED: Mapping[str, tuple[str, ...]] = {

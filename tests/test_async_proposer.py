@@ -61,7 +61,7 @@ def searching(
 
 
 def run(search: Search, policy: Policy | None = None) -> StopReason:
-    policy = policy or Policy(strategy="mcts")
+    policy = policy or Policy()
     return search.run((search.tree_search.start(search.task.starting_kernel, policy, 0),))
 
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import msgspec
 import pytest
 
 from mctskernel.core.budget import Budget
@@ -24,9 +23,6 @@ from mctskernel.tree.policy import Policy
 from mctskernel.tree.replay import replay
 from mctskernel.tree.search import TreeSearch
 from tests import landscape
-
-WALK = Policy(strategy="mcts", exploration=1.4, prior="given")
-GUIDED = msgspec.structs.replace(WALK, order="predicted")
 
 
 def knows(kernel: Kernel) -> Prediction | None:
@@ -104,7 +100,7 @@ def search_for(
 def begun(policy: Policy | None = None, blobs: MemoryBlobs | None = None) -> tuple[TreeSearch, MemoryJournal]:
     journal = MemoryJournal()
     search = TreeSearch(Tree(), journal, blobs or MemoryBlobs(), clock=lambda: 0.0)
-    search.start(landscape.kernel(1, 1), policy or WALK, 0)
+    search.start(landscape.kernel(1, 1), policy or Policy(), 0)
     return search, journal
 
 
@@ -126,23 +122,23 @@ def evaluations_to_the_best(tree: Tree) -> int:
 
 def test_a_surrogate_that_knows_leads_straight_to_the_best() -> None:
     unguided, _ = grown(None, None, evaluations=80)
-    guided, _ = grown(GUIDED, Oracle())
+    guided, _ = grown(None, Oracle())
     assert evaluations_to_the_best(guided) < 0.6 * evaluations_to_the_best(unguided)
 
 
 def test_a_surrogate_that_is_wrong_everywhere_cannot_hide_the_best() -> None:
-    tree, _ = grown(GUIDED, Oracle(is_wrong), evaluations=90)
+    tree, _ = grown(None, Oracle(is_wrong), evaluations=90)
     assert landscape.kernel(*landscape.BEST).identity in identities(tree)
 
 
 def test_the_same_seed_gives_the_same_journal_in_whatever_order_answers_come() -> None:
-    journals = [grown(GUIDED, Oracle(at_a_time=count))[1].events for count in (1, 100)]
+    journals = [grown(None, Oracle(at_a_time=count))[1].events for count in (1, 100)]
     assert journals[0] == journals[1]
 
 
 def test_predictions_that_come_late_are_bounded_and_still_lead() -> None:
     oracle = Oracle(at_a_time=5)
-    tree, _ = grown(GUIDED, oracle, wait=False, capacity=3)
+    tree, _ = grown(None, oracle, wait=False, capacity=3, evaluations=60)
     unguided, _ = grown(None, None, capacity=3, evaluations=80)
     assert oracle.most_waiting <= 2 * oracle.capacity
     assert evaluations_to_the_best(tree) < evaluations_to_the_best(unguided)
@@ -151,7 +147,7 @@ def test_predictions_that_come_late_are_bounded_and_still_lead() -> None:
 @pytest.mark.parametrize("kept", [0.2, 0.55, 0.9])
 def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(kept: float) -> None:
     blobs = MemoryBlobs()
-    whole, journal = grown(GUIDED, Oracle(), blobs=blobs)
+    whole, journal = grown(None, Oracle(), blobs=blobs)
     cut: list[Event] = journal.events[: max(2, int(len(journal.events) * kept))]
     rest = MemoryJournal()
     tree_search = TreeSearch(replay(cut), rest, blobs, clock=lambda: 0.0)
@@ -165,6 +161,6 @@ def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(kept: float) ->
 
 def test_a_search_that_is_told_to_stop_does_not_wait_for_predictions() -> None:
     oracle = Oracle(at_a_time=0)
-    tree_search, _ = begun(GUIDED)
+    tree_search, _ = begun(None)
     search = search_for(tree_search, oracle, stop_requested=lambda: bool(oracle.asked))
     assert search.run((0,)) is StopReason.INTERRUPTED

@@ -44,7 +44,7 @@ CONFIGURATION = Configuration(
     seed=0,
     workers=1,
     budget=Budget(evaluations=40),
-    policy=Policy(strategy="mcts"),
+    policy=Policy(),
 )
 
 

@@ -102,7 +102,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
             seed=3,
             workers=4,
             budget=Budget(evaluations=NODES),
-            policy=Policy(strategy="mcts", patience=3),
+            policy=Policy(patience=3),
             llm=LLMOptions(model="thinker", base_url=server.url, retries=2),
             mixture=MixtureOptions(in_flight=3),
         )

@@ -39,7 +39,7 @@ def searching(
 
 
 def run(search: Search) -> StopReason:
-    root = search.tree_search.start(search.task.starting_kernel, Policy(strategy="mcts"), 0)
+    root = search.tree_search.start(search.task.starting_kernel, Policy(), 0)
     return search.run((root,))
 
 
@@ -222,7 +222,7 @@ def test_spent_seconds_leaves_pauses_out() -> None:
 def test_two_searches_take_turns_on_the_same_executors_capacity() -> None:
     searches = [searching(landscape.InProcess(2), Budget(evaluations=12))[0] for _ in range(2)]
     for search in searches:
-        search.begin((search.tree_search.start(search.task.starting_kernel, Policy(strategy="mcts"), 0),))
+        search.begin((search.tree_search.start(search.task.starting_kernel, Policy(), 0),))
     assert not searches[0].submit_next(), "the root's evaluation isn't back"
     endings: dict[int, StopReason] = {}
     while len(endings) < 2:

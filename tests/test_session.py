@@ -61,7 +61,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         seed=0,
         workers=2,
         budget=Budget(evaluations=60),
-        policy=Policy(strategy="mcts"),
+        policy=Policy(),
     )
     write_manifest(folder, configuration, landscape.InProcess().fingerprint())
     return folder.path

@@ -38,7 +38,7 @@ def search(tree_search: TreeSearch, folder: Path, budget: int) -> Search:
 
 def begun(folder: Path, budget: int) -> Search:
     found = search(TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0), folder, budget)
-    found.run((found.tree_search.start(found.task.starting_kernel, Policy(strategy="mcts"), 0),))
+    found.run((found.tree_search.start(found.task.starting_kernel, Policy(), 0),))
     return found
 
 

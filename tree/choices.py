@@ -1,53 +1,79 @@
-"""The choices of a policy: for each field that is a name, what it may be."""
+"""The choices of a policy by name: what all strategies share, and the options of the one that is chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
+from mctskernel.core.documents import excerpt, unknown_name
+from mctskernel.registry import find, options_of
 from mctskernel.tree.policy import Policy, PolicyError
-from mctskernel.tree.strategies import STRATEGIES
-from mctskernel.tree.strategies.mcts import PRIORS, SELECTIONS, VALUES
+from mctskernel.tree.strategies.strategy import Strategy
 
-CHOICES: Mapping[str, Collection[str]] = {
-    "strategy": STRATEGIES,
-    "repair": ("in-turn", "at-once"),
-    "order": ("prior", "predicted"),
-    "selection": SELECTIONS,
-    "value": VALUES,
-    "prior": PRIORS,
-}
+T = TypeVar("T")
 
 
-def check_names(policy: Policy) -> None:
-    """Raise PolicyError if the policy names something that doesn't exist."""
-    for field, known in CHOICES.items():
-        name = getattr(policy, field)
-        if name not in known:
-            raise PolicyError(f"{field} is '{name}'; it must be one of {', '.join(known)}.")
+def open_strategy(policy: Policy) -> Strategy:
+    """The strategy of a policy, for one tree. Raises RegistryError and PolicyError."""
+    factory, options = find("strategy", policy.strategy), options_of("strategy", policy.strategy)
+    found: Strategy = factory(_converted(policy.options, options)) if options else factory()
+    return found
 
 
-def with_settings(policy: Policy, settings: Iterable[str]) -> Policy:
-    """The policy with fields set by lines such as "widening_factor=3", the last one of equal names counting.
+def check_policy(policy: Policy) -> None:
+    """Raise RegistryError for a strategy, and PolicyError for a value, that a search can't be made with."""
+    with_choices(policy, {})
+    open_strategy(policy)
 
-    Raises PolicyError for a field that doesn't exist and for a value that it can't have.
+
+def choice_names(strategy: str) -> tuple[str, ...]:
+    """What can be chosen in a policy with such a strategy. Raises RegistryError."""
+    options = options_of("strategy", strategy)
+    shared = (name for name in Policy.__struct_fields__ if name != "options")
+    return (*shared, *(options.__struct_fields__ if options else ()))
+
+
+def with_choices(policy: Policy, choices: Mapping[str, Any]) -> Policy:
+    """The policy with some of its fields, or some options of its strategy, set.
+
+    Numbers may be given as text. Another strategy begins with its own defaults. Raises PolicyError and RegistryError.
     """
-    changed = msgspec.structs.replace(policy, **dict(map(_setting, settings)))
-    check_names(changed)
-    return changed
+    strategy = choices.get("strategy", policy.strategy)
+    for name in choices:
+        if complaint := unknown_name(name, choice_names(strategy), f"choice of the strategy {strategy}"):
+            raise PolicyError(complaint)
+    shared = {name: value for name, value in choices.items() if name in Policy.__struct_fields__}
+    kept = policy.options if strategy == policy.strategy else {}
+    options = {**kept, **{name: value for name, value in choices.items() if name not in shared}}
+    if kind := options_of("strategy", strategy):
+        read = msgspec.to_builtins(_converted(options, kind))
+        options = {name: read[name] for name in options}
+    return _converted({**msgspec.to_builtins(policy), **shared, "options": options}, Policy)
 
 
-def _setting(text: str) -> tuple[str, str | float]:
-    name, separator, value = text.partition("=")
-    fields = {field.name: field.type for field in msgspec.structs.fields(Policy)}
-    if not separator:
-        raise PolicyError(f"'{text}' sets nothing; write NAME=VALUE, for instance selection=uct.")
-    if name not in fields:
-        raise PolicyError(f"There is no choice '{name}'; it must be one of {', '.join(fields)}.")
+def read_choices(settings: Iterable[str]) -> dict[str, str]:
+    """The choices of lines such as "patience=3", the last of equal names counting.
+
+    Raises PolicyError and RegistryError for what no policy can be set to.
+    """
+    found = {}
+    for text in settings:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise PolicyError(f"'{text[:80]}' isn't of the form NAME=VALUE.")
+        found[name] = value
+    with_choices(Policy(), found)
+    return found
+
+
+def _converted(values: Mapping[str, Any], kind: type[T]) -> T:
     try:
-        read: str | float = msgspec.convert(value, fields[name], strict=False)
-    except msgspec.ValidationError:
-        kind = "a whole number" if fields[name] is int else "a number"
-        raise PolicyError(f"{name} is '{value}'; it must be {kind}.") from None
-    return name, read
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$.")
+        name = path.rstrip("`").partition(".")[0]
+        if known := [each for each in get_args(get_type_hints(kind).get(name)) if isinstance(each, str)]:
+            problem = f"It must be one of {', '.join(known)}"
+        raise PolicyError(f"{name} is '{values.get(name)}'. {excerpt(problem)}.") from error

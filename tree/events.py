@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mctskernel.core.edit import Category, Factor
+from mctskernel.core.edit import Category, Factor, decided
 from mctskernel.core.evaluation import Evaluation, Score
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Loss, Purpose
@@ -39,6 +39,11 @@ class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     proposer: str = ""
     factors: tuple[Factor, ...] = ()
     exchange: int | None = None
+
+    @property
+    def decisions(self) -> tuple[Factor, ...]:
+        """What it decides: that its title is done, if it names no factors."""
+        return decided(self.category, self.title, self.factors)
 
 
 class ExchangeRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

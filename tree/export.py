@@ -14,7 +14,6 @@ from mctskernel.core.evaluation import Outcome, Source
 from mctskernel.tree.events import EditRecord
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.policy import Policy
-from mctskernel.tree.strategies.mcts import VALUES
 from mctskernel.tree.trajectory import run_seconds
 
 SCHEMA = "mctskernel.tree"
@@ -167,7 +166,7 @@ def _export_node(tree: Tree, node: Node) -> ExportedNode:
         reward=score.reward if score else None,
         terms=score.terms if score else {},
         visits=node.visits,
-        value=VALUES[tree.policy.value](node) if node.visits else None,
+        value=node.reward_max if node.visits else None,
         bottleneck=str(causes[0].bottleneck) if causes else "",
         flags=evaluation.flags if evaluation else (),
         quarantine=evaluation.quarantine if evaluation else "",

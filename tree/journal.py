@@ -32,7 +32,7 @@ if sys.platform != "win32":
     import fcntl
 
 SCHEMA = "mctskernel.journal"
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 class JournalError(BadRunError):

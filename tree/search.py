@@ -16,6 +16,7 @@ from mctskernel.core.evaluation import REPAIRABLE, Evaluation, Outcome, Score
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task
+from mctskernel.registry import in_use
 from mctskernel.tree.blobs import (
     BlobStore,
     get_edit,
@@ -25,7 +26,7 @@ from mctskernel.tree.blobs import (
     put_kernel,
     put_text,
 )
-from mctskernel.tree.choices import check_names
+from mctskernel.tree.choices import check_policy, open_strategy
 from mctskernel.tree.events import (
     DroppedRecord,
     Duplicated,
@@ -44,7 +45,6 @@ from mctskernel.tree.journal import EventLog
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.replay import advance, check
-from mctskernel.tree.strategies import STRATEGIES
 from mctskernel.tree.strategies.strategy import Propose, Step, Strategy
 from mctskernel.tree.trajectory import TrackRecord, edit_attempts, lineage_attempts
 
@@ -101,7 +101,7 @@ class TreeSearch:
 
     def start(self, kernel: Kernel, policy: Policy, seed: int) -> int:
         """Begin a search at a kernel. Returns its node, 0, which is to be evaluated."""
-        check_names(policy)
+        check_policy(policy)
         self._record(Started(policy=policy, seed=seed, at=self._clock()))
         factors = tuple(Factor(name, value) for name, value in kernel.settings.items())
         record = msgspec.structs.replace(put_kernel(self._blobs, kernel), factors=factors)
@@ -110,7 +110,7 @@ class TreeSearch:
 
     def resume(self) -> tuple[int, ...]:
         """Continue after another process. Returns the nodes whose evaluation it didn't finish."""
-        check_names(self.tree.policy)
+        check_policy(self.tree.policy)
         self._record(Resumed(at=self._clock()))
         return tuple(self.tree.pending)
 
@@ -127,7 +127,8 @@ class TreeSearch:
     def next_step(self) -> Step | Propose | None:
         """The strategy's next step, unless a repair comes first. Changes nothing."""
         repair = _repair(self.tree) if self.tree.policy.repair == "at-once" else None
-        return repair or self._strategy.step(self.tree, self._rng)
+        with in_use("strategy", self.tree.policy.strategy):
+            return repair or self._strategy.step(self.tree, self._rng)
 
     def request(self, node: int) -> None:
         """Record that a proposer was asked for edits of a node, which is passed over until they are recorded."""
@@ -225,7 +226,7 @@ class TreeSearch:
 
     @cached_property
     def _strategy(self) -> Strategy:
-        return STRATEGIES[self.tree.policy.strategy]()
+        return open_strategy(self.tree.policy)
 
     def _rng(self) -> np.random.Generator:
         # Stateless, so that a resumed search draws what the whole one would have drawn.

@@ -179,7 +179,7 @@ def _search_space(plan: Plan, ablation: Ablation, stop_requested: StopRequested)
     began = time.process_time()
     found = search_space(
         space,
-        policy_of(settings, ablation.device),
+        policy_of(settings),
         plan.seed,
         ablation.budget.evaluations or 1,
         in_flight=settings.workers,

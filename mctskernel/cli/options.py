@@ -33,9 +33,8 @@ from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.reward import DEFAULT as DEFAULT_REWARD
 from mctskernel.proposers import MIXED, PROPOSERS, RULES
 from mctskernel.registry import RegistryError, check_name, names
-from mctskernel.search_settings import WALK, SearchSettings
-from mctskernel.tree.choices import with_settings
-from mctskernel.tree.policy import Policy
+from mctskernel.search_settings import PREDICTED, SearchSettings
+from mctskernel.tree.choices import read_choices
 
 Command = Callable[..., Any]
 
@@ -419,15 +418,15 @@ def searching(
         click.option(
             "--strategy",
             type=Registered("strategy"),
-            help="What decides which edit is tried next. [default: depends on the device]",
+            help="What decides which edit is tried next. [default: mcts]",
         ),
         click.option(
             "--policy",
             "choices",
             multiple=True,
             metavar="NAME=VALUE",
-            help="Any other choice of the search policy, for instance exploration=1.0; again for more. An unknown NAME "
-            "or VALUE lists those that exist.",
+            help="Any other choice of the search policy or option of its strategy, for instance patience=3; again for "
+            "more. An unknown NAME or VALUE lists those that exist.",
         ),
         click.option(
             "--reward",
@@ -439,7 +438,7 @@ def searching(
         click.option(
             "--surrogate",
             is_flag=True,
-            help="Predict edits with the analytical model, and try the edits of a node in that order.",
+            help="Predict edits with the analytical model before they are evaluated.",
         ),
         memory,
         *_MODEL,
@@ -459,12 +458,9 @@ def _settings(
 ) -> SearchSettings:
     mixture = {name: model.pop(name) for name in MixtureOptions.__struct_fields__}
     mixture["feedback"] = Feedback(mixture["feedback"])
-    policy = with_settings(Policy(), choices)
-    changed = {name: getattr(policy, name) for name in (text.partition("=")[0] for text in choices)}
-    if strategy is not None:
-        changed.setdefault("strategy", strategy)
-    if surrogate and changed.get("strategy", WALK) != WALK:
-        raise click.UsageError(f"--surrogate is for --strategy {WALK}, not {changed['strategy']}.")
+    changed = read_choices([*([f"strategy={strategy}"] if strategy else []), *choices])
+    if surrogate and changed.get("strategy", PREDICTED) != PREDICTED:
+        raise click.UsageError(f"--surrogate is for --strategy {PREDICTED}, not {changed['strategy']}.")
     return SearchSettings(
         policy=changed,
         proposer=proposer or (MIXED if model["model"] else RULES),

@@ -28,7 +28,7 @@ from mctskernel.run import (
     read_manifest,
     reopen,
 )
-from mctskernel.tree.strategies.edit_model import ModelGuided
+from mctskernel.tree.strategies.mcts import Mcts, MctsOptions
 
 
 class WeightsError(MisuseError, ValueError):
@@ -104,7 +104,7 @@ def search_together(
     seconds * (1 - exp(-g)). Each next evaluation goes where the model of edits expects to save the most, for what an
     evaluation costs there. The searches are still to be ended.
     """
-    models = [ModelGuided() for _ in searches]
+    models = [Mcts(MctsOptions()) for _ in searches]
     capacity = max(search.executor.capacity for search, _ in searches)
     began, spent = time.monotonic(), max(search.spent_seconds for search, _ in searches)
 
@@ -122,7 +122,7 @@ def search_together(
         search, seconds = searches[number]
         tree = search.tree_search.tree
         best = max((valid_speedup(node) for node in tree.nodes), default=0.0) or 1.0
-        improvement = max((each.improvement for each in models[number].ratings(tree, 1)), default=0.0)
+        improvement = models[number].greatest_improvement(tree)
         cost = tree.evaluation_seconds / max(1, tree.evaluations) if budget.seconds is not None else 1.0
         return seconds / best * -math.expm1(-improvement) / cost
 

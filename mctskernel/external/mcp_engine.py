@@ -219,7 +219,7 @@ class Engine:
             seed=seed,
             workers=self.settings.workers_on(device, chosen),
             budget=Budget(evaluations=evaluations),
-            policy=Policy(strategy="mcts", patience=PATIENCE),
+            policy=Policy(patience=PATIENCE),
             language=chosen,
         )
 

@@ -34,7 +34,6 @@ from mctskernel.tree.events import EditRecord, Evaluated, Submitted
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.selection_account import can_account
-from mctskernel.tree.strategies.mcts import VALUES
 from mctskernel.tree.trajectory import STARTING_KERNEL, Step, run_seconds, trajectory
 
 SCHEMA = "mctskernel.view"
@@ -377,7 +376,7 @@ def _row(tree: Tree, node: Node, edit: EditRecord | None, evaluated: Mapping[str
         gain=_short(speedup / before) if speedup and before > 0 else None,
         reward=_short(node.score.reward) if node.score else None,
         visits=node.visits,
-        value=_short(VALUES[tree.policy.value](node)) if node.visits else None,
+        value=_short(node.reward_max) if node.visits else None,
         prior=_short(edit.prior) if edit else None,
         predicted_gain=_short(node.prediction.gain) if node.prediction and node.prediction.gain else None,
     )

@@ -122,11 +122,8 @@ NODES_A_PART = 32
 SMALLEST, FASTEST = 9, 1
 """Levels of gzip: for a file, and for a notebook."""
 
-FITTED = "edit-model"
-"""The strategy whose account of a node needs a model to be fitted."""
-
 MOST_ACCOUNTS = 256
-"""A report of that strategy explains at most so many nodes."""
+"""A report explains at most so many nodes: each may need the strategy's model to be fitted again."""
 
 
 class PartError(LookupError):
@@ -178,10 +175,10 @@ class Parts:
 
     @cached_property
     def _kept_accounts(self) -> dict[int, Account]:
-        """Why nodes were selected: of all of them or, where that is expensive, of the best and the most visited."""
+        """Why nodes were selected: of all of them or, in a large tree, of the best and the most visited."""
         nodes = self.document.nodes
         chosen = set(range(len(nodes)))
-        if len(nodes) > MOST_ACCOUNTS and self.view.tree.policy.strategy == FITTED:
+        if len(nodes) > MOST_ACCOUNTS:
             by_visits = sorted(nodes, key=lambda node: -node.visits)
             chosen = {*self.document.best_path, *(node.id for node in by_visits[:MOST_ACCOUNTS])}
         return {account.node: account for account in self._accounts(chosen)}

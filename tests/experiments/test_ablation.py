@@ -68,7 +68,7 @@ def a_configuration(space: object, **changes: object) -> str:
             "[budget]\nevaluations = 8",
             '[[arms]]\nname = "mcts"\nstrategy = "mcts"',
             '[[arms]]\nname = "random"\nstrategy = "random"',
-            '[[arms]]\nname = "uct"\nstrategy = "mcts"\nselection = "uct"\nexploration = 2',
+            '[[arms]]\nname = "uct"\nstrategy = "uct"\nexploration = 2',
         )
     )
 
@@ -147,14 +147,14 @@ def test_a_damaged_log_is_a_sentence_that_names_the_line(space: Path, tmp_path: 
         (('baseline = "mcts"', 'baseline = "mtcs"'), "no arm 'mtcs'. Did you mean 'mcts'?"),
         (
             ('strategy = "random"', 'strategy = "randon"'),
-            "(in arm 'random') 'randon'. Did you mean 'random'?",
+            "In arm 'random': There is no strategy 'randon'. Did you mean 'random'?",
         ),
         (
-            ('selection = "uct"', 'selektion = "uct"'),
-            "setting of arm 'uct' 'selektion'. Did you mean 'selection'?",
+            ("exploration = 2", "exploratoin = 2"),
+            "setting of arm 'uct' 'exploratoin'. Did you mean 'exploration'?",
         ),
-        (("exploration = 2", 'exploration = "much"'), "exploration: Expected `float`, got `str`"),
-        (("exploration = 2", "exploration = -1"), "In arm 'uct': exploration is -1.0; it must be 0 or more"),
+        (("exploration = 2", 'exploration = "much"'), "exploration is 'much'. Expected `float`"),
+        (("exploration = 2", "exploration = -1"), "In arm 'uct': exploration is '-1'. Expected `float` >= 0"),
         (
             ("evaluations = 8", "evaluation = 8"),
             "field of [budget] 'evaluation'. Did you mean 'evaluations'?",

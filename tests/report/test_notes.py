@@ -99,7 +99,7 @@ PREDICTED_AND_GAINED = ((1.5, 1.52), (1.2, 0.6), (0.98, 1.0), (2.0, 1.9))
 def measured(source: Source = Source.MEASURED) -> Tree:
     """A root with four edits whose gains were predicted with a standard deviation of about 5 %, and one unpredicted."""
     search = TreeSearch(Tree(), MemoryJournal(), MemoryBlobs())
-    root = search.start(Kernel("root"), Policy(strategy="mcts", widening_factor=100.0, prior="given"), seed=0)
+    root = search.start(Kernel("root"), Policy(strategy="puct", options={"widening_factor": 100.0}), seed=0)
     evaluation = Evaluation(Outcome.OK, source)
     search.evaluate(root, evaluation, Score(0.0, 1.0))
     edits = tuple(Edit(Category.TUNING, f"k{i}", WholeSource(f"k{i}")) for i in range(5))

@@ -11,6 +11,7 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Score, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Proposals
 from mctskernel.tree.blobs import MemoryBlobs
+from mctskernel.tree.choices import with_choices
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.policy import Policy
@@ -19,9 +20,6 @@ from mctskernel.tree.search import TreeSearch, Try
 from mctskernel.tree.strategies.strategy import Propose
 
 SOURCES = itertools.count()
-
-MCTS: dict[str, Any] = {"strategy": "mcts", "prior": "given", "exploration": 1.4}
-"""A search that can be followed by hand: nothing is drawn."""
 
 
 def edit(title: str = "", category: Category = Category.TUNING, prior: float = 1.0, **levels: float) -> Edit:
@@ -32,12 +30,15 @@ def edit(title: str = "", category: Category = Category.TUNING, prior: float = 1
 
 
 class Grown:
-    """A tree whose root is evaluated, unless `reward` is None."""
+    """A tree whose root is evaluated, unless `reward` is None; by PUCT, which can be followed by hand."""
 
-    def __init__(self, reward: float | None = 0.0, seed: int = 1, **policy: Any) -> None:
+    def __init__(
+        self, reward: float | None = 0.0, seed: int = 1, strategy: str = "puct", **choices: Any
+    ) -> None:
         self.journal, self.blobs = MemoryJournal(), MemoryBlobs()
         self.search = TreeSearch(Tree(), self.journal, self.blobs, clock=lambda: 0.0)
-        self.search.start(Kernel("root"), Policy(**MCTS | policy), seed=seed)
+        policy = with_choices(Policy(), {"strategy": strategy, **choices})
+        self.search.start(Kernel("root"), policy, seed=seed)
         if reward is not None:
             self.evaluate(0, reward)
 

@@ -1,10 +1,9 @@
-"""The Gaussian process of the edit model against formulas and values worked by hand, and the search that it guides."""
+"""The Gaussian process of the edit model against formulas and values worked by hand."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mctskernel.core.edit import Factor
-from mctskernel.core.evaluation import Outcome
 from mctskernel.tree.edit_model.fitting import evidence_of, fit, loss_and_slope, prior_hyperparameters
 from mctskernel.tree.edit_model.frontier import Vocabulary, table
 from mctskernel.tree.edit_model.gaussian_process import (
@@ -23,12 +21,8 @@ from mctskernel.tree.edit_model.gaussian_process import (
     Posterior,
     covariance,
     distances,
-    expected_improvement,
 )
 from mctskernel.tree.edit_model.model import epoch
-from mctskernel.tree.search import Try
-from mctskernel.tree.strategies.strategy import Propose
-from tests.tree.grown import Grown, edit
 
 PLACES = 8
 
@@ -160,101 +154,6 @@ def test_fitting_doesnt_depend_on_when_factors_were_numbered() -> None:
         swapped.whole,
         swapped.noise,
     )
-
-
-def test_expected_improvement_by_hand() -> None:
-    found = expected_improvement(np.array([1.0, 3.0, 1.0]), np.array([1.0, 1e-9, 2.0]), best=1.0)
-    density = 1 / math.sqrt(2 * math.pi)
-    assert found == pytest.approx([density, 2.0, 2 * density])
-
-
-def test_expected_improvement_orders_what_is_hopeless_too() -> None:
-    found = expected_improvement(np.linspace(-30, 0, 61), np.ones(61), best=0.0)
-    assert (np.diff(found) > 0).all()
-    assert found[0] > 0
-
-
-SPEEDS = {"tile": (1.0, 2.0, 4.0), "warps": (1.0, 3.0, 0.5)}
-"""What each level multiplies the speed by."""
-
-
-def speed(**levels: int) -> float:
-    return math.prod(SPEEDS[name][level] for name, level in levels.items())
-
-
-def grown(**policy: Any) -> Grown:
-    return Grown(reward=1.0, strategy="edit-model", **policy)
-
-
-def test_what_edits_did_apart_is_expected_of_them_together() -> None:
-    tree = grown()
-    steps = [edit(**{name: float(level)}) for name in SPEEDS for level in range(3)]
-    tree.offer(0, *steps)
-    for number, (name, level) in enumerate((name, level) for name in SPEEDS for level in range(3)):
-        tree.make(0, number, speed(**{name: level}))
-    # The six are known; what may be tried are pairs of them, all of one node.
-    pairs = [(tile, warps) for tile in range(3) for warps in range(3)]
-    tree.offer(0, *(edit(tile=float(tile), warps=float(warps)) for tile, warps in pairs))
-    request = tree.search.next_action()
-    assert isinstance(request, Try)
-    assert {factor.name: factor.level for factor in request.edit.factors} == {"tile": 2.0, "warps": 1.0}
-
-
-def test_an_edit_that_failed_elsewhere_comes_late() -> None:
-    tree = grown()
-    tree.offer(0, edit(a=1.0), edit(b=1.0))
-    good = tree.make(0, 0, 2.0)
-    tree.make(0, 1, -1.5, Outcome.BUILD_ERROR)
-    tree.offer(0, edit(c=1.0), edit(d=1.0), edit(e=1.0))
-    for number, gain in ((2, 2.0), (3, 1.0), (4, 1.0)):
-        tree.make(0, number, gain)
-    tree.offer(good, edit(b=1.0), edit(c=1.0))
-    request = tree.search.next_action()
-    assert isinstance(request, Try)
-    assert request.node == good
-    assert request.edit.factors[0].name == "c"
-
-
-def test_of_two_ways_to_the_same_decisions_the_one_from_the_faster_kernel_is_taken() -> None:
-    tree = grown()
-    tree.offer(0, edit(a=1.0), edit(b=1.0))
-    slow, fast = tree.make(0, 0, 1.1), tree.make(0, 1, 1.5)
-    tree.offer(slow, edit(b=1.0))
-    tree.offer(fast, edit(a=1.0))
-    assert tree.next_try().node == fast
-
-
-def test_what_would_decide_the_same_as_a_node_is_left_for_the_end() -> None:
-    tree = grown()
-    tree.offer(0, edit(a=1.0), edit(b=1.0), edit(z=1.0))
-    first, second, slow = (tree.make(0, number, gain) for number, gain in enumerate((3.0, 1.2, 0.001)))
-    tree.offer(first, edit(b=1.0))
-    both = tree.make(first, 0, 3.1)
-    tree.offer(second, edit(a=1.0))
-    tree.offer(slow, edit(a=1.0))
-    for node in (0, first, both):
-        tree.offer(node)
-    assert tree.next_try().node == slow
-    tree.make(slow, 0, 0.001)
-    tree.offer(len(tree.tree.nodes) - 1)
-    tree.offer(slow)
-    assert tree.next_try().node == second
-
-
-def test_a_reply_that_is_awaited_holds_up_nobody() -> None:
-    tree = grown()
-    request = tree.search.next_action()
-    assert request == Propose(0)
-    tree.offer(0, edit(a=1.0), edit(b=1.0))
-    assert isinstance(tree.search.next_action(), Try)
-
-
-def test_proposers_are_believed_while_little_is_known() -> None:
-    tree = grown()
-    tree.offer(0, edit(a=1.0, prior=0.1), edit(b=1.0, prior=1.0))
-    request = tree.search.next_action()
-    assert isinstance(request, Try)
-    assert request.edit.factors[0].name == "b"
 
 
 @pytest.mark.parametrize(

@@ -105,13 +105,6 @@ def test_json_is_read_back(story: Grown) -> None:
     assert [(again.parent, again.node) for again in exported.transpositions] == [(1, 0)]
 
 
-def test_value_is_the_mean_where_the_policy_says_so() -> None:
-    story = Grown(value="mean")
-    story.propose("a")
-    story.try_next(1.0)
-    assert [node.value for node in export(story.tree).nodes] == [0.5, 1.0]
-
-
 def test_csv_has_a_line_for_each_node(story: Grown) -> None:
     rows = list(csv.DictReader(io.StringIO(to_csv(story.tree))))
     assert [row["id"] for row in rows] == ["0", "1", "2", "3", "4"]

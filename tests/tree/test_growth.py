@@ -38,7 +38,7 @@ def edits(levels: Levels) -> tuple[Edit, ...]:
 @pytest.mark.slow
 def test_a_large_tree_grows_and_is_replayed() -> None:
     effects = np.random.default_rng(0).normal(0, 0.2, (FACTORS, LEVELS))
-    grown = Grown(reward=None, prior="thompson", exploration=0.5)
+    grown = Grown(reward=None, strategy="mcts")
     nodes = [(0,) * FACTORS]
 
     def evaluate(node: int) -> None:

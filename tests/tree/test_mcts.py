@@ -1,4 +1,4 @@
-"""Monte Carlo tree search against values worked by hand, and the explanations of its choices."""
+"""Monte Carlo tree search against values worked by hand, with the edit model and without, and why it chooses."""
 
 from __future__ import annotations
 
@@ -8,29 +8,160 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mctskernel.core.edit import Factor
 from mctskernel.core.evaluation import Outcome
-from mctskernel.tree.effects import GUESSED_NOISE, VARIANCE, Effects, in_effect
+from mctskernel.tree.edit_model.score import (
+    Prospects,
+    expected_improvement,
+    improvement_per_second,
+    log_excess,
+)
 from mctskernel.tree.events import PredictionRecord
-from mctskernel.tree.node import Tree
+from mctskernel.tree.search import Try
 from mctskernel.tree.selection_account import can_account, selection_accounts
-from mctskernel.tree.strategies.mcts import MonteCarlo, PlainUct, puct, uct
+from mctskernel.tree.strategies.puct import Puct, PuctOptions, Uct, UctOptions
 from mctskernel.tree.strategies.strategy import Propose
 from tests.tree.grown import Grown, edit
 
-PRIORS, VISITS = np.array([0.2, 0.3, 0.5]), np.array([4, 10, 1])
+
+def prospects(means: list[float], deviations: list[float], seconds: list[float]) -> Prospects:
+    return Prospects(
+        np.array(means), np.array(deviations), 1.0, 1.0, lambda: np.log(seconds), np.random.default_rng
+    )
 
 
-def test_bonuses_by_hand() -> None:
-    assert uct(PRIORS, VISITS, 16) == pytest.approx(
-        [0.832555, 0.526554, 1.665109], abs=1e-6
-    )  # sqrt(ln 16 / n)
-    assert puct(PRIORS, VISITS, 16) == pytest.approx([0.16, 0.109091, 1.0], abs=1e-6)  # 4 * prior / (1 + n)
+def test_expected_improvement_by_hand() -> None:
+    found = prospects([1.0, 3.0, 1.0], [1.0, 1e-9, 2.0], [1.0, 4.0, 2.0])
+    density = 1 / math.sqrt(2 * math.pi)
+    assert np.exp(expected_improvement(found)) == pytest.approx([density, 2.0, 2 * density], rel=1e-5)
+    assert np.exp(improvement_per_second(found)) == pytest.approx([density, 0.5, density], rel=1e-5)
 
 
-def bandit(**policy: Any) -> Grown:
+def test_expected_improvement_orders_what_is_hopeless_too() -> None:
+    found = log_excess(np.linspace(-60, 20, 8001))
+    assert (np.diff(found) > 0).all()
+    # log(phi(20) / 400 * (1 - 3 / 400 + 15 / 400^2 - 105 / 400^3)), at -20.
+    assert found[4000] == pytest.approx(-206.917838, abs=1e-5)
+
+
+SPEEDS = {"tile": (1.0, 2.0, 4.0), "warps": (1.0, 3.0, 0.5)}
+"""What each level multiplies the speed by."""
+
+
+def speed(**levels: int) -> float:
+    return math.prod(SPEEDS[name][level] for name, level in levels.items())
+
+
+def modelled(**choices: Any) -> Grown:
+    return Grown(reward=1.0, strategy="mcts", **choices)
+
+
+def test_what_edits_did_apart_is_expected_of_them_together() -> None:
+    tree = modelled()
+    steps = [edit(**{name: float(level)}) for name in SPEEDS for level in range(3)]
+    tree.offer(0, *steps)
+    for number, (name, level) in enumerate((name, level) for name in SPEEDS for level in range(3)):
+        tree.make(0, number, speed(**{name: level}))
+    # The six are known; what may be tried are pairs of them, all of one node.
+    pairs = [(tile, warps) for tile in range(3) for warps in range(3)]
+    tree.offer(0, *(edit(tile=float(tile), warps=float(warps)) for tile, warps in pairs))
+    request = tree.search.next_action()
+    assert isinstance(request, Try)
+    assert {factor.name: factor.level for factor in request.edit.factors} == {"tile": 2.0, "warps": 1.0}
+
+
+def test_an_edit_that_failed_elsewhere_comes_late() -> None:
+    tree = modelled()
+    tree.offer(0, edit(a=1.0), edit(b=1.0))
+    good = tree.make(0, 0, 2.0)
+    tree.make(0, 1, -1.5, Outcome.BUILD_ERROR)
+    tree.offer(0, edit(c=1.0), edit(d=1.0), edit(e=1.0))
+    for number, gain in ((2, 2.0), (3, 1.0), (4, 1.0)):
+        tree.make(0, number, gain)
+    tree.offer(good, edit(b=1.0), edit(c=1.0))
+    request = tree.search.next_action()
+    assert isinstance(request, Try)
+    assert request.node == good
+    assert request.edit.factors[0].name == "c"
+
+
+def test_of_two_ways_to_the_same_decisions_the_one_from_the_faster_kernel_is_taken() -> None:
+    tree = modelled()
+    tree.offer(0, edit(a=1.0), edit(b=1.0))
+    slow, fast = tree.make(0, 0, 1.1), tree.make(0, 1, 1.5)
+    tree.offer(slow, edit(b=1.0))
+    tree.offer(fast, edit(a=1.0))
+    assert tree.next_try().node == fast
+
+
+def test_what_would_decide_the_same_as_a_node_is_left_for_the_end() -> None:
+    tree = modelled()
+    tree.offer(0, edit(a=1.0), edit(b=1.0), edit(z=1.0))
+    first, second, slow = (tree.make(0, number, gain) for number, gain in enumerate((3.0, 1.2, 0.001)))
+    tree.offer(first, edit(b=1.0))
+    both = tree.make(first, 0, 3.1)
+    tree.offer(second, edit(a=1.0))
+    tree.offer(slow, edit(a=1.0))
+    for node in (0, first, both):
+        tree.offer(node)
+    assert tree.next_try().node == slow
+    tree.make(slow, 0, 0.001)
+    tree.offer(len(tree.tree.nodes) - 1)
+    tree.offer(slow)
+    assert tree.next_try().node == second
+
+
+def test_a_reply_that_is_awaited_holds_up_nobody() -> None:
+    tree = modelled()
+    request = tree.search.next_action()
+    assert request == Propose(0)
+    tree.offer(0, edit(a=1.0), edit(b=1.0))
+    assert isinstance(tree.search.next_action(), Try)
+
+
+def test_proposers_are_believed_while_little_is_known() -> None:
+    tree = modelled()
+    tree.offer(0, edit(a=1.0, prior=0.1), edit(b=1.0, prior=1.0))
+    request = tree.search.next_action()
+    assert isinstance(request, Try)
+    assert request.edit.factors[0].name == "b"
+
+
+def test_predictions_order_the_edits_of_a_node() -> None:
+    tree = modelled()
+    tree.offer(0, edit(a=1.0, prior=3.0), edit(b=1.0, prior=2.0), edit(c=1.0))
+    assert tree.next_try().number == 0
+    tree.search.predict(0, 0, PredictionRecord(1.0, gain=0.5, sigma=0.01))
+    assert tree.next_try().number == 1
+    tree.search.predict(0, 2, PredictionRecord(1.0, gain=2.0, sigma=0.9))
+    # As far as is known the third, which is within the uncertainty of no gain, equals the second.
+    assert tree.next_try().number == 1
+    tree.search.predict(0, 1, PredictionRecord(1.0, gain=1.5, sigma=0.9))
+    assert tree.next_try().number == 2
+
+
+def test_one_node_in_five_is_for_edits_that_predictions_do_not_favour() -> None:
+    tree = modelled()
+    tree.offer(0, *(edit(x=float(number)) for number in range(8)))
+    for number in range(8):
+        tree.search.predict(0, number, PredictionRecord(1.0, gain=1.0 + number, sigma=0.1))
+    tried = [tree.submit()[0].number for _ in range(5)]
+    assert [number == max({*range(8)} - {*tried[:place]}) for place, number in enumerate(tried)].count(
+        False
+    ) == 1
+
+
+def test_per_second_the_cheaper_of_equals_comes_first() -> None:
+    tree = modelled(score="improvement-per-second")
+    tree.offer(0, *(edit(**{name: level}) for name in ("a", "b") for level in (1.0, 2.0)))
+    for number, seconds in ((0, 100.0), (2, 0.1)):
+        node = tree.begin(0, number)
+        tree.evaluate(node, 1.0, stage_seconds={"build": seconds})
+    assert tree.next_try().number == 3
+
+
+def bandit(**choices: Any) -> Grown:
     """A root (reward 0) with three children: rewards 0.2, 1.0, 0.4, priors 3, 1, 1; no more are allowed."""
-    grown = Grown(**{"widening_factor": 3, "widening_exponent": 0.0} | policy)
+    grown = Grown(**{"widening_factor": 3, "widening_exponent": 0.0} | choices)
     grown.propose("a", "b", "c", priors=(3.0, 1.0, 1.0))
     for reward in (0.2, 1.0, 0.4):
         grown.try_next(reward)
@@ -39,7 +170,7 @@ def bandit(**policy: Any) -> Grown:
 
 def test_candidates_carry_q_p_and_u() -> None:
     grown = bandit(exploration=2.0)
-    found = MonteCarlo().candidates(grown.tree, grown.node(0))
+    found = Puct(PuctOptions(exploration=2.0)).candidates(grown.tree, grown.node(0))
     assert [each.value for each in found] == pytest.approx([0.2, 1.0, 0.4])
     assert [each.prior for each in found] == pytest.approx([0.6, 0.2, 0.2])
     # Four visits of the root, one of each child: 2 * prior * sqrt(4) / 2.
@@ -113,82 +244,15 @@ def test_plain_uct_tries_every_edit_before_it_goes_on_below() -> None:
     for node in range(1, 7):
         grown.evaluate(node, float(node))
     assert grown.propose() == 0
-    assert PlainUct().policy(grown.tree).value == "mean"
+    bonus = 1.4 * math.sqrt(math.log(7))
+    scores = [each.score for each in Uct(UctOptions(1.4)).candidates(grown.tree, grown.node(0))]
+    assert scores == pytest.approx([node / 6 + bonus for node in range(1, 7)])
     assert grown.search.next_action() == Propose(6)
 
 
-def test_predictions_order_the_edits_of_a_node() -> None:
-    grown = Grown(order="predicted", exploration_fraction=0.0)
-    grown.propose("a", "b", "c", priors=(3.0, 2.0, 1.0))
-    assert grown.next_try().edit.title == "a"
-    grown.search.predict(0, 0, PredictionRecord(1.0, gain=0.5, sigma=0.01))
-    assert grown.next_try().edit.title == "b"
-    grown.search.predict(0, 2, PredictionRecord(1.0, gain=2.0, sigma=0.9))
-    # As far as is known "c", which is within the uncertainty of no gain, equals "b", whose prior is greater.
-    assert grown.next_try().edit.title == "b"
-    grown.search.predict(0, 1, PredictionRecord(1.0, gain=1.5, sigma=0.9))
-    assert grown.next_try().edit.title == "c"
-
-
-def test_one_node_in_so_many_is_for_edits_that_predictions_do_not_favour() -> None:
-    grown = Grown(order="predicted", exploration_fraction=0.5, widening_exponent=1.0)
-    grown.propose(*"abcdefgh")
-    for number in range(8):
-        grown.search.predict(0, number, PredictionRecord(1.0, gain=1.0 + number, sigma=0.1))
-    assert [grown.submit()[0].edit.title for _ in range(4)] == ["a", "h", "b", "g"]
-
-
-def planted(evaluations: int, **policy: Any) -> Grown:
-    """A tree whose rewards are sums of effects: each factor's level adds its own."""
-    grown = Grown(strategy="mcts", prior="thompson", **policy)
-    rng = np.random.default_rng(0)
-    for number in range(evaluations):
-        a, b = (float(level) for level in rng.integers(0, 3, 2))
-        grown.offer(0, edit(a=a, b=b))
-        grown.make(0, number, 0.5 * a - 0.2 * b)
-    return grown
-
-
-def test_effects_are_the_posterior_of_the_regression() -> None:
-    grown, found = planted(25), Effects()
-    found.update(grown.tree)
-    names = [Factor(name, level) for name in "ab" for level in (0.0, 1.0, 2.0)]
-    nodes = grown.tree.nodes[1:]
-    design = np.array(
-        [[in_effect(grown.tree, node).get(name.name) == name.level for name in names] for node in nodes],
-        float,
-    )
-    rewards = np.array([node.reward for node in nodes])
-    expected = np.linalg.solve(design.T @ design + np.eye(6) / VARIANCE, design.T @ rewards)
-    assert [found._mean[found._places[name]] for name in names] == pytest.approx(expected)
-    assert found.noise < GUESSED_NOISE
-
-
-def test_learnt_effects_choose_the_edit_that_helped_elsewhere() -> None:
-    grown = planted(40)
-    (node,) = grown.grow(0, 0.0)
-    grown.offer(node, edit(a=0.0), edit(a=2.0), edit(b=2.0), edit(a=1.0, b=2.0))
-    strategy, first = MonteCarlo(), []
-    for _ in range(20):
-        strategy.update(grown.tree)
-        first.append(strategy.ranked(grown.tree, grown.node(node))[0])
-        grown.grow(0, 0.0)  # another tree, another draw
-    assert first.count(1) >= 15
-
-
-def test_failures_count_as_the_median_of_what_works() -> None:
-    grown = Grown(prior="thompson")
-    grown.offer(0, edit(a=1.0), edit(b=1.0))
-    grown.make(0, 0, 1.0)
-    grown.make(0, 1, -99.0, Outcome.BUILD_ERROR)
-    found = Effects()
-    found.update(grown.tree)
-    assert abs(found._mean[found._places[Factor("b", 1.0)]]) < 0.5
-
-
-@pytest.mark.parametrize("strategy", ["mcts", "uct", "edit-model"])
+@pytest.mark.parametrize("strategy", ["mcts", "puct", "uct"])
 def test_the_account_of_a_node_lists_the_chosen_edit_first(strategy: str) -> None:
-    grown = Grown(strategy=strategy, prior="thompson")
+    grown = Grown(strategy=strategy)
     for number in range(60):
         if isinstance(action := grown.search.next_action(), Propose):
             grown.offer(action.node, *(edit(x=float(number), y=float(i)) for i in range(4)))
@@ -200,14 +264,12 @@ def test_the_account_of_a_node_lists_the_chosen_edit_first(strategy: str) -> Non
     assert all(choice.rivals[0].chosen for account in accounts for choice in account.choices)
     (one,) = selection_accounts(grown.journal.events, {7})
     assert one == accounts[6]
-    for choice in (choice for account in accounts for choice in account.choices[:-1]):
+    walks = [choice for account in accounts for choice in account.choices if len(choice.columns) == 5]
+    assert bool(walks) == (strategy == "puct")
+    for choice in walks:
         for rival in choice.rivals:
             visits, value, prior, bonus, total = rival.terms
             assert visits >= 1
             assert 0 <= prior <= 1
             assert total == pytest.approx(value + bonus)
     assert not can_account("random")
-
-
-def test_an_empty_tree_has_no_candidates() -> None:
-    assert MonteCarlo().step(Tree(), np.random.default_rng) is None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass, field
+from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,15 +16,15 @@ from mctskernel.core.edit import Block, Category, Edit, Factor, Patch, WholeSour
 from mctskernel.core.evaluation import REPAIRABLE, Check, Evaluation, Outcome, Score, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Dropped, Exchange, Loss, Proposals, Purpose
+from mctskernel.registry import RegistryError, names
 from mctskernel.tree.blobs import MemoryBlobs, get_exchange
-from mctskernel.tree.choices import CHOICES, check_names, with_settings
+from mctskernel.tree.choices import open_strategy, read_choices, with_choices
 from mctskernel.tree.events import Duplicated, Evaluated, Event, Proposed, Refused, Started
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy, PolicyError
 from mctskernel.tree.replay import TreeError, apply, replay
 from mctskernel.tree.search import Exhausted, TreeSearch, Try, Wait
-from mctskernel.tree.strategies import STRATEGIES
 from mctskernel.tree.strategies.strategy import Propose
 from tests.tree.grown import Grown
 
@@ -171,19 +172,23 @@ numbers = {
     "patience": st.integers(1, 2),
     "repair": st.sampled_from(["in-turn", "at-once"]),
     "repair_depth": st.integers(0, 2),
-    "selection": st.sampled_from(["puct", "uct"]),
-    "value": st.sampled_from(["max", "mean"]),
-    "prior": st.sampled_from(["thompson", "given"]),
-    "exploration": st.sampled_from([0.0, 0.5]),
-    "widening_factor": st.sampled_from([0.5, 2.0]),
-    "widening_exponent": st.sampled_from([0.0, 0.5, 1.0]),
-    "beam_width": st.integers(1, 3),
-    "beam_edits": st.integers(1, 3),
-    "annealing_temperature": st.sampled_from([0.0, 0.2, 100.0]),
-    "annealing_period": st.integers(1, 20),
-    "crossover": st.sampled_from([0.0, 0.5, 1.0]),
-    "net_radius": st.sampled_from([0.0, 0.3]),
-    "net_exploration": st.sampled_from([0.0, 0.3]),
+}
+
+OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "mcts": {"score": st.sampled_from(names("score"))},
+    "puct": {
+        "value": st.sampled_from(["max", "mean"]),
+        "exploration": st.sampled_from([0.0, 0.5]),
+        "widening_factor": st.sampled_from([0.5, 2.0]),
+        "widening_exponent": st.sampled_from([0.0, 0.5, 1.0]),
+    },
+    "beam": {"width": st.integers(1, 3), "edits": st.integers(1, 3)},
+    "annealing": {"temperature": st.sampled_from([0.0, 0.2, 100.0]), "period": st.integers(1, 20)},
+    "evolutionary": {"crossover": st.sampled_from([0.0, 0.5, 1.0])},
+    "epsilon-net": {
+        "radius": st.sampled_from([0.0, 0.3]),
+        "exploration": st.sampled_from([0.0, 0.3]),
+    },
 }
 
 drivers = st.builds(
@@ -195,23 +200,26 @@ drivers = st.builds(
     st.integers(0, 2),
 )
 
-each_strategy = pytest.mark.parametrize("name", STRATEGIES)
+each_strategy = pytest.mark.parametrize("name", names("strategy"))
 
 each_strategy_fitting_slowly = pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow if name == "edit-model" else ()) for name in STRATEGIES],
+    [pytest.param(name, marks=pytest.mark.slow if name == "mcts" else ()) for name in names("strategy")],
 )
 
 
-def with_strategy(driver: Driver, name: str) -> Driver:
-    policy = msgspec.structs.replace(driver.policy, strategy=name)
+def with_strategy(driver: Driver, name: str, data: st.DataObject) -> Driver:
+    options = data.draw(st.fixed_dictionaries(OPTIONS.get(name, {})))
+    policy = with_choices(driver.policy, {"strategy": name, **options})
     return Driver(driver.landscape, policy, driver.rng, driver.workers, driver.proposers)
 
 
 @each_strategy_fitting_slowly
-@given(drawn=drivers, steps=st.integers(1, 60))
-def test_steps_are_legal_and_another_process_makes_the_same(name: str, drawn: Driver, steps: int) -> None:
-    driver = with_strategy(drawn, name)
+@given(drawn=drivers, steps=st.integers(1, 60), data=st.data())
+def test_steps_are_legal_and_another_process_makes_the_same(
+    name: str, drawn: Driver, steps: int, data: st.DataObject
+) -> None:
+    driver = with_strategy(drawn, name, data)
     for number in range(steps):
         if number == steps - 1 or driver.rng.random() < 0.1:
             found, before = driver.search.next_step(), len(driver.journal.events)
@@ -229,9 +237,9 @@ def test_steps_are_legal_and_another_process_makes_the_same(name: str, drawn: Dr
 
 
 @each_strategy_fitting_slowly
-@given(drawn=drivers)
-def test_a_search_ends_when_everything_is_tried(name: str, drawn: Driver) -> None:
-    driver = with_strategy(drawn, name)
+@given(drawn=drivers, data=st.data())
+def test_a_search_ends_when_everything_is_tried(name: str, drawn: Driver, data: st.DataObject) -> None:
+    driver = with_strategy(drawn, name, data)
     while driver.step():
         assert len(driver.journal.events) < 5_000
     tree = driver.tree
@@ -248,7 +256,7 @@ def test_a_search_ends_when_everything_is_tried(name: str, drawn: Driver) -> Non
 
 @each_strategy
 def test_nothing_is_possible_before_the_root_is_evaluated(name: str) -> None:
-    assert STRATEGIES[name]().step(Tree(), np.random.default_rng) is None
+    assert open_strategy(Policy(strategy=name)).step(Tree(), np.random.default_rng) is None
     grown = Grown(reward=None, strategy=name)
     assert isinstance(grown.search.next_action(), Wait)
     grown.evaluate(0, -1.6, Outcome.TIMEOUT)
@@ -257,7 +265,7 @@ def test_nothing_is_possible_before_the_root_is_evaluated(name: str) -> None:
 
 def test_a_resumed_search_continues_as_the_whole_one_would_have() -> None:
     def events(resume_after: int) -> list[Event]:
-        driver = Driver(Landscape(1, 5), Policy(strategy="mcts"), random.Random(0))  # noqa: S311
+        driver = Driver(Landscape(1, 5), Policy(), random.Random(0))  # noqa: S311
         for number in range(150):
             if number == resume_after:
                 tree = replay(driver.journal.events)
@@ -417,23 +425,32 @@ def test_a_quarantined_kernel_has_no_children() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "sentence"),
+    ("settings", "sentence"),
     [
-        ("exploration=-1", "exploration is -1.0; it must be 0 or more"),
-        ("widening_factor=0", "above 0"),
-        ("patience=0", "1 or more"),
-        ("patience=many", "a whole number"),
-        ("speed=9", "There is no choice 'speed'"),
-        ("selection", "NAME=VALUE"),
-        *((f"{field}=nonsense", f"{field} is 'nonsense'; it must be one of") for field in CHOICES),
+        (["strategy=puct", "exploration=-1"], "exploration is '-1'. Expected `float` >= 0"),
+        (["strategy=puct", "value=least"], "value is 'least'. It must be one of max, mean"),
+        (["patience=0"], "patience is '0'. Expected `int` >= 1"),
+        (["patience=many"], "patience is 'many'. Expected `int`"),
+        (["trst=9"], "There is no choice of the strategy mcts 'trst'. Did you mean 'trust'?"),
+        (["exploration=1"], "There is no choice of the strategy mcts 'exploration'"),
+        (["patience"], "NAME=VALUE"),
+        (["repair=never"], "repair is 'never'. It must be one of in-turn, at-once"),
     ],
 )
-def test_wrong_settings_are_refused_in_a_sentence(setting: str, sentence: str) -> None:
-    with pytest.raises(PolicyError, match=sentence):
-        with_settings(Policy(), [setting])
+def test_wrong_settings_are_refused_in_a_sentence(settings: list[str], sentence: str) -> None:
+    with pytest.raises(PolicyError, match=re.escape(sentence)):
+        read_choices(settings)
+
+
+@pytest.mark.parametrize("choices", [{"strategy": "mtcs"}, {"score": "expected-improvment"}])
+def test_what_is_not_registered_is_refused_before_a_search(choices: dict[str, str]) -> None:
+    with pytest.raises(RegistryError, match="Did you mean"):
+        Grown(**{"strategy": "mcts", **choices})
 
 
 def test_settings_are_read_by_the_type_of_their_field() -> None:
-    found = with_settings(Policy(), ["selection=puct", "patience=3", "exploration=2", "selection=uct"])
-    assert found == Policy(selection="uct", patience=3, exploration=2.0)
-    check_names(found)
+    found = read_choices(["strategy=puct", "patience=3", "exploration=2", "value=mean", "value=max"])
+    policy = with_choices(Policy(), found)
+    assert policy == Policy(strategy="puct", patience=3, options={"exploration": 2.0, "value": "max"})
+    # Another strategy begins with its own options.
+    assert with_choices(policy, {"strategy": "mcts", "trust": 3}).options == {"trust": 3.0}

@@ -12,8 +12,8 @@ import pytest
 
 from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Outcome
+from mctskernel.tree.choices import open_strategy
 from mctskernel.tree.search import Exhausted, Try, Wait
-from mctskernel.tree.strategies import STRATEGIES
 from mctskernel.tree.strategies.strategy import Propose, Step
 from tests.tree.grown import Grown, edit
 
@@ -50,10 +50,10 @@ def play(
         # b is better than the root, ba is not better than b; then the root, the best that is left.
         ("greedy", {}, "a b ba bb c ca cb aa ab"),
         # Two of a width, two edits of each: b before a. The third edit of the root is for the second pass.
-        ("beam", {"beam_width": 2, "beam_edits": 2}, "a b ba bb aa ab c ca cb"),
+        ("beam", {"width": 2, "edits": 2}, "a b ba bb aa ab c ca cb"),
         # One of a width: a, the third of its level, is for the third pass.
-        ("beam", {"beam_width": 1, "beam_edits": 2}, "a b ba bb c ca cb aa ab"),
-        ("beam", {"beam_width": 1, "beam_edits": 1}, "a aa b ba bb ab c ca cb"),
+        ("beam", {"width": 1, "edits": 2}, "a b ba bb c ca cb aa ab"),
+        ("beam", {"width": 1, "edits": 1}, "a aa b ba bb ab c ca cb"),
     ],
 )
 def test_the_order_of_a_whole_game(strategy: str, policy: dict[str, int], expected: str) -> None:
@@ -64,8 +64,8 @@ def test_an_epsilon_net_refines_one_of_the_kernels_that_are_as_fast() -> None:
     game = {"root": "abc", "b": ["bb"], "c": ["cc"]}
     rewards = {"a": 1.0, "b": 1.005, "c": 0.9, "bb": 2.0, "cc": 0.1}
     # b, within a hundredth of a, waits until no member of the net is left.
-    assert play("epsilon-net", game, rewards, net_exploration=0.0) == "a b c cc bb"
-    assert play("epsilon-net", game, rewards, net_exploration=0.0, net_radius=0.0) == "a b bb c cc"
+    assert play("epsilon-net", game, rewards, exploration=0.0) == "a b c cc bb"
+    assert play("epsilon-net", game, rewards, exploration=0.0, radius=0.0) == "a b bb c cc"
 
 
 def test_best_of_n_asks_for_more_as_long_as_there_are_any() -> None:
@@ -97,7 +97,7 @@ def test_greedy_repairs_a_failure_only_when_nothing_that_works_is_left() -> None
 
 
 def test_beam_waits_for_the_rest_of_a_generation() -> None:
-    grown = Grown(strategy="beam", beam_width=1, beam_edits=2)
+    grown = Grown(strategy="beam", width=1, edits=2)
     grown.propose("a", "b", "c")
     (_, first), (_, second) = grown.submit(), grown.submit()
     assert first
@@ -113,13 +113,13 @@ def test_beam_waits_for_the_rest_of_a_generation() -> None:
 def test_a_beam_takes_the_first_of_equals_and_counts_no_duplicates() -> None:
     rewards = {"a": 1.0, "b": 1.0, "aa": 0.0, "ba": 0.0}
     game = {"root": "ab", "a": ["aa"], "b": ["ba"]}
-    assert play("beam", game, rewards, beam_width=1, beam_edits=2) == "a b aa ba"
+    assert play("beam", game, rewards, width=1, edits=2) == "a b aa ba"
     again = {"root": "a", "a": ["root", "aa"], "aa": ["ba"]}
-    assert play("beam", again, rewards, beam_width=1, beam_edits=1) == "a aa ba"
+    assert play("beam", again, rewards, width=1, edits=1) == "a aa ba"
 
 
 def test_annealing_at_zero_climbs() -> None:
-    grown = Grown(strategy="annealing", annealing_temperature=0.0)
+    grown = Grown(strategy="annealing", temperature=0.0)
     grown.propose(*(f"{number}" for number in range(9)))
     for _ in range(4):
         assert grown.next_try().node == 0
@@ -135,9 +135,7 @@ def test_annealing_accepts_losses_by_metropolis() -> None:
     expected = accepted + (1 - accepted) * accepted / (edits - 1 + accepted)
     count = 0
     for seed in range(runs):
-        grown = Grown(
-            strategy="annealing", annealing_temperature=temperature, annealing_cooling=1.0, seed=seed
-        )
+        grown = Grown(strategy="annealing", temperature=temperature, cooling=1.0, seed=seed)
         grown.propose(*(f"{number}" for number in range(edits)))
         grown.try_next(-loss)
         count += isinstance(grown.search.next_action(), Propose)
@@ -146,7 +144,7 @@ def test_annealing_accepts_losses_by_metropolis() -> None:
 
 def test_annealing_cools_and_is_heated_again() -> None:
     # Cold but for the root's evaluation, the first of three, and every third after it.
-    grown = Grown(strategy="annealing", annealing_temperature=1e9, annealing_cooling=0.0, annealing_period=3)
+    grown = Grown(strategy="annealing", temperature=1e9, cooling=0.0, period=3)
     grown.propose(*(f"{number}" for number in range(9)))
     for _ in range(2):
         grown.try_next(-1.0)
@@ -155,9 +153,9 @@ def test_annealing_cools_and_is_heated_again() -> None:
     assert grown.search.next_action() == Propose(third)
 
 
-def shares(grown: Grown, name: str, count: int = 2000) -> dict[Step | Propose | None, float]:
+def shares(grown: Grown, count: int = 2000) -> dict[Step | Propose | None, float]:
     """How often a strategy takes which step, by its draws alone."""
-    strategy = STRATEGIES[name]()
+    strategy = open_strategy(grown.tree.policy)
     found = Counter(strategy.step(grown.tree, lambda n=n: np.random.default_rng(n)) for n in range(count))
     return {step: number / count for step, number in found.items()}
 
@@ -174,7 +172,7 @@ def test_random_draws_a_node_and_then_an_edit() -> None:
     grown.offer(a, edit("aa"))
     one, other = grown.node(0).untried
     expected = {Step(a, 0): 1 / 2, Step(0, one): 1 / 4, Step(0, other): 1 / 4}
-    assert shares(grown, "random") == pytest.approx(expected, abs=0.05)
+    assert shares(grown) == pytest.approx(expected, abs=0.05)
 
 
 def test_parents_of_the_evolutionary_search_are_the_elites_of_their_kinds() -> None:
@@ -186,7 +184,7 @@ def test_parents_of_the_evolutionary_search_are_the_elites_of_their_kinds() -> N
     cb = make(grown, c, Category.TUNING, -1.0)
     for node in range(len(grown.tree.nodes)):
         grown.offer(node, edit("x"))
-    found = shares(grown, "evolutionary")
+    found = shares(grown)
     # The others were outdone by b, with which they share what was decided.
     by_parent = {step.node: share for step, share in found.items() if step is not None}
     assert by_parent == pytest.approx(dict.fromkeys((0, b, c, cb), 1 / 4), abs=0.05)
@@ -200,4 +198,4 @@ def test_a_crossover_decides_as_another_elite_did() -> None:
     grown.search.request(y)
     # Only x is ready. Of the other elites, the root and y, only y decided Y = 2; else it's any edit.
     expected = {Step(x, 1): 2 / 3, Step(x, 0): 1 / 6, Step(x, 2): 1 / 6}
-    assert shares(grown, "evolutionary") == pytest.approx(expected, abs=0.05)
+    assert shares(grown) == pytest.approx(expected, abs=0.05)

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mctskernel.core.edit import Factor
-from mctskernel.tree.effects import factors_of
 from mctskernel.tree.node import UNTRIED, Node, Tree
 
 Row = tuple[int, ...]
@@ -113,7 +112,7 @@ class Frontier:
         """Take in what has happened since the last call; returns the nodes that it happened to."""
         replied = tree.replied[self._replies :]
         for number in dict.fromkeys(replied):
-            self.vocabulary.learn(factor for edit in tree.nodes[number].edits for factor in factors_of(edit))
+            self.vocabulary.learn(factor for edit in tree.nodes[number].edits for factor in edit.decisions)
         touched = [*replied, *tree.evaluated[self._evaluations :]]
         self._replies, self._evaluations = len(tree.replied), len(tree.evaluated)
         for node in tree.nodes[len(self.rows) :]:
@@ -179,7 +178,7 @@ class Frontier:
         edit = tree.made_by(node)
         if edit is None or node.parent is None:
             return self.vocabulary.row((), node.kernel.factors)
-        return self.vocabulary.row(self.rows[node.parent], factors_of(edit))
+        return self.vocabulary.row(self.rows[node.parent], edit.decisions)
 
     def _open(self, tree: Tree, node: Node) -> None:
         if not node.ready:
@@ -213,7 +212,7 @@ class Frontier:
         if candidate.edit is None:
             return self.vocabulary.row(self.rows[candidate.node], (UNKNOWN,))
         edit = tree.nodes[candidate.node].edits[candidate.edit]
-        return self.vocabulary.row(self.rows[candidate.node], factors_of(edit))
+        return self.vocabulary.row(self.rows[candidate.node], edit.decisions)
 
 
 def _candidates(node: Node) -> Iterator[Candidate]:

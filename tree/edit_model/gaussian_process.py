@@ -151,19 +151,19 @@ class Posterior:
             triangle.append_rows(np.append(below, corner)[None, :])
         self._observed.append_rows(row)
 
-    def means(self, values: Array, first: int = 0) -> Array:
-        """The expected value of each candidate from number `first` on, given the value of each observation.
+    def means(self, values: Array) -> Array:
+        """The expected value of each candidate, given the value of each observation.
 
         A value that isn't known yet, NaN, is taken to be what the observations before it predict (Ginsbourger, Le Riche
         and Carraro, "Kriging is well-suited to parallelize optimization", 2010: the Kriging believer).
         """
         known = ~np.isnan(values)
         if known.all():
-            expected: Array = (self._inverse.view @ values) @ self._projections.view[:, first:]
+            expected: Array = (self._inverse.view @ values) @ self._projections.view
         else:
             weights = np.zeros(len(values))
             weights[known] = np.linalg.solve(self._lower.view[np.ix_(known, known)], values[known])
-            expected = weights @ self._projections.view[:, first:]
+            expected = weights @ self._projections.view
         return expected
 
     @property
@@ -175,26 +175,6 @@ class Posterior:
     @property
     def _noise(self) -> float:
         return self._hyper.noise + JITTER
-
-
-def expected_improvement(means: Array, deviations: Array, best: float) -> Array:
-    """How far above `best` a normally distributed value is expected to be, values below it counting as 0.
-
-    Source: Jones, Schonlau and Welch, "Efficient global optimization of expensive black-box functions", 1998.
-    """
-    above = (means - best) / deviations
-    density = np.exp(-above * above / 2) / math.sqrt(2 * math.pi)
-    improvement: Array = deviations * (above * _normal(above) + density)
-    return improvement
-
-
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])
-
-
-def _normal(x: Array) -> Array:
-    """The standard normal distribution function, exact far below 0 too, where most candidates are."""
-    distribution: Array = 0.5 * _erfc(-x / math.sqrt(2))
-    return distribution
 
 
 class Grid:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from mctskernel.tree.edit_model.fitting import fit, prior_hyperparameters
 from mctskernel.tree.edit_model.frontier import Row, Vocabulary, table
-from mctskernel.tree.edit_model.gaussian_process import Array, Posterior, distances, expected_improvement
+from mctskernel.tree.edit_model.gaussian_process import Array, Posterior, distances
+from mctskernel.tree.edit_model.score import Prospects
 from mctskernel.tree.node import Node, Tree
 
 FEWEST = 4
@@ -25,11 +26,11 @@ FEWEST_PLACES = 8
 """For factors; twice as many whenever that isn't enough."""
 
 LEAST_SPREAD = 1e-3
-"""Of log times, below which kernels count as equally fast."""
+"""Of logarithms, below which kernels count as equally fast."""
 
 
 class EditModel:
-    """Expected improvements of candidates, from everything that the tree knows when the model is made.
+    """What is expected of candidates, from everything that the tree knows when the model is made.
 
     `rows` describe all nodes of the tree, `candidates` what may be tried; there is at least one of each.
     """
@@ -45,7 +46,7 @@ class EditModel:
         described = table([rows[node] for node in fitted], places)
         between = distances(vocabulary, places)
         hyper = (
-            fit(between, described, _standardised(tree, fitted))
+            fit(between, described, _Standardised(map(_log_speedup, _nodes(tree, fitted))).values)
             if len(fitted) >= FEWEST
             else prior_hyperparameters(between, described)
         )
@@ -53,8 +54,6 @@ class EditModel:
         observed = table([rows[node] for node in self._observed], places)
         self._posterior = Posterior(between, hyper, observed, table(candidates, places))
         self._nodes, self._candidates = len(tree.nodes), len(candidates)
-        self._values: Array | None = None
-        self._improvements: Array = np.zeros(0)
 
     def is_current(self, tree: Tree) -> bool:
         """False once it should be made anew: much more is known, or there are new factors."""
@@ -70,27 +69,25 @@ class EditModel:
         for node in observed:
             self._posterior.observe(table([rows[node]], self._places)[0])
             self._observed.append(node)
-            self._values = None
         if added:
             self._posterior.add(table(added, self._places))
 
-    def expected_improvements(self, tree: Tree) -> Array:
-        """Of each candidate over the fastest kernel, in standard deviations of the log times."""
-        if self._values is None:
-            self._values, self._improvements = _standardised(tree, self._observed), np.zeros(0)
-        values, known = self._values, len(self._improvements)
-        # While nothing else is learnt, only new candidates are computed.
-        further = expected_improvement(
-            self._posterior.means(values, known),
-            self._posterior.deviations[known:],
-            float(np.nanmax(values)),
+    def prospects(self, tree: Tree, rng: Callable[[], np.random.Generator]) -> Prospects:
+        """What is expected of each candidate."""
+        speedups = _Standardised(map(_log_speedup, _nodes(tree, self._observed)))
+        return Prospects(
+            means=self._posterior.means(speedups.values),
+            deviations=self._posterior.deviations,
+            best=float(np.nanmax(speedups.values)),
+            spread=speedups.spread,
+            log_seconds=lambda: self._log_seconds(tree),
+            rng=rng,
         )
-        improvements: Array = np.concatenate([self._improvements, further])
-        if np.isnan(values).any():
-            self._values = None
-        else:
-            self._improvements = improvements
-        return improvements
+
+    def _log_seconds(self, tree: Tree) -> Array:
+        """By the same covariance: what makes kernels alike in time makes them alike in cost."""
+        costs = _Standardised(map(_log_cost, _nodes(tree, self._observed)))
+        return costs.mean + costs.spread * self._posterior.means(costs.values)
 
 
 def epoch(evaluations: int) -> int:
@@ -112,6 +109,10 @@ def _places(vocabulary: Vocabulary) -> int:
     return max(FEWEST_PLACES, 1 << (len(vocabulary) - 1).bit_length())
 
 
+def _nodes(tree: Tree, numbers: Iterable[int]) -> Iterable[Node]:
+    return map(tree.nodes.__getitem__, numbers)
+
+
 def _log_speedup(node: Node) -> float | None:
     """None for a kernel that failed or was quarantined; NaN for a pending one."""
     if node.score is None:
@@ -119,19 +120,28 @@ def _log_speedup(node: Node) -> float | None:
     return math.log(node.score.speedup) if node.score.speedup > 0 else None
 
 
-def _standardised(tree: Tree, nodes: Sequence[int]) -> Array:
-    """Log speed-ups with mean 0 and variance 1; NaN for pending nodes.
+LEAST_SECONDS = 1e-3
 
-    A kernel that failed counts as one like the median: its factors promise nothing, and yet what lies beyond a limit of
-    the GPU says little about the kernels before it, which are often the best.
+
+def _log_cost(node: Node) -> float | None:
+    """Of its evaluation's seconds; NaN for a pending one."""
+    return math.log(max(node.evaluation.cost_seconds, LEAST_SECONDS)) if node.evaluation else math.nan
+
+
+class _Standardised:
+    """Values with mean 0 and variance 1; NaN for those that aren't known yet.
+
+    That of a kernel that failed, None, counts as the median: its factors promise nothing, and yet what lies beyond a
+    limit of the GPU says little about the kernels before it, which are often the best.
     """
-    found = [_log_speedup(tree.nodes[node]) for node in nodes]
-    known = [value for value in found if value is not None and not math.isnan(value)]
-    middle = float(np.median(known)) if known else 0.0
-    values = np.array([middle if value is None else value for value in found])
-    spread = max(float(np.nanstd(values)), LEAST_SPREAD)
-    standardised: Array = (values - np.nanmean(values)) / spread
-    return standardised
+
+    def __init__(self, found: Iterable[float | None]) -> None:
+        numbers = list(found)
+        known = [each for each in numbers if each is not None and not math.isnan(each)]
+        middle = float(np.median(known)) if known else 0.0
+        values = np.array([middle if each is None else each for each in numbers])
+        self.mean, self.spread = float(np.nanmean(values)), max(float(np.nanstd(values)), LEAST_SPREAD)
+        self.values: Array = (values - self.mean) / self.spread
 
 
 def _training_nodes(tree: Tree, known: Sequence[int]) -> list[int]:

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.strategies.strategy import Generators, Propose, Step, expand_at_random, ready_nodes
 
 MOVES = 32
 """Moves between known kernels after which a walk that finds nothing to try continues at a random node."""
+
+
+class AnnealingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The `temperature`, in units of the reward, is multiplied by `cooling` after each evaluation.
+
+    It is raised again after `period` of them.
+    """
+
+    temperature: Annotated[float, Meta(ge=0)] = 0.3
+    cooling: Annotated[float, Meta(ge=0, le=1)] = 0.97
+    period: Annotated[int, Meta(ge=1)] = 100
+
+    def after(self, evaluations: int) -> float:
+        """The temperature after so many evaluations."""
+        return self.temperature * self.cooling ** (evaluations % self.period)
 
 
 class Annealing:
@@ -26,7 +44,10 @@ class Annealing:
     al., 1953.
     """
 
-    def __init__(self) -> None:
+    Options = AnnealingOptions
+
+    def __init__(self, options: AnnealingOptions) -> None:
+        self._options = options
         self._position = 0
         self._seen = 0
         self._generator: np.random.Generator | None = None
@@ -38,7 +59,7 @@ class Annealing:
             return None
         self._update(tree)
         generator = rng()
-        found = _walk(tree, tree.nodes[self._position], generator)
+        found = _walk(tree, tree.nodes[self._position], self._options.after(tree.evaluations), generator)
         return expand_at_random(found or nodes[int(generator.integers(len(nodes)))], generator)
 
     def _update(self, tree: Tree) -> None:
@@ -47,14 +68,9 @@ class Annealing:
         for number in range(self._seen, len(tree.evaluated)):
             node = tree.nodes[tree.evaluated[number]]
             gain = node.reward - tree.nodes[self._position].reward
-            if self._generator.random() < _acceptance(gain, _temperature(tree, number)):
+            if self._generator.random() < _acceptance(gain, self._options.after(number)):
                 self._position = node.id
         self._seen = len(tree.evaluated)
-
-
-def _temperature(tree: Tree, evaluations: int) -> float:
-    policy = tree.policy
-    return policy.annealing_temperature * policy.annealing_cooling ** (evaluations % policy.annealing_period)
 
 
 def _acceptance(gain: float, temperature: float) -> float:
@@ -64,13 +80,12 @@ def _acceptance(gain: float, temperature: float) -> float:
     return math.exp(gain / temperature)
 
 
-def _walk(tree: Tree, node: Node, generator: np.random.Generator) -> Node | None:
+def _walk(tree: Tree, node: Node, temperature: float, generator: np.random.Generator) -> Node | None:
     """The node whose edit is tried next; None if the walk finds none.
 
     Rejected draws are skipped by drawing neighbours with their probability to be accepted. Source: Bortz, Kalos and
     Lebowitz, "A new algorithm for Monte Carlo simulation of Ising spin systems", 1975.
     """
-    temperature = _temperature(tree, tree.evaluations)
     for _ in range(MOVES):
         if node.ready and not node.untried:
             return node

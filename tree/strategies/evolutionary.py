@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from mctskernel.tree.effects import factors_of
+import msgspec
+from msgspec import Meta
+
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.strategies.strategy import Generators, Propose, Step, expand_at_random, ready_nodes
+
+
+class EvolutionaryOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The fraction `crossover` of new kernels combines two elites."""
+
+    crossover: Annotated[float, Meta(ge=0, le=1)] = 0.5
 
 
 class Evolutionary:
@@ -21,7 +30,10 @@ class Evolutionary:
     "KernelFoundry: Hardware-aware evolutionary GPU kernel optimization", 2026.
     """
 
-    def __init__(self) -> None:
+    Options = EvolutionaryOptions
+
+    def __init__(self, options: EvolutionaryOptions) -> None:
+        self._options = options
         self._seen = 0
         self._kinds: dict[int, frozenset[str]] = {}
         self._elites: dict[frozenset[str], Node] = {}
@@ -36,7 +48,7 @@ class Evolutionary:
         parents = [node for node in self._elites.values() if node.ready] or nodes
         parent = parents[int(generator.integers(len(parents)))]
         mates = [node for node in self._elites.values() if node is not parent]
-        if mates and generator.random() < tree.policy.crossover:
+        if mates and generator.random() < self._options.crossover:
             mate = _decisions(tree, mates[int(generator.integers(len(mates)))])
             if inherited := _decided_alike(parent, mate):
                 return Step(parent.id, inherited[int(generator.integers(len(inherited)))])
@@ -61,7 +73,7 @@ def _decisions(tree: Tree, node: Node) -> dict[str, float | str]:
     factors = list(tree.nodes[0].kernel.factors)
     for number in tree.lineage(node.id)[1:]:
         edit = tree.made_by(tree.nodes[number])
-        factors += factors_of(edit) if edit else ()
+        factors += edit.decisions if edit else ()
     return {factor.name: factor.level for factor in factors}
 
 
@@ -70,5 +82,5 @@ def _decided_alike(parent: Node, mate: Mapping[str, float | str]) -> list[int]:
     return [
         number
         for number in parent.untried
-        if all(mate.get(factor.name) == factor.level for factor in factors_of(parent.edits[number]))
+        if all(mate.get(factor.name) == factor.level for factor in parent.edits[number].decisions)
     ]

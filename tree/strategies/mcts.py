@@ -1,170 +1,192 @@
-"""Monte Carlo tree search: a walk from the root by the statistics of the nodes chooses the node to expand."""
+"""Monte Carlo tree search whose priors and leaf values come from a model of what edits do.
+
+Each untried edit is a virtual child of its node. What trying it is worth is its score, by what edits did anywhere in
+the tree, and its prior. A node is worth the greatest of what is below it, so that the walk from the root, to the child
+of the greatest value each time, ends at the most promising edit of the whole tree: it is found without walking.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
+from msgspec import Meta
+from threadpoolctl import ThreadpoolController
 
-from mctskernel.tree.effects import Effects
-from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.policy import Policy
-from mctskernel.tree.strategies.strategy import Generators, Propose, Step, next_edit
+from mctskernel.registry import find_function
+from mctskernel.tree.edit_model.frontier import Candidate, Frontier
+from mctskernel.tree.edit_model.model import EditModel
+from mctskernel.tree.edit_model.score import Prospects, Score, expected_improvement
+from mctskernel.tree.node import Tree
+from mctskernel.tree.strategies.strategy import (
+    MOST_RIVALS,
+    Choice,
+    Explanation,
+    Generators,
+    Propose,
+    Rival,
+    Step,
+    favoured,
+)
 
-Array = npt.NDArray[Any]
+LARGEST_FRONTIER = 16384
+"""What may be tried, at most, when the model is made; in a larger tree, the edits of the fastest nodes."""
 
+TIE = 1e-6
+"""Values this near are equal: the older candidate is taken."""
 
-def uct(prior: Array, visits: Array, parent_visits: int) -> Array:  # noqa: ARG001 - a Selection
-    """sqrt(ln N / n). Source: Kocsis and Szepesvári, "Bandit based Monte-Carlo planning", 2006."""
-    bonus: Array = np.sqrt(math.log(parent_visits) / visits)
-    return bonus
-
-
-def puct(prior: Array, visits: Array, parent_visits: int) -> Array:
-    """prior * sqrt(N) / (1 + n). Source: Silver et al., "Mastering the game of Go without human knowledge", 2017."""
-    bonus: Array = prior * math.sqrt(parent_visits) / (1 + visits)
-    return bonus
-
-
-Selection = Callable[[Array, Array, int], Array]
-"""The exploration bonus of children, from their priors (which sum to 1) and visits n, and the parent's visits N."""
-
-SELECTIONS: Mapping[str, Selection] = {"puct": puct, "uct": uct}
-
-
-def mean(node: Node) -> float:
-    """The mean reward of the node and its descendants."""
-    return node.reward_sum / node.visits
+TINY = 1e-300
+"""The least prior that counts."""
 
 
-def maximum(node: Node) -> float:
-    """The greatest reward of the node and its descendants."""
-    return node.reward_max
+class MctsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`score` is the registered name of what says how much an edit is worth by the model (kind `score`).
+
+    The prior of an edit counts as a factor, to the power `trust` / (`trust` + evaluations).
+    """
+
+    score: str = "expected-improvement"
+    trust: Annotated[float, Meta(gt=0)] = 10.0
 
 
-Value = Callable[[Node], float]
-"""The value of a node that was visited, in units of the reward."""
+@dataclass(frozen=True)
+class Rating:
+    """An edit of a node, or a further reply of its proposer (None): logarithms of its score and of its prior."""
 
-VALUES: Mapping[str, Value] = {"max": maximum, "mean": mean}
-
-PRIORS = ("thompson", "given")
-"""Weights of edits: by effects that are drawn anew for each step (`mctskernel.tree.effects`), or as proposed."""
-
-
-class Candidate(NamedTuple):
-    """A child that selection can go to: n, Q from 0 to 1, P, and U, the weighted exploration bonus."""
-
-    node: Node
-    visits: int
-    value: float
+    node: int
+    edit: int | None
+    score: float
     prior: float
-    bonus: float
 
     @property
-    def score(self) -> float:
-        """Q + U."""
-        return self.value + self.bonus
+    def value(self) -> float:
+        """What candidates are ranked by."""
+        return self.score + self.prior
 
 
-class MonteCarlo:
-    """Selection by `policy.selection`, progressive widening, backup of `policy.value`.
+class Mcts:
+    """Takes the virtual child that is worth most.
 
-    A node is expanded while it has fewer children than its visits allow. Then the walk goes on to the child with the
-    greatest Q + U among those below which something can be tried. Q is the value between the least and the greatest
-    reward of the tree (Schrittwieser et al., "Mastering Atari, Go, chess and shogi by planning with a learned model",
-    2020, equation 5). Pending evaluations count as visits for widening.
+    Pending evaluations are a virtual loss: the model takes them for what it expects of them, and is less uncertain
+    around them. Failures count as kernels like the median; what decides the same as a known kernel comes last.
 
-    Source of progressive widening: Couetoux et al., "Continuous upper confidence trees", 2011.
+    Sources: Silver et al., "Mastering the game of Go without human knowledge", 2017, for a model as prior and value;
+    Hvarfner et al., "piBO: augmenting acquisition functions with user beliefs", 2022, for the power of the prior.
     """
 
-    def __init__(self) -> None:
-        self._effects = Effects()
+    Options = MctsOptions
 
-    def policy(self, tree: Tree) -> Policy:
-        """The choices that count: those of the tree's policy."""
-        return tree.policy
+    def __init__(self, options: MctsOptions) -> None:
+        self._score: Score = find_function("score", options.score)
+        self._trust = options.trust
+        self._frontier = Frontier()
+        self._model: EditModel | None = None
+        self._scanned = 0
 
-    def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
-        """The next step, or None."""
-        if not tree.nodes or not tree.nodes[0].open:
-            return None
-        self.update(tree)
-        node = tree.nodes[0]
-        while not (node.ready and len(node.children) < self.limit(tree, node)):
-            children = _open_children(tree, node)
-            if not children:
-                break
-            _, values, _, bonuses = self._terms(tree, node, children)
-            node = children[int(np.argmax(values + bonuses))]
-        if not node.untried:
-            return Propose(node.id)
-        return Step(node.id, next_edit(tree, node, self.ranked(tree, node)))
+    def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
+        """The most promising edit."""
+        for found in self.ratings(tree, rng, 1):
+            if found.edit is None:
+                return Propose(found.node)
+            edit = favoured(tree, tree.nodes[found.node], found.edit)
+            self._frontier.watch(Candidate(found.node, edit))
+            return Step(found.node, edit)
+        return self._leftover(tree) if tree.evaluated else None
 
-    def update(self, tree: Tree) -> None:
-        """Learn what has happened since the last call."""
-        if self.policy(tree).prior == "thompson":
-            self._effects.update(tree)
+    def ratings(self, tree: Tree, rng: Generators, most: int) -> tuple[Rating, ...]:
+        """The most promising edits, the best first."""
+        with _one_thread():
+            return tuple(islice(self._ratings(tree, rng), most)) if tree.evaluated else ()
 
-    def limit(self, tree: Tree, node: Node) -> float:
-        """How many children a node may have."""
-        policy = self.policy(tree)
-        return policy.widening_factor * float((node.visits + node.in_flight) ** policy.widening_exponent)
+    def greatest_improvement(self, tree: Tree) -> float:
+        """The greatest expected improvement of the logarithm of the speed-up; 0 where nothing can be tried."""
+        if not tree.evaluated:
+            return 0.0
+        with _one_thread():
+            prospects = self._prospects(tree, np.random.default_rng)
+        found = expected_improvement(prospects)[np.array(self._frontier.is_open, dtype=bool)]
+        return prospects.spread * math.exp(found.max(initial=-math.inf))
 
-    def candidates(self, tree: Tree, node: Node) -> list[Candidate]:
-        """The children of a node below which something is ready, in order of creation."""
-        children = _open_children(tree, node)
-        if not children:
-            return []
-        rows = zip(*(term.tolist() for term in self._terms(tree, node, children)), strict=True)
-        return [Candidate(child, *row) for child, row in zip(children, rows, strict=True)]
-
-    def _terms(self, tree: Tree, node: Node, children: list[Node]) -> tuple[Array, Array, Array, Array]:
-        """Of some children of a node n, Q, P and U."""
-        policy = self.policy(tree)
-        weights = self.weights(tree, node, [child.edit or 0 for child in children])
-        priors = weights / weights.sum()
-        visits = np.array([child.visits for child in children])
-        value = VALUES[policy.value]
-        values = np.array([value(child) for child in children])
-        span = tree.high - tree.low
-        values = (values - tree.low) / span if span > 0 else np.full(len(values), 0.5)
-        bonuses = policy.exploration * SELECTIONS[policy.selection](priors, visits, node.visits)
-        return visits, values, priors, bonuses
-
-    def ranked(self, tree: Tree, node: Node) -> list[int]:
-        """The untried edits of a node, the greatest weight first, of equals the oldest."""
-        untried = sorted(node.untried)
-        order = np.argsort(-self.weights(tree, node, untried), kind="stable")
-        return [untried[place] for place in order]
-
-    def weights(self, tree: Tree, node: Node, edits: Sequence[int]) -> Array:
-        """The weights of some edits of a node, by their numbers, relative to each other.
-
-        With the prior "given" they are the proposer's, with "thompson" reweighted by effects that are drawn.
-        """
-        if self.policy(tree).prior == "given":
-            return np.array([node.edits[number].prior for number in edits])
-        return self._effects.weights(tree, node, edits)
-
-
-def _open_children(tree: Tree, node: Node) -> list[Node]:
-    """The children below which something is ready; each was evaluated, or has a descendant that was."""
-    nodes = tree.nodes
-    return [child for number in node.children if (child := nodes[number]).open]
-
-
-class PlainUct(MonteCarlo):
-    """UCB1 over mean rewards; every edit of a node is tried before the walk goes on below it.
-
-    Source: Kocsis and Szepesvári, 2006.
-    """
-
-    def policy(self, tree: Tree) -> Policy:
-        """The tree's policy with the choices of plain UCT."""
-        return msgspec.structs.replace(
-            tree.policy, selection="uct", value="mean", prior="given", widening_factor=math.inf
+    def explain(self, tree: Tree, parent: int, edit: int) -> Explanation:
+        """The most promising edits."""
+        rivals = tuple(
+            Rival(
+                _label(tree, each),
+                None,
+                (each.score, each.prior, each.value),
+                (each.node, each.edit) == (parent, edit),
+            )
+            for each in self.ratings(tree, np.random.default_rng, MOST_RIVALS)
         )
+        notes = [
+            "The walk follows the greatest value below, so that it ends at the most promising edit of the tree."
+        ]
+        if not any(rival.chosen for rival in rivals):
+            notes.append(
+                f"It isn't among the first {len(rivals)}: other evaluations were pending, or it was a repair."
+            )
+        columns = ("log score", "log prior", "value")
+        return Explanation((Choice("Edits of the whole tree", columns, rivals),), tuple(notes))
+
+    def _ratings(self, tree: Tree, rng: Generators) -> Iterator[Rating]:
+        scores, frontier = self._score(self._prospects(tree, rng)), self._frontier
+        priors = np.log(np.maximum(frontier.prior, TINY)) * (
+            self._trust / (self._trust + len(tree.evaluated))
+        )
+        values = np.where(np.array(frontier.is_open, dtype=bool), scores + priors, -np.inf)
+        while len(values) and (greatest := values.max()) > -np.inf:
+            equal = np.flatnonzero(values >= greatest - TIE)
+            column = min(equal.tolist(), key=frontier.age)
+            values[column] = -np.inf
+            if (candidate := frontier.take(tree, column)) is not None:
+                yield Rating(candidate.node, candidate.edit, float(scores[column]), float(priors[column]))
+
+    def _prospects(self, tree: Tree, rng: Generators) -> Prospects:
+        frontier = self._frontier
+        self._scanned = min([self._scanned, *frontier.update(tree)])
+        model = self._model
+        if model is not None and model.is_current(tree):
+            model.update(frontier.rows, frontier.columns)
+        else:
+            frontier.shrink(tree, LARGEST_FRONTIER)
+            model = self._model = EditModel(tree, frontier.vocabulary, frontier.rows, frontier.columns)
+        return model.prospects(tree, rng)
+
+    def _leftover(self, tree: Tree) -> Step | Propose | None:
+        """The oldest of the edits that would decide nothing new, for which the model sees no reason."""
+        while self._scanned < len(tree.nodes):
+            node = tree.nodes[self._scanned]
+            if node.ready:
+                edit = min(node.untried, default=None)
+                self._frontier.watch(Candidate(node.id, edit))
+                return Propose(node.id) if edit is None else Step(node.id, edit)
+            self._scanned += 1
+        return None
+
+
+def _label(tree: Tree, rating: Rating) -> str:
+    if rating.edit is None:
+        return f"node {rating.node}: edits that its proposer hasn't proposed yet"
+    return f"node {rating.node}: {tree.nodes[rating.node].edits[rating.edit].title}"
+
+
+def _one_thread() -> AbstractContextManager[Any]:
+    """Meanwhile linear algebra runs on one thread in this process.
+
+    Threads cost more than they save on tables of some hundred rows and take cores from the compilers; and what a sum
+    comes to depends on how many there are: the same seed would give another tree on another machine.
+    """
+    limited: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    return limited
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,7 +32,9 @@ class Propose:
 class Strategy(Protocol):
     """Grows one tree. What it remembers between calls only saves time.
 
-    Another instance that meets the same tree later, for instance after a resume, makes the same steps.
+    Another instance that meets the same tree later, for instance after a resume, makes the same steps. A class with
+    options names their struct as its attribute `Options`, and is made with one; others are made with nothing. A
+    strategy that can say why it chose has a method `explain` as well (`Explains`).
     """
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
@@ -41,6 +43,51 @@ class Strategy(Protocol):
         Only nodes that are `ready` are chosen. The tree isn't changed.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What could have been chosen: an existing child (`node`), or an edit of a node; its terms, by column."""
+
+    title: str
+    node: int | None
+    terms: tuple[float, ...]
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One decision of a strategy, the best rivals first."""
+
+    title: str
+    columns: tuple[str, ...]
+    rivals: tuple[Rival, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Decisions in their order, and notes in sentences."""
+
+    choices: tuple[Choice, ...]
+    notes: tuple[str, ...]
+
+
+class Explains(Protocol):
+    """A strategy whose choices follow from terms that can be shown."""
+
+    def explain(self, tree: Tree, parent: int, edit: int) -> Explanation:
+        """Why an edit of a node is chosen, in the tree as it was then."""
+        ...
+
+
+MOST_RIVALS = 8
+"""Of what could have been chosen, the best that are listed beside the one that was."""
+
+
+def ranked(rivals: Iterable[Rival]) -> tuple[Rival, ...]:
+    """The best by their last term, and the chosen one wherever it is."""
+    best_first = sorted(rivals, key=lambda rival: -rival.terms[-1])
+    return tuple(rival for rank, rival in enumerate(best_first) if rank < MOST_RIVALS or rival.chosen)
 
 
 def ready_nodes(tree: Tree) -> list[Node]:
@@ -53,11 +100,9 @@ def fastest(nodes: Iterable[Node]) -> Node:
     return max(nodes, key=lambda node: (node.reward, -node.id))
 
 
-def expand(tree: Tree, node: Node) -> Step | Propose:
-    """Try a node's next edit by the order of the tree's policy, or ask for edits if none waits."""
-    if not node.untried:
-        return Propose(node.id)
-    return Step(node.id, next_edit(tree, node, node.untried))
+def expand(node: Node) -> Step | Propose:
+    """Try the edit of a node with the greatest prior, or ask for edits if none waits."""
+    return Step(node.id, node.untried[0]) if node.untried else Propose(node.id)
 
 
 def expand_at_random(node: Node, generator: np.random.Generator) -> Step | Propose:
@@ -67,25 +112,26 @@ def expand_at_random(node: Node, generator: np.random.Generator) -> Step | Propo
     return Step(node.id, node.untried[int(generator.integers(len(node.untried)))])
 
 
-def next_edit(tree: Tree, node: Node, ranked: Sequence[int]) -> int:
-    """Of a node's untried edits, the most promising first, the one to try next.
+EXPLORATION_FRACTION = 0.2
+"""Of all nodes, those for which an edit is tried that predictions don't favour."""
 
-    With predictions, the first of those with the greatest predicted gain; however uncertain, a prediction is the best
-    guess that there is (docs/surrogate.md). An edit without one counts as no gain, and as equal to what is predicted
-    to be within the uncertainty of that. The exploration fraction of nodes goes to the other edits.
+
+def favoured(tree: Tree, node: Node, chosen: int) -> int:
+    """The edit to try where a strategy has chosen an untried edit of a node: by a surrogate's predictions, if any.
+
+    It is the chosen one if that is among those with the greatest predicted gain; however uncertain, a prediction is the
+    best guess that there is (docs/surrogate.md). An edit without one counts as no gain, equal to what is predicted
+    to be within the uncertainty of that.
     """
-    if tree.policy.order != "predicted":
-        return ranked[0]
-    best = max(ranked, key=lambda edit: _predicted_gain(node, edit))
-    favoured = [edit for edit in ranked if edit == best or _are_equal(node, best, edit)]
-    if _is_exploring(tree):
-        return next((edit for edit in ranked if edit not in favoured), ranked[0])
-    return favoured[0]
-
-
-def _is_exploring(tree: Tree) -> bool:
-    count, fraction = len(tree.nodes), tree.policy.exploration_fraction
-    return int((count + 1) * fraction) > int(count * fraction)
+    if not node.predictions:
+        return chosen
+    untried = [chosen, *(edit for edit in node.untried if edit != chosen)]
+    best = max(untried, key=lambda edit: _predicted_gain(node, edit))
+    equal = [edit for edit in untried if edit == best or _are_equal(node, best, edit)]
+    count = len(tree.nodes)
+    if int((count + 1) * EXPLORATION_FRACTION) > int(count * EXPLORATION_FRACTION):
+        return next((edit for edit in untried if edit not in equal), chosen)
+    return equal[0]
 
 
 def _predicted_gain(node: Node, edit: int) -> float:

@@ -79,7 +79,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, tuple[Edit
         seed=0,
         workers=1,
         budget=Budget(evaluations=4),
-        policy=Policy(strategy="mcts"),
+        policy=Policy(),
     )
     with begin_session(root / "run", task, configuration) as session:
         session.ask(1)

@@ -1,0 +1,93 @@
+"""Scores: what trying an edit is worth, from what the edit model expects of it. Registered as kind `score`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Prospects:
+    """What is expected of the edits that may be tried; arrays have an element for each.
+
+    `means` and `deviations` are of their log speed-ups in units of `spread`, `best` is that of the fastest kernel.
+    `log_seconds` makes the logarithms of what their evaluations are expected to take, and `rng` a random generator.
+    """
+
+    means: Array
+    deviations: Array
+    best: float
+    spread: float
+    log_seconds: Callable[[], Array]
+    rng: Callable[[], np.random.Generator]
+
+
+Score = Callable[[Prospects], Array]
+"""The logarithm of what each edit is worth; the edit with the greatest, its prior added, is tried."""
+
+
+def expected_improvement(prospects: Prospects) -> Array:
+    """How much faster than the fastest kernel so far it is expected to be; a slower one counts as 0.
+
+    Source: Jones, Schonlau and Welch, "Efficient global optimization of expensive black-box functions", 1998.
+    """
+    above = (prospects.means - prospects.best) / prospects.deviations
+    improvement: Array = np.log(prospects.deviations) + log_excess(above)
+    return improvement
+
+
+def improvement_per_second(prospects: Prospects) -> Array:
+    """Expected improvement for each second that the evaluation is expected to take.
+
+    Source: Snoek, Larochelle and Adams, "Practical Bayesian optimization of machine learning algorithms", 2012.
+    """
+    return expected_improvement(prospects) - prospects.log_seconds()
+
+
+def thompson(prospects: Prospects) -> Array:
+    """A speed-up drawn from what is expected, of each edit by itself.
+
+    Source: Thompson, "On the likelihood that one unknown probability exceeds another in view of the evidence of two
+    samples", 1933.
+    """
+    normal = prospects.rng().standard_normal(len(prospects.means))
+    drawn: Array = prospects.means + prospects.deviations * normal
+    return drawn
+
+
+LOWEST, HIGHEST, PARTS = -30.0, 10.0, 500
+"""Of the table of `log_excess`, and how many steps of it there are to 1: its error is below 1e-6."""
+
+
+def log_excess(z: Array) -> Array:
+    """log(z * Phi(z) + phi(z)): of how far a standard normal variable exceeds -z, values below it counting as 0."""
+    places, known = _table()
+    # Far below 0 it approaches phi(z) / z^2, above it z.
+    low = np.minimum(z, LOWEST)
+    far = known[0] + (LOWEST**2 - low**2) / 2 - 2 * np.log(low / LOWEST)
+    high = np.log(np.maximum(z, HIGHEST))
+    excess: Array = np.where(z < LOWEST, far, np.where(z > HIGHEST, high, np.interp(z, places, known)))
+    return excess
+
+
+@cache
+def _table() -> tuple[Array, Array]:
+    places = np.linspace(LOWEST, HIGHEST, int(HIGHEST - LOWEST) * PARTS + 1)
+    return places, np.array([math.log(_excess(z)) for z in places.tolist()])
+
+
+def _excess(z: float) -> float:
+    density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    if z > -10:
+        return z * 0.5 * math.erfc(-z / math.sqrt(2)) + density
+    # The difference of two numbers that are almost equal: by its asymptotic series.
+    inverse = 1 / (z * z)
+    return density * inverse * (1 - inverse * (3 - inverse * (15 - inverse * (105 - inverse * 945))))
