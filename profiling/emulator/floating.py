@@ -153,12 +153,8 @@ def float_to_tf32(x: V, mode: str = "rna") -> V:
     return (rounded & np.uint32(0xFFFFE000)).view(F32)
 
 
-def double_to_bfloat(x: V) -> V:
-    """f64 to bf16 bits with one rounding: by way of f32 rounded to odd."""
-    return float_to_bfloat(odd32(x))
-
-
 def odd32(x: V) -> V:
+    """f64 to f32 rounded to odd, so that a second rounding is harmless."""
     down = round32(x, "rz")
     inexact = (down.astype(F64) != x) & np.isfinite(x)
     return (down.view(np.uint32) | inexact.astype(np.uint32)).view(F32)

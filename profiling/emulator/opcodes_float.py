@@ -35,6 +35,7 @@ _FLOAT = {
     "max.xorsign": "xor_sign(fmax(absolute({0}), absolute({1})), {0}, {1})",
 }
 _FLOAT_MODIFIERS = "rn rz rm rp rna approx full ftz sat NaN relu xorsign abs"
+_DIRECTED = {"rz", "rm", "rp"}
 _EXACT_IN_DOUBLE = frozenset(("add", "sub", "mul", "div", "sqrt", "rcp"))
 
 
@@ -48,7 +49,7 @@ def float_operation(emitter: Emitter, instruction: Instruction) -> None:
     if template is None:
         raise emitter.unsupported()
     sources = instruction.operands[1:]
-    directed = next((m for m in ("rz", "rm", "rp") if m in modifiers), None)
+    directed = next((m for m in _DIRECTED if m in modifiers), None)
     if type_ in ("f16x2", "bf16x2"):
         _packed(emitter, instruction, modifiers, lambda values: _fill(emitter, template, values, "f4"))
         return
@@ -113,8 +114,8 @@ def clamped(text: str, modifiers: set[str]) -> str:
     return f"saturate({text})" if "sat" in modifiers else text
 
 
-def narrowed(text: str, kind: str) -> str:
-    return f"float_to_half({text})" if kind == "f16" else f"float_to_bfloat({text})"
+def narrowed(text: str, kind: str, mode: str = "rn") -> str:
+    return f"float_to_{'half' if kind == 'f16' else 'bfloat'}({text}, {mode!r})"
 
 
 def finish(emitter: Emitter, text: str, type_: str, modifiers: set[str]) -> None:
@@ -128,7 +129,7 @@ def finish(emitter: Emitter, text: str, type_: str, modifiers: set[str]) -> None
 def fused_multiply_add(emitter: Emitter, instruction: Instruction) -> None:
     type_ = instruction.parts[-1]
     modifiers = _modifiers(emitter, "rn rz rm rp ftz sat relu approx")
-    directed = next((m for m in ("rz", "rm", "rp") if m in modifiers), None)
+    directed = next((m for m in _DIRECTED if m in modifiers), None)
     a, b, c = instruction.operands[1:]
     if directed and type_ != "f32":
         raise emitter.unsupported("rounding")
@@ -186,34 +187,59 @@ def _convert(emitter: Emitter, instruction: Instruction) -> None:
         raise emitter.unsupported()
 
 
+_FLOAT_NUMBERS = ("f16", "bf16", "f32", "f64")
+_TO_INTEGER = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
+
+
 def _convert_number(
     emitter: Emitter, instruction: Instruction, target: str, source: str, modes: set[str]
 ) -> None:
     if "satfinite" in modes:
         raise emitter.unsupported()
-    floats = ("f16", "bf16", "f32", "f64")
+    result, operand = instruction.operands[:2]
+    integral = next((m for m in _TO_INTEGER if m in modes), None)
+    dtype = ("i" if target[0] == "s" else "u") + str(SIZES[target])
     if target in ("f16x2", "bf16x2") and source == "f32":
         _convert_pair(emitter, instruction, target[:-2], modes)
     elif target == "tf32" and source == "f32":
         mode = next((m for m in ("rna", "rn", "rz") if m in modes), "rna")
-        value = emitter.read(instruction.operands[1], "f32")
-        emitter.write(instruction.operands[0], f"float_to_tf32({value}, {mode!r}).view(u4)", "b32")
-    elif source in floats and target in floats:
-        _convert_floats(emitter, instruction, target, source, modes)
-    elif source in floats and target[0] in "us":
-        mode = next((m for m in ("rni", "rzi", "rmi", "rpi") if m in modes), "rzi")
-        value = flushed(working(emitter, instruction.operands[1], source), modes)
-        dtype = ("i" if target[0] == "s" else "u") + str(SIZES[target])
-        emitter.write(instruction.operands[0], f"to_integer({value}, {dtype!r}, {mode!r})", target)
-    elif target in floats and source[0] in "us":
-        _convert_integer(emitter, instruction, target, source, modes)
+        emitter.write(result, f"float_to_tf32({emitter.read(operand, 'f32')}, {mode!r}).view(u4)", "b32")
+    elif source in _FLOAT_NUMBERS and target in _FLOAT_NUMBERS:
+        value = flushed(working(emitter, operand, source), modes)
+        value = f"{_TO_INTEGER[integral]}({value})" if integral else value
+        _to_float(emitter, value, target, modes, double=source == "f64")
+    elif source in _FLOAT_NUMBERS and target[0] in "us":
+        value = flushed(working(emitter, operand, source), modes)
+        emitter.write(result, f"to_integer({value}, {dtype!r}, {integral or 'rzi'!r})", target)
+    elif target in _FLOAT_NUMBERS and source[0] in "us":
+        value, nearest = emitter.read(operand, source), not modes & _DIRECTED
+        if not (nearest or target == "f32") or (
+            SIZES[source] == 8 and (target in ("f16", "bf16") or not nearest)
+        ):
+            raise emitter.unsupported("rounding")
+        direct = target == "f32" and nearest
+        value = value if direct else f"{value}.astype(f8)"
+        _to_float(emitter, value, target, modes, double=not direct)
     elif target[0] in "us" and source[0] in "us":
-        value = emitter.read(instruction.operands[1], source)
-        dtype = ("i" if target[0] == "s" else "u") + str(SIZES[target])
+        value = emitter.read(operand, source)
         text = f"clamp_integer({value}, {dtype!r})" if "sat" in modes else f"{value}.astype({dtype})"
-        emitter.write(instruction.operands[0], text, target)
+        emitter.write(result, text, target)
     else:
         raise emitter.unsupported()
+
+
+def _to_float(emitter: Emitter, value: str, target: str, modes: set[str], *, double: bool) -> None:
+    """Write a number, in double precision or not, rounded once."""
+    mode = next((m for m in _DIRECTED if m in modes), "rn")
+    if target in ("f16", "bf16"):
+        if mode != "rn" and (double or mode != "rz"):
+            raise emitter.unsupported("rounding")
+        value = f"odd32({value})" if double and target == "bf16" else value
+        emitter.write(emitter.instruction.operands[0], narrowed(clamped(value, modes), target, mode), target)
+    elif target == "f32" and double:
+        finish(emitter, f"round32({value}, {mode!r})", "f32", modes)
+    else:
+        finish(emitter, f"{value}.astype({working_dtype(target)})", target, modes - {"ftz"})
 
 
 _FLOAT8 = ("e4m3x2", "e5m2x2")
@@ -243,56 +269,13 @@ def _convert_float8(
 
 
 def _convert_pair(emitter: Emitter, instruction: Instruction, kind: str, modes: set[str]) -> None:
-    high, low = (emitter.read(o, "f32") for o in instruction.operands[1:3])
-    mode = "rz" if "rz" in modes else "rn"
     if modes - {"rn", "rz", "relu"}:
         raise emitter.unsupported()
-    name = "float_to_half" if kind == "f16" else "float_to_bfloat"
-    low, high = (clamped(v, modes) for v in (low, high))
-    emitter.write(instruction.operands[0], f"join({name}({low}, {mode!r}), {name}({high}, {mode!r}))", "b32")
-
-
-def _convert_floats(
-    emitter: Emitter, instruction: Instruction, target: str, source: str, modes: set[str]
-) -> None:
-    operand = instruction.operands[1]
-    value = flushed(working(emitter, operand, source), modes)
-    integral = next((m for m in ("rni", "rzi", "rmi", "rpi") if m in modes), None)
-    if integral:
-        value = f"{ {'rni': 'rint', 'rzi': 'trunc', 'rmi': 'floor', 'rpi': 'ceil'}[integral] }({value})"
-    mode = next((m for m in ("rz", "rm", "rp") if m in modes), "rn")
-    if target in ("f16", "bf16") and source != "f64":
-        if mode not in ("rn", "rz"):
-            raise emitter.unsupported("rounding")
-        name = "float_to_half" if target == "f16" else "float_to_bfloat"
-        emitter.write(instruction.operands[0], f"{name}({clamped(value, modes)}, {mode!r})", target)
-    elif target in ("f16", "bf16"):
-        if mode != "rn":
-            raise emitter.unsupported("rounding")
-        name = "float_to_half" if target == "f16" else "double_to_bfloat"
-        emitter.write(instruction.operands[0], f"{name}({clamped(value, modes)})", target)
-    elif target == "f32" and source == "f64":
-        finish(emitter, f"round32({value}, {mode!r})", "f32", modes)
-    else:
-        finish(emitter, f"{value}.astype({working_dtype(target)})", target, modes - {"ftz"})
-
-
-def _convert_integer(
-    emitter: Emitter, instruction: Instruction, target: str, source: str, modes: set[str]
-) -> None:
-    value = emitter.read(instruction.operands[1], source)
-    mode = next((m for m in ("rz", "rm", "rp") if m in modes), "rn")
-    exact = SIZES[source] <= 4
-    if mode != "rn" and (target != "f32" or not exact):
-        raise emitter.unsupported("rounding")
-    if target == "f64" or (target == "f32" and mode == "rn"):
-        finish(emitter, f"{value}.astype({working_dtype(target)})", target, modes)
-    elif target == "f32":
-        finish(emitter, f"round32({value}.astype(f8), {mode!r})", target, modes)
-    elif target in ("f16", "bf16") and exact:
-        finish(emitter, f"odd32({value}.astype(f8))", target, modes)
-    else:
-        raise emitter.unsupported()
+    mode = "rz" if "rz" in modes else "rn"
+    high, low = (
+        narrowed(clamped(emitter.read(o, "f32"), modes), kind, mode) for o in instruction.operands[1:3]
+    )
+    emitter.write(instruction.operands[0], f"join({low}, {high})", "b32")
 
 
 def _convert_address(emitter: Emitter, instruction: Instruction) -> None:
