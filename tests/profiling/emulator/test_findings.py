@@ -1,4 +1,4 @@
-"""Planted bugs are found at their source line; clean kernels are silent."""
+"""Bugs that no file of `tests/races` has are found at their source line, and messages say where."""
 # ruff: noqa: E501 (kernels read better unwrapped)
 
 from __future__ import annotations
@@ -37,15 +37,6 @@ T = "int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;\n"
 
 # name, kind, body; the faulty line ends with "// bug"
 PLANTED = {
-    "no barrier after store": (
-        "race",
-        T + "__shared__ float s[128]; s[t] = a[i];\nb[i] = s[127 - t]; // bug",
-    ),
-    "no barrier before overwrite": (
-        "race",
-        T + "__shared__ float s[128]; float v = 0; for (int r = 0; r < 4; r++) { s[t] = a[i] + r;\n"
-        "__syncthreads();\nv += s[127 - t]; // bug\n} b[i] = v;",
-    ),
     "no barrier in a reduction": (
         "race",
         T + "__shared__ float s[128]; s[t] = a[i]; __syncthreads();\n"
@@ -56,24 +47,8 @@ PLANTED = {
         "race",
         T + "__shared__ float s[128]; s[t / 2] = a[i]; // bug\n__syncthreads(); b[i] = s[t / 2];",
     ),
-    "warp without syncwarp": (
-        "race",
-        T + "__shared__ float s[128]; s[t] = a[i];\nb[i] = s[t ^ 1]; // bug",
-    ),
     "blocks share an output": ("race", T + "b[t] = a[i] + blockIdx.x; // bug"),
-    "block reads what another wrote": ("race", T + "b[i] = a[i];\nscratch[i] = b[(i + 128) % 256]; // bug"),
-    "global read past the end": ("out_of_bounds", T + "b[i] = a[i + 1000]; // bug"),
-    "global write before the start": ("out_of_bounds", T + "b[i - 1] = a[i]; // bug"),
     "overrun far into the next buffer": ("out_of_bounds", T + "b[i] = a[i + 100000000]; // bug"),
-    "shared overrun": (
-        "out_of_bounds",
-        T + "__shared__ float s[128];\ns[t + 1] = a[i]; // bug\n__syncthreads(); b[i] = s[t];",
-    ),
-    "overrun into the next shared array": (
-        "out_of_bounds",
-        T
-        + "__shared__ float s[128], r[128]; r[t] = 0; s[t] = a[i]; __syncthreads();\nb[i] = s[t + u[0] + 64] + r[t]; // bug",
-    ),
     "local array overrun": (
         "out_of_bounds",
         T + "float r[8]; for (int j = 0; j < 8; j++) r[j] = a[t + j]; int n = (int)u[0] + t;\n"
@@ -90,55 +65,16 @@ PLANTED = {
         'asm volatile("{ .reg .f32 f<8>; wmma.load.c.sync.aligned.row.m16n16k16.shared.f32 '
         '{f0,f1,f2,f3,f4,f5,f6,f7}, [%0], 16; }" :: "r"((unsigned)__cvta_generic_to_shared(s))); // bug\nb[i] = 1;',
     ),
-    "dynamic shared memory too small": (
-        "out_of_bounds",
-        T + "extern __shared__ float s[];\ns[t] = a[i]; // bug\n__syncthreads(); b[i] = s[t];",
-    ),
-    "uninitialised shared": (
-        "uninitialised_read",
-        T + "__shared__ float s[128]; if (t < 64) s[t] = a[i]; __syncthreads();\nb[i] = s[t]; // bug",
-    ),
-    "uninitialised scratch": ("uninitialised_read", T + "b[i] = scratch[i]; // bug"),
-    "misaligned vector": (
-        "misaligned",
-        T + "float4 v = *(const float4*)(a + t + 1); // bug\nb[i] = v.x + v.w;",
-    ),
-    "write to an input": ("write_to_readonly", T + "((float*)a)[i] = 1; // bug"),
-    "barrier in a branch": (
-        "divergent_barrier",
-        T + 'if (t < 64) { b[i] = 1;\n__syncthreads(); // bug\n} else { asm volatile("bar.sync 1;"); }',
-    ),
     "different barriers": (
         "divergent_barrier",
         T
         + "if (t < 64) { b[i] = 1;\n__syncthreads(); // bug\nu[i] = 1; } else { __syncthreads(); b[i] = 2; }",
-    ),
-    "shuffle with absent lanes": (
-        "divergent_warp",
-        T + "float v = a[i]; if (t % 32 < 16)\nv += __shfl_xor_sync(~0u, v, 16); // bug\nb[i] = v;",
-    ),
-    "spin between blocks": (
-        "limit",
-        T
-        + "if (blockIdx.x == 1) atomicExch(u, 1);\nwhile (*(volatile unsigned*)u != gridDim.x); // bug\nb[i] = 0;",
     ),
     "endless loop": (
         "limit",
         T + "unsigned n = u[i];\nwhile (n != 1) n += 2 * *(volatile unsigned*)(u + i); // bug\nb[i] = n;",
     ),
     "trap": ("trap", T + "if (t == 3)\n__trap(); // bug\nb[i] = 0;"),
-    "async copy not waited for": (
-        "race",
-        T + "__shared__ float s[128]; unsigned p = __cvta_generic_to_shared(s + t);\n"
-        'asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(p), "l"(a + i));\n'
-        "__syncthreads();\nb[i] = s[t]; // bug",
-    ),
-    "async copy without a barrier": (
-        "race",
-        T + "__shared__ float s[128]; unsigned p = __cvta_generic_to_shared(s + t);\n"
-        'asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(p), "l"(a + i));\n'
-        'asm volatile("cp.async.wait_all;" ::: "memory");\nb[i] = s[127 - t]; // bug',
-    ),
 }
 
 
@@ -149,49 +85,6 @@ def test_planted_bug_is_found_at_its_line(cuda: Compiler, name: str) -> None:
     line = next(n for n, text in enumerate(body.splitlines(), 3) if text.endswith("// bug"))
     found = [(f.kind, f.line) for f in done.findings]
     assert (kind, line) in found, [f.message for f in done.findings]
-
-
-CLEAN = {
-    "warp shuffles": T
-    + "float v = a[i]; for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(~0u, v, o); b[i] = v;",
-    "syncwarp": T
-    + "__shared__ float s[128]; s[t] = a[i]; __syncwarp(); float v = s[t ^ 1]; __syncwarp(); s[t] = v; __syncwarp(); b[i] = s[t ^ 3];",
-    "atomics of many blocks": T + "atomicAdd(u + t % 7, 1u); b[i] = 0;",
-    "grid stride": "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < 1024; i += gridDim.x * blockDim.x) b[i] = 2 * a[i];",
-    "double buffering": T
-    + "__shared__ float s[2][128]; s[0][t] = a[t]; __syncthreads(); float v = 0; for (int r = 0; r < 6; r++) { "
-    "if (r < 5) s[~r & 1][t] = a[(r + 1) * 128 + t]; v += s[r & 1][127 - t]; __syncthreads(); } b[i] = v;",
-    "early exit": T
-    + "if (t >= 100) return; __shared__ float s[128]; s[t] = a[i]; __syncthreads(); b[i] = s[99 - t];",
-    "same value to one place": T
-    + "__shared__ int f; if (t == 0) f = 0; __syncthreads(); if (a[i] >= 0) f = 1; __syncthreads(); b[i] = f;",
-    "async double buffer": T
-    + "__shared__ float s[2][128]; float v = 0; auto get = [&](int r) { unsigned p = __cvta_generic_to_shared(&s[r & 1][t]); "
-    'asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\\ncp.async.commit_group;" :: "r"(p), "l"(a + 128 * r + t) : "memory"); }; '
-    "get(0); for (int r = 0; r < 7; r++) { get(r + 1); "
-    'asm volatile("cp.async.wait_group 1;" ::: "memory"); __syncthreads(); v += s[r & 1][127 - t]; __syncthreads(); } b[i] = v;',
-    "last block sums": T + "__shared__ bool last; scratch[i] = a[i]; __threadfence(); __syncthreads(); "
-    "if (t == 0) last = atomicAdd(u, 1u) == gridDim.x - 1; __syncthreads(); "
-    "if (last) { __threadfence(); float v = 0; for (int j = 0; j < (int)gridDim.x; j++) v += __ldcg(scratch + j * 128 + t); b[t] = v; }",
-    "lock within a block": T
-    + "for (bool done = false; !done;) { if (atomicCAS(u, 0u, 1u) == 0) { u[1] += 1; __threadfence(); atomicExch(u, 0u); done = true; } } b[i] = 1;",
-    "named barriers": T
-    + '__shared__ float s[128]; s[t] = a[i]; asm volatile("bar.sync %0, 64;" :: "r"(1 + t / 64) : "memory"); b[i] = s[t ^ 63];',
-    "local array": T
-    + "float r[16]; for (int j = 0; j < 16; j++) r[j] = a[j + t]; int k = u[i]; b[i] = r[(k + t) & 15] + r[(k + 3) & 15];",
-}
-
-
-@pytest.mark.parametrize("name", CLEAN)
-def test_clean_kernel_is_silent(cuda: Compiler, name: str) -> None:
-    done, _ = run(
-        cuda,
-        CLEAN[name],
-        blocks=1 if name == "lock within a block" else 2,
-        threads=32 if name.startswith("lock") else THREADS,
-    )
-    assert [f.message for f in done.findings if not (name.startswith("lock") and f.kind == "race")] == []
-    assert done.completed
 
 
 @pytest.mark.parametrize("blocks", [2, 200])

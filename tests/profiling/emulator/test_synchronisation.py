@@ -89,6 +89,36 @@ IDIOMS = {
         128,
         "__shared__ unsigned h[16]; int t=threadIdx.x; if (t<16) h[t]=0; __syncthreads(); atomicAdd(h+((int)(a[blockIdx.x*128+t]*16)&15),1u); __syncthreads(); if (t<16) atomicAdd(u+t,h[t]); b[blockIdx.x*128+t]=0;",
     ),
+    "syncwarp": (
+        2,
+        128,
+        "int t=threadIdx.x, i=blockIdx.x*128+t; __shared__ float s[128]; s[t] = a[i]; __syncwarp(); float v = s[t ^ 1]; __syncwarp(); s[t] = v; __syncwarp(); b[i] = s[t ^ 3];",
+    ),
+    "double buffering": (
+        2,
+        128,
+        "int t=threadIdx.x, i=blockIdx.x*128+t; __shared__ float s[2][128]; s[0][t] = a[t]; __syncthreads(); float v = 0; for (int r = 0; r < 6; r++) { if (r < 5) s[~r & 1][t] = a[(r + 1) * 128 + t]; v += s[r & 1][127 - t]; __syncthreads(); } b[i] = v;",
+    ),
+    "early exit": (
+        2,
+        128,
+        "int t=threadIdx.x, i=blockIdx.x*128+t; if (t >= 100) return; __shared__ float s[128]; s[t] = a[i]; __syncthreads(); b[i] = s[99 - t];",
+    ),
+    "same value to one place": (
+        2,
+        128,
+        "int t=threadIdx.x, i=blockIdx.x*128+t; __shared__ int f; if (t == 0) f = 0; __syncthreads(); if (a[i] >= 0) f = 1; __syncthreads(); b[i] = f;",
+    ),
+    "async double buffer": (
+        2,
+        128,
+        'int t=threadIdx.x, i=blockIdx.x*128+t; __shared__ float s[2][128]; float v = 0; auto get = [&](int r) { unsigned p = __cvta_generic_to_shared(&s[r & 1][t]); asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\\ncp.async.commit_group;" :: "r"(p), "l"(a + 128 * r + t) : "memory"); }; get(0); for (int r = 0; r < 7; r++) { get(r + 1); asm volatile("cp.async.wait_group 1;" ::: "memory"); __syncthreads(); v += s[r & 1][127 - t]; __syncthreads(); } b[i] = v;',
+    ),
+    "local array": (
+        2,
+        128,
+        "int t=threadIdx.x, i=blockIdx.x*128+t; float r[16]; for (int j = 0; j < 16; j++) r[j] = a[j + t]; int k = u[i]; b[i] = r[(k + t) & 15] + r[(k + 3) & 15];",
+    ),
 }
 
 
