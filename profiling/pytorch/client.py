@@ -41,7 +41,6 @@ from mctskernel.profiling.pytorch.protocol import (
     Load,
     Prepare,
     Reread,
-    Role,
     Run,
     Stored,
     Structure,
@@ -87,7 +86,7 @@ class ForkServer:
         self._child = child_process.start("mctskernel.profiling.pytorch.worker", "forks modules' processes")
         self._seconds = STARTING_SECONDS
 
-    def fork(self, role: Role, doing: str, memories: tuple[int, ...]) -> ChildProcess:
+    def fork(self, doing: str, memories: tuple[int, ...], *, is_reference: bool = False) -> ChildProcess:
         """A new process with the descriptors of memories; `doing` is what it does, for messages: `calls the module`.
 
         Raises DeviceError.
@@ -95,7 +94,7 @@ class ForkServer:
 
         def launch(scratch: Path, descriptors: tuple[int, ...], stderr: BinaryIO) -> Launched:
             inherited = (*descriptors, stderr.fileno(), *memories)
-            pid = self._ask(Fork(role, str(scratch)), Forked, inherited).pid
+            pid = self._ask(Fork(is_reference, str(scratch)), Forked, inherited).pid
             return (
                 pid,
                 lambda: self._ask(Wait(pid), Ended).how,
@@ -187,7 +186,7 @@ class WorkerClient:
         self._structure, self._memory = outputs, memory
         self._room = model.nbytes
         self._window = SharedWindow(nbytes=self._room)
-        self._process = server.fork(Role.WORKER, doing, (self._window.fd, *memory.descriptors))
+        self._process = server.fork(doing, (self._window.fd, *memory.descriptors))
 
     def load(self, source: str, class_name: str, device: str, memory_bytes: int, seconds: float) -> None:
         """Run the source."""
@@ -279,7 +278,7 @@ class ReferenceClient:
     ) -> None:
         self._seconds = seconds
         self._window = SharedWindow()
-        self._process = server.fork(Role.REFERENCE, "computes the reference", (self._window.fd,))
+        self._process = server.fork("computes the reference", (self._window.fd,), is_reference=True)
         try:
             self._ask(Attach(device, memory_bytes), Ready)
             self._ask(Load(source, "Model"), Ready)

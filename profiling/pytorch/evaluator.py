@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,6 @@ from mctskernel.profiling.pytorch.protocol import tensor_specs
 from mctskernel.profiling.pytorch.verdict import (
     Samples,
     Speedup,
-    Verdict,
     check_call,
     check_outputs,
     check_source,
@@ -272,7 +272,7 @@ class ModuleEvaluator:
         if not np.array_equal(first.inputs.content, second.inputs.content):
             raise TaskError("The reference's get_inputs gives other inputs under the same seed.")
         itself = replace(first, truth=first.plain)
-        if not check_outputs(itself, second.plain.content, seed).check.passed:
+        if not check_outputs(itself, second.plain.content, seed).passed:
             raise TaskError("The reference gives other outputs for the same inputs.")
 
     def _seed(self) -> int:
@@ -297,33 +297,23 @@ class _Trial:
     from_seed: bool = False
     checks: list[Check] = field(default_factory=list)
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, check: Check) -> None:
         """Keep a check. Raises ModuleError for one that fails."""
-        self.checks.append(verdict.check)
-        if not verdict.check.passed:
-            raise ModuleError(Outcome.WRONG_RESULT, verdict.check.message, guard=verdict.guard)
+        self.checks.append(check)
+        if not check.passed:
+            raise ModuleError(Outcome.WRONG_RESULT, check.message, guard=check.guard)
 
     def refused(self, error: ModuleError) -> Evaluation:
         """The evaluation of a module that failed."""
-        return Evaluation(
-            error.outcome,
-            Source.MEASURED,
-            error.message,
-            checks=tuple(self.checks),
-            flags=tuple(self.flags),
-            log=error.log,
-            guard=error.guard,
-            stage_seconds=self.stages.seconds,
-        )
+        return self._evaluation(error.outcome, message=error.message, log=error.log, guard=error.guard)
 
     def accepted(self, speedup: Speedup) -> Evaluation:
         """The evaluation of a module that is right."""
+        self.flags += speedup.flags
+        return self._evaluation(Outcome.OK, timings=(speedup.timing,), quarantine=speedup.doubt)
+
+    def _evaluation(self, outcome: Outcome, **found: Any) -> Evaluation:
+        checks, flags, seconds = tuple(self.checks), tuple(self.flags), self.stages.seconds
         return Evaluation(
-            Outcome.OK,
-            Source.MEASURED,
-            timings=(speedup.timing,),
-            checks=tuple(self.checks),
-            flags=(*self.flags, *speedup.flags),
-            quarantine=speedup.doubt,
-            stage_seconds=self.stages.seconds,
+            outcome, Source.MEASURED, checks=checks, flags=flags, stage_seconds=seconds, **found
         )

@@ -6,7 +6,6 @@ the user and uses it for nothing else.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -212,20 +211,13 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     log: str = ""
 
 
-class Role(enum.StrEnum):
-    """What a forked process does."""
-
-    WORKER = "worker"
-    REFERENCE = "reference"
-
-
 class Fork(msgspec.Struct, tag=True, frozen=True):
     """For the fork server: start a process. Answered by Forked.
 
     Beside it are descriptors: the process's socket, its lifeline, its standard error, its memories.
     """
 
-    role: Role
+    is_reference: bool
     scratch: str
 
 

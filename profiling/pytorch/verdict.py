@@ -60,37 +60,25 @@ def check_source(source: str, *, own_kernels: bool) -> tuple[Outcome, str, str, 
     return None
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A check, and the guard that noticed where it fails."""
-
-    check: Check
-    guard: Guard | None = None
+def failed(message: str, seed: int, guard: Guard, error: float = float("inf")) -> Check:
+    """A check that fails."""
+    return Check(LABEL, seed, passed=False, error=error, message=message, guard=guard)
 
 
-def failed(message: str, seed: int, guard: Guard, error: float = float("inf")) -> Verdict:
-    """The verdict of a check that fails."""
-    return Verdict(Check(LABEL, seed, passed=False, error=error, message=message), guard)
-
-
-def check_call(drawn: Round, call: Call, seed: int) -> Verdict:
-    """The verdict on one call."""
+def check_call(drawn: Round, call: Call, seed: int) -> Check:
+    """The check of one call."""
     snapshot = call.snapshot
     if not snapshot.settled:
         message = "The outputs still changed after the module's process said that it was done."
         return failed(message, seed, Guard.TIMED_OUTPUTS)
-    verdict = check_outputs(drawn, snapshot.outputs, seed)
-    if (
-        verdict.check.passed
-        and not drawn.changed
-        and not np.array_equal(snapshot.inputs, drawn.inputs.content)
-    ):
+    check = check_outputs(drawn, snapshot.outputs, seed)
+    if check.passed and not drawn.changed and not np.array_equal(snapshot.inputs, drawn.inputs.content):
         return failed("An input was changed in place.", seed, Guard.UNTOUCHED_INPUTS)
-    return verdict
+    return check
 
 
-def check_outputs(drawn: Round, outputs: Array, seed: int) -> Verdict:
-    """The verdict on a window of outputs."""
+def check_outputs(drawn: Round, outputs: Array, seed: int) -> Check:
+    """The check of outputs in shared memory."""
     worst = 0.0
     wanted = list(tensor_specs(drawn.plain.structure))
     truths = arrays(drawn.truth.content, list(tensor_specs(drawn.truth.structure)))
@@ -107,7 +95,7 @@ def check_outputs(drawn: Round, outputs: Array, seed: int) -> Verdict:
                 comparison.error,
             )
         worst = max(worst, comparison.error)
-    return Verdict(Check(LABEL, seed, passed=True, error=worst))
+    return Check(LABEL, seed, passed=True, error=worst)
 
 
 def compare_tensor(spec: TensorSpec, actual: Array, truth: Array, plain: Array) -> Comparison:

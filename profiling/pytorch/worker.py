@@ -54,7 +54,6 @@ from mctskernel.profiling.pytorch.protocol import (
     Reply,
     Request,
     Reread,
-    Role,
     Run,
     Stored,
     Structure,
@@ -475,7 +474,7 @@ def _become(request: Fork, connection: int, lifeline: int, stderr: int, window: 
             TORCHINDUCTOR_CACHE_DIR=f"{scratch}/inductor",
         )
         shared = SharedWindow(window)
-        worker = ReferenceWorker(shared) if request.role is Role.REFERENCE else Worker(shared, memories)
+        worker = ReferenceWorker(shared) if request.is_reference else Worker(shared, memories)
         serve(Channel(socket.socket(fileno=connection)), worker.answer)
         status = 0
     except BaseException:  # noqa: BLE001 - a fork must not go on as its parent
