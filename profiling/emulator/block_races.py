@@ -43,14 +43,14 @@ class Entry:
 
     @property
     def slots(self) -> np.ndarray:
-        return self.lanes.slots if self.part.where is None else self.lanes.slots[self.part.where]
+        return self.part.slots(self.lanes)
 
 
 def expanded(entry: Entry, granule: int) -> np.ndarray:
     """The granules that an entry touches, those of a lane side by side."""
     part, factor = entry.part, entry.access.bytes // granule
     if part.granules is None:
-        index = np.broadcast_to(np.asarray(part.index), len(entry.slots))
+        index = part.indices(entry.lanes)
         part.granules = (index[:, None] * factor + np.arange(factor)).reshape(-1) if factor > 1 else index
     return part.granules
 
@@ -309,9 +309,9 @@ class ValueReturns:
         """Lanes have changed a place, or may have."""
         if not isinstance(part.storage, Buffer):
             return
-        who = self._identities(_slots(g, part))
+        who = self._identities(part.slots(g))
         units = -(-access.bytes // 4)
-        index = np.broadcast_to(np.asarray(part.index), len(who)) * access.bytes // 4
+        index = part.indices(g) * access.bytes // 4
         writers = self._writers_of(part.storage)
         for unit in range(units):
             before = writers[index + unit]
@@ -324,7 +324,7 @@ class ValueReturns:
         if not isinstance(part.storage, Buffer) or access.bytes != 4:
             return
         swapped = np.flatnonzero(np.asarray(old == b)) if operation == "cas" else np.zeros(0, np.int64)
-        index = np.broadcast_to(np.asarray(part.index), len(old))
+        index = part.indices(g)
         for lane in swapped:
             self._study(access, g, part, int(lane), int(index[lane]), int(old[lane].view("u4")))
         now = part.storage.view(4)[index]
@@ -338,8 +338,7 @@ class ValueReturns:
         if operation in _KEEPS_WHERE_ZERO:
             changed &= np.asarray(np.broadcast_to(b, len(old)) != 0)
         if changed.any():
-            where = np.arange(g.n) if part.where is None else part.where
-            self.written(access, g, Part(part.storage, part.space, index[changed], where[changed]))
+            self.written(access, g, part.subset(g, changed))
         if operation != "exch":
             self._seen.append(_Seen(access, g, part, old))
 
@@ -366,15 +365,15 @@ class ValueReturns:
         if self._studied.get(access.ordinal, 0) >= _STUDIED:
             return
         self._studied[access.ordinal] = self._studied.get(access.ordinal, 0) + 1
-        slot = int(_slots(g, part)[lane])
+        slot = int(part.slots(g)[lane])
         place = (id(part.storage), index)
         identity = int(self._identities(np.array([slot]))[0])
         reads: list[Place] = []
         for seen in reversed(self._seen):
-            at = np.flatnonzero(_slots(seen.lanes, seen.part) == slot)
+            at = np.flatnonzero(seen.part.slots(seen.lanes) == slot)
             if not len(at):
                 continue
-            index_there = np.broadcast_to(np.asarray(seen.part.index), len(_slots(seen.lanes, seen.part)))
+            index_there = seen.part.indices(seen.lanes)
             where = (id(seen.part.storage), int(index_there[at[0]]))
             if where != place:
                 reads.append(where)
@@ -405,7 +404,3 @@ class ValueReturns:
 
 
 _KEEPS_WHERE_ZERO = frozenset(("add", "or", "xor"))
-
-
-def _slots(g: Lanes, part: Part) -> np.ndarray:
-    return g.slots if part.where is None else g.slots[part.where]

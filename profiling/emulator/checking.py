@@ -32,7 +32,7 @@ from mctskernel.profiling.emulator.machine import (
     MemoryPort,
     batches,
 )
-from mctskernel.profiling.emulator.memory import GlobalMemory, Part, Resolver
+from mctskernel.profiling.emulator.memory import GlobalMemory, Part, Resolver, gather
 from mctskernel.profiling.emulator.ptx import Module, UnsupportedPtxError
 from mctskernel.profiling.emulator.races import Arrival, RaceDetector
 
@@ -88,22 +88,12 @@ class CheckedMemory(MemoryPort):
                 self.races.released(g, part)
         if self.returns is not None:
             for part in parts:
-                self.returns.read(access, g, part, _values(access, part))
-        if len(parts) == 1 and parts[0].where is None:
-            return _values(access, parts[0])
-        result = np.zeros((access.count, g.n), access.element)
-        for part in parts:
-            values = _values(access, part)
-            result[:, part.where if part.where is not None else slice(None)] = values
-        return result[0] if access.count == 1 else result
+                self.returns.read(access, g, part, part.values(access))
+        return gather(access, g, parts)
 
     def store(self, access: Access, g: Lanes, address: V, mask: V | None, values: tuple[V, ...]) -> None:
-        size = access.bytes
         for part in self.resolver.parts(access, g, address, mask):
-            unit = _units(access, g, part, values)
-            # Where every lane writes one address, any of them may win on a GPU; here it is the last.
-            one = np.ndim(part.index) == 0 and unit.ndim > 0
-            part.storage.write(size, part.index, unit[-1] if one else unit)
+            unit = part.write(access, g, values)
             self.races.log(self._strength(access, part, "write"), access, g, part, unit)
             if access.strong:
                 self.races.released(g, part)
@@ -117,11 +107,10 @@ class CheckedMemory(MemoryPort):
         old = np.zeros(g.n, access.element)
         for part in self.resolver.parts(access, g, address, mask):
             self._check_initialised(access, g, part)
-            where = slice(None) if part.where is None else part.where
+            where = part.lanes(g)
             values = [None if v is None else np.broadcast_to(v, g.n)[where] for v in (b, c)]
             target = part.storage.view(access.bytes).view(access.element)
-            index = np.broadcast_to(np.asarray(part.index), len(old[where]))
-            old[where] = apply_atomic(target, index, operation, values[0], values[1])
+            old[where] = apply_atomic(target, part.indices(g), operation, values[0], values[1])
             self.races.log("atomic", access, g, part)
             if self.returns is not None and values[0] is not None:
                 self.returns.updated(access, g, part, operation, old[where], values[0])
@@ -194,7 +183,7 @@ class CheckedMemory(MemoryPort):
         """`cp.async`: the source is read now, the destination changes when the lanes wait."""
         values = self._copied(read, g, source, mask, size)
         for part in self.resolver.parts(write, g, target, mask):
-            unit = _units(write, g, part, tuple(values))
+            unit = part.units(write, g, tuple(values))
             self.pending.append(PendingCopy(write, g, part, unit, self.groups[g.slots]))
             self.races.log("async", write, g, part)
 
@@ -266,10 +255,7 @@ class CheckedMemory(MemoryPort):
             part.checked = True
             return
         position = int(np.argmin(found)) // access.bytes
-        lane = position if part.where is None else int(part.where[position])
-        index = int(
-            np.broadcast_to(np.asarray(part.index), g.n if part.where is None else len(part.where))[position]
-        )
+        lane, index = int(part.lanes(g)[position]), int(part.indices(g)[position])
         self._complain(
             "uninitialised_read", access, g, lane, index * access.bytes, self.resolver.owner(part.storage)
         )
@@ -334,40 +320,14 @@ class PendingCopy:
     def __init__(self, write: Access, lanes: Lanes, part: Part, unit: np.ndarray, group: np.ndarray) -> None:
         self.write, self.lanes, self.part = write, lanes, part
         self.unit = np.atleast_1d(unit)
-        self.slots = lanes.slots if part.where is None else lanes.slots[part.where]
-        self.group = group if part.where is None else group[part.where]
+        self.slots = part.slots(lanes)
+        self.group = part.of_lanes(group)
 
     def part_of(self, chosen: np.ndarray) -> PendingCopy:
-        where = np.arange(self.lanes.n) if self.part.where is None else self.part.where
-        index = np.broadcast_to(np.asarray(self.part.index), len(where))[chosen]
-        part = Part(self.part.storage, self.part.space, index, where[chosen])
         full = np.zeros(self.lanes.n, np.int64)
-        full[where] = self.group
-        unit = np.broadcast_to(self.unit, len(where))[chosen]
-        return PendingCopy(self.write, self.lanes, part, unit, full)
-
-
-def _values(access: Access, part: Part) -> V:
-    raw = part.storage.view(access.bytes).take(part.index)
-    if access.count == 1:
-        return raw.view(access.element)
-    return (
-        np.ascontiguousarray(np.atleast_1d(raw).view(access.element).reshape(-1, access.count).T)
-        if raw.ndim
-        else raw.reshape(1).view(access.element)
-    )
-
-
-def _units(access: Access, g: Lanes, part: Part, values: tuple[V, ...]) -> V:
-    """The lanes' values as units of the whole access."""
-    if access.count > 1:
-        n = g.n if part.where is None else len(part.where)
-        table = np.empty((n, access.count), access.element)
-        for i, value in enumerate(values):
-            table[:, i] = value if value.ndim == 0 or part.where is None else value[part.where]
-        return table.view({8: "u8", 16: "c16", 4: "u4", 2: "u2"}[access.bytes])[:, 0]
-    value = values[0]
-    return value if value.ndim == 0 or part.where is None else value[part.where]
+        full[self.part.lanes(self.lanes)] = self.group
+        unit = np.broadcast_to(self.unit, len(self.slots))[chosen]
+        return PendingCopy(self.write, self.lanes, self.part.subset(self.lanes, chosen), unit, full)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from mctskernel.profiling.emulator.machine import (
     Machine,
     MemoryPort,
 )
-from mctskernel.profiling.emulator.memory import Buffer, GlobalMemory, Resolver
+from mctskernel.profiling.emulator.memory import Buffer, GlobalMemory, Resolver, gather
 from mctskernel.profiling.emulator.ptx import Module, UnsupportedPtxError
 
 TRACE_SECTORS = 1 << 19
@@ -290,15 +290,10 @@ class CountingMemory(MemoryPort):
         self._tally(access, g, address, mask)
         if not access.value_needed:
             return None
-        result = np.zeros((access.count, g.n), access.element)
-        for part in self.resolver.parts(access, g, address, mask):
+        parts = self.resolver.parts(access, g, address, mask)
+        for part in parts:
             self._need(part.storage)
-            found = part.storage.view(access.bytes).take(part.index)
-            if found.ndim == 0 and access.count == 1:
-                return found.view(access.element)
-            values = np.atleast_1d(found).view(access.element).reshape(-1, access.count).T
-            result[:, slice(None) if part.where is None else part.where] = values
-        return result[0] if access.count == 1 else result
+        return gather(access, g, parts)
 
     def store(
         self, access: Access, g: Lanes, address: V, mask: V | None, values: tuple[V | None, ...]
@@ -307,12 +302,8 @@ class CountingMemory(MemoryPort):
         if not access.value_needed or values[0] is None:
             return
         for part in self.resolver.parts(access, g, address, mask):
-            if isinstance(part.storage, Buffer) and part.storage.virtual:
-                continue
-            where = np.arange(g.n) if part.where is None else part.where
-            table = np.stack([np.broadcast_to(v, g.n)[where] for v in values if v is not None], axis=1)
-            unit = np.ascontiguousarray(table).view(part.storage.view(access.bytes).dtype)[:, 0]
-            part.storage.view(access.bytes)[np.broadcast_to(np.asarray(part.index), len(where))] = unit
+            if not (isinstance(part.storage, Buffer) and part.storage.virtual):
+                part.write(access, g, values)
 
     def atomic(  # noqa: PLR0917
         self, access: Access, g: Lanes, address: V, mask: V | None, operation: str, b: V, c: V | None
@@ -325,10 +316,9 @@ class CountingMemory(MemoryPort):
             if isinstance(part.storage, Buffer) and part.storage.virtual and access.kind == "reduction":
                 continue
             self._need(part.storage)
-            where = np.arange(g.n) if part.where is None else part.where
+            where, index = part.lanes(g), part.indices(g)
             values = [None if v is None else np.broadcast_to(v, g.n)[where] for v in (b, c)]
             target = part.storage.view(access.bytes).view(access.element)
-            index = np.broadcast_to(np.asarray(part.index), len(where))
             operands = (operation, values[0], values[1])
             if access.kind == "atomic":
                 old[where] = self.turns.apply(part.storage, target, index, *operands, g.slots[where])
@@ -347,7 +337,7 @@ class CountingMemory(MemoryPort):
         if values is None:
             self._tally(write, g, target, mask)
         else:
-            self.store(write, g, target, mask, tuple(np.atleast_2d(values)) if read.count > 1 else (values,))
+            self.store(write, g, target, mask, tuple(values) if read.count > 1 else (values,))
 
     def _need(self, storage: object) -> None:
         if isinstance(storage, Buffer) and storage.virtual:

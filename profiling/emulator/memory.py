@@ -155,6 +155,59 @@ class Part:
     checked: bool = False
     granules: np.ndarray | None = None
 
+    def lanes(self, g: Lanes) -> np.ndarray:
+        """The positions of its lanes."""
+        return np.arange(g.n) if self.where is None else self.where
+
+    def slots(self, g: Lanes) -> np.ndarray:
+        return g.slots if self.where is None else g.slots[self.where]
+
+    def indices(self, g: Lanes) -> np.ndarray:
+        """The index of each of its lanes."""
+        return np.broadcast_to(np.asarray(self.index), g.n if self.where is None else len(self.where))
+
+    def of_lanes(self, v: V) -> V:
+        """A value of all lanes for its own."""
+        return v if v.ndim == 0 or self.where is None else v[self.where]
+
+    def subset(self, g: Lanes, chosen: np.ndarray) -> Part:
+        return Part(self.storage, self.space, self.indices(g)[chosen], self.lanes(g)[chosen])
+
+    def values(self, access: Access) -> V:
+        """What its lanes read: (lanes,) or, for vectors, (count, lanes); without the lanes where they share a place."""
+        raw = self.storage.view(access.bytes).take(self.index)
+        if access.count == 1:
+            return raw.view(access.element)
+        if raw.ndim == 0:
+            return raw.reshape(1).view(access.element)
+        return np.ascontiguousarray(raw.view(access.element).reshape(-1, access.count).T)
+
+    def units(self, access: Access, g: Lanes, values: tuple[V, ...]) -> V:
+        """The lanes' values as units of the whole access."""
+        if access.count == 1:
+            return self.of_lanes(values[0])
+        table = np.empty((len(self.indices(g)), access.count), access.element)
+        for i, value in enumerate(values):
+            table[:, i] = self.of_lanes(value)
+        return table.view(UNITS[access.bytes])[:, 0]
+
+    def write(self, access: Access, g: Lanes, values: tuple[V, ...]) -> V:
+        """Store what its lanes write. Where every lane writes one address any may win on a GPU; here it is the last."""
+        unit = self.units(access, g, values)
+        one = np.ndim(self.index) == 0 and unit.ndim > 0
+        self.storage.write(access.bytes, self.index, unit[-1] if one else unit)
+        return unit
+
+
+def gather(access: Access, g: Lanes, parts: list[Part]) -> V:
+    """What the lanes read: (lanes,) or, for vectors, (count, lanes); zero for those in no part."""
+    if len(parts) == 1 and parts[0].where is None:
+        return parts[0].values(access)
+    result = np.zeros((access.count, g.n), access.element)
+    for part in parts:
+        result[:, slice(None) if part.where is None else part.where] = part.values(access)
+    return result[0] if access.count == 1 else result
+
 
 Complaint = Callable[[Kind, Access, Lanes, int, int, str], None]
 

@@ -332,9 +332,7 @@ def _chosen(entry: Entry, lanes: np.ndarray) -> Entry | None:
         return entry
     if not lanes.any():
         return None
-    where = np.arange(entry.lanes.n) if entry.part.where is None else entry.part.where
-    index = np.broadcast_to(np.asarray(entry.part.index), len(where))[lanes]
-    part = Part(entry.part.storage, entry.part.space, index, where[lanes])
+    part = entry.part.subset(entry.lanes, lanes)
     unit = entry.unit if entry.unit is None or entry.unit.ndim == 0 else entry.unit[lanes]
     epoch = entry.epoch if isinstance(entry.epoch, int) else entry.epoch[lanes]
     return replace(entry, part=part, unit=unit, epoch=epoch)
