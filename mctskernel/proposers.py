@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 
-from mctskernel.core.proposer import Proposer
+from mctskernel.core.proposer import ProposalRequest, Proposals, Proposer
 from mctskernel.core.task import Task
-from mctskernel.edits.async_proposer import NoProposer
 from mctskernel.edits.llm import open_model
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import LLMOptions, OpenModel
 from mctskernel.edits.llm.proposer import MixedProposer, mixture
 from mctskernel.edits.parameters import ParameterProposer
-from mctskernel.edits.proposer import RuleProposer
 from mctskernel.profiling.architecture import briefing_of
 from mctskernel.profiling.spaces import read_space
+from mctskernel.registry import find, in_use
 
 PARAMETERS = "parameters"
 """The proposer of every search-space cache, and of nothing else."""
@@ -28,9 +28,6 @@ OUTSIDE = "outside"
 
 REPLAY = "replay"
 """What another run's proposer said."""
-
-PROPOSERS = (RULES, LLM, MIXED, OUTSIDE, REPLAY)
-"""Those that a user may choose."""
 
 ASK_A_MODEL = frozenset({LLM, MIXED})
 
@@ -47,19 +44,31 @@ def open_proposer(
     dollars_left: float | None = None,
     recording: OpenModel | None = None,
 ) -> Iterator[Proposer]:
-    """The proposer of a search-space cache's configurations, or the one that was chosen.
+    """The proposer of a search-space cache's configurations, or the one of that name.
 
-    With a `recording` that is asked, and not the model. The fingerprint is the device's. Raises ModelError for a model
-    that can't be asked as it was configured.
+    A user's own is made by a call without arguments. With a `recording` that is asked, and not the model. The
+    fingerprint is the device's. Raises ModelError for a model that can't be asked as it was configured.
     """
     if task.space:
         yield ParameterProposer(read_space(task.folder / task.space), seed)
-    elif name == OUTSIDE:
-        yield NoProposer()
-    elif llm is None:
-        yield RuleProposer()
+    elif name not in ASK_A_MODEL:
+        yield _Named(name, find("proposer", name)())
     else:
+        assert llm is not None  # noqa: S101 - the configuration is checked
         device = briefing_of(fingerprint.get("gpu", ""), fingerprint.get("architecture", ""), task)
         with closing(recording or open_model(llm, dollars_left=dollars_left)) as model:
             asking = mixture(model, experts or MixtureOptions(), device)
             yield asking if name == LLM else MixedProposer(asking)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A registered proposer: what a user's own one raises is told with its name."""
+
+    name: str
+    proposer: Proposer
+
+    def propose(self, request: ProposalRequest) -> Proposals:
+        """The edits that it proposes."""
+        with in_use("proposer", self.name):
+            return self.proposer.propose(request)

@@ -44,6 +44,12 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "time": "mctskernel.profiling.reward:time_alone",
         "unguarded": "mctskernel.profiling.reward:unguarded",
     },
+    "proposer": {
+        "rules": "mctskernel.edits.proposer:RuleProposer",
+        "llm": "mctskernel.edits.llm.proposer:mixture",
+        "mixed": "mctskernel.edits.llm.proposer:MixedProposer",
+        "outside": "mctskernel.edits.async_proposer:NoProposer",
+    },
 }
 """By kind and name, where the object is."""
 

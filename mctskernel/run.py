@@ -23,20 +23,20 @@ from pathlib import Path
 import msgspec
 
 from mctskernel import __version__
-from mctskernel.core.budget import Budget, Spent
+from mctskernel.config import SearchConfig
+from mctskernel.core.budget import Budget
 from mctskernel.core.device import UUID, UUID_SEPARATOR, DeviceSpec, source_of
 from mctskernel.core.disk import BlobStore, remedy, stray_link, write_whole
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.edit import Experience, names_of
-from mctskernel.core.executor import LOCAL, CounterSet, Executor, ExecutorOptions, ForecastOptions
-from mctskernel.core.kernel import Language
+from mctskernel.core.executor import LOCAL, CounterSet, Executor, ExecutorOptions
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import BadRunError
 from mctskernel.edits.async_proposer import AsyncProposer, ExternalQueue, NoProposer, ThreadedProposer
 from mctskernel.edits.llm.experts import MixtureOptions
-from mctskernel.edits.llm.model import LLMOptions, OpenModel
+from mctskernel.edits.llm.model import OpenModel
 from mctskernel.edits.llm.recording import Recorded, Recording
 from mctskernel.edits.proposer import ExperiencedProposer
 from mctskernel.executors import open_executor, open_surrogate
@@ -54,7 +54,6 @@ from mctskernel.memory import (
     read_snapshot,
     take_snapshot,
 )
-from mctskernel.profiling.reward import DEFAULT
 from mctskernel.proposers import OUTSIDE, RULES, open_proposer
 from mctskernel.registry import find_function
 from mctskernel.tasks.starts import starting_points
@@ -62,7 +61,6 @@ from mctskernel.tree.blobs import get_exchange
 from mctskernel.tree.events import Event, Proposed, Resumed, Submitted
 from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
 from mctskernel.tree.node import Tree
-from mctskernel.tree.policy import Policy
 from mctskernel.tree.recorded_order import RecordedOrder
 from mctskernel.tree.search import TreeSearch
 
@@ -81,35 +79,6 @@ class RunError(BadRunError, RuntimeError):
     """A run folder that can't be created, read or continued; the message names the file."""
 
 
-class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user chose, and enough to go on with it. Without `forecasts` nothing is predicted.
-
-    `device` is what a `DeviceSpec` calls its kind; `workers` are 0 for as many as a cluster has room for.
-    `spent` counts against the budget. `memory` is the file that earlier runs taught and this one is to be added to,
-    None for no such file. `llm` is the model that proposes edits, with the experts of `mixture`; None for rules.
-    `replayed` is the folder of the run that this one repeats, with the replies that its model gave. `reward` names
-    a registered one.
-    """
-
-    task: str
-    device: str
-    architecture: str
-    proposer: str
-    seed: int
-    workers: int
-    budget: Budget
-    policy: Policy
-    language: Language = Language.CUDA
-    forecasts: ForecastOptions | None = None
-    spent: Spent = Spent()
-    memory: str | None = None
-    llm: LLMOptions | None = None
-    mixture: MixtureOptions | None = None
-    replayed: str | None = None
-    reward: str = DEFAULT
-    executor: ExecutorOptions = LOCAL
-
-
 class Origin(msgspec.Struct, frozen=True):
     """The run whose kernels a run has measured again: its folder, and the fingerprint of its device."""
 
@@ -126,7 +95,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     schema_version: int
     created: str
     version: str
-    configuration: Configuration
+    configuration: SearchConfig
     fingerprint: dict[str, str]
     measured_from: Origin | None = None
     unverified_reference: bool = False
@@ -173,7 +142,7 @@ class RunFolder:
         """The folder of Nsight Compute's reports."""
         return self.path / "profiles"
 
-    def device_spec(self, configuration: Configuration) -> DeviceSpec:
+    def device_spec(self, configuration: SearchConfig) -> DeviceSpec:
         """How a worker opens this run's device."""
         return DeviceSpec(
             configuration.device,
@@ -204,7 +173,7 @@ def prepare_run(path: Path, task: Task) -> RunFolder:
 
 def write_manifest(
     folder: RunFolder,
-    configuration: Configuration,
+    configuration: SearchConfig,
     fingerprint: dict[str, str],
     measured_from: Origin | None = None,
     *,
@@ -337,7 +306,7 @@ class SearchResult:
 def begin(
     path: Path,
     task_folder: Path,
-    configuration: Configuration,
+    configuration: SearchConfig,
     follow: Follower,
     stop_requested: Callable[[], bool],
     *,
@@ -410,7 +379,7 @@ def _difference(recorded: Tree, repeated: Tree) -> str:
 
 @contextmanager
 def new_run(
-    path: Path, task_folder: Path, configuration: Configuration, lent: Executor | None = None
+    path: Path, task_folder: Path, configuration: SearchConfig, lent: Executor | None = None
 ) -> Iterator[tuple[RunFolder, Executor]]:
     """Make a new run, and what evaluates its kernels for as long as it is searched. Raises what `begin` raises."""
     task = load_task(task_folder, configuration.language)
@@ -443,7 +412,7 @@ def reopen(
     executor: ExecutorOptions | None = None,
     *,
     counters: CounterSet | None = None,
-) -> Iterator[tuple[RunFolder, Configuration, Executor]]:
+) -> Iterator[tuple[RunFolder, SearchConfig, Executor]]:
     """What it takes to go on with a run, with another budget, workers, engine and counters if they are given.
 
     Raises RunError and DeviceError, RunError too on a machine whose times can't be compared with the run's.
@@ -468,7 +437,7 @@ def reopen(
 @contextmanager
 def open_search(
     folder: RunFolder,
-    configuration: Configuration,
+    configuration: SearchConfig,
     executor: Executor,
     follow: Follower,
     stop_requested: Callable[[], bool],
@@ -521,10 +490,10 @@ def open_search(
             starts=starting_points(folder.task, configuration.language),
             order=order,
         )
-        if (forecasts := configuration.forecasts) is not None:
+        if configuration.surrogate:
             spec = folder.device_spec(configuration)
-            surrogate = stack.enter_context(open_surrogate(spec, executor.fingerprint(), forecasts.workers))
-            search.forecaster = Forecaster(tree_search, surrogate, forecasts.wait)
+            surrogate = stack.enter_context(open_surrogate(spec, executor.fingerprint(), 1))
+            search.forecaster = Forecaster(tree_search, surrogate, wait=configuration.workers == 1)
         yield search, unfinished
 
 
@@ -622,7 +591,7 @@ def remember_run(path: Path, folder: RunFolder) -> str:
     return ""
 
 
-def _recall(folder: RunFolder, configuration: Configuration, fingerprint: dict[str, str]) -> None:
+def _recall(folder: RunFolder, configuration: SearchConfig, fingerprint: dict[str, str]) -> None:
     """Save what earlier runs taught: this run uses that however often it is resumed."""
     if configuration.replayed is not None:
         then = open_run(Path(configuration.replayed)).memory
@@ -666,7 +635,7 @@ def _agree(name: str, then: str | None, now: str | None) -> bool:
 
 def _open_proposer(
     task: Task,
-    configuration: Configuration,
+    configuration: SearchConfig,
     fingerprint: Mapping[str, str],
     dollars_left: float | None,
     recording: OpenModel | None = None,
@@ -683,7 +652,7 @@ def _open_proposer(
     )
 
 
-def _async_proposer(proposer: Proposer, configuration: Configuration) -> AsyncProposer | None:
+def _async_proposer(proposer: Proposer, configuration: SearchConfig) -> AsyncProposer | None:
     """Models are asked while evaluations go on; a proposer outside this program can't be asked at all."""
     if configuration.proposer == OUTSIDE:
         return ExternalQueue(0)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation, Outcome, Source, Timing
@@ -16,12 +17,12 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Exchange, Proposals, Purpose
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.reward import composite
-from mctskernel.run import Configuration, Origin, RunFolder, prepare_run, write_manifest
+from mctskernel.run import Origin, RunFolder, prepare_run, write_manifest
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch, Try
 
-CONFIGURATION = Configuration(
+CONFIGURATION = SearchConfig(
     task="double",
     device="model",
     architecture="H100",
@@ -62,7 +63,7 @@ class SyntheticRun:
         self,
         path: Path,
         task: Path,
-        configuration: Configuration = CONFIGURATION,
+        configuration: SearchConfig = CONFIGURATION,
         root: Evaluation | None = None,
         measured_from: Origin | None = None,
     ) -> None:
@@ -111,7 +112,7 @@ class SyntheticRun:
             yield TreeSearch(read_tree(self.folder.journal), journal, self.folder.blobs)
 
 
-def with_configuration(**changes: object) -> Configuration:
+def with_configuration(**changes: object) -> SearchConfig:
     """The configuration with changes."""
     return msgspec.structs.replace(CONFIGURATION, **changes)
 

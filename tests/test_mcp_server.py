@@ -22,6 +22,8 @@ from mcp.client.stdio import StdioServerParameters
 
 from mctskernel import run as run_module
 from mctskernel.cli import main
+from mctskernel.config import SearchConfig
+from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import Executor, ExecutorOptions
@@ -68,7 +70,7 @@ def engine(tmp_path: Path, small_task: Path, device: list[Opener]) -> Iterator[E
 
 
 def settings(runs: Path, tasks: Path | None) -> Settings:
-    return Settings(runs, tasks, "model", "H100", 40, lambda _device, _language: 2)
+    return Settings(runs, tasks, SearchConfig(device="model", workers=2, budget=Budget(40)))
 
 
 async def call(client: Client, name: str, **arguments: Any) -> dict[str, Any]:

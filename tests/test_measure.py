@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mctskernel.cli.measuring import best_lineages, measure
+from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
@@ -20,7 +21,6 @@ from mctskernel.report.comparison_table import compare_kernels
 from mctskernel.report.resampling import rank_correlation
 from mctskernel.report.view import View, load_view
 from mctskernel.run import (
-    Configuration,
     Origin,
     RunError,
     SearchResult,
@@ -36,7 +36,7 @@ from mctskernel.tree.search import TreeSearch
 from tests.conftest import WriteTask
 from tests.landscape import InProcess, Neighbours, judge, kernel, seconds
 
-CONFIGURATION = Configuration(
+CONFIGURATION = SearchConfig(
     task="double",
     device="model",
     architecture="H100",

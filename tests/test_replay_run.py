@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
@@ -22,7 +23,7 @@ from mctskernel.core.task import Task
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import LLMOptions
 from mctskernel.loop import StopReason
-from mctskernel.run import Configuration, SearchResult, begin, replay
+from mctskernel.run import SearchResult, begin, replay
 from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.events import Duplicated, Event, Proposed, Refused, Submitted
 from mctskernel.tree.journal import read_events
@@ -94,7 +95,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
     with Thinker([replies()]) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        configuration = Configuration(
+        configuration = SearchConfig(
             task="bowl",
             device="model",
             architecture="H100",

@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.disk import BlobError, BlobStore
 from mctskernel.core.evaluation import Check
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Answer
 from mctskernel.run import (
-    Configuration,
     RunError,
     RunFolder,
     discard_run,
@@ -33,7 +33,7 @@ from mctskernel.tree.search import TreeSearch
 from tests.conftest import WriteTask
 from tests.landscape import kernel
 
-CONFIGURATION = Configuration(
+CONFIGURATION = SearchConfig(
     task="double",
     device="model",
     architecture="H100",

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mctskernel import run as run_module
+from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.disk import BlobError
@@ -32,7 +33,7 @@ from mctskernel.external.session import (
     read_replies,
 )
 from mctskernel.loop import StopReason
-from mctskernel.run import Configuration, RunError, RunFolder, prepare_run, read_manifest, write_manifest
+from mctskernel.run import RunError, RunFolder, prepare_run, read_manifest, write_manifest
 from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.events import Event
 from mctskernel.tree.export import to_json
@@ -53,7 +54,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(run_module, "open_executor", opening)
     monkeypatch.setattr("mctskernel.run.RunFolder.load_task", lambda folder: landscape.task(folder.task))
     folder = prepare_run(tmp_path / "run", load_task(find_task("softmax")))
-    configuration = Configuration(
+    configuration = SearchConfig(
         task="bowl",
         device="model",
         architecture="H100",

@@ -37,10 +37,12 @@ from typing import Annotated, Any
 import msgspec
 import tomlkit
 
+from mctskernel.config import ConfigError, SearchConfig, check, grouped_table, merged, read_config
 from mctskernel.core.budget import Budget
 from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml, unknown_name
 from mctskernel.core.user_errors import MisuseError
-from mctskernel.search_settings import SearchSettings, SettingError, check_complete, merged, read_settings
+from mctskernel.proposers import ASK_A_MODEL, RULES
+from mctskernel.registry import RegistryError
 
 PAPER = "paper"
 SMALL = "small"
@@ -50,6 +52,9 @@ DEVICES = ("model", "gpu")
 
 SPACE_SETTINGS = frozenset({"policy", "workers"})
 """What can differ between searches of a search-space cache: nothing there is proposed, rewarded or built."""
+
+GIVEN = ("device", "architecture", "seed", "budget")
+"""What an ablation says for all its arms."""
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -62,10 +67,10 @@ class AblationError(MisuseError, ValueError):
 
 @dataclass(frozen=True)
 class Arm:
-    """Search settings under a name; `summary` lists what the arm sets itself."""
+    """A configuration under a name; `summary` lists what the arm sets itself."""
 
     name: str
-    settings: SearchSettings
+    config: SearchConfig
     summary: str
 
 
@@ -96,7 +101,7 @@ class Ablation:
         """Whether the same configuration must find the same again."""
         if not self.tasks:
             return True
-        serial = all(arm.settings.workers == 1 and not arm.settings.asks_a_model for arm in self.arms)
+        serial = all(arm.config.workers == 1 and not arm.config.asks_a_model for arm in self.arms)
         return self.device == "model" and serial and self.budget.seconds is None
 
 
@@ -194,7 +199,7 @@ def _overridden(document: dict[str, Any], overrides: Overrides) -> dict[str, Any
         found["checkpoints"] = sorted(each for each in numbers if each < overrides.evaluations)
     if overrides.model and found.get("tasks"):
         search = _table(found, "search")
-        found["search"] = {**search, "model": {**_table(search, "model"), **overrides.model}}
+        found["search"] = {**search, "llm": {**_table(search, "llm"), **overrides.model}}
     return {name: value for name, value in found.items() if value != []}
 
 
@@ -223,7 +228,8 @@ def _read(document: dict[str, Any]) -> Ablation:
         raise AblationError(
             f"Checkpoint {checkpoints[-1]} is beyond the budget of {max(budgets)} evaluations."
         )
-    arms = tuple(_arms(found))
+    budget = Budget(max(budgets), found.budget.seconds, found.budget.dollars)
+    arms = tuple(_arms(found, budget))
     check_name(found.baseline, [arm.name for arm in arms], "arm")
     seeds = tuple(range(found.seeds)) if isinstance(found.seeds, int) else tuple(dict.fromkeys(found.seeds))
     return Ablation(
@@ -236,15 +242,14 @@ def _read(document: dict[str, Any]) -> Ablation:
         device=found.device if found.tasks else "recorded",
         architecture=found.architecture,
         seeds=seeds,
-        budget=Budget(max(budgets), found.budget.seconds, found.budget.dollars),
+        budget=budget,
         checkpoints=checkpoints,
         document=document,
     )
 
 
-def _arms(document: _Document) -> Iterator[Arm]:
+def _arms(document: _Document, budget: Budget) -> Iterator[Arm]:
     names = set[str]()
-    _settings(document.search, "[search]")
     for number, table in enumerate(document.arms, 1):
         name = table.get("name")
         if not isinstance(name, str) or not _is_file_name(name):
@@ -252,28 +257,37 @@ def _arms(document: _Document) -> Iterator[Arm]:
         if name in names:
             raise AblationError(f"Two arms are called '{name}'.")
         names.add(name)
-        where = f"arm '{name}'"
         own = {key: value for key, value in table.items() if key != "name"}
-        _settings(own, where)
-        settings = _settings(merged(document.search, own), where)
-        try:
-            check_complete(settings, where)
-        except SettingError as error:
-            raise AblationError(str(error)) from error
-        unused = set(msgspec.to_builtins(settings)) - SPACE_SETTINGS
+        config = _config(document, own, f"arm '{name}'")
+        yield Arm(name, msgspec.structs.replace(config, budget=budget), _summary(own))
+
+
+def _config(document: _Document, own: Mapping[str, Any], where: str) -> SearchConfig:
+    """The configuration of an arm. Raises AblationError."""
+    table = merged(document.search, own)
+    for name in GIVEN:
+        if name in table:
+            raise AblationError(f"In {where}: {name} is set for all arms, outside of [search].")
+    try:
+        if table.get("proposer", RULES) not in ASK_A_MODEL:
+            table = {name: value for name, value in table.items() if name not in ("llm", "mixture")}
+        grouped = grouped_table(table)
+        unused = grouped.keys() - SPACE_SETTINGS
         if document.spaces and unused:
             raise AblationError(
-                f"The {where} sets {', '.join(sorted(unused))}, which a search-space cache doesn't use: set "
-                "fields of the policy or workers, or search tasks."
+                f"The {where} sets {', '.join(sorted(unused))}, which a search-space cache doesn't use: set fields "
+                "of the policy or workers, or search tasks."
             )
-        yield Arm(name, settings, ", ".join(f"{key}={value}" for key, value in own.items()))
+        place = {"device": document.device, "architecture": document.architecture}
+        config = read_config({"workers": 1, **grouped, **place})
+        check(config)
+    except (ConfigError, RegistryError) as error:
+        raise AblationError(f"In {where}: {error}") from error
+    return config
 
 
-def _settings(table: Mapping[str, Any], where: str) -> SearchSettings:
-    try:
-        return read_settings(table, where, SearchSettings)
-    except SettingError as error:
-        raise AblationError(str(error)) from error
+def _summary(own: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in own.items())
 
 
 def _is_file_name(name: str) -> bool:

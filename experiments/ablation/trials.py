@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from mctskernel.config import SearchConfig
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.executor import Executor
 from mctskernel.executors import open_executor
@@ -23,8 +24,7 @@ from mctskernel.experiments.simulated_search import StopRequested, search_space
 from mctskernel.loop import StopReason
 from mctskernel.report.document import QUARANTINED
 from mctskernel.report.progress import moments
-from mctskernel.run import Configuration, RunFolder, SearchResult, begin, discard_run, resume
-from mctskernel.search_settings import policy_of, run_configuration
+from mctskernel.run import RunFolder, SearchResult, begin, discard_run, resume
 from mctskernel.tree.events import Proposed
 from mctskernel.tree.journal import read_events
 
@@ -136,14 +136,7 @@ class Trials:
             search_result = resume(folder.path, None, None, lambda _: None, stop_requested)
         else:
             discard_run(folder)
-            configuration = run_configuration(
-                plan.arm.settings,
-                task=plan.subject.name,
-                device=self._ablation.device,
-                architecture=self._ablation.architecture,
-                seed=plan.seed,
-                budget=self._ablation.budget,
-            )
+            configuration = msgspec.structs.replace(plan.arm.config, task=plan.subject.name, seed=plan.seed)
             search_result = begin(
                 folder.path,
                 Path(plan.subject.source),
@@ -156,7 +149,7 @@ class Trials:
             None if search_result.stop_reason is StopReason.INTERRUPTED else _trial(plan, search_result, name)
         )
 
-    def _executor(self, subject: Subject, configuration: Configuration) -> Executor | None:
+    def _executor(self, subject: Subject, configuration: SearchConfig) -> Executor | None:
         if configuration.device != "model" or configuration.budget.seconds is not None:
             return None
         key = subject.source, configuration.language, configuration.seed, configuration.workers
@@ -175,14 +168,14 @@ class Trials:
 
 
 def _search_space(plan: Plan, ablation: Ablation, stop_requested: StopRequested) -> Trial | None:
-    space, settings = plan.subject.space(), plan.arm.settings
+    space, config = plan.subject.space(), plan.arm.config
     began = time.process_time()
     found = search_space(
         space,
-        policy_of(settings),
+        config.policy,
         plan.seed,
         ablation.budget.evaluations or 1,
-        in_flight=settings.workers,
+        in_flight=config.workers,
         stop_requested=stop_requested,
     )
     if not found.finished:

@@ -25,7 +25,7 @@ from mctskernel.loop import StopReason
     type=click.Path(path_type=Path, dir_okay=False),
     help="The file to write. [default: standard output]",
 )
-@options.workers
+@options.single("workers")
 @options.print_schema(ask_schema, "Print the JSON schema of a line.")
 def ask(run: Path, count: int, out: Path | None, workers: int | None) -> None:
     """Print the nodes of RUN that need edits next, with their evidence, as lines of JSON.

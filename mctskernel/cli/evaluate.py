@@ -37,14 +37,14 @@ class EvaluatedKernel(msgspec.Struct, frozen=True):
 @click.option(
     "--against", type=click.Path(path_type=Path), metavar="FILE", help="Another kernel to compare with."
 )
-@options.device
-@options.architecture
+@options.single("device", type=click.Choice(("auto", "gpu", "model")))
+@options.single("architecture")
 @click.option(
     "--language",
     type=click.Choice([language.value for language in SOURCE_LANGUAGES]),
     help="The language of TASK's starting kernel. [default: FILE's]",
 )
-@options.seed
+@options.single("seed")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, times in seconds.")
 @click.pass_context
 def evaluate(

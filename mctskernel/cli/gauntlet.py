@@ -32,7 +32,7 @@ from mctskernel.run import write_text
     show_default=True,
     help="Where to evaluate them. Some can only be shown on one of the two.",
 )
-@options.architecture
+@options.single("architecture")
 @click.option(
     "--corpus",
     type=click.Path(file_okay=False, path_type=Path),
@@ -49,8 +49,8 @@ from mctskernel.run import write_text
     multiple=True,
     help="Only entries like this: cuda/cheats/*, *race*; again for more.",
 )
-@options.workers
-@options.seed
+@options.single("workers")
+@options.single("seed")
 @click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all of it here."
 )

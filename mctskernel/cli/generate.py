@@ -5,27 +5,27 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import rich_click as click
 
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
-from mctskernel.cli.options import Place
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.search import search_task
-from mctskernel.core.budget import Budget
+from mctskernel.config import check, read_config
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.task import UNVERIFIED_REFERENCE, TaskError
 from mctskernel.edits.llm import open_model
-from mctskernel.edits.llm.experts import chosen_experts
+from mctskernel.edits.llm.experts import MixtureOptions, chosen_experts
 from mctskernel.edits.llm.model import LLMOptions, OpenModel
 from mctskernel.edits.llm.recording import Recording
+from mctskernel.executors import workers_on
+from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.quantities import time_text
-from mctskernel.proposers import ASK_A_MODEL, RULES
-from mctskernel.search_settings import SearchSettings
+from mctskernel.proposers import ASK_A_MODEL, MIXED, RULES
 from mctskernel.tasks.drafting import Order
 from mctskernel.tasks.generation import TRANSCRIPT, Effort, Generation, read_transcript
 from mctskernel.tasks.generation import generate as generate_task
@@ -70,11 +70,27 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=_FILE,
     help=f"A {TRANSCRIPT} of an earlier generation, to repeat it with the recorded replies, free of charge.",
 )
-@options.searching((RULES, *sorted(ASK_A_MODEL)), None)
-@options.place(driven=False)
-@options.seed
+@options.settings(
+    "budget",
+    "device",
+    "architecture",
+    "workers",
+    "proposer",
+    "language",
+    "memory",
+    "policy",
+    "reward",
+    "surrogate",
+    "seed",
+    "llm",
+    "mixture",
+    file=True,
+    changes={
+        "device": {"type": click.Choice(("auto", "gpu", "model"))},
+        "proposer": {"default": f"{MIXED} with --model, else {RULES}"},
+    },
+)
 @click.option("--no-search", is_flag=True, help="Stop when there is a verified kernel.")
-@options.budget()
 @click.option(
     "--out", type=click.Path(path_type=Path), help="The run's folder. [default: runs/TASK-DATE-TIME]"
 )
@@ -87,11 +103,8 @@ def generate(
     tries: int,
     out_task: Path | None,
     source: Path | None,
-    settings: SearchSettings,
-    place: Place,
-    seed: int,
+    table: dict[str, Any],
     no_search: bool,
-    budget: Budget,
     out: Path | None,
 ) -> None:
     """Let a language model write a first kernel from TEXT, verify it, and search for a faster one.
@@ -102,20 +115,24 @@ def generate(
 
         mctskernel generate "softmax of each row" --reference softmax.py --model qwen3-coder --base-url http://localhost:8000/v1
     """
-    named = str(settings.model["model"])
-    _check_usage(reference, source, named, unverified_reference=unverified_reference)
+    llm = table.get("llm", {})
+    _check_usage(reference, source, llm.get("model", ""), unverified_reference=unverified_reference)
+    table = {"proposer": MIXED if llm.get("model") else RULES, **table}
+    config = read_config(table if table["proposer"] in ASK_A_MODEL else {**table, "llm": {}})
+    check(config)
     folder = out_task or Path("generated") / _slug(text)
-    order = Order(text, folder, settings.language, _text_of(reference), _text_of(task_toml))
-    mixture = settings.mixture
-    effort = Effort(tries, chosen_experts(mixture.experts), mixture.in_flight, seed)
-    spec = DeviceSpec(place.kind, folder, place.architecture, seed, order.language)
-    workers = place.workers_for(place.kind, order.language)
+    order = Order(text, folder, config.language, _text_of(reference), _text_of(task_toml))
+    mixture = msgspec.convert(table.get("mixture", {}), MixtureOptions)
+    effort = Effort(tries, chosen_experts(mixture.experts), mixture.in_flight, config.seed)
+    device = default_kind() if config.device == "auto" else config.device
+    workers = config.workers or workers_on(device, config.language)
+    spec = DeviceSpec(device, folder, config.architecture, config.seed, config.language)
     opened: OpenModel = (
         Recording(read_transcript(source))
         if source
-        else open_model(msgspec.convert(settings.model, LLMOptions), dollars_left=budget.dollars)
+        else open_model(msgspec.convert(llm, LLMOptions), dollars_left=config.budget.dollars)
     )
-    echo(f"Generating a kernel in {order.language} on {place.kind} into {folder}")
+    echo(f"Generating a kernel in {order.language} on {device} into {folder}")
     try:
         with closing(opened):
             made = generate_task(order, effort, opened, spec, workers=workers, say=echo)
@@ -126,18 +143,14 @@ def generate(
     if no_search:
         echo(f"Next: mctskernel search {folder}")
         return
+    budget = config.budget
     left = None if budget.dollars is None else budget.dollars - made.dollars
-    if left is not None and left <= 0 and settings.asks_a_model:
+    if left is not None and left <= 0 and config.asks_a_model:
         echo("The money is spent, so the search uses the rules alone.")
-        settings = msgspec.structs.replace(settings, proposer=RULES)
-    search_task(
-        folder.resolve(),
-        settings,
-        replace(place, device=place.kind),
-        budget=msgspec.structs.replace(budget, dollars=left),
-        seed=seed,
-        out=out,
-    )
+        config = read_config({**table, "proposer": RULES, "llm": {}})
+        left = None
+    budget = msgspec.structs.replace(budget, dollars=left)
+    search_task(folder.resolve(), msgspec.structs.replace(config, device=device, budget=budget), out)
 
 
 def _check_usage(

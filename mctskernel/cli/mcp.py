@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import rich_click as click
 
 from mctskernel.cli import options
 from mctskernel.cli.errors import BAD_MACHINE
-from mctskernel.cli.options import Place
 from mctskernel.cli.plain_console import echo
+from mctskernel.config import read_config
 
 
 @click.command()
@@ -26,13 +27,17 @@ from mctskernel.cli.plain_console import echo
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="A folder of task folders of your own, beside the built-in tasks. Agents can't change them.",
 )
-@options.place(driven=False)
-@click.option(
-    "--budget",
-    type=click.IntRange(min=1),
-    default=200,
-    show_default=True,
-    help="At most so many evaluations in a run that an agent begins.",
+@options.settings(
+    "budget.evaluations",
+    "device",
+    "architecture",
+    "workers",
+    changes={
+        "budget.evaluations": {
+            "help": "At most so many evaluations in a run that an agent begins. [default: 200]"
+        },
+        "device": {"type": click.Choice(("auto", "gpu", "model"))},
+    },
 )
 @click.option(
     "--http",
@@ -45,8 +50,7 @@ def mcp(
     *,
     runs: Path,
     tasks: Path | None,
-    place: Place,
-    budget: int,
+    table: dict[str, Any],
     port: int | None,
 ) -> None:
     """Let a coding agent propose the edits, over the Model Context Protocol.
@@ -68,4 +72,4 @@ def mcp(
         echo(f'mctskernel: {error.name} is missing: pip install "mctskernel[mcp]"', err=True)
         sys.exit(BAD_MACHINE)
 
-    serve(Settings(runs, tasks, place.kind, place.architecture, budget, place.workers_for), port)
+    serve(Settings(runs, tasks, read_config(table)), port)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import rich_click as click
 
 from mctskernel.cli import options
 from mctskernel.cli.following import follow_search, print_outcome, print_story, refuse_without_baseline
 from mctskernel.cli.measuring import BEST_NODES, measure
-from mctskernel.cli.options import Driver
 from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.cli.search import now
+from mctskernel.config import SearchConfig, check, read_config
 from mctskernel.core.budget import Budget
-from mctskernel.core.executor import LOCAL, CounterSet
 from mctskernel.executors import workers_on
 from mctskernel.report.comparison_table import print_comparison
 from mctskernel.report.view import View, load_view
@@ -22,15 +23,22 @@ from mctskernel.run import resume as resume_run
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@options.budget(None)
-@click.option("--workers", type=click.IntRange(min=1), help="Evaluations in flight. [default: as before]")
-@options.driver
-@options.device_option(
-    "gpu",
-    "model",
-    text="Evaluate the best kernels of RUN on this device, into a new run, and compare the times.",
+@options.settings(
+    "budget",
+    "workers",
+    "executor",
+    "device",
+    "architecture",
+    changes={
+        "budget.evaluations": {"default": "as before"},
+        "workers": {"default": "as before"},
+        "executor": {"default": "as before"},
+        "device": {
+            "type": click.Choice(("gpu", "model")),
+            "help": "Evaluate the best kernels of RUN on this device, into a new run, and compare the times.",
+        },
+    },
 )
-@options.architecture
 @click.option(
     "--nodes",
     type=click.IntRange(min=1),
@@ -46,11 +54,7 @@ from mctskernel.run import resume as resume_run
 def resume(
     run: Path,
     *,
-    budget: Budget,
-    workers: int | None,
-    driver: Driver,
-    device: str | None,
-    architecture: str,
+    table: dict[str, Any],
     nodes: int,
     out: Path | None,
 ) -> None:
@@ -67,47 +71,39 @@ def resume(
 
         mctskernel resume RUN --device gpu --nodes 20
     """
-    if device is not None:
-        _measure(load_view(run), device, architecture, workers, driver, nodes=nodes, out=out)
+    chosen = read_config(table)
+    check(chosen)
+    if "device" in table:
+        _measure(load_view(run), chosen, nodes, out)
         return
-    executor = driver.options(None)
+    executor = table.get("executor", {})
     with follow_search() as (follow, stop_requested):
         search_result = resume_run(
             run,
-            None if budget == Budget() else budget,
-            workers,
+            msgspec.convert(table["budget"], Budget) if "budget" in table else None,
+            chosen.workers or None,
             follow,
             stop_requested,
-            executor=executor if driver.engine or driver.gpus else None,
-            counters=CounterSet(driver.counters) if driver.counters else None,
+            executor=chosen.executor if executor.keys() - {"counters"} else None,
+            counters=chosen.executor.counters,
         )
     print_outcome(search_result)
 
 
-def _measure(
-    before: View,
-    device: str,
-    architecture: str,
-    workers: int | None,
-    driver: Driver,
-    *,
-    nodes: int,
-    out: Path | None,
-) -> None:
+def _measure(before: View, chosen: SearchConfig, nodes: int, out: Path | None) -> None:
     """Evaluate the best kernels of a run on another device, into a new run."""
     before.refuse_recorded()
     configuration = before.manifest.configuration
     path = out or Path("runs") / f"{configuration.task}-measured-{now()}"
-    executor = driver.options(device) or LOCAL
-    echo(f"Evaluating the best kernels of {before.folder.path} on {device} into {path}")
+    echo(f"Evaluating the best kernels of {before.folder.path} on {chosen.device} into {path}")
     with follow_search() as (follow, stop_requested):
         search_result = measure(
             before.folder,
             path,
-            device=device,
-            architecture=architecture,
-            workers=workers or workers_on(device, configuration.language, executor),
-            executor=executor,
+            device=chosen.device,
+            architecture=chosen.architecture,
+            workers=chosen.workers or workers_on(chosen.device, configuration.language, chosen.executor),
+            executor=chosen.executor,
             best_nodes=nodes,
             follow=follow,
             stop_requested=stop_requested,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 import rich_click as click
@@ -15,58 +16,75 @@ from click.core import ParameterSource
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import follow_search, print_outcome, print_result, stopping
-from mctskernel.cli.options import Place
+from mctskernel.cli.options import Registered
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.several import Plan, read_weights, search_all, shared, speedup_of_model
 from mctskernel.cli.tasks import find_task_or_problem
-from mctskernel.core.budget import PATIENCE, Budget, Spent
-from mctskernel.core.task import UNVERIFIED_REFERENCE, Task
+from mctskernel.config import SearchConfig, for_task, read_config
+from mctskernel.core.budget import Spent
+from mctskernel.core.task import UNVERIFIED_REFERENCE
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Snapshot, StopReason
 from mctskernel.profiling.spaces import read_space
-from mctskernel.proposers import ASK_A_MODEL, OUTSIDE, PARAMETERS, REPLAY, RULES
+from mctskernel.proposers import OUTSIDE, REPLAY
 from mctskernel.report.live import improvement_text
-from mctskernel.run import Configuration, begin, replay
-from mctskernel.search_settings import SearchSettings, run_configuration
+from mctskernel.run import begin, replay
 from mctskernel.tasks.builtin import DEFAULT_TASK
 from mctskernel.tasks.space import MIDDLE, RANDOM, choose_start, write_space_task
-
-NOTHING = Spent()
 
 
 @click.command()
 @click.argument("tasks", metavar="[TASK]...", nargs=-1)
 @click.option(
     "--space",
+    panel="Task",
     type=click.Path(path_type=Path),
     help="Search the configurations in this file of recorded times instead of a TASK: a cache file of Kernel Tuner, or "
     "T4 results.",
 )
 @click.option(
     "--start",
+    panel="Task",
     metavar=f"[{MIDDLE}|{RANDOM}|NAME=VALUE,...]",
     default=MIDDLE,
     show_default=True,
     help="Where a search of a --space starts: near the middle of all parameters, anywhere, or at these values.",
 )
-@options.budget()
-@options.seed
-@options.searching()
+@options.settings(
+    "budget",
+    "device",
+    "architecture",
+    "workers",
+    "executor",
+    "proposer",
+    "language",
+    "memory",
+    "policy",
+    "reward",
+    "surrogate",
+    "seed",
+    "llm",
+    "mixture",
+    file=True,
+    changes={"proposer": {"type": Registered("proposer", REPLAY)}},
+)
 @click.option(
     "--from",
     "source",
+    panel="Proposer",
     type=click.Path(path_type=Path),
     help="The run that --proposer replay repeats with the recorded replies of its model, free of charge.",
 )
-@options.place(options.searched_device)
 @click.option(
     "--weights",
+    panel="Task",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Of several TASKs: a TOML file with a line `task = number` for each, its seconds in the whole model or its "
     "share. [default: all equal]",
 )
 @click.option(
     "--out",
+    panel="Output",
     type=click.Path(path_type=Path),
     help="The run's folder; of several TASKs, the folder of their runs. [default: runs/TASK-DATE-TIME]",
 )
@@ -77,11 +95,8 @@ def search(
     tasks: tuple[str, ...],
     space: Path | None,
     start: str,
-    budget: Budget,
-    seed: int,
-    settings: SearchSettings,
+    table: dict[str, Any],
     source: Path | None,
-    place: Place,
     weights: Path | None,
     out: Path | None,
 ) -> None:
@@ -106,70 +121,49 @@ def search(
 
         mctskernel search softmax --proposer mixed --model qwen3-coder --base-url http://localhost:8000/v1
     """
-    if settings.proposer == REPLAY or source is not None:
+    if source is not None or table.get("proposer") == REPLAY:
         _replay(context, source, out)
         return
-    if settings.model["model"] and not settings.asks_a_model:
-        raise click.UsageError(f"--model is for --proposer {' or '.join(sorted(ASK_A_MODEL))}.")
+    config = read_config({"device": "recorded", **table} if space else table)
     if len(tasks) > 1 and space is None:
-        folders = [find_task_or_problem(context, task, settings.language) for task in tasks]
-        _search_several(folders, settings, place, budget=budget, seed=seed, weights=weights, out=out)
+        folders = [find_task_or_problem(context, task, config.language) for task in tasks]
+        _search_several(folders, config, weights, out)
         return
     if weights is not None:
         raise click.UsageError("--weights is for several TASKs.")
     if space is None:
         named = tasks[0] if tasks else DEFAULT_TASK
-        folder, spent = find_task_or_problem(context, named, settings.language), NOTHING
+        folder = find_task_or_problem(context, named, config.language)
     elif tasks:
         raise click.UsageError("Give a TASK or a --space, not both.")
     else:
         folder = Path(context.with_resource(TemporaryDirectory()))
-        spent = _begin_space(space, start, seed, budget, folder)
-    search_task(folder, settings, place, budget=budget, seed=seed, out=out, spent=spent)
+        config = msgspec.structs.replace(config, spent=_begin_space(space, start, config, folder))
+    search_task(folder, config, out)
 
 
-def search_task(
-    folder: Path,
-    settings: SearchSettings,
-    place: Place,
-    *,
-    budget: Budget,
-    seed: int,
-    out: Path | None,
-    spent: Spent = NOTHING,
-) -> None:
+def search_task(folder: Path, config: SearchConfig, out: Path | None) -> None:
     """Search one task folder in a new run, and print how it ended. Raises what `run.begin` raises."""
-    configuration = configured(folder, settings, place, budget=budget, seed=seed, spent=spent)
-    name, workers = configuration.task, configuration.workers
-    path = out or Path("runs") / f"{name}-{now()}"
-    note = (
-        f" ({UNVERIFIED_REFERENCE})" if load_task(folder, configuration.language).unverified_reference else ""
-    )
-    echo(
-        f"Searching {name} in {configuration.language} on {configuration.device} with "
-        f"{f'{workers} worker(s)' if workers else 'all workers of the cluster'} into {path}{note}"
-    )
+    task = load_task(folder, config.language)
+    config = for_task(config, task)
+    path = out or Path("runs") / f"{task.name}-{now()}"
+    note = f" ({UNVERIFIED_REFERENCE})" if task.unverified_reference else ""
+    workers = f"{config.workers} worker(s)" if config.workers else "all workers of the cluster"
+    echo(f"Searching {task.name} in {config.language} on {config.device} with {workers} into {path}{note}")
     with follow_search() as (follow, stop_requested):
-        search_result = begin(path, folder, configuration, follow, stop_requested)
+        search_result = begin(path, folder, config, follow, stop_requested)
     print_outcome(search_result)
 
 
 def _search_several(
-    folders: Sequence[Path],
-    settings: SearchSettings,
-    place: Place,
-    *,
-    budget: Budget,
-    seed: int,
-    weights: Path | None,
-    out: Path | None,
+    folders: Sequence[Path], config: SearchConfig, weights: Path | None, out: Path | None
 ) -> None:
     """Search several task folders, each in a run of its own, and print how they ended."""
-    if place.executor(place.kind).engine == "ray":
+    if config.executor.engine == "ray":
         raise click.UsageError("--executor ray is for one TASK at a time.")
-    if settings.proposer == OUTSIDE:
+    if config.proposer == OUTSIDE:
         raise click.UsageError(f"--proposer {OUTSIDE} is for one TASK at a time.")
-    found = [configured(folder, settings, place, budget=budget, seed=seed) for folder in folders]
+    found = [for_task(config, load_task(folder, config.language)) for folder in folders]
     names = [each.task for each in found]
     if len(set(names)) < len(names):
         raise click.UsageError("Two of the tasks have the same name.")
@@ -181,7 +175,7 @@ def _search_several(
     ]
     echo(f"Searching {', '.join(names)} on {found[0].device} into {path}")
     with stopping() as stop_requested:
-        results = search_all(plans, budget, _print_improvement, stop_requested)
+        results = search_all(plans, config.budget, _print_improvement, stop_requested)
     for plan, search_result in zip(plans, results, strict=True):
         print_result(plan.configuration.task, search_result)
     echo(f"All of them together: {speedup_of_model(plans, results):.2f}x by their weights.")
@@ -195,43 +189,6 @@ def _print_improvement(task: str, snapshot: Snapshot) -> None:
         echo(f"{task}: {snapshot.note}")
     if snapshot.improved_by:
         echo(f"{task}: {improvement_text(snapshot).strip()}")
-
-
-def configured(
-    folder: Path,
-    settings: SearchSettings,
-    place: Place,
-    *,
-    budget: Budget,
-    seed: int,
-    spent: Spent = NOTHING,
-) -> Configuration:
-    """The configuration of a run of a task folder. Raises TaskError, PolicyError, ModelError and UsageError."""
-    task = load_task(folder, settings.language)
-    kind = _kind(place, task)
-    if budget.patience is None and settings.proposer == RULES and not task.space:
-        budget = msgspec.structs.replace(budget, patience=PATIENCE)
-    language = task.starting_kernel.language
-    if task.space and settings.asks_a_model:
-        raise click.UsageError("A recorded space has a proposer of its own, which knows its configurations.")
-    if task.space and settings.surrogate:
-        raise click.UsageError("--surrogate is for kernels, not for a recorded space.")
-    changed = msgspec.structs.replace(
-        settings,
-        language=language,
-        proposer=PARAMETERS if task.space else settings.proposer,
-        workers=place.workers_for(kind, language),
-    )
-    found = run_configuration(
-        changed,
-        task=task.name,
-        device=kind,
-        architecture=place.architecture,
-        seed=seed,
-        budget=budget,
-        executor=place.executor(kind),
-    )
-    return msgspec.structs.replace(found, spent=spent)
 
 
 def now() -> str:
@@ -259,26 +216,16 @@ def _replay(context: click.Context, source: Path | None, out: Path | None) -> No
     print_outcome(search_result)
 
 
-def _kind(place: Place, task: Task) -> str:
-    """The device to use; a recorded space has only one."""
-    if task.space:
-        if place.device not in ("auto", "recorded"):
-            raise click.UsageError(f"{task.name} is a recorded space: use --device recorded.")
-        return "recorded"
-    if place.device == "recorded":
-        raise click.UsageError("--device recorded needs --space FILE with the recorded configurations.")
-    return place.kind
-
-
-def _begin_space(file: Path, wanted: str, seed: int, budget: Budget, folder: Path) -> Spent:
+def _begin_space(file: Path, wanted: str, config: SearchConfig, folder: Path) -> Spent:
     """Make a task of a recorded space, with warnings about the file and about starts that failed."""
     space = read_space(file)
     for warning in space.notes:
         echo(f"mctskernel: {warning}", err=True)
-    start = choose_start(space, wanted, seed, budget)
+    start = choose_start(space, wanted, config.seed, config.budget)
     write_space_task(space, start.entry, folder)
     if start.failed:
-        of = f" of {budget.evaluations}" if budget.evaluations else ""
+        evaluations = config.budget.evaluations
+        of = f" of {evaluations}" if evaluations else ""
         echo(
             f"mctskernel: {len(start.failed)}{of} evaluations went to starting configurations that failed.",
             err=True,

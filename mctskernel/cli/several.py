@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 
+from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.loop import GRACE_SECONDS, POLL_SECONDS, Search, Snapshot, StopReason, valid_speedup
 from mctskernel.run import (
-    Configuration,
     RunError,
     RunFolder,
     SearchResult,
@@ -45,7 +45,7 @@ class Plan:
 
     path: Path
     task_folder: Path
-    configuration: Configuration
+    configuration: SearchConfig
     weight: float = 1.0
 
 
@@ -152,7 +152,7 @@ def speedup_of_model(plans: Sequence[Plan], results: Sequence[SearchResult]) -> 
     return math.fsum(plan.weight for plan in plans) / math.fsum(after)
 
 
-def shared(configuration: Configuration, tasks: int) -> Configuration:
+def shared(configuration: SearchConfig, tasks: int) -> SearchConfig:
     """The configuration of one of several tasks, which share workers and money."""
     budget = configuration.budget
     dollars = None if budget.dollars is None else budget.dollars / tasks

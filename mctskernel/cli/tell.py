@@ -21,7 +21,7 @@ from mctskernel.external.session import EditResult, open_session, read_replies, 
 @click.option(
     "--budget", type=click.IntRange(min=1), help="At most so many evaluations, earlier ones included."
 )
-@options.workers
+@options.single("workers")
 @click.option("--json", "as_json", is_flag=True, help="Print the result of each edit as a line of JSON.")
 @options.print_schema(reply_schema, "Print the JSON schema of a line of FILE.")
 def tell(*, run: Path, replies: TextIO, budget: int | None, workers: int | None, as_json: bool) -> None:

@@ -100,16 +100,6 @@ class Prediction:
     terms: Mapping[str, float]
 
 
-class ForecastOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many processes predict, and whether the search waits for them.
-
-    If it waits, the same seed makes the same tree. Otherwise an edit counts by its prior until its prediction is there.
-    """
-
-    workers: int = 1
-    wait: bool = False
-
-
 class Surrogate(Protocol):
     """Predicts in the background, several kernels at a time."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from mctskernel.config import SearchConfig, for_task
 from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceError
 from mctskernel.core.disk import BlobError
@@ -32,7 +33,7 @@ from mctskernel.loop import Snapshot, StopReason
 from mctskernel.memory import MemoryUnusableError
 from mctskernel.report.terminal import trajectory_markdown
 from mctskernel.report.view import View, load_view
-from mctskernel.run import Configuration, RunError
+from mctskernel.run import RunError
 from mctskernel.tasks.builtin import builtin_tasks
 from mctskernel.tree.export import to_json
 from mctskernel.tree.journal import JournalError
@@ -69,16 +70,13 @@ AGENT_ERRORS: tuple[type[Exception], ...] = (
 class Settings:
     """What the user decides when the server starts.
 
-    `runs` holds every run that an agent may see, `tasks` the user's own tasks, if any. `evaluations` is the budget of a
-    run that an agent begins, at the most. `workers_on` says how many workers a device gets in a language.
+    `runs` holds every run that an agent may see, `tasks` the user's own tasks, if any. `config` is that of a run that
+    an agent begins, whose budget is the most that it may spend.
     """
 
     runs: Path
     tasks: Path | None
-    device: str
-    architecture: str
-    evaluations: int
-    workers_on: Callable[[str, Language], int]
+    config: SearchConfig
 
 
 @dataclass(frozen=True)
@@ -140,8 +138,8 @@ class Engine:
         folder = self.task_folders.get(task)
         if folder is None:
             raise RequestError(f"There is no task '{task[:100]}', only {', '.join(self.task_folders)}.")
-        most = self.settings.evaluations
-        if evaluations is not None and evaluations > most:
+        most = self.settings.config.budget.evaluations
+        if evaluations is not None and most is not None and evaluations > most:
             raise RequestError(
                 f"A run may have {most} evaluations at the most on this server, not {evaluations}."
             )
@@ -206,22 +204,20 @@ class Engine:
         self._open = None
         self._stack.close()
 
-    def _configuration(self, folder: Path, language: Language, evaluations: int, seed: int) -> Configuration:
+    def _configuration(
+        self, folder: Path, language: Language, evaluations: int | None, seed: int
+    ) -> SearchConfig:
         task = load_task(folder, language)
         if task.space:
             raise TaskError(f"{task.name} is a search-space cache: there are no kernels in it to edit.")
-        chosen, device = task.starting_kernel.language, self.settings.device
-        return Configuration(
-            task=task.name,
-            device=device,
-            architecture=self.settings.architecture,
+        config = msgspec.structs.replace(
+            self.settings.config,
             proposer="outside",
             seed=seed,
-            workers=self.settings.workers_on(device, chosen),
             budget=Budget(evaluations=evaluations),
             policy=Policy(patience=PATIENCE),
-            language=chosen,
         )
+        return for_task(config, task)
 
     def _follow(self, snapshot: Snapshot) -> None:
         self._watch.follow(snapshot)

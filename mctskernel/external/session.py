@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.contract_words import contract_sentences
 from mctskernel.core.documents import UNDECODABLE, excerpt
@@ -34,7 +35,7 @@ from mctskernel.profiling.architecture import briefing_of
 from mctskernel.proposers import OUTSIDE
 from mctskernel.report.terminal import save_trajectory
 from mctskernel.report.view import View
-from mctskernel.run import Configuration, RunFolder, SearchResult, finish, new_run, open_search, reopen
+from mctskernel.run import RunFolder, SearchResult, finish, new_run, open_search, reopen
 from mctskernel.tree.blobs import put_edit
 from mctskernel.tree.node import Tree
 
@@ -62,7 +63,7 @@ class Session:
     def __init__(
         self,
         folder: RunFolder,
-        configuration: Configuration,
+        configuration: SearchConfig,
         search: Search,
         queue: ExternalQueue,
         unfinished: Iterable[int],
@@ -159,7 +160,7 @@ class Session:
 def begin_session(
     path: Path,
     task_folder: Path,
-    configuration: Configuration,
+    configuration: SearchConfig,
     follow: Follower = lambda _: None,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> Iterator[Session]:
@@ -197,7 +198,7 @@ def open_session(
 @contextmanager
 def _session(
     folder: RunFolder,
-    configuration: Configuration,
+    configuration: SearchConfig,
     executor: Executor,
     follow: Follower,
     stop_requested: Callable[[], bool],

@@ -178,7 +178,7 @@ def test_a_damaged_journal_is_a_sentence(
         (("search", "--strategy", "guess"), 2, "best-of-n"),
         (("search", "--policy", "exploration=nan"), 2, "exploration"),
         (("search", "--policy", "patience"), 2, "NAME=VALUE"),
-        (("search", "--policy", "sellection=uct"), 2, "one of strategy,"),
+        (("search", "--policy", "sellection=uct"), 2, "setting of policy 'sellection'"),
         (("search", "softmax", "--surrogate", "--strategy", "greedy"), 2, "--strategy mcts"),
         (("search", "softmax", "--device", "model", "--gpus", "1"), 2, "--gpus is for --device gpu"),
         (("search", "softmax", "--device", "model", "--counters", "few"), 2, "--counters is for"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mctskernel import run as run_module
+from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
@@ -22,7 +23,7 @@ from mctskernel.profiling.counters import INSTRUCTIONS, TIME
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
 from mctskernel.profiling.processes.worker import compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
-from mctskernel.run import Configuration, RunError, prepare_run, write_manifest
+from mctskernel.run import RunError, prepare_run, write_manifest
 from mctskernel.tree.policy import Policy
 from tests.executors.test_gpu import kernel
 
@@ -204,7 +205,7 @@ def test_a_run_goes_on_where_a_gpu_of_its_own_is(
 ) -> None:
     folder = prepare_run(tmp_path / "run", load_task(write_task()))
     limits = Budget(evaluations=1)
-    configuration = Configuration("double", "gpu", "H100", "rules", 0, 1, limits, Policy())
+    configuration = SearchConfig("double", "gpu", "H100", "rules", 0, 1, limits, Policy())
     write_manifest(folder, configuration, {"gpu": "H200", "uuid": then})
 
     @contextmanager

@@ -39,7 +39,6 @@ from mctskernel.experiments.ablation.trials import Trial
 from mctskernel.experiments.json_lines import LineError
 from mctskernel.experiments.results import Provenance
 from mctskernel.profiling.spaces import write_space
-from mctskernel.search_settings import run_configuration
 from tests.spaces import bowl
 
 
@@ -151,7 +150,7 @@ def test_a_damaged_log_is_a_sentence_that_names_the_line(space: Path, tmp_path: 
         ),
         (
             ("exploration = 2", "exploratoin = 2"),
-            "setting of arm 'uct' 'exploratoin'. Did you mean 'exploration'?",
+            "In arm 'uct': There is no setting 'exploratoin'. Did you mean 'exploration'?",
         ),
         (("exploration = 2", 'exploration = "much"'), "exploration is 'much'. Expected `float`"),
         (("exploration = 2", "exploration = -1"), "In arm 'uct': exploration is '-1'. Expected `float` >= 0"),
@@ -234,20 +233,11 @@ def test_whatever_a_file_says_is_a_configuration_or_a_sentence(changed: dict[str
 def test_every_ready_configuration_is_one(name: str, size: str) -> None:
     ablation = read_ablation(ready_configurations()[name], Overrides(size, model={"model": "m"}))
     assert ablation.question
-    for arm in ablation.arms if ablation.tasks else ():
-        run_configuration(
-            arm.settings,
-            task="sum",
-            device="model",
-            architecture="H100",
-            seed=0,
-            budget=ablation.budget,
-        )
 
 
 @pytest.mark.parametrize("name", ["feedback", "proposers"])
 def test_arms_that_ask_a_model_need_one(name: str) -> None:
-    with pytest.raises(AblationError, match="asks a language model: No model is named: add --model NAME"):
+    with pytest.raises(AblationError, match="In arm '.*': No model is named: add --model NAME"):
         read_ablation(ready_configurations()[name])
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Language
@@ -18,7 +19,7 @@ from mctskernel.problems.definitions.solution import SOLUTION_FILE
 from mctskernel.problems.problem import PROBLEM_FILE
 from mctskernel.problems.registry import read_problem, solution_of
 from mctskernel.problems.scores import Scored, scored, traces_in
-from mctskernel.run import Configuration, RunFolder
+from mctskernel.run import RunFolder
 from mctskernel.tree.policy import Policy
 from tests.problems.definitions.folders import DEFINITION, INPUTS, workload, write_flashinfer
 
@@ -71,7 +72,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, tuple[Edit
     task.mkdir()
     for name, data in {**problem.files, "kernel.cu": KERNEL.encode()}.items():
         (task / name).write_bytes(data)
-    configuration = Configuration(
+    configuration = SearchConfig(
         task="scale",
         device="model",
         architecture="H100",

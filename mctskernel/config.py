@@ -1,0 +1,299 @@
+"""The configuration of a search: one struct, which run.json holds and which tables of settings make.
+
+A table comes from a command line, a TOML file or an arm of an ablation. It has the fields that someone chose, those of
+nested structs in tables of their own; the choices of the policy may stand among the others:
+
+    proposer = "mixed"
+    strategy = "puct"
+    budget = { evaluations = 400, seconds = 3600 }
+
+    [llm]
+    model = "qwen3-coder"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from mctskernel.core.budget import PATIENCE, Budget, Spent
+from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml, unknown_name
+from mctskernel.core.executor import LOCAL, ExecutorOptions
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import Task
+from mctskernel.core.user_errors import MisuseError
+from mctskernel.edits.llm.experts import MixtureOptions
+from mctskernel.edits.llm.model import LLMOptions
+from mctskernel.executors import workers_on
+from mctskernel.memory import default_path
+from mctskernel.profiling.devices import default_kind
+from mctskernel.proposers import ASK_A_MODEL, OUTSIDE, PARAMETERS, RULES
+from mctskernel.registry import check_name
+from mctskernel.tree.choices import check_policy, choice_names, with_choices
+from mctskernel.tree.policy import Policy, PolicyError
+
+DEVICES = ("auto", "gpu", "model", "recorded")
+
+MADE = ("task", "spent", "replayed")
+"""Fields that a search sets itself."""
+
+PREDICTED = "mcts"
+"""The strategy that a surrogate's predictions are for."""
+
+REPLIES = 3
+"""Replies without a new kernel after which a node is exhausted, where a proposer replies differently each time."""
+
+
+class ConfigError(MisuseError, ValueError):
+    """A configuration that can't be used; the message is a sentence that says where it stands."""
+
+
+class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a user chose, and enough to continue with it.
+
+    `device` is a kind of device; "auto" is a GPU if there is one, else the model. `workers` are evaluations in flight,
+    0 for as many as suit the device. With a `surrogate`, edits are predicted. `spent` counts against the budget.
+    `memory` is the file that earlier runs taught and this one is to be added to. `llm` is the model that proposes
+    edits, with the experts of `mixture`. `replayed` is the folder of the run that this one repeats, with the replies
+    that its model gave. `proposer`, `reward` and the policy's strategy are registered names.
+    """
+
+    task: str = ""
+    device: str = "auto"
+    architecture: str = "H100"
+    proposer: str = RULES
+    seed: int = 0
+    workers: int = 0
+    budget: Budget = Budget(evaluations=200)
+    policy: Policy = Policy()
+    language: Language = Language.CUDA
+    surrogate: bool = False
+    spent: Spent = Spent()
+    memory: str | None = None
+    llm: LLMOptions | None = None
+    mixture: MixtureOptions | None = None
+    replayed: str | None = None
+    reward: str = "composite"
+    executor: ExecutorOptions = LOCAL
+
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether a language model is needed."""
+        return self.proposer in ASK_A_MODEL
+
+
+def read_config(table: Mapping[str, Any], where: str = "") -> SearchConfig:
+    """The configuration that a table makes of the defaults. Raises ConfigError, which begins with `where`."""
+    try:
+        return _converted(_grouped(table))
+    except (_LocatedError, MisuseError) as error:
+        raise ConfigError(f"{where}: {error}" if where else str(error)) from error
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """The table in a TOML file. Raises ConfigError, with the line of what can't be used."""
+    try:
+        text = path.read_text("utf-8")
+        table = _grouped(parse_toml(text))
+        _converted(table)
+    except OSError as error:
+        raise ConfigError(f"{path} can't be read: {error.strerror}.") from error
+    except UNDECODABLE as error:
+        raise ConfigError(f"{path} is not UTF-8: {excerpt(error)}.") from error
+    except DocumentError as error:
+        raise ConfigError(f"{path} {error}.") from error
+    except _LocatedError as error:
+        raise ConfigError(f"{path}, line {_line_of(text, error.path)}: {error}") from error
+    except MisuseError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return table
+
+
+def grouped_table(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table with the choices of the policy in a table of their own. Raises ConfigError for a name without meaning."""
+    try:
+        return _grouped(table)
+    except (_LocatedError, MisuseError) as error:
+        raise ConfigError(str(error)) from error
+
+
+def merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A table over another one; tables in them field by field. Another strategy begins with its own defaults."""
+    found = {**shared, **own}
+    for name, value in own.items():
+        if isinstance(value, Mapping) and isinstance(shared.get(name), Mapping):
+            found[name] = merged(shared[name], value)
+    return found
+
+
+def check(config: SearchConfig) -> None:
+    """Refuse names that nothing has, numbers out of range, and settings that contradict each other.
+
+    Raises ConfigError and RegistryError.
+    """
+    for is_wrong, sentence in _mistakes(config):
+        if is_wrong:
+            raise ConfigError(sentence)
+    check_name("reward", config.reward)
+    if config.proposer != PARAMETERS:
+        check_name("proposer", config.proposer)
+    check_policy(config.policy)
+
+
+def for_task(config: SearchConfig, task: Task) -> SearchConfig:
+    """The checked configuration of a run of a task, with its device and its workers. Raises as `check` does."""
+    device = config.device
+    if task.space:
+        if device not in ("auto", "recorded"):
+            raise ConfigError(f"{task.name} is a recorded space: use --device recorded.")
+        device = "recorded"
+    elif device == "recorded":
+        raise ConfigError("--device recorded needs --space FILE with the recorded configurations.")
+    elif device == "auto":
+        device = default_kind()
+    language = task.starting_kernel.language
+    config = msgspec.structs.replace(config, task=task.name, device=device, language=language)
+    if config.budget.patience is None and config.proposer == RULES and not task.space:
+        budget = msgspec.structs.replace(config.budget, patience=PATIENCE)
+        config = msgspec.structs.replace(config, budget=budget)
+    check(config)
+    return msgspec.structs.replace(
+        config,
+        proposer=PARAMETERS if task.space else config.proposer,
+        workers=config.workers or workers_on(device, language, config.executor),
+    )
+
+
+def _mistakes(config: SearchConfig) -> tuple[tuple[object, str], ...]:
+    executor, device, strategy = config.executor, config.device, config.policy.strategy
+    limits = (config.budget.evaluations, config.budget.seconds, config.budget.dollars)
+    unknown = unknown_name(device, DEVICES, "device")
+    is_recorded, on_ray = device == "recorded", executor.engine == "ray"
+    of_gpus = "gpus" if executor.gpus else "counters"
+    return (
+        (unknown, unknown),
+        (any(limit is not None and limit <= 0 for limit in limits), "A limit of the budget must be above 0."),
+        (config.seed < 0 or config.workers < 0, "The seed and the number of workers can't be below 0."),
+        (config.surrogate and is_recorded, "--surrogate is for kernels, not for a recorded space."),
+        (
+            config.surrogate and strategy != PREDICTED,
+            f"--surrogate is for --strategy {PREDICTED}, not {strategy}.",
+        ),
+        (
+            config.asks_a_model and is_recorded,
+            "A recorded space has a proposer of its own, which knows its configurations.",
+        ),
+        (
+            config.llm and not config.asks_a_model,
+            f"--model is for --proposer {' or '.join(sorted(ASK_A_MODEL))}.",
+        ),
+        (
+            device in ("model", "recorded") and (executor.gpus or executor.counters),
+            f"--{of_gpus} is for --device gpu, not {device}.",
+        ),
+        (
+            on_ray and executor.gpus,
+            "--gpus is for --executor local; `ray start` decides on a cluster's GPUs.",
+        ),
+        (on_ray and is_recorded, "--executor ray is for kernels, not for a recorded space."),
+        (executor.address and not on_ray, "--ray-address is for --executor ray."),
+    )
+
+
+class _LocatedError(ValueError):
+    """What is wrong at a path of a table; the message is a sentence."""
+
+    def __init__(self, path: tuple[str, ...], problem: str) -> None:
+        super().__init__(problem)
+        self.path = path
+
+
+def _grouped(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table whose choices of the policy stand in a table of their own, with every name checked."""
+    policy = table.get("policy", {})
+    if not isinstance(policy, Mapping):
+        raise _LocatedError(("policy",), "policy must be a table.")
+    strategy = table.get("strategy", policy.get("strategy", Policy().strategy))
+    check_name("strategy", str(strategy))
+    choices = choice_names(str(strategy))
+    own = {name: value for name, value in table.items() if name in choices}
+    others = {name: value for name, value in table.items() if name not in choices}
+    _check_names(others, SearchConfig, (), choices)
+    _check_names(policy, None, ("policy",), choices)
+    return {**others, "policy": {**policy, **own}} if policy or own else others
+
+
+def _check_names(
+    table: Mapping[str, Any], struct: Any, path: tuple[str, ...], choices: tuple[str, ...] = ()
+) -> None:
+    types = (
+        {name: kind for name, kind in get_type_hints(struct).items() if name not in MADE} if struct else {}
+    )
+    for name, value in table.items():
+        if complaint := unknown_name(str(name), (*types, *choices), f"setting{_in(path)}"):
+            raise _LocatedError((*path, str(name)), complaint)
+        nested = _struct_in(types.get(name))
+        if nested is not None and nested is not Policy and isinstance(value, Mapping):
+            _check_names(value, nested, (*path, str(name)))
+
+
+def _converted(table: Mapping[str, Any]) -> SearchConfig:
+    proposer = table.get("proposer", RULES)
+    outside = proposer in ASK_A_MODEL | {OUTSIDE}
+    initial = Policy(patience=REPLIES, repair="at-once") if outside else Policy()
+    try:
+        policy = with_choices(initial, table.get("policy", {}))
+    except PolicyError as error:
+        raise _LocatedError(("policy",), str(error)) from error
+    budget = merged(msgspec.to_builtins(SearchConfig().budget), table.get("budget", {}))
+    fields = {**table, "budget": budget, "policy": msgspec.to_builtins(policy)}
+    if proposer in ASK_A_MODEL:
+        fields |= {"llm": {"model": "", **table.get("llm", {})}, "mixture": table.get("mixture", {})}
+    elif not table.get("llm", {}).get("model"):
+        fields = {name: value for name, value in fields.items() if name not in ("llm", "mixture")}
+    if memory := table.get("memory"):
+        file = default_path() if memory == "on" else Path(memory).resolve()
+        fields["memory"] = None if memory == "off" else str(file)
+    try:
+        return msgspec.convert(fields, SearchConfig)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$.")
+        path = tuple(place.rstrip("`").split("."))
+        if isinstance(error.__cause__, MisuseError):
+            raise _LocatedError(path, str(error.__cause__)) from error
+        raise _LocatedError(path, f"{'.'.join(path)}: {excerpt(problem)}.") from error
+
+
+def _in(path: tuple[str, ...]) -> str:
+    return f" of {'.'.join(path)}" if path else ""
+
+
+def _line_of(text: str, path: tuple[str, ...]) -> int:
+    """The line of a TOML text that sets a field, or the table that it is in."""
+    section: tuple[str, ...] = ()
+    around = 1
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[+([^\]]+)\]+", line):
+            section = keys = _keys(header[1])
+        else:
+            keys = (*section, *_keys(line.partition("=")[0])) if "=" in line else ()
+        if keys in (path, path[-1:]):
+            return number
+        if keys and keys == path[: len(keys)]:
+            around = number
+    return around
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    return tuple(each.strip(" \t\"'") for each in text.split("."))
+
+
+def _struct_in(kind: object) -> type[msgspec.Struct] | None:
+    """The struct in a type such as `LLMOptions | None`."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind
+    return next((found for part in get_args(kind) if (found := _struct_in(part))), None)
