@@ -29,7 +29,7 @@ from mctskernel.core.device import UUID, UUID_SEPARATOR, DeviceSpec, source_of
 from mctskernel.core.disk import BlobStore, remedy, stray_link, write_whole
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.edit import Experience, names_of
-from mctskernel.core.executor import LOCAL, CounterSet, Executor, ExecutorOptions
+from mctskernel.core.executor import CounterSet, Executor, ExecutorOptions
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task

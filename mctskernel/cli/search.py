@@ -124,7 +124,7 @@ def search(
     if source is not None or table.get("proposer") == REPLAY:
         _replay(context, source, out)
         return
-    config = read_config({"device": "recorded", **table} if space else table)
+    config = read_config(table)
     if len(tasks) > 1 and space is None:
         folders = [find_task_or_problem(context, task, config.language) for task in tasks]
         _search_several(folders, config, weights, out)

@@ -166,7 +166,6 @@ def test_a_damaged_log_is_a_sentence_that_names_the_line(space: Path, tmp_path: 
             ('name = "uct"', 'name = "uct"\nreward = "time"'),
             "sets reward, which a search-space cache doesn't use",
         ),
-        (('name = "random"', 'name = "random"\nsurrogate = true'), "is for strategy mcts, not random"),
         (("[budget]", "tasks = ['sum']\n[budget]"), "Give spaces or tasks, one of them"),
         (("evaluations = 8", "evaluations = 8\nseconds = 9"), "remove seconds and dollars"),
         (("title = ", "title : "), "not valid TOML"),
@@ -237,7 +236,7 @@ def test_every_ready_configuration_is_one(name: str, size: str) -> None:
 
 @pytest.mark.parametrize("name", ["feedback", "proposers"])
 def test_arms_that_ask_a_model_need_one(name: str) -> None:
-    with pytest.raises(AblationError, match="In arm '.*': No model is named: add --model NAME"):
+    with pytest.raises(AblationError, match=r"In arm '.*': No model is named: add --model NAME"):
         read_ablation(ready_configurations()[name])
 
 
