@@ -11,8 +11,9 @@ from mctskernel.core.edit import Category
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.launch_plan import MAX_THREADS, Launch
 from mctskernel.edits import syntax as cu
+from mctskernel.edits.indexing import distinct_arguments
 from mctskernel.edits.plan_text import as_c
-from mctskernel.edits.rewrite import Rewrite, apply
+from mctskernel.edits.rewrite import Rewrite, apply, only_launches
 from mctskernel.edits.rule import Context, Proposal, rule
 
 REGISTERS_PER_SM = 65536
@@ -201,12 +202,8 @@ def streaming_hints(context: Context) -> Iterator[Proposal]:
 @rule(Category.COMPILER_HINTS, 0.3, "l2_bandwidth l1_throughput global_latency")
 def read_only_loads(context: Context) -> Iterator[Proposal]:
     """`__ldg` or `__ldcs` on loads of what no launch of the kernel writes."""
-    for launch, function in {
-        function.name: (launch, function) for launch, function in context.launched
-    }.values():
-        arguments = list(map(str, launch.args))
-        names = [each.kernel for each in context.plan.launches]
-        if names.count(launch.kernel) != 1 or len(set(arguments)) != len(arguments):
+    for launch, function in only_launches(context):
+        if not distinct_arguments(launch):
             continue
         for hint, (what, why, effect) in LOADS.items():
             loads = list(_loads(function, hint))
