@@ -12,7 +12,8 @@ from mctskernel.core.kernel import leading_comment
 from mctskernel.edits.syntax import Replacement, Source, text_of, walk
 
 FOLDER = Path(__file__).parent / "templates"
-_WORD = re.compile(r"\$?\w+")
+_WORD = re.compile(r'"[^"]*"|//.*|\$?\w+')
+"""A string, a comment, a hole or an identifier."""
 
 
 def filled(template: str, names: Mapping[str, str], holes: Mapping[str, str | Iterable[str]]) -> list[str]:
@@ -50,6 +51,8 @@ def _read(template: str) -> tuple[str, ...]:
 def _filled(line: str, names: Mapping[str, str], holes: Mapping[str, str | Iterable[str]]) -> str:
     def replacement(match: re.Match[str]) -> str:
         word = match[0]
+        if word.startswith(('"', "//")):
+            return re.sub(r"\$(\w+)", lambda hole: str(holes[hole[1]]), word)
         return str(holes[word[1:]]) if word.startswith("$") else names.get(word, word)
 
     return _WORD.sub(replacement, line)

@@ -215,7 +215,7 @@ def _body(nest: MatmulNest, macros: Mapping[str, str], aligned: str) -> list[str
     left_size, right_size = (
         f"{size} + {macros['PAD']}" if operand.along_k else size for operand, _, size, *_ in sides
     )
-    stored = renamed(f"{nest.accumulator}[i][q * VEC + j]", names)
+    stored = nest.accumulator + renamed("[i][q * VEC + j]", names)
     holes = {
         **nest.holes,
         "left_size": left_size,

@@ -17,6 +17,7 @@ from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.edits import triton
 from mctskernel.edits.rules import ALL
+from tests.edits.conftest import build
 from tests.edits.kernels import ATOMICS, COPY, FLAT, LINE, LITERAL, PLANE, THREE_LAUNCHES, TIED, TILE
 
 Propose = Callable[..., dict[str, str]]
@@ -360,6 +361,35 @@ def test_what_an_earlier_launch_reads_is_not_overwritten_by_a_fused_one(results:
     backwards = backwards.replace('"total", "x", "out", "rows"', '"total", "out", "x", "rows"')
     fused = results(task_of("softmax"), backwards, "fuse-rows")
     assert [len(plan_of(Kernel(text)).launches) for text in fused] == [2]
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("matmul", "matmul-shared-tiles"),
+        ("matmul", "matmul-register-blocks"),
+        ("cumsum", "scan-rows"),
+        ("histogram", "private-counts"),
+        ("transpose", "transpose-tiles"),
+    ],
+)
+def test_names_that_a_rule_uses_too_are_told_apart(results: Results, name: str, rule: str) -> None:
+    plan, end, code = start(name).partition("*/")
+    taken = {
+        "row": "i",
+        "col": "at",
+        "k": "e",
+        "sum": "n",
+        "channel": "item",
+        "x": "tile",
+        "a": "lane",
+        "b": "tx",
+    }
+    code = re.sub(rf"(?<![.\w])({'|'.join(taken)})\b", lambda match: taken[match[0]], code)
+    found = results(task_of(name), plan + end + code, rule)
+    assert found
+    for text in found:
+        build(text)
 
 
 def test_a_row_that_is_written_or_read_on_a_condition_is_not_kept(results: Results) -> None:
