@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task, Tensor, Tolerance
 from mctskernel.executors.local import beside_baseline
+from mctskernel.loop import Search
+from mctskernel.tree.blobs import MemoryBlobs
+from mctskernel.tree.journal import MemoryJournal
+from mctskernel.tree.node import Tree
+from mctskernel.tree.policy import Policy
+from mctskernel.tree.search import TreeSearch
 
 BEST = (7, 2)
 
@@ -108,3 +116,20 @@ class InProcess:
 
     def close(self) -> None:
         self._waiting.clear()
+
+
+def search(
+    budget: Budget,
+    executor: InProcess | None = None,
+    tree_search: TreeSearch | None = None,
+    **options: Any,
+) -> Search:
+    """A search of the landscape, in memory."""
+    tree_search = tree_search or TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0)
+    options = {"proposer": Neighbours(), "follow": lambda _: None} | options
+    return Search(tree_search, task(), executor=executor or InProcess(), budget=budget, **options)
+
+
+def start(search: Search) -> int:
+    """Begin a search at the starting kernel, which is to be evaluated."""
+    return search.tree_search.start(search.task.starting_kernel, Policy(), 0)

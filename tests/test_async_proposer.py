@@ -14,7 +14,6 @@ from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.events import Proposed, Requested
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
-from mctskernel.tree.policy import Policy
 from mctskernel.tree.replay import replay
 from mctskernel.tree.search import TreeSearch
 from tests import landscape
@@ -47,22 +46,20 @@ def searching(
     **options: object,
 ) -> tuple[Search, MemoryJournal]:
     journal = MemoryJournal()
-    search = Search(
-        tree_search=TreeSearch(Tree(), journal, MemoryBlobs(), clock=lambda: 0.0),
-        task=landscape.task(),
+    search = landscape.search(
+        budget,
+        landscape.InProcess(2),
+        TreeSearch(Tree(), journal, MemoryBlobs(), clock=lambda: 0.0),
         proposer=proposer,
-        executor=landscape.InProcess(2),
-        budget=budget,
         follow=follow,
         async_proposer=ThreadedProposer(proposer, capacity),
-        **options,  # type: ignore[arg-type]
+        **options,
     )
     return search, journal
 
 
-def run(search: Search, policy: Policy | None = None) -> StopReason:
-    policy = policy or Policy()
-    return search.run((search.tree_search.start(search.task.starting_kernel, policy, 0),))
+def run(search: Search) -> StopReason:
+    return search.run((landscape.start(search),))
 
 
 def test_evaluations_go_on_while_a_reply_is_awaited() -> None:

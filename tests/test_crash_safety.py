@@ -139,13 +139,3 @@ def evaluated_before(content: bytes, damage: str) -> dict[int, object]:
     lines = content.splitlines()[: -1 if damage == "torn" else None]
     events = [json.loads(line) for line in lines]
     return {event["node"]: event["score"] for event in events if event.get("event") == "evaluated"}
-
-
-def test_a_run_is_searched_by_one_process_at_a_time(space: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    with searching("search", "--space", space, "--budget", "900", "--out", run) as process:
-        wait_for(run, 1, process)
-        process.send_signal(signal.SIGSTOP)
-        second = mctskernel("resume", run)
-    assert second.exit_code != 0
-    assert "in use by another process" in second.stderr

@@ -84,13 +84,11 @@ def search_for(
     seconds: float | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Search:
-    return Search(
-        tree_search=tree_search,
-        task=landscape.task(),
+    return landscape.search(
+        Budget(evaluations=evaluations, seconds=seconds),
+        landscape.InProcess(capacity),
+        tree_search,
         proposer=Jumps(),
-        executor=landscape.InProcess(capacity),
-        budget=Budget(evaluations=evaluations, seconds=seconds),
-        follow=lambda _: None,
         stop_requested=stop_requested,
         clock=clock,
         forecaster=Forecaster(tree_search, oracle, wait) if oracle else None,

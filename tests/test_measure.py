@@ -26,7 +26,6 @@ from mctskernel.run import (
     SearchResult,
     finish,
     prepare_run,
-    read_manifest,
     write_manifest,
 )
 from mctskernel.tree.journal import Journal, read_tree
@@ -213,11 +212,6 @@ def test_a_run_without_a_good_node_is_a_sentence(tmp_path: Path, write_task: Wri
     run.folder.journal.write_bytes(b"")
     with pytest.raises(RunError, match="no evaluation yet"):
         best_lineages(run.folder, 5)
-
-
-def test_a_search_of_its_own_names_no_origin(before: View) -> None:
-    assert "measured_from" not in before.folder.manifest.read_text()
-    assert read_manifest(before.folder).measured_from is None
 
 
 def test_rank_correlation() -> None:

@@ -12,13 +12,9 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.loop import Search, Snapshot, StopReason, choose
 from mctskernel.run import spent_seconds
-from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.events import Refused, Resumed, Started
 from mctskernel.tree.export import to_json
-from mctskernel.tree.journal import MemoryJournal
-from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
-from mctskernel.tree.search import TreeSearch
 from tests import landscape
 
 
@@ -26,21 +22,12 @@ def searching(
     executor: landscape.InProcess | None = None, budget: Budget | None = None, **options: object
 ) -> tuple[Search, list[Snapshot]]:
     snapshots: list[Snapshot] = []
-    search = Search(
-        tree_search=TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0),
-        task=landscape.task(),
-        proposer=landscape.Neighbours(),
-        executor=executor or landscape.InProcess(),
-        budget=budget or Budget(evaluations=60),
-        follow=snapshots.append,
-        **options,  # type: ignore[arg-type]
-    )
-    return search, snapshots
+    budget = budget or Budget(evaluations=60)
+    return landscape.search(budget, executor, follow=snapshots.append, **options), snapshots
 
 
 def run(search: Search) -> StopReason:
-    root = search.tree_search.start(search.task.starting_kernel, Policy(), 0)
-    return search.run((root,))
+    return search.run((landscape.start(search),))
 
 
 def test_finds_the_bottom_of_the_bowl_within_the_budget() -> None:
@@ -48,18 +35,12 @@ def test_finds_the_bottom_of_the_bowl_within_the_budget() -> None:
     search, snapshots = searching(executor)
     assert run(search) is StopReason.BUDGET
     assert len(executor.judged) == len(snapshots) == search.tree_search.tree.evaluations == 60
+    identities = [kernel.identity for kernel in executor.judged]
+    assert len(set(identities)) == len(identities), "a kernel was judged twice"
     best = choose(search.tree_search, executor)
     assert best.node is not None
     assert search.tree_search.kernel(best.node).identity == landscape.kernel(*landscape.BEST).identity
     assert best.speedup == pytest.approx(1 + 36 + 1)
-
-
-def test_no_kernel_is_judged_twice() -> None:
-    executor = landscape.InProcess()
-    search, _ = searching(executor)
-    run(search)
-    identities = [kernel.identity for kernel in executor.judged]
-    assert len(set(identities)) == len(identities)
 
 
 @pytest.mark.parametrize("capacity", [1, 4, 8])
@@ -222,7 +203,7 @@ def test_spent_seconds_leaves_pauses_out() -> None:
 def test_two_searches_take_turns_on_the_same_executors_capacity() -> None:
     searches = [searching(landscape.InProcess(2), Budget(evaluations=12))[0] for _ in range(2)]
     for search in searches:
-        search.begin((search.tree_search.start(search.task.starting_kernel, Policy(), 0),))
+        search.begin((landscape.start(search),))
     assert not searches[0].submit_next(), "the root's evaluation isn't back"
     endings: dict[int, StopReason] = {}
     while len(endings) < 2:

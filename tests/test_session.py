@@ -9,8 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mctskernel import run as run_module
 from mctskernel.config import SearchConfig
@@ -217,37 +215,6 @@ def test_a_line_that_is_no_reply_is_refused_in_a_sentence(line: str, complaint: 
     with pytest.raises(ReplyError) as caught:
         read_replies(line)
     assert complaint in str(caught.value)
-
-
-@given(st.text())
-def test_nothing_but_a_reply_error_comes_of_any_text(text: str) -> None:
-    try:
-        read_replies(text)
-    except ReplyError as error:
-        assert str(error).startswith("Line ")
-
-
-@given(
-    st.lists(
-        st.builds(
-            Reply,
-            node=st.integers(0, 99),
-            edits=st.lists(
-                st.builds(
-                    RepliedEdit,
-                    title=st.text(st.characters(codec="utf-8"), min_size=1, max_size=200),
-                    source=st.text(st.characters(codec="utf-8"), max_size=50),
-                    prior=st.floats(1e-9, 1e6, exclude_min=True),
-                ),
-                max_size=3,
-            ).map(tuple),
-        ),
-        max_size=4,
-    )
-)
-def test_replies_survive_a_file(replies: list[Reply]) -> None:
-    text = "\n".join(msgspec.json.encode(reply).decode() for reply in replies)
-    assert read_replies(text) == tuple(replies)
 
 
 FULL = JournalError("The journal can't be written: No space left on device.")

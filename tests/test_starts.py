@@ -8,11 +8,7 @@ from mctskernel.core.budget import Budget
 from mctskernel.core.kernel import Language
 from mctskernel.loop import Search, choose
 from mctskernel.tasks.starts import origin, starting_points
-from mctskernel.tree.blobs import MemoryBlobs
-from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
-from mctskernel.tree.policy import Policy
-from mctskernel.tree.search import TreeSearch
 from mctskernel.tree.trajectory import edit_title
 from tests import landscape
 
@@ -24,21 +20,9 @@ def write_starts(folder: Path) -> None:
     (folder / "start_other.py").write_text("another language")
 
 
-def search(tree_search: TreeSearch, folder: Path, budget: int) -> Search:
-    return Search(
-        tree_search=tree_search,
-        task=landscape.task(),
-        proposer=landscape.Neighbours(),
-        executor=landscape.InProcess(),
-        budget=Budget(evaluations=budget),
-        follow=lambda _: None,
-        starts=starting_points(folder, Language.CUDA),
-    )
-
-
 def begun(folder: Path, budget: int) -> Search:
-    found = search(TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0), folder, budget)
-    found.run((found.tree_search.start(found.task.starting_kernel, Policy(), 0),))
+    found = landscape.search(Budget(evaluations=budget), starts=starting_points(folder, Language.CUDA))
+    found.run((landscape.start(found),))
     return found
 
 
@@ -67,6 +51,6 @@ def test_a_resumed_search_goes_on_with_the_starting_points_that_are_left(tmp_pat
     write_starts(tmp_path)
     first = begun(tmp_path, 2)
     assert titles(first.tree_search.tree) == ["start from far"]
-    again = search(first.tree_search, tmp_path, 3)
+    again = landscape.search(Budget(evaluations=3), tree_search=first.tree_search, starts=first.starts)
     again.run(first.tree_search.resume())
     assert titles(first.tree_search.tree) == ["start from far", "start from near"]
