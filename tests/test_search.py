@@ -62,7 +62,7 @@ def test_the_same_seed_gives_the_same_tree() -> None:
 
 
 def test_failures_are_nodes_with_an_outcome_and_their_log_is_kept() -> None:
-    search, snapshots = searching(budget=Budget(evaluations=200))
+    search, snapshots = searching()
     run(search)
     failed = [n for n in search.tree_search.tree.nodes if n.outcome is Outcome.BUILD_ERROR]
     assert failed
