@@ -129,21 +129,6 @@ def test_a_model_that_doesnt_answer_is_asked_once(tmp_path: Path) -> None:
     assert len(model.calls) == 2
 
 
-def test_triton_kernels_are_generated_too(tmp_path: Path) -> None:
-    source = (
-        '"""\n[[launch]]\nkernel = "row_sum"\ngrid = ["rows"]\nargs = ["x", "out", "cols"]\n'
-        'constexprs = { BLOCK = "next_pow2(cols)" }\n"""\n\n'
-        "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
-        "def row_sum(x, out, cols, BLOCK: tl.constexpr):\n"
-        "    row = tl.program_id(0)\n    at = tl.arange(0, BLOCK)\n"
-        "    values = tl.load(x + row * cols + at, mask=at < cols, other=0.0)\n"
-        "    tl.store(out + row, tl.sum(values, axis=0))\n"
-    )
-    made = generated(tmp_path / "task", writer(a_kernel(source)), language=Language.TRITON)
-    assert made.task.starting_kernel.language is Language.TRITON
-    assert (tmp_path / "task" / "kernel.py").is_file()
-
-
 def test_a_task_file_is_drafted_for_a_reference_and_the_task_stays_anchored(tmp_path: Path) -> None:
     said: list[str] = []
     model = writer(a_statement(reference="def reference(x): return 0 * x"), a_kernel(KERNEL))

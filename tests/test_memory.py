@@ -41,15 +41,6 @@ def test_what_each_kind_of_edit_did(tmp_path: Path, small_task: Path, file: Path
     assert (stream.tried, stream.failed, stream.improved, stream.log_gain) == (1, 1, 0, 0.0)
 
 
-def test_a_modelled_gain_within_the_uncertainty_improves_nothing(
-    tmp_path: Path, small_task: Path, file: Path
-) -> None:
-    run = SyntheticRun(tmp_path / "run", small_task)
-    run.edits(0, ("a little", timed(93)), ("a lot", timed(60)))
-    assert remember_run(file, run.folder) == ""
-    assert {title: each.improved for title, each in recall(file).items()} == {"a little": 0, "a lot": 1}
-
-
 def test_a_measured_gain_must_leave_both_intervals(tmp_path: Path, small_task: Path, file: Path) -> None:
     gpu = with_configuration(device="gpu")
     root = timed(100, Source.MEASURED, spread=0.05)
@@ -86,24 +77,6 @@ def test_a_run_that_goes_on_replaces_what_is_remembered_of_it(
     assert recall(file)["tile"].tried == 2
 
 
-def test_runs_add_up_and_are_forgotten(tmp_path: Path, small_task: Path, file: Path) -> None:
-    for name, seconds in (("one", 50.0), ("two", 25.0)):
-        run = SyntheticRun(tmp_path / name, small_task)
-        run.edits(0, ("tile", timed(seconds)), ("break", failed()))
-        assert remember_run(file, run.folder) == ""
-    tile = recall(file)["tile"]
-    assert (tile.tried, tile.improved) == (2, 2)
-    assert tile.log_gain == pytest.approx((0.6931 + 1.3863) / 2, rel=1e-3)
-    with open_memory(file) as memory:
-        one, two = memory.runs()
-        assert memory.forget([one.id, "unknown"]) == 1
-        assert memory.runs() == (two,)
-    assert recall(file)["tile"].tried == 1
-    connection = sqlite3.connect(file)
-    assert connection.execute("SELECT count(*) FROM experience").fetchone() == (2,)
-    connection.close()
-
-
 def test_many_searches_write_at_once(tmp_path: Path, small_task: Path, file: Path) -> None:
     runs = [SyntheticRun(tmp_path / str(number), small_task) for number in range(8)]
     for run in runs:
@@ -123,21 +96,9 @@ def foreign(file: Path) -> None:
     connection.close()
 
 
-def newer(file: Path) -> None:
-    with open_memory(file):
-        pass
-    connection = sqlite3.connect(file)
-    connection.execute("PRAGMA user_version = 9")
-    connection.close()
-
-
-def folder(file: Path) -> None:
-    file.mkdir()
-
-
 @pytest.mark.parametrize(
     ("spoil", "says"),
-    [(damaged, "not a database"), (foreign, "another program's"), (newer, "version 9"), (folder, "open")],
+    [(damaged, "not a database"), (foreign, "another program's")],
 )
 def test_a_file_that_is_no_memory_is_a_sentence_and_left_alone(
     tmp_path: Path, small_task: Path, spoil: object, says: str

@@ -66,10 +66,6 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_only_the_package_itself_is_installed() -> None:
-    assert SETUP["options.packages.find"]["include"].split() == ["mctskernel", "mctskernel.*"]
-
-
 def test_the_files_beside_the_code_are_package_data() -> None:
     patterns = {
         package: [pattern.strip() for pattern in value.split(",")]

@@ -86,25 +86,6 @@ def test_a_line_has_times_resources_counters_and_its_kernel(task: Task, tmp_path
     assert len(list((folder / "sources").iterdir())) == 1
 
 
-def test_a_time_that_is_not_believed_is_no_time(task: Task, tmp_path: Path) -> None:
-    def impossible(kernel: Kernel) -> Evaluation:
-        return Evaluation(
-            Outcome.OK, Source.MEASURED, timings=judged(kernel).timings, quarantine="faster than light"
-        )
-
-    record(task, wanted(task, limit=1), tmp_path / "out", InProcess(1, impossible))
-    lines = list(read_variants(tmp_path / "out"))
-    assert {each.us for each in lines} == {None}
-    assert {each.message for each in lines[:1]} <= {"faster than light", ""}
-    assert lines[0].outcome is Outcome.REJECTED
-
-
-def test_the_limit_counts_kernels_with_a_time(task: Task, tmp_path: Path) -> None:
-    executor = InProcess(1, judged)
-    record(task, wanted(task, limit=2), tmp_path / "out", executor)
-    assert list(outcomes(tmp_path / "out").values()).count(Outcome.OK) == 2
-
-
 def test_the_same_command_goes_on_where_it_was_cut_off(task: Task, tmp_path: Path) -> None:
     class Interrupted(InProcess):
         def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
@@ -123,30 +104,6 @@ def test_the_same_command_goes_on_where_it_was_cut_off(task: Task, tmp_path: Pat
     third = InProcess(1, judged)
     record(task, wanted(task), tmp_path / "out", third)
     assert third.judged == []
-
-
-def test_times_of_another_device_need_another_folder(task: Task, tmp_path: Path) -> None:
-    class Other(InProcess):
-        def fingerprint(self) -> dict[str, str]:
-            return {"device": "gpu", "gpu": "another"}
-
-    record(task, wanted(task, limit=1), tmp_path / "out", InProcess(1, judged))
-    with pytest.raises(RunError, match="another folder"):
-        record(task, wanted(task), tmp_path / "out", Other(1, judged))
-
-
-def test_a_folder_of_something_else_is_left_alone(task: Task, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.txt").write_text("my only copy")
-    with pytest.raises(RunError, match="already holds something"):
-        record(task, wanted(task), tmp_path / "out", InProcess(1, judged))
-    assert [each.name for each in (tmp_path / "out").iterdir()] == ["thesis.txt"]
-
-
-def test_nothing_is_begun_after_its_seconds(task: Task, tmp_path: Path) -> None:
-    executor = InProcess(1, judged)
-    record(task, wanted(task, seconds=0.0), tmp_path / "out", executor)
-    assert executor.judged == []
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 50])

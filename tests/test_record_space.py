@@ -9,12 +9,11 @@ import pytest
 
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.space import Parameter, SearchSpace, SpaceError
+from mctskernel.core.space import Parameter, SearchSpace
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.kernel_folders import Wanted
 from mctskernel.experiments.record_space import record_space
-from mctskernel.experiments.tunables import TunableError
 from mctskernel.experiments.variants import EXACT
 from mctskernel.profiling.spaces import read_space
 from mctskernel.run import RunError
@@ -116,20 +115,3 @@ def test_another_device_or_space_needs_another_file(task: Task, tmp_path: Path) 
             recorded(task, out, executor, space=space)
     assert out.read_bytes() == before
     assert recorded(task, tmp_path / "other.json", Other(1, judged)).device == "H100 (modelled)"
-
-
-def test_a_file_of_something_else_is_left_alone(task: Task, tmp_path: Path) -> None:
-    out = tmp_path / "thesis.json"
-    out.write_text("my only copy")
-    with pytest.raises(SpaceError, match="not JSON"):
-        recorded(task, out)
-    assert out.read_text() == "my only copy"
-
-
-def test_nothing_to_vary_or_to_launch_is_a_sentence(task: Task, tmp_path: Path) -> None:
-    with pytest.raises(SpaceError, match="nothing that could be varied"):
-        recorded(task, tmp_path / "a.json", space={})
-    with pytest.raises(SpaceError, match="can be launched"):
-        recorded(task, tmp_path / "b.json", space={"BLOCK": (2048,)})
-    with pytest.raises(TunableError, match="no tunable 'TILE'"):
-        recorded(task, tmp_path / "c.json", space={"TILE": (2,)})

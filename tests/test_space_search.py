@@ -41,13 +41,6 @@ def patchy_spaces(draw: st.DrawFn) -> SearchSpace:
     return SearchSpace("patchy", parameters, tuple(entries))
 
 
-def diagonal(size: int) -> SearchSpace:
-    """No configuration has a neighbour."""
-    values = tuple(range(size))
-    entries = tuple(Entry((value, value), Outcome.OK, 1.0 + value) for value in values)
-    return SearchSpace("diagonal", (Parameter("x", values), Parameter("y", values)), entries)
-
-
 def evaluate_all(strategy: str, space: SearchSpace, seed: int, jumps: int, workers: int) -> float:
     """Search with more budget than there is space. Returns the recorded seconds that it took."""
     kernel = configuration_kernel(space, space.entries[0].values)
@@ -77,9 +70,3 @@ def test_the_whole_space_is_evaluated_once(
     costs = sum(entry.cost_seconds for entry in space.entries)
     seconds = evaluate_all(strategy, space, seed, jumps, workers)
     assert costs / workers - 1e-3 <= seconds <= costs + 1e-3
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_root_leads_to_what_no_other_way_leads_to(strategy: str, seed: int) -> None:
-    evaluate_all(strategy, diagonal(40), seed, jumps=1, workers=1)

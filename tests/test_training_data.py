@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from mctskernel.cli import main
-from mctskernel.core.evaluation import Outcome, Source
+from mctskernel.core.evaluation import Outcome
 from mctskernel.report.training_data import FORMATS, json_schema, write_lines
-from tests.synthetic_run import EXCHANGE, SyntheticRun, failed, quarantined, timed, with_configuration
+from tests.synthetic_run import EXCHANGE, SyntheticRun, failed, quarantined, timed
 
 
 @pytest.fixture
@@ -91,19 +91,6 @@ def test_preferences_are_certain(run: SyntheticRun) -> None:
     assert by_worse["broken"]["log_gain"] is None
     assert by_worse["cheat"]["worse"]["result"]["quarantine"]
     assert all(line["chosen"] != line["rejected"] for line in found)
-
-
-def test_measured_preferences_need_intervals_apart(tmp_path: Path, small_task: Path) -> None:
-    root = timed(100, Source.MEASURED, 0.05)
-    run = SyntheticRun(tmp_path / "run", small_task, with_configuration(device="gpu"), root)
-    run.edits(
-        0,
-        ("best", timed(50, Source.MEASURED, 0.05)),
-        ("overlaps", timed(53, Source.MEASURED, 0.05)),
-        ("apart", timed(60, Source.MEASURED, 0.05)),
-    )
-    assert [line["worse"]["action"]["title"] for line in lines(run, "preference")] == ["apart"]
-    assert lines(run, "sft")[0]["provenance"]["numbers"] == "measured"
 
 
 def test_rl_has_every_step_with_its_reward(run: SyntheticRun) -> None:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mctskernel.core.expression import (
-    MAX_MAGNITUDE,
     ExpressionError,
     Number,
     evaluate,
-    evaluate_int,
     names_in,
 )
 
@@ -93,49 +88,3 @@ def test_a_long_text_is_refused_at_once(text: str) -> None:
     with pytest.raises(ExpressionError, match="over the limit"):
         evaluate(text, NAMES)
     assert names_in(text) == frozenset()
-
-
-@pytest.mark.parametrize("text", ["half", "0.5", float("inf"), float("nan")])
-def test_a_fraction_is_no_whole_number(text: str | float) -> None:
-    with pytest.raises(ExpressionError, match="whole number"):
-        evaluate_int(text, NAMES)
-
-
-_OPERATORS = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "<": lambda a, b: int(a < b),
-    ">=": lambda a, b: int(a >= b),
-    "==": lambda a, b: int(a == b),
-}
-_LEAVES = st.sampled_from(sorted(NAMES.keys() - {"half"})).map(
-    lambda name: (name, NAMES[name])
-) | st.integers(0, 9999).map(lambda value: (str(value), value))
-
-
-def _combine(
-    parts: st.SearchStrategy[tuple[str, Number | None]],
-) -> st.SearchStrategy[tuple[str, Number | None]]:
-    def join(
-        left: tuple[str, Number | None], sign: str, right: tuple[str, Number | None]
-    ) -> tuple[str, Number | None]:
-        text = f"({left[0]} {sign} {right[0]})"
-        if left[1] is None or right[1] is None or (sign in ("//", "%") and right[1] == 0):
-            return text, None
-        value = _OPERATORS[sign](left[1], right[1])
-        return text, value if abs(value) < MAX_MAGNITUDE else None
-
-    return st.builds(join, parts, st.sampled_from(sorted(_OPERATORS)), parts)
-
-
-@given(st.recursive(_LEAVES, _combine, max_leaves=20))
-def test_agrees_with_python_on_integers(case: tuple[str, Number | None]) -> None:
-    text, value = case
-    if value is None:
-        with pytest.raises(ExpressionError):
-            evaluate(text, NAMES)
-    else:
-        assert evaluate(text, NAMES) == value

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import (
-    MAX_BLOCK,
-    MAX_THREADS,
-    Launch,
-    LaunchPlan,
     LaunchPlanError,
     ResolvedLaunch,
     ResolvedOptions,
@@ -130,26 +124,3 @@ def test_a_bad_plan_is_a_sentence(toml: str, sentence: str) -> None:
     with pytest.raises(LaunchPlanError, match=sentence) as caught:
         resolved(toml)
     assert str(caught.value).endswith(".")
-
-
-EXTENT = st.integers(-3, 3000) | st.sampled_from(["rows", "BLOCK", "cols * 2", "missing", "eps", ""])
-
-
-@given(
-    grid=st.lists(EXTENT, min_size=1, max_size=3).map(tuple),
-    block=st.lists(EXTENT, min_size=1, max_size=3).map(tuple),
-    shared=EXTENT,
-)
-def test_what_resolves_is_within_the_limits(
-    grid: tuple[int | str, ...], block: tuple[int | str, ...], shared: int | str
-) -> None:
-    plan = LaunchPlan((Launch("k", grid, block, ("x", "rows"), shared),))
-    try:
-        (launch,) = resolve(plan, NAMES, BUFFERS).launches
-    except LaunchPlanError as error:
-        assert str(error).startswith("The launch of 'k'")
-        return
-    assert all(1 <= extent <= most for extent, most in zip(launch.block, MAX_BLOCK, strict=True))
-    assert 1 <= launch.threads <= MAX_THREADS
-    assert launch.blocks >= 1
-    assert launch.shared_bytes >= 0

@@ -46,23 +46,6 @@ def test_a_configuration_is_read_back_from_its_kernel(settings: dict[str, Value]
     assert kernel.settings == settings
 
 
-def test_spacing_and_comments_make_no_other_configuration() -> None:
-    space = spaces.bowl()
-    kernel = configuration_kernel(space, spaces.BEST)
-    spaced = Kernel(
-        f"\n# mine\n{kernel.source.replace('tile = 2', '  tile = 2  ')}\n", Language.CONFIGURATION
-    )
-    assert spaced.identity == kernel.identity
-    assert values_of(space, spaced) == spaces.BEST
-    assert configuration_kernel(space, (64, 2, "row", False)).identity != kernel.identity
-
-
-def test_a_root_knows_every_parameter_and_a_boolean_as_a_number() -> None:
-    settings = configuration_kernel(spaces.bowl(), spaces.BEST).settings
-    assert settings == {"block": 128, "tile": 2, "layout": "row", "padded": 0}
-    assert type(settings["padded"]) is int
-
-
 @pytest.mark.parametrize(
     ("source", "says"),
     [

@@ -40,34 +40,6 @@ KERNEL = f"""\
 extern "C" __global__ void twice(const float* x, float* out, int n) {{ out[0] = x[0] + n; }}
 """
 
-FALTERING = """\
-from pathlib import Path
-
-from fake_gpu import FakeGpu
-
-from mctskernel.profiling.gpu.protocol import Failed, Place
-
-
-class FaltersOnce(FakeGpu):
-    def open(self, request):
-        marker = Path(__file__).with_name("opened")
-        self.falters = not marker.exists()
-        marker.touch()
-        return super().open(request)
-
-    def answer(self, request):
-        if self.falters and isinstance(request, Place):
-            return Failed("an unspecified launch failure", lost=True)
-        return super().answer(request)
-
-
-class FaltersAlways(FaltersOnce):
-    falters = True
-
-    def open(self, request):
-        return FakeGpu.open(self, request)
-"""
-
 
 def kernel(name: str) -> Kernel:
     return Kernel(KERNEL.replace("twice", name))
@@ -179,37 +151,6 @@ def test_results_that_differ_from_run_to_run_are_flagged(executor: GpuExecutor) 
     assert not any("differ" in flag for flag in evaluate(executor, "faster").flags)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "outcome"),
-    [
-        ("out[0] = x[0] + n;", "*(void**)out = malloc(n);", Outcome.REJECTED),
-        ("out[0]", "no_such_name", Outcome.BUILD_ERROR),
-    ],
-)
-def test_a_kernel_that_cannot_be_built_never_reaches_the_gpu(
-    executor: GpuExecutor, old: str, new: str, outcome: Outcome
-) -> None:
-    executor.submit(3, Kernel(KERNEL.replace(old, new)))
-    ((ticket, evaluation),) = executor.wait()
-    assert (ticket, evaluation.outcome, list(evaluation.stage_seconds)) == (3, outcome, ["build"])
-
-
-def test_many_in_flight_all_come_back(executor: GpuExecutor) -> None:
-    expected = {
-        "faster": Outcome.OK,
-        "wrong": Outcome.WRONG_RESULT,
-        "twice": Outcome.OK,
-        "refuse": Outcome.LAUNCH_ERROR,
-    }
-    for ticket, name in enumerate(expected):
-        executor.submit(ticket, kernel(name))
-    results: dict[int, Evaluation] = {}
-    while len(results) < len(expected):
-        results |= dict(executor.wait(60.0))
-    assert [results[ticket].outcome for ticket in range(len(expected))] == list(expected.values())
-    assert executor.wait(0.0) == []
-
-
 @pytest.mark.slow
 def test_the_final_validation_has_held_out_shapes_and_a_process_and_a_seed_of_its_own(
     executor: GpuExecutor,
@@ -231,19 +172,6 @@ def test_a_gpu_process_that_dies_while_idle_is_replaced(executor: GpuExecutor) -
     os.kill(executor._gpus.evaluators[0].pid, signal.SIGKILL)
     evaluate(executor, "faster")
     assert evaluate(executor, "faster").ok
-
-
-@pytest.mark.slow
-def test_a_gpu_process_that_fails_once_while_it_opens_is_replaced(
-    small_task: Path, fake: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "faltering_gpu.py").write_text(FALTERING)
-    fake.syspath_prepend(str(tmp_path))
-    spec = DeviceSpec("gpu", small_task)
-    with GpuExecutor(spec, service="faltering_gpu:FaltersOnce", validation_checks=()) as executor:
-        assert evaluate(executor, "faster").ok
-    with pytest.raises(DeviceError, match=r"can't be started: an unspecified launch failure"):
-        GpuExecutor(spec, service="faltering_gpu:FaltersAlways")
 
 
 @pytest.mark.slow

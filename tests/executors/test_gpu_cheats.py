@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -165,68 +165,3 @@ def test_the_answer_lies_nowhere_near(executor: GpuExecutor) -> None:
     # As far as pages are mapped without a gap; a read beyond is a crash, and no answer either.
     evaluation = evaluate(executor, kernel(LOOK.format(pages=1, words=PAGE // 4), RIGHT))
     assert evaluation.ok or evaluation.outcome is Outcome.CRASH, evaluation.message
-
-
-SCRATCH = PLAN.replace('"n"]', '"n", "kept"]').replace(
-    "*/", '[[scratch]]\nname = "kept"\nshape = [8388608]\n*/'
-)
-
-IN_PLACE = """\
-name = "twice_in_place"
-[[inputs]]
-name = "x"
-dtype = "float32"
-shape = ["n"]
-[[outputs]]
-name = "x"
-dtype = "float32"
-shape = ["n"]
-[shapes]
-search = [{ n = 4096 }]
-verify = [{ n = 130 }]
-"""
-
-
-def test_a_kernel_that_works_in_place_by_contract_passes(write_task: Callable[..., Path]) -> None:
-    source = PLAN.replace('"x", "out", "n"', '"x", "n"')
-    source += HEAD.replace("const float* x, float* out", "float* x") + INDEX
-    right, wrong = (source + f"    if (i < n) x[i] = {factor}.0f * x[i];\n}}\n" for factor in (2, 3))
-    with opened(write_task(IN_PLACE, kernel=right)) as executor:
-        evaluation = evaluate(executor, Kernel(right))
-        assert evaluation.ok, evaluation.message
-        assert not evaluation.flags
-        assert evaluate(executor, Kernel(wrong)).outcome is Outcome.WRONG_RESULT
-
-
-HONEST = {
-    "atomics in any order": kernel(
-        CLOCK, "    if (i < n) out[i] = 2.0f * x[i] * (1.0f + 6e-8f * ((now >> 5) % 2));\n"
-    ),
-    "constants": kernel(
-        "    if (i < n) out[i] = factor[n % 2] * half[i % 2] * x[i];\n",
-        before="__constant__ float factor[2] = {4.0f, 4.0f};\nstatic __constant__ float half[2] = {0.5f, 0.5f};\n",
-    ),
-    "shared memory": kernel(
-        "    __shared__ float tile[64];\n    tile[threadIdx.x] = i < n ? x[i] : 0.0f;\n    __syncthreads();\n",
-        "    if (i < n) out[i] = 2.0f * tile[threadIdx.x];\n",
-    ),
-    "large local arrays": kernel(
-        "    volatile float kept[512];\n    for (int k = 0; k < 512; ++k) kept[k] = i < n ? x[i] : 0.0f;\n",
-        "    if (i < n) out[i] = kept[n % 512] + kept[i % 512];\n",
-    ),
-    "large scratch": Kernel(
-        SCRATCH
-        + HEAD.replace("int n)", "int n, float* kept)")
-        + INDEX
-        + "    if (i < n) { kept[i * 100] = x[i]; "
-        "out[i] = 2.0f * kept[i * 100]; }\n}\n"
-    ),
-}
-
-
-@pytest.mark.parametrize("name", list(HONEST))
-def test_an_honest_kernel_passes(executor: GpuExecutor, name: str) -> None:
-    for _ in range(3):
-        evaluation = evaluate(executor, HONEST[name])
-        assert evaluation.ok, evaluation.message
-        assert not evaluation.quarantine

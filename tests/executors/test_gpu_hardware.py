@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mctskernel.core.device import DeviceError, DeviceSpec
-from mctskernel.core.evaluation import Evaluation, Guard, Outcome
+from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.executors.gpu import GpuExecutor, open_gpus
@@ -119,27 +119,6 @@ def test_the_gpu_tells_its_state_from_where_it_is_confined(executor: GpuExecutor
         assert 10 < (state.watts or 0) < 2000
     assert evaluation.gpu == executor.fingerprint()["uuid"]
     print(timing.conditions)
-
-
-@pytest.mark.parametrize("qualifier", ["__device__", "static __device__"])
-def test_a_variable_keeps_nothing_from_run_to_run_until_it_is_worn(
-    executor: GpuExecutor, qualifier: str
-) -> None:
-    once = body(
-        "    if (i >= n) return;\n    out[i] = seen[i & 4095] ? 7.0f : 2.0f * x[i];\n    seen[i & 4095] = 1;",
-        before=f"{qualifier} int seen[4096];\n",
-    )
-    evaluation = evaluate(executor, once)
-    assert evaluation.guard is Guard.REPETITION
-    assert "Its first run was right" in evaluation.message
-
-
-def test_scratch_keeps_nothing_from_run_to_run(executor: GpuExecutor) -> None:
-    plan = PLAN.replace('"n"]', '"n", "kept"]').replace("*/", '[[scratch]]\nname = "kept"\nshape = ["n"]\n*/')
-    source = plan + HEAD.replace("int n)", "int n, float* kept)") + INDEX
-    source += "    if (i >= n) return;\n    out[i] = kept[i] == 42.0f ? 7.0f : 2.0f * x[i];\n    kept[i] = 42.0f;\n}\n"
-    evaluation = evaluate(executor, source)
-    assert evaluation.ok, evaluation.message
 
 
 def test_repeated_timings_agree_within_two_percent(write_task: Callable[..., Path]) -> None:

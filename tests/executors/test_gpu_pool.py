@@ -158,14 +158,6 @@ def test_when_no_gpu_is_left_everything_in_flight_and_after_says_so() -> None:
     assert (len(errors), len(pool.results)) == (8, 10)
 
 
-def test_an_error_of_the_work_itself_costs_no_gpu() -> None:
-    with Pool(FakeEvaluator()) as pool:
-        pool.begin()
-        with pytest.raises(ZeroDivisionError):
-            pool.pool.run(lambda _: 1 // 0)
-        assert pool.pool.run(lambda _: FINE) is FINE
-
-
 def test_gpus_that_do_not_open_are_left_out() -> None:
     with Pool(FakeEvaluator(A, fails=0), FakeEvaluator(B)) as pool:
         pool.begin()

@@ -42,15 +42,6 @@ def test_every_ticket_comes_back_once_and_results_do_not_depend_on_the_workers(f
 
 
 @pytest.mark.slow
-def test_a_slow_kernel_does_not_hold_up_the_others(fakes: ModuleType) -> None:
-    with LocalExecutor(SPEC, workers=2, limits=LIMITS, opener=fakes.Fake) as executor:
-        executor.submit(1, Kernel("spin"))
-        for ticket in range(2, 6):
-            executor.submit(ticket, Kernel("ok"))
-        assert set(drain(executor, 4)) == {2, 3, 4, 5}
-
-
-@pytest.mark.slow
 def test_a_timeout_costs_its_own_ticket_alone(fakes: ModuleType) -> None:
     with LocalExecutor(SPEC, limits=Limits(seconds=0.3), opener=fakes.Fake) as executor:
         executor.submit(1, Kernel("spin"))
@@ -58,23 +49,6 @@ def test_a_timeout_costs_its_own_ticket_alone(fakes: ModuleType) -> None:
         results = drain(executor, 2)
     assert results[1].outcome is Outcome.TIMEOUT
     assert results[2].ok
-
-
-def test_waiting_gives_up_after_its_timeout(fakes: ModuleType) -> None:
-    with LocalExecutor(SPEC, limits=LIMITS, opener=fakes.Fake) as executor:
-        assert executor.wait() == []
-        executor.submit(1, Kernel("spin"))
-        assert executor.wait(0.01) == []
-
-
-@pytest.mark.slow
-def test_the_final_validation_disturbs_nothing_in_flight(fakes: ModuleType) -> None:
-    with LocalExecutor(SPEC, limits=LIMITS, opener=fakes.Fake) as executor:
-        executor.submit(1, Kernel("sleep 0.2"))
-        executor.submit(2, Kernel("ok"))
-        assert executor.final_validation(Kernel("ok"), Kernel("ok")).ok
-        assert executor.fingerprint() == {"seed": "5"}
-        assert set(drain(executor, 2)) == {1, 2}
 
 
 def test_the_final_validation_has_a_process_a_seed_and_shapes_of_its_own(fakes: ModuleType) -> None:
@@ -97,29 +71,6 @@ def test_the_final_validation_has_the_baselines_time_at_the_same_shape(fakes: Mo
         assert timing.baseline_seconds is None
         (timing,) = executor.final_validation(Kernel("ok 0"), Kernel("sleep 0")).timings
         assert timing.baseline_seconds == 1.0
-
-
-@pytest.mark.slow
-def test_a_kernel_that_dies_in_the_final_validation_is_refused_there(fakes: ModuleType) -> None:
-    with LocalExecutor(SPEC, limits=LIMITS, opener=fakes.Fake) as executor:
-        assert executor.final_validation(Kernel("abort"), Kernel("ok")).outcome is Outcome.CRASH
-        executor.submit(1, Kernel("ok"))
-        assert drain(executor, 1)[1].ok
-
-
-@pytest.mark.slow
-def test_a_ticket_in_flight_is_refused(fakes: ModuleType) -> None:
-    with LocalExecutor(SPEC, limits=LIMITS, opener=fakes.Fake) as executor:
-        executor.submit(1, Kernel("sleep 1"))
-        executor.submit(2, Kernel("ok"))
-        for ticket in (1, 2):
-            with pytest.raises(ValueError, match="in flight"):
-                executor.submit(ticket, Kernel("ok"))
-
-
-def test_no_workers_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        LocalExecutor(SPEC, workers=0)
 
 
 def test_a_device_that_does_not_open_raises(fakes: ModuleType) -> None:

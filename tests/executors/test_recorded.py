@@ -56,20 +56,6 @@ def test_what_the_space_does_not_have_is_rejected() -> None:
     assert "no configuration block=33" in found[0].message
 
 
-def test_the_clock_moves_by_what_was_recorded() -> None:
-    executor = lasting([3.0, 1.0, 1.5], workers=2)
-    began = executor.clock()
-    executor.submit(0, Kernel("0"))
-    executor.submit(1, Kernel("1"))
-    assert [ticket for ticket, _ in executor.wait()] == [1]
-    assert executor.clock() == pytest.approx(began + 1.0)
-    executor.submit(2, Kernel("2"))
-    assert [ticket for ticket, _ in executor.wait()] == [2]
-    assert executor.clock() == pytest.approx(began + 2.5)
-    assert [ticket for ticket, _ in executor.wait()] == [0]
-    assert executor.clock() == pytest.approx(began + 3.0)
-
-
 @given(durations=st.lists(st.integers(0, 9).map(float), min_size=1, max_size=20), workers=st.integers(1, 5))
 def test_as_many_as_there_are_workers_are_in_flight(durations: list[float], workers: int) -> None:
     """The same finishing times as a list of workers, each taking the next evaluation when it is free."""
@@ -91,18 +77,3 @@ def test_as_many_as_there_are_workers_are_in_flight(durations: list[float], work
         free[worker] += duration
         assert finished[ticket] == pytest.approx(free[worker], abs=1e-5)
     assert list(finished.values()) == sorted(finished.values())
-
-
-def test_recordings_are_told_apart_by_what_they_hold() -> None:
-    first = executor_of(SPACE).fingerprint()
-    assert first["gpu"] == "A GPU"
-    assert first == executor_of(spaces.bowl()).fingerprint()
-    assert first != executor_of(spaces.bowl("another")).fingerprint()
-    assert first["recording"] != executor_of(spaces.single()).fingerprint()["recording"]
-
-
-def test_the_last_gate_knows_no_more_than_was_recorded() -> None:
-    best = configuration_kernel(SPACE, spaces.BEST)
-    found = executor_of(SPACE).final_validation(best, best)
-    assert found.source is Source.RECORDED
-    assert found.checks == ()

@@ -40,12 +40,6 @@ def test_a_kernel_that_breaks_or_holds_its_process_has_no_prediction_and_costs_n
     assert found[0] == Prediction(1.0, {})
 
 
-def test_closing_does_not_wait_for_what_is_in_flight(fakes: ModuleType) -> None:
-    surrogate = ModelSurrogate(SPEC, opener=fakes.Fake)
-    surrogate.submit(0, Kernel("sleep 60"))
-    surrogate.close()
-
-
 def test_a_machine_that_cannot_predict_at_all_says_so(small_task: Path) -> None:
     with ModelSurrogate(DeviceSpec("model", small_task, architecture="VOODOO2")) as surrogate:
         surrogate.submit(0, Kernel(KERNEL))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import re
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
-import tomlkit
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,7 +34,6 @@ from mctskernel.experiments.ablation.sweep import (
 )
 from mctskernel.experiments.ablation.tables import render
 from mctskernel.experiments.ablation.trials import Trial
-from mctskernel.experiments.json_lines import LineError
 from mctskernel.experiments.results import Provenance
 from mctskernel.profiling.spaces import write_space
 from tests.spaces import bowl
@@ -83,16 +80,6 @@ def without_seconds(results: Results) -> list[Trial]:
     return [msgspec.structs.replace(trial, seconds=0.0) for trial in results.trials]
 
 
-def test_every_trial_is_made_and_kept(space: Path, tmp_path: Path) -> None:
-    results = swept(a_configuration(space), tmp_path / "out")
-    assert len(results.trials) == results.planned == 9
-    assert results.score == SHARE
-    assert results.deterministic
-    assert {trial.evaluations for trial in results.trials} == {8}
-    assert all(0 <= trial.after(4) <= trial.after(8) <= 1 for trial in results.trials)
-    assert read_results(tmp_path / "out") == results
-
-
 def test_a_sweep_that_was_cut_off_goes_on_and_comes_out_the_same(space: Path, tmp_path: Path) -> None:
     whole = swept(a_configuration(space), tmp_path / "whole")
     out = tmp_path / "cut"
@@ -128,15 +115,6 @@ def test_another_configuration_is_refused_by_what_differs(space: Path, tmp_path:
     (tmp_path / "mine" / "notes.txt").touch()
     with pytest.raises(AblationError, match="holds no ablation"):
         swept(a_configuration(space), tmp_path / "mine")
-
-
-def test_a_damaged_log_is_a_sentence_that_names_the_line(space: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    swept(a_configuration(space), out)
-    log = out / "trials.jsonl"
-    log.write_bytes(b'{"arm": 3}\n' + log.read_bytes())
-    with pytest.raises(LineError, match=r"trials\.jsonl, line 1"):
-        swept(a_configuration(space), out)
 
 
 @pytest.mark.parametrize(
@@ -197,34 +175,6 @@ def test_a_command_line_outweighs_a_file(space: Path) -> None:
     assert read_ablation(changed.text) == changed
     less = read_ablation(ready_configurations()["budget"], Overrides(evaluations=50))
     assert less.checkpoints == (12, 25, 50)
-
-
-FIELDS = ("title", "against", "arms", "budget", "search", "spaces", "tasks", "seeds", "small", "colour")
-
-VALUES = st.recursive(
-    st.integers(-2, 300)
-    | st.floats()
-    | st.booleans()
-    | st.sampled_from(["mcts", "synthetic:words", "", "model"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["name", "evaluations", "strategy", "model", "mixture"]), inner, max_size=3
-        )
-    ),
-    max_leaves=6,
-)
-
-
-@given(st.dictionaries(st.sampled_from(FIELDS), VALUES))
-def test_whatever_a_file_says_is_a_configuration_or_a_sentence(changed: dict[str, object]) -> None:
-    document = {**tomllib.loads(a_configuration("x.json")), **changed}
-    try:
-        found = read_ablation(tomlkit.dumps(document), Overrides("small", seeds=1, evaluations=5))
-    except AblationError as error:
-        assert str(error)
-    else:
-        assert read_ablation(found.text) == found
 
 
 @pytest.mark.parametrize("name", ready_configurations())
@@ -304,17 +254,6 @@ def test_differences_are_paired_and_corrected_for_all_comparisons() -> None:
     assert (once.subjects_won, once.subjects) == (1, 1)
 
 
-def test_few_pairs_have_neither_interval_nor_test() -> None:
-    (*_, found) = statistics(made_results({"one": [0.1, 0.2], "two": [0.3, 0.3]})).comparisons
-    assert (found.pairs, found.p, found.low) == (2, None, None)
-
-
-def test_only_seeds_that_both_have_are_paired() -> None:
-    whole = made_results({"one": [0.5, 0.1, 0.3], "two": [0.7, 0.2, 0.9]})
-    found = statistics(msgspec.structs.replace(whole, trials=whole.trials[1:])).comparisons[-1]
-    assert (found.pairs, found.difference) == (2, pytest.approx(0.35))
-
-
 @given(
     st.dictionaries(
         st.sampled_from(["one", "two", "a_b & c|d"]),
@@ -344,12 +283,6 @@ def test_tables_say_the_same_in_every_form(
     assert all(re.match(r"(\|([^|]|\\\|)*)+\|$", line) for line in table_lines)
 
 
-def test_speedups_are_told_as_factors() -> None:
-    text = render(made_results({"one": [0.0, 0.0], "two": [0.693147, 0.693147]}, LOG_SPEEDUP)).markdown
-    assert "2.00x (2.00 to 2.00)" in text
-    assert "| two | 10 | 2.000 |" in text
-
-
 def test_results_that_are_none_are_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(AblationError, match="doesn't exist"):
         read_results(tmp_path)
@@ -359,14 +292,6 @@ def test_results_that_are_none_are_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text("[" * 5000)
     with pytest.raises(AblationError, match="holds no results"):
         read_results(tmp_path)
-
-
-def test_trials_that_differ_are_named() -> None:
-    first = made_results({"one": [0.5, 0.5]})
-    assert differing_trials(first, first) == (2, ())
-    compared, differing = differing_trials(first, made_results({"one": [0.5, 0.25]}))
-    assert compared == 2
-    assert differing == ("one on s0, seed 1: 0.25 after 10 evaluations, 0.5 after 10 before.",)
 
 
 def test_a_plot_has_the_same_bytes_each_time(tmp_path: Path) -> None:

@@ -36,9 +36,3 @@ def test_a_family_is_recorded_and_gone_on_with(tmp_path: Path) -> None:
     lines = list(read_variants(tmp_path / "gemv_cuda"))
     assert {each.family for each in lines} == {"gemv_cuda"}
     assert [each.outcome for each in lines] == [Outcome.OK, Outcome.OK]
-
-
-def test_an_unknown_family_is_wrong_usage(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["--families", "gmev", "--out", str(tmp_path)])
-    assert result.exit_code == 2
-    assert "gmev" in result.output

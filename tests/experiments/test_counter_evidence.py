@@ -12,20 +12,16 @@ import pytest
 from click.testing import CliRunner
 
 from mctskernel.core.edit import Category
-from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source
+from mctskernel.core.evaluation import Outcome, Source
 from mctskernel.experiments import counter_evidence
 from mctskernel.experiments.counter_evidence import (
     AHEAD,
-    GAIN,
     Group,
     Report,
-    document,
-    held_out_gains,
     partial_rank_correlation,
     weigh,
 )
-from mctskernel.experiments.counter_steps import BOTTLENECK, SPILLS, Step, moves, reliefs, steps_of
-from mctskernel.profiling import counters as names
+from mctskernel.experiments.counter_steps import SPILLS, Step, steps_of
 from mctskernel.report.view import load_view
 
 ROOT = Path(__file__).parents[2]
@@ -55,44 +51,6 @@ def test_what_another_quantity_explains_is_no_evidence() -> None:
     assert confounded > 0.3
     with_proxy = [partial_rank_correlation(drawn(seed, 1.0)) or 0.0 for seed in range(20)]
     assert min(with_proxy) > 0.3
-
-
-def test_a_proxy_takes_error_away_only_where_it_says_something() -> None:
-    assert min(held_out_gains([drawn(seed, 1.0) for seed in range(8)]).values()) > 0.2
-    assert np.mean(list(held_out_gains([drawn(seed, 0.0) for seed in range(8)]).values())) < 0.02
-
-
-def test_too_few_or_equal_observations_say_nothing() -> None:
-    rng = np.random.default_rng(0)
-    few = rng.standard_normal(5)
-    assert partial_rank_correlation(group("", few, few, few)) is None
-    many = rng.standard_normal(30)
-    assert partial_rank_correlation(group("", np.zeros(30), many, many)) is None
-    # What is known says all of the outcome.
-    assert partial_rank_correlation(group("", rng.standard_normal(30), many, many)) is None
-
-
-def evaluation(spills: int = 0, **counters: float) -> Evaluation:
-    return Evaluation(
-        Outcome.OK,
-        Source.MEASURED,
-        counters={getattr(names, name): value for name, value in counters.items()},
-        resources=(Resources("k", 32, 0, spill_store_bytes=spills),),
-    )
-
-
-def test_reliefs_are_what_fell() -> None:
-    before = evaluation(DRAM_BYTES=400.0, LOAD_SECTORS=320.0, LOAD_REQUESTS=10.0, SM_ACTIVE=80.0, spills=8)
-    after = evaluation(DRAM_BYTES=50.0, LOAD_SECTORS=40.0, LOAD_REQUESTS=10.0, SM_ACTIVE=90.0)
-    found = reliefs(before, after, 100)
-    assert found["DRAM traffic above the compulsory"] == pytest.approx(math.log(4.0))  # none is above it now
-    assert found["sectors a request"] == pytest.approx(math.log(8.0))
-    assert found["tail"] == pytest.approx(0.1)
-    assert found[SPILLS] == 1.0
-    assert "idle tensor pipes" not in found
-    back = reliefs(after, before, 100)
-    assert all(back[name] == pytest.approx(-value) for name, value in found.items() if name != BOTTLENECK)
-    assert moves(before, after)["DRAM bytes"] == pytest.approx(math.log(1 / 8))
 
 
 def test_steps_of_a_run_know_the_best_of_their_descendants(tmp_path: Path) -> None:
@@ -157,14 +115,6 @@ def test_what_was_planted_is_supported_and_nothing_else(report: Report) -> None:
     (row,) = report.categories
     assert (row.category, row.steps, row.tasks) == ("launch configuration", 40 * TASKS, TASKS)
     assert row.moves["DRAM bytes"].mean == pytest.approx(0.5)
-
-
-def test_the_page_says_so(report: Report) -> None:
-    text = document(report)
-    assert f"- Supported as a predictor of {AHEAD.text}: the relief of tail." in text
-    assert f"- Supported as a predictor of {GAIN.text}: the relief of none." in text
-    assert "| launch configuration |" in text
-    assert "The numbers are modelled." in text
 
 
 def test_a_folder_without_steps_is_an_error(tmp_path: Path) -> None:

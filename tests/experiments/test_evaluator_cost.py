@@ -31,14 +31,6 @@ def test_every_stage_of_a_search_has_its_seconds(tmp_path: Path, write_task: Wri
     assert "| all, median" in result.output
 
 
-@pytest.mark.slow
-def test_a_search_that_fails_is_a_sentence(tmp_path: Path) -> None:
-    arguments = ["--task", "nowhere", "--language", "cuda", "--device", "model"]
-    result = CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "cost.json")])
-    assert result.exit_code == 0
-    assert "neither a folder" in result.output
-
-
 @pytest.mark.gpu
 def test_every_stage_is_timed_on_a_gpu(tmp_path: Path) -> None:
     out = tmp_path / "cost.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mctskernel.experiments import kernel_tuner
-from mctskernel.experiments.kernel_tuner import Job, Trace, search, slim, table
+from mctskernel.experiments.kernel_tuner import Job, Trace, search, slim
 
 CACHE = {
     "kernel_name": "k",
@@ -30,20 +30,9 @@ def cache(tmp_path: Path) -> Path:
     return slim(path, tmp_path / "slim")
 
 
-def test_a_slim_copy_keeps_parameters_and_times(cache: Path) -> None:
-    found = json.loads(cache.read_text())
-    assert found["cache"]["3"] == {"x": 3, "time": 4.0}
-    assert {**found, "cache": None} == {**CACHE, "cache": None}
-
-
 def test_a_repeated_request_costs_no_evaluation(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"x": 1, "time": 8.0}, {"x": 1, "time": 8.0}, {"x": 2, "__error__": "RuntimeFailedConfig"}]
     rows += [{"x": 1, "time": 8.0}, {"x": 3, "time": 4.0}, {"x": 4, "time": 2.0}]
     monkeypatch.setattr(kernel_tuner, "_simulate", lambda _job, _space: rows)
     monkeypatch.setattr(kernel_tuner, "CHECKPOINTS", (1, 2, 3, 4))
     assert search(Job(cache, "pso", seed=7, budget=4)) == Trace("four", "pso", 7, (0.25, 0.25, 0.5, 1.0))
-
-
-def test_the_table_has_the_best_strategy_first() -> None:
-    traces = [Trace("s", "a", 0, (0.1, 0.2, 0.3)), Trace("s", "b", 0, (0.2, 0.3, 0.9))]
-    assert [line.split("|")[1].strip() for line in table(traces)[2:]] == ["`b`", "`a`"]

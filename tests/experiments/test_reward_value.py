@@ -9,15 +9,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mctskernel.core.evaluation import (
-    Bottleneck,
-    Cause,
-    Diagnosis,
-    Evaluation,
-    Outcome,
-    Source,
-    Timing,
-)
 from mctskernel.experiments import reward_value
 from mctskernel.experiments.reward_value import (
     CHECKPOINTS,
@@ -26,29 +17,9 @@ from mctskernel.experiments.reward_value import (
     Report,
     Trial,
     document,
-    with_relief,
 )
 
 RECORDED = Path(__file__).parents[2] / "notebooks" / "recorded" / "matmul_mcts_h100.tar.xz"
-
-
-def evaluation(share: float, outcome: Outcome = Outcome.OK) -> Evaluation:
-    return Evaluation(
-        outcome,
-        Source.MEASURED,
-        timings=(Timing("", 1e-3, 1e-3, 1e-3),),
-        diagnosis=Diagnosis((Cause(Bottleneck.DRAM_BANDWIDTH, share, "DRAM."),)),
-    )
-
-
-def test_the_weight_is_earned_by_relieving_all_of_the_bottleneck() -> None:
-    parent, root = evaluation(0.5), evaluation(0.5)
-    reward = with_relief(0.3)
-    assert reward(evaluation(0.0), parent, root).reward == pytest.approx(0.3)
-    assert reward(evaluation(0.25), parent, root).reward == pytest.approx(0.15)
-    assert reward(evaluation(0.5), parent, root).reward == 0.0
-    assert reward(evaluation(0.0), None, root).reward == 0.0
-    assert reward(evaluation(0.0, Outcome.RACE), parent, root).reward < 0.0
 
 
 def trial(task: int, seed: int, weight: str, share: float) -> Trial:

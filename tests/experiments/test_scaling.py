@@ -9,17 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from mctskernel.core.executor import CounterSet
-from mctskernel.core.task_file import load_task
 from mctskernel.experiments import scaling
 from mctskernel.profiling import build_cache
-from mctskernel.tasks.builtin import find_task
-
-
-def test_the_rules_make_as_many_kernels_as_are_wanted_and_the_same_again() -> None:
-    task = load_task(find_task("softmax"))
-    kernels = scaling.distinct_kernels(task, 12)
-    assert len({kernel.identity for kernel in kernels}) == 12
-    assert kernels == scaling.distinct_kernels(task, 12)
 
 
 def test_the_table_compares_with_one_gpu_of_the_same_engine_and_counters() -> None:

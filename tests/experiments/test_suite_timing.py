@@ -27,14 +27,6 @@ def test_a_run_gives_its_first_kernel_and_its_best_one(tmp_path: Path, write_tas
     assert found["cuda start"].source == load_task(run / "task").starting_kernel.source
 
 
-def test_differences_are_shares_of_the_output() -> None:
-    expected = torch.tensor([3.0, 4.0])
-    found = timing._Contenders(
-        {}, expected, {"same": expected.clone(), "off": expected + torch.tensor([0.0, 0.5])}
-    )
-    assert timing._differences(found) == {"same": 0.0, "off": pytest.approx(0.1)}
-
-
 def test_scratch_is_held_as_long_as_its_kernel_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
     made: dict[object, weakref.ref[object]] = {}
 

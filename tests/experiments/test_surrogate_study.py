@@ -79,23 +79,6 @@ def test_the_study_writes_what_its_json_says(
     assert len(cache.read_bytes().splitlines()) == len(THREADS)
 
 
-def test_spaces_of_one_name_are_a_sentence(folder: Path, tmp_path: Path) -> None:
-    words = [str(folder), str(folder), "--predictions", str(tmp_path / "predictions.jsonl")]
-    words += ["--out", str(tmp_path / "study.json")]
-    result = CliRunner().invoke(main, words)
-    assert result.exit_code == 1
-    assert "Two folders hold a space called doubles/double" in result.output
-
-
-def test_kernels_without_their_texts_are_searched_alike(space: RecordedSpace) -> None:
-    known = {each: Prediction(seconds, {Term.DRAM: seconds}) for each, seconds in space.seconds.items()}
-    plain = space.without_texts()
-    for contender in (OFF, "model", "perfect"):
-        assert (
-            replays(plain, known, contender, 3).evaluations == replays(space, known, contender, 3).evaluations
-        )
-
-
 def test_a_surrogate_that_knows_the_times_saves_evaluations(space: RecordedSpace) -> None:
     plain = space.without_texts()
     found = {each: replays(plain, {}, each, 8) for each in (OFF, "perfect")}
@@ -117,17 +100,6 @@ def test_errors_as_large_as_stated_are_called_so(space: RecordedSpace) -> None:
         assert found is not None
         shares.append(found.coverage)
     assert np.mean(shares, axis=0) == pytest.approx(np.array(LEVELS), abs=0.05)
-
-
-def test_an_exact_model_ranks_without_regret(space: RecordedSpace) -> None:
-    found = accuracy(space, {each: Prediction(seconds, {}) for each, seconds in space.seconds.items()})
-    assert found is not None
-    assert (found.spearman, found.first, found.best_of_five) == pytest.approx((1, 1, 1))
-
-
-def test_too_few_kernels_tell_nothing(space: RecordedSpace) -> None:
-    known = {each: Prediction(seconds, {}) for each, seconds in list(space.seconds.items())[:2]}
-    assert accuracy(space, known) is None
 
 
 def test_clusters_are_drawn_whole() -> None:

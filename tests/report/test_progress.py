@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mctskernel.core.evaluation import Evaluation, Outcome, Score
-from mctskernel.report.progress import best_after, moments
+from mctskernel.report.progress import moments
 from mctskernel.run import spent_seconds
 from mctskernel.tree.events import Evaluated, Event, Proposed, Resumed, Started
 from mctskernel.tree.policy import Policy
@@ -42,9 +42,3 @@ def test_pauses_between_processes_are_nobodys_time() -> None:
     found = list(moments(EVENTS))
     assert [moment.seconds for moment in found] == [1.0, 4.0, 5.0, 6.0, 9.0, 10.0]
     assert found[-1].seconds == pytest.approx(spent_seconds(EVENTS))
-
-
-def test_a_search_without_a_success_has_no_best() -> None:
-    found = list(moments((evaluated(0, 1.0, failed()), evaluated(1, 2.0, failed()))))
-    assert [moment.best for moment in found] == [None, None]
-    assert best_after(found, 2) == 0.0

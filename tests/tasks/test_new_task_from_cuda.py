@@ -48,15 +48,6 @@ def test_every_guess_is_marked(tmp_path: Path) -> None:
     )
 
 
-def test_the_block_comes_from_a_launch_in_the_file(tmp_path: Path) -> None:
-    text = (
-        SCALE.replace("__launch_bounds__(128) ", "")
-        + "void host() { scale<<<(n + 63) / 64, 64>>>(x, y, n, 2.f); }\n"
-    )
-    (launch,) = plan_of(Kernel((drafted(tmp_path, text) / "kernel.cu").read_text())).launches
-    assert launch.block == (64,)
-
-
 def test_several_kernels_are_launched_in_their_order_or_one_alone(tmp_path: Path) -> None:
     text = SCALE + SCALE.replace("scale", "again")
     both = plan_of(Kernel((drafted(tmp_path, text) / "kernel.cu").read_text()))

@@ -12,22 +12,10 @@ from mctskernel.core.space import SpaceError, values_of
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.spaces import read_space
-from mctskernel.tasks.space import MIDDLE, RANDOM, choose_start, write_space_task
+from mctskernel.tasks.space import choose_start, write_space_task
 from tests import spaces
 
 PLENTY = Budget(evaluations=100)
-
-
-def test_the_middle_is_near_the_middle_of_every_parameter() -> None:
-    start = choose_start(spaces.bowl(), MIDDLE, 0, PLENTY)
-    assert start.entry.values[:2] in ((64, 2), (128, 2))
-    assert start.spent == Spent()
-
-
-def test_a_random_start_is_drawn_by_the_seed() -> None:
-    found = [choose_start(spaces.bowl(), RANDOM, seed, PLENTY).entry.values for seed in range(10)]
-    assert found == [choose_start(spaces.bowl(), RANDOM, seed, PLENTY).entry.values for seed in range(10)]
-    assert len(set(found)) > 5
 
 
 def test_values_that_are_named_are_kept_and_the_rest_is_in_the_middle() -> None:
@@ -50,12 +38,6 @@ def test_starts_that_failed_are_counted_with_their_cost() -> None:
 def test_a_budget_that_goes_to_failing_starts_is_a_sentence(budget: Budget) -> None:
     with pytest.raises(SpaceError, match="whole budget went to"):
         choose_start(spaces.bowl(), "block=256,tile=4", 0, budget)
-
-
-@pytest.mark.parametrize("wanted", [MIDDLE, RANDOM, "block=2"])
-def test_a_space_that_failed_altogether_is_a_sentence(wanted: str) -> None:
-    with pytest.raises(SpaceError, match="All 3 configurations of failing failed"):
-        choose_start(spaces.failing(), wanted, 0, PLENTY)
 
 
 @pytest.mark.parametrize(

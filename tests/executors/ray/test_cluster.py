@@ -12,7 +12,7 @@ import pytest
 from ray._private.state import actors
 from ray.cluster_utils import Cluster
 
-from mctskernel.core.device import DeviceError, DeviceSpec
+from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
@@ -107,12 +107,6 @@ def test_nodes_come_and_go_while_kernels_are_evaluated(nodes: Cluster, executor:
     nodes.remove_node(node, allow_graceful=False)
     assert all(each.ok for each in drain(executor, 3).values())
     until(lambda: executor.capacity == 2)
-
-
-def test_a_cluster_without_a_gpu_is_refused(nodes: Cluster, executor: RayExecutor, small_task: Path) -> None:
-    patience = Patience(arrival=0.3, look=0.1)
-    with connected(nodes.address, 1) as cluster, pytest.raises(DeviceError, match="no GPU of it is free"):
-        RayExecutor(DeviceSpec("gpu", small_task), cluster, patience=patience)
 
 
 def test_gpus_of_one_kind_are_used_and_one_that_breaks_is_left_out(

@@ -17,7 +17,7 @@ from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.problems.definitions import read
 from mctskernel.problems.definitions.definition import Const, Definition, Expr, Spec, Var, read_axes
-from mctskernel.problems.definitions.folder import find_definition, read_definition, read_workloads
+from mctskernel.problems.definitions.folder import find_definition, read_workloads
 from mctskernel.problems.problem import Problem
 from mctskernel.problems.registry import BENCHMARKS
 from tests.problems.definitions.folders import (
@@ -210,16 +210,6 @@ def test_no_name_leads_anywhere(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "tasks" / problem.name).parent == tmp_path / "tasks"
     assert not problem.name.startswith((".", "-"))
     assert loaded(problem, tmp_path / "task").name == problem.name
-
-
-@given(st.binary(max_size=200))
-def test_bytes_that_are_no_definition_are_refused(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes
-) -> None:
-    file = tmp_path_factory.getbasetemp() / "definition.json"
-    file.write_bytes(data)
-    with pytest.raises(TaskError):
-        read_definition(file)
 
 
 @given(st.text(alphabet="abc0123456789+-*/%().[]_'\" ,lambdifx", max_size=60))

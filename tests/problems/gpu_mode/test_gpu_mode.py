@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from mctskernel.core.expression import evaluate_int
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.problems.gpu_mode.cases import Dimensions
 from mctskernel.problems.problem import Problem
 from mctskernel.problems.registry import read_problem, solution_of
 from tests.problems.gpu_mode.folders import SCALE, YAML, write_task
@@ -64,15 +60,6 @@ def test_the_tolerance_is_that_of_the_check(scale: Made) -> None:
     assert (task.tolerance.element.relative, task.tolerance.element.absolute) == (1e-3, 1e-4)
     assert task.tolerance.absolute < 1e-5, "small results may not be zeros, whatever the check allows"
     assert task.tolerance.relative < 1e-3
-
-
-def test_the_reference_computes_in_the_precision_that_it_is_given(scale: Made) -> None:
-    _, task = scale
-    shape = task.verify_shapes[0]
-    wide = {name: array.astype(np.float64) for name, array in task.draw_inputs(shape, 0).items()}
-    out = task.expected(wide, shape)["out"]
-    assert out.dtype == np.float64
-    assert np.array_equal(out, wide["x"] * wide["factor"][:, None])
 
 
 def test_a_submission_fills_the_output_that_it_is_given(scale: Made) -> None:
@@ -170,18 +157,3 @@ def test_a_task_that_is_not_supported_says_why(reference: str, said: str, tmp_pa
     with pytest.raises(TaskError) as raised:
         made(tmp_path, reference=reference)
     assert said in str(raised.value)
-
-
-SIZES = st.lists(st.integers(1, 4096), min_size=3, max_size=3).map(tuple)
-
-
-@given(st.fixed_dictionaries({"m": SIZES, "n": SIZES}), st.lists(SIZES, min_size=1, max_size=3))
-def test_an_extent_has_the_sizes_that_were_seen(
-    arguments: dict[str, tuple[int, ...]], seen: list[tuple[int, ...]]
-) -> None:
-    dimensions = Dimensions(arguments, frozenset({"case"}))
-    for number, sizes in enumerate(seen):
-        extent = dimensions.extent(sizes, f"x_{number}")
-        for case, size in enumerate(sizes):
-            shape = {name: vector[case] for name, vector in dimensions.sizes.items()}
-            assert evaluate_int(extent, shape) == size

@@ -67,22 +67,6 @@ def test_tensors_that_do_not_fit_are_refused_in_words() -> None:
         names["run"](torch.ones(3, 4), torch.ones(5, 6))
 
 
-def test_names_of_a_task_never_hide_those_of_the_module() -> None:
-    named = replace(
-        double(),
-        inputs=(Tensor("torch", "float32", ("min",)),),
-        outputs=(Tensor("lambda", "float32", ("min",)),),
-        search_shapes=({"min": 128},),
-        verify_shapes=({"min": 7},),
-    )
-    source = CUDA.replace('"x", "out", "n"]', '"torch", "lambda", "min"]').replace(
-        "ceil_div(n,", "ceil_div(min,"
-    )
-    names, extension = loaded(host_module(named, Kernel(source)))
-    names["run"](torch.ones(3))
-    assert extension.calls[0][-1] == 3
-
-
 def test_an_output_that_is_in_place_is_the_input() -> None:
     changed = double()
     changed = replace(changed, outputs=(Tensor("x", "float32", ("n",)),))

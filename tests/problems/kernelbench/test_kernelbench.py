@@ -150,10 +150,3 @@ def test_a_problem_becomes_a_folder_with_a_kernel(tmp_path: Path) -> None:
     assert found.name == "KernelBench"
     with pytest.raises(TaskError, match="overwrites nothing"):
         write_problem(made, tmp_path / "task")
-
-
-def test_only_problems_are_recognised(tmp_path: Path) -> None:
-    other = tmp_path / "other.py"
-    other.write_text("def f(x):\n    return x\n", "utf-8")
-    assert not any(map(is_problem, (other, "softmax", tmp_path / "nothing.py")))
-    assert is_problem(written(tmp_path, LINEAR))

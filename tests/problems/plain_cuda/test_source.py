@@ -35,18 +35,6 @@ def test_an_element_wise_chain_is_one_kernel() -> None:
     assert "// aten.mul, aten.add, aten.gelu" in source
 
 
-def test_a_product_ends_in_the_output_that_is_a_view_of_it() -> None:
-    source = source_of(lambda x: (x @ x.t()).flatten(), X)
-    plan = plan_of(Kernel(source))
-    assert [launch.kernel for launch in plan.launches] == ["mm_kernel"]
-    assert plan.scratch == ()
-
-
-def test_what_is_read_over_and_over_again_is_kept() -> None:
-    plan = plan_of(Kernel(source_of(lambda x: x.relu() @ x.t(), X)))
-    assert [scratch.name for scratch in plan.scratch] == ["relu"]
-
-
 def test_names_that_mean_something_in_cpp_are_others_in_the_kernel() -> None:
     source = source_of(lambda x, y: x + y, tensor("float", "rows"), tensor("i", "rows"))
     assert "const float* float_2, const float* i, float* out" in source
