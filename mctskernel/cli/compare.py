@@ -30,7 +30,7 @@ def compare(sides: tuple[Path, ...], *, at: int | None, as_json: bool) -> None:
 
         mctskernel compare runs/softmax-a runs/softmax-b
 
-        mctskernel compare runs/edit-model runs/mcts --at 100 --json
+        mctskernel compare runs/mcts runs/puct --at 100 --json
     """
     runs = [run for side in dict.fromkeys(sides) for run in find_runs(side)]
     if len(runs) < 2:

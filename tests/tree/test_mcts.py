@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mctskernel.core.evaluation import Outcome
+from mctskernel.registry import ExtensionError
 from mctskernel.tree.edit_model.score import (
     Prospects,
     expected_improvement,
@@ -16,10 +19,12 @@ from mctskernel.tree.edit_model.score import (
     log_excess,
 )
 from mctskernel.tree.events import PredictionRecord
-from mctskernel.tree.search import Try
+from mctskernel.tree.journal import MemoryJournal
+from mctskernel.tree.node import Tree
+from mctskernel.tree.search import TreeSearch, Try
 from mctskernel.tree.selection_account import can_account, selection_accounts
 from mctskernel.tree.strategies.puct import Puct, PuctOptions, Uct, UctOptions
-from mctskernel.tree.strategies.strategy import Propose
+from mctskernel.tree.strategies.strategy import Generators, Propose
 from tests.tree.grown import Grown, edit
 
 
@@ -273,3 +278,36 @@ def test_the_account_of_a_node_lists_the_chosen_edit_first(strategy: str) -> Non
             assert 0 <= prior <= 1
             assert total == pytest.approx(value + bonus)
     assert not can_account("random")
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "own_policy.md"
+
+
+@pytest.mark.parametrize(
+    "choices", [{"strategy": "mine:Mine", "width": 1}, {"strategy": "mcts", "score": "mine:upper_bound"}]
+)
+def test_a_strategy_and_a_score_of_ones_own_search_and_resume(
+    choices: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = PAGE.read_text("utf-8").split("```python\n")[1:]
+    (tmp_path / "mine.py").write_text("\n".join(block.partition("```")[0] for block in code))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    grown = Grown(**choices)
+    grown.propose("a", "b")
+    grown.try_next(1.0)
+    again = TreeSearch(grown.replayed(), MemoryJournal(), grown.blobs, clock=lambda: 0.0)
+    assert again.next_action() == grown.search.next_action()
+
+
+class Broken:
+    """A strategy that can't go on."""
+
+    def step(self, tree: Tree, rng: Generators) -> None:
+        raise ZeroDivisionError
+
+
+def test_a_strategy_that_raises_is_named_with_the_line() -> None:
+    grown = Grown(strategy=f"{__name__}:Broken")
+    with pytest.raises(ExtensionError, match=r"Broken' raised ZeroDivisionError.*test_mcts\.py:\d+"):
+        grown.search.next_action()
