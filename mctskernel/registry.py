@@ -37,7 +37,6 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     "score": {
         "expected-improvement": "mctskernel.tree.edit_model.score:expected_improvement",
         "improvement-per-second": "mctskernel.tree.edit_model.score:improvement_per_second",
-        "thompson": "mctskernel.tree.edit_model.score:thompson",
     },
     "reward": {
         "composite": "mctskernel.profiling.reward:composite",

@@ -29,9 +29,7 @@ from tests.tree.grown import Grown, edit
 
 
 def prospects(means: list[float], deviations: list[float], seconds: list[float]) -> Prospects:
-    return Prospects(
-        np.array(means), np.array(deviations), 1.0, 1.0, lambda: np.log(seconds), np.random.default_rng
-    )
+    return Prospects(np.array(means), np.array(deviations), 1.0, 1.0, lambda: np.log(seconds))
 
 
 def test_expected_improvement_by_hand() -> None:

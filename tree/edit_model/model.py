@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class EditModel:
         if added:
             self._posterior.add(table(added, self._places))
 
-    def prospects(self, tree: Tree, rng: Callable[[], np.random.Generator]) -> Prospects:
+    def prospects(self, tree: Tree) -> Prospects:
         """What is expected of each candidate."""
         speedups = _Standardised(map(_log_speedup, _nodes(tree, self._observed)))
         return Prospects(
@@ -81,7 +81,6 @@ class EditModel:
             best=float(np.nanmax(speedups.values)),
             spread=speedups.spread,
             log_seconds=lambda: self._log_seconds(tree),
-            rng=rng,
         )
 
     def _log_seconds(self, tree: Tree) -> Array:

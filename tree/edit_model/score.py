@@ -19,7 +19,7 @@ class Prospects:
     """What is expected of the edits that may be tried; arrays have an element for each.
 
     `means` and `deviations` are of their log speed-ups in units of `spread`, `best` is that of the fastest kernel.
-    `log_seconds` makes the logarithms of what their evaluations are expected to take, and `rng` a random generator.
+    `log_seconds` makes the logarithms of the seconds that their evaluations are expected to take.
     """
 
     means: Array
@@ -27,7 +27,6 @@ class Prospects:
     best: float
     spread: float
     log_seconds: Callable[[], Array]
-    rng: Callable[[], np.random.Generator]
 
 
 Score = Callable[[Prospects], Array]
@@ -50,17 +49,6 @@ def improvement_per_second(prospects: Prospects) -> Array:
     Source: Snoek, Larochelle and Adams, "Practical Bayesian optimization of machine learning algorithms", 2012.
     """
     return expected_improvement(prospects) - prospects.log_seconds()
-
-
-def thompson(prospects: Prospects) -> Array:
-    """A speed-up drawn from what is expected, of each edit by itself.
-
-    Source: Thompson, "On the likelihood that one unknown probability exceeds another in view of the evidence of two
-    samples", 1933.
-    """
-    normal = prospects.rng().standard_normal(len(prospects.means))
-    drawn: Array = prospects.means + prospects.deviations * normal
-    return drawn
 
 
 LOWEST, HIGHEST, PARTS = -30.0, 10.0, 500

@@ -90,9 +90,9 @@ class Mcts:
         self._model: EditModel | None = None
         self._scanned = 0
 
-    def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
+    def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
         """The most promising edit."""
-        for found in self.ratings(tree, rng, 1):
+        for found in self.ratings(tree, 1):
             if found.edit is None:
                 return Propose(found.node)
             edit = favoured(tree, tree.nodes[found.node], found.edit)
@@ -100,17 +100,17 @@ class Mcts:
             return Step(found.node, edit)
         return self._leftover(tree) if tree.evaluated else None
 
-    def ratings(self, tree: Tree, rng: Generators, most: int) -> tuple[Rating, ...]:
+    def ratings(self, tree: Tree, most: int) -> tuple[Rating, ...]:
         """The most promising edits, the best first."""
         with _one_thread():
-            return tuple(islice(self._ratings(tree, rng), most)) if tree.evaluated else ()
+            return tuple(islice(self._ratings(tree), most)) if tree.evaluated else ()
 
     def greatest_improvement(self, tree: Tree) -> float:
         """The greatest expected improvement of the logarithm of the speed-up; 0 where nothing can be tried."""
         if not tree.evaluated:
             return 0.0
         with _one_thread():
-            prospects = self._prospects(tree, np.random.default_rng)
+            prospects = self._prospects(tree)
         found = expected_improvement(prospects)[np.array(self._frontier.is_open, dtype=bool)]
         return prospects.spread * math.exp(found.max(initial=-math.inf))
 
@@ -123,7 +123,7 @@ class Mcts:
                 (each.score, each.prior, each.value),
                 (each.node, each.edit) == (parent, edit),
             )
-            for each in self.ratings(tree, np.random.default_rng, MOST_RIVALS)
+            for each in self.ratings(tree, MOST_RIVALS)
         )
         notes = [
             "The walk follows the greatest value below, so that it ends at the most promising edit of the tree."
@@ -135,8 +135,8 @@ class Mcts:
         columns = ("log score", "log prior", "value")
         return Explanation((Choice("Edits of the whole tree", columns, rivals),), tuple(notes))
 
-    def _ratings(self, tree: Tree, rng: Generators) -> Iterator[Rating]:
-        scores, frontier = self._score(self._prospects(tree, rng)), self._frontier
+    def _ratings(self, tree: Tree) -> Iterator[Rating]:
+        scores, frontier = self._score(self._prospects(tree)), self._frontier
         priors = np.log(np.maximum(frontier.prior, TINY)) * (
             self._trust / (self._trust + len(tree.evaluated))
         )
@@ -148,7 +148,7 @@ class Mcts:
             if (candidate := frontier.take(tree, column)) is not None:
                 yield Rating(candidate.node, candidate.edit, float(scores[column]), float(priors[column]))
 
-    def _prospects(self, tree: Tree, rng: Generators) -> Prospects:
+    def _prospects(self, tree: Tree) -> Prospects:
         frontier = self._frontier
         self._scanned = min([self._scanned, *frontier.update(tree)])
         model = self._model
@@ -157,7 +157,7 @@ class Mcts:
         else:
             frontier.shrink(tree, LARGEST_FRONTIER)
             model = self._model = EditModel(tree, frontier.vocabulary, frontier.rows, frontier.columns)
-        return model.prospects(tree, rng)
+        return model.prospects(tree)
 
     def _leftover(self, tree: Tree) -> Step | Propose | None:
         """The oldest of the edits that would decide nothing new, for which the model sees no reason."""
