@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Resources, Source
+from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Resources, Source
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch, ResolvedPlan, plan_of, resolve
 from mctskernel.core.task import Shape, Task
@@ -102,10 +102,6 @@ class RefusedError(Exception):
         return Evaluation(
             self.outcome, source, self.message, resources=self.resources, log=self.log, guard=self.guard
         )
-
-    def check(self) -> Check:
-        """The refusal as a check that wasn't passed, of no shape."""
-        return Check("", 0, passed=False, error=float("inf"), message=self.message, guard=self.guard)
 
 
 def prepare(task: Task, kernel: Kernel, architecture: str, stages: Stages) -> Candidate:

@@ -13,7 +13,6 @@ import msgspec
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import (
-    Check,
     Evaluation,
     Guard,
     Outcome,
@@ -22,7 +21,6 @@ from mctskernel.core.evaluation import (
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.architecture import ArchitectureError, load_architecture
-from mctskernel.profiling.candidate import RefusedError
 from mctskernel.profiling.ceilings import architecture_ceilings, roofline
 from mctskernel.profiling.emulation import Emulable, emulate
 from mctskernel.profiling.guardrails import flags, quarantine_reason
@@ -30,7 +28,7 @@ from mctskernel.profiling.model.explanation import explain_launches, sentences
 from mctskernel.profiling.pricing import Pricing, timing_of
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.timed_shape_check import check_timed_shape
-from mctskernel.profiling.verify import HELD_OUT_SEED, draw_cases, draw_verification
+from mctskernel.profiling.verify import draw_verification
 from mctskernel.profiling.versions import package_versions
 
 
@@ -55,16 +53,6 @@ class ModelDevice:
     def evaluate(self, kernel: Kernel) -> Evaluation:
         """Check the source, build, verify and model one kernel; the first step that fails decides the outcome."""
         return self._pricing.evaluate(kernel, self._evaluate)
-
-    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
-        """Verify once more on fresh inputs: at the held-out shapes, or the verify shapes where there are none."""
-        try:
-            prepared = self._pricing.prepare(kernel, Stages())
-            shapes = self._task.held_out_shapes or self._task.verify_shapes
-            cases = draw_cases(self._task, shapes, self._seed + HELD_OUT_SEED)
-            return emulate(self._task, prepared.candidate, prepared.modules, cases).checks
-        except RefusedError as refusal:
-            return (refusal.check(),)
 
     def fingerprint(self) -> dict[str, str]:
         """What a modelled time depends on: the modelled GPU, its constants, and the versions of the tools."""

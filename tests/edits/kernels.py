@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from mctskernel.core.task import Task
+
+
+def verified_everywhere(task: Task) -> Task:
+    """The task with its held-out shapes among those that every kernel is verified at."""
+    return replace(task, verify_shapes=(*task.verify_shapes, *task.held_out_shapes), held_out_shapes=())
+
+
 PLAN = """\
 /*
 [[launch]]

@@ -69,23 +69,6 @@ def test_other_bottlenecks_are_not_quoted_but_count(request_: ProposalRequest) -
     assert next(edit.prior for edit in reply.edits if edit.category is Category.TUNING) > 1
 
 
-def test_a_kind_on_a_bottleneck_weighs_more_than_elsewhere() -> None:
-    rates = Rates((GOOD, replace(GOOD, bottleneck="tail", improved=0), BAD))
-    tuned = EDITS[1]
-    assert rates.factor(tuned, "barriers") > rates.factor(tuned, "spills") > rates.factor(tuned, "tail")
-
-
-def test_few_tries_say_little() -> None:
-    others = replace(BAD, tried=10**6, improved=3 * 10**5)
-    factors = [
-        Rates((replace(GOOD, tried=tried, improved=tried), others)).factor(EDITS[1], "barriers")
-        for tried in (0, 1, 4, 50)
-    ]
-    assert factors == sorted(factors)
-    # One success among a prior of eight tries, three in ten of which succeed.
-    assert factors[:2] == [pytest.approx(1.0), pytest.approx((1 + 8 * 0.3) / 9 / 0.3, rel=1e-4)]
-
-
 experiences = st.builds(
     lambda category, title, bottleneck, tried, share: Experience(
         category, title, bottleneck, "cuda", "sm_90", tried, 0, round(tried * share), 0.0

@@ -46,19 +46,6 @@ def targets(space: SearchSpace, values: Configuration, reply: Proposals) -> list
     return [values_of(space, apply(kernel, edit)) for edit in reply.edits]
 
 
-def distance(one: Configuration, other: Configuration) -> int:
-    return sum(a != b for a, b in zip(one, other, strict=True))
-
-
-def test_neighbours_come_first_then_as_many_jumps_as_are_wanted() -> None:
-    space = spaces.bowl()
-    found = targets(space, spaces.BEST, ask(ParameterProposer(space, first_jumps=5), spaces.BEST))
-    near = {each.values for each in space.entries if distance(each.values, spaces.BEST) == 1}
-    assert set(found[: len(near)]) == near
-    assert len(found) == len(near) + 5
-    assert all(distance(each, spaces.BEST) > 1 for each in found[len(near) :])
-
-
 def test_an_edit_says_what_it_decides_and_changes_that_line_alone() -> None:
     space = spaces.bowl()
     edits = {edit.title: edit for edit in ask(ParameterProposer(space), spaces.BEST).edits}
@@ -71,10 +58,6 @@ def test_an_edit_says_what_it_decides_and_changes_that_line_alone() -> None:
     assert edits["layout row -> column"].factors == (Factor("layout", "column"),)
     jump = next(edit for title, edit in edits.items() if ", " in title)
     assert [factor.name for factor in jump.factors] == [each.split(" ")[0] for each in jump.title.split(", ")]
-
-
-def test_what_failed_is_given_up() -> None:
-    assert ask(ParameterProposer(spaces.bowl()), spaces.BEST, outcome=Outcome.BUILD_ERROR) == Proposals(())
 
 
 def test_the_same_request_gets_the_same_reply_and_another_seed_another() -> None:

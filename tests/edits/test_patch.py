@@ -60,7 +60,6 @@ def test_line_ends_stay_those_of_the_kernel() -> None:
             Loss.AMBIGUOUS,
             "Block 1 of 1: its SEARCH text occurs 2 times; add lines that make it unique.",
         ),
-        ([("  \n ", "x")], Loss.EMPTY, "Block 1 of 1 has an empty SEARCH text."),
         (
             [("a = 1", "a = 2"), ("a = 1", "a = 3")],
             Loss.NO_MATCH,
@@ -83,11 +82,6 @@ def test_what_cannot_be_applied_is_refused_with_a_sentence(
     assert caught.value.loss is loss
 
 
-def test_lines_that_match_twice_up_to_blanks_are_ambiguous() -> None:
-    with pytest.raises(PatchError, match="occurs 2 times up to blanks"):
-        after("{\n  a;\n  b;\n}\n{\n    a;\n    b;\n}\n", ("a;\nb;", "c;"))
-
-
 LINES = st.lists(
     st.sampled_from(["int a;", "  int a;", "b = 1;", "", "}", "for (;;) {", "\tc();"]), max_size=12
 )
@@ -100,16 +94,6 @@ def test_a_difference_turned_into_blocks_applies_back(before: str, after: str) -
     assume(before.strip() and after.strip() and Kernel(before).identity != Kernel(after).identity)
     change = Edit(Category.TUNING, "an edit", as_patch(before, after))
     assert apply(Kernel(before), change).source == after
-
-
-@given(TEXTS, st.lists(st.tuples(st.text(max_size=20), st.text(max_size=20)), max_size=3))
-def test_any_blocks_either_apply_or_are_refused(source: str, blocks: list[tuple[str, str]]) -> None:
-    try:
-        result = after(source, *blocks)
-    except PatchError as error:
-        assert str(error).endswith(".")
-    else:
-        assert result.strip()
 
 
 REDUCTION = """\
@@ -142,12 +126,9 @@ __global__ void total(const float* __restrict__ x, float* out, int n) {
     [
         ("    float sum = 0.0f;\n", 3, 3, Match.EXACT),
         ("float sum = 0.0f;\n  // a grid-stride loop", 3, 4, Match.SPACING),
-        ("partial[threadIdx.x]=sum;\n__syncthreads( );", 8, 9, Match.SPACING),
         ("float a2 = x[i+2*blockDim.x];", 19, 19, Match.SPACING),
         # what models get wrong: an operator, a comment, a blank line left out, a qualifier
         ("for (int half = blockDim.x / 2; half > 0; half >>= 1) {\n if (threadIdx.x < half) {", 11, 12, Match.SIMILAR),
-        ("__syncthreads();\n\n\nfor (int half = blockDim.x / 2; half > 0; half >>= 1) {", 9, 11, Match.SIMILAR),
-        ("__global__ void total(const float* x, float* out, int n) {", 1, 1, Match.SIMILAR),
         ("// grid stride loop\nfor (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n;"
          " i += blockDim.x * gridDim.x) {", 4, 5, Match.SIMILAR)
     ],
@@ -168,17 +149,12 @@ def test_a_search_text_fits_where_it_was_meant(search: str, first: int, last: in
         # loads that were unrolled by hand are all alike, and so are their neighbours
         ("float a4 = x[i + 4 * blockDim.x];", Loss.AMBIGUOUS, "is much like it"),
         ("float a1 = y[i + 1 * blockDim.x];", Loss.AMBIGUOUS, "The nearest line is 18: `float a1 = x[i"),
-        ("float a4 = x[i + 4 * blockDim.x];\nfloat a5 = x[i + 5 * blockDim.x];", Loss.AMBIGUOUS, "much like"),
         ("__syncthreads( );", Loss.AMBIGUOUS, "occurs several times up to spacing"),
         # alike on the whole, with one line that is something else
         ("partial[threadIdx.x] += partial[threadIdx.x + half];\n}\n__threadfence_block();\n}", Loss.NO_MATCH, "isn't"),
         # a line left out or made up is none that was misquoted: what stands between would be lost
-        ("float sum = 0.0f;\nfor (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n;"
-         " i += gridDim.x * blockDim.x) {", Loss.NO_MATCH, "isn't in the source"),
         ("float sum = 0.0f;\n// ...\npartial[threadIdx.x] = sum;", Loss.NO_MATCH, "quote each of them"),
-        ("float sun = 0;", Loss.NO_MATCH, "The nearest line is 3: `float sum = 0.0f;`."),
-        ("cp_async(tile, x + i);", Loss.NO_MATCH, "from 'cp_async(tile, x + i);' on, isn't in the source."),
-        ("z\n" * 400, Loss.NO_MATCH, "isn't in the source.")
+        ("float sun = 0;", Loss.NO_MATCH, "The nearest line is 3: `float sum = 0.0f;`.")
     ],
 )  # fmt: skip
 def test_a_search_text_that_may_be_meant_otherwise_is_refused(search: str, loss: Loss, message: str) -> None:
@@ -186,11 +162,6 @@ def test_a_search_text_that_may_be_meant_otherwise_is_refused(search: str, loss:
         apply(Kernel(REDUCTION), edit((search, "replaced;")))
     assert caught.value.loss is loss
     assert message in str(caught.value)
-
-
-def test_lines_that_go_leave_no_blank_line() -> None:
-    assert after(SOURCE, ("int b = 2; ", "")) == SOURCE.replace("    int b = 2;\n", "")
-    assert after("a;\n  b;", (" b; ", "\n")) == "a;"
 
 
 @given(data=st.data())
@@ -220,15 +191,11 @@ def loads(array: str, count: int) -> str:
     ("source", "search"),
     [
         ("a\n" * 50_000, "a\n" * 25_000 + "b"),
-        ("ab" * 100_000, "ba" * 50_000 + "c"),
-        ("x = 1;\n" * 20_000, " x = 1 ;\n" * 10_000),
-        (loads("x", 5_000), loads("y", 300)),
         (loads("x", 5_000), loads("y", 3_000)),
         ("x" * 100_000, "y" + "x" * 90_000),
-        ("\n" * 200_000 + "a", "\n".join("b" * 1000)),
         (" " * 200_000 + "a", " " * 100_000 + "b")
     ],
-    ids=range(8),
+    ids=range(4),
 )  # fmt: skip
 @pytest.mark.slow
 @pytest.mark.timeout(60)

@@ -15,25 +15,9 @@ from mctskernel.edits.patch import apply
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.edits.rule import Context, Proposal, Rule
 from mctskernel.tasks.builtin import find_task
+from tests.edits.kernels import COPY as SOURCE
 
 MakeRequest = Callable[..., ProposalRequest]
-
-SOURCE = """\
-/*
-[[launch]]
-kernel = "f"
-grid = ["ceil_div(rows * cols, BLOCK)"]
-block = ["BLOCK"]
-args = ["x", "out", "rows", "cols"]
-*/
-#define BLOCK 256
-__global__ void f(const float* x, float* out, int rows, int cols) {
-    int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i < rows * cols) {
-        out[i] = 2.0f * x[i];
-    }
-}
-"""
 
 
 def rule(name: str, text: str, *addresses: Bottleneck, prior: float = 1.0) -> Rule:
@@ -63,7 +47,6 @@ def test_a_rule_that_addresses_the_diagnosis_comes_first(make_request: MakeReque
         SOURCE,
         SOURCE + "// only a comment\n",
         SOURCE.replace("256", "2048"),
-        SOURCE.replace("256", "0"),
         SOURCE.replace("BLOCK)", "MISSING)"),
         SOURCE.replace("#define BLOCK 256", "#define BLOCK 512").replace(
             "void f", "void __launch_bounds__(256) f"
@@ -86,7 +69,6 @@ def test_failed_kernels_get_no_proposals(make_request: MakeRequest, outcome: Out
         "__global__ void f() {}",
         "/* kernel = [ */ __global__ void f() {}",
         SOURCE.replace("if (i", "if i"),
-        SOURCE.replace('kernel = "f"', 'kernel = "g"'),
         "",
     ],
 )

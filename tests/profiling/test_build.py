@@ -6,7 +6,7 @@ import pytest
 
 from mctskernel.core.evaluation import Resources
 from mctskernel.core.kernel import Kernel
-from mctskernel.profiling.build import Build, BuildFailure, build, header_folders
+from mctskernel.profiling.build import Build, BuildFailure, build
 from mctskernel.profiling.gpu.ceiling_kernels import wgmma_source
 
 STORE = "__global__ void store(float* x) { x[threadIdx.x] = 1.0f; }"
@@ -36,11 +36,6 @@ def test_one_compilation_gives_ptx_and_machine_code_with_source_lines() -> None:
 def test_plan_names_reach_mangled_and_plain_entries(linkage: str) -> None:
     result = built(linkage + STORE, "store")
     assert f".entry {result.entries['store']}(" in result.ptx
-
-
-def test_a_name_that_begins_another_is_not_confused_with_it() -> None:
-    source = "__global__ void a(int* x) { *x = 1; } __global__ void ab(int* x) { *x = 2; }"
-    assert built(source, "a", "ab").entries == {"a": "_Z1aPi", "ab": "_Z2abPi"}
 
 
 def test_resources_are_the_compilers_own() -> None:
@@ -85,20 +80,6 @@ def test_the_first_error_is_a_sentence_with_its_line(source: str, message: str) 
     assert failed(source, "store").message == message
 
 
-@pytest.mark.slow
-def test_headers_of_cuda_are_found_and_no_path_of_this_machine_is_shown() -> None:
-    source = """
-    #include <cuda_fp16.h>
-    #include <cuda_bf16.h>
-    #include <mma.h>
-    #include <cooperative_groups.h>
-    #include <cuda_pipeline.h>
-    __global__ void store(__half* x) { x[0] = __hadd(x[1], x[2]); undefined(); }"""
-    failure = failed(source, "store")
-    assert failure.message == 'Line 7: identifier "undefined" is undefined.'
-    assert "/" not in failure.log
-
-
 def test_a_relative_include_finds_nothing_in_the_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,16 +93,3 @@ def test_what_only_one_architecture_has_is_there_under_its_plain_name() -> None:
     assert isinstance(made, Build)
     assert "wgmma.mma_async" in made.ptx and made.architecture == "sm_90"
     assert isinstance(build(Kernel(wgmma_source()), ["probe"], "sm_80"), BuildFailure)
-
-
-def test_headers_that_pytorch_does_not_bring_are_taken_from_a_toolkit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runtime, toolkit = tmp_path / "runtime", tmp_path / "toolkit"
-    runtime.mkdir()
-    (toolkit / "include" / "crt").mkdir(parents=True)
-    (toolkit / "include" / "crt" / "mma.h").touch()
-    monkeypatch.setenv("CUDA_HOME", str(toolkit))
-    monkeypatch.setattr("mctskernel.profiling.build.find_nvidia_header_directory", lambda _: str(runtime))
-    folders = header_folders.__wrapped__()
-    assert folders == (str(runtime), str(runtime), str(toolkit / "include"))

@@ -67,14 +67,6 @@ def test_the_least_recently_used_go_when_the_folder_is_full(monkeypatch: pytest.
     assert kept == [True, False, False, False, True, True]
 
 
-def test_the_cache_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setenv(build_cache.VARIABLE, build_cache.OFF)
-    build_cache.store(KEY, b"product")
-    assert build_cache.load(KEY) is None
-    assert build_cache.create_folder() == ()
-    assert not folder.exists()
-
-
 def test_a_worker_writes_nothing_and_its_parent_keeps_builds_of_the_requested_source_only(
     folder: Path,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from mctskernel.core.evaluation import Timing
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.task import Task, Tensor, shape_label
+from mctskernel.core.task import Task, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling import ceilings
 from mctskernel.profiling.build import Build, build
@@ -65,23 +64,6 @@ def test_they_are_measured_once_per_device_and_driver(measured: list[str], tmp_p
     assert measured == [GPU.uuid, "other", GPU.uuid]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        '{"copy_bytes_per_second": -1, "fp32_flops_per_second": 1, "tensor_flops_per_second": 1}',
-        '{"copy_bytes_per_second": 1, "fp32_flops_per_second": "x", "tensor_flops_per_second": 1}',
-    ],
-)
-def test_a_damaged_file_is_measured_again(measured: list[str], tmp_path: Path, text: str) -> None:
-    measured_ceilings(GPU, tmp_path)
-    (file,) = tmp_path.iterdir()
-    file.write_text(text)
-    assert measured_ceilings(GPU, tmp_path) == Ceilings(3e12, 6e13, 9e14)
-    assert measured_ceilings(GPU, tmp_path) == Ceilings(3e12, 6e13, 9e14)
-    assert len(measured) == 2
-
-
 def test_a_time_must_beat_both_what_was_measured_and_what_is_documented() -> None:
     documented = documented_ceilings(GPU)
     assert documented.copy_bytes_per_second == GPU.dram_bytes_per_second
@@ -89,18 +71,6 @@ def test_a_time_must_beat_both_what_was_measured_and_what_is_documented() -> Non
     assert both.copy_bytes_per_second == GPU.dram_bytes_per_second
     assert both.fp32_flops_per_second == 9e13
     assert both.tensor_flops_per_second == documented.tensor_flops_per_second > 9e14
-
-
-def test_an_unknown_gpu_is_bound_by_what_was_measured_unless_its_tensor_cores_want_more_than_mma() -> None:
-    measured = Ceilings(1e12, 4e13, 2e14)
-    consumer = highest(measured, documented_ceilings(replace(GPU, architecture="sm_120")))
-    assert consumer.tensor_flops_per_second == 2e14
-    blackwell = highest(measured, documented_ceilings(replace(GPU, architecture="sm_103")))
-    assert math.isinf(blackwell.tensor_flops_per_second)
-    assert blackwell.fp32_flops_per_second == 4e13
-    # What is measured with mma.sync there is half of what the chip can do.
-    described = highest(measured, documented_ceilings(replace(GPU, architecture="sm_100")))
-    assert 2.25e15 < described.tensor_flops_per_second < 2.5e15
 
 
 @pytest.mark.gpu
@@ -129,10 +99,6 @@ def flops_per_second(task: Task, ptx: str, counters: dict[str, float] | None = N
     return roofline(task, [ptx], counters or {}, CEILINGS, 50 << 20).flops_per_second
 
 
-def of_dtype(task: Task, dtype: str) -> Task:
-    return replace(task, inputs=tuple(Tensor(each.name, dtype, each.shape) for each in task.inputs))
-
-
 def test_fp32_arithmetic_is_bound_by_the_fp32_pipe_and_tensor_instructions_by_tensor_cores(
     matmul: Task,
 ) -> None:
@@ -147,13 +113,6 @@ def test_tensor_instructions_that_never_run_raise_no_ceiling(matmul: Task) -> No
     # A wgmma keeps the pipe busy for over a hundred cycles: few are executed.
     assert flops_per_second(matmul, TENSOR, {TENSOR_ACTIVE: 0.8, TENSOR_BUSY: 95.0}) == 1e15
     assert flops_per_second(matmul, SCALAR, {TENSOR_ACTIVE: 12.0}) == 6e13
-
-
-def test_narrow_numbers_go_at_twice_the_rate(matmul: Task) -> None:
-    half, bytes_ = of_dtype(matmul, "bfloat16"), of_dtype(matmul, "int8")
-    assert flops_per_second(half, SCALAR) == 1.2e14
-    assert flops_per_second(half, TENSOR) == 1e15
-    assert flops_per_second(bytes_, TENSOR) == 2e15
 
 
 def test_a_time_that_only_tensor_cores_reach_is_quarantined_without_them(matmul: Task) -> None:

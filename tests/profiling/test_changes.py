@@ -92,17 +92,6 @@ def test_a_change_within_the_uncertainty_is_a_tie() -> None:
     assert not comparison(modelled(DRAM=100), modelled(DRAM=50)).is_tie
 
 
-@given(st.dictionaries(st.sampled_from([term.value for term in Term]), st.floats(1e-7, 1e-2), min_size=1))
-def test_a_kernel_compared_with_itself_has_not_moved(terms: dict[str, float]) -> None:
-    kernel = of_terms(terms)
-    found = comparison(kernel, kernel)
-    assert found.is_tie
-    assert not found.moved
-    assert found.binding_before == found.binding_after
-    assert found.sentences[0].startswith("A tie: nothing that matters moved")
-    assert "still binds" in found.sentences[1]
-
-
 def test_measured_kernels_are_told_by_what_their_units_were_busy_with() -> None:
     found = comparison(BEFORE, AFTER)
     assert found.source is Source.MEASURED
@@ -149,10 +138,3 @@ def test_effects_add_up_to_the_change_of_the_time(
 ) -> None:
     change = math.fsum(each.seconds for each in after) - math.fsum(each.seconds for each in before)
     assert math.fsum(each.effect for each in term_changes(before, after)) == pytest.approx(change, abs=1e-12)
-
-
-def test_launches_answer_to_those_of_the_same_kernel() -> None:
-    first, second = launch("a", {Term.DRAM: 1e-4}), launch("b", {Term.DRAM: 3e-4})
-    (change,) = term_changes([first, second], [second])
-    assert (change.before, change.after) == pytest.approx((4e-4, 3e-4))
-    assert change.effect == pytest.approx(-1e-4)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mctskernel.core.dtypes import DTYPE_BYTES, is_floating, largest_number, numpy_dtype, rounding_unit
+from mctskernel.core.dtypes import DTYPE_BYTES, is_floating, numpy_dtype, rounding_unit
 from mctskernel.core.task import Array, Tolerance
 from mctskernel.profiling.comparison import compare, compare_signs_of_zero, nearest_truth
 from mctskernel.profiling.input_values import as_bits, is_poison, poison
@@ -77,28 +77,6 @@ def test_poison_passes_nowhere(dtype: str, shape: tuple[int, int], seed: int, du
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(
-    dtype=st.sampled_from(["float32", "bfloat16", "float8_e5m2", "int8", "bool"]),
-    shape=SHAPES,
-    seed=SEEDS,
-    wrong=st.booleans(),
-)
-def test_the_verdict_does_not_depend_on_the_order_of_rows(
-    dtype: str, shape: tuple[int, int], seed: int, wrong: bool
-) -> None:
-    truth = drawn(dtype, shape, seed)
-    actual = truth.astype(numpy_dtype(dtype))
-    if wrong:
-        bits = as_bits(actual)
-        bits.reshape(-1)[seed % truth.size] ^= 0x3
-        actual = bits.view(actual.dtype)
-    order = np.random.default_rng(seed).permutation(shape[0])
-    straight = compare(actual, truth, actual, rounding(dtype))
-    permuted = compare(actual[order], truth[order], actual[order], rounding(dtype))
-    assert (straight.passed, straight.error) == (permuted.passed, permuted.error)
-
-
-@settings(max_examples=EXAMPLES, deadline=None)
 @given(dtype=st.sampled_from(WHOLE), shape=SHAPES, seed=SEEDS)
 def test_one_bit_of_an_integer_is_too_much(dtype: str, shape: tuple[int, int], seed: int) -> None:
     truth = drawn(dtype, shape, seed)
@@ -112,24 +90,6 @@ def test_a_truth_value_is_a_byte_of_0_or_1() -> None:
     actual = np.array([1, 0, 2], np.uint8).view(np.bool_)
     wrong = compare(actual, truth, truth, Tolerance())
     assert "1 of 3 elements, the first at [2]: got 2, expected True" in wrong.message
-
-
-def test_an_integer_may_have_a_tolerance() -> None:
-    truth = np.array([-128, 127, 3])
-    actual = np.array([-127, 127, 5], np.int8)
-    assert compare(actual, truth, truth, Tolerance(absolute=2)).passed
-    assert "1 of 3" in compare(actual, truth, truth, Tolerance(absolute=1)).message
-    # As far apart as an int8 can't say.
-    assert not compare(-actual, truth, truth, Tolerance(absolute=100)).passed
-
-
-def test_what_overflows_a_type_without_infinities_may_be_its_largest_number() -> None:
-    dtype = numpy_dtype("float8_e4m3fn")
-    truth = np.array([1e4, -1e4, np.inf, 2.0])
-    most = largest_number(dtype)
-    for actual in ([most, -most, most, 2.0], [np.nan, np.nan, np.nan, 2.0]):
-        assert compare(np.array(actual).astype(dtype), truth, truth, rounding("float8_e4m3fn")).passed
-    assert not compare(np.array([most, most, most, 2.0]).astype(dtype), truth, truth, Tolerance()).passed
 
 
 def test_a_zero_may_need_its_sign() -> None:

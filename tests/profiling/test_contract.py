@@ -15,21 +15,17 @@ NUMPY = "import numpy as np\ndef reference(x):\n    return "
     ("table", "reference", "sentence"),
     [
         ('nan = "propagate"', REFERENCE, ""),
-        ('nan = "propagate"', NUMPY + "np.maximum(x, 0)\n", ""),
         ('nan = "propagate"', NUMPY + "np.fmax(x, 0)\n", "swallows a NaN in 'x'"),
-        ('nan = "local"', NUMPY + "np.fmax(x, 0)\n", ""),
         (
             'nan = "propagate"',
             "def reference(x):\n    return x * int(x.max())\n",
             "the reference can't take NaN inputs: .* cannot convert float NaN to integer",
         ),
-        ('denormals = "preserve"', REFERENCE, ""),
         (
             'denormals = "preserve"',
             NUMPY + "2 * np.where(abs(x) < 1e-37, 0, x) if x.dtype == 'f' else 2 * x\n",
             "doesn't meet it in its own precision. At n=130, denormal values",
         ),
-        ("scales = [1e-20, 1e18]", NUMPY + "x * np.sqrt(x * x)\n", ""),
         ("scales = [1, 1e30]", NUMPY + "x / np.sqrt(1 + x * x)\n", "doesn't meet it .* large values"),
         ("scales = [1, 1e9]", NUMPY + "np.sin(x)\n", "with large inputs at n=130, rounding them changes"),
     ],
@@ -45,9 +41,3 @@ def test_a_contradiction_is_a_sentence(
     assert found.startswith(f"{task.folder / 'task.toml'}: [numerics] {table.split(' ', maxsplit=1)[0]}: ")
     with pytest.raises(AssertionError, match=sentence):
         raise AssertionError(found)
-
-
-def test_a_contract_for_inputs_that_have_no_such_values(write_task: WriteTask) -> None:
-    toml = TASK_TOML.replace("float32", "int32") + '[numerics]\ninfinity = "propagate"\n'
-    (found,) = contradictions(load_task(write_task(toml)))
-    assert "no input can have such values" in found

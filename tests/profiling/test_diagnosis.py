@@ -5,25 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation, Outcome, Source, Timing
+from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.architecture import load_architecture, occupancy
 from mctskernel.profiling.build import Build, build
-from mctskernel.profiling.counters import combined_counters, modelled_counters
+from mctskernel.profiling.counters import modelled_counters
 from mctskernel.profiling.diagnosis import (
-    account,
-    busy_times,
     combined_diagnosis,
     diagnose,
     diagnose_counters,
     widest_access,
 )
 from mctskernel.profiling.machine_code.functions import Pipe
-from mctskernel.profiling.model.price import Term, price
+from mctskernel.profiling.model.price import price
 from mctskernel.profiling.model.scoreboard import Chain
 from mctskernel.profiling.model.work import AccessPattern, KernelWork
 
@@ -65,7 +61,6 @@ def access(space: str, **numbers: float) -> AccessPattern:
             "waits for loads 90% of its time",
         ),
         ({"chain": Chain(1e5, barriers=9e4)}, Bottleneck.BARRIERS, "waits at barriers 90% of its time"),
-        ({"blocks": 10**8}, Bottleneck.LAUNCH_OVERHEAD, "starting the kernel and its blocks takes"),
         ({"spill_wavefronts": 1e9, "spill_bytes": 96}, Bottleneck.SPILLS, "96 bytes per thread"),
         (
             {"instructions": {Pipe.FMA: 1e9}, "blocks": 2, "chain": Chain(0.0)},
@@ -100,12 +95,6 @@ def test_what_was_planted_in_a_modelled_kernel_comes_first_with_its_numbers(
     assert 0.3 < cause.share <= 1.0
 
 
-def test_low_occupancy_is_named_with_what_limits_it() -> None:
-    cause = strongest(chain=Chain(1e5), registers=255, occupancy=occupancy(H100, 256, 255, 0))
-    assert cause.bottleneck is Bottleneck.LOW_OCCUPANCY
-    assert "limited by registers" in cause.sentence
-
-
 def test_where_several_kernels_run_a_sentence_says_of_which_it_speaks() -> None:
     first = Diagnosis((Cause(Bottleneck.TAIL, 1.0, "Tail: a."),))
     second = Diagnosis((Cause(Bottleneck.ATOMICS, 1.0, "Atomics: b."),))
@@ -114,16 +103,6 @@ def test_where_several_kernels_run_a_sentence_says_of_which_it_speaks() -> None:
     assert [cause.sentence for cause in several] == ["In final: Atomics: b.", "In partial: Tail: a."]
     assert combined_diagnosis(plan, ["same", "same"]).causes[0].sentence == "Atomics: b."
     assert combined_diagnosis(plan, ["not", "as", "many"]).causes[0].sentence == "Atomics: b."
-
-
-def test_the_account_is_the_models_or_else_the_counters() -> None:
-    timing = Timing("n=1", 1e-4, 1e-4, 1e-4)
-    modelled = Evaluation(Outcome.OK, Source.MODELLED, timings=(timing,), terms={Term.DRAM: 1e-4})
-    assert "bound by DRAM" in account(modelled)[0]
-    counted = {names.TIME: 1e-4, names.SM_ACTIVE: 100.0, names.ISSUE_ACTIVE: 90.0}
-    measured = Evaluation(Outcome.OK, Source.MEASURED, timings=(timing,), counters=counted)
-    assert "Bound by instruction issue" in account(measured)[0]
-    assert account(replace(measured, counters={})) == ()
 
 
 # Read with the default set on an H100, of kernels that each stress one unit.
@@ -211,7 +190,6 @@ def test_what_was_planted_in_a_measured_kernel_comes_first_with_its_numbers(
         (names.STALL_LONG_SCOREBOARD, Bottleneck.GLOBAL_LATENCY),
         (names.STALL_BARRIER, Bottleneck.BARRIERS),
         (names.STALL_LG_THROTTLE, Bottleneck.L1_THROUGHPUT),
-        (names.STALL_SHORT_SCOREBOARD, Bottleneck.SHARED_THROUGHPUT),
     ],
 )
 def test_where_nothing_is_busy_the_stalls_say_what_is_waited_for(stall: str, bottleneck: Bottleneck) -> None:
@@ -238,10 +216,8 @@ def test_idle_multiprocessors_are_named(seconds: float, active: float, bottlenec
     ("statement", "width"),
     [
         ("y[i] = x[i];", 4),
-        ("((float2*)y)[i] = ((float2*)x)[i];", 8),
         ("((float4*)y)[i] = ((float4*)x)[i];", 16),
         ("((char*)y)[i] = 1;", 1),
-        ("((double*)y)[i] = 1;", 8),
     ],
 )
 def test_the_widest_access_is_read_from_ptx(statement: str, width: int) -> None:
@@ -249,43 +225,3 @@ def test_the_widest_access_is_read_from_ptx(statement: str, width: int) -> None:
     made = build(Kernel(source), ("k",))
     assert isinstance(made, Build)
     assert widest_access(made.ptx) == width
-
-
-PERCENTAGES = [
-    names.DRAM_THROUGHPUT,
-    names.L2_BUSY,
-    names.L2_RECEIVING,
-    names.WAVEFRONTS_BUSY,
-    names.ISSUE_ACTIVE,
-    names.TENSOR_BUSY,
-    names.FMA_BUSY,
-    names.ALU_BUSY,
-    names.SPECIAL_BUSY,
-    names.SM_ACTIVE,
-]
-
-
-def test_a_copy_is_bound_by_dram_for_most_of_its_time() -> None:
-    first, *rest = busy_times(COPY)
-    assert first.name == Term.DRAM
-    assert first.seconds == pytest.approx(COPY[names.TIME] * 0.8694 / 0.92)
-    assert all(each.share <= first.share for each in rest)
-
-
-@given(st.dictionaries(st.sampled_from(PERCENTAGES), st.floats(0.0, 120.0)))
-def test_no_unit_is_busy_for_longer_than_the_run(found: dict[str, float]) -> None:
-    times = busy_times({names.SM_ACTIVE: 100.0, **found, names.TIME: 1e-3})
-    assert all(0.0 < each.share <= 1.0 and each.seconds <= 1e-3 for each in times)
-    assert [each.share for each in times] == sorted((each.share for each in times), reverse=True)
-
-
-def test_totals_add_up_and_ratios_are_weighted_by_time() -> None:
-    first = {names.TIME: 1.0, names.DRAM_BYTES: 10.0, names.WARPS_ACTIVE: 100.0}
-    second = {names.TIME: 3.0, names.DRAM_BYTES: 5.0, names.WARPS_ACTIVE: 20.0}
-    combined = combined_counters([first, second])
-    assert combined == pytest.approx({names.TIME: 4.0, names.DRAM_BYTES: 15.0, names.WARPS_ACTIVE: 40.0})
-
-
-def test_a_ratio_that_one_launch_lacks_comes_from_the_others() -> None:
-    loads = {names.TIME: 1.0, names.SECTORS_PER_LOAD: 8.0}
-    assert combined_counters([loads, {names.TIME: 9.0}])[names.SECTORS_PER_LOAD] == 8.0

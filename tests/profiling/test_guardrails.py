@@ -7,13 +7,10 @@ import pytest
 
 import mctskernel.tasks.builtin
 from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source, Timing
-from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task, shape_label
 from mctskernel.core.task_file import load_task
-from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.guardrails import (
     Peaks,
-    chance_flag,
     flags,
     flags_against,
     floor_seconds,
@@ -47,15 +44,9 @@ def test_a_time_below_the_roofline_is_impossible(transpose: Task) -> None:
     assert quarantine_reason(transpose, at(transpose, 1.01 * floor), PEAKS) == ""
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf")])
 def test_an_invalid_time_is_impossible(transpose: Task, seconds: float) -> None:
     assert "not a time" in quarantine_reason(transpose, at(transpose, seconds), PEAKS)
-
-
-def test_what_is_still_in_l2_is_not_on_the_floor(transpose: Task) -> None:
-    shape = transpose.search_shapes[0]
-    nbytes = transpose.inputs[0].nbytes(shape)
-    assert floor_seconds(transpose, shape, PEAKS) == pytest.approx((2 * nbytes - (50 << 20)) / 3e12)
 
 
 def test_slower_than_the_parent_by_more_than_the_noise_is_flagged() -> None:
@@ -85,17 +76,11 @@ def test_time_outside_the_own_kernels_is_refused_with_its_share() -> None:
     assert "89%" in reason
 
 
-def test_many_launches_are_no_cover_for_time_outside_of_them() -> None:
-    assert outside_reason(30e-6, [2e-6] * 5) == ""
-    assert "outside of them" in outside_reason(1000e-6, [1e-6] * 100)
-
-
 @pytest.mark.parametrize(
     ("ptx", "says"),
     [
         (".visible .entry k() { ret; }", ""),
         (".extern .func (.param .b32 func_retval0) vprintf\n(\n.param .b64 a\n)\n;", ""),
-        ("// .extern .func cublasSgemm_v2", ""),
         (
             ".extern .func (.param .b32 r) cublasSgemm_v2(.param .b64 a);",
             "'cublasSgemm_v2', which it doesn't",
@@ -111,21 +96,6 @@ def test_calls_of_what_the_kernel_does_not_define_are_refused(ptx: str, says: st
     reason = library_reason(ptx)
     assert says in reason
     assert bool(reason) == bool(says)
-
-
-def test_a_kernel_that_prints_and_one_that_takes_memory_as_the_compiler_writes_them() -> None:
-    body = 'extern "C" __global__ void k(void** x) {{ {} }}'
-    prints = build(Kernel(body.format('printf("%p", x);')), ("k",))
-    takes = build(Kernel(body.format("x[0] = malloc(4);")), ("k",))
-    assert isinstance(prints, Build)
-    assert isinstance(takes, Build)
-    assert library_reason(prints.ptx) == ""
-    assert "'malloc'" in library_reason(takes.ptx)
-
-
-def test_runs_that_differ_get_a_warning() -> None:
-    assert chance_flag(b"\x01", b"\x01", "n=4") == ""
-    assert "at n=4: the result depends on chance" in chance_flag(b"\x01", b"\x02", "n=4")
 
 
 ROOT = Evaluation(Outcome.OK, Source.MEASURED)
@@ -147,7 +117,6 @@ def held_out(microseconds: float, baseline: float | None, spread: float = 0.0) -
     [
         (held_out(50, 100), "it is faster"),
         (held_out(101.5, 100), "it differs by noise"),
-        (held_out(6, 2), "a launch costs more than the difference"),
         (held_out(110, 100, spread=0.1), "its interval reaches the baseline"),
         (held_out(110, None), "there is nothing to compare with"),
     ],
@@ -161,12 +130,6 @@ def test_a_regression_at_any_held_out_shape_refuses() -> None:
     assert "n=77" in reason
     assert "130.0 us" in reason
     assert "1.30 times" in reason
-
-
-def test_modelled_times_may_differ_by_more() -> None:
-    root = replace(ROOT, source=Source.MODELLED)
-    assert not refusal(timed(held_out(105, 100), source=Source.MODELLED), root)
-    assert refusal(timed(held_out(300, 100), source=Source.MODELLED), root)
 
 
 def test_what_failed_there_or_is_not_believed_is_refused_with_its_own_sentence() -> None:

@@ -10,10 +10,8 @@ from mctskernel.core.evaluation import Guard, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.architecture import load_architecture
-from mctskernel.profiling.model.price import shares
 from mctskernel.profiling.model_device import ModelDevice
 from mctskernel.profiling.pricing import PricingDevice, prediction_of
-from mctskernel.tasks.builtin import find_task
 from tests.conftest import KERNEL, WriteTask
 
 
@@ -44,13 +42,10 @@ def test_the_starting_kernel_is_built_verified_and_priced(device: ModelDevice, s
     [
         ("2.0f * x[i]", "2.1f * x[i]", Outcome.WRONG_RESULT, "elements"),
         ("if (i < n) {", "if (i < n - 1) {", Outcome.WRONG_RESULT, "never written"),
-        ("if (i < n) {", "{", Outcome.CRASH, "twice"),
         ("out[i] = 2", "out[0] = 2", Outcome.RACE, "twice"),
-        ("2.0f * x[i]", "out[i] + x[i]", Outcome.WRONG_RESULT, "twice"),
         ("if (i < n) {", "while (n) { __nanosleep(1); } {", Outcome.TIMEOUT, "twice"),
         ("float* out", "flout* out", Outcome.BUILD_ERROR, "flout"),
         ('"out", "n"]', '"out"]', Outcome.LAUNCH_ERROR, "2 arguments"),
-        ("#define BLOCK 64", "#define BLOCK 2048", Outcome.LAUNCH_ERROR, "1024"),
         ('block = ["BLOCK"]', 'block = ["BLOCK"]\nshared = 232449', Outcome.LAUNCH_ERROR, "shared memory"),
         ("__global__ void", "__global__ void __launch_bounds__(32)", Outcome.LAUNCH_ERROR, "launch_bounds"),
         ("#define", '#include "/etc/passwd"\n#define', Outcome.REJECTED, "#include"),
@@ -103,13 +98,6 @@ def test_what_a_kernel_keeps_in_a_variable_must_not_spoil_its_later_runs(
         assert "Its first run was right" in evaluation.message
 
 
-def test_the_last_gate_catches_what_the_verify_shapes_do_not(device: ModelDevice, source: str) -> None:
-    assert all(check.passed for check in device.final_check(Kernel(source)))
-    special = source.replace("2.0f * x[i]", "(n == 77 ? 3.0f : 2.0f) * x[i]")
-    assert device.evaluate(Kernel(special)).ok
-    assert not all(check.passed for check in device.final_check(Kernel(special)))
-
-
 def test_times_from_other_constants_are_of_another_device(write_task: WriteTask, tmp_path: Path) -> None:
     """A file may change between a run and its resumption; the times before and after can't be compared."""
     task = load_task(write_task())
@@ -136,20 +124,6 @@ def test_a_text_that_compiles_to_the_same_code_is_judged_once(write_task: WriteT
     assert other.outcome is Outcome.WRONG_RESULT
 
 
-def test_a_recorded_kernel_can_be_explained_by_its_launches(device: ModelDevice, source: str) -> None:
-    evaluation = device.evaluate(Kernel(source))
-    (launch,) = evaluation.launches
-    assert launch.kernel == "twice"
-    assert launch.imbalance == pytest.approx(132 / 64)
-    assert launch.seconds == pytest.approx(evaluation.timings[0].seconds)
-    assert launch.terms == pytest.approx(evaluation.terms)
-    assert evaluation.diagnosis is not None
-    assert (
-        f"bound by {max(shares(launch.terms).items(), key=lambda item: item[1])[0]}"
-        in evaluation.diagnosis.explanation
-    )
-
-
 @pytest.fixture
 def surrogate(write_task: WriteTask) -> PricingDevice:
     return PricingDevice(load_task(write_task()), load_architecture("H100"))
@@ -163,32 +137,3 @@ def test_the_surrogate_says_what_the_model_device_says(
     assert predicted is not None
     assert predicted.seconds == pytest.approx(judged.timings[0].seconds)
     assert predicted.terms == pytest.approx(judged.terms)
-
-
-def test_a_kernel_that_is_wrong_is_priced_all_the_same(surrogate: PricingDevice, source: str) -> None:
-    wrong = Kernel(source.replace("2.0f * x[i]", "3.0f * x[i]"))
-    assert prediction_of(surrogate.evaluate(wrong)) is not None
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("float* out", "flout* out"),
-        ('"n"]', '"m"]'),
-        ("#define BLOCK 64", "#define BLOCK 2048"),
-    ],
-)
-def test_what_cannot_be_built_or_launched_has_no_prediction(
-    surrogate: PricingDevice, source: str, before: str, after: str
-) -> None:
-    assert before in source
-    assert prediction_of(surrogate.evaluate(Kernel(source.replace(before, after)))) is None
-
-
-def test_guarded_tile_fills_do_not_hide_the_loop_that_multiplies() -> None:
-    task = load_task(find_task("matmul"))
-    evaluation = ModelDevice(task).evaluate(task.starting_kernel)
-    assert evaluation.ok, evaluation.message
-    products = 2048**3 / 32  # warp multiply-adds of the search shape
-    # The pipe does integer multiply-adds for addresses too: as many again in the naive kernel.
-    assert 0.999 <= evaluation.counters["smsp__inst_executed_pipe_fma.sum"] / products <= 2.2

@@ -81,21 +81,3 @@ def test_a_kernel_of_a_task_is_profiled(write_task: WriteTask, tmp_path: Path, f
     assert said == ["starting ncu", "profiling twice"]
     assert {each.kernel for each in findings} == {"twice"}
     assert any(each.speedup for each in findings)
-
-
-@pytest.mark.gpu
-def test_a_kernel_that_the_gpu_refuses_is_a_sentence(write_task: WriteTask, tmp_path: Path) -> None:
-    folder = write_task()
-    source = tmp_path / "big.cu"
-    source.write_text((folder / "kernel.cu").read_text().replace("args = [", "shared = 300000\nargs = [", 1))
-    program = [
-        sys.executable,
-        "-m",
-        "mctskernel.profiling.replay",
-        str(folder),
-        str(source),
-        "0",
-        "confined",
-    ]
-    with pytest.raises(DeviceError, match="The kernel can't be profiled: "):
-        write_report(tmp_path / "7.ncu-rep", program, print)

@@ -57,16 +57,6 @@ EACH = "for (int i = row * cols; i < row * cols + cols; ++i) "
 TWICE = "def reference(x):\n    return 2 * x\n"
 ROW_SUM = "def reference(x):\n    return x.sum(axis=1)\n"
 SUM = f"float sum = 0; {EACH} sum += x[i]; out[row] = sum;"
-SOFTMAX = """\
-import numpy as np
-def reference(x):
-    e = np.exp(x - x.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
-"""
-SOFTMAX_BODY = (
-    f"float most = x[row * cols], sum = 0; {EACH} most = fmaxf(most, x[i]);"
-    f"{EACH} sum += expf(x[i] - most); {EACH} out[i] = expf(x[i] - most) / sum;"
-)
 VARIANCE = "def reference(x):\n    return x.var(axis=1)\n"
 VARIANCE_BODY = (
     f"float mean = 0, sum = 0; {EACH} mean += x[i]; mean /= cols;"
@@ -77,19 +67,8 @@ SHORT_VARIANCE = (
 )
 INTEGERS = tensor("inputs", "x", "int32", more="low = -2147483648\nhigh = 2147483647")
 INTEGER_SUM = 'def reference(x):\n    return x.sum(axis=1, dtype="int64")\n'
-INT4 = tensor("inputs", "x", "uint8", more="low = 0\nhigh = 255")
-INT4_SUM = """\
-def reference(x):
-    low, high = x & 15, x >> 4
-    return (low.astype("int32") - 8 + high.astype("int32") - 8).sum(axis=1)
-"""
-SIGN = "def reference(x):\n    return x > 0\n"
-TWO = "def reference(x):\n    return x.sum(axis=1), x.max(axis=1)\n"
-TWO_BODY = f"float s = 0, m = x[row * cols]; {EACH} {{ s += x[i]; m = fmaxf(m, x[i]); }}"
-TWO_FLOATS = "const float* x, float* total, float* largest"
 NEGATED = "def reference(x):\n    return -x\n"
 OUT, OUT_ROWS = tensor("outputs", "out", "float32"), tensor("outputs", "out", "float32", ROWS)
-UNSPECIFIED_NAN = '[numerics]\nnan = "unspecified"\n'
 PRESERVE = '[numerics]\ndenormals = "preserve"\n'
 LOOSE = "[tolerance]\nrelative = 1e-5\nabsolute = 1e-5\nratio = 64.0\n"
 
@@ -121,14 +100,6 @@ MISTAKES: dict[str, tuple[str, str, str, str, str, str]] = {
         f"{EACH} out[i] = 0.0f - x[i];",
         "got 0, expected -0",
     ),
-    "exponentials of huge numbers": (
-        X + OUT + UNSPECIFIED_NAN + "scales = [1e-3, 1e6]\n" + LOOSE,
-        SOFTMAX,
-        FLOATS,
-        SOFTMAX_BODY,
-        SOFTMAX_BODY.replace("expf(x[i] - most)", "expf(fminf(x[i], 88.0f))"),
-        "(large|offset) values",
-    ),
     "differences of large squares": (
         X + OUT_ROWS + LOOSE,
         VARIANCE,
@@ -137,14 +108,6 @@ MISTAKES: dict[str, tuple[str, str, str, str, str, str]] = {
         SHORT_VARIANCE,
         "offset values",
     ),
-    "zero for tiny numbers": (
-        X + OUT + "[numerics]\nscales = [1e-30, 1]\n" + LOOSE,
-        TWICE,
-        FLOATS,
-        f"{EACH} out[i] = 2 * x[i];",
-        f"{EACH} out[i] = fabsf(x[i]) < 1e-20f ? 0.0f : 2 * x[i];",
-        "small values",
-    ),
     "integers that overflow": (
         INTEGERS + tensor("outputs", "out", "int64", ROWS),
         INTEGER_SUM,
@@ -152,25 +115,6 @@ MISTAKES: dict[str, tuple[str, str, str, str, str, str]] = {
         f"long long sum = 0; {EACH} sum += x[i]; out[row] = sum;",
         f"int sum = 0; {EACH} sum += x[i]; out[row] = sum;",
         "expected",
-    ),
-    "the lowest code of a packed integer": (
-        INT4 + tensor("outputs", "out", "int32", ROWS),
-        INT4_SUM,
-        "const unsigned char* x, int* out",
-        f"int sum = 0; {EACH} sum += (x[i] & 15) - 8 + (x[i] >> 4) - 8; out[row] = sum;",
-        f"int sum = 0; {EACH} sum += max((x[i] & 15) - 8, -7) + max((x[i] >> 4) - 8, -7); out[row] = sum;",
-        "expected",
-    ),
-    "outputs swapped": (
-        X
-        + tensor("outputs", "total", "float32", ROWS)
-        + tensor("outputs", "largest", "float32", ROWS)
-        + LOOSE,
-        TWO,
-        TWO_FLOATS,
-        TWO_BODY + "total[row] = s; largest[row] = m;",
-        TWO_BODY + "total[row] = m; largest[row] = s;",
-        "'total' is wrong",
     ),
     "in place, twice": (
         X + tensor("outputs", "x", "float32"),

@@ -34,27 +34,8 @@ def where_relu(x: Array) -> Array:
     return np.where(x > 0, x, 0)
 
 
-def where_not_relu(x: Array) -> Array:
-    return np.where(x <= 0, 0, x)
-
-
-def hard_sigmoid(x: Array) -> Array:
-    return np.clip(x / 6 + 0.5, 0, 1)
-
-
-def saturate(x: Array) -> Array:
-    low: Array = np.fmin(np.fmax(x / 6 + 0.5, 0), 1)
-    return low
-
-
 def softmax(x: Array) -> Array:
     exponentials = np.exp(x - x.max(axis=1, keepdims=True))
-    shares: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
-    return shares
-
-
-def fmax_softmax(x: Array) -> Array:
-    exponentials = np.exp(x - np.fmax.reduce(x, axis=1, keepdims=True))
     shares: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
     return shares
 
@@ -70,11 +51,6 @@ def swallowing_softmax(x: Array) -> Array:
 
 def running_sum(x: Array) -> Array:
     return np.cumsum(x, axis=1)
-
-
-def blocked_running_sum(x: Array) -> Array:
-    """A scan that gets what comes before an element by taking the element away again."""
-    return (running_sum(x) - x) + x
 
 
 def swallowing_sum(x: Array) -> Array:
@@ -101,24 +77,6 @@ def twice_spreading(x: Array) -> Array:
     return spread
 
 
-def descending(x: Array) -> Array:
-    return np.sort(x, axis=1)
-
-
-def sorted_wrongly(x: Array) -> Array:
-    return np.sort(np.where(np.isnan(x), -np.inf, x), axis=1)
-
-
-def torch_relu(x: Array) -> Array:
-    """As a reference in PyTorch has it: what it does can't be followed."""
-    numbers = np.array(x.tolist(), x.dtype)
-    return np.where(numbers < 0, 0, numbers)
-
-
-def spreading_relu(x: Array) -> Array:
-    return relu(twice_spreading(x)) / 2
-
-
 def verdict(task: Task, kernel: Function, values: Values) -> bool:
     """Whether a kernel that does what the function does passes on every seed."""
     for seed in range(4):
@@ -141,22 +99,14 @@ def task(write_task: WriteTask) -> Task:
         (relu, relu, Values.NAN, (True, True)),
         (relu, fmax_relu, Values.NAN, (True, False)),
         (relu, where_relu, Values.NAN, (True, False)),
-        (where_relu, where_not_relu, Values.NAN, (True, False)),
-        (hard_sigmoid, saturate, Values.NAN, (True, False)),
-        (softmax, fmax_softmax, Values.NAN, (True, True)),
         (softmax, swallowing_softmax, Values.NAN, (False, False)),
         (softmax, softmax, Values.INFINITY, (True, True)),
         (softmax, online_softmax, Values.INFINITY, (True, False)),
         (running_sum, swallowing_sum, Values.NAN, (False, False)),
-        (running_sum, blocked_running_sum, Values.INFINITY, (True, False)),
-        # What doesn't depend on the place is right in both: 0 * NaN in the reference binds nobody, and excuses nobody.
         (masked_sum, running_sum, Values.NAN, (True, True)),
         (running_sum, masked_sum, Values.NAN, (False, False)),
         (twice, clamped, Values.INFINITY, (False, False)),
         (twice, twice_spreading, Values.NAN, (False, False)),
-        (twice, twice_spreading, Values.INFINITY, (False, False)),
-        (torch_relu, spreading_relu, Values.NAN, (False, False)),
-        (descending, sorted_wrongly, Values.NAN, (True, False)),
     ],
 )
 def test_a_contract_decides(
@@ -181,17 +131,3 @@ def test_a_range_of_inputs_has_no_special_values_unless_they_are_asked_for(task:
     for asked, kinds in ((positive, set()), (asking, {Values.NAN})):
         found = {case.values for case in draw_cases(asked, asked.verify_shapes, 0)}
         assert found & {Values.NAN, Values.INFINITY} == kinds
-
-
-def test_a_whole_number_made_of_nan_may_be_any(task: Task) -> None:
-    def rounded(x: Array) -> Array:
-        return np.where(np.isnan(x), 0, np.round(x)).astype(np.int32)
-
-    output = replace(task.outputs[0], dtype="int32")
-    asked = replace(task, outputs=(output,), reference=rounded)
-    case = draw_case(asked, SHAPE, 0, Values.NAN)
-    special = np.isnan(case.inputs["x"])
-    for value, place, passes in ((7, special, True), (7, ~special, False)):
-        out = rounded(case.inputs["x"])
-        out[tuple(np.argwhere(place)[0])] = value
-        assert judge(case, {"out": out}).passed is passes

@@ -18,13 +18,10 @@ from mctskernel.profiling.stages import Stages
     ("ptx", "nbytes"),
     [
         (".global .align 1 .b8 huge[68719476736];", 64 << 30),
-        (".visible .global .align 4 .u32 x = 3;", 4),
         (".const .align 16 .v4 .f32 a[2][3], b[0x10];", 16 * 6 + 16 * 16),
         (".global .b64 a[] = {1, 2, {3}}, b<5>;", 8 + 40),
         (".global .b8 hidden[1 << 36];", math.inf),
-        ("{ .reg .b64 a;\t.global .b8 inner[4096U]; mov.u64 a, inner; }", 4096),
         ("/* .global .b8 a[99]; */ ld.global.u32 %r1, [%rd2+4]; // .global .b8 b[99];", 0),
-        (".entry k(.param .u64 .ptr .global .align 16 p)\n{ ld.param.u64 %rd1, [p]; }", 1),
     ],
 )
 def test_declared_variables_are_added_up(ptx: str, nbytes: float) -> None:

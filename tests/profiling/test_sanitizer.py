@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,9 +37,7 @@ def places(name: str) -> Places:
     [
         ("memcheck_out_of_bounds", [("out_of_bounds", 13, None)]),
         ("memcheck_misaligned", [("misaligned", 13, None)]),
-        ("memcheck_shared", [("out_of_bounds", 13, None)]),
         ("racecheck_block", [("race", 12, 14)]),
-        ("racecheck_copy", [("race", 22, 15)]),
         (
             "racecheck_warp",
             [("race", 25, 23), ("race", 25, 27), ("race", 21, 19), ("race", 21, 23), ("race", 27, 30)],
@@ -49,21 +45,10 @@ def places(name: str) -> Places:
         ("initcheck_triton", [("uninitialised_read", 28, None)]),
         ("synccheck_block", [("divergent_barrier", 14, None)]),
         ("racecheck_lost", []),
-        ("racecheck_silent", []),
     ],
 )
 def test_recorded_outputs_are_read_with_their_lines(name: str, expected: Places) -> None:
     assert places(name) == expected
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in OUTPUTS.glob("*.txt")))
-def test_output_cut_anywhere_is_read_as_far_as_it_goes(name: str) -> None:
-    output = (OUTPUTS / f"{name}.txt").read_text()
-    tool = Tool(name.partition("_")[0])
-    whole = parse_findings(tool, output)
-    for end in range(0, len(output), 17):
-        # The last record may be cut in the middle of its numbers.
-        assert set(parse_findings(tool, output[:end])[:-1]) <= set(whole)
 
 
 @pytest.mark.parametrize(
@@ -129,45 +114,6 @@ def test_every_tool_runs_in_a_process_without_secrets(
     ]
 
 
-@pytest.mark.slow
-def test_a_tool_that_hangs_is_ended_with_all_that_it_started(
-    small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pid_file = tmp_path / "pid"
-    body = (
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        f"open({str(pid_file)!r}, 'w').write(str(child.pid))\n"
-        "time.sleep(600)"
-    )
-    stand_in(tmp_path, body, monkeypatch)
-    task = load_task(small_task)
-    done = sanitize(task, task.starting_kernel, tools=(Tool.MEMCHECK,), limit_seconds=1.0)
-    assert done.notes == ("memcheck was not done after 1 seconds.",)
-    assert gone(int(pid_file.read_text()))
-
-
-def gone(pid: int) -> bool:
-    """Whether a process ends; a zombie has ended."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        try:
-            status = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            return True
-        if status.rpartition(")")[2].split()[0] == "Z":
-            return True
-        os.sched_yield()
-        time.sleep(0.02)
-    return False
-
-
-FREE_ALONE = """
-if sys.argv[-2] == "confined":
-    print("========= Error: Target application terminated before first call")
-    sys.exit(1)
-print("at shape n=1")
-"""
-
 REFUSES_ONE_KERNEL = """
 print("at shape n=1")
 if "twice_as" in open(sys.argv[-4]).read():
@@ -176,16 +122,6 @@ if "twice_as" in open(sys.argv[-4]).read():
 if sys.argv[-2] == "free":
     print("========= Invalid __global__ read of size 4 bytes")
 """
-
-
-@pytest.mark.slow
-def test_a_tool_that_works_in_a_free_process_alone_is_given_one(
-    small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stand_in(tmp_path, FREE_ALONE, monkeypatch)
-    task = load_task(small_task)
-    done = sanitize(task, task.starting_kernel)
-    assert done.notes == (sanitizer.UNCONFINED,)
 
 
 @pytest.mark.slow

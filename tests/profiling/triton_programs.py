@@ -85,37 +85,3 @@ def emulate(
         findings.extend(execute(parse_ptx(build.ptx), entry, geometry, arguments, memory).findings)
     results = {name: memory.array(name, array.dtype).reshape(array.shape) for name, array in arrays.items()}
     return Emulation(results, tuple(findings))
-
-
-MATMUL = """
-@triton.jit
-def matmul(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    columns = tl.program_id(1) * BN + tl.arange(0, BN)
-    total = tl.zeros((BM, BN), dtype=tl.float32)
-    for start in range(0, k, BK):
-        inner = start + tl.arange(0, BK)
-        x = tl.load(a + rows[:, None] * k + inner[None, :], mask=(rows[:, None] < m) & (inner[None, :] < k), other=0.0)
-        there = (inner[:, None] < k) & (columns[None, :] < n)
-        y = tl.load(b + inner[:, None] * n + columns[None, :], mask=there, other=0.0)
-        total = tl.dot(x, y, total, input_precision="ieee")
-    tl.store(c + rows[:, None] * n + columns[None, :], total, mask=(rows[:, None] < m) & (columns[None, :] < n))
-"""
-
-
-HISTOGRAM = """
-@triton.jit
-def histogram(x, out, n, B: tl.constexpr):
-    i = tl.program_id(0) * B + tl.arange(0, B)
-    bins = tl.load(x + i, mask=i < n, other=0)
-    tl.atomic_add(out + bins, 1, mask=i < n)
-"""
-
-LOCAL_HISTOGRAM = """
-@triton.jit
-def histogram(x, out, n, B: tl.constexpr, BINS: tl.constexpr):
-    i = tl.program_id(0) * B + tl.arange(0, B)
-    bins = tl.load(x + i, mask=i < n, other=0)
-    counts = tl.histogram(bins, BINS, mask=i < n)
-    tl.atomic_add(out + tl.arange(0, BINS), counts)
-"""

@@ -111,37 +111,20 @@ CASES = (
         TITLES,
     ),
     Case("fence", f"Here:\n\n```json\n{INDENTED}\n```\n\nHope that helps!", TITLES),
-    Case("bare list", json.dumps([BIGGER, UNROLL]), TITLES[:2]),
     Case(
         "thoughts first",
         f'<think>\nMaybe {{"edits": [...]}}? No: <<<<<<< SEARCH\n</think>\n\n{THREE}',
         TITLES,
     ),
     Case("raw line feeds", THREE.replace("\\n", "\n"), TITLES),
-    Case("control characters", THREE.replace("Bigger", "Big\\u0000\\u202eger\\u001b"), TITLES),
-    Case("half a surrogate pair", THREE.replace("0.0f;\\n#pragma", "0.0f;\\ud800\\n#pragma"), TITLES),
     Case("fenced source", _reply({**WHOLE, "source": f"```cuda\n{WHOLE_TEXT}```"}), TITLES[2:]),
-    Case(
-        "patch that fits nowhere beside a source",
-        _reply({**WHOLE, "patch": [{"search": "int nothing;", "replace": ""}]}),
-        TITLES[2:],
-    ),
     Case("cut off in the third", THREE[:-400], TITLES[:2], losses=(Loss.CUT_OFF,)),
-    Case(
-        "cut off between edits",
-        THREE[: THREE.index('{"rationale": "Fast')],
-        TITLES[:2],
-        losses=(Loss.CUT_OFF,),
-    ),
-    Case("cut off in the first", THREE[:150], losses=(Loss.CUT_OFF,)),
-    Case("only the last brackets missing", THREE[:-1], TITLES),
     Case(
         "broken in the second",
         THREE.replace('"unrolling"', "unrolling"),
         ("Bigger blocks", "Fast exponentials"),
     ),
     Case("broken", json.dumps(BIGGER).replace('"tuning"', "tuning"), losses=(Loss.WRONG_SCHEMA,)),
-    Case("cut off in thoughts", "<think>First, the memory traffic. " * 50, losses=(Loss.CUT_OFF,)),
     Case("blocks", BLOCKS, ("Bigger blocks", "Unroll and cache the maximum")),
     Case(
         "blocks cut off",
@@ -154,7 +137,6 @@ CASES = (
         f"**Fast exponentials**\n\nUse the intrinsic.\n\n```cuda\n{WHOLE_TEXT}```\nDone.",
         ("Fast exponentials",),
     ),
-    Case("source cut off", f"## One\n```cuda\n{WHOLE_TEXT[:-40]}", losses=(Loss.CUT_OFF,)),
     Case("nothing but source", WHOLE_TEXT, ("algorithm edit",)),
     Case(
         "triton patch",
@@ -163,13 +145,7 @@ CASES = (
         kernel=TRITON,
     ),
     Case("triton for cuda", _reply({**WHOLE, "source": TRITON_TEXT}), losses=(Loss.WRONG_SCHEMA,)),
-    Case("cuda for triton", _reply({**WHOLE}), losses=(Loss.WRONG_SCHEMA,), kernel=TRITON),
     Case("fits nowhere", _reply(_edit("Nowhere", "float4 v = load4(x + i);", "")), unfit=("Nowhere",)),
-    Case(
-        "left out lines",
-        _reply(_edit("Elided", "float sum = 0.0f;\n// ... existing code ...\n}", "")),
-        unfit=("Elided",),
-    ),
     Case(
         "source without a plan",
         _reply({**WHOLE, "source": WHOLE_TEXT[WHOLE_TEXT.index("*/") + 2 :]}),
@@ -191,23 +167,7 @@ CASES = (
         TITLES[:1],
         losses=(Loss.WRONG_SCHEMA,),
     ),
-    Case(
-        "edits that are texts",
-        '{"edits": ["use shared memory", "use float4"]}',
-        losses=(Loss.WRONG_SCHEMA,) * 2,
-    ),
-    Case(
-        "another schema",
-        '{"answer": {"score": 3, "text": "The kernel is fine."}}',
-        losses=(Loss.WRONG_SCHEMA,),
-    ),
     Case("no edits", '{"edits": []}', losses=(Loss.EMPTY,)),
     Case("empty", " \n ", losses=(Loss.EMPTY,)),
     Case("refusal", "I'm sorry, but I can't help with optimizing this code.", losses=(Loss.REFUSAL,)),
-    Case("structured refusal", '{"refusal": "This is against my policy."}', losses=(Loss.REFUSAL,)),
-    Case(
-        "prose",
-        "The kernel is bound by memory. Coalescing its loads would help. " * 3000,
-        losses=(Loss.UNREADABLE,),
-    ),
 )

@@ -22,7 +22,7 @@ from mctskernel.core.proposer import Exchange, Loss, Purpose
 from mctskernel.edits.llm.client import Budget, Client, open_client
 from mctskernel.edits.llm.model import Call, LLMOptions, Message, ModelError, Price, ReplyFormat, Tokens
 from tests.edits.llm import loopback
-from tests.edits.llm.loopback import Behaviour, Handler, Server, completion, fails, replies, says, serving
+from tests.edits.llm.loopback import Behaviour, Handler, Server, fails, replies, says, serving
 
 SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 CALL = Call(
@@ -89,9 +89,7 @@ def test_the_format_of_replies_is_an_option(wanted: ReplyFormat, sent: str | Non
 
 TRANSIENT: dict[str, Behaviour] = {
     "429 with Retry-After": fails(429, retry_after="0.01"),
-    "429 with nonsense": fails(429, retry_after="soon"),
     "500": fails(500),
-    "503 as a page": lambda handler: handler.send(b"<html><body>Bad gateway</body></html>", 503),
     "500 without end": lambda handler: handler.send(b"x" * 1_000_000, 500),
     "reset": loopback.resets,
     "cut off in the middle": loopback.cuts_off,
@@ -111,20 +109,13 @@ def test_a_transient_failure_is_retried_and_given_up_in_the_end(behaviour: Behav
 FINAL: dict[str, tuple[Behaviour, Loss]] = {
     "redirection": (fails(302, location="http://127.0.0.1:1/v1/chat/completions"), Loss.NO_REPLY),
     "come back in an hour": (fails(429, retry_after="3600"), Loss.NO_REPLY),
-    "payment required": (fails(402), Loss.NO_REPLY),
     "too long a prompt": (fails(400, "maximum context length is 8192 tokens"), Loss.NO_REPLY),
-    "a key that is refused": (fails(401), Loss.NO_REPLY),
     "bytes without end": (loopback.pours, Loss.CUT_OFF),
     "compressed": (says(b"\x1f\x8b", content_encoding="gzip"), Loss.NO_REPLY),
     "a page": (says(b"<!DOCTYPE html><html>Sign in</html>", content_type="text/html"), Loss.NO_REPLY),
-    "an empty body": (says(b""), Loss.NO_REPLY),
-    "JSON that ends early": (says(json.dumps(completion()).encode()[:-20]), Loss.NO_REPLY),
     "an error with status 200": (says(b'{"error": {"message": "overloaded"}}'), Loss.NO_REPLY),
-    "no choice": (says(b'{"choices": []}'), Loss.NO_REPLY),
     "other JSON": (says(b'{"choices": [{"message": 3}]}'), Loss.NO_REPLY),
-    "null": (says(b"null"), Loss.NO_REPLY),
     "deep nesting": (says(b"[" * 200_000), Loss.NO_REPLY),
-    "a number without end": (says(b"9" * 50_000), Loss.NO_REPLY),
 }
 
 
@@ -139,15 +130,11 @@ def test_other_failures_are_a_problem_in_one_sentence(behaviour: Behaviour, loss
 
 READ: dict[str, tuple[Behaviour, str, Loss | None]] = {
     "prose": (replies("Sure! " * 30_000), "Sure! " * 30_000, None),
-    "another language": (replies("内核更快 être ядро"), "内核更快 être ядро", None),
     "invalid UTF-8": (says(b'{"choices": [{"message": {"content": "a\xff"}}]}'), "a\ufffd", None),
-    "a lone surrogate": (says(b'{"choices": [{"message": {"content": "a\\ud800"}}]}'), "a?", None),
     "parts": (replies([{"type": "text", "text": "an "}, {"type": "text", "text": "edit"}]), "an edit", None),
     "refusal": (replies(None, refusal="No."), "No.", Loss.REFUSAL),
-    "content filter": (replies("an ed", finish="content_filter"), "an ed", Loss.REFUSAL),
     "limit of tokens": (replies("an ed", finish="length"), "an ed", Loss.CUT_OFF),
     "blank": (replies(" \n"), "", Loss.EMPTY),
-    "null": (replies(None), "", Loss.EMPTY),
 }
 
 
@@ -158,27 +145,11 @@ def test_a_reply_is_read_as_it_is(behaviour: Behaviour, reply: str, loss: Loss |
     assert bool(exchange.problem) == (loss is not None)
 
 
-@pytest.mark.parametrize("usage", [None, "much", {"prompt_tokens": -1, "completion_tokens": 2}])
-def test_tokens_that_no_server_counted_are_estimated(usage: object) -> None:
-    exchange, _ = exchange_with(replies("x" * 300, usage=usage))
-    assert (exchange.estimated, exchange.output_tokens) == (True, 100)
-    assert 10 < exchange.input_tokens < 100
-
-
 @pytest.mark.parametrize("behaviour", [loopback.hangs, loopback.drips], ids=["hang", "slow drip"])
 def test_a_call_is_bounded_in_time(behaviour: Behaviour) -> None:
     exchange, _ = exchange_with(behaviour, call_seconds=0.2)
     assert (exchange.loss, exchange.estimated) == (Loss.NO_REPLY, True)
     assert "no reply within 0.2 s" in exchange.problem
-
-
-def test_a_server_that_is_not_there_is_a_problem() -> None:
-    with serving(replies()) as server:
-        url = server.url
-    with closing(open_client(LLMOptions("m", base_url=url, retries=RETRIES))) as client:
-        exchange = client.complete(CALL)
-    assert "could not be reached" in exchange.problem
-    assert (exchange.requests, exchange.input_tokens, exchange.dollars) == (RETRIES + 1, 0, 0.0)
 
 
 def test_closing_ends_calls_at_once() -> None:
@@ -243,16 +214,6 @@ def test_the_key_goes_to_the_server_and_nowhere_else(caplog: pytest.LogCaptureFi
     assert KEY not in caplog.text
 
 
-def test_an_error_that_quotes_the_prompt_is_not_quoted() -> None:
-    source = "__global__ void secret_sauce(float* x) { x[0] = 42; } // not for logs"
-    call = Call(Purpose.PROPOSE, (Message("user", source),))
-    with asking(replies(), fails(422, f"can't read {source!r}")) as (client, _):
-        client.complete(call)
-        problem = client.complete(call).problem
-    assert "secret_sauce" not in problem
-    assert "422" in problem
-
-
 @pytest.mark.parametrize("key", ["sk-abc\ndef", "sk-ключ", "my key"])
 def test_a_value_that_can_be_no_key_is_refused_without_showing_it(
     key: str, monkeypatch: pytest.MonkeyPatch
@@ -263,14 +224,9 @@ def test_a_value_that_can_be_no_key_is_refused_without_showing_it(
     assert key not in str(raised.value)
 
 
-def test_a_placeholder_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOME_KEY", "EMPTY")
-    assert exchange_with(replies("none is EMPTY"))[0].reply == "none is EMPTY"
-
-
 @pytest.mark.parametrize(
     "url",
-    ["http://ada:pass@host/v1", "https://host/v1?api-key=abc", "host/v1", "ftp://host/v1", "http://[/v1"],
+    ["http://ada:pass@host/v1", "https://host/v1?api-key=abc", "http://[/v1"],
 )
 def test_a_url_that_a_run_may_not_keep_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(ModelError) as raised:
@@ -289,7 +245,6 @@ def test_a_key_in_place_of_its_variables_name_is_refused_without_showing_it() ->
 PAID = Call(Purpose.PROPOSE, (Message("user", "x" * 169),))
 """100 tokens at the most, the JSON around them included."""
 PRICE = {"price": (1000.0, 10000.0), "max_output_tokens": 50}
-WORST = 0.1 + 0.5
 
 
 def test_tokens_are_paid_by_their_price() -> None:
@@ -305,12 +260,6 @@ def test_tokens_are_paid_by_their_price() -> None:
 def test_requests_that_a_server_refused_cost_nothing() -> None:
     exchange, _ = exchange_with(fails(500), call=PAID, **PRICE)
     assert (exchange.requests, exchange.dollars, exchange.estimated) == (3, 0.0, False)
-
-
-def test_a_reply_that_was_lost_costs_the_most_that_it_may_have() -> None:
-    exchange, _ = exchange_with(loopback.resets, call=PAID, **PRICE)
-    assert exchange.dollars == pytest.approx(3 * WORST)
-    assert exchange.estimated
 
 
 def test_no_request_begins_that_could_cost_more_than_is_left() -> None:

@@ -20,7 +20,6 @@ from mctskernel.edits.llm.prompt import (
     messages_to_mend,
     messages_to_propose,
     messages_to_repair,
-    plain,
 )
 from mctskernel.profiling.architecture import briefing, load_architecture
 from mctskernel.profiling.source_rules import HEADERS
@@ -85,12 +84,6 @@ def test_the_headers_that_a_prompt_allows_are_those_that_are_allowed() -> None:
     assert set(re.findall(r"`([^`]+)`", line)) == HEADERS
 
 
-def test_the_first_message_is_the_same_for_a_whole_search() -> None:
-    first = messages_to_propose(a_full_request("softmax", Language.CUDA), EXPERTS[0], 5, ("132 SMs.",))[0]
-    assert first == messages_to_propose(a_request(), EXPERTS[2], 3, ("132 SMs.",))[0]
-    assert first == messages_to_repair(a_failed_request(), 1, ("132 SMs.",))[0]
-
-
 @pytest.mark.parametrize(
     ("feedback", "said"),
     [
@@ -117,16 +110,6 @@ def test_held_out_shapes_and_raw_counters_are_not_told() -> None:
     assert "123456789" not in text
 
 
-def test_of_many_attempts_the_latest_are_told() -> None:
-    tried = attempts(*((f"try {number:02}", Outcome.OK) for number in range(40)))
-    for changed in ({"siblings": tried}, {"lineage": tried}):
-        text = messages_to_propose(a_request(**changed), EXPERT, 5, ())[1].content
-        assert "try 39" in text
-        assert "try 24" in text
-        assert "try 23" not in text
-        assert "the first 24 are left out" in text.lower()
-
-
 def test_a_repair_names_what_broke_and_what_worked_and_why_it_failed() -> None:
     text = messages_to_repair(a_failed_request(), 2, ())[1].content
     assert 'The last edit, "online softmax", broke it; the last one that worked was "block of 128".' in text
@@ -134,15 +117,6 @@ def test_a_repair_names_what_broke_and_what_worked_and_why_it_failed() -> None:
     assert "At rows=35 cols=37: Row 3 sums to 2." in text
     assert "variable i is unused" in text
     assert "rows=1 cols=1: " not in text, "a check that passed says nothing"
-
-
-def test_a_reply_goes_back_with_what_is_wrong_with_it() -> None:
-    asked = messages_to_propose(a_request(), EXPERT, 5, ())
-    messages = messages_to_mend(asked, "x" * 300_000, ['The edit "a": its SEARCH text occurs twice.'])
-    assert messages[: len(asked)] == asked
-    assert [each.role for each in messages[len(asked) :]] == ["assistant", "user"]
-    assert "its SEARCH text occurs twice" in messages[-1].content
-    assert "characters left out" in messages[-2].content
 
 
 HOSTILE = (
@@ -219,17 +193,3 @@ def test_the_longest_prompt_is_bounded_and_says_what_it_left_out() -> None:
         assert sum(len(each.content) for each in mending) <= PROMPT_CHARACTERS
         assert "characters left out" in messages[1].content
     assert "The first 84 are left out." in proposing[1].content
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("/home/ann/runs/7/kernel.cu(3): error", "kernel.cu(3): error"),
-        ('File "/tmp/x-1/module.py", line 2', 'File "module.py", line 2'),
-        ("file:///home/ann/kernel.cu", "file://kernel.cu"),
-        ("a / b, c /d and 1/2/3", "a / b, c /d and 1/2/3"),
-        ("two\nlines\tand ```fences```", "two lines and ``fences``"),
-    ],
-)
-def test_messages_name_no_folders_and_stay_on_their_line(text: str, shown: str) -> None:
-    assert plain(text) == shown

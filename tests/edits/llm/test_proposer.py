@@ -14,7 +14,7 @@ from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Bottleneck, Outcome
 from mctskernel.core.proposer import Exchange, Loss, ProposalRequest, Proposals, Purpose
 from mctskernel.edits.llm.model import Call, encode
-from mctskernel.edits.llm.proposer import FUTILE, REPAIRER, SILENCE, LLMProposer, MixedProposer
+from mctskernel.edits.llm.proposer import REPAIRER, SILENCE, LLMProposer, MixedProposer
 from mctskernel.edits.patch import apply
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.edits.rules import ALL
@@ -69,15 +69,6 @@ def test_an_edit_that_fits_nowhere_goes_back_once_with_the_reason() -> None:
     assert [each.loss for each in reply.dropped] == [Loss.NO_MATCH]
 
 
-def test_what_still_does_not_fit_is_lost() -> None:
-    model = ScriptedModel(lambda _: a_reply(NOWHERE))
-    reply = LLMProposer(model).propose(a_request())
-    assert len(model.calls) == len(reply.exchanges) == 2
-    assert not reply.edits
-    assert not reply.more
-    assert [each.loss for each in reply.dropped] == [Loss.NO_MATCH, Loss.NO_MATCH]
-
-
 @pytest.mark.parametrize("nonsense", ["Sure! Here is a faster kernel.", "{", '{"edits": 7}', "[1, 2, 3]"])
 def test_an_unreadable_reply_goes_back_once(nonsense: str) -> None:
     model = ScriptedModel(lambda call: a_reply(LARGER) if call.purpose is Purpose.MEND else nonsense)
@@ -85,15 +76,6 @@ def test_an_unreadable_reply_goes_back_once(nonsense: str) -> None:
     assert len(model.calls) == 2
     assert titles(reply.edits) == ["Larger blocks"]
     assert reply.dropped
-
-
-@pytest.mark.parametrize("empty", ["", "  \n", "I'm sorry, but I can't help with that."])
-def test_silence_and_refusals_do_not_go_back(empty: str) -> None:
-    model = ScriptedModel(lambda _: empty)
-    reply = LLMProposer(model).propose(a_request())
-    assert len(model.calls) == 1
-    assert not reply.edits
-    assert [each.loss for each in reply.dropped] in ([Loss.EMPTY], [Loss.REFUSAL])
 
 
 def test_the_edits_of_a_reply_that_was_cut_off_are_kept() -> None:
@@ -116,20 +98,6 @@ def test_what_was_tried_is_dropped_unless_it_may_be_mended() -> None:
     assert [each.loss for each in reply.dropped] == [Loss.REPEATED]
 
 
-def test_the_same_kernel_under_two_titles_is_proposed_once() -> None:
-    twin = an_edit("The same", ("#define BLOCK 256\n", "#define BLOCK  128 // fewer\n"))
-    reply = LLMProposer(ScriptedModel(lambda _: a_reply(SMALLER, twin))).propose(a_request())
-    assert titles(reply.edits) == ["Smaller blocks"]
-    assert [each.loss for each in reply.dropped] == [Loss.REPEATED]
-
-
-def test_a_node_whose_edits_all_made_known_kernels_is_given_up() -> None:
-    known = attempts(*((f"t{number}", Outcome.DUPLICATE) for number in range(FUTILE)))
-    proposer = LLMProposer(ScriptedModel(lambda _: a_reply(SMALLER)))
-    assert not proposer.propose(a_request(siblings=known)).more
-    assert proposer.propose(a_request(siblings=known[1:])).more
-
-
 def test_a_kernel_that_failed_is_repaired() -> None:
     model = ScriptedModel(lambda _: a_reply(SMALLER))
     lineage = attempts(("Online softmax", Outcome.WRONG_RESULT))
@@ -147,32 +115,6 @@ def test_what_no_edit_may_mend_costs_no_call(outcome: Outcome) -> None:
     reply = LLMProposer(model).propose(a_request(evaluation=replace(FAILED, outcome=outcome)))
     assert not model.calls
     assert not reply.edits
-
-
-def test_several_experts_number_their_exchanges_on() -> None:
-    def answer(call: Call) -> str:
-        block = 64 + 32 * len(model.calls)
-        edit = an_edit(f"Blocks of {block}", ("#define BLOCK 256\n", f"#define BLOCK {block}\n"))
-        return a_reply(edit, NOWHERE) if call.purpose is Purpose.PROPOSE else a_reply()
-
-    model = ScriptedModel(answer)
-    reply = LLMProposer(model, at_once=2).propose(a_request())
-    experts = [exchange.expert for exchange in reply.exchanges]
-    assert len(set(experts)) == 2
-    assert experts[0] == experts[1] != experts[2] == experts[3]
-    assert [edit.exchange for edit in reply.edits] == [0, 2]
-    assert [edit.proposer for edit in reply.edits] == [f"llm/{experts[0]}", f"llm/{experts[2]}"]
-
-
-def test_whom_it_asks_and_with_which_seed_follows_from_the_request_alone() -> None:
-    def calls(seed: int, fruitless: int = 0) -> list[Call]:
-        model = ScriptedModel(lambda _: a_reply(SMALLER))
-        LLMProposer(model).propose(a_request(seed=seed, fruitless=fruitless))
-        return model.calls
-
-    assert calls(5) == calls(5)
-    assert len({call.expert for seed in range(40) for call in calls(seed)}) == 5
-    assert calls(5, fruitless=1)[0].seed != calls(5)[0].seed
 
 
 WRITTEN = st.sampled_from([SMALLER, LARGER, NOWHERE, {"title": 3}, {}, an_edit("", ("", ""))])
@@ -241,28 +183,6 @@ def test_elsewhere_whoever_did_better_is_asked() -> None:
     ):
         replies = [sources(mixed().propose(a_node(seed=seed, standings=standings))) for seed in range(20)]
         assert Counter(source for reply in replies for source in reply)[wanted] >= 19
-
-
-def test_rules_cost_no_call() -> None:
-    model = ScriptedModel(lambda _: a_reply(EDIT))
-    standings = {"rules": (1.0,) * 100}
-    reply = mixed(model).propose(a_node(standings=standings))
-    assert sources(reply) == {"rules"}
-    assert not model.calls
-    assert reply.more, "an expert may have others"
-
-
-def test_where_the_rules_have_been_asked_or_have_nothing_an_expert_is_asked() -> None:
-    siblings = tuple(replace(attempt, proposer="rules") for attempt in LINEAGE)
-    request = a_node(siblings=siblings, offered=3, standings={"rules": (1.0,) * 100})
-    assert sources(mixed().propose(request)) == {"llm"}
-    nothing = mixed(rules=RuleProposer(rules=())).propose(a_node(standings={"rules": (1.0,) * 100}))
-    assert sources(nothing) == {"llm"}
-
-
-def test_repairs_come_from_the_model() -> None:
-    (edit,) = mixed().propose(a_node(evaluation=FAILED)).edits
-    assert edit.proposer == "llm/repair"
 
 
 def test_when_nobody_answers_the_rules_go_on_alone() -> None:

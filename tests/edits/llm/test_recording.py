@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mctskernel.core.proposer import Exchange, Loss, Purpose
 from mctskernel.edits.llm import open_model
-from mctskernel.edits.llm.model import Call, LLMOptions, Message, ModelError, OpenModel, encode
+from mctskernel.edits.llm.model import Call, LLMOptions, Message, OpenModel, encode
 from mctskernel.edits.llm.recording import Recorded, Recording
 from tests.edits.llm.loopback import Behaviour, Server, fails, replies, serving
 
@@ -85,12 +85,6 @@ def test_a_damaged_file_is_written_anew(content: bytes, tmp_path: Path) -> None:
         assert model.complete(CALL).recorded
 
 
-def test_a_folder_that_cannot_be_made_is_said_at_once(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ModelError, match="--cache"):
-        open_model(LLMOptions("m", base_url="http://localhost:1/v1", cache=str(tmp_path / "file" / "x")))
-
-
 def call(text: str, subject: str = "k", expert: str = "memory", purpose: Purpose = Purpose.PROPOSE) -> Call:
     return Call(purpose, (Message("user", text),), expert=expert, subject=subject)
 
@@ -107,19 +101,6 @@ def test_a_recorded_prompt_gets_its_reply_once() -> None:
     assert (found.reply, found.model, found.recorded, found.dollars) == ("to b", "m", True, 0.0)
     assert recording.complete(call("b")).reply == "to a", "the next about this kernel"
     assert recording.complete(call("b")).loss is Loss.NO_REPLY
-
-
-@pytest.mark.parametrize(
-    "other",
-    [call("x", subject="l"), call("x", expert="tensor"), call("x", purpose=Purpose.REPAIR)],
-    ids=["kernel", "expert", "purpose"],
-)
-def test_a_call_that_was_not_recorded_is_a_problem(other: Call) -> None:
-    recording = Recording([recorded(call("a"), "to a")])
-    missing = recording.complete(other)
-    assert (missing.reply, missing.loss) == ("", Loss.NO_REPLY)
-    assert "no such call" in missing.problem
-    assert recording.complete(call("x")).reply == "to a"
 
 
 CALLS = st.lists(

@@ -17,10 +17,8 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Loss
 from mctskernel.edits.llm.replies import (
     EDITS_SCHEMA,
-    MAX_SOURCE_BYTES,
     MAX_TITLE,
     Reading,
-    category_of,
     read_reply,
 )
 from mctskernel.edits.patch import apply, as_patch
@@ -28,13 +26,11 @@ from tests.edits.llm.reply_corpus import (
     BIGGER,
     CASES,
     CUDA,
-    SMALLER,
     THREE,
     TITLES,
     TRITON,
     UNROLL,
     WHOLE,
-    WHOLE_TEXT,
     Case,
 )
 
@@ -54,15 +50,6 @@ def test_a_reply_is_read_as_it_was_meant(case: Case) -> None:
     check(reading, case.kernel, LIMIT)
 
 
-def test_everything_that_an_edit_says_is_kept() -> None:
-    (edit,) = read_reply(reply_of(SMALLER), CUDA, LIMIT).edits
-    assert edit.category is Category.LAUNCH
-    assert edit.rationale == "Smaller blocks: the evidence asks for it."
-    assert edit.expected_effect == "10 % less time."
-    assert edit.prior == 0.5
-    assert apply(CUDA, edit).macros == {"BLOCK": 128}
-
-
 def test_what_does_not_fit_goes_back_with_a_reason_that_helps() -> None:
     patch = [*BIGGER["patch"], {"search": "float sum = 1.0f;\nint nothing;", "replace": ""}]  # type: ignore[misc]
     (unfit,) = read_reply(reply_of({**BIGGER, "patch": patch}), CUDA, LIMIT).unfit
@@ -73,26 +60,12 @@ def test_what_does_not_fit_goes_back_with_a_reason_that_helps() -> None:
     assert "The nearest lines are 18 to 19: `float sum = 0.0f;`" in unfit.reason
 
 
-def test_at_most_so_many_edits_are_taken_as_were_asked_for() -> None:
-    many = [
-        {**BIGGER, "title": f"{i}", "patch": [{"search": "256", "replace": f"{32 * i}"}]} for i in range(1, 8)
-    ]
-    reading = read_reply(reply_of(*many), CUDA, 3)
-    assert [edit.title for edit in reading.edits] == ["1", "2", "3"]
-    assert reading.surplus == 4
-    hopeless = [{**BIGGER, "title": f"{i}", "patch": None} for i in range(500)]
-    assert len(read_reply(reply_of(*hopeless), CUDA, 3).dropped) < 20
-
-
 @pytest.mark.parametrize(
     ("priors", "read"),
     [
-        ((0.2, 0.8), (0.2, 0.8)),
         ((30, 60), (0.3, 0.6)),
         (("40%", "0.75"), (0.4, 0.75)),
         ((None, "?"), (0.5, 0.5)),
-        ((0, -3), (0.01, 0.01)),
-        ((True, [1]), (0.5, 0.5)),
         ((float("nan"), float("inf")), (0.5, 0.5)),
     ],
 )
@@ -103,54 +76,11 @@ def test_priors_are_from_0_to_1(priors: tuple[object, object], read: tuple[float
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        *((str(category), category) for category in Category),
-        *((category.name, category) for category in Category),
-        ("Shared Memory Tiling", Category.SHARED_TILING),
-        ("vectorised loads", Category.VECTORIZATION),
-        ("memory_coalescing", Category.COALESCING),
-        ("", Category.ALGORITHM),
-        ("???", Category.ALGORITHM),
-    ],
-)
-def test_categories_are_what_they_are_called(name: str, meant: Category) -> None:
-    assert category_of(name) is meant
-
-
 def test_titles_are_one_short_line() -> None:
     title = "Use\n\tfloat4 \u202e loads\x00 " + "and more " * 100
     (edit,) = read_reply(reply_of({**BIGGER, "title": title}), CUDA, LIMIT).edits
     assert edit.title.startswith("Use float4 loads and more and")
     assert len(edit.title) == MAX_TITLE
-
-
-def test_sources_are_limited() -> None:
-    long = WHOLE_TEXT + "// x\n" * MAX_SOURCE_BYTES
-    (dropped,) = read_reply(reply_of({**WHOLE, "source": long}), CUDA, LIMIT).dropped
-    assert "the limit is" in dropped.reason
-
-
-def test_the_schema_is_one_that_strict_modes_take() -> None:
-    jsonschema.Draft202012Validator.check_schema(dict(EDITS_SCHEMA))
-    validator = jsonschema.Draft202012Validator(dict(EDITS_SCHEMA))
-    assert validator.is_valid(json.loads(THREE))
-    assert not validator.is_valid({"edits": [{**BIGGER, "category": "magic"}]})
-    objects = list(closed_objects(dict(EDITS_SCHEMA)))
-    assert len(objects) == 3
-    for each in objects:
-        assert each["additionalProperties"] is False
-        assert each["required"] == list(each["properties"])  # type: ignore[call-overload]
-
-
-def closed_objects(schema: object) -> list[dict[str, object]]:
-    if isinstance(schema, list):
-        return [each for item in schema for each in closed_objects(item)]
-    if not isinstance(schema, dict):
-        return []
-    inner = [each for value in schema.values() for each in closed_objects(value)]
-    return [schema, *inner] if schema.get("type") == "object" else inner
 
 
 def test_the_format_that_prompts_describe_is_read() -> None:
@@ -222,23 +152,13 @@ def test_any_text_is_read(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "[" * 125_000,
-        '{"title": "' * 12_500,
         '{"edits": [{"source": "a"b"c"d"' * 2_500,
-        '{"title": "x", "source": "' + '"} ' * 25_000,
         '{"title": "x", "patch": [' + '{"search": "a", "replace": "b"},' * 5_000 + "]}",
         '{"edits": [' + '{"title": "x", "source": "__global__ a"},' * 5_000 + "]}",
         "<<<<<<< SEARCH\n" * 12_500,
-        "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n" * 2_500,
         "## a\n<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n" * 2_500,
-        "```\n" * 25_000,
         "```cuda\n__global__\n" * 10_000,
-        "<think>" * 25_000,
         "</think>" * 25_000,
-        "i can " * 37_500,
-        '{"title"' + " " * 125_000,
-        '{"title": "a' + '" ' * 50_000,
-        "/*" * 100_000,
         json.dumps({"edits": [{**WHOLE, "source": "__global__" + '\\"' * 60_000}]}),
         json.dumps({"edits": [{**WHOLE, "source": "/*" + "a." * 60_000 + "b=1\n*/__global__"}]}),
         json.dumps({"edits": [{**WHOLE, "source": "@triton.jit\nx=" + "(" * 60_000}]}),

@@ -52,8 +52,8 @@ def softmax_task() -> Task:
     return dataclasses.replace(
         load_task(find_task("softmax"), Language.TRITON),
         search_shapes=({"rows": 8192, "cols": 512},),
-        verify_shapes=({"rows": 1, "cols": 1}, {"rows": 5, "cols": 70}, {"rows": 3, "cols": 64}),
-        held_out_shapes=({"rows": 7, "cols": 130},),
+        verify_shapes=tuple({"rows": r, "cols": c} for r, c in ((1, 1), (5, 70), (3, 64), (7, 130))),
+        held_out_shapes=(),
         held_out_timed_shapes=(),
     )
 
@@ -91,14 +91,11 @@ def propose(softmax_task: Task) -> Propose:
 
 @pytest.fixture
 def verify(softmax_task: Task) -> Verify:
-    """Build a source and verify it at every shape of the small task, held-out ones included."""
+    """Build a source and verify it at every shape of the small task."""
     device = ModelDevice(softmax_task)
 
     def run(source: str) -> None:
-        kernel = Kernel(source, Language.TRITON)
-        evaluation = device.evaluate(kernel)
+        evaluation = device.evaluate(Kernel(source, Language.TRITON))
         assert evaluation.ok, f"{evaluation.outcome}: {evaluation.message}\n{source}"
-        failed = [check for check in device.final_check(kernel) if not check.passed]
-        assert not failed, f"{failed[0]}\n{source}"
 
     return run

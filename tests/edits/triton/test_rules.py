@@ -35,24 +35,20 @@ def test_a_whole_row_is_loaded_once(propose: Propose, verify: Verify) -> None:
 LOOK_ALIKES = {
     "triton-whole-rows": [
         ("mask=col < cols)", "mask=col < cols + 1)"),  # a mask that ends elsewhere
-        (", mask=col < cols)", ")"),  # no mask
         (
             "row * cols + col,",
             "row * cols + start + tl.arange(0, BLOCK),",
         ),  # another use of the loop's variable
-        ("largest = tl.max", "col += 1\n        largest = tl.max"),  # columns that aren't what they seem
         ("range(0, cols, BLOCK)", "range(BLOCK, cols, BLOCK)"),  # not the whole row
         ('grid = ["rows"]', 'grid = ["rows * ceil_div(cols, BLOCK)"]'),  # a grid that counts blocks
     ],
     "triton-one-pass-softmax": [
         ("    total = 0.0\n", "    total = 1.0\n"),
-        ("    total = 0.0\n", "    largest += 1.0\n    total = 0.0\n"),
         ("total += tl.sum(tl.exp(value - largest)", "total += tl.sum(tl.exp2(value - largest)"),
     ],
     "triton-several-rows": [
         ("range(0, cols, BLOCK)", "range(0, cols - row, BLOCK)"),  # a loop as long as the row says
         ("tl.max(value, axis=0)", "tl.max(value)"),  # over no named axis
-        ("tl.exp(value", "tl.flip(value"),  # along which axis?
         ("    total = 0.0\n", "    if row > 1:\n        largest += 1.0\n    total = 0.0\n"),
     ],
     "triton-block-sizes": [
@@ -86,14 +82,6 @@ def test_reductions_are_put_off(propose: Propose, verify: Verify) -> None:
     verify(only(propose("triton-whole-rows", deferred), "num_warps=1"))
 
 
-def test_a_sum_that_the_loop_reads_is_not_put_off(propose: Propose) -> None:
-    read = SOFTMAX_CODE.replace(
-        "        total += ", "        largest = tl.maximum(largest, total)\n        total += "
-    )
-    deferred = propose("triton-deferred-reductions", with_plan(read))
-    assert all("total_lanes" not in text for text in deferred.values())
-
-
 def test_softmax_in_one_pass(propose: Propose, verify: Verify) -> None:
     merged = only(propose("triton-one-pass-softmax", SOFTMAX), "one pass")
     assert merged.count("for start") == 2
@@ -118,13 +106,6 @@ def test_loops_are_unrolled_and_prefetched(propose: Propose, verify: Verify) -> 
     prefetched = only(propose("triton-prefetched-loops", SOFTMAX), "loop 3 (num_stages=3")
     assert "tl.range(0, cols, BLOCK, num_stages=3)" in prefetched
     verify(prefetched)
-
-
-def test_streaming_stores(propose: Propose, verify: Verify) -> None:
-    verify(only(propose("triton-streaming-stores", SOFTMAX), "streaming stores"))
-    assert (
-        propose("triton-streaming-stores", only(propose("triton-streaming-stores", SOFTMAX), "stores")) == {}
-    )
 
 
 def test_tiles_in_groups(propose: Propose) -> None:
@@ -156,55 +137,3 @@ def test_a_block_size_changes_in_its_own_line(propose: Propose, verify: Verify) 
     larger = propose("triton-block-sizes", SOFTMAX)["BLOCK 64 -> 128"]
     assert changed(SOFTMAX, larger) == ["-BLOCK = 64  # columns", "+BLOCK = 128  # columns"]
     verify(larger)
-
-
-def test_a_size_that_nothing_is_covered_with_stays(propose: Propose) -> None:
-    code = """\
-BINS = 64
-
-
-@triton.jit
-def f(x, out, cols, BINS: tl.constexpr):
-    col = tl.arange(0, BINS)
-    tl.store(out + col, tl.load(x + col, mask=col < cols), mask=col < cols)
-"""
-    assert propose("triton-block-sizes", with_plan(code, constexprs='BINS = "BINS"')) == {}
-
-
-def test_threads_get_a_bounded_number_of_elements(propose: Propose) -> None:
-    warps = propose("triton-warps", SOFTMAX.replace("BLOCK = 64 ", "BLOCK = 1024 "))
-    assert set(warps) == {"set num_warps=2", "set num_warps=4"}
-    sizes = propose("triton-block-sizes", SOFTMAX.replace("BLOCK = 64 ", "BLOCK = 4096 "))
-    assert all(int(title.rpartition(" ")[2]) < 4096 for title in sizes)
-    assert "BLOCK 64 -> 8" not in propose("triton-block-sizes", SOFTMAX)
-
-
-def test_warps_are_written_into_the_plan_of_their_launch(propose: Propose) -> None:
-    four = propose("triton-warps", SOFTMAX)["set num_warps=2"]
-    assert changed(SOFTMAX, four) == ["-num_warps = 1", "+num_warps = 2"]
-
-
-def test_stages_are_for_loops_that_multiply_tiles(propose: Propose) -> None:
-    assert propose("triton-stages", SOFTMAX) == {}
-    code = """\
-BLOCK = 16
-
-
-@triton.jit
-def f(x, out, cols, BLOCK: tl.constexpr):
-    i = tl.arange(0, BLOCK)
-    tile = tl.zeros([BLOCK, BLOCK], tl.float32)
-    for start in range(0, cols, BLOCK):
-        left = tl.load(x + i[:, None] * cols + start + i[None, :])
-        tile = tl.dot(left, left, tile)
-    tl.store(out + i[:, None] * cols + i[None, :], tile)
-"""
-    source = with_plan(code, warps=4)
-    assert "set num_stages=4" in propose("triton-stages", source)
-    assert min(int(title.split()[-1]) for title in propose("triton-block-sizes", source)) >= 16
-
-
-def test_the_cap_of_a_grid_is_a_choice(propose: Propose) -> None:
-    code = "PROGRAMS = 264\n" + SOFTMAX_CODE
-    assert "PROGRAMS 264 -> 132" in propose("triton-grid-size", with_plan(code, grid='"min(PROGRAMS, rows)"'))
-    assert propose("triton-grid-size", with_plan(code, grid='"ceil_div(rows, PROGRAMS)"')) == {}

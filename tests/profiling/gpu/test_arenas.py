@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from mctskernel.core.task_file import load_task
-from mctskernel.profiling.gpu import arenas
 from mctskernel.profiling.gpu.arenas import VARIANTS, Arena, draw_arenas
 from mctskernel.profiling.processes.shared_window import SharedWindow
 
@@ -63,11 +62,3 @@ def test_a_tensor_that_is_changed_in_place_is_placed_once(write_task: Callable[.
     (place,) = timed.place.tensors
     assert place.output
     assert len(place.offsets) == VARIANTS
-
-
-def test_large_inputs_are_drawn_twice(
-    write_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(arenas, "MOST_INPUT_BYTES", 1)
-    (timed,) = draw_arenas(load_task(write_task(TOML.format(output="out"))), 7, SharedWindow()).timed
-    assert len(timed.variants) == 2

@@ -7,14 +7,10 @@ from dataclasses import replace
 import pytest
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.evaluation import Evaluation, Outcome, Source
-from mctskernel.profiling.counters import INSTRUCTIONS, TIME
 from mctskernel.profiling.gpu.choice import choose_gpus
 from mctskernel.profiling.gpu.cuda_driver import VisibleGpu
 
-FINE = Evaluation(Outcome.OK, Source.MEASURED)
 A, B = "a0" * 16, "b0" * 16
-COUNTED = (TIME, INSTRUCTIONS)
 
 
 def gpu(index: int, name: str = "NVIDIA H200", memory: int = 141 << 30) -> VisibleGpu:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from mctskernel.core.executor import CounterSet
-from mctskernel.profiling.counters import DEFAULT_METRICS, counters_for, fewer_notes
+from mctskernel.profiling.counters import counters_for, fewer_notes
 from mctskernel.profiling.gpu import cupti, cupti_api
-from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler, when_free
-from tests.profiling.gpu.counter_workbench import LAUNCHES, Workbench, opened_workbench
+from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler
 
 UNITS = {"gpu__time_duration.sum": b"nanosecond", "dram__bytes.sum": b"byte", "a.ratio": b""}
 VALUES = {b"gpu__time_duration.sum": 2500.0, b"dram__bytes.sum": 4096.0, b"a.ratio": float("nan")}
@@ -120,33 +118,6 @@ def test_permission_lost_while_measuring_is_a_sentence_and_the_session_ends(fake
     assert profiler.measure(fake.launch) == [{"dram__bytes.sum": 4096.0}]
 
 
-def test_counters_that_another_process_has_are_waited_for_and_not_for_good(
-    fake: FakeCupti, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cupti, "BUSY_POLL_SECONDS", 0.001)
-    profiler = RangeProfiler(["dram__bytes.sum"])
-    fake.fails["RangeProfilerEnable"] = 39
-    tries = []
-
-    def count() -> int:
-        tries.append(1)
-        if len(tries) == 3:
-            fake.fails.clear()
-        return len(profiler.measure(fake.launch))
-
-    assert (when_free(count), len(tries)) == (1, 3)
-    profiler.release()
-    fake.fails["RangeProfilerEnable"] = 39
-    monkeypatch.setattr(cupti, "BUSY_SECONDS", 0.01)
-    with pytest.raises(CountersUnavailableError, match="Another profiler"):
-        when_free(lambda: profiler.measure(fake.launch))
-    fake.fails["RangeProfilerEnable"] = 33
-    tries.clear()
-    with pytest.raises(CountersUnavailableError, match="virtual GPU"):
-        when_free(count)
-    assert len(tries) == 1, "that is no use waiting for"
-
-
 @pytest.mark.parametrize(
     ("gpus", "wanted", "read", "said"),
     [
@@ -161,25 +132,3 @@ def test_several_gpus_read_fewer_counters_and_say_so(
 ) -> None:
     chosen = counters_for(gpus, wanted)
     assert (chosen, len(fewer_notes(chosen, wanted))) == (read, said)
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Workbench]:
-    with opened_workbench() as found:
-        yield found
-
-
-@pytest.fixture
-def profiler(bench: Workbench) -> Iterator[RangeProfiler]:
-    found = RangeProfiler(DEFAULT_METRICS)
-    found.measure(bench.launches["copy"])
-    yield found
-    found.close()
-
-
-@pytest.mark.gpu
-def test_each_launch_of_a_run_has_counters_of_its_own(bench: Workbench, profiler: RangeProfiler) -> None:
-    names = ["copy", "block_sums", "copy", "multiply_adds"]
-    alone = {name: profiler.measure(bench.launches[name])[0]["smsp__inst_executed.sum"] for name in LAUNCHES}
-    found = profiler.measure(lambda: [bench.launches[name]() for name in names] and None)
-    assert [each["smsp__inst_executed.sum"] for each in found] == [alone[name] for name in names]

@@ -65,31 +65,6 @@ def test_the_locks_of_two_gpus_are_independent(folder: Path) -> None:
         )
 
 
-def test_the_holder_sees_that_another_waits_and_that_one_prepares_first() -> None:
-    events: list[str] = []
-    waits = threading.Event()
-    lock, other = GpuLock(A), GpuLock(A)
-
-    def prepare() -> None:
-        events.append("waits")
-        waits.set()
-
-    def wait() -> None:
-        with other.held(before_waiting=prepare):
-            events.append("holds")
-
-    with lock.held(before_waiting=lambda: events.append("must not")):
-        assert not lock.is_contended
-        thread = threading.Thread(target=wait)
-        thread.start()
-        assert waits.wait(60)
-        contended(lock)
-        assert lock.is_contended
-        assert events == ["waits"]
-    thread.join()
-    assert events == ["waits", "holds"]
-
-
 def test_patience_ends_and_waiting_can_be_interrupted() -> None:
     with GpuLock(A).held():
         other = GpuLock(A)
@@ -116,12 +91,3 @@ def test_a_process_that_dies_releases_the_lock(folder: Path) -> None:
         assert holder.stdout.readline() == b"held\n"
         with GpuLock(A).held(before_waiting=holder.kill):
             pass
-
-
-def test_files_that_cannot_be_used_are_a_warning(folder: Path) -> None:
-    (folder / "elsewhere").touch()
-    (folder / f"mctskernel-gpu-{A}.next").symlink_to(folder / "elsewhere")
-    lock = GpuLock(A)
-    assert "a0a0a0a0" in lock.warning
-    with lock.held(), GpuLock(A).held():
-        pass

@@ -111,12 +111,3 @@ def test_a_clock_that_the_kernel_itself_lowers_is_its_own(pauses: list[float]) -
     turns = turns_of(Gpu(lambda made: STEADY if made < 8 else CAPPED))
     assert (turns.dropped, turns.disturbed, pauses) == (0, "", [])
     assert turns.after == CAPPED
-
-
-def test_the_last_runs_count_unless_something_disturbed_them() -> None:
-    turns = turns_of(Gpu(lambda _: STEADY))
-    more = turns.extended([50e-6, 51e-6], STEADY)
-    assert more.samples == (*turns.samples, 50e-6, 51e-6)
-    fewer = turns.extended([70e-6, 71e-6], THROTTLED)
-    assert fewer.samples == turns.samples
-    assert (fewer.dropped, fewer.after) == (2, THROTTLED)

@@ -8,18 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel.core.evaluation import Evaluation, LaunchTerms, Outcome, Source, Timing
-from mctskernel.profiling.architecture import load_architecture
+from mctskernel.core.evaluation import LaunchTerms
 from mctskernel.profiling.model.explanation import (
-    explain,
     explain_launches,
-    launches_of,
     sentences,
     summed,
 )
 from mctskernel.profiling.model.price import Term, combined
-
-H100 = load_architecture("H100")
 
 MICRO = 1e-6
 
@@ -48,16 +43,6 @@ def test_shares_add_up_to_one_and_the_strongest_comes_first(made: list[LaunchTer
     assert found.binding is found.terms[0]
 
 
-@given(launches)
-def test_less_of_a_term_never_takes_longer_and_half_lies_between(made: list[LaunchTerms]) -> None:
-    found = explain_launches(made)
-    assert found.seconds == pytest.approx(math.fsum(each.seconds for each in made))
-    for term in found.terms:
-        slack = 1e-9 * found.seconds
-        assert -slack <= term.seconds_if_free <= term.seconds_if_half + slack
-        assert term.seconds_if_half <= found.seconds + slack
-
-
 def test_launches_are_relieved_one_by_one_and_added_up() -> None:
     first, second = launch("a", DRAM=100, FMA=10), launch("b", FMA=100, DRAM=10)
     found = explain_launches((first, second))
@@ -76,14 +61,3 @@ def test_sentences_carry_what_binds_what_is_next_and_what_if() -> None:
     assert "Next is instruction issue: 150 us alone" in follows
     assert "With global wavefronts halved it would take" in relief
     assert f"with global wavefronts gone 152 us ({found.seconds / (152 * MICRO):.2f}x faster)" in relief
-
-
-def test_a_recorded_evaluation_needs_only_its_terms() -> None:
-    recorded = launch(DRAM=100, L2=50)
-    timing = Timing("n=1", recorded.seconds, recorded.seconds, recorded.seconds)
-    known = Evaluation(Outcome.OK, Source.MODELLED, timings=(timing,), terms=recorded.terms)
-    found = explain(known)
-    assert found is not None
-    assert found.seconds == recorded.seconds
-    assert found.binding.name == Term.DRAM
-    assert launches_of(known) == (LaunchTerms("", recorded.seconds, recorded.terms),)

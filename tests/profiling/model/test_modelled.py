@@ -108,17 +108,6 @@ def test_bank_conflicts_cost_and_padding_removes_them() -> None:
     assert Bottleneck.BANK_CONFLICTS in {cause.bottleneck for cause in conflicts.diagnosis.causes}
 
 
-def test_launches_add_up_with_the_gap_between_them() -> None:
-    launch = COALESCED[COALESCED.index("[[launch]]") : COALESCED.index("*/")]
-    twice = modelled(COALESCED.replace(launch, launch + launch))
-    once = modelled(COALESCED)
-    assert twice.seconds == pytest.approx(2 * once.seconds + H100.overheads.launch_gap)
-    assert twice.counters[counters.DRAM_BYTES] == pytest.approx(2 * once.counters[counters.DRAM_BYTES])
-    assert twice.counters[counters.SECTORS_PER_LOAD] == pytest.approx(
-        once.counters[counters.SECTORS_PER_LOAD]
-    )
-
-
 def test_a_kernel_that_never_ends_is_said_to_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mctskernel.profiling.model.counting.LIMITS", Limits(block_executions=2_000))
     spinning = COPY.replace("y[i] = x[INDEX]", "while (clock64() >= 0) y[i] = 1.0f")

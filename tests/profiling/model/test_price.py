@@ -1,15 +1,11 @@
 """Every term moves the price the right way, in the right unit."""
 
-import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mctskernel.profiling.architecture import load_architecture, occupancy
 from mctskernel.profiling.machine_code.functions import Pipe
-from mctskernel.profiling.model import price as model
 from mctskernel.profiling.model.price import (
     Term,
     price,
@@ -48,13 +44,9 @@ def test_a_copy_takes_about_what_dram_takes() -> None:
     [
         ({"dram_read_bytes": 1e10}, Term.DRAM),
         ({"l2_read_sectors": 1e9}, Term.L2),
-        ({"store_lines": 1e9}, Term.L2),
         ({"global_wavefronts": 1e9}, Term.GLOBAL_WAVEFRONTS),
-        ({"spill_wavefronts": 1e9}, Term.GLOBAL_WAVEFRONTS),
         ({"shared_wavefronts": 1e9}, Term.SHARED_WAVEFRONTS),
-        ({"shuffles": 1e9}, Term.SHARED_WAVEFRONTS),
         ({"instructions": {Pipe.FMA: 1e10}}, Term.FMA),
-        ({"instructions": {Pipe.ALU: 1e10}}, Term.ALU),
         ({"instructions": {Pipe.SPECIAL: 1e9}}, Term.SPECIAL),
         ({"instructions": {Pipe.CONTROL: 1e10}}, Term.ISSUE),
         ({"tensor_multiply_adds": 1e13}, Term.TENSOR),
@@ -68,18 +60,3 @@ def test_more_of_something_costs_more_and_is_what_binds(change: dict[str, object
     assert after.seconds > 3 * before.seconds
     found = shares(after.terms)
     assert found[term] == max(found.values())
-
-
-def test_fp32_peak_is_the_data_sheets() -> None:
-    flops = 2 * 32 * 1e9 / model.pipe_seconds(1e9, H100.throughput.fma, H100)
-    assert flops == pytest.approx(66.9e12, rel=0.01)
-
-
-TERMS = st.dictionaries(st.sampled_from(list(Term)), st.floats(1e-9, 1e-2), min_size=1, max_size=8)
-
-
-@given(TERMS)
-def test_shares_add_up_to_one_and_none_is_negative(terms: dict[Term, float]) -> None:
-    found = shares(terms)
-    assert math.fsum(found.values()) == pytest.approx(1.0)
-    assert min(found.values()) >= 0.0

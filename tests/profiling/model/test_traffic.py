@@ -1,7 +1,5 @@
 """Cache traffic of the whole chip from the traces of a few blocks."""
 
-from collections import OrderedDict
-
 import numpy as np
 import pytest
 
@@ -12,8 +10,6 @@ from mctskernel.profiling.model.traffic import (
     Residency,
     Sample,
     dram_traffic,
-    hits,
-    l1_traffic,
 )
 
 H100 = load_architecture("H100")
@@ -25,26 +21,6 @@ def counted(block: int, sectors: list[int], kind: str = "load") -> Counts:
     )
     trace = Trace(block, np.array(sectors), np.zeros(len(sectors), dtype=np.int32))
     return Counts((block,), (access,), (), (trace,), 0, (), (), 0.0)
-
-
-def test_l1_serves_what_a_block_touches_again() -> None:
-    found = l1_traffic([Sample(0, counted(0, [*range(100), *range(100)]), 10.0)], capacity=1000)
-    assert found.read_sectors == 1000
-    assert found.hit_rate == {7: pytest.approx(0.5)}
-    assert found.sectors_per_request == {7: pytest.approx(4.0)}
-
-
-def test_a_stream_is_fetched_once() -> None:
-    sample = Sample(0, counted(0, list(range(64))), 1000.0)
-    found = dram_traffic(
-        [sample],
-        [Range("x", 0, 63999)],
-        Residency((1000, 1, 1), 1000),
-        H100,
-        neighbour=lambda _: None,
-        l1_sectors=0.0,
-    )
-    assert found.read_bytes == found.unique_bytes == 64000 * 32
 
 
 def test_a_large_buffer_that_every_wave_reads_is_fetched_by_each() -> None:
@@ -83,24 +59,3 @@ def test_l2_keeps_what_few_blocks_touch_again_and_loses_what_many_do() -> None:
     assert 0.1 < lost[1] < 0.5
     assert 0.7 < lost[2] < 0.95
     assert lost[3] > 0.99
-
-
-def lru_hits(trace: list[int], capacity: int) -> int:
-    cache: OrderedDict[int, None] = OrderedDict()
-    count = 0
-    for sector in trace:
-        count += sector in cache
-        cache[sector] = None
-        cache.move_to_end(sector)
-        if len(cache) > capacity:
-            cache.popitem(last=False)
-    return count
-
-
-@pytest.mark.parametrize("capacity", [50, 200, 800])
-def test_hits_follow_an_lru_cache_on_a_tiled_sweep(capacity: int) -> None:
-    tile = [row * 1000 + column for row in range(20) for column in range(30)]
-    trace = [sector + 30 * step for step in range(5) for _ in range(3) for sector in tile]
-    assert np.count_nonzero(hits(np.array(trace), capacity)) == pytest.approx(
-        lru_hits(trace, capacity), rel=0.05
-    )

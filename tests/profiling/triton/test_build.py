@@ -93,19 +93,6 @@ def test_the_launch_is_what_the_compiled_code_takes() -> None:
     assert (resources.spill_load_bytes, resources.stack_bytes) == (0, 0)
 
 
-def test_buffers_have_their_own_types_and_those_of_scratch_are_in_the_plan() -> None:
-    text = source().replace("args = ['x', 'out'", "args = ['x', 'partial'")
-    text = text.replace(
-        '"""\nimport', '[[scratch]]\nname = "partial"\ndtype = "float16"\nshape = ["rows"]\n"""\nimport'
-    )
-    dtypes = {"x": "bfloat16", "out": "float32"}
-    resolved = plan(text, {"rows": 64, "columns": 64}, dtypes)
-    made = built(text, [resolved], dtypes)
-    assert "bf16" in made.builds[0].ptx
-    assert re.search(r"st\.global(\.v\d)?\.b(16|32)", made.builds[0].ptx)
-    assert "cvt.rn.f16" in made.builds[0].ptx
-
-
 def test_lines_are_those_of_the_source() -> None:
     text = source()
     made = built(text, plans(text, (64, 64)), DTYPES)
@@ -139,10 +126,7 @@ def test_a_plan_that_does_not_fit_its_kernel_fails(text: str, wanted: str) -> No
 
 ERRORS = [
     ("    row = nobody", "nobody is not defined"),
-    ("    j = tl.arange(0, 100)", "power of 2"),
-    ("    v = tl.dot(rows, rows)", "rank"),
     ("    tl.static_assert(BLOCK > 9999, 'BLOCK is too small')", "BLOCK is too small"),
-    ("    while rows > 0:\n        rows = 1.5", "Loop-carried variable rows"),
     ("    return row", "return"),  # said by MLIR, not by Triton's Python
     ("    v = tl.load(x, cache_modifier='.ca', volatile=True)", "ptxas"),  # said by ptxas
 ]
