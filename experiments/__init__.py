@@ -3,10 +3,9 @@
 - `ablation`: the choices of a search compared, behind `mctskernel ablate`
 - `suite`, `scaling`, `evaluator_cost`: the built-in tasks on a GPU, beside PyTorch, and the evaluator's speed
 - `record`, `collect_families`: kernels with their times
-- `model_benchmark`, `surrogate_study`: how well the model predicts such times, and how much that saves a search
+- `model_benchmark`: how well the model predicts such times; `surrogate_study`: how much that saves a search
 - `counter_evidence`, `reward_value`: whether counters predict gains, and whether they belong in the reward
 - `kernel_tuner`: Kernel Tuner's strategies on search-space caches
-- `plain_cuda_coverage`: how many benchmark problems get a plain CUDA C++ kernel
 
 `families/` and `plain_suite/` hold folders of tasks.
 """

@@ -12,10 +12,9 @@ import numpy as np
 
 from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
-from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task
-from mctskernel.edits.patch import apply
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.experiments.variants import LINES, Variant, measured_kernel, read_variants
 from mctskernel.profiling.reward import is_eligible
@@ -33,7 +32,6 @@ class RecordedSpace:
     """Kernels with their evaluations, and the edits that lead from one to another, all by the kernels' identity.
 
     `tasks` says what each kernel was judged by where that differs. `ranked` says that the edits have priors.
-    `origins` are the identities that kernels without their texts had before.
     """
 
     name: str
@@ -43,7 +41,6 @@ class RecordedSpace:
     edits: Mapping[str, tuple[Edit, ...]]
     tasks: Mapping[str, Task] = field(default_factory=dict)
     ranked: bool = True
-    origins: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def seconds(self) -> Mapping[str, float]:
@@ -52,30 +49,6 @@ class RecordedSpace:
             each: run_seconds(judged) for each, judged in self.evaluations.items() if is_eligible(judged)
         }
         return {each: seconds for each, seconds in found.items() if seconds}
-
-    def without_texts(self) -> RecordedSpace:
-        """The same space of kernels that are a word each: to search it takes no parsing of what is never built."""
-        words = {each: Kernel(f"kernel_{each}", Language.CUDA) for each in self.kernels}
-        known = {each: words[each].identity for each in self.kernels}
-
-        def renamed(origin: str, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
-            made = (apply(self.kernels[origin], edit).identity for edit in edits)
-            return tuple(
-                replace(edit, change=WholeSource(words[identity].source))
-                for edit, identity in zip(edits, made, strict=True)
-            )
-
-        return replace(
-            self,
-            task=replace(self.task, starting_kernel=words[self.task.starting_kernel.identity])
-            if self.ranked
-            else self.task,
-            kernels={known[each]: word for each, word in words.items()},
-            evaluations={known[each]: judged for each, judged in self.evaluations.items()},
-            edits={known[each]: renamed(each, edits) for each, edits in self.edits.items()},
-            tasks={known[each]: task for each, task in self.tasks.items()},
-            origins={known[each]: each for each in self.kernels},
-        )
 
     def start(self, seed: int) -> Kernel:
         """Where a search begins: at the starting kernel, or where there is none at one of the slower half."""

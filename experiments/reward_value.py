@@ -20,7 +20,7 @@ from mctskernel.core.evaluation import Evaluation, Score
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.experiments.recorded_spaces import RecordedProposer, RecordedSpace, read_spaces
-from mctskernel.experiments.results import clustered_mean, page, table, write_result
+from mctskernel.experiments.results import cluster_means, clustered_mean, page, table, write_result
 from mctskernel.experiments.simulated_search import grow
 from mctskernel.profiling.diagnosis import diagnose_counters
 from mctskernel.profiling.guardrails import NOISE
@@ -147,12 +147,9 @@ def _row(report: Report, weight: str, column: int) -> tuple[list[str], float]:
     alone = {(each.space, each.seed): each for each in report.trials if each.weight == TIME_ALONE}
     trials = [each for each in report.trials if each.weight == weight]
     differences = [each.shares[column] - alone[each.space, each.seed].shares[column] for each in trials]
-    by_task: dict[str, list[float]] = {}
-    for trial, difference in zip(trials, differences, strict=True):
-        by_task.setdefault(trial.task, []).append(difference)
-    means = [float(np.mean(each)) for each in by_task.values()]
-    found = clustered_mean(means, list(by_task))
-    p = sign_flip_p(np.array(means))
+    means = cluster_means(differences, [trial.task for trial in trials])
+    found = clustered_mean(means.tolist(), list(map(str, range(len(means)))))
+    p = sign_flip_p(means)
     return [
         weight,
         str(report.checkpoints[column]),
@@ -172,7 +169,7 @@ def _spaces(folder: Path) -> Iterator[tuple[str, RecordedSpace]]:
     task = Path(read_manifest(RunFolder(folder)).configuration.task).name
     for space in read_spaces(folder):
         if len(space.seconds) >= FEWEST:
-            yield task, diagnosed(space.without_texts())
+            yield task, diagnosed(space)
 
 
 def diagnosed(space: RecordedSpace) -> RecordedSpace:

@@ -1,4 +1,4 @@
-"""The surrogate study: modelled times against measured ones, and how many evaluations predictions save a search.
+"""The surrogate study: how many evaluations predictions save a search of kernels whose times are recorded.
 
     python -m mctskernel.experiments.surrogate_study FOLDER... --predictions predictions.jsonl --out STUDY.json
 
@@ -12,53 +12,98 @@ A run only holds edits that its own search chose to try, so searching a run agai
 
 from __future__ import annotations
 
+import math
+import os
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
 import msgspec
+import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from mctskernel.experiments.recorded_spaces import RecordedSpace, read_spaces
-from mctskernel.experiments.results import interval_text, page, table, write_result
-from mctskernel.experiments.surrogate_accuracy import (
-    LEVELS,
-    Accuracy,
-    Predicted,
-    accuracy,
-    by_space,
-    pooled,
-    predict,
+from mctskernel.core.executor import Prediction
+from mctskernel.core.kernel import Kernel
+from mctskernel.executors.forecaster import Forecaster
+from mctskernel.experiments.json_lines import LineLog, read_lines
+from mctskernel.experiments.recorded_spaces import RecordedProposer, RecordedSpace, executor_of, read_spaces
+from mctskernel.experiments.results import (
+    Interval,
+    cluster_means,
+    clustered_mean,
+    interval_text,
+    page,
+    table,
+    write_result,
 )
-from mctskernel.experiments.surrogate_replays import (
-    CHECKPOINTS,
-    CONTENDERS,
-    EVALUATION_SECONDS,
-    TARGETS,
-    Replays,
-    Savings,
-    replays,
-    savings,
-)
+from mctskernel.experiments.simulated_search import grow
 from mctskernel.experiments.variants import VariantError
 from mctskernel.profiling.architecture import known_architectures, load_architecture
+from mctskernel.profiling.model.price import log_ratio_sigma
+from mctskernel.profiling.pricing import PricingDevice, prediction_of
+from mctskernel.report.resampling import sign_flip_p
 from mctskernel.run import RunError
 from mctskernel.tree.journal import JournalError
+from mctskernel.tree.policy import Policy
+
+LIMIT = 80
+"""Evaluations of a search, at the most."""
+
+CHECKPOINTS = (5, 10, 20, 40)
+"""Evaluations after which the best kernel is reported."""
+
+TARGETS = (1.05, 1.01)
+"""Times over that of the best kernel of the space at which a search has reached it."""
+
+EVALUATION_SECONDS = (0.2, 1.0, 10.0, 60.0)
+"""What an evaluation may cost, from a kernel on an H100 to a build that takes a minute."""
+
+Known = Mapping[str, Prediction | None]
+"""Predictions of a space by the identity of a kernel; None where the model has none."""
+
+
+class Predicted(msgspec.Struct, frozen=True):
+    """A prediction for a kernel: seconds, None where the model has none, and its terms.
+
+    `cpu_seconds` include the compilers and disassemblers that it started.
+    """
+
+    space: str
+    kernel: str
+    seconds: float | None
+    terms: dict[str, float]
+    cpu_seconds: float = 0.0
+
+
+class Replays(msgspec.Struct, frozen=True):
+    """Searches of a space in one way, a column for each seed.
+
+    `evaluations` and `predictions` are those until the best of the space was reached to within each of `TARGETS`, the
+    starting kernel's evaluation included; where it wasn't, all that were made. `best` is the time of the best kernel
+    found over that of the space's after each of `CHECKPOINTS`. A search ends at the last target.
+    """
+
+    space: str
+    task: str
+    contender: str
+    evaluations: tuple[tuple[int, ...], ...]
+    predictions: tuple[tuple[int, ...], ...]
+    best: tuple[tuple[float, ...], ...]
 
 
 class Study(msgspec.Struct, frozen=True):
-    """A study: the GPU that was modelled, how accurate predictions were by space, and searches with them.
+    """A study: the GPU that was modelled, and the searches.
 
     `prediction_seconds` are CPU seconds of a prediction, the mean of each space. `runs` names the spaces that are
     recorded searches; the others are families of variants.
     """
 
     gpu: str
-    accuracy: tuple[Accuracy, ...]
     prediction_seconds: dict[str, float]
     seeds: int
     replays: tuple[Replays, ...]
@@ -83,11 +128,11 @@ class Study(msgspec.Struct, frozen=True):
     help="The GPU of the recordings.",
 )
 @click.option(
-    "--seeds", type=click.IntRange(min=0), default=20, show_default=True, help="Searches of each kind."
+    "--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Searches of each kind."
 )
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
 def main(*, folders: tuple[Path, ...], predictions: Path, architecture: str, seeds: int, out: Path) -> None:
-    """Compare predictions with measurements, search with and without them, and print the page."""
+    """Search recorded kernels with and without predictions, and print the page."""
     try:
         spaces = [space for folder in folders for space in read_spaces(folder)]
     except (RunError, JournalError, VariantError) as error:
@@ -98,112 +143,217 @@ def main(*, folders: tuple[Path, ...], predictions: Path, architecture: str, see
     console = Console(stderr=True)
     total = sum(len(space.evaluations) for space in spaces)
     pricing = predict(spaces, architecture, predictions)
-    rows = list(track(pricing, "Pricing", total, console=console, disable=not console.is_terminal))
-    study = made_study(spaces, rows, seeds, load_architecture(architecture).name)
-    if not study.accuracy:
-        raise click.ClickException(
-            "No space has three kernels with different times that the model could price."
-        )
+    rows: dict[str, list[Predicted]] = {name: [] for name in names}
+    for row in track(pricing, "Pricing", total, console=console, disable=not console.is_terminal):
+        rows[row.space].append(row)
+    study = Study(
+        load_architecture(architecture).name,
+        {name: statistics.fmean(row.cpu_seconds for row in found) for name, found in rows.items()},
+        seeds,
+        tuple(
+            replays(space, _predictions(rows[space.name]), contender, seeds)
+            for space in spaces
+            for contender in CONTENDERS
+        ),
+        tuple(space.name for space in spaces if space.ranked),
+    )
     write_result(out, study)
     text = document(study)
     out.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
     click.echo(text)
 
 
-def made_study(spaces: Sequence[RecordedSpace], rows: Sequence[Predicted], seeds: int, gpu: str) -> Study:
-    """Compute all figures; without seeds no searches are made."""
-    known = by_space(rows)
-    found = [accuracy(space, known.get(space.name, {})) for space in spaces]
-    costs: dict[str, list[float]] = {}
-    for row in rows:
-        costs.setdefault(row.space, []).append(row.cpu_seconds)
-    plain = [space.without_texts() for space in spaces] if seeds else []
-    return Study(
-        gpu,
-        tuple(each for each in found if each is not None),
-        {space: statistics.fmean(seconds) for space, seconds in costs.items()},
-        seeds,
+def predict(spaces: Iterable[RecordedSpace], architecture: str, cache: Path) -> Iterator[Predicted]:
+    """Yield a row for every kernel of the spaces: from the file where it has one, otherwise priced and appended."""
+    gpu = load_architecture(architecture)
+    known = {(row.space, row.kernel): row for row in read_lines(cache, msgspec.json.Decoder(Predicted))}
+    log = LineLog[Predicted](cache)
+    for space in spaces:
+        task, device = space.task, PricingDevice(space.task, gpu)
+        for identity in space.evaluations:
+            row = known.get((space.name, identity))
+            if row is None:
+                if (own := space.tasks.get(identity, task)) is not task:
+                    task, device = own, PricingDevice(own, gpu)
+                began = sum(os.times()[:4])
+                found = prediction_of(device.evaluate(space.kernels[identity]))
+                seconds, terms = (found.seconds, dict(found.terms)) if found else (None, {})
+                row = Predicted(space.name, identity, seconds, terms, sum(os.times()[:4]) - began)
+                log.append(row)
+            yield row
+
+
+def _predictions(rows: Iterable[Predicted]) -> Known:
+    return {row.kernel: Prediction(row.seconds, row.terms) if row.seconds else None for row in rows}
+
+
+@dataclass
+class FixedSurrogate:
+    """A surrogate whose predictions are known already and cost no time."""
+
+    predictions: Known
+    sigma: Callable[[Prediction, Prediction], float]
+    capacity: int = 4
+    asked: int = 0
+    _finished: list[tuple[int, Prediction | None]] = field(default_factory=list)
+
+    def submit(self, ticket: int, kernel: Kernel) -> None:
+        """Make a prediction."""
+        self.asked += 1
+        self._finished.append((ticket, self.predictions.get(kernel.identity)))
+
+    def wait(self, timeout: float | None = None) -> list[tuple[int, Prediction | None]]:  # noqa: ARG002 - nothing takes time here
+        """Return the finished predictions."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def uncertainty(self, first: Prediction, second: Prediction) -> float:
+        """The standard deviation of the logarithm of the ratio of two predictions."""
+        return self.sigma(first, second)
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+def _modelled(_space: RecordedSpace, known: Known) -> FixedSurrogate:
+    return FixedSurrogate(known, lambda first, second: log_ratio_sigma(first.terms, second.terms))
+
+
+def _perfect(space: RecordedSpace, _known: Known) -> FixedSurrogate:
+    measured = {each: Prediction(seconds, {}) for each, seconds in space.seconds.items()}
+    return FixedSurrogate(measured, lambda _first, _second: 0.01)
+
+
+OFF = "off"
+
+CONTENDERS: Mapping[str, Callable[[RecordedSpace, Known], FixedSurrogate] | None] = {
+    OFF: None,
+    "model": _modelled,
+    "perfect": _perfect,
+}
+"""Ways to search: the surrogate of a space, None for a search without."""
+
+
+def replays(space: RecordedSpace, known: Known, contender: str, seeds: int) -> Replays:
+    """Search a space once for each seed."""
+    found = [_searched(space, known, contender, seed) for seed in range(seeds)]
+    reached = [[_reached(best, target) for best, _ in found] for target in TARGETS]
+    return Replays(
+        space.name,
+        space.task.name,
+        contender,
+        tuple(map(tuple, reached)),
         tuple(
-            replays(space, known.get(space.name, {}), contender, seeds)
-            for space in plain
-            for contender in CONTENDERS
+            tuple(asked[count - 1] for count, (_, asked) in zip(row, found, strict=True)) for row in reached
         ),
-        tuple(space.name for space in spaces if space.ranked),
+        tuple(tuple(round(best[min(count, len(best)) - 1], 4) for best, _ in found) for count in CHECKPOINTS),
     )
 
 
+def _reached(best: Sequence[float], target: float) -> int:
+    """Evaluations until a target."""
+    return next((number for number, each in enumerate(best, 1) if each <= target), len(best))
+
+
+def _searched(space: RecordedSpace, known: Known, contender: str, seed: int) -> tuple[list[float], list[int]]:
+    """After each evaluation: the best time so far over that of the space, and predictions asked for."""
+    surrogate_of = CONTENDERS[contender]
+    surrogate = surrogate_of(space, known) if surrogate_of else None
+    optimum = min(space.seconds.values())
+    best: list[float] = []
+    asked: list[int] = []
+
+    def see(identity: str) -> None:
+        ratio = space.seconds.get(identity, math.inf) / optimum
+        best.append(min(ratio, best[-1]) if best else ratio)
+        asked.append(surrogate.asked if surrogate else 0)
+
+    grow(
+        space.start(seed),
+        task=space.task,
+        policy=Policy(),
+        seed=seed,
+        proposer=RecordedProposer(space, seed),
+        executor=executor_of(space, seen=see),
+        budget=min(LIMIT, len(space.evaluations)),
+        forecaster_of=(lambda search: Forecaster(search, surrogate, wait=True)) if surrogate else None,
+        stop_requested=lambda: bool(best) and best[-1] <= TARGETS[-1],
+    )
+    return best, asked
+
+
+@dataclass(frozen=True)
+class Savings:
+    """A way to search, over some spaces; pairs and triples are until each of `TARGETS`.
+
+    `evaluations` and `predictions` are means. `ratios` are evaluations without a surrogate over those with it, the
+    geometric mean over spaces and seeds, whole tasks drawn again; `p` flips the signs of the tasks' means. `best` is
+    the geometric mean of the best time over that of the space after each of `CHECKPOINTS`. `speedups` are seconds
+    without a surrogate over those with it, until the first target, for each of `EVALUATION_SECONDS`, if each prediction
+    is waited for on one core.
+    """
+
+    contender: str
+    evaluations: tuple[float, ...]
+    predictions: tuple[float, ...]
+    ratios: tuple[Interval, ...]
+    p: tuple[float, ...]
+    best: tuple[float, ...]
+    speedups: tuple[float, ...]
+
+
+def savings(found: Sequence[Replays], prediction_seconds: Mapping[str, float]) -> list[Savings]:
+    """Compare each contender with the search without a surrogate, which must be there, on the same spaces and seeds."""
+    by_contender: dict[str, dict[str, Replays]] = {}
+    for each in found:
+        by_contender.setdefault(each.contender, {})[each.space] = each
+    off = by_contender[OFF]
+    cost = np.array([prediction_seconds.get(space, 0.0) for space in off])
+    tasks = [each.task for each in off.values()]
+    # Axes: space, target, seed.
+    without = np.array([each.evaluations for each in off.values()])
+    rows = []
+    for contender, by_space in by_contender.items():
+        ordered = [by_space[space] for space in off]
+        evaluations = np.array([each.evaluations for each in ordered])
+        predictions = np.array([each.predictions for each in ordered])
+        fewer = np.log(without / evaluations).mean(axis=2).T
+        ratios = [clustered_mean(each.tolist(), tasks) for each in fewer]
+        waited = float(cost @ predictions[:, 0].mean(axis=1))
+        before, after = (float(each[:, 0].mean(axis=1).sum()) for each in (without, evaluations))
+        rows.append(
+            Savings(
+                contender,
+                tuple(evaluations.mean(axis=(0, 2)).tolist()),
+                tuple(predictions.mean(axis=(0, 2)).tolist()),
+                tuple(Interval(*map(math.exp, (each.mean, each.low, each.high))) for each in ratios),
+                tuple(sign_flip_p(cluster_means(each.tolist(), tasks)) for each in fewer),
+                tuple(np.exp(np.log([each.best for each in ordered]).mean(axis=(0, 2))).tolist()),
+                tuple(before * each / (after * each + waited) for each in EVALUATION_SECONDS),
+            )
+        )
+    return rows
+
+
 def document(study: Study) -> str:
-    """Make the page."""
-    kernels = sum(each.kernels for each in study.accuracy)
-    blocks = [
-        f"{kernels} kernels that were timed on {study.gpu} or its like, and the model's times for them. Intervals are "
-        "of 95 %, from 2000 bootstrap draws of whole tasks.",
-        "## How well modelled times rank measured ones",
-        _ranking(study),
-        "First pick: the time of the kernel that the model ranks first, over that of the fastest; best of 5: the same "
-        "of the best among its first five.",
-        "## Whether the stated uncertainty is right",
-        _calibration(study),
-        "The share of pairs of kernels of a space whose measured ratio lies in the interval that the model states; the "
-        "last column is the root mean square of the error over the stated deviation, 1 where that is right.",
-    ]
-    for title, group in _groups(study, [each.space for each in study.replays]):
-        blocks += [f"## Searches of {title}", *_searches(study, group)]
-    return page("The surrogate against measurements", *blocks)
-
-
-def _groups(study: Study, spaces: Sequence[str]) -> Iterator[tuple[str, frozenset[str]]]:
-    """Families of variants and runs, each if there are any: the title, and the spaces."""
-    runs = frozenset(study.runs)
-    for kind, group in (
-        ("families of variants", frozenset(spaces) - runs),
-        ("recorded runs", runs & frozenset(spaces)),
-    ):
+    """Make the page: families of variants and recorded runs, each if there are any."""
+    lead = (
+        f"Searches of kernels that were timed on {study.gpu} or its like, {study.seeds} seeds each. Evaluations are "
+        "the GPU's, the starting kernel's among them. Times fewer: those without a surrogate over those with it, the "
+        "geometric mean over spaces and seeds, paired by seed; p flips the signs of the tasks' means. Intervals are of "
+        "95 %, from 2000 bootstrap draws of whole tasks."
+    )
+    blocks = []
+    for kind, are_runs in (("families of variants", False), ("recorded runs", True)):
+        group = [each for each in study.replays if (each.space in study.runs) is are_runs]
         if group:
-            yield f"{len(group)} {kind}", group
+            title = f"## Searches of {len({each.space for each in group})} {kind}"
+            blocks += [title, *_searches(savings(group, study.prediction_seconds))]
+    return page("What predictions save a search", lead, *blocks)
 
 
-def _pools(study: Study) -> Iterator[tuple[str, list[Accuracy]]]:
-    for title, group in _groups(study, [each.space for each in study.accuracy]):
-        yield title, [each for each in study.accuracy if each.space in group]
-
-
-def _ranking(study: Study) -> str:
-    columns = ["space", "kernels", "Spearman", "first pick", "best of 5", "CPU s a prediction"]
-    rows = [
-        [
-            each.space,
-            str(each.kernels),
-            *(f"{figure:.3f}" for figure in (each.spearman, each.first, each.best_of_five)),
-            f"{study.prediction_seconds[each.space]:.2f}",
-        ]
-        for each in study.accuracy
-    ]
-    for title, members in _pools(study):
-        mean = pooled(members)
-        figures = (interval_text(each, ".3f") for each in (mean.spearman, mean.first, mean.best_of_five))
-        rows.append([f"mean of {title}", str(mean.kernels), *figures, ""])
-    return table(columns, rows)
-
-
-def _calibration(study: Study) -> str:
-    rows = [
-        [each.space, *(f"{share:.0%}" for share in each.coverage), f"{each.error_in_sigmas:.2f}"]
-        for each in study.accuracy
-    ]
-    for title, members in _pools(study):
-        mean = pooled(members)
-        shares = (interval_text(each, ".0%") for each in mean.coverage)
-        rows.append([f"mean of {title}", *shares, interval_text(mean.error_in_sigmas, ".3f")])
-    return table(["space", *(f"in the {level:.0%} interval" for level in LEVELS), "error in sigmas"], rows)
-
-
-def _searches(study: Study, group: frozenset[str]) -> list[str]:
-    found = savings([each for each in study.replays if each.space in group], study.prediction_seconds)
+def _searches(found: Sequence[Savings]) -> list[str]:
     return [
-        f"{study.seeds} seeds each. Evaluations are the GPU's, the starting kernel's among them. Times fewer: those "
-        "without a surrogate over those with it, the geometric mean over spaces and seeds, paired by seed; p flips the "
-        "signs of the tasks' means.",
         _evaluations(found),
         "The best kernel's time over that of the space's best, after so many evaluations:",
         table(
