@@ -16,12 +16,14 @@ from mctskernel.core.evaluation import Outcome, Source
 from mctskernel.experiments import counter_evidence
 from mctskernel.experiments.counter_evidence import (
     AHEAD,
+    SPILLS,
     Group,
     Report,
+    Step,
     partial_rank_correlation,
+    steps_of,
     weigh,
 )
-from mctskernel.experiments.counter_steps import SPILLS, Step, steps_of
 from mctskernel.report.view import load_view
 
 ROOT = Path(__file__).parents[2]
