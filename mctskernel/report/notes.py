@@ -12,7 +12,7 @@ import numpy as np
 from mctskernel.core.evaluation import Conditions, Outcome, Source
 from mctskernel.core.proposer import Loss
 from mctskernel.report.resampling import rank_correlation
-from mctskernel.tree.events import Event, ExchangeRecord, PredictionRecord, Proposed
+from mctskernel.tree.events import EditRecord, Event, ExchangeRecord, PredictionRecord, Proposed
 from mctskernel.tree.node import Tree
 from mctskernel.tree.trajectory import Step, trajectory
 
@@ -79,6 +79,27 @@ def conversation(events: Iterable[Event]) -> Conversation:
             edits += sum(edit.exchange is not None for edit in event.edits)
             silence = next((each.reason for each in event.dropped if each.loss is Loss.NO_REPLY), silence)
     return Conversation(tuple(exchanges), losses, edits, silence)
+
+
+EditKey = tuple[int, object]
+"""A node, and what an edit of it changes."""
+
+
+def edit_key(node: int, edit: EditRecord) -> EditKey:
+    """The key of an edit of a node."""
+    return node, edit.change or edit.factors
+
+
+def exchange_by_edit(events: Iterable[Event]) -> dict[EditKey, ExchangeRecord]:
+    """The exchange that each edit came from; one that was offered again came from its first."""
+    found: dict[EditKey, ExchangeRecord] = {}
+    for event in events:
+        if not isinstance(event, Proposed):
+            continue
+        for edit in event.edits:
+            if edit.exchange is not None and 0 <= edit.exchange < len(event.exchanges):
+                found.setdefault(edit_key(event.node, edit), event.exchanges[edit.exchange])
+    return found
 
 
 def conversation_sentences(found: Conversation, tree: Tree) -> tuple[str, ...]:

@@ -2,8 +2,7 @@
 
 The file opens from disk, offline, and runs only its own script. Each part is gzip-compressed JSON, which browsers
 inflate themselves (`DecompressionStream`). Their names are `document`, `story`, `counters`, `details/N` and
-`accounts/N` (of a block of nodes), `detail/N` and `account/N` (of one node), and `lines/N` (the highlighted lines
-from number N on that the details so far use).
+`accounts/N` (of a block of nodes), `detail/N` and `account/N` (of one node).
 """
 
 from __future__ import annotations
@@ -139,13 +138,12 @@ class Parts:
         self._detailer = Detailer(view)
 
     def names(self) -> Iterator[str]:
-        """The names of all parts for a file, in the order of making them: lines follow the details that use them."""
+        """The names of all parts for a file."""
         yield from ("document", "story", "counters")
         for number in range(-(-len(self.document.nodes) // NODES_A_PART)):
             yield f"details/{number}"
             if self.document.accounts:
                 yield f"accounts/{number}"
-        yield "lines/0"
 
     def part(self, name: str, level: int) -> bytes:
         """A part, compressed at a level of gzip. Raises PartError, and what reading a run may raise."""
@@ -168,8 +166,6 @@ class Parts:
                 return [self._kept_accounts.get(node) for node in self._nodes(number)]
             case "account":
                 return next(self._accounts({self._node(number)}), None)
-            case "lines":
-                return self._detailer.sources.lines[_whole(number) :]
             case _:
                 raise PartError(f"The run has no part '{name}'.")
 

@@ -24,9 +24,10 @@ from mctskernel.core.proposer import Purpose
 from mctskernel.core.task import shape_label
 from mctskernel.edits.patch import as_patch
 from mctskernel.profiling.reward import gain_of, is_eligible, log_speedup
+from mctskernel.report.notes import EditKey, edit_key, exchange_by_edit
 from mctskernel.run import RunError, RunFolder, read_manifest, run_identity
 from mctskernel.tree.blobs import BlobStore
-from mctskernel.tree.events import ExchangeRecord, Proposed
+from mctskernel.tree.events import ExchangeRecord
 from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import run_seconds
@@ -330,7 +331,7 @@ def _families(folder: RunFolder) -> Iterator[Family]:
     configuration, fingerprint = manifest.configuration, manifest.fingerprint
     if configuration.language is Language.CONFIGURATION:
         raise RunError(f"{folder.path} searched recorded configurations: it has no kernels to learn from.")
-    tree, exchanges = read_tree(folder.journal), _exchanges(folder)
+    tree, exchanges = read_tree(folder.journal), exchange_by_edit(read_events(folder.journal))
     root = tree.nodes[0].evaluation if tree.nodes else None
     if root is None:
         return
@@ -363,20 +364,6 @@ def _families(folder: RunFolder) -> Iterator[Family]:
             and (result := _result(node, evaluation, parent.evaluation)) is not None
         )
         yield Family(parent, context, children, root, provenance)
-
-
-_EditKey = tuple[int, str]
-
-
-def _exchanges(folder: RunFolder) -> dict[_EditKey, ExchangeRecord]:
-    """The exchange that each edit came from, by node and change. A change that was offered again is its first one."""
-    found: dict[_EditKey, ExchangeRecord] = {}
-    for event in read_events(folder.journal):
-        if isinstance(event, Proposed):
-            for edit in event.edits:
-                if edit.exchange is not None and 0 <= edit.exchange < len(event.exchanges):
-                    found.setdefault((event.node, edit.change), event.exchanges[edit.exchange])
-    return found
 
 
 def _context(blobs: BlobStore, tree: Tree, node: Node, task: TaskText, architecture: str) -> Context:
@@ -425,10 +412,10 @@ def _result(node: Node, evaluation: Evaluation, before: Evaluation) -> Result | 
 
 
 def _action(
-    blobs: BlobStore, node: Node, parent: Node, before: str, exchanges: Mapping[_EditKey, ExchangeRecord]
+    blobs: BlobStore, node: Node, parent: Node, before: str, exchanges: Mapping[EditKey, ExchangeRecord]
 ) -> Action:
     edit, after = parent.edits[node.edit or 0], blobs.get(node.kernel.source)
-    call = exchanges.get((parent.id, edit.change))
+    call = exchanges.get(edit_key(parent.id, edit))
     return Action(
         node=node.id,
         category=edit.category,

@@ -2,6 +2,7 @@
 
 import { counterName, el, fill, sentences, table } from "./dom.js";
 import { diffRows, diffTable } from "./diff.js";
+import { highlighted } from "./highlight.js";
 import { durationText, numberText, ratioText, timeText } from "./format.js";
 import { outcomeOf, OUTCOMES } from "./metrics.js";
 import { chartLayout, CHART } from "./theme.js";
@@ -18,7 +19,7 @@ const TABS = [
   ["Selection", whySelected, ({ account }) => account],
 ];
 
-/** The panel of a node. `found` has the node, its details, those of its parent and of the baseline, and all lines. */
+/** The panel of a node. `found` has the node, its details, and those of its parent and of the baseline. */
 export function nodePanel(found, chosen, onTab, go) {
   const known = TABS.filter(([, , has]) => has(found));
   const body = el("div", { class: "tab-body", role: "tabpanel", id: found.panel, tabindex: "0" });
@@ -118,21 +119,26 @@ function causes(found) {
   ];
 }
 
-function diff({ node, details, parent, baseline, lines }) {
-  const whole = details.source.map((line, at) => [null, at, line, " "]);
+function diff({ node, details, parent, baseline }) {
+  const source = linesOf(details);
+  const whole = source.map((line, at) => [null, at, line, " "]);
   const choices = [
-    ...(parent ? [["against its parent", () => diffRows(parent.source, details.source, details.from_parent ?? [])]] : []),
-    ...(baseline && node.parent ? [["against the starting kernel", () => diffRows(baseline.source, details.source, details.from_baseline ?? [])]] : []),
+    ...(parent ? [["against its parent", () => diffRows(linesOf(parent), source, details.from_parent ?? [])]] : []),
+    ...(baseline && node.parent ? [["against the starting kernel", () => diffRows(linesOf(baseline), source, details.from_baseline ?? [])]] : []),
     ["whole source", () => whole],
   ];
   const body = el("div", {});
   const show = (at) => {
     const rows = choices[at][1]();
-    fill(body, rows.length ? diffTable(rows, lines, `Source of node ${node.id}, ${choices[at][0]}`) : el("p", {}, "No line differs."));
+    fill(body, rows.length ? diffTable(rows, `Source of node ${node.id}, ${choices[at][0]}`) : el("p", {}, "No line differs."));
   };
   const select = el("select", { "aria-label": "What the source is compared with", change: (event) => show(event.target.selectedIndex) }, choices.map(([title]) => el("option", {}, title)));
   show(0);
   return [el("p", { class: "controls" }, select), body];
+}
+
+function linesOf({ source, language }) {
+  return highlighted(source.replace(/\n$/, ""), language);
 }
 
 function conversation({ details }) {

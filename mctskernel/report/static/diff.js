@@ -1,4 +1,4 @@
-// Sources and what changed in them, line by line, highlighted.
+// Sources and what changed in them, line by line.
 
 import { el } from "./dom.js";
 
@@ -20,8 +20,8 @@ export function diffRows(old, made, changes, context = CONTEXT) {
   return context === Infinity ? rows : near(rows, context);
 }
 
-/** A table of rows. `lines` are all highlighted lines. */
-export function diffTable(rows, lines, caption) {
+/** A table of rows, whose lines are lists of [class, text]. */
+export function diffTable(rows, caption) {
   const body = rows.map((row) => {
     if (row === null) return el("tr", { class: "gap" }, el("td", { colspan: 4 }, "⋯"));
     const [old, made, line, sign] = row;
@@ -32,18 +32,10 @@ export function diffTable(rows, lines, caption) {
       el("td", { class: "line" }, old === null ? "" : String(old + 1)),
       el("td", { class: "line" }, made === null ? "" : String(made + 1)),
       el("td", { class: "sign" }, sign),
-      el("td", { class: "code" }, tokens(lines[line])),
+      el("td", { class: "code" }, line.map(([kind, text]) => (kind ? el("span", { class: kind }, text) : text))),
     );
   });
   return el("div", { class: "scroll source", tabindex: "0", role: "region", "aria-label": caption }, el("table", {}, el("tbody", {}, body)));
-}
-
-function tokens(line) {
-  const parts = [];
-  for (let at = 0; at < (line?.length ?? 0); at += 2) {
-    parts.push(line[at] ? el("span", { class: line[at] }, line[at + 1]) : line[at + 1]);
-  }
-  return parts;
 }
 
 function near(rows, context) {

@@ -35,7 +35,6 @@ async function main() {
   root.dataset.theme = hostTheme();
   const plotlyComes = loadPlotly();
   const source = partSource(async (name) => bytesOf(name));
-  source.lines = () => source.part("lines/0");
   const among = (kind) => async (node) => (await source.part(`${kind}/${Math.floor(node / NODES_A_PART)}`))[node % NODES_A_PART];
   source.details = among("details");
   source.account = among("accounts");

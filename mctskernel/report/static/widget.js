@@ -38,17 +38,6 @@ function loadPlotly(ask) {
   return plotlyLoaded;
 }
 
-/** Promises all lines so far: each evidence may bring lines that those before it didn't have. */
-function growingLines(ask) {
-  let lines = [];
-  let last = Promise.resolve();
-  const more = async () => {
-    lines = lines.concat(JSON.parse(await inflate(await ask(`lines/${lines.length}`))));
-    return lines;
-  };
-  return () => (last = last.then(more, more));
-}
-
 async function render({ model, el: host }) {
   const root = el("div", { class: "mctskernel widget" }, el("p", { class: "muted" }, "Loading…"));
   root.dataset.theme = hostTheme();
@@ -57,7 +46,6 @@ async function render({ model, el: host }) {
   const source = partSource(ask);
   source.details = (node) => source.part(`detail/${node}`);
   source.account = (node) => source.part(`account/${node}`);
-  source.lines = growingLines(ask);
   try {
     const holder = el("div", { class: "view" });
     const [plotly] = await Promise.all([loadPlotly(ask), source.part("document")]);
