@@ -72,12 +72,6 @@ def test_a_number_is_replaced_where_it_is_defined_and_nowhere_else() -> None:
     assert changed.macros["WARPS"] == 8
 
 
-@given(st.fixed_dictionaries({"BLOCK": st.integers(1, 4096), "DEPTH": st.integers(1, 512)}))
-def test_what_was_set_is_found_again(values: dict[str, int]) -> None:
-    assert tunables(with_tunables(TRITON, values)) == {**tunables(TRITON), **values}
-    assert with_tunables(TRITON, tunables(TRITON)).identity == TRITON.identity
-
-
 @given(st.integers(0, 40), st.integers(0, 5))
 def test_combinations_begin_with_the_kernel_and_never_repeat(most: int, seed: int) -> None:
     space = {"BLOCK": (64, 128, 256), "FLAG": (0, 1)}

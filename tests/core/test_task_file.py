@@ -52,7 +52,6 @@ def test_an_output_with_an_input_s_name_is_in_place(write_task: WriteTask) -> No
         ('dtype = "int32"\nlow = -5\nhigh = -3', -5, -3),
         ('dtype = "float32"\ndistribution = "uniform"\nlow = 2\nhigh = 2.5', 2, 2.5),
         ('dtype = "int64"\nlow = "n // 2"\nhigh = "n // 2 + 3"', 2048, 2051),
-        ('dtype = "float16"\ndistribution = "integers"\nhigh = 3', 0, 3),
     ],
 )
 def test_distributions(write_task: WriteTask, lines: str, low: float, high: float) -> None:
@@ -95,10 +94,8 @@ INPUT = '[[inputs]]\nname = "x"\ndtype = "float32"\nshape = ["n"]\n'
     ("old", "new", "sentence"),
     [
         ('name = "double"', "name = ", "not valid TOML"),
-        ('name = "double"', "name = 3", "'name': Expected `str`"),
         ('name = "double"', 'name = "../x"', "may hold letters"),
         ('name = "double"', 'kernel = "other.cu"', r"other\.cu is missing"),
-        ('name = "double"', "flops = []", "'flops': Expected"),
         ('name = "double"', 'flops = "n * m"', "flops: .* unknown name 'm'"),
         (INPUT, "", "missing required field `inputs`"),
         (INPUT, INPUT + INPUT, "names must differ"),
@@ -109,14 +106,10 @@ INPUT = '[[inputs]]\nname = "x"\ndtype = "float32"\nshape = ["n"]\n'
         ),
         (INPUT, INPUT + INPUT.replace('"x"', '"n"'), "'n' is an input and a dimension"),
         (INPUT, '[scalars]\ny = "1"\n' + INPUT, "'scalars.*Expected `int | float`"),
-        (INPUT, INPUT.replace('"x"', '"1x"'), r"'inputs\[0\].name': Expected"),
         (INPUT, INPUT.replace("float32", "float31"), "'float31' is not one of"),
-        (INPUT, INPUT.replace('["n"]', '"n"'), r"'inputs\[0\].shape': Expected"),
-        (INPUT, INPUT.replace('["n"]', '["m"]'), "unknown name 'm'"),
         (INPUT, INPUT.replace('["n"]', '["n / 3"]'), "not a whole number"),
         (INPUT, INPUT.replace('["n"]', '["n - 1"]'), r"has the shape \(0,\) at n=1; every extent"),
         (INPUT, INPUT + 'distribution = "cauchy"\n', "Invalid enum value .*known: normal, uniform, integers"),
-        (INPUT, INPUT + 'low = "a"\n', "unknown name 'a'"),
         (
             INPUT,
             INPUT + "low = 2\n",
@@ -125,15 +118,11 @@ INPUT = '[[inputs]]\nname = "x"\ndtype = "float32"\nshape = ["n"]\n'
         (INPUT, INPUT + 'high = "77 - n"\n', "at n=4096 it would be drawn from 0 to -4019"),
         (INPUT, INPUT.replace("float32", "uint8") + "low = -1\n", "doesn't fit uint8"),
         ("[shapes]", "[sizes]", "unknown field `sizes` .*known: .*shapes"),
-        ("search = [{ n = 4096 }]", "", "missing required field `search`"),
         ("search = [{ n = 4096 }]", "search = [{ n = 0 }]", "every extent must be at least 1"),
         ("search = [{ n = 4096 }]", "search = [{ m = 4096 }]", "unknown name 'n'"),
-        ("[shapes]", '[tolerance]\nrelative = "1"\n[shapes]', "'tolerance.relative': Expected `float"),
-        ("[shapes]", "[tolerance.x]\nratio = 1\n[shapes]", "'tolerance': .* unknown field `x`"),
         ("[shapes]", "[tolerance.out]\nrtol = 1\n[shapes]", "unknown field `rtol`"),
         ("[shapes]", "[numerics]\nscales = [0, 1]\n[shapes]", r"'numerics.scales\[0\]'"),
         ("[shapes]", '[numerics]\nnans = "local"\n[shapes]', r"unknown field `nans` \(did you mean 'nan'"),
-        (INPUT, INPUT + "scales = 3\n", r"'inputs\[0\].scales'"),
     ],
 )
 def test_a_bad_task_toml_is_a_sentence(write_task: WriteTask, old: str, new: str, sentence: str) -> None:
@@ -149,8 +138,6 @@ def test_a_bad_task_toml_is_a_sentence(write_task: WriteTask, old: str, new: str
     [
         ("def reference(x:\n", "SyntaxError"),
         ("import nowhere_to_be_found\n", "ModuleNotFoundError"),
-        ("raise SystemExit(3)\n", "SystemExit: 3"),
-        ("def refrence(x):\n    return x\n", "doesn't define a function called 'reference'"),
         ("reference = 3\n", "doesn't define a function called 'reference'"),
     ],
 )
@@ -167,7 +154,6 @@ def run(task: Task) -> None:
     ("code", "sentence"),
     [
         ("def reference(x):\n    return 1 / 0 * x\n", "reference raised ZeroDivisionError"),
-        ("def reference(x):\n    raise SystemExit\n", "reference raised SystemExit"),
         ("def reference(y):\n    return y\n", "has the parameter 'y'; it may use n, x"),
         (
             "def reference(x):\n    return x[:-1]\n",
@@ -177,7 +163,6 @@ def run(task: Task) -> None:
         ("def reference(x):\n    pass\n", "made 'out' of NoneType, not of numbers"),
         ("def reference(x):\n    return [[1, 2], [3]]\n", "which is no array"),
         ("def make_inputs():\n    return 3\n" + REFERENCE, "make_inputs must return a dictionary"),
-        ("def make_inputs():\n    return {}\n" + REFERENCE, "made 'x' of NoneType"),
         ("def make_inputs(n):\n    return {'x': [1.0] * n}\n" + REFERENCE, "made 'x' as float64"),
         ("def make_inputs(m):\n    return {}\n" + REFERENCE, "has the parameter 'm'"),
     ],

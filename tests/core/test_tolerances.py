@@ -24,13 +24,6 @@ relative = 0.125
 """
 
 
-def test_an_output_may_have_a_tolerance_of_its_own(write_task: WriteTask) -> None:
-    tables = "[tolerance]\nrelative = 0.5\nratio = inf\n[tolerance.out]\nabsolute = 0.25\n"
-    task = load_task(write_task(TASK_TOML + tables))
-    assert task.tolerance_of("out") == Tolerance(0.5, 0.25, float("inf"))
-    assert task.tolerance_of("other") == Tolerance(0.5, ratio=float("inf"))
-
-
 def test_shapes_may_have_tolerances_of_their_own(write_task: WriteTask) -> None:
     task = load_task(write_task(TASK_TOML + AT))
     assert task.tolerance_of("out") == task.tolerance_of("out", {"n": 1}) == Tolerance(0.5)

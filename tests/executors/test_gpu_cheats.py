@@ -115,11 +115,6 @@ def test_a_kernel_that_is_faster_on_what_it_has_seen_is_refused(
     [
         (kernel(CLOCK, f"    if ({TIMED} && (now >> 13) % 2) return;\n", RIGHT), Guard.TIMED_OUTPUTS),
         (
-            kernel(CLOCK, RIGHT, f"    if ({TIMED} && i == 9 && (now >> 13) % 4 != 1) out[i] = 0.0f;\n"),
-            Guard.TIMED_OUTPUTS,
-        ),
-        (kernel(RIGHT, f"    if ({TIMED} && i == 77) ((float*)x)[i] += 1.0f;\n"), Guard.UNTOUCHED_INPUTS),
-        (
             kernel(
                 CLOCK,
                 RIGHT,
@@ -128,18 +123,14 @@ def test_a_kernel_that_is_faster_on_what_it_has_seen_is_refused(
             Guard.UNTOUCHED_INPUTS,
         ),
         (kernel(RIGHT, f"    if ({TIMED} && i == 0) out[n] = 1.0f;\n"), Guard.GUARD_BYTES),
-        (kernel(RIGHT, f"    if ({TIMED} && i == 0) out[-1] = 1.0f;\n"), Guard.GUARD_BYTES),
         (kernel(RIGHT, f"    if ({TIMED} && i == 0) out[n + 300000] = 1.0f;\n"), Guard.GUARD_BYTES),
         (kernel(RIGHT, f"    if ({TIMED} && i == 0) ((float*)x)[-{PAGE // 4}] = 1.0f;\n"), Guard.GUARD_BYTES),
         (kernel(RIGHT, f"    if (i == 0) out[i + {PAGE // 4}] = 1.0f;\n"), Guard.GUARD_BYTES),
     ],
     ids=[
         "skips by the clock",
-        "wrong by the clock",
-        "spoils inputs",
         "spoils inputs at times",
         "writes behind",
-        "writes before",
         "writes far behind",
         "writes to what inputs are restored from",
         "writes to another tensor",

@@ -175,15 +175,6 @@ def test_what_no_gpu_can_open_is_raised(error: Exception) -> None:
     assert all(fake.closed for fake in fakes)
 
 
-def test_closing_interrupts_what_is_in_flight() -> None:
-    with Pool(FakeEvaluator(A, seconds=60.0), FakeEvaluator(B, seconds=60.0)) as pool:
-        pool.begin()
-        pool.submit(*names(5))
-        for fake in pool.fakes:
-            assert fake.began.wait(20.0)
-    assert sum(len(fake.judged) for fake in pool.fakes) == 2
-
-
 def test_a_gpu_without_work_releases_its_counters_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "IDLE_SECONDS", 0.01)
     fake = FakeEvaluator()

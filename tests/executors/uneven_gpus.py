@@ -52,16 +52,13 @@ class DriftingGpu(FakeGpu):
         return reply
 
 
-class ThrottledGpu(FakeGpu):
-    """Is slowed down to half its clock in every kernel's runs, from the first look at it on for `HOT_LOOKS` more."""
-
-    HOT_LOOKS = 2
+class HotAtFirstGpu(FakeGpu):
+    """Is slowed down to half its clock all the time that it takes for its first kernel, and never tells its clock."""
 
     def time(self, plan: Plan, baseline: Plan, reads: tuple[tuple[Read, ...], ...]) -> GpuReply:
         reply = super().time(plan, baseline, reads)
         if not isinstance(reply, Timed):
             return reply
-        self.looks = 0
         ours, theirs = (self.samples(each)[0] for each in (plan, baseline))
         turns = interleaved(self.heating(ours), self.heating(theirs), Schedule(0.05), self)
         return msgspec.structs.replace(
@@ -74,7 +71,7 @@ class ThrottledGpu(FakeGpu):
 
     @property
     def is_hot(self) -> bool:
-        return 1 <= self.looks <= self.HOT_LOOKS
+        return self.timed == 1
 
     def heating(self, seconds: float) -> Runs:
         """Runs that take longer while the GPU is slowed down."""
@@ -82,21 +79,6 @@ class ThrottledGpu(FakeGpu):
 
     def glance(self) -> GpuState:
         """The state of now."""
-        hot = self.is_hot
-        self.looks += 1
-        return GpuState(FULL_MHZ // 2, 2619, 90, 300.0, (ClockEvent.HARDWARE_THERMAL,)) if hot else STEADY
-
-    read = glance
-
-
-class HotAtFirstGpu(ThrottledGpu):
-    """Is slowed down all the time that it takes for its first kernel, and never tells its clock."""
-
-    @property
-    def is_hot(self) -> bool:
-        return self.timed == 1
-
-    def glance(self) -> GpuState:
         return GpuState(events=(ClockEvent.HARDWARE_THERMAL,) if self.is_hot else ())
 
     read = glance

@@ -121,7 +121,6 @@ def test_another_configuration_is_refused_by_what_differs(space: Path, tmp_path:
     ("wrong", "sentence"),
     [
         (("seeds = 3", "seed = 3"), "field of a configuration 'seed'. Did you mean 'seeds'?"),
-        (('baseline = "mcts"', 'baseline = "mtcs"'), "no arm 'mtcs'. Did you mean 'mcts'?"),
         (
             ('strategy = "random"', 'strategy = "randon"'),
             "In arm 'random': There is no strategy 'randon'. Did you mean 'random'?",
@@ -130,13 +129,7 @@ def test_another_configuration_is_refused_by_what_differs(space: Path, tmp_path:
             ("exploration = 2", "exploratoin = 2"),
             "In arm 'uct': There is no setting 'exploratoin'. Did you mean 'exploration'?",
         ),
-        (("exploration = 2", 'exploration = "much"'), "exploration is 'much'. Expected `float`"),
         (("exploration = 2", "exploration = -1"), "In arm 'uct': exploration is '-1'. Expected `float` >= 0"),
-        (
-            ("evaluations = 8", "evaluation = 8"),
-            "field of [budget] 'evaluation'. Did you mean 'evaluations'?",
-        ),
-        (("evaluations = 8", "evaluations = 0"), ">= 1"),
         (("evaluations = 8", "evaluations = 2"), "Checkpoint 4 is beyond the budget of 2"),
         (('name = "random"', 'name = "mcts"'), "Two arms are called 'mcts'"),
         (('name = "random"', 'name = "../up"'), "Arm 2 needs a name"),
@@ -146,7 +139,6 @@ def test_another_configuration_is_refused_by_what_differs(space: Path, tmp_path:
         ),
         (("[budget]", "tasks = ['sum']\n[budget]"), "Give spaces or tasks, one of them"),
         (("evaluations = 8", "evaluations = 8\nseconds = 9"), "remove seconds and dollars"),
-        (("title = ", "title : "), "not valid TOML"),
     ],
 )
 def test_what_is_misspelt_is_named_with_what_comes_nearest(wrong: tuple[str, str], sentence: str) -> None:

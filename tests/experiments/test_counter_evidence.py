@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +16,8 @@ from mctskernel.experiments import counter_evidence
 from mctskernel.experiments.counter_evidence import (
     AHEAD,
     SPILLS,
-    Group,
     Report,
     Step,
-    partial_rank_correlation,
     steps_of,
     weigh,
 )
@@ -29,30 +26,6 @@ from mctskernel.report.view import load_view
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "notebooks" / "recorded" / "matmul_mcts_h100.tar.xz"
 TASKS = 12
-
-
-def group(cluster: str, proxy: np.ndarray, outcome: np.ndarray, known: np.ndarray) -> Group:
-    return Group(cluster, proxy, outcome, known.reshape(-1, 1))
-
-
-def drawn(seed: int, proxy_weight: float) -> Group:
-    """Both the proxy and the outcome depend on what is known; the outcome on the proxy as told."""
-    rng = np.random.default_rng(seed)
-    known = rng.standard_normal(80)
-    proxy = known + rng.standard_normal(80)
-    outcome = known + proxy_weight * proxy + rng.standard_normal(80)
-    return group(f"task {seed}", proxy, outcome, known)
-
-
-def test_what_another_quantity_explains_is_no_evidence() -> None:
-    without = [partial_rank_correlation(drawn(seed, 0.0)) or 0.0 for seed in range(20)]
-    assert abs(np.mean(without)) < 0.08
-    bare = drawn(0, 0.0)
-    confounded = partial_rank_correlation(replace(bare, given=np.empty((80, 0))))
-    assert confounded is not None
-    assert confounded > 0.3
-    with_proxy = [partial_rank_correlation(drawn(seed, 1.0)) or 0.0 for seed in range(20)]
-    assert min(with_proxy) > 0.3
 
 
 def test_steps_of_a_run_know_the_best_of_their_descendants(tmp_path: Path) -> None:

@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from mctskernel.experiments.recorded_spaces import RecordedSpace, read_spaces
 from mctskernel.experiments.results import clustered_mean
-from mctskernel.experiments.surrogate_study import CONTENDERS, OFF, Replays, Study, main, replays, savings
+from mctskernel.experiments.surrogate_study import CONTENDERS, Replays, Study, main, savings
 from mctskernel.profiling.pricing import PricingDevice
 
 SOURCE = """\
@@ -70,13 +69,6 @@ def test_the_study_writes_what_its_json_says(
     again = CliRunner().invoke(main, words, catch_exceptions=False)
     assert again.exit_code == 0
     assert len(cache.read_bytes().splitlines()) == len(THREADS)
-
-
-def test_a_surrogate_that_knows_the_times_saves_evaluations(space: RecordedSpace) -> None:
-    found = {each: replays(space, {}, each, 8) for each in (OFF, "perfect")}
-    assert np.mean(found["perfect"].evaluations[0]) < np.mean(found[OFF].evaluations[0])
-    assert set(found[OFF].predictions[0]) == {0}
-    assert min(found["perfect"].predictions[0]) > 0
 
 
 def test_clusters_are_drawn_whole() -> None:
