@@ -119,31 +119,20 @@ def judged(tmp_path: Path, executor: Scripted, cheat: str = "a", honest: str = "
     return run_gauntlet(entries, Venue("model", opener=executor.open), ignore)
 
 
+LET, CAUGHT, NO, YES = Verdict.LET_THROUGH, Verdict.CAUGHT, Verdict.WRONGLY_REFUSED, Verdict.ACCEPTED
+IMPOSSIBLE = replace(OK, quarantine="It can't be.", guard=Guard.ROOFLINE)
+HELD_OUT_WRONG = replace(WRONG, checks=(Check("n=77", 1, passed=False, error=1.0),))
+
+
 @pytest.mark.parametrize(
     ("executor", "verdicts", "stages"),
     [
-        (Scripted(), (Verdict.LET_THROUGH, Verdict.ACCEPTED), ("", "")),
-        (
-            Scripted(answers={"a": WRONG, "b": WRONG}),
-            (Verdict.CAUGHT, Verdict.WRONGLY_REFUSED),
-            ("evaluation", "evaluation"),
-        ),
-        (
-            Scripted(answers={"a": replace(OK, quarantine="It can't be.", guard=Guard.ROOFLINE)}),
-            (Verdict.CAUGHT, Verdict.ACCEPTED),
-            ("evaluation", ""),
-        ),
-        (
-            # An honest kernel may be slow.
-            Scripted(validation=replace(OK, timings=(SLOW,))),
-            (Verdict.CAUGHT, Verdict.ACCEPTED),
-            ("final validation", ""),
-        ),
-        (
-            Scripted(validation=replace(WRONG, checks=(Check("n=77", 1, passed=False, error=1.0),))),
-            (Verdict.CAUGHT, Verdict.WRONGLY_REFUSED),
-            ("final validation", "final validation"),
-        ),
+        (Scripted(), (LET, YES), ("", "")),
+        (Scripted(answers={"a": WRONG, "b": WRONG}), (CAUGHT, NO), ("evaluation", "evaluation")),
+        (Scripted(answers={"a": IMPOSSIBLE}), (CAUGHT, YES), ("evaluation", "")),
+        # An honest kernel may be slow.
+        (Scripted(validation=replace(OK, timings=(SLOW,))), (CAUGHT, YES), ("final validation", "")),
+        (Scripted(validation=HELD_OUT_WRONG), (CAUGHT, NO), ("final validation", "final validation")),
     ],
     ids=["passes", "wrong", "impossible time", "slow when held out", "wrong when held out"],
 )

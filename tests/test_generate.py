@@ -11,15 +11,12 @@ import pytest
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.proposer import Exchange, Purpose
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.experts import EXPERTS
-from mctskernel.edits.llm.model import Call, OpenModel, encode
-from mctskernel.edits.llm.recording import Recording
+from mctskernel.edits.llm.model import Call, OpenModel
 from mctskernel.tasks.drafting import GenerationError, Order
 from mctskernel.tasks.generation import TRANSCRIPT, Effort, Generation, generate, read_transcript
-from tests.edits.llm.scripted import failing
 from tests.generated import (
     COALESCED,
     HELD_OUT_WRONG,
@@ -122,24 +119,6 @@ def test_a_kernel_that_fails_the_last_gate_is_begun_anew_and_the_gate_isnt_told(
     assert len(made.kernels) == 1
 
 
-def test_a_model_that_doesnt_answer_is_asked_once(tmp_path: Path) -> None:
-    model = writer(failing)
-    with pytest.raises(GenerationError, match="The server is away"):
-        generated(tmp_path / "task", model, Effort(experts=EXPERTS[:2], tries=10))
-    assert len(model.calls) == 2
-
-
-def test_a_task_file_is_drafted_for_a_reference_and_the_task_stays_anchored(tmp_path: Path) -> None:
-    said: list[str] = []
-    model = writer(a_statement(reference="def reference(x): return 0 * x"), a_kernel(KERNEL))
-    made = generated(tmp_path / "task", model, task_file="", said=said)
-    assert (tmp_path / "task" / "reference.py").read_text() == REFERENCE, (
-        "the user's, whatever the model says"
-    )
-    assert not made.task.unverified_reference
-    assert any("rows = 256" in line for line in said), "what was drafted is shown"
-
-
 def test_without_a_reference_the_task_is_unanchored(tmp_path: Path) -> None:
     said: list[str] = []
     made = generated(
@@ -240,26 +219,3 @@ def test_what_was_given_wrongly_is_the_users_to_mend(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="already holds something"):
         generated(tmp_path / "b", writer(a_kernel(KERNEL)))
     assert (tmp_path / "b" / "notes.txt").read_text() == "mine"
-
-
-def test_a_generation_is_repeated_from_its_transcript(tmp_path: Path) -> None:
-    def answer(call: Call) -> str | Exchange:
-        if call.expert == "task":
-            return a_statement()
-        if call.expert == "memory":
-            return a_kernel(UNDECLARED)
-        text = a_kernel(COALESCED if call.purpose is Purpose.REPAIR else KERNEL)
-        return Exchange(
-            call.purpose, "paid", encode(call.messages), text, call.expert, output_tokens=7, dollars=0.25
-        )
-
-    effort = Effort(experts=EXPERTS[:2])
-    first = generated(tmp_path / "first", writer(answer), effort, reference="", task_file="")
-    assert (first.calls, first.tokens, first.dollars) == (4, 14, 0.5)
-    recording = Recording(read_transcript(tmp_path / "first" / TRANSCRIPT))
-    again = generated(tmp_path / "again", recording, effort, reference="", task_file="")
-    assert [each.kernel for each in again.kernels] == [each.kernel for each in first.kernels]
-    assert (again.calls, again.dollars) == (4, 0.0)
-    for name in ("task.toml", "reference.py", "kernel.cu"):
-        repeated = (tmp_path / "again" / name).read_text().replace('name = "again"', 'name = "first"')
-        assert repeated == (tmp_path / "first" / name).read_text()

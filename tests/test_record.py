@@ -12,7 +12,7 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source, T
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.kernel_folders import Wanted, record, record_run, spread
+from mctskernel.experiments.kernel_folders import Wanted, record, record_run
 from mctskernel.experiments.record import main
 from mctskernel.experiments.variants import EXACT, measured_kernel, read_variants
 from mctskernel.report.view import load_view
@@ -104,16 +104,6 @@ def test_the_same_command_goes_on_where_it_was_cut_off(task: Task, tmp_path: Pat
     third = InProcess(1, judged)
     record(task, wanted(task), tmp_path / "out", third)
     assert third.judged == []
-
-
-@pytest.mark.parametrize("limit", [1, 2, 5, 50])
-def test_chosen_kernels_are_spread_over_all_times(limit: int) -> None:
-    crowd = [1.0 + 0.001 * index for index in range(30)]
-    chosen = spread([*crowd, 5.0, 10.0], limit, lambda value: value)
-    assert chosen == sorted(set(chosen))
-    assert len(chosen) == min(limit, 32)
-    if limit >= 5:
-        assert {1.0, 5.0, 10.0} <= set(chosen)
 
 
 def test_a_runs_measured_kernels_become_a_folder(tmp_path: Path, small_task: Path) -> None:

@@ -48,12 +48,6 @@ def test_everything_built_in_can_be_imported(kind: str, name: str) -> None:
     assert callable(find(kind, name))
 
 
-@pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("name", ["half", "their_rewards:half"])
-def test_a_reward_of_another_package_is_found(name: str) -> None:
-    assert find_function("reward", name)(4) == 2
-
-
 def test_a_registered_part_has_its_options_and_replaces_nothing_built_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -15,20 +15,10 @@ from mctskernel.executors.gpu import GpuExecutor, open_gpus
 from mctskernel.profiling.gpu.choice import chosen_gpus
 from mctskernel.profiling.gpu.cuda_driver import visible_gpus
 from mctskernel.tasks.builtin import builtin_tasks
+from tests.executors.test_gpu_cheats import HEAD, INDEX, PLAN
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
-PLAN = """\
-/*
-[[launch]]
-kernel = "twice"
-grid = ["ceil_div(n, 64)"]
-block = [64]
-args = ["x", "out", "n"]
-*/
-"""
-HEAD = 'extern "C" __global__ void twice(const float* x, float* out, int n) {\n'
-INDEX = "    int i = blockIdx.x * 64 + threadIdx.x;\n"
 RIGHT = PLAN + HEAD + INDEX + "    if (i < n) out[i] = 2.0f * x[i];\n}\n"
 
 
@@ -44,8 +34,8 @@ def evaluate(executor: GpuExecutor, source: str) -> Evaluation:
     return evaluation
 
 
-def body(text: str, plan: str = PLAN, before: str = "") -> str:
-    return plan + before + HEAD + INDEX + text + "\n}\n"
+def body(text: str) -> str:
+    return PLAN + HEAD + INDEX + text + "\n}\n"
 
 
 @pytest.mark.parametrize(

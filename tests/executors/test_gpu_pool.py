@@ -29,8 +29,6 @@ class FakeEvaluator:
     fails: int | None = None
     error: Exception = field(default_factory=lambda: DeviceError("It has fallen off the bus."))
     judged: list[str] = field(default_factory=list)
-    warning: str = ""
-    began: threading.Event = field(default_factory=threading.Event)
     stopped: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
     closed: bool = False
@@ -51,7 +49,6 @@ class FakeEvaluator:
         if self.fails is not None and len(self.judged) + 1 >= self.fails:
             raise self.error
         self.judged.append(name)
-        self.began.set()
         self.stopped.wait(self.seconds)
         return replace(FINE, message=name)
 

@@ -62,17 +62,6 @@ def test_the_final_validation_has_a_process_a_seed_and_shapes_of_its_own(fakes: 
     assert all("final validation" in each and "seed=5," not in each for each in trials)
 
 
-@pytest.mark.slow
-def test_the_final_validation_has_the_baselines_time_at_the_same_shape(fakes: ModuleType) -> None:
-    with LocalExecutor(SPEC, limits=LIMITS, opener=fakes.Fake) as executor:
-        (timing,) = executor.final_validation(Kernel("ok n=1"), Kernel("ok n=1 ")).timings
-        assert timing.baseline_seconds is None, "another shape's time is no baseline"
-        (timing,) = executor.final_validation(Kernel("ok n=1"), Kernel("sleep 0")).timings
-        assert timing.baseline_seconds is None
-        (timing,) = executor.final_validation(Kernel("ok 0"), Kernel("sleep 0")).timings
-        assert timing.baseline_seconds == 1.0
-
-
 def test_a_device_that_does_not_open_raises(fakes: ModuleType) -> None:
     with LocalExecutor(SPEC, limits=LIMITS, opener=fakes.unopenable) as executor:
         executor.submit(1, Kernel("ok"))

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mctskernel.experiments.ablation.configuration import (
     Ablation,
@@ -246,31 +244,15 @@ def test_differences_are_paired_and_corrected_for_all_comparisons() -> None:
     assert (once.subjects_won, once.subjects) == (1, 1)
 
 
-@given(
-    st.dictionaries(
-        st.sampled_from(["one", "two", "a_b & c|d"]),
-        st.lists(st.floats(0, 1), min_size=1, max_size=7),
-        min_size=2,
-    ).filter(lambda figures: "one" in figures),
-    st.integers(1, 3),
-    st.sampled_from([SHARE, LOG_SPEEDUP]),
-)
-def test_tables_say_the_same_in_every_form(
-    figures: dict[str, list[float]], subjects: int, figure: str
-) -> None:
-    results = made_results(figures, figure, min(subjects, *map(len, figures.values())))
-    found = statistics(results)
-    for each in found.comparisons:
-        assert each.won + each.tied + each.lost == each.pairs
-        assert each.low is None or each.high is None or each.low <= each.difference + 1e-9
-        assert each.p is None or (each.adjusted_p or 0) >= each.p
+def test_tables_say_the_same_in_every_form() -> None:
+    figures = {"one": [0.1, 0.5, 0.2], "a_b & c|d": [0.2, 0.4, 0.9]}
+    results = made_results(figures, LOG_SPEEDUP, subjects=2)
     tables = render(msgspec.json.decode(msgspec.json.encode(results), type=Results))
     assert tables == render(results)
-    rows = list(csv.DictReader(io.StringIO(tables.csv)))
-    assert len(rows) == len(figures) * 2
-    for line in tables.latex.splitlines():
-        if line.endswith(r"\\"):
-            assert not re.search(r"(?<!\\)[_%#]", line), line
+    assert len(list(csv.DictReader(io.StringIO(tables.csv)))) == len(figures) * 2
+    latex = [line for line in tables.latex.splitlines() if line.endswith(r"\\")]
+    assert latex
+    assert not [line for line in latex if re.search(r"(?<!\\)[_%#]", line)]
     table_lines = [line for line in tables.markdown.splitlines() if line.startswith("|")]
     assert all(re.match(r"(\|([^|]|\\\|)*)+\|$", line) for line in table_lines)
 

@@ -92,23 +92,6 @@ def test_a_recorded_kernel_has_its_tunables_and_the_tasks_buffers(tmp_path: Path
     assert row.counters["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 1 << 17
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"source": "gone.cu"}, "can't be read"),
-        ({"macros": {"NT": 256, "TIMES": "two"}}, "two"),
-        ({"block": [2048, 1, 1]}, "2048"),
-        ({"language": "triton"}, "plan stands in the source"),
-    ],
-)
-def test_what_cannot_be_priced_says_why(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
-    folder = plain_folder(tmp_path / "h100", [line(256, 10.0) | change])
-    (variant,) = read_variants(folder)
-    row = price_variant(folder, variant, "H100")
-    assert sentence in row.error
-    assert row.modelled_us is None
-
-
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(each) for each in arguments])
 

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from mctskernel.experiments.recorded_spaces import RecordedSpace, read_spaces
 from mctskernel.experiments.results import clustered_mean
 from mctskernel.experiments.surrogate_study import CONTENDERS, Replays, Study, main, savings
 from mctskernel.profiling.pricing import PricingDevice
@@ -43,12 +42,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     (path / "variants.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
     return path
-
-
-@pytest.fixture(scope="module")
-def space(folder: Path) -> RecordedSpace:
-    (found,) = read_spaces(folder)
-    return found
 
 
 @pytest.mark.slow

@@ -27,7 +27,6 @@ from mctskernel.report.document import view_headline
 from mctskernel.report.notes import (
     accuracy_sentences,
     gpu_sentences,
-    prediction_sentence,
 )
 from mctskernel.report.terminal import print_run, trajectory_markdown
 from mctskernel.report.view import View, load_view
@@ -37,7 +36,6 @@ from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import Propose, TreeSearch, Try
-from mctskernel.tree.trajectory import trajectory
 from tests.conftest import WriteTask
 from tests.synthetic_run import SyntheticRun, timed, with_configuration
 
@@ -89,10 +87,6 @@ def test_every_report_says_how_two_gpus_differ(synthetic: SyntheticRun) -> None:
         assert sentence in view_headline(view).sentences
 
 
-GOOD, BAD, BROKEN = (2, 1), (0, 1), (7, 3)
-"""Next to the start, at (1, 1): nearer to the bottom, further from it, and a hole."""
-
-
 PREDICTED_AND_GAINED = ((1.5, 1.52), (1.2, 0.6), (0.98, 1.0), (2.0, 1.9))
 
 
@@ -115,18 +109,6 @@ def measured(source: Source = Source.MEASURED) -> Tree:
         assert node is not None
         search.evaluate(node, evaluation, Score(0.0, gained))
     return search.tree
-
-
-def sentence(tree: Tree, node: int) -> str:
-    return prediction_sentence(trajectory(tree, node).steps[-1])
-
-
-def test_a_prediction_is_compared_with_the_gain() -> None:
-    tree = measured()
-    assert sentence(tree, 1) == "Predicted: 1.50x (1.43x to 1.58x)."
-    assert sentence(tree, 2).startswith("Predicted: 1.20x (1.14x to 1.26x). Actual: 0.60x, 13.9 standard")
-    assert "a tie with its parent" in sentence(tree, 3)
-    assert sentence(tree, 5) == sentence(tree, 0) == ""
 
 
 def test_the_accuracy_of_predictions() -> None:
