@@ -151,19 +151,19 @@ class Posterior:
             triangle.append_rows(np.append(below, corner)[None, :])
         self._observed.append_rows(row)
 
-    def means(self, values: Array) -> Array:
-        """The expected value of each candidate, given the value of each observation.
+    def means(self, values: Array, first: int = 0) -> Array:
+        """The expected value of each candidate from number `first` on, given the value of each observation.
 
         A value that isn't known yet, NaN, is taken to be what the observations before it predict (Ginsbourger, Le Riche
         and Carraro, "Kriging is well-suited to parallelize optimization", 2010: the Kriging believer).
         """
         known = ~np.isnan(values)
         if known.all():
-            expected: Array = (self._inverse.view @ values) @ self._projections.view
+            expected: Array = (self._inverse.view @ values) @ self._projections.view[:, first:]
         else:
             weights = np.zeros(len(values))
             weights[known] = np.linalg.solve(self._lower.view[np.ix_(known, known)], values[known])
-            expected = weights @ self._projections.view
+            expected = weights @ self._projections.view[:, first:]
         return expected
 
     @property

@@ -54,6 +54,8 @@ class EditModel:
         observed = table([rows[node] for node in self._observed], places)
         self._posterior = Posterior(between, hyper, observed, table(candidates, places))
         self._nodes, self._candidates = len(tree.nodes), len(candidates)
+        self._speedups, self._means = self._standardised(tree), np.zeros(0)
+        self._learnt = len(self._observed), len(tree.evaluated)
 
     def is_current(self, tree: Tree) -> bool:
         """False once it should be made anew: much more is known, or there are new factors."""
@@ -74,14 +76,22 @@ class EditModel:
 
     def prospects(self, tree: Tree) -> Prospects:
         """What is expected of each candidate."""
-        speedups = _Standardised(map(_log_speedup, _nodes(tree, self._observed)))
+        learnt = len(self._observed), len(tree.evaluated)
+        if learnt != self._learnt:
+            self._learnt, self._speedups, self._means = learnt, self._standardised(tree), np.zeros(0)
+        # While nothing else is learnt, only new candidates are computed.
+        speedups, known = self._speedups, len(self._means)
+        self._means = np.concatenate([self._means, self._posterior.means(speedups.values, known)])
         return Prospects(
-            means=self._posterior.means(speedups.values),
+            means=self._means,
             deviations=self._posterior.deviations,
             best=float(np.nanmax(speedups.values)),
             spread=speedups.spread,
             log_seconds=lambda: self._log_seconds(tree),
         )
+
+    def _standardised(self, tree: Tree) -> _Standardised:
+        return _Standardised(map(_log_speedup, _nodes(tree, self._observed)))
 
     def _log_seconds(self, tree: Tree) -> Array:
         """By the same covariance: what makes kernels alike in time makes them alike in cost."""
