@@ -29,6 +29,7 @@ class FakeEvaluator:
     fails: int | None = None
     error: Exception = field(default_factory=lambda: DeviceError("It has fallen off the bus."))
     judged: list[str] = field(default_factory=list)
+    warning: str = ""
     stopped: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
     closed: bool = False
