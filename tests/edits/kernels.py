@@ -84,21 +84,6 @@ __global__ void f(const float* x, float* out, int rows, int cols) {
     '"ceil_div(cols, BLOCK_X)", "ceil_div(rows, BLOCK_Y)"',
     '"BLOCK_X", "BLOCK_Y"',
 )
-TIED = planned(
-    """\
-#define TILE 16
-#define ROWS 16
-__global__ void f(const float* x, float* out, int rows, int cols) {
-    __shared__ float tile[ROWS][TILE];
-    int col = blockIdx.x * TILE + threadIdx.x, row = blockIdx.y * ROWS + threadIdx.y;
-    tile[threadIdx.y][threadIdx.x] = row < rows && col < cols ? x[row * cols + col] : 0.0f;
-    __syncthreads();
-    if (row < rows && col < cols) out[row * cols + col] = tile[threadIdx.y][threadIdx.x];
-}
-""",
-    '"ceil_div(cols, TILE)", "ceil_div(rows, ROWS)"',
-    '"TILE", "ROWS"',
-)
 LITERAL = planned(
     COPY.partition("*/\n")[2].replace("#define BLOCK 256\n", "").replace("BLOCK", "256"),
     '"ceil_div(rows * cols, 256)"',
@@ -166,24 +151,6 @@ extern "C" __global__ void share_of_elements(
         int row = i / cols;
         float most = x[i] - largest[row];
         out[i] = expf(most) * total[i / cols];
-    }
-}
-"""
-FLAT = """\
-/*
-[[launch]]
-kernel = "halve"
-grid = ["ceil_div(rows * cols, BLOCK)"]
-block = ["BLOCK"]
-args = ["x", "out", "rows * cols"]
-*/
-#define BLOCK 256
-
-__global__ void halve(const float* x, float* out, int n) {
-    int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i < n) {
-        float half = 0.5f * x[i];
-        out[i] = half;
     }
 }
 """

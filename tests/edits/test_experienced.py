@@ -6,14 +6,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mctskernel.core.edit import Category, Edit, Experience, WholeSource
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation, Outcome, Source
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task_file import load_task
-from mctskernel.edits.proposer import MOST, QUOTED, ExperiencedProposer, Rates
+from mctskernel.edits.proposer import QUOTED, ExperiencedProposer
 
 GOOD = Experience("tuning", "block # -> #", "barriers", "cuda", "sm_90", 20, 0, 18, 0.5)
 BAD = Experience("numerics", "approximate divisions", "barriers", "cuda", "sm_90", 20, 10, 0, 0.0)
@@ -67,23 +65,3 @@ def test_other_bottlenecks_are_not_quoted_but_count(request_: ProposalRequest) -
     assert len(fixed.requests[0].experiences) == QUOTED
     assert fixed.requests[0].experiences[0].tried == 19
     assert next(edit.prior for edit in reply.edits if edit.category is Category.TUNING) > 1
-
-
-experiences = st.builds(
-    lambda category, title, bottleneck, tried, share: Experience(
-        category, title, bottleneck, "cuda", "sm_90", tried, 0, round(tried * share), 0.0
-    ),
-    st.sampled_from(["tuning", "numerics"]),
-    st.sampled_from(["block # -> #", "approximate divisions"]),
-    st.sampled_from(["barriers", "tail", ""]),
-    st.integers(1, 10**6),
-    st.floats(0, 1),
-)
-
-
-@given(st.lists(experiences, max_size=6), st.sampled_from(EDITS), st.sampled_from(["barriers", ""]))
-def test_factors_stay_within_bounds(found: list[Experience], edit: Edit, bottleneck: str) -> None:
-    factor = Rates(found).factor(edit, bottleneck)
-    assert 1 / MOST <= factor <= MOST
-    if not any(each.category == edit.category for each in found):
-        assert factor == 1.0

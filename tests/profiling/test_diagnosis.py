@@ -149,15 +149,6 @@ CONFLICTS = {
     names.SHARED_WAVEFRONTS: 1.111e9,
     names.BANK_CONFLICTS: 1.074e9,
 }
-EXPONENTIALS = {
-    names.TIME: 2.738e-4,
-    names.ISSUE_ACTIVE: 83.78,
-    names.SM_ACTIVE: 99.18,
-    names.SPECIAL_BUSY: 94.64,
-    names.FMA_BUSY: 47.69,
-    names.ALU_BUSY: 37.34,
-    names.ACTIVE_LANES: 14.76,
-}
 
 
 @pytest.mark.parametrize(
@@ -171,9 +162,8 @@ EXPONENTIALS = {
             Bottleneck.BANK_CONFLICTS,
             "1.07 billion of 1.11 billion cycles of shared memory (97%)",
         ),
-        (EXPONENTIALS, 4, Bottleneck.SPECIAL_FUNCTIONS, "busy 94% of the time with exp"),
     ],
-    ids=["copy", "transpose", "conflicts", "exponentials"],
+    ids=["copy", "transpose", "conflicts"],
 )
 def test_what_was_planted_in_a_measured_kernel_comes_first_with_its_numbers(
     counters: dict[str, float], access_bytes: int, bottleneck: Bottleneck, words: str

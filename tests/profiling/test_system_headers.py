@@ -18,16 +18,11 @@ __device__ float total(const float* x, std::index_sequence<I...>) { return (x[I]
 struct Pair { double d; int i; };
 static_assert(std::numeric_limits<int>::max() == INT_MAX && std::numeric_limits<int>::min() == INT_MIN);
 static_assert(std::numeric_limits<unsigned>::max() == UINT32_MAX && CHAR_BIT == 8);
-static_assert(std::numeric_limits<long long>::lowest() == LLONG_MIN && std::numeric_limits<char>::min() == CHAR_MIN);
-static_assert(std::numeric_limits<unsigned char>::max() == 255 && std::numeric_limits<short>::digits == 15);
 static_assert(std::numeric_limits<float>::max() == FLT_MAX && std::numeric_limits<float>::min() == FLT_MIN);
 static_assert(std::numeric_limits<double>::max() == DBL_MAX && std::numeric_limits<double>::epsilon() == DBL_EPSILON);
 static_assert(std::is_same<std::decay_t<const int&>, int>::value && std::is_pointer_v<int* const>);
-static_assert(std::is_same_v<std::decay_t<int[3]>, int*> && !std::is_signed_v<unsigned> && std::is_signed_v<float>);
 static_assert(std::is_same_v<std::make_unsigned_t<long>, unsigned long> && std::is_trivially_copyable_v<Pair>);
-static_assert(std::is_convertible_v<int, float> && !std::is_convertible_v<Pair, int>);
 static_assert(std::is_same_v<std::conditional_t<true, int, float>, int> && std::is_integral_v<std::uint8_t>);
-static_assert(std::make_index_sequence<11>::size() == 11);
 
 extern "C" __global__ void store(float* x, std::uint32_t n, int64_t m) {
     std::array a{1.0f, 2.0f, 3.0f, 4.0f};

@@ -214,6 +214,16 @@ def test_the_key_goes_to_the_server_and_nowhere_else(caplog: pytest.LogCaptureFi
     assert KEY not in caplog.text
 
 
+def test_an_error_that_quotes_the_prompt_is_not_quoted() -> None:
+    source = "__global__ void secret_sauce(float* x) { x[0] = 42; } // not for logs"
+    call = Call(Purpose.PROPOSE, (Message("user", source),))
+    with asking(replies(), fails(422, f"can't read {source!r}")) as (client, _):
+        client.complete(call)
+        problem = client.complete(call).problem
+    assert "secret_sauce" not in problem
+    assert "422" in problem
+
+
 @pytest.mark.parametrize("key", ["sk-abc\ndef", "sk-ключ", "my key"])
 def test_a_value_that_can_be_no_key_is_refused_without_showing_it(
     key: str, monkeypatch: pytest.MonkeyPatch

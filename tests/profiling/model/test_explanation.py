@@ -51,13 +51,3 @@ def test_launches_are_relieved_one_by_one_and_added_up() -> None:
     free = next(term.seconds_if_free for term in found.terms if term.name == Term.DRAM)
     assert free == pytest.approx(110 * MICRO)
     assert summed((first, second)) == pytest.approx({Term.DRAM: 110 * MICRO, Term.FMA: 110 * MICRO})
-
-
-def test_sentences_carry_what_binds_what_is_next_and_what_if() -> None:
-    found = explain_launches([launch(GLOBAL_WAVEFRONTS=300, ISSUE=150, LAUNCH=2)])
-    binds, follows, relief = sentences(found)
-    assert "bound by global wavefronts: 300 us alone" in binds
-    assert f"{found.binding.share:.0%} of the time" in binds
-    assert "Next is instruction issue: 150 us alone" in follows
-    assert "With global wavefronts halved it would take" in relief
-    assert f"with global wavefronts gone 152 us ({found.seconds / (152 * MICRO):.2f}x faster)" in relief

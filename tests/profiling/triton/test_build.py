@@ -18,7 +18,6 @@ from mctskernel.core.launch_plan import ResolvedPlan
 from mctskernel.profiling.build import BuildFailure
 from mctskernel.profiling.candidate import Specialised
 from mctskernel.profiling.machine_code.cubin import disassemble
-from mctskernel.profiling.ptx_text import bind, parameter_types
 from mctskernel.profiling.triton.build import build_triton
 from tests.profiling.triton_programs import built, module, plan
 
@@ -74,25 +73,6 @@ def test_loads_are_wide_where_rows_are_aligned_and_narrow_elsewhere() -> None:
     assert re.search(r"ld\.global\.b32", of_plan(made, odd))
 
 
-def test_the_launch_is_what_the_compiled_code_takes() -> None:
-    text = source()
-    (resolved,) = shapes = plans(text, (64, 4096))
-    made = built(text, shapes, DTYPES)
-    launch, index = made.launches[resolved.launches[0]]
-    build = made.builds[index]
-    types = parameter_types(build.ptx, build.entries["scale"])
-    assert len(types) == len(launch.arguments)
-    assert launch.arguments[:5] == ("x", "out", 64, 4096, 0.5)
-    assert set(launch.arguments[5:]) <= {0}
-    assert launch.block == (128, 1, 1)
-    packed = bind(launch, types, {"x": 256, "out": 512})
-    assert packed[3] == (4096).to_bytes(4, "little")
-    (resources,) = build.resources
-    assert resources.kernel == "scale"
-    assert 8 <= resources.registers <= 255
-    assert (resources.spill_load_bytes, resources.stack_bytes) == (0, 0)
-
-
 def test_lines_are_those_of_the_source() -> None:
     text = source()
     made = built(text, plans(text, (64, 64)), DTYPES)
@@ -106,15 +86,10 @@ def test_lines_are_those_of_the_source() -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        (source(args=ARGUMENTS[:4]), "has 4 arguments; the kernel has 5 parameters that aren't constexprs"),
         (source(constexprs={}), "gives no value for the constexpr 'BLOCK'"),
         (
             source(constexprs={"BLOCK": 64, "BLOK": 3}),
             "the constexpr 'BLOK', which the kernel doesn't have (it has: BLOCK, ADD)",
-        ),
-        (
-            source().replace('kernel = "scale"', 'kernel = "other"'),
-            "'other', which the source doesn't define",
         ),
     ],
 )
