@@ -99,7 +99,7 @@ def test_it_is_looked_at_and_used(browser: playwright.Browser, report: Path, wid
     page.keyboard.press("ArrowUp")
     _eventually(page, "document.querySelector('.node-heading h3').textContent.includes('node 3')")
     page.get_by_role("tab", name="Timing", exact=True).click()
-    assert all(text in page.locator(".tab-body").inner_text() for text in ("GPU abababab", "1980 MHz, 40 C"))
+    assert all(text in page.locator(".tab-body").inner_text() for text in ("GPU abababab", "1980 MHz, 40 °C"))
     page.get_by_role("button", name="node 1", exact=True).click()
     _eventually(page, "document.querySelector('.node-heading h3').textContent.includes('node 1')")
     assert HOSTILE in opened.heading
