@@ -4,7 +4,7 @@
 - `suite`, `scaling`, `evaluator_cost`: the built-in tasks on a GPU, beside PyTorch, and the evaluator's speed
 - `record`, `collect_families`: kernels with their times
 - `model_benchmark`: how well the model predicts such times; `surrogate_study`: how much that saves a search
-- `counter_evidence`, `reward_value`: whether counters predict gains, and whether they belong in the reward
+- `counter_evidence`: whether counters predict gains
 - `kernel_tuner`: Kernel Tuner's strategies on search-space caches
 
 `families/` and `plain_suite/` hold folders of tasks.

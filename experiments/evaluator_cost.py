@@ -18,7 +18,7 @@ import msgspec
 from mctskernel.core.budget import Budget
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.experiments.results import page, table, write_result
-from mctskernel.experiments.suite_searches import Plan, run_search, search_cost
+from mctskernel.experiments.suite import Plan, run_search, search_cost
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.versions import package_versions
 from mctskernel.report.view import load_view

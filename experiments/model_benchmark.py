@@ -106,7 +106,6 @@ def price_variant(folder: Path, variant: Variant, architecture: str) -> Row:
         found = _pricer(architecture).price(measured_kernel(folder, variant), stages)
     except (VariantError, TunableError, TaskError, RefusedError, DeviceError, DisassemblerError) as error:
         return msgspec.structs.replace(row, error=str(error))
-    launches = sum(launch.seconds for launch in found.launches)
     return msgspec.structs.replace(
         row,
         modelled_us=float(found.seconds) * 1e6,
@@ -114,7 +113,6 @@ def price_variant(folder: Path, variant: Variant, architecture: str) -> Row:
             {str(term): float(seconds) * 1e6 for term, seconds in launch.terms.items()}
             for launch in found.launches
         ],
-        gaps_us=float(found.seconds - launches) * 1e6,
         counters={name: float(value) for name, value in found.counters.items()},
         diagnosis=found.diagnosis.summary,
         stage_seconds=stages.seconds,

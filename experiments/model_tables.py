@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,7 +14,7 @@ import numpy as np
 from mctskernel.core.task import Array
 from mctskernel.experiments.results import page, table
 from mctskernel.profiling import counters as names
-from mctskernel.profiling.model.price import ADDED, Term, combined, soft_sum
+from mctskernel.profiling.model.price import Term
 from mctskernel.report.resampling import rank_correlation
 
 PICKS = 5
@@ -35,23 +35,14 @@ COUNTS = (
 CLOSE = 0.05
 FAIRLY_CLOSE = 0.25
 
-NORMS = {
-    "the sum of all terms": 1.0,
-    "all terms in one norm of 2": 2.0,
-    "all terms in one norm of 3": 3.0,
-    "all terms in one norm of 6": 6.0,
-    "the largest term alone": math.inf,
-}
-
 COMPUTE = (Term.FMA, Term.FP64, Term.SPECIAL, Term.TENSOR)
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A variant with its measured and its modelled time, in microseconds.
 
-    `launches_us` are the terms of each launch of its plan and `gaps_us` the time between them, so that a price can
-    be made again without the kernel. `counters` and `ncu` are the modelled and the measured ones; `stage_seconds` is
-    the cost of the price. `error` is a sentence where there is no price.
+    `launches_us` are the terms of each launch of its plan. `counters` and `ncu` are the modelled and the measured ones;
+    `stage_seconds` is the cost of the price. `error` is a sentence where there is no price.
     """
 
     folder: str
@@ -61,7 +52,6 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     ncu: dict[str, float] = {}
     modelled_us: float | None = None
     launches_us: list[dict[str, float]] = []
-    gaps_us: float = 0.0
     counters: dict[str, float] = {}
     diagnosis: str = ""
     stage_seconds: dict[str, float] = {}
@@ -88,9 +78,11 @@ class Ranking:
 def benchmark_page(rows: Sequence[Row]) -> str:
     """Make all tables of rows, at least one of which has a price."""
     priced = [row for row in rows if row.modelled_us]
-    terms = terms_of(priced)
+    baselines = {"the model": _modelled(priced), **naive_baselines(priced)}
+    can_rank = max(Counter(row.family for row in priced).values()) > 1
     sections = [
-        *(_rankings(priced, terms) if max(Counter(terms.families).values()) > 1 else ()),
+        ("Ranking", _ranking(priced) if can_rank else ""),
+        ("Without a model", _summaries(priced, baselines) if can_rank else ""),
         ("Counts against Nsight Compute", _counts([row for row in priced if row.ncu])),
         ("Cost of a kernel, in seconds", _cost(priced)),
         ("Not priced", "\n".join(f"- {r.family} {r.name}: {r.error}" for r in rows if not r.modelled_us)),
@@ -121,33 +113,15 @@ def regret(measured: Array, modelled: Array, picks: int) -> float:
     return float(measured[chosen].min() / measured.min())
 
 
-def by_family(families: Sequence[str], measured: Array, modelled: Array) -> list[Ranking]:
+def by_family(rows: Sequence[Row], modelled: Array) -> list[Ranking]:
     """Rank each family of two kernels and more, in their order of appearance."""
-    of = np.array(families)
-    members = ((family, of == family) for family in dict.fromkeys(families))
+    families, measured = np.array([row.family for row in rows]), np.array([row.us for row in rows])
+    members = ((family, families == family) for family in dict.fromkeys(row.family for row in rows))
     return [rank(family, measured[at], modelled[at]) for family, at in members if np.count_nonzero(at) > 1]
 
 
-def _rankings(rows: Sequence[Row], terms: Terms) -> tuple[tuple[str, str], ...]:
-    modelled = terms.microseconds()
-    # Terms that are zero everywhere change nothing and have no row.
-    used = [name for name, column in zip(terms.names, terms.launches.T, strict=True) if np.any(column)]
-    variations = {
-        "the model": modelled,
-        **{f"without {name}": terms.microseconds(without=(name,)) for name in used},
-        **{label: terms.microseconds(in_one_norm(norm)) for label, norm in NORMS.items()},
-    }
-    baselines = {"the model": modelled, **naive_baselines(rows)}
-    return (
-        ("Ranking", _ranking(rows, terms)),
-        ("Without each term", _summaries("", terms, variations)),
-        ("Without a model", _summaries("ranked by", terms, baselines)),
-    )
-
-
-def _ranking(rows: Sequence[Row], terms: Terms) -> str:
-    modelled = np.array([row.modelled_us for row in rows], dtype=float)
-    rankings = by_family(terms.families, terms.measured, modelled)
+def _ranking(rows: Sequence[Row]) -> str:
+    rankings = by_family(rows, _modelled(rows))
     columns = ("family", "kernels", "Spearman", "first pick", "best of 5", "modelled / measured, quartiles")
     lines = [
         (
@@ -165,12 +139,20 @@ def _ranking(rows: Sequence[Row], terms: Terms) -> str:
     return table(columns, lines)
 
 
-def _summaries(title: str, terms: Terms, ranked_by: Mapping[str, Array]) -> str:
+def _summaries(rows: Sequence[Row], ranked_by: Mapping[str, Array]) -> str:
     """A row for each way to rank: means and worst cases over families."""
-    columns = (title, "Spearman, mean", "worst", "first pick, mean", "worst", "best of 5, mean", "worst")
+    columns = (
+        "ranked by",
+        "Spearman, mean",
+        "worst",
+        "first pick, mean",
+        "worst",
+        "best of 5, mean",
+        "worst",
+    )
     lines = []
     for label, times in ranked_by.items():
-        correlations, *regrets = _figures(by_family(terms.families, terms.measured, times))
+        correlations, *regrets = _figures(by_family(rows, times))
         cells = [np.mean(correlations), min(correlations)]
         for each in regrets:
             cells += [np.mean(each), max(each)]
@@ -217,55 +199,8 @@ def _cost(rows: Sequence[Row]) -> str:
     )
 
 
-Combine = Callable[[Mapping[str, float]], float]
-"""From the terms of a launch to its time, in the same unit."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """Seconds of each term (columns) of each launch (rows), and the kernel that a launch belongs to.
-
-    `measured` and the result of `microseconds` are of kernels; `gaps` are seconds between a kernel's launches.
-    """
-
-    families: tuple[str, ...]
-    measured: Array
-    names: tuple[str, ...]
-    launches: Array
-    kernel: Array
-    gaps: Array
-
-    def microseconds(self, combine: Combine = combined, *, without: Collection[str] = ()) -> Array:
-        """The time of each kernel without the terms in `without`."""
-        scale = [0.0 if name in without else 1.0 for name in self.names]
-        seconds = [
-            combine(dict(zip(self.names, row, strict=True))) for row in (self.launches * scale).tolist()
-        ]
-        return 1e6 * (np.bincount(self.kernel, seconds, len(self.measured)) + self.gaps)
-
-
-def in_one_norm(norm: float) -> Combine:
-    """Combine all terms that overlap in one p-norm, from their sum (1) to the largest of them (infinity)."""
-
-    def combine(terms: Mapping[str, float]) -> float:
-        overlapped = soft_sum((seconds for name, seconds in terms.items() if name not in ADDED), norm)
-        return overlapped + math.fsum(seconds for name, seconds in terms.items() if name in ADDED)
-
-    return combine
-
-
-def terms_of(rows: Sequence[Row]) -> Terms:
-    """Collect the terms of rows that have a price."""
-    columns = tuple(dict.fromkeys(name for row in rows for launch in row.launches_us for name in launch))
-    launches = [(index, launch) for index, row in enumerate(rows) for launch in row.launches_us]
-    return Terms(
-        tuple(row.family for row in rows),
-        np.array([row.us for row in rows]),
-        columns,
-        1e-6 * np.array([[launch.get(name, 0.0) for name in columns] for _, launch in launches]),
-        np.array([index for index, _ in launches]),
-        1e-6 * np.array([row.gaps_us for row in rows]),
-    )
+def _modelled(rows: Sequence[Row]) -> Array:
+    return np.array([row.modelled_us for row in rows], dtype=float)
 
 
 def naive_baselines(rows: Sequence[Row]) -> dict[str, Array]:

@@ -9,10 +9,14 @@ FOLDER/suite.json and FOLDER/suite.md hold the tables. On `--device model` nothi
 
 from __future__ import annotations
 
+import re
+import shutil
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -24,10 +28,11 @@ from mctskernel.core.budget import Budget
 from mctskernel.core.kernel import Language
 from mctskernel.experiments.json_lines import append_line, read_lines
 from mctskernel.experiments.results import page, table, write_result
-from mctskernel.experiments.suite_searches import Plan, SearchCost, run_search, search_cost
 from mctskernel.report.resampling import ratio_of_medians
-from mctskernel.report.view import load_view
+from mctskernel.report.view import View, load_view
+from mctskernel.run import spent_seconds
 from mctskernel.tasks.builtin import builtin_tasks
+from mctskernel.tree.journal import read_events
 
 TIMING_SECONDS = 75.0
 """Allowed for timing one task beside PyTorch: most of it is torch.compile's."""
@@ -39,6 +44,9 @@ ALIKE = 0.02
 """A kernel whose output is further from PyTorch's than this share is marked: it may compute something else."""
 
 BEST, START = " best", " start"
+
+GPU_STAGES = ("verify", "time", "counters")
+"""The stages in which the GPU is held for one candidate; a build needs no GPU."""
 
 
 class TaskTimes(msgspec.Struct, frozen=True):
@@ -131,6 +139,82 @@ def search_task(name: str, language: Language, plan: Plan, end: float = float("i
     first, last = view.steps[0], view.steps[-1]
     cost = search_cost(view)
     return Searched(name, language, first.seconds or 0.0, last.seconds or 0.0, last.speedup, cost)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to search: the device, the budget of each search, and where the runs go.
+
+    `workers` is None for the default of the device.
+    """
+
+    device: str
+    architecture: str
+    workers: int | None
+    budget: Budget
+    seed: int
+    runs: Path
+
+    def folder(self, task: str, language: Language) -> Path:
+        """Where the run of one search is."""
+        return self.runs / f"{Path(task).name}-{language}-{self.device}-{self.seed}"
+
+
+def run_search(task: str, language: Language, plan: Plan) -> str:
+    """Search a task, going on with a run that was cut off. Returns what went wrong in a sentence, or nothing."""
+    folder = plan.folder(task, language)
+    limits = ["--budget", str(plan.budget.evaluations)]
+    limits += ["--seconds", str(plan.budget.seconds)] if plan.budget.seconds else []
+    limits += ["--workers", str(plan.workers)] if plan.workers else []
+    if (folder / "journal.jsonl").exists():
+        words = ["resume", str(folder)]
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        words = ["search", task, "--device", plan.device, "--architecture", plan.architecture]
+        words += ["--language", language, "--seed", str(plan.seed), "--out", str(folder)]
+    done = subprocess.run(
+        [sys.executable, "-m", "mctskernel", *words, *limits], check=False, stderr=subprocess.PIPE, text=True
+    )
+    if done.returncode == 0:
+        return ""
+    said = [line for line in done.stderr.splitlines() if re.search(r"\w", line)]
+    return said[-1].strip() if said else f"The search ended with status {done.returncode}."
+
+
+class SearchCost(msgspec.Struct, frozen=True):
+    """Seconds. `stages` and `candidate_seconds` are medians over the evaluations that had the stage, and over all.
+
+    `wall_seconds` is the time of the search without pauses, `gpu_busy_share` the sum of the stages that hold the GPU
+    over it.
+    """
+
+    evaluations: int
+    stages: dict[str, float]
+    candidate_seconds: float
+    wall_seconds: float
+    gpu_busy_share: float
+
+
+def search_cost(run: View) -> SearchCost:
+    """The cost of a run that holds at least one evaluation."""
+    evaluations = [node.evaluation for node in run.tree.nodes if node.evaluation is not None]
+    spent = [evaluation.stage_seconds for evaluation in evaluations]
+    wall = spent_seconds(read_events(run.folder.journal))
+    busy = sum(stages.get(stage, 0.0) for stages in spent for stage in GPU_STAGES)
+    return SearchCost(
+        evaluations=len(evaluations),
+        stages=stage_medians(spent),
+        candidate_seconds=statistics.median(evaluation.cost_seconds for evaluation in evaluations),
+        wall_seconds=wall,
+        gpu_busy_share=busy / wall if wall > 0 else 0.0,
+    )
+
+
+def stage_medians(spent: Iterable[dict[str, float]]) -> dict[str, float]:
+    """The median of each stage over those that had it, in the order of their first appearance."""
+    rows = list(spent)
+    names = dict.fromkeys(name for stages in rows for name in stages)
+    return {name: statistics.median(stages[name] for stages in rows if name in stages) for name in names}
 
 
 def time_task(rows: Path, name: str, runs: Sequence[Path], end: float) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -198,7 +198,7 @@ def measured_kernel(folder: Path, variant: Variant) -> MeasuredKernel:
         kernel = with_tunables(Kernel(source, variant.language), variant.tunables)
         return MeasuredKernel(kernel, _task_at(folder / variant.task, variant.language, shape))
     names = [each for each in variant.arguments if isinstance(each, str)]
-    buffers = _own_buffers(variant, names) or _documented_buffers(folder).get(variant.family, {})
+    buffers = _own_buffers(variant, names)
     if missing := [name for name in names if name not in buffers]:
         raise VariantError(f"'{variant.name}' does not say in `buffers` how large '{missing[0]}' is.")
     kernel = Kernel(_with_plan(source, variant) if variant.grid else source, variant.language)
@@ -264,19 +264,3 @@ def _with_plan(source: str, variant: Variant) -> str:
         for name, value in variant.macros.items()
     )
     return f"/*\n{plan}\n*/\n{defines}{source}"
-
-
-@cache
-def _documented_buffers(folder: Path) -> Mapping[str, Mapping[str, Buffer]]:
-    """Float buffers by family from the table in README.md that begins `family | what | floats in A, B, C`."""
-    readme = folder / "README.md"
-    lines = readme.read_text(encoding="utf-8").splitlines() if readme.is_file() else []
-    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines if line.count("|") == 4]
-    heading = next((row[2] for row in rows if row[2].startswith("floats in ")), "")
-    names = heading.removeprefix("floats in ").split(", ")
-    found: dict[str, dict[str, Buffer]] = {}
-    for family, _, text in rows:
-        counts = text.split(", ")
-        if len(counts) == len(names) and all(count.isdigit() for count in counts):
-            found[family] = {name: Buffer(int(count)) for name, count in zip(names, counts, strict=True)}
-    return found

@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from functools import cache, cached_property
 from importlib.resources import files
 
@@ -180,7 +179,7 @@ class Parts:
         return {account.node: account for account in self._accounts(chosen)}
 
     def _accounts(self, nodes: Collection[int]) -> Iterator[Account]:
-        return map(_rounded, selection_accounts(read_events(self.view.folder.journal), nodes))
+        return selection_accounts(read_events(self.view.folder.journal), nodes)
 
     def _counters(self) -> dict[str, list[float | None]]:
         """For each counter the values of all nodes, None where it wasn't read."""
@@ -202,23 +201,6 @@ class Parts:
         if node >= len(self.document.nodes):
             raise PartError(f"There is no node {node}.")
         return node
-
-
-def _rounded(account: Account) -> Account:
-    """The account with as many digits as are shown."""
-    return replace(
-        account,
-        choices=tuple(
-            replace(
-                choice,
-                rivals=tuple(
-                    replace(rival, terms=tuple(float(f"{term:.4g}") for term in rival.terms))
-                    for rival in choice.rivals
-                ),
-            )
-            for choice in account.choices
-        ),
-    )
 
 
 def _whole(text: str) -> int:

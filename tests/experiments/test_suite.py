@@ -10,8 +10,7 @@ from click.testing import CliRunner
 from mctskernel.core.kernel import Language
 from mctskernel.experiments import suite
 from mctskernel.experiments.json_lines import append_line
-from mctskernel.experiments.suite import Report, Searched, TaskTimes, document, main, read_times
-from mctskernel.experiments.suite_searches import SearchCost
+from mctskernel.experiments.suite import Report, SearchCost, Searched, TaskTimes, document, main, read_times
 
 COST = SearchCost(10, {"build": 0.1, "time": 0.3}, 0.4, 5.0, 0.6)
 SAMPLES = {
