@@ -11,8 +11,8 @@ import pytest
 from mctskernel.core.edit import Experience
 from mctskernel.core.evaluation import Source
 from mctskernel.core.kernel import Language
-from mctskernel.memory import MemoryUnusableError, encode_snapshot, open_memory, take_snapshot
-from mctskernel.run import RunError, kept_snapshot, remember, remember_run
+from mctskernel.memory import MemoryUnusableError, open_memory, take_snapshot
+from mctskernel.run import remember, remember_run
 from tests.synthetic_run import SyntheticRun, failed, quarantined, timed, with_configuration
 
 MODELLED = ("cuda", "sm_90", Source.MODELLED)
@@ -113,28 +113,3 @@ def test_a_file_that_is_no_memory_is_a_sentence_and_left_alone(
     with pytest.raises(MemoryUnusableError, match=says):
         take_snapshot(file, Language.CUDA, "sm_90", Source.MODELLED)
     assert not file.is_file() or file.read_bytes() == before
-
-
-def test_a_snapshot_is_read_only_and_gives_what_was_remembered(
-    tmp_path: Path, small_task: Path, file: Path
-) -> None:
-    run = SyntheticRun(tmp_path / "run", small_task)
-    run.edits(0, ("tile", timed(50)), ("break", failed()))
-    assert take_snapshot(file, Language.CUDA, "sm_90", Source.MODELLED) == ()
-    assert not file.exists()
-    assert remember_run(file, run.folder) == ""
-    known = take_snapshot(file, Language.CUDA, "sm_90", Source.MODELLED)
-    assert len(known) == 2
-    exported = tmp_path / "exported.json"
-    with open_memory(file) as memory:
-        exported.write_text(encode_snapshot(memory.everything()))
-    before = exported.read_bytes()
-    assert remember_run(exported, run.folder) == ""
-    assert exported.read_bytes() == before
-    assert take_snapshot(exported, Language.CUDA, "sm_90", Source.MODELLED) == known
-    assert take_snapshot(exported, Language.CUDA, "sm_90", Source.MEASURED) == ()
-    run.folder.memory.write_bytes(exported.read_bytes())
-    assert kept_snapshot(run.folder) == known
-    run.folder.memory.write_text("{}")
-    with pytest.raises(RunError, match=r"memory\.json"):
-        kept_snapshot(run.folder)

@@ -169,8 +169,6 @@ class FakeGpu:
                     out[:] = 3 * x
                 case "skips":  # right where it is looked at
                     out[:] = 2 * x if len(x) < TIMED or in_order in JUDGED else 0
-                case "gambles":  # wrong in half of the timed runs
-                    out[:] = 2 * x if len(x) < TIMED or in_order in JUDGED or self.runs % 2 else 0
                 case "copies_first":  # the outputs of the first inputs that it saw
                     out[:] = 2 * self.fresh(self.places[plan.arena][0], 0)
                 case "spoils_timed":
@@ -183,8 +181,6 @@ class FakeGpu:
                     x[0] += 1
                 case "fickle":
                     out[:] = 2 * x * (1 + np.float32(1e-7) * (self.runs % 2))
-                case "tired":  # right when verified, wrong when timed
-                    out[:] = 2 * x if len(x) < TIMED else x
                 case "crash":
                     return Failed("The GPU refused the kernel: an illegal memory access.", lost=True)
                 case "refuse":

@@ -85,12 +85,10 @@ def test_a_right_kernel_is_timed_beside_the_starting_kernel_and_counted(executor
         ("wrong", Outcome.WRONG_RESULT, None, "'out' is wrong"),
         ("lazy", Outcome.WRONG_RESULT, Guard.POISON, "never written"),
         ("spoils", Outcome.WRONG_RESULT, Guard.UNTOUCHED_INPUTS, "the input 'x' was changed in place"),
-        ("tired", Outcome.WRONG_RESULT, Guard.TIMED_OUTPUTS, "At n=4096"),
         ("overrun", Outcome.WRONG_RESULT, Guard.GUARD_BYTES, "4 bytes behind the buffer 'out'"),
         ("refuse", Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS, "too many resources"),
         ("narrow", Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS, "blocks of 64 threads; its registers and"),
         ("skips", Outcome.WRONG_RESULT, Guard.TIMED_OUTPUTS, "picked at random"),
-        ("gambles", Outcome.WRONG_RESULT, Guard.TIMED_OUTPUTS, "picked at random"),
         ("copies_first", Outcome.WRONG_RESULT, Guard.TIMED_OUTPUTS, "'out' is wrong"),
         ("spoils_timed", Outcome.WRONG_RESULT, Guard.UNTOUCHED_INPUTS, "by 11 of 14 timed runs"),
         ("remembers", Outcome.REJECTED, Guard.GPU_TIME, "it keeps something from run to run"),
@@ -136,11 +134,6 @@ def test_a_kernel_with_variables_is_checked_after_many_runs(executor: GpuExecuto
     assert (evaluation.outcome, evaluation.guard) == (Outcome.WRONG_RESULT, Guard.REPETITION)
     assert "followed 300 others" in evaluation.message
     assert evaluate(executor, "weary").ok, "without a variable nothing wears"
-
-
-def test_a_hiccup_of_the_baseline_makes_no_kernel_look_faster(executor: GpuExecutor) -> None:
-    baselines = [evaluate(executor, "faster").timings[0].baseline_seconds for _ in range(7)]
-    assert baselines == pytest.approx([100e-6] * 7, rel=1e-2)
 
 
 def test_results_that_differ_from_run_to_run_are_flagged(executor: GpuExecutor) -> None:

@@ -11,16 +11,7 @@ from mctskernel.problems.tolerance import rounding_error, tolerance_table
 SINGLE = Tensor("single", "float32", ("rows", "cols"))
 HALF = Tensor("half", "float16", ("rows",))
 INDEX = Tensor("index", "int32", ("rows",))
-NARROW, WIDE = Bound(1e-4, 1e-5), Bound(1e-2, 1e-3, most=0.5)
-
-
-def test_bounds_that_differ_are_said_at_their_shapes() -> None:
-    table = tolerance_table([SINGLE], {}, [({"rows": 1}, NARROW), ({"rows": 2}, WIDE)])
-    assert "element" not in table
-    assert table["at"] == [
-        {"shape": {"rows": 1}, "element": {"relative": 1e-4, "absolute": 1e-5}},
-        {"shape": {"rows": 2}, "element": {"relative": 1e-2, "absolute": 1e-3, "most": 0.5}},
-    ]
+NARROW = Bound(1e-4, 1e-5)
 
 
 def test_an_output_of_another_type_has_a_table_of_its_own() -> None:

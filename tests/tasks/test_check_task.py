@@ -66,14 +66,6 @@ def only_problem(folder: Path) -> str:
             "import numpy as np\ndef reference(x):\n    return x.astype(np.float32)\n",
             "gave 'out' as float32 for float64 inputs",
         ),
-        (
-            "import numpy as np\ndef reference(x):\n    return x.astype(np.float64)\n",
-            "gave 'out' as float64 for inputs in their own precision",
-        ),
-        (
-            "import numpy as np\ndef reference(x):\n    return x * np.float32(np.nan)\n",
-            "with NaN or infinity",
-        ),
         ("def reference(x):\n    return 0 * x\n", "'out' is zero everywhere"),
         ("def reference(x):\n    x *= 2\n    return x.copy()\n", "changed its input 'x' in place"),
         (
@@ -134,24 +126,6 @@ def test_the_kernel_of_each_language_is_checked(write_task: WriteTask) -> None:
     assert report.ok, report.problems
     assert any("kernel.py is right" in line for line in report.checked)
     assert any("kernel.cu is right" in line for line in report.checked)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("old", "new", "sentence"),
-    [
-        ("2 * tl.load", "3 * tl.load", "wrong result: At n=1"),
-        ("ceil_div(n", "ceil_div(m", "unknown name 'm'"),
-        (', "n"]', "]", "twice"),
-    ],
-)
-def test_a_problem_of_the_kernel_in_triton(write_task: WriteTask, old: str, new: str, sentence: str) -> None:
-    assert old in TRITON_KERNEL
-    folder = write_task()
-    (folder / "kernel.py").write_text(TRITON_KERNEL.replace(old, new, 1))
-    problem = only_problem(folder)
-    assert problem.startswith(str(folder / "kernel.py"))
-    assert sentence in problem
 
 
 @pytest.mark.slow

@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.problems.definitions import read
-from mctskernel.problems.definitions.definition import Const, Definition, Expr, Spec, Var, read_axes
 from mctskernel.problems.definitions.folder import find_definition, read_workloads
 from mctskernel.problems.problem import Problem
 from mctskernel.problems.registry import BENCHMARKS
@@ -210,13 +207,3 @@ def test_no_name_leads_anywhere(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "tasks" / problem.name).parent == tmp_path / "tasks"
     assert not problem.name.startswith((".", "-"))
     assert loaded(problem, tmp_path / "task").name == problem.name
-
-
-@given(st.text(alphabet="abc0123456789+-*/%().[]_'\" ,lambdifx", max_size=60))
-def test_an_expression_is_arithmetic_or_refused(text: str) -> None:
-    axes: dict[str, Const | Var | Expr] = {"a": Var(), "b": Var(), "e": Expr(text or "a")}
-    try:
-        found = read_axes(Definition("d", axes, {}, {"y": Spec(("e",), "float32")}, ""))
-    except TaskError:
-        return
-    assert isinstance(found.extents["e"], int | str)

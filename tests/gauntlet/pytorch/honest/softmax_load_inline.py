@@ -1,4 +1,4 @@
-"""CUDA C++ that is compiled when the module is loaded, one block a row.
+"""CUDA C++ that is compiled when the module is loaded, one thread a row.
 
 Reference: large_softmax
 Runs on: gpu
@@ -11,38 +11,21 @@ DECLARATION = "torch::Tensor softmax(torch::Tensor x);"
 SOURCE = """
 #include <torch/extension.h>
 
-constexpr int THREADS = 256;
-
-__device__ float over_block(float value, bool largest) {
-    __shared__ float each[THREADS];
-    each[threadIdx.x] = value;
-    __syncthreads();
-    for (int half = THREADS / 2; half; half /= 2) {
-        if (threadIdx.x < half) {
-            float other = each[threadIdx.x + half];
-            each[threadIdx.x] = largest ? fmaxf(each[threadIdx.x], other) : each[threadIdx.x] + other;
-        }
-        __syncthreads();
-    }
-    float all = each[0];
-    __syncthreads();
-    return all;
-}
-
-__global__ void softmax_kernel(const float* x, float* out, int columns) {
-    x += (size_t)blockIdx.x * columns;
-    out += (size_t)blockIdx.x * columns;
+__global__ void softmax_kernel(const float* x, float* out, int rows, int columns) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    x += (size_t)row * columns;
+    out += (size_t)row * columns;
     float largest = -INFINITY, sum = 0.0f;
-    for (int i = threadIdx.x; i < columns; i += THREADS) largest = fmaxf(largest, x[i]);
-    largest = over_block(largest, true);
-    for (int i = threadIdx.x; i < columns; i += THREADS) sum += expf(x[i] - largest);
-    sum = over_block(sum, false);
-    for (int i = threadIdx.x; i < columns; i += THREADS) out[i] = expf(x[i] - largest) / sum;
+    for (int i = 0; i < columns; ++i) largest = fmaxf(largest, x[i]);
+    for (int i = 0; i < columns; ++i) sum += expf(x[i] - largest);
+    for (int i = 0; i < columns; ++i) out[i] = expf(x[i] - largest) / sum;
 }
 
 torch::Tensor softmax(torch::Tensor x) {
     auto out = torch::empty_like(x);
-    softmax_kernel<<<x.size(0), THREADS>>>(x.data_ptr<float>(), out.data_ptr<float>(), x.size(1));
+    int rows = x.size(0);
+    softmax_kernel<<<(rows + 31) / 32, 32>>>(x.data_ptr<float>(), out.data_ptr<float>(), rows, x.size(1));
     return out;
 }
 """
