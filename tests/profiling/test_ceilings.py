@@ -99,13 +99,6 @@ def flops_per_second(task: Task, ptx: str, counters: dict[str, float] | None = N
     return roofline(task, [ptx], counters or {}, CEILINGS, 50 << 20).flops_per_second
 
 
-def test_fp32_arithmetic_is_bound_by_the_fp32_pipe_and_tensor_instructions_by_tensor_cores(
-    matmul: Task,
-) -> None:
-    assert flops_per_second(matmul, SCALAR) == 6e13
-    assert flops_per_second(matmul, TENSOR) == 1e15
-
-
 def test_tensor_instructions_that_never_run_raise_no_ceiling(matmul: Task) -> None:
     assert flops_per_second(matmul, TENSOR, {TENSOR_ACTIVE: 0.0}) == 6e13
     assert flops_per_second(matmul, TENSOR, {TENSOR_BUSY: 0.3697}) == 6e13

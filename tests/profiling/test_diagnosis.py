@@ -7,16 +7,13 @@ from dataclasses import replace
 import pytest
 
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
-from mctskernel.core.kernel import Kernel
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.architecture import load_architecture, occupancy
-from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.counters import modelled_counters
 from mctskernel.profiling.diagnosis import (
     combined_diagnosis,
     diagnose,
     diagnose_counters,
-    widest_access,
 )
 from mctskernel.profiling.machine_code.functions import Pipe
 from mctskernel.profiling.model.price import price
@@ -187,31 +184,3 @@ def test_where_nothing_is_busy_the_stalls_say_what_is_waited_for(stall: str, bot
     cause = diagnose_counters(counters, H100).causes[0]
     assert cause.bottleneck is bottleneck
     assert "78% of its time" in cause.sentence
-
-
-@pytest.mark.parametrize(
-    ("seconds", "active", "bottleneck"),
-    [
-        (3e-6, 30.0, Bottleneck.LAUNCH_OVERHEAD),
-        (1e-3, 5.0, Bottleneck.TOO_FEW_BLOCKS),
-        (1e-3, 70.0, Bottleneck.TAIL),
-    ],
-)
-def test_idle_multiprocessors_are_named(seconds: float, active: float, bottleneck: Bottleneck) -> None:
-    causes = diagnose_counters({names.TIME: seconds, names.SM_ACTIVE: active}, H100).causes
-    assert {each.bottleneck: each.share for each in causes}[bottleneck] == pytest.approx(1.0 - active / 100.0)
-
-
-@pytest.mark.parametrize(
-    ("statement", "width"),
-    [
-        ("y[i] = x[i];", 4),
-        ("((float4*)y)[i] = ((float4*)x)[i];", 16),
-        ("((char*)y)[i] = 1;", 1),
-    ],
-)
-def test_the_widest_access_is_read_from_ptx(statement: str, width: int) -> None:
-    source = f'extern "C" __global__ void k(const float* __restrict__ x, float* y, int i) {{ {statement} }}'
-    made = build(Kernel(source), ("k",))
-    assert isinstance(made, Build)
-    assert widest_access(made.ptx) == width

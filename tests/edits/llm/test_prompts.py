@@ -42,11 +42,6 @@ def a_full_request(task: str, language: Language) -> ProposalRequest:
     )
 
 
-def a_failed_request(task: str = "softmax", language: Language = Language.CUDA) -> ProposalRequest:
-    lineage = attempts(("block of 128", Outcome.OK), ("online softmax", Outcome.WRONG_RESULT), gain=1.3)
-    return a_request(task, language, evaluation=FAILED, lineage=lineage, siblings=attempts())
-
-
 @pytest.mark.parametrize(("task", "language"), [("softmax", Language.CUDA), ("matmul_bf16", Language.TRITON)])
 def test_a_prompt_holds_the_task_the_kernel_and_its_evidence(task: str, language: Language) -> None:
     request = a_full_request(task, language)
@@ -108,15 +103,6 @@ def test_held_out_shapes_and_raw_counters_are_not_told() -> None:
     assert "rows=12 cols=130" in text
     assert "dram__bytes" not in text
     assert "123456789" not in text
-
-
-def test_a_repair_names_what_broke_and_what_worked_and_why_it_failed() -> None:
-    text = messages_to_repair(a_failed_request(), 2, ())[1].content
-    assert 'The last edit, "online softmax", broke it; the last one that worked was "block of 128".' in text
-    assert "out[3, 7] is 0.5, not 0.25." in text
-    assert "At rows=35 cols=37: Row 3 sums to 2." in text
-    assert "variable i is unused" in text
-    assert "rows=1 cols=1: " not in text, "a check that passed says nothing"
 
 
 HOSTILE = (

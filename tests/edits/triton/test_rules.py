@@ -108,25 +108,6 @@ def test_loops_are_unrolled_and_prefetched(propose: Propose, verify: Verify) -> 
     verify(prefetched)
 
 
-def test_tiles_in_groups(propose: Propose) -> None:
-    code = """\
-BLOCK = 16
-
-
-@triton.jit
-def f(x, out, cols, BLOCK: tl.constexpr):
-    row = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[:, None]
-    col = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    tile = tl.load(x + row * cols + col)
-    tl.store(out + row * cols + col, tl.dot(tile, tile))
-"""
-    grid = '"ceil_div(cols, BLOCK)", "ceil_div(rows, BLOCK)"'
-    grouped = only(propose("triton-grouped-tiles", with_plan(code, grid=grid)), "groups of 8")
-    assert "    row = tile_y * BLOCK + " in grouped
-    assert propose("triton-grouped-tiles", grouped) == {}
-    assert propose("triton-grouped-tiles", with_plan(code)) == {}, "the grid has one axis"
-
-
 def changed(before: str, after: str) -> list[str]:
     """The lines that a change takes away and adds."""
     lines = unified_diff(before, after, context=0).splitlines()

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from mctskernel.core.executor import CounterSet
-from mctskernel.profiling.counters import counters_for, fewer_notes
 from mctskernel.profiling.gpu import cupti, cupti_api
 from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler
 
@@ -116,19 +114,3 @@ def test_permission_lost_while_measuring_is_a_sentence_and_the_session_ends(fake
     assert fake.calls[-1] == "RangeProfilerDisable"
     fake.fails.clear()
     assert profiler.measure(fake.launch) == [{"dram__bytes.sum": 4096.0}]
-
-
-@pytest.mark.parametrize(
-    ("gpus", "wanted", "read", "said"),
-    [
-        (1, None, CounterSet.ALL, 0),
-        (2, None, CounterSet.FEW, 1),
-        (8, CounterSet.ALL, CounterSet.ALL, 0),
-        (1, CounterSet.TIME, CounterSet.TIME, 0),
-    ],
-)
-def test_several_gpus_read_fewer_counters_and_say_so(
-    gpus: int, wanted: CounterSet | None, read: CounterSet, said: int
-) -> None:
-    chosen = counters_for(gpus, wanted)
-    assert (chosen, len(fewer_notes(chosen, wanted))) == (read, said)
