@@ -54,10 +54,7 @@ def test_definitions_are_looked_through() -> None:
 
 @pytest.mark.parametrize(
     "code",
-    [
-        "int i = threadIdx.x; i += 1; x[i] = 0;",
-        "int i = threadIdx.x; { int i = 2; y[i] = 0; } x[i] = 0;",
-    ],
+    ["int i = threadIdx.x; i += 1; x[i] = 0;", "int i = threadIdx.x; { int i = 2; y[i] = 0; } x[i] = 0;"],
 )
 def test_names_that_change_or_hide_each_other_are_not_looked_through(code: str) -> None:
     assert "threadIdx.x" not in indices(code)["x"].names

@@ -176,9 +176,7 @@ STORE = "out[row * cols + col] ="
 TURNED = "out[col * rows + row] = x[row * cols + col];"
 FIRST = "tile[tid] = i < n ? x[i] : 0.0f;"
 LOOK_ALIKES: dict[tuple[str, str], list[tuple[str, str]]] = {
-    ("cumsum", "scan-rows"): [
-        (f"{STORE} sum", "out[row * cols + col / 2] = sum"),
-    ],
+    ("cumsum", "scan-rows"): [(f"{STORE} sum", "out[row * cols + col / 2] = sum")],
     ("histogram", "private-counts"): [
         ("&counts[values[i]], 1);", "&counts[values[i]], 1); counts[0] = 1;"),
         ("atomicAdd(", "int before = atomicAdd("),
@@ -187,12 +185,8 @@ LOOK_ALIKES: dict[tuple[str, str], list[tuple[str, str]]] = {
         ("const __nv_bfloat16* b", "const float* b"),
         ("__bfloat162float(a[row * K + k])", "fabsf(__bfloat162float(a[row * K + k]))"),
     ],
-    ("int4_matmul", "matmul-shared-tiles"): [
-        ("pair >> 4;", "pair >> row;"),
-    ],
-    ("matmul", "matmul-shared-tiles"): [
-        ("b[k * N + col]", "b[k * N + row]"),
-    ],
+    ("int4_matmul", "matmul-shared-tiles"): [("pair >> 4;", "pair >> row;")],
+    ("matmul", "matmul-shared-tiles"): [("b[k * N + col]", "b[k * N + row]")],
     ("matmul", "matmul-register-blocks"): [("sum += a", "sum -= a")],
     ("softmax", "parallel-rows"): [
         ("sum += expf(", "sum = sum * 0.5f + expf("),

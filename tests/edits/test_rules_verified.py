@@ -90,17 +90,11 @@ def test_a_chain_is_right_at_every_shape_and_faster(
 
 # What a kernel of the first result is made to do wrong.
 PLANTED = {
-    ("cumsum", "scan-rows"): [
-        ("if (first_col + lane < cols)", "if (true)"),
-    ],
+    ("cumsum", "scan-rows"): [("if (first_col + lane < cols)", "if (true)")],
     ("histogram", "private-counts"): [("private_counts[bin] = 0;", "")],
-    ("conv3x3", "stage-grid-axis"): [
-        ("        __syncthreads();\n        if", "        if"),
-    ],
+    ("conv3x3", "stage-grid-axis"): [("        __syncthreads();\n        if", "        if")],
     ("matmul", "matmul-register-blocks"): [("k0 + k < K ?", "true ?")],
-    ("matmul_bf16", "matmul-tensor-cores"): [
-        ("__pipeline_wait_prior(STAGES - 2);", ""),
-    ],
+    ("matmul_bf16", "matmul-tensor-cores"): [("__pipeline_wait_prior(STAGES - 2);", "")],
     ("attention", "tiled-attention"): [
         ("!(key <= query)", "!(key < query)"),
         ("            __syncthreads();\n            #pragma", "            #pragma"),

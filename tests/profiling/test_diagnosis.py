@@ -10,11 +10,7 @@ from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.architecture import load_architecture, occupancy
 from mctskernel.profiling.counters import modelled_counters
-from mctskernel.profiling.diagnosis import (
-    combined_diagnosis,
-    diagnose,
-    diagnose_counters,
-)
+from mctskernel.profiling.diagnosis import combined_diagnosis, diagnose, diagnose_counters
 from mctskernel.profiling.machine_code.functions import Pipe
 from mctskernel.profiling.model.price import price
 from mctskernel.profiling.model.scoreboard import Chain
@@ -65,10 +61,7 @@ def access(space: str, **numbers: float) -> AccessPattern:
             "130 of 132 SMs idle",
         ),
         (
-            {
-                "global_wavefronts": 1e9,
-                "accesses": (access("global", sectors=32e6, ideal_sectors=4e6),),
-            },
+            {"global_wavefronts": 1e9, "accesses": (access("global", sectors=32e6, ideal_sectors=4e6),)},
             Bottleneck.UNCOALESCED_ACCESS,
             "each warp load of x (line 14) touches 32 sectors where 4 would do, so 8 times",
         ),

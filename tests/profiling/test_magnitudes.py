@@ -89,11 +89,7 @@ def running_by_blocks(x: Array) -> Array:
 
 
 @pytest.mark.parametrize(
-    ("reference", "kernel"),
-    [
-        (differences, differences_in_another_order),
-        (running, running_by_blocks),
-    ],
+    ("reference", "kernel"), [(differences, differences_in_another_order), (running, running_by_blocks)]
 )
 def test_honest_kernels_pass_whose_terms_cancel(reference: Function, kernel: Function) -> None:
     task = task_of(reference, tolerance=Tolerance(ratio=64.0))

@@ -147,8 +147,7 @@ def written(write_task: WriteTask, tables: str, reference: str, kernel: str) -> 
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] if i % 4 else []) for i, n in enumerate(MISTAKES)],
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if i % 4 else []) for i, n in enumerate(MISTAKES)]
 )
 def test_a_mistake_is_found_and_the_honest_kernel_passes(write_task: WriteTask, name: str) -> None:
     tables, reference, parameters, honest, mistaken, said = MISTAKES[name]

@@ -29,8 +29,7 @@ def test_declared_variables_are_added_up(ptx: str, nbytes: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "variable",
-    ["__device__ char huge[64ull << 30];", "__device__ float one[150000000], other[150000000];"],
+    "variable", ["__device__ char huge[64ull << 30];", "__device__ float one[150000000], other[150000000];"]
 )
 def test_device_variables_of_more_than_a_gibibyte_are_refused(variable: str) -> None:
     task = load_task(Path(mctskernel.tasks.builtin.__file__).parent / "softmax")

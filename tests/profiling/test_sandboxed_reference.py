@@ -44,11 +44,7 @@ def test_it_computes_as_python_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "sentence"),
-    [
-        ("def reference(x:", "not Python"),
-        ("(" * 5000, "not Python"),
-    ],
+    ("source", "sentence"), [("def reference(x:", "not Python"), ("(" * 5000, "not Python")]
 )
 def test_a_source_without_a_reference_is_refused_unrun(source: str, sentence: str) -> None:
     with pytest.raises(TaskError, match=sentence):

@@ -11,11 +11,7 @@ from mctskernel.core.task import Array, Task, Tolerance
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.comparison import compare
 from mctskernel.profiling.input_values import FIRST, IN_TURN, Values, poison
-from mctskernel.profiling.verify import (
-    draw_case,
-    draw_cases,
-    judge,
-)
+from mctskernel.profiling.verify import draw_case, draw_cases, judge
 
 TASKS = Path(mctskernel.tasks.builtin.__file__).parent
 NAMES = sorted(folder.name for folder in TASKS.iterdir() if (folder / "task.toml").exists())

@@ -234,10 +234,7 @@ def test_a_value_that_can_be_no_key_is_refused_without_showing_it(
     assert key not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["http://ada:pass@host/v1", "https://host/v1?api-key=abc", "http://[/v1"],
-)
+@pytest.mark.parametrize("url", ["http://ada:pass@host/v1", "https://host/v1?api-key=abc", "http://[/v1"])
 def test_a_url_that_a_run_may_not_keep_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(ModelError) as raised:
         LLMOptions("m", base_url=url)

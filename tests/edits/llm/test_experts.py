@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
-from mctskernel.edits.llm.experts import (
-    EXPERTS,
-    ExpertError,
-    choose,
-    chosen_experts,
-)
+from mctskernel.edits.llm.experts import EXPERTS, ExpertError, choose, chosen_experts
 
 ARMS = [expert.arm for expert in EXPERTS]
 
@@ -50,11 +45,7 @@ def test_an_expert_that_gained_is_asked_more_often() -> None:
 
 @pytest.mark.parametrize(
     ("text", "model", "temperature"),
-    [
-        ("memory", "", None),
-        ("memory@0.7", "", 0.7),
-        ("memory=a/b@2024@1", "a/b@2024", 1.0),
-    ],
+    [("memory", "", None), ("memory@0.7", "", 0.7), ("memory=a/b@2024@1", "a/b@2024", 1.0)],
 )
 def test_an_expert_is_read_with_its_model_and_temperature(
     text: str, model: str, temperature: float | None

@@ -15,24 +15,9 @@ import mctskernel.edits
 from mctskernel.core.edit import Category, Patch, WholeSource
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Loss
-from mctskernel.edits.llm.replies import (
-    EDITS_SCHEMA,
-    MAX_TITLE,
-    Reading,
-    read_reply,
-)
+from mctskernel.edits.llm.replies import EDITS_SCHEMA, MAX_TITLE, Reading, read_reply
 from mctskernel.edits.patch import apply, as_patch
-from tests.edits.llm.reply_corpus import (
-    BIGGER,
-    CASES,
-    CUDA,
-    THREE,
-    TITLES,
-    TRITON,
-    UNROLL,
-    WHOLE,
-    Case,
-)
+from tests.edits.llm.reply_corpus import BIGGER, CASES, CUDA, THREE, TITLES, TRITON, UNROLL, WHOLE, Case
 
 LIMIT = 5
 

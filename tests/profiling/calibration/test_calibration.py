@@ -5,15 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mctskernel.profiling.architecture import (
-    Architecture,
-    architecture_of,
-    load_architecture,
-)
-from mctskernel.profiling.calibration.calibration import (
-    calibrate_gpu,
-    constants,
-)
+from mctskernel.profiling.architecture import Architecture, architecture_of, load_architecture
+from mctskernel.profiling.calibration.calibration import calibrate_gpu, constants
 from mctskernel.profiling.calibration.machine import GpuMachine
 from mctskernel.profiling.gpu.cuda_driver import open_gpu
 from tests.profiling.calibration import paper_gpu

@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 
 from mctskernel.core.evaluation import ClockEvent, GpuState
-from mctskernel.profiling.gpu.state import (
-    GpuMonitor,
-    disturbance,
-)
+from mctskernel.profiling.gpu.state import GpuMonitor, disturbance
 
 UUID = "0123456789abcdef0123456789abcdef"
 NAME = "01234567-89ab-cdef-0123-456789abcdef"
@@ -69,11 +66,7 @@ BEFORE = GpuState(1980, 2619, 40, 300.0)
         (BEFORE, GpuState(1965, 2619, events=(ClockEvent.IDLE, ClockEvent.SYNC_BOOST)), ""),
         (BEFORE, GpuState(1500, 2619, events=(ClockEvent.POWER_CAP,)), ""),
         (BEFORE, GpuState(1980, 2619, events=(ClockEvent.POWER_BRAKE,)), "hardware power brake"),
-        (
-            BEFORE,
-            GpuState(events=(ClockEvent.POWER_CAP, ClockEvent.THERMAL)),
-            "(software thermal slowdown)",
-        ),
+        (BEFORE, GpuState(events=(ClockEvent.POWER_CAP, ClockEvent.THERMAL)), "(software thermal slowdown)"),
         (BEFORE, GpuState(1755, 2619), "from 1980 MHz (memory 2619 MHz) to 1755 MHz (memory 2619 MHz)"),
         (None, BEFORE, ""),
     ],

@@ -9,13 +9,7 @@ import pytest
 
 from mctskernel.core.evaluation import ClockEvent, GpuState
 from mctskernel.profiling.gpu import timing as timing_module
-from mctskernel.profiling.gpu.timing import (
-    RETAKES,
-    Runs,
-    Samples,
-    Schedule,
-    interleaved,
-)
+from mctskernel.profiling.gpu.timing import RETAKES, Runs, Samples, Schedule, interleaved
 
 
 def test_the_baseline_takes_its_turns_for_less_time_than_the_candidate() -> None:

@@ -7,10 +7,7 @@ import pytest
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.machine_code.cubin import disassemble
-from mctskernel.profiling.machine_code.frequencies import (
-    block_frequencies,
-    instruction_lines,
-)
+from mctskernel.profiling.machine_code.frequencies import block_frequencies, instruction_lines
 from mctskernel.profiling.machine_code.functions import Function
 
 LOOP = """

@@ -9,11 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mctskernel.core.evaluation import LaunchTerms
-from mctskernel.profiling.model.explanation import (
-    explain_launches,
-    sentences,
-    summed,
-)
+from mctskernel.profiling.model.explanation import explain_launches, sentences, summed
 from mctskernel.profiling.model.price import Term, combined
 
 MICRO = 1e-6

@@ -20,11 +20,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.profiling.model_device import ModelDevice
 from mctskernel.tasks.builtin import find_task
 from tests.conftest import WriteTask
-from tests.profiling.triton_programs import (
-    Array,
-    emulate,
-    module,
-)
+from tests.profiling.triton_programs import Array, emulate, module
 
 pytestmark = pytest.mark.slow
 
