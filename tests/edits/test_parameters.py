@@ -60,13 +60,6 @@ def test_an_edit_says_what_it_decides_and_changes_that_line_alone() -> None:
     assert [factor.name for factor in jump.factors] == [each.split(" ")[0] for each in jump.title.split(", ")]
 
 
-def test_the_same_request_gets_the_same_reply_and_another_seed_another() -> None:
-    space = spaces.bowl()
-    first = ask(ParameterProposer(space, seed=1), spaces.BEST)
-    assert first == ask(ParameterProposer(space, seed=1), spaces.BEST)
-    assert first != ask(ParameterProposer(space, seed=2), spaces.BEST)
-
-
 def test_only_the_root_promises_more_and_only_while_there_is() -> None:
     proposer = ParameterProposer(spaces.bowl(), jumps=16, first_jumps=16)
     assert ask(proposer, spaces.BEST).more

@@ -280,19 +280,6 @@ def test_names_that_a_rule_uses_too_are_told_apart(results: Results, name: str, 
         build(text)
 
 
-def test_only_buffers_that_no_launch_writes_are_read_with_a_hint(results: Results) -> None:
-    source = start("spmv")
-    assert (
-        "__ldg(&values[i]) * __ldg(&x[columns[i]])" in results(task_of("spmv"), source, "read-only-loads")[0]
-    )
-    changed = source.replace("const float* x", "float* x").replace(
-        "y[row] = sum;", "y[row] = sum; x[0] = sum;"
-    )
-    pointed = source.replace("float sum = 0.0f;", "float sum = 0.0f; const float* other = x;")
-    for other in (changed, pointed):
-        assert all("ldg(&x[" not in text for text in results(task_of("spmv"), other, "read-only-loads"))
-
-
 def test_the_page_about_the_rules_lists_each_of_them() -> None:
     page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
     listed = re.findall(r"^\| `([\w-]+)` \| ([\w -]+) \|", page, re.MULTILINE)

@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mctskernel.profiling.architecture import (
     Architecture,
@@ -39,15 +37,6 @@ def test_blocks_per_sm(  # noqa: PLR0917 - pytest passes them by name
     found = occupancy(gpu, threads, registers, shared_bytes)
     assert (found.blocks, found.limited_by) == (blocks, limited_by)
     assert found.warps == blocks * -(-threads // 32)
-
-
-@given(st.integers(1, 1024), st.integers(1, 255), st.integers(0, 232448))
-def test_what_is_resident_never_exceeds_an_sm(threads: int, registers: int, shared_bytes: int) -> None:
-    found = occupancy(H100, threads, registers, shared_bytes)
-    assert found.blocks * threads <= H100.limits.max_threads
-    assert found.blocks * threads * registers <= H100.limits.registers
-    assert found.blocks * shared_bytes <= H100.limits.shared_bytes
-    assert 0 <= found.fraction <= 1
 
 
 DATA_SHEETS = {

@@ -106,19 +106,6 @@ def test_measured_kernels_are_told_by_what_their_units_were_busy_with() -> None:
     assert all(term.effect is None for term in found.moved)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        Evaluation(Outcome.WRONG_RESULT, Source.MODELLED, "off by one"),
-        Evaluation(Outcome.OK, Source.MODELLED),
-        BEFORE,
-    ],
-)
-def test_what_was_not_timed_by_the_same_means_is_not_compared(other: Evaluation) -> None:
-    assert compare(modelled(DRAM=100), other) is None
-    assert compare(other, modelled(DRAM=100)) is None
-
-
 NAMES = ("a", "b", "c")
 TERMS = st.dictionaries(
     st.sampled_from([term.value for term in Term]), st.one_of(st.just(0.0), st.floats(1e-8, 1e-2)), max_size=6

@@ -81,15 +81,9 @@ def test_time_outside_the_own_kernels_is_refused_with_its_share() -> None:
     [
         (".visible .entry k() { ret; }", ""),
         (".extern .func (.param .b32 func_retval0) vprintf\n(\n.param .b64 a\n)\n;", ""),
-        (
-            ".extern .func (.param .b32 r) cublasSgemm_v2(.param .b64 a);",
-            "'cublasSgemm_v2', which it doesn't",
-        ),
+        (".extern .func (.param .b32 r) cublasSgemm_v2(.param .b64 a);", "'cublasSgemm_v2'"),
         (".extern .func (.param .b64 r) malloc (.param .b64 n) ;", "'malloc'"),
-        (
-            ".extern .func (.param .b32 r) cudaLaunchDeviceV2(.param .b64 a);",
-            "launches kernels from the device",
-        ),
+        (".extern .func (.param .b32 r) cudaLaunchDeviceV2(.param .b64 a);", "launches kernels"),
     ],
 )
 def test_calls_of_what_the_kernel_does_not_define_are_refused(ptx: str, says: str) -> None:

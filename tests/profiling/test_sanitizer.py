@@ -55,17 +55,14 @@ def test_recorded_outputs_are_read_with_their_lines(name: str, expected: Places)
     ("output", "sentence"),
     [
         (
-            "========= Error: Device not supported. Please refer to the documentation\n",
-            "This machine does not allow racecheck: Device not supported. Please refer to the documentation",
+            "========= Error: Device not supported.\n",
+            "This machine does not allow racecheck: Device not supported.",
         ),
         (
-            "========= COMPUTE-SANITIZER\nmctskernel: There is no NVIDIA driver here (libcuda.so.1).\n",
-            "racecheck could not replay the kernel: There is no NVIDIA driver here (libcuda.so.1).",
+            "mctskernel: There is no driver here.\n",
+            "racecheck could not replay the kernel: There is no driver here.",
         ),
-        (
-            "========= COMPUTE-SANITIZER\n========= Error: Target application terminated before first call\n",
-            "racecheck could not check the kernel: Target application terminated before first call",
-        ),
+        ("========= Error: Terminated.\n", "racecheck could not check the kernel: Terminated."),
         ("", "racecheck could not check the kernel: it printed nothing"),
     ],
 )

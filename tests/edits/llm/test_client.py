@@ -264,11 +264,6 @@ def test_tokens_are_paid_by_their_price() -> None:
     assert options.price_of("unknown") is None
 
 
-def test_requests_that_a_server_refused_cost_nothing() -> None:
-    exchange, _ = exchange_with(fails(500), call=PAID, **PRICE)
-    assert (exchange.requests, exchange.dollars, exchange.estimated) == (3, 0.0, False)
-
-
 def test_no_request_begins_that_could_cost_more_than_is_left() -> None:
     usage = {"prompt_tokens": 100, "completion_tokens": 40}
     with asking(replies(usage=usage), dollars=1.3, **PRICE) as (client, _):

@@ -55,10 +55,3 @@ def test_each_drawing_is_judged_by_what_it_must_give(write_task: Callable[..., P
     drawn = [timed.variants[variant].sample.case.expected[output] for variant in range(VARIANTS)]
     assert not np.array_equal(drawn[0], drawn[1])
     assert not np.array_equal(drawn[1], drawn[2])
-
-
-def test_a_tensor_that_is_changed_in_place_is_placed_once(write_task: Callable[..., Path]) -> None:
-    (timed,) = draw_arenas(load_task(write_task(TOML.format(output="x"))), 7, SharedWindow()).timed
-    (place,) = timed.place.tensors
-    assert place.output
-    assert len(place.offsets) == VARIANTS

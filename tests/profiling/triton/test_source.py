@@ -26,47 +26,6 @@ def in_body(statement: str) -> str:
     return KERNEL.format(statement.replace("\n", "\n    "))
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "pass",
-        "'a note'",
-        "i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]",
-        "v = tl.load(x + n, mask=n > 0, other=float('-inf'), eviction_policy='evict_last')",
-        "for j in range(0, n, BLOCK):\n    tl.atomic_add(x + j, 1.5, sem='relaxed')",
-        "for j in tl.range(0, n, num_stages=2):\n    pass",
-        "while n > 0:\n    n = n - 1",
-        "if n > 0 and not n < 5:\n    return\nelse:\n    n = 2",
-        "y = n if n > 1 else tl.cdiv(n, 2)",
-        "y = x.to(tl.float32).reshape(2, [2, 4][0]).T.dtype.element_ty",
-        "y = min(n, max(3, 4)) + len((1, 2)) + triton.cdiv(BLOCK, 3)",
-        "tl.static_assert(BLOCK > 1, 'BLOCK is too small')",
-        "unknown = nobody + 1",  # the compiler's to say
-    ],
-)
-def test_kernels_of_all_kinds_pass(statement: str) -> None:
-    assert refusal(in_body(statement)) == ""
-
-
-def test_constants_functions_and_libdevice_pass() -> None:
-    source = (
-        HEAD
-        + "from triton.language.extra import libdevice\n"
-        + "BLOCK = 4 * 32\nEPS = 1e-5\nHALF: tl.constexpr = BLOCK // 2\nDOUBLE = tl.constexpr(2 * BLOCK)\n"
-        + "@triton.jit\ndef plus(a, b=1, c=-2.5, d=None, e: tl.constexpr = True):\n    return a + libdevice.tanh(b)\n"
-        + "@triton.jit\ndef k(x):\n    y = tl.reduce(x, 0, plus) + plus(1)\n"
-    )
-    assert refusal(source) == ""
-    module = read_module(source)
-    assert dict(module.constants) == {
-        "BLOCK": (128, False),
-        "EPS": (1e-5, False),
-        "HALF": (64, True),
-        "DOUBLE": (256, True),
-    }
-    assert list(module.functions) == ["plus", "k"]
-
-
 HOST_CODE = [
     "print('hello')",
     "import os",
