@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -81,32 +81,29 @@ def search_for(
     evaluations: int = 40,
     capacity: int = 1,
     stop_requested: Callable[[], bool] = lambda: False,
-    seconds: float | None = None,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Search:
     return landscape.search(
-        Budget(evaluations=evaluations, seconds=seconds),
+        Budget(evaluations=evaluations),
         landscape.InProcess(capacity),
         tree_search,
         proposer=Jumps(),
         stop_requested=stop_requested,
-        clock=clock,
         forecaster=Forecaster(tree_search, oracle, wait) if oracle else None,
     )
 
 
-def begun(policy: Policy | None = None, blobs: MemoryBlobs | None = None) -> tuple[TreeSearch, MemoryJournal]:
+def begun(blobs: MemoryBlobs | None = None) -> tuple[TreeSearch, MemoryJournal]:
     journal = MemoryJournal()
     search = TreeSearch(Tree(), journal, blobs or MemoryBlobs(), clock=lambda: 0.0)
-    search.start(landscape.kernel(1, 1), policy or Policy(), 0)
+    search.start(landscape.kernel(1, 1), Policy(), 0)
     return search, journal
 
 
 def grown(
-    policy: Policy | None, oracle: Oracle | None, *, blobs: MemoryBlobs | None = None, **options: object
+    oracle: Oracle | None, *, blobs: MemoryBlobs | None = None, **options: Any
 ) -> tuple[Tree, MemoryJournal]:
-    tree_search, journal = begun(policy, blobs)
-    search_for(tree_search, oracle, **options).run((0,))  # type: ignore[arg-type]
+    tree_search, journal = begun(blobs)
+    search_for(tree_search, oracle, **options).run((0,))
     return tree_search.tree, journal
 
 
@@ -119,25 +116,25 @@ def evaluations_to_the_best(tree: Tree) -> int:
 
 
 def test_a_surrogate_that_knows_leads_straight_to_the_best() -> None:
-    unguided, _ = grown(None, None, evaluations=80)
-    guided, _ = grown(None, Oracle())
+    unguided, _ = grown(None, evaluations=80)
+    guided, _ = grown(Oracle())
     assert evaluations_to_the_best(guided) < 0.6 * evaluations_to_the_best(unguided)
 
 
 def test_a_surrogate_that_is_wrong_everywhere_cannot_hide_the_best() -> None:
-    tree, _ = grown(None, Oracle(is_wrong), evaluations=90)
+    tree, _ = grown(Oracle(is_wrong), evaluations=90)
     assert landscape.kernel(*landscape.BEST).identity in identities(tree)
 
 
 def test_the_same_seed_gives_the_same_journal_in_whatever_order_answers_come() -> None:
-    journals = [grown(None, Oracle(at_a_time=count))[1].events for count in (1, 100)]
+    journals = [grown(Oracle(at_a_time=count))[1].events for count in (1, 100)]
     assert journals[0] == journals[1]
 
 
 def test_predictions_that_come_late_are_bounded_and_still_lead() -> None:
     oracle = Oracle(at_a_time=5)
-    tree, _ = grown(None, oracle, wait=False, capacity=3, evaluations=60)
-    unguided, _ = grown(None, None, capacity=3, evaluations=80)
+    tree, _ = grown(oracle, wait=False, capacity=3, evaluations=60)
+    unguided, _ = grown(None, capacity=3, evaluations=80)
     assert oracle.most_waiting <= 2 * oracle.capacity
     assert evaluations_to_the_best(tree) < evaluations_to_the_best(unguided)
 
@@ -145,7 +142,7 @@ def test_predictions_that_come_late_are_bounded_and_still_lead() -> None:
 @pytest.mark.parametrize("kept", [0.2, 0.55, 0.9])
 def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(kept: float) -> None:
     blobs = MemoryBlobs()
-    whole, journal = grown(None, Oracle(), blobs=blobs)
+    whole, journal = grown(Oracle(), blobs=blobs)
     cut: list[Event] = journal.events[: max(2, int(len(journal.events) * kept))]
     rest = MemoryJournal()
     tree_search = TreeSearch(replay(cut), rest, blobs, clock=lambda: 0.0)
@@ -159,6 +156,6 @@ def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(kept: float) ->
 
 def test_a_search_that_is_told_to_stop_does_not_wait_for_predictions() -> None:
     oracle = Oracle(at_a_time=0)
-    tree_search, _ = begun(None)
+    tree_search, _ = begun()
     search = search_for(tree_search, oracle, stop_requested=lambda: bool(oracle.asked))
     assert search.run((0,)) is StopReason.INTERRUPTED

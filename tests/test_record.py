@@ -18,7 +18,7 @@ from mctskernel.experiments.variants import EXACT, measured_kernel, read_variant
 from mctskernel.report.view import load_view
 from mctskernel.run import RunError
 from tests.conftest import KERNEL, WriteTask
-from tests.landscape import InProcess
+from tests.landscape import InProcess, Interrupted
 from tests.synthetic_run import SyntheticRun, failed, quarantined, timed, with_configuration
 
 BLOCKS = {"BLOCK": (32, 64, 128, 256, 512)}
@@ -87,12 +87,6 @@ def test_a_line_has_times_resources_counters_and_its_kernel(task: Task, tmp_path
 
 
 def test_the_same_command_goes_on_where_it_was_cut_off(task: Task, tmp_path: Path) -> None:
-    class Interrupted(InProcess):
-        def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
-            if len(self.judged) == 2:
-                raise KeyboardInterrupt
-            return super().wait(timeout)
-
     first = Interrupted(1, judged)
     with pytest.raises(KeyboardInterrupt):
         record(task, wanted(task), tmp_path / "out", first)

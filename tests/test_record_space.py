@@ -18,7 +18,7 @@ from mctskernel.experiments.variants import EXACT
 from mctskernel.profiling.spaces import read_space
 from mctskernel.run import RunError
 from tests.conftest import KERNEL, TASK_TOML, WriteTask
-from tests.landscape import InProcess
+from tests.landscape import InProcess, Interrupted
 
 TWINS = KERNEL.replace("#define BLOCK 64\n", "#define BLOCK 64\n#define UNROLL 1\n")
 
@@ -85,12 +85,6 @@ def test_what_an_entry_holds(task: Task, tmp_path: Path) -> None:
 
 
 def test_the_same_command_goes_on_where_it_was_cut_off(task: Task, tmp_path: Path) -> None:
-    class Interrupted(InProcess):
-        def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
-            if len(self.judged) == 2:
-                raise KeyboardInterrupt
-            return super().wait(timeout)
-
     out = tmp_path / "out.json"
     first, second, third = Interrupted(1, judged), InProcess(1, judged), InProcess(1, judged)
     with pytest.raises(KeyboardInterrupt):

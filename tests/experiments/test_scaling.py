@@ -8,20 +8,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from mctskernel.core.executor import CounterSet
 from mctskernel.experiments import scaling
 from mctskernel.profiling import build_cache
-
-
-def test_the_table_compares_with_one_gpu_of_the_same_engine_and_counters() -> None:
-    arms = [
-        scaling.Arm("local", CounterSet.ALL, 1, 5, 50, 10.0),
-        scaling.Arm("local", CounterSet.ALL, 2, 8, 50, 5.1),
-        scaling.Arm("ray", CounterSet.ALL, 2, problem="There is no such cluster."),
-    ]
-    rows = [[cell.strip() for cell in line.split("|")][1:-1] for line in scaling.table(arms).splitlines()]
-    assert rows[3] == ["local", "all", "2", "8", "50", "9.80", "1.96"]
-    assert rows[4] == ["ray", "all", "2", "0", "0", "There is no such cluster.", ""]
 
 
 @pytest.mark.slow

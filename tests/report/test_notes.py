@@ -1,4 +1,4 @@
-"""Sentences about a run's GPUs, language models and predictions."""
+"""Sentences about the GPUs of a run."""
 
 from __future__ import annotations
 
@@ -9,33 +9,21 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.evaluation import (
     ClockEvent,
     Conditions,
     Evaluation,
     GpuState,
-    Outcome,
-    Score,
     Source,
     Timing,
 )
-from mctskernel.core.kernel import Kernel
-from mctskernel.core.proposer import Proposals
 from mctskernel.loop import Answer
 from mctskernel.report.document import view_headline
 from mctskernel.report.notes import (
-    accuracy_sentences,
     gpu_sentences,
 )
 from mctskernel.report.terminal import print_run, trajectory_markdown
 from mctskernel.report.view import View, load_view
-from mctskernel.tree.blobs import MemoryBlobs
-from mctskernel.tree.events import PredictionRecord
-from mctskernel.tree.journal import MemoryJournal
-from mctskernel.tree.node import Tree
-from mctskernel.tree.policy import Policy
-from mctskernel.tree.search import Propose, TreeSearch, Try
 from tests.conftest import WriteTask
 from tests.synthetic_run import SyntheticRun, timed, with_configuration
 
@@ -85,36 +73,3 @@ def test_every_report_says_how_two_gpus_differ(synthetic: SyntheticRun) -> None:
         assert sentence in printed
         assert sentence in page
         assert sentence in view_headline(view).sentences
-
-
-PREDICTED_AND_GAINED = ((1.5, 1.52), (1.2, 0.6), (0.98, 1.0), (2.0, 1.9))
-
-
-def measured(source: Source = Source.MEASURED) -> Tree:
-    """A root with four edits whose gains were predicted with a standard deviation of about 5 %, and one unpredicted."""
-    search = TreeSearch(Tree(), MemoryJournal(), MemoryBlobs())
-    root = search.start(Kernel("root"), Policy(strategy="puct", options={"widening_factor": 100.0}), seed=0)
-    evaluation = Evaluation(Outcome.OK, source)
-    search.evaluate(root, evaluation, Score(0.0, 1.0))
-    edits = tuple(Edit(Category.TUNING, f"k{i}", WholeSource(f"k{i}")) for i in range(5))
-    request = search.next_action()
-    assert isinstance(request, Propose)
-    search.propose(request.node, Proposals(edits))
-    for number, (gain, _) in enumerate(PREDICTED_AND_GAINED):
-        search.predict(0, number, PredictionRecord(1 / gain, {}, gain, 0.05))
-    for gained in (*(gain for _, gain in PREDICTED_AND_GAINED), 1.0):
-        attempt = search.next_action()
-        assert isinstance(attempt, Try)
-        node = search.submit(attempt, Kernel(attempt.edit.title))
-        assert node is not None
-        search.evaluate(node, evaluation, Score(0.0, gained))
-    return search.tree
-
-
-def test_the_accuracy_of_predictions() -> None:
-    accuracy, furthest = accuracy_sentences(measured())
-    assert accuracy.startswith("Predictions of 4 edits: rank correlation 0.80")
-    # 2.0 came to 1.9, which is 1.03 standard deviations off.
-    assert accuracy.endswith("2 within one standard deviation.")
-    assert furthest.startswith("Furthest off: node 2.")
-    assert accuracy_sentences(measured(Source.MODELLED)) == (), "a model is not checked against itself"

@@ -36,18 +36,6 @@ def test_a_draft_with_its_reference_can_be_searched(tmp_path: Path) -> None:
     assert check_task(folder).problems == ()
 
 
-def test_every_guess_is_marked(tmp_path: Path) -> None:
-    folder = drafted(tmp_path, SCALE)
-    task, kernel = (folder / "task.toml").read_text(), (folder / "kernel.cu").read_text()
-    shapes = [line for line in task.splitlines() if line.startswith("shape =")]
-    assert shapes
-    assert all("# guessed" in line for line in shapes)
-    assert "# guessed" in next(line for line in kernel.splitlines() if line.startswith("grid"))
-    assert "# from __launch_bounds__" in next(
-        line for line in kernel.splitlines() if line.startswith("block")
-    )
-
-
 def test_several_kernels_are_launched_in_their_order_or_one_alone(tmp_path: Path) -> None:
     text = SCALE + SCALE.replace("scale", "again")
     both = plan_of(Kernel((drafted(tmp_path, text) / "kernel.cu").read_text()))
