@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
@@ -11,33 +11,18 @@ from mctskernel.core.evaluation import Diagnosis, Evaluation, Outcome, Resources
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import plan_of
 from mctskernel.core.proposer import ProposalRequest
-from mctskernel.core.task import Task, Tensor, Tolerance
+from mctskernel.core.task import Task
+from mctskernel.core.task_file import load_task
 from mctskernel.edits.patch import apply
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.edits.rule import Context
 from mctskernel.edits.rules import ALL
 from mctskernel.edits.syntax import parse
 from mctskernel.profiling.build import Compiled, compile_source
+from mctskernel.tasks.builtin import find_task
 
 MakeRequest = Callable[..., ProposalRequest]
 Propose = Callable[..., dict[str, str]]
-
-
-def _task(kernel: Kernel) -> Task:
-    matrix = ("rows", "cols")
-    return Task(
-        name="matrix",
-        summary="Something of a matrix.",
-        folder=Path("matrix"),
-        inputs=(Tensor("x", "float32", matrix),),
-        outputs=(Tensor("out", "float32", matrix),),
-        scalars={},
-        search_shapes=({"rows": 4096, "cols": 4096},),
-        verify_shapes=({"rows": 1, "cols": 1}, {"rows": 33, "cols": 70}),
-        held_out_shapes=({"rows": 5, "cols": 257},),
-        tolerance=Tolerance(),
-        starting_kernel=kernel,
-    )
 
 
 @pytest.fixture
@@ -53,7 +38,8 @@ def make_request() -> MakeRequest:
     ) -> ProposalRequest:
         kernel = Kernel(source)
         evaluation = Evaluation(outcome, Source.MODELLED, diagnosis=diagnosis, resources=resources)
-        return ProposalRequest(_task(kernel), kernel, evaluation)
+        task = replace(load_task(find_task("softmax")), starting_kernel=kernel)
+        return ProposalRequest(task, kernel, evaluation)
 
     return make
 

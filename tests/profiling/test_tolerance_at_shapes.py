@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mctskernel.core.kernel import Kernel
-from mctskernel.core.task import Array, Bound, Task, Tensor, Tolerance, ToleranceAt
+from mctskernel.core.task import Array, Bound, Task, Tolerance, ToleranceAt
+from mctskernel.core.task_file import load_task
 from mctskernel.profiling.comparison import compare
 from mctskernel.profiling.input_values import Values
 from mctskernel.profiling.verify import draw_case, draw_verification, judge
+from tests.conftest import WriteTask
 
-STRICT, LAX = {"rows": 4, "cols": 8}, {"rows": 6, "cols": 8}
+STRICT, LAX = {"n": 32}, {"n": 48}
 OFF = 1e-3
 
 
@@ -23,21 +23,11 @@ def off_by(error: float, task: Task, shape: dict[str, int]) -> Array:
 
 
 @pytest.fixture
-def task() -> Task:
-    return Task(
-        name="double",
-        summary="",
-        folder=Path("double"),
-        inputs=(Tensor("x", "float32", ("rows", "cols")),),
-        outputs=(Tensor("out", "float32", ("rows", "cols")),),
-        scalars={},
-        search_shapes=(STRICT, LAX),
+def task(write_task: WriteTask) -> Task:
+    return replace(
+        load_task(write_task()),
         verify_shapes=(STRICT, LAX),
-        held_out_shapes=(),
         tolerance=Tolerance(ratio=float("inf"), absolute=1e-5),
-        starting_kernel=Kernel(""),
-        independent="rows",
-        reference=lambda x: 2 * x,
         tolerances_at=(ToleranceAt(LAX, {"absolute": 1e-2}),),
     )
 
