@@ -128,10 +128,7 @@ class Interrupted(InProcess):
 
 
 def search(
-    budget: Budget,
-    executor: InProcess | None = None,
-    tree_search: TreeSearch | None = None,
-    **options: Any,
+    budget: Budget, executor: InProcess | None = None, tree_search: TreeSearch | None = None, **options: Any
 ) -> Search:
     """A search of the landscape, in memory."""
     tree_search = tree_search or TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0)

@@ -96,10 +96,7 @@ def foreign(file: Path) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "says"),
-    [(damaged, "not a database"), (foreign, "another program's")],
-)
+@pytest.mark.parametrize(("spoil", "says"), [(damaged, "not a database"), (foreign, "another program's")])
 def test_a_file_that_is_no_memory_is_a_sentence_and_left_alone(
     tmp_path: Path, small_task: Path, spoil: object, says: str
 ) -> None:

@@ -20,15 +20,7 @@ CORPUS = Path(__file__).parents[1] / "gauntlet" / "pytorch"
 
 def test_verdicts_are_told_as_json_and_a_refusal_by_the_exit_code() -> None:
     files = ("references/matmul.py", "honest/matmul_blocked.py", "cheats/nan_output.py")
-    arguments = [
-        "check",
-        *(str(CORPUS / each) for each in files),
-        "--runs",
-        "5",
-        "--seed",
-        "7",
-        "--json",
-    ]
+    arguments = ["check", *(str(CORPUS / each) for each in files), "--runs", "5", "--seed", "7", "--json"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == REFUSED, result.output
     honest, cheat = map(json.loads, result.output.splitlines())

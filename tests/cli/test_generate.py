@@ -168,11 +168,7 @@ def test_ctrl_c_ends_a_generation_at_once(tmp_path: Path, given: tuple[str | Pat
     ],
 )
 def test_what_cant_be_done_is_said_in_a_sentence(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
-    code: int,
-    sentence: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int, sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "k")

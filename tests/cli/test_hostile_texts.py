@@ -114,10 +114,7 @@ TRIALS: dict[str, tuple[Callable[[Hostile], Words], ...]] = {
     "generate": (
         lambda given: (f"add {ORDERS}", "--reference", given.file, "--out-task", given.folder / ORDERS),
     ),
-    "check": (
-        lambda given: (given.broken,),
-        lambda given: (given.folder / ORDERS, given.file),
-    ),
+    "check": (lambda given: (given.broken,), lambda given: (given.folder / ORDERS, given.file)),
     "scores": (lambda given: (given.run,), lambda given: (given.torn,), lambda given: (given.problem_run,)),
     "ablate": (
         lambda given: (given.configuration, "--out", given.folder / f"swept{ORDERS}"),
@@ -142,8 +139,7 @@ def test_no_command_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
-    [(command, words) for command in COMMANDS for words in TRIALS.get(command, ())],
+    ("command", "words"), [(command, words) for command in COMMANDS for words in TRIALS.get(command, ())]
 )
 def test_no_command_passes_orders_on(
     hostile: Hostile, command: str, words: Callable[[Hostile], Words], monkeypatch: pytest.MonkeyPatch

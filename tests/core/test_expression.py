@@ -6,12 +6,7 @@ import warnings
 
 import pytest
 
-from mctskernel.core.expression import (
-    ExpressionError,
-    Number,
-    evaluate,
-    names_in,
-)
+from mctskernel.core.expression import ExpressionError, Number, evaluate, names_in
 
 NAMES: dict[str, Number] = {"rows": 8192, "cols": 4096, "BLOCK": 256, "half": 0.5}
 

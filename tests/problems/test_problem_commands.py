@@ -63,11 +63,7 @@ def test_a_time_of_another_gpu_is_not_compared_with(run: Path) -> None:
 
 def test_a_problem_that_is_not_supported_exits_as_a_task_does(tmp_path: Path) -> None:
     path = written(tmp_path, problem("return x, x", "torch.rand(4, 4)"))
-    for words in (
-        ("search", path),
-        ("check", path),
-        ("new-task", tmp_path / "t", "--from-problem", path),
-    ):
+    for words in (("search", path), ("check", path), ("new-task", tmp_path / "t", "--from-problem", path)):
         found = mctskernel(*words)
         assert found.exit_code == 3
         assert "returns a tuple" in found.output

@@ -9,19 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mctskernel.core.evaluation import (
-    ClockEvent,
-    Conditions,
-    Evaluation,
-    GpuState,
-    Source,
-    Timing,
-)
+from mctskernel.core.evaluation import ClockEvent, Conditions, Evaluation, GpuState, Source, Timing
 from mctskernel.loop import Answer
 from mctskernel.report.document import view_headline
-from mctskernel.report.notes import (
-    gpu_sentences,
-)
+from mctskernel.report.notes import gpu_sentences
 from mctskernel.report.terminal import print_run, trajectory_markdown
 from mctskernel.report.view import View, load_view
 from tests.conftest import WriteTask

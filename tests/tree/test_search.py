@@ -185,10 +185,7 @@ OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "beam": {"width": st.integers(1, 3), "edits": st.integers(1, 3)},
     "annealing": {"temperature": st.sampled_from([0.0, 0.2, 100.0]), "period": st.integers(1, 20)},
     "evolutionary": {"crossover": st.sampled_from([0.0, 0.5, 1.0])},
-    "epsilon-net": {
-        "radius": st.sampled_from([0.0, 0.3]),
-        "exploration": st.sampled_from([0.0, 0.3]),
-    },
+    "epsilon-net": {"radius": st.sampled_from([0.0, 0.3]), "exploration": st.sampled_from([0.0, 0.3])},
 }
 
 drivers = st.builds(

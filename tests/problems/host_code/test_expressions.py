@@ -7,12 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.core.expression import ExpressionError, evaluate
-from mctskernel.problems.host_code.expressions import (
-    ARITHMETIC,
-    HostCodeError,
-    Variable,
-    translate,
-)
+from mctskernel.problems.host_code.expressions import ARITHMETIC, HostCodeError, Variable, translate
 
 OPERATORS = ("+", "-", "*", "/", "//", "%", "<<", ">>", "<", "<=", "==", "!=")
 LOCAL = {name: f"{name}_" for name in ARITHMETIC}

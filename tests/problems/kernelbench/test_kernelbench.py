@@ -14,20 +14,12 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.problems.kernelbench.benchmark import TOLERANCE
-from mctskernel.problems.kernelbench.reference import (
-    SOURCE_FILE,
-)
+from mctskernel.problems.kernelbench.reference import SOURCE_FILE
 from mctskernel.problems.kernelbench.task import drafted
 from mctskernel.problems.problem import PROBLEM_FILE, Problem
 from mctskernel.problems.registry import benchmark_of, is_problem, read_problem, write_problem
 from mctskernel.problems.torch_task import task_toml
-from tests.problems.kernelbench.problem_files import (
-    HEAD,
-    INDEXED,
-    LINEAR,
-    problem,
-    written,
-)
+from tests.problems.kernelbench.problem_files import HEAD, INDEXED, LINEAR, problem, written
 
 pytestmark = pytest.mark.slow
 

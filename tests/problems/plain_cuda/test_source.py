@@ -50,10 +50,7 @@ def test_names_that_mean_something_in_cpp_are_others_in_the_kernel() -> None:
         (lambda x: x.add_(1), "changes its input 'x' in place"),
         (lambda x: x[x > 0], "selects elements by a boolean mask"),
         (lambda x: x * int(x.shape[0]), "fixes the dimension 'rows'"),
-        (
-            lambda x: x.sum(1, keepdim=True) + HELD,
-            "uses a constant tensor of 127 elements",
-        ),
+        (lambda x: x.sum(1, keepdim=True) + HELD, "uses a constant tensor of 127 elements"),
         (lambda x: 3, "must return a tensor"),
         (lambda x: x.to(torch.complex64).abs(), "complex64"),
     ],

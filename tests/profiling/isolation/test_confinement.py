@@ -36,12 +36,7 @@ ONLY_SECCOMP = {
     "fork",
     "share memory by name",
 }
-UP_TO_THE_MACHINE = {
-    "make a namespace",
-    "trace another",
-    "read the memory of another",
-    "hold another back",
-}
+UP_TO_THE_MACHINE = {"make a namespace", "trace another", "read the memory of another", "hold another back"}
 """What settings of the machine, or not being root, may refuse or allow by themselves."""
 
 
@@ -121,11 +116,7 @@ def test_every_way_out_is_open_where_there_is_no_mechanism(targets: dict[str, An
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("absent", "open_ways"),
-    [
-        ("Landlock", ONLY_LANDLOCK),
-        ("seccomp", ONLY_SECCOMP),
-        ("size limits", {"fill the disk"}),
-    ],
+    [("Landlock", ONLY_LANDLOCK), ("seccomp", ONLY_SECCOMP), ("size limits", {"fill the disk"})],
 )
 def test_what_one_missing_mechanism_leaves_open(
     targets: dict[str, Any], absent: str, open_ways: set[str]

@@ -93,10 +93,7 @@ def test_nothing_of_a_module_outlives_its_evaluation(server: ForkServer) -> None
     ],
 )
 def test_an_unusable_reference_is_the_task_s_error(server: ForkServer, source: str, words: str) -> None:
-    with (
-        pytest.raises(TaskError, match=words),
-        open_evaluator(source, SETTINGS, server) as evaluator,
-    ):
+    with pytest.raises(TaskError, match=words), open_evaluator(source, SETTINGS, server) as evaluator:
         evaluator.evaluate(CANDIDATE.format("return a @ b"))
 
 
