@@ -1,10 +1,10 @@
-"""Recorded searches as spaces to search again: every kernel's time is known, and nothing is built or run."""
+"""Recorded kernels as spaces to search: every kernel's time is known, and nothing is built or run."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -16,10 +16,8 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task
 from mctskernel.executors.recorded import RecordedExecutor
-from mctskernel.experiments.variants import LINES, Variant, measured_kernel, read_variants
+from mctskernel.experiments.variants import Variant, measured_kernel, read_variants
 from mctskernel.profiling.reward import is_eligible
-from mctskernel.report.view import load_view
-from mctskernel.tree.blobs import get_edit, get_kernel
 from mctskernel.tree.trajectory import run_seconds
 
 NEAR = 12
@@ -31,7 +29,7 @@ FAR = 4
 class RecordedSpace:
     """Kernels with their evaluations, and the edits that lead from one to another, all by the kernels' identity.
 
-    `tasks` says what each kernel was judged by where that differs. `ranked` says that the edits have priors.
+    `tasks` says what each kernel was judged by, at its own shape.
     """
 
     name: str
@@ -39,8 +37,7 @@ class RecordedSpace:
     kernels: Mapping[str, Kernel]
     evaluations: Mapping[str, Evaluation]
     edits: Mapping[str, tuple[Edit, ...]]
-    tasks: Mapping[str, Task] = field(default_factory=dict)
-    ranked: bool = True
+    tasks: Mapping[str, Task]
 
     @cached_property
     def seconds(self) -> Mapping[str, float]:
@@ -51,50 +48,21 @@ class RecordedSpace:
         return {each: seconds for each, seconds in found.items() if seconds}
 
     def start(self, seed: int) -> Kernel:
-        """Where a search begins: at the starting kernel, or where there is none at one of the slower half."""
-        if self.ranked:
-            return self.task.starting_kernel
+        """Where a search begins: at one of the slower half."""
         slower = sorted(self.seconds, key=lambda each: self.seconds[each])[len(self.seconds) // 2 :]
         return self.kernels[slower[int(np.random.default_rng(seed).integers(len(slower)))]]
 
 
 def read_spaces(folder: Path) -> Iterator[RecordedSpace]:
-    """The space of a run folder, or those of the families of a folder of variants.
-
-    Raises RunError, JournalError and VariantError.
-    """
-    if (folder / LINES).is_file():
-        families = defaultdict(list)
-        for variant in read_variants(folder):
-            families[variant.family].append(variant)
-        for name, variants in families.items():
-            yield _of_variants(folder, name, variants)
-    else:
-        yield _of_run(folder)
+    """The spaces of the families of a folder of variants. Raises VariantError."""
+    families = defaultdict(list)
+    for variant in read_variants(folder):
+        families[variant.family].append(variant)
+    for name, variants in families.items():
+        yield _space(folder, name, variants)
 
 
-def _of_run(folder: Path) -> RecordedSpace:
-    """The edits are those that were tried, with their priors: others can't be chosen."""
-    view = load_view(folder)
-    tree, blobs = view.tree, view.folder.blobs
-    identities = [node.kernel.identity for node in tree.nodes]
-    return RecordedSpace(
-        folder.name,
-        view.folder.load_task(),
-        {node.kernel.identity: get_kernel(blobs, node.kernel) for node in tree.nodes},
-        {each: node.evaluation for each, node in zip(identities, tree.nodes, strict=True) if node.evaluation},
-        {
-            node.kernel.identity: tuple(
-                get_edit(blobs, edit)
-                for edit, fate in zip(node.edits, node.fates, strict=True)
-                if fate.node is not None and tree.nodes[fate.node].evaluation is not None
-            )
-            for node in tree.nodes
-        },
-    )
-
-
-def _of_variants(folder: Path, family: str, variants: list[Variant]) -> RecordedSpace:
+def _space(folder: Path, family: str, variants: list[Variant]) -> RecordedSpace:
     """Edits lead from a variant to those made with the fewest other values, and to a few of the rest."""
     measured = [(variant, measured_kernel(folder, variant)) for variant in variants]
     edits: dict[str, tuple[Edit, ...]] = {}
@@ -113,7 +81,6 @@ def _of_variants(folder: Path, family: str, variants: list[Variant]) -> Recorded
         {each.kernel.identity: _evaluation(variant) for variant, each in measured},
         edits,
         {each.kernel.identity: each.task for _, each in measured},
-        ranked=False,
     )
 
 
@@ -130,7 +97,7 @@ def _evaluation(variant: Variant) -> Evaluation:
 
 @dataclass
 class RecordedProposer:
-    """Proposes the edits of a space; in an order drawn from the seed where they have no priors."""
+    """Proposes the edits of a space, in an order drawn from the seed."""
 
     space: RecordedSpace
     seed: int
@@ -139,10 +106,8 @@ class RecordedProposer:
     def propose(self, request: ProposalRequest) -> Proposals:
         """All edits of the request's kernel."""
         edits = self.space.edits.get(request.kernel.identity, ())
-        if not self.space.ranked and edits:
-            drawn = np.random.default_rng((self.seed, request.seed)).permutation(len(edits))
-            edits = tuple(edits[index] for index in drawn)
-        return Proposals(edits)
+        drawn = np.random.default_rng((self.seed, request.seed)).permutation(len(edits))
+        return Proposals(tuple(edits[index] for index in drawn))
 
 
 def executor_of(space: RecordedSpace, seen: Callable[[str], None] = lambda _: None) -> RecordedExecutor:
@@ -150,7 +115,6 @@ def executor_of(space: RecordedSpace, seen: Callable[[str], None] = lambda _: No
 
     def look_up(kernel: Kernel) -> Evaluation:
         seen(kernel.identity)
-        # Times of a run are interleaved with its own starting kernel's; a search may begin elsewhere.
-        return replace(space.evaluations[kernel.identity], counters={}, diagnosis=None)
+        return space.evaluations[kernel.identity]
 
     return RecordedExecutor(look_up, {"device": "recorded", "space": space.name})

@@ -2,12 +2,10 @@
 
     python -m mctskernel.experiments.surrogate_study FOLDER... --predictions predictions.jsonl --out STUDY.json
 
-Each FOLDER is the run of a search on a GPU, or a folder of variants (docs/model_benchmark.md has the form). Nothing is
-run on a GPU: times are those that were recorded. Every kernel is priced once: the file of predictions is read again, so
-the command continues where it was interrupted. Then every space is searched by the real loop, once for each seed and
-each contender. The page, STUDY.md, is written beside the JSON.
-
-A run only holds edits that its own search chose to try, so searching a run again understates the value of a surrogate.
+Each FOLDER holds variants (docs/model_benchmark.md has the form; `experiments.record --from-run` makes one of a run).
+Nothing is run on a GPU: times are those that were recorded. Every kernel is priced once: the file of predictions is
+read again, so the command continues where it was interrupted. Then every space is searched by the real loop, once for
+each seed and each contender. The page, STUDY.md, is written beside the JSON.
 """
 
 from __future__ import annotations
@@ -47,8 +45,6 @@ from mctskernel.profiling.architecture import known_architectures, load_architec
 from mctskernel.profiling.model.price import log_ratio_sigma
 from mctskernel.profiling.pricing import PricingDevice, prediction_of
 from mctskernel.report.resampling import sign_flip_p
-from mctskernel.run import RunError
-from mctskernel.tree.journal import JournalError
 from mctskernel.tree.policy import Policy
 
 LIMIT = 80
@@ -99,15 +95,13 @@ class Replays(msgspec.Struct, frozen=True):
 class Study(msgspec.Struct, frozen=True):
     """A study: the GPU that was modelled, and the searches.
 
-    `prediction_seconds` are CPU seconds of a prediction, the mean of each space. `runs` names the spaces that are
-    recorded searches; the others are families of variants.
+    `prediction_seconds` are CPU seconds of a prediction, the mean of each space.
     """
 
     gpu: str
     prediction_seconds: dict[str, float]
     seeds: int
     replays: tuple[Replays, ...]
-    runs: tuple[str, ...]
 
 
 @click.command()
@@ -135,7 +129,7 @@ def main(*, folders: tuple[Path, ...], predictions: Path, architecture: str, see
     """Search recorded kernels with and without predictions, and print the page."""
     try:
         spaces = [space for folder in folders for space in read_spaces(folder)]
-    except (RunError, JournalError, VariantError) as error:
+    except VariantError as error:
         raise click.ClickException(str(error)) from error
     names = [space.name for space in spaces]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
@@ -155,7 +149,6 @@ def main(*, folders: tuple[Path, ...], predictions: Path, architecture: str, see
             for space in spaces
             for contender in CONTENDERS
         ),
-        tuple(space.name for space in spaces if space.ranked),
     )
     write_result(out, study)
     text = document(study)
@@ -173,8 +166,9 @@ def predict(spaces: Iterable[RecordedSpace], architecture: str, cache: Path) -> 
         for identity in space.evaluations:
             row = known.get((space.name, identity))
             if row is None:
-                if (own := space.tasks.get(identity, task)) is not task:
-                    task, device = own, PricingDevice(own, gpu)
+                if space.tasks[identity] is not task:
+                    task = space.tasks[identity]
+                    device = PricingDevice(task, gpu)
                 began = sum(os.times()[:4])
                 found = prediction_of(device.evaluate(space.kernels[identity]))
                 seconds, terms = (found.seconds, dict(found.terms)) if found else (None, {})
@@ -336,24 +330,18 @@ def savings(found: Sequence[Replays], prediction_seconds: Mapping[str, float]) -
 
 
 def document(study: Study) -> str:
-    """Make the page: families of variants and recorded runs, each if there are any."""
+    """Make the page."""
+    found = savings(study.replays, study.prediction_seconds)
     lead = (
-        f"Searches of kernels that were timed on {study.gpu} or its like, {study.seeds} seeds each. Evaluations are "
+        f"Searches of kernels that were timed on {study.gpu} or its like: "
+        f"{len(study.prediction_seconds)} families of variants, {study.seeds} seeds each. Evaluations are "
         "the GPU's, the starting kernel's among them. Times fewer: those without a surrogate over those with it, the "
         "geometric mean over spaces and seeds, paired by seed; p flips the signs of the tasks' means. Intervals are of "
         "95 %, from 2000 bootstrap draws of whole tasks."
     )
-    blocks = []
-    for kind, are_runs in (("families of variants", False), ("recorded runs", True)):
-        group = [each for each in study.replays if (each.space in study.runs) is are_runs]
-        if group:
-            title = f"## Searches of {len({each.space for each in group})} {kind}"
-            blocks += [title, *_searches(savings(group, study.prediction_seconds))]
-    return page("What predictions save a search", lead, *blocks)
-
-
-def _searches(found: Sequence[Savings]) -> list[str]:
-    return [
+    return page(
+        "What predictions save a search",
+        lead,
         _evaluations(found),
         "The best kernel's time over that of the space's best, after so many evaluations:",
         table(
@@ -366,7 +354,7 @@ def _searches(found: Sequence[Savings]) -> list[str]:
             ["search", *(f"{cost:g} s" for cost in EVALUATION_SECONDS)],
             [[each.contender, *(f"{speedup:.2f}x" for speedup in each.speedups)] for each in found],
         ),
-    ]
+    )
 
 
 def _evaluations(found: Sequence[Savings]) -> str:

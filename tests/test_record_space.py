@@ -13,7 +13,7 @@ from mctskernel.core.space import Parameter, SearchSpace
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.kernel_folders import Wanted
-from mctskernel.experiments.record_space import record_space
+from mctskernel.experiments.record import record_space
 from mctskernel.experiments.variants import EXACT
 from mctskernel.profiling.spaces import read_space
 from mctskernel.run import RunError

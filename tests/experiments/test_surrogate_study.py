@@ -54,7 +54,7 @@ def test_the_study_writes_what_its_json_says(
     study = msgspec.json.decode(out.read_bytes(), type=Study)
     assert {each.contender for each in study.replays} == set(CONTENDERS)
     page = out.with_suffix(".md").read_bytes()
-    assert b"## Searches of 1 families of variants" in page
+    assert b"1 families of variants, 2 seeds each" in page
 
     with cache.open("ab") as file:
         file.write(b'{"space":"torn')
