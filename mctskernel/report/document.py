@@ -10,14 +10,12 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.loop import valid_speedup
 from mctskernel.profiling.changes import Comparison, CountChange
-from mctskernel.profiling.counters import DRAM_BYTES
 from mctskernel.profiling.diagnosis import account
 from mctskernel.profiling.quantities import count_text, time_text
 from mctskernel.report.notes import (
@@ -30,7 +28,7 @@ from mctskernel.report.progress import Moment, Progress
 from mctskernel.report.roofline import Roofline, roofline
 from mctskernel.report.view import View
 from mctskernel.tasks.starts import origin
-from mctskernel.tree.events import EditRecord, Evaluated, Submitted
+from mctskernel.tree.events import EditRecord, Submitted
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.selection_account import can_account
@@ -238,23 +236,31 @@ def story_step(view: View, step: Step) -> StoryStep:
 
 def view_document(view: View) -> Document:
     """The document of a run. Raises JournalError."""
-    found = _gather(view)
     tree, best = view.tree, _best(view)
     edits = _edits(tree)
-    rows = tuple(
-        _row(tree, node, edits.get(node.id), found.evaluated.get(node.id, {})) for node in tree.nodes
-    )
+    rows = tuple(_row(tree, node, edits.get(node.id)) for node in tree.nodes)
+    progress, growth, known = Progress(view.manifest.configuration.spent), [], len(tree.nodes)
+    moments: list[Moment] = []
+    for event in read_events(view.folder.journal):
+        moment = progress.take(event)
+        if isinstance(event, Submitted) and event.node < known:
+            growth.append(event.node)
+        elif moment is not None and moment.node < known:
+            growth.append(-moment.node - 1)
+            moments.append(moment)
     return Document(
         headline=view_headline(view),
         nodes=rows,
         transpositions=tuple(tree.transpositions),
-        growth=Growth(tuple(found.growth)),
-        progress=tuple(found.progress),
+        growth=Growth(tuple(growth)),
+        progress=tuple(moments),
         best_path=tuple(tree.lineage(best.id)) if best else (),
         failures=failure_kinds(rows),
         edits=edit_success(rows),
-        roofline=roofline(view, found.traffic),
-        counters=tuple(found.counters),
+        roofline=roofline(view),
+        counters=tuple(
+            dict.fromkeys(name for node in tree.nodes if node.evaluation for name in node.evaluation.counters)
+        ),
         accounts=can_account(tree.policy.strategy),
         environment=tuple(_environment(view)),
     )
@@ -316,51 +322,7 @@ def moved_most(comparison: Comparison) -> str:
     return f"{found.title} {before} to {after}"
 
 
-@dataclass
-class _Gathered:
-    """What one pass over the journal finds; `evaluated` holds fields of `NodeRow` by node."""
-
-    evaluated: dict[int, dict[str, object]] = field(default_factory=dict)
-    growth: list[int] = field(default_factory=list)
-    progress: list[Moment] = field(default_factory=list)
-    counters: dict[str, None] = field(default_factory=dict)
-    traffic: dict[int, tuple[float, float]] = field(default_factory=dict)
-
-
-def _gather(view: View) -> _Gathered:
-    found, progress = _Gathered(), Progress(view.manifest.configuration.spent)
-    known = len(view.tree.nodes)
-    for event in read_events(view.folder.journal):
-        moment = progress.take(event)
-        if isinstance(event, Submitted) and event.node < known:
-            found.growth.append(event.node)
-        elif isinstance(event, Evaluated) and moment is not None and event.node < known:
-            found.growth.append(-event.node - 1)
-            found.progress.append(moment)
-            found.evaluated[event.node] = _evaluated_fields(event.evaluation)
-            found.counters.update(dict.fromkeys(event.evaluation.counters))
-            if (moved := event.evaluation.counters.get(DRAM_BYTES)) and event.evaluation.timings:
-                found.traffic[event.node] = (moved, event.evaluation.timings[0].seconds)
-    return found
-
-
-def _evaluated_fields(evaluation: Evaluation) -> dict[str, object]:
-    timings, diagnosis = evaluation.timings, evaluation.diagnosis
-    return {
-        "message": evaluation.message,
-        "guard": str(evaluation.guard or ""),
-        "quarantine": evaluation.quarantine,
-        "flags": len(evaluation.flags),
-        "seconds": _short(run_seconds(evaluation)),
-        # With several shapes a node's time is their geometric mean, which has no interval.
-        "low": _short(timings[0].low) if len(timings) == 1 else None,
-        "high": _short(timings[0].high) if len(timings) == 1 else None,
-        "bottleneck": str(diagnosis.causes[0].bottleneck) if diagnosis and diagnosis.causes else "",
-        "cost_seconds": _short(evaluation.cost_seconds) or 0.0,
-    }
-
-
-def _row(tree: Tree, node: Node, edit: EditRecord | None, evaluated: Mapping[str, object]) -> NodeRow:
+def _row(tree: Tree, node: Node, edit: EditRecord | None) -> NodeRow:
     parent = tree.nodes[node.parent] if node.parent is not None else None
     speedup = node.score.speedup if node.score and node.score.speedup > 0 else None
     before = parent.score.speedup if parent is not None and parent.score else 0.0
@@ -380,7 +342,24 @@ def _row(tree: Tree, node: Node, edit: EditRecord | None, evaluated: Mapping[str
         prior=_short(edit.prior) if edit else None,
         predicted_gain=_short(node.prediction.gain) if node.prediction and node.prediction.gain else None,
     )
-    return msgspec.structs.replace(row, **evaluated)
+    return _with_evaluation(row, node.evaluation) if node.evaluation else row
+
+
+def _with_evaluation(row: NodeRow, evaluation: Evaluation) -> NodeRow:
+    timings, diagnosis = evaluation.timings, evaluation.diagnosis
+    return msgspec.structs.replace(
+        row,
+        message=evaluation.message,
+        guard=str(evaluation.guard or ""),
+        quarantine=evaluation.quarantine,
+        flags=len(evaluation.flags),
+        seconds=_short(run_seconds(evaluation)),
+        # With several shapes a node's time is their geometric mean, which has no interval.
+        low=_short(timings[0].low) if len(timings) == 1 else None,
+        high=_short(timings[0].high) if len(timings) == 1 else None,
+        bottleneck=str(diagnosis.causes[0].bottleneck) if diagnosis and diagnosis.causes else "",
+        cost_seconds=_short(evaluation.cost_seconds) or 0.0,
+    )
 
 
 def _short(value: float | None) -> float | None:

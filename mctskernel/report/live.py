@@ -63,7 +63,7 @@ Show = Callable[[Sequence[Result], Phase], None]
 def following(console: Console) -> Iterator[Callable[[Snapshot], None]]:
     """A function to call with every snapshot of the search, until the block ends."""
     if not console.is_terminal:
-        yield _PlainLines(console)
+        yield _plain_lines(console)
         return
     with Live(console=console, refresh_per_second=8) as live:
 
@@ -141,26 +141,26 @@ def pace_text(snapshot: Snapshot) -> str:
     return f"{rate:.2f} evaluations/s, {snapshot.elapsed_seconds:.0f} s spent{remaining}"
 
 
-class _PlainLines:
+def _plain_lines(console: Console) -> Callable[[Snapshot], None]:
     """A line for every improvement, and one now and then in between."""
+    next_line = 0.0
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._next_line = 0.0
+    def print_line(line: str) -> None:
+        console.print(Text(line), soft_wrap=True)
 
-    def __call__(self, snapshot: Snapshot) -> None:
+    def follow(snapshot: Snapshot) -> None:
+        nonlocal next_line
         if snapshot.note:
-            self._print(snapshot.note)
+            print_line(snapshot.note)
             return
         if snapshot.improved_by:
-            self._print(improvement_text(snapshot))
+            print_line(improvement_text(snapshot))
         # Seconds of a recorded search are not real ones, so the clock decides.
-        if (now := time.monotonic()) >= self._next_line:
-            self._next_line = now + PLAIN_INTERVAL
-            self._print(f"{counts_text(snapshot)}; {outcomes_text(snapshot)}; {pace_text(snapshot)}")
+        if (now := time.monotonic()) >= next_line:
+            next_line = now + PLAIN_INTERVAL
+            print_line(f"{counts_text(snapshot)}; {outcomes_text(snapshot)}; {pace_text(snapshot)}")
 
-    def _print(self, line: str) -> None:
-        self._console.print(Text(line), soft_wrap=True)
+    return follow
 
 
 def _source(snapshot: Snapshot) -> str:
@@ -293,7 +293,7 @@ class WatchedRun:
         spent = self._manifest.configuration.spent if self._manifest else None
         self._progress = Progress(spent) if spent else Progress()
         self._outcomes: Counter[str] = Counter()
-        self._best, self._best_speedup = 0, 0.0
+        self._best = 0
 
     def _holds_something_else(self) -> bool:
         """Whether the folder exists, and isn't one that a search has just begun to fill."""
@@ -304,18 +304,16 @@ class WatchedRun:
 
     def _result(self, manifest: Manifest, event: Evaluated) -> Result:
         node, progress = self.tree.nodes[event.node], self._progress
-        # Only a faster node's evidence is read from the file.
-        faster = event.score.speedup > self._best_speedup
-        improved = node.id > 0 and faster and is_improvement(node, self.tree.nodes[self._best])
-        if improved or node.id == 0:
-            self._best, self._best_speedup = node.id, valid_speedup(node)
+        improved = node.id > 0 and is_improvement(node, self.tree.nodes[self._best])
+        if improved:
+            self._best = node.id
         self._outcomes[str(event.evaluation.outcome)] += 1
         snapshot = Snapshot(
             budget=manifest.configuration.budget,
             evaluations=progress.evaluations,
             outcomes=dict(self._outcomes.most_common()),
             best_node=self._best,
-            best_speedup=self._best_speedup,
+            best_speedup=valid_speedup(self.tree.nodes[self._best]),
             source=event.evaluation.source,
             elapsed_seconds=progress.seconds,
             dollars=progress.dollars,

@@ -5,7 +5,6 @@ No code of the task folder runs: only `task.toml` is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ from mctskernel.profiling.architecture import (
     load_architecture,
 )
 from mctskernel.profiling.ceilings import Ceilings, architecture_ceilings
+from mctskernel.profiling.counters import DRAM_BYTES
 from mctskernel.report.view import View
 
 
@@ -43,13 +43,15 @@ class Roofline(msgspec.Struct, frozen=True):
     points: tuple[RooflinePoint, ...]
 
 
-def roofline(view: View, traffic: Mapping[int, tuple[float, float]]) -> Roofline | None:
-    """The roofline of a run, from DRAM bytes and seconds of its nodes; None without counters or a description."""
+def roofline(view: View) -> Roofline | None:
+    """The roofline of a run; None without counters or a description of the GPU."""
+    points = tuple(
+        RooflinePoint(node.id, moved, node.evaluation.timings[0].seconds)
+        for node in view.tree.nodes
+        if node.evaluation and node.evaluation.timings and (moved := node.evaluation.counters.get(DRAM_BYTES))
+    )
     gpu = described_gpu(view)
-    if gpu is None or not traffic:
-        return None
-    points = (RooflinePoint(node, moved, seconds) for node, (moved, seconds) in sorted(traffic.items()))
-    return Roofline(gpu.name, _flops(view), architecture_ceilings(gpu), tuple(points))
+    return Roofline(gpu.name, _flops(view), architecture_ceilings(gpu), points) if gpu and points else None
 
 
 def described_gpu(view: View) -> Architecture | None:

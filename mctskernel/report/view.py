@@ -24,7 +24,6 @@ from mctskernel.run import (
     read_answer,
     read_manifest,
 )
-from mctskernel.tree.events import Evaluated
 from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import Step, trajectory
@@ -88,13 +87,13 @@ class View:
         """The exchanges with language models."""
         return conversation(read_events(self.folder.journal))
 
-    @cached_property
+    @property
     def gpus(self) -> dict[str, int]:
         """The number of kernels that each GPU timed, by UUID, as far as evaluations name one."""
         if self.manifest.configuration.device in {"model", "recorded"}:
             return {}
-        events = (each for each in read_events(self.folder.journal) if isinstance(each, Evaluated))
-        return dict(Counter(event.evaluation.gpu for event in events if event.evaluation.gpu))
+        found = (node.evaluation.gpu for node in self.tree.nodes if node.evaluation)
+        return dict(Counter(gpu for gpu in found if gpu))
 
     @property
     def outcomes(self) -> dict[str, int]:
@@ -109,9 +108,7 @@ class View:
             return self.tree.nodes[self.answer.node]
         if not self.tree.nodes:
             raise RunError(f"{self.folder.path} holds no evaluation yet.")
-        # Evaluations are read from the file, so the fastest are looked at first.
-        ranked = sorted(self.tree.nodes, key=lambda node: -node.score.speedup if node.score else 0.0)
-        return next((node for node in ranked if valid_speedup(node) > 0), self.tree.nodes[0])
+        return max(self.tree.nodes, key=valid_speedup)
 
     @property
     def steps(self) -> tuple[Step, ...]:
