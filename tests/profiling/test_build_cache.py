@@ -50,23 +50,6 @@ def test_a_damaged_entry_is_built_again(folder: Path, damage: bytes) -> None:
     assert build_cache.load(KEY) == b"product"
 
 
-def test_the_least_recently_used_go_when_the_folder_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build_cache, "WRITES_BETWEEN_SWEEPS", 1_000_000)
-    keys = [Key(str(number), (), "") for number in range(6)]
-    for key in keys:
-        build_cache.store(key, b"x" * 1000)
-    folder = build_cache.cache_folder()
-    assert folder is not None
-    for age, key in enumerate([*keys[1:], keys[0]]):
-        file = build_cache._file(key)
-        assert file is not None
-        build_cache.os.utime(file, (1000 + age, 1000 + age))
-    monkeypatch.setattr(build_cache, "MAX_BYTES", 4500)
-    build_cache._sweep(folder)
-    kept = [build_cache.load(key) is not None for key in keys]
-    assert kept == [True, False, False, False, True, True]
-
-
 def test_a_worker_writes_nothing_and_its_parent_keeps_builds_of_the_requested_source_only(
     folder: Path,
 ) -> None:

@@ -44,7 +44,7 @@ def test_a_time_below_the_roofline_is_impossible(transpose: Task) -> None:
     assert quarantine_reason(transpose, at(transpose, 1.01 * floor), PEAKS) == ""
 
 
-@pytest.mark.parametrize("seconds", [float("nan"), float("inf")])
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
 def test_an_invalid_time_is_impossible(transpose: Task, seconds: float) -> None:
     assert "not a time" in quarantine_reason(transpose, at(transpose, seconds), PEAKS)
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from mctskernel.core.proposer import Exchange, Loss, Purpose
 from mctskernel.edits.llm.client import Budget, Client, open_client
-from mctskernel.edits.llm.model import Call, LLMOptions, Message, ModelError, Price, ReplyFormat, Tokens
+from mctskernel.edits.llm.model import Call, LLMOptions, Message, ModelError, Price, Tokens
 from tests.edits.llm import loopback
 from tests.edits.llm.loopback import Behaviour, Handler, Server, fails, replies, says, serving
 
@@ -76,15 +76,6 @@ def test_a_reply_is_recorded_with_what_was_asked_and_what_it_took() -> None:
     sent = server.received[0].body
     assert sent["messages"] == json.loads(exchange.prompt)
     assert (sent["model"], sent["temperature"], sent["max_tokens"]) == ("some-model", 0.5, 1000)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "sent"),
-    [(ReplyFormat.SCHEMA, "json_schema"), (ReplyFormat.JSON, "json_object"), (ReplyFormat.TEXT, None)],
-)
-def test_the_format_of_replies_is_an_option(wanted: ReplyFormat, sent: str | None) -> None:
-    _, server = exchange_with(replies(), reply_format=wanted)
-    assert server.received[0].body.get("response_format", {}).get("type") == sent
 
 
 TRANSIENT: dict[str, Behaviour] = {

@@ -75,16 +75,6 @@ def test_only_whole_replies_are_kept(behaviour: Behaviour, loss: Loss, tmp_path:
         assert model.complete(CALL).reply == "an edit"
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b'{"reply": 3}', b"[]"])
-def test_a_damaged_file_is_written_anew(content: bytes, tmp_path: Path) -> None:
-    with serving(replies("an edit")) as server, caching(server, tmp_path) as model:
-        model.complete(CALL)
-        (file,) = tmp_path.rglob("*.json")
-        file.write_bytes(content)
-        assert not model.complete(CALL).recorded
-        assert model.complete(CALL).recorded
-
-
 def call(text: str, subject: str = "k", expert: str = "memory", purpose: Purpose = Purpose.PROPOSE) -> Call:
     return Call(purpose, (Message("user", text),), expert=expert, subject=subject)
 

@@ -34,14 +34,3 @@ def test_a_digest_changes_with_every_byte_and_with_no_other(
     buffer.write(contents[start + nbytes :] ^ 255, start + nbytes)
     assert digests.now(segment) == before
     buffer.free()
-
-
-def test_slots_are_read_together_and_no_slot_shows_its_digest(digests: Digests) -> None:
-    buffer = DeviceBuffer(4096)
-    buffer.fill(7)
-    segment = [Segment(buffer.address, 4096)]
-    for slot in range(5):
-        digests.take(segment, slot)
-    assert set(digests.read(5)) == {digests.now(segment)}
-    assert len(set(digests._slots.read(np.dtype(np.uint64), 5))) == 5
-    buffer.free()
