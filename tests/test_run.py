@@ -8,8 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mctskernel.config import SearchConfig
-from mctskernel.core.budget import Budget
 from mctskernel.core.disk import BlobError, BlobStore
 from mctskernel.core.evaluation import Check
 from mctskernel.core.task_file import load_task
@@ -30,17 +28,7 @@ from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
 from tests.conftest import WriteTask
 from tests.landscape import kernel
-
-CONFIGURATION = SearchConfig(
-    task="double",
-    device="model",
-    architecture="H100",
-    proposer="rules",
-    seed=3,
-    workers=2,
-    budget=Budget(evaluations=10),
-    policy=Policy(),
-)
+from tests.synthetic_run import CONFIGURATION
 
 
 @pytest.fixture

@@ -8,20 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.external.session import EditResult, RepliedBlock, RepliedEdit, Reply, begin_session
+from mctskernel.external.session import RepliedBlock, RepliedEdit, Reply, begin_session
 from mctskernel.problems.definitions.solution import SOLUTION_FILE
 from mctskernel.problems.problem import PROBLEM_FILE
 from mctskernel.problems.registry import read_problem, solution_of
 from mctskernel.problems.scores import Scored, scored, traces_in
+from mctskernel.report.view import load_view
 from mctskernel.run import RunFolder
-from mctskernel.tree.policy import Policy
+from mctskernel.tree.trajectory import edit_title
 from tests.problems.definitions.folders import DEFINITION, INPUTS, workload, write_flashinfer
+from tests.synthetic_run import with_configuration
 
 torch = pytest.importorskip("torch")
 safetensors_torch = pytest.importorskip("safetensors.torch")
@@ -58,7 +59,7 @@ HONEST = RepliedEdit(title="larger blocks", patch=(RepliedBlock(search="BLOCK 64
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, tuple[EditResult, ...]]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A search with three edits: two that are only right at one workload, and a correct one."""
     root = tmp_path_factory.mktemp("set")
     workloads = []
@@ -72,35 +73,25 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, tuple[Edit
     task.mkdir()
     for name, data in {**problem.files, "kernel.cu": KERNEL.encode()}.items():
         (task / name).write_bytes(data)
-    configuration = SearchConfig(
-        task="scale",
-        device="model",
-        architecture="H100",
-        proposer="outside",
-        seed=0,
-        workers=1,
-        budget=Budget(evaluations=4),
-        policy=Policy(),
-    )
+    configuration = with_configuration(task="scale", proposer="outside", budget=Budget(evaluations=4))
     with begin_session(root / "run", task, configuration) as session:
-        session.ask(1)
         edits = (RIGHT_AT_ONE_WORKLOAD, RIGHT_AT_ONE_SIZE, HONEST)
-        session.tell([Reply(node=0, edits=edits)])
-        session.ask(1)
-        told = session.tell([Reply(node=0, edits=edits)])
+        while asked := session.ask(1):
+            session.tell([Reply(node=asked[0].node, edits=() if asked[0].node else edits)])
         session.finish()
-        return session.folder, told
+        return session.folder
 
 
-def test_a_kernel_must_be_right_at_every_workload(run: tuple[RunFolder, tuple[EditResult, ...]]) -> None:
-    outcomes = {each.title: each.outcome for each in run[1]}
+def test_a_kernel_must_be_right_at_every_workload(run: RunFolder) -> None:
+    tree = load_view(run.path).tree
+    outcomes = {edit_title(tree, node): node.outcome for node in tree.nodes if node.parent == 0}
     assert outcomes[RIGHT_AT_ONE_WORKLOAD.title] is Outcome.WRONG_RESULT
     assert outcomes[RIGHT_AT_ONE_SIZE.title] is Outcome.WRONG_RESULT
     assert outcomes[HONEST.title] is Outcome.OK
 
 
-def test_a_solution_in_python(run: tuple[RunFolder, tuple[EditResult, ...]]) -> None:
-    task = load_task(run[0].task)
+def test_a_solution_in_python(run: RunFolder) -> None:
+    task = load_task(run.task)
     found = json.loads(solution_of(task, task.starting_kernel)[SOLUTION_FILE])
     assert (found["definition"], found["spec"]["language"]) == ("scale_h8", "python")
     assert not found["spec"]["destination_passing_style"]
@@ -111,11 +102,9 @@ def test_a_solution_in_python(run: tuple[RunFolder, tuple[EditResult, ...]]) -> 
     compile(source["content"], "main.py", "exec")
 
 
-def test_a_solution_in_c_plus_plus_for_sol_execbench(
-    run: tuple[RunFolder, tuple[EditResult, ...]], tmp_path: Path
-) -> None:
+def test_a_solution_in_c_plus_plus_for_sol_execbench(run: RunFolder, tmp_path: Path) -> None:
     folder = tmp_path / "task"
-    shutil.copytree(run[0].task, folder)
+    shutil.copytree(run.task, folder)
     file = folder / PROBLEM_FILE
     file.write_text(file.read_text().replace("flashinfer-bench", "SOL-ExecBench"))
     task = load_task(folder)

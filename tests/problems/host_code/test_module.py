@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.task import Tensor
 from mctskernel.problems.host_code import host_module, host_module_into
 from tests.problems.host_code.test_module_text import CUDA, double, task
 
@@ -65,15 +63,3 @@ def test_tensors_that_do_not_fit_are_refused_in_words() -> None:
     names, _ = loaded(host_module(task("matmul"), task("matmul").starting_kernel))
     with pytest.raises(ValueError, match=r"b has the shape \(5, 6\); .* it must be \(4, 6\)"):
         names["run"](torch.ones(3, 4), torch.ones(5, 6))
-
-
-def test_an_output_that_is_in_place_is_the_input() -> None:
-    changed = double()
-    changed = replace(changed, outputs=(Tensor("x", "float32", ("n",)),))
-    source = CUDA.replace('"x", "out", "n"', '"x", "x", "n"')
-    names, extension = loaded(host_module(changed, Kernel(source)))
-    x = torch.ones(5)
-    assert names["run"](x) is x
-    assert extension.calls[0][-3:-1] == (x, x)
-    with pytest.raises(ValueError, match="contiguous"):
-        names["run"](torch.ones(10)[::2])

@@ -14,27 +14,11 @@ from mctskernel.core.task import Task, Tensor
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.syntax import parse
 from mctskernel.problems.host_code import HostCodeError, host_module
+from tests.conftest import KERNEL
 
 TASKS = sorted(path.parent.name for path in Path("mctskernel/tasks/builtin").glob("*/task.toml"))
 
-CUDA = """\
-/*
-[[launch]]
-kernel = "twice"
-grid = ["ceil_div(n, BLOCK)"]
-block = ["BLOCK"]
-args = ["x", "out", "n"]
-*/
-#define BLOCK 64
-#define n_ 3
-
-extern "C" __global__ void twice(const float* x, float* out, int n) {
-    int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i < n) {
-        out[i] = 2.0f * x[i];
-    }
-}
-"""
+CUDA = KERNEL.replace("#define BLOCK 64\n", "#define BLOCK 64\n#define n_ 3\n")
 
 
 def task(name: str, language: Language = Language.CUDA) -> Task:
