@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.core.evaluation import Resources
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.build import Build, BuildFailure, build
 from mctskernel.profiling.gpu.ceiling_kernels import wgmma_source
@@ -36,32 +35,6 @@ def test_one_compilation_gives_ptx_and_machine_code_with_source_lines() -> None:
 def test_plan_names_reach_mangled_and_plain_entries(linkage: str) -> None:
     result = built(linkage + STORE, "store")
     assert f".entry {result.entries['store']}(" in result.ptx
-
-
-def test_resources_are_the_compilers_own() -> None:
-    source = """
-    __global__ void staged(float* x) {
-        __shared__ float s[64];
-        s[threadIdx.x] = x[threadIdx.x];
-        __syncthreads();
-        x[threadIdx.x] = s[63 - threadIdx.x];
-    }
-    __global__ void __launch_bounds__(1024, 2) spilling(float* x) {
-        float v[64];
-        #pragma unroll
-        for (int i = 0; i < 64; i++) v[i] = x[i * 1024 + threadIdx.x];
-        __syncthreads();
-        #pragma unroll
-        for (int i = 0; i < 64; i++) x[i * 1024 + threadIdx.x] = v[63 - i] * v[(i * 7) % 64];
-    }"""
-    result = built(source, "staged", "spilling")
-    staged, spilling = result.resources_of("staged"), result.resources_of("spilling")
-    assert staged == Resources("staged", staged.registers, 256)
-    assert 4 <= staged.registers <= 32
-    assert spilling.registers == 32
-    assert spilling.spill_store_bytes > 0
-    assert spilling.spill_load_bytes > 0
-    assert spilling.stack_bytes > 0
 
 
 @pytest.mark.parametrize(

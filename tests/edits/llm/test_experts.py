@@ -37,12 +37,6 @@ def test_without_results_the_diagnosis_decides_and_excludes_none() -> None:
     assert min(alike.values()) > 0.5 * max(alike.values())
 
 
-def test_an_expert_that_gained_is_asked_more_often() -> None:
-    counts = asked({arm.name: (0.0,) * 10 for arm in ARMS} | {"llm/numerics": (0.4, 0.0) * 5})
-    assert counts["llm/numerics"] > 0.8 * counts.total()
-    assert len(counts) > 1
-
-
 @pytest.mark.parametrize(
     ("text", "model", "temperature"),
     [("memory", "", None), ("memory@0.7", "", 0.7), ("memory=a/b@2024@1", "a/b@2024", 1.0)],

@@ -32,7 +32,6 @@ def test_the_baseline_takes_its_turns_for_less_time_than_the_candidate() -> None
 
 STEADY = GpuState(1980, 2619, 40, 300.0)
 THROTTLED = GpuState(1500, 2619, 88, 300.0, (ClockEvent.HARDWARE_THERMAL,))
-CAPPED = GpuState(1755, 2619, 60, 700.0, (ClockEvent.POWER_CAP,))
 
 
 class Gpu:
@@ -99,9 +98,3 @@ def test_after_a_change_of_the_clock_both_kernels_are_timed_at_the_new_one(pause
     assert (turns.before, turns.after) == (slower, slower)
     assert turns.dropped >= 10
     assert pauses == [], "an idle GPU would lower its clock again"
-
-
-def test_a_clock_that_the_kernel_itself_lowers_is_its_own(pauses: list[float]) -> None:
-    turns = turns_of(Gpu(lambda made: STEADY if made < 8 else CAPPED))
-    assert (turns.dropped, turns.disturbed, pauses) == (0, "", [])
-    assert turns.after == CAPPED

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mctskernel.core.evaluation import LaunchTerms
 from mctskernel.profiling.model.explanation import explain_launches, sentences, summed
@@ -18,25 +14,6 @@ MICRO = 1e-6
 def launch(kernel: str = "k", **microseconds: float) -> LaunchTerms:
     terms = {Term[name].value: value * MICRO for name, value in microseconds.items()}
     return LaunchTerms(kernel, combined(terms), terms)
-
-
-seconds = st.one_of(st.just(0.0), st.floats(1e-8, 1e-2))
-launches = st.lists(
-    st.dictionaries(st.sampled_from([term.value for term in Term]), seconds, min_size=1, max_size=6).map(
-        lambda terms: LaunchTerms("k", combined(terms), terms)
-    ),
-    min_size=1,
-    max_size=3,
-).filter(lambda made: sum(each.seconds for each in made) > 0)
-
-
-@given(launches)
-def test_shares_add_up_to_one_and_the_strongest_comes_first(made: list[LaunchTerms]) -> None:
-    found = explain_launches(made)
-    shares = [term.share for term in found.terms]
-    assert math.fsum(shares) == pytest.approx(1.0, abs=1e-6)
-    assert shares == sorted(shares, reverse=True)
-    assert found.binding is found.terms[0]
 
 
 def test_launches_are_relieved_one_by_one_and_added_up() -> None:
