@@ -14,9 +14,10 @@ import math
 import os
 import statistics
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import click
@@ -25,11 +26,15 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from mctskernel.core.edit import Category, Edit, WholeSource
+from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.executor import Prediction
 from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import ProposalRequest, Proposals
+from mctskernel.core.task import Task
 from mctskernel.executors.forecaster import Forecaster
+from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.experiments.json_lines import LineLog, read_lines
-from mctskernel.experiments.recorded_spaces import RecordedProposer, RecordedSpace, executor_of, read_spaces
 from mctskernel.experiments.results import (
     Interval,
     cluster_means,
@@ -40,12 +45,14 @@ from mctskernel.experiments.results import (
     write_result,
 )
 from mctskernel.experiments.simulated_search import grow
-from mctskernel.experiments.variants import VariantError
+from mctskernel.experiments.variants import Variant, VariantError, measured_kernel, read_variants
 from mctskernel.profiling.architecture import known_architectures, load_architecture
 from mctskernel.profiling.model.price import log_ratio_sigma
 from mctskernel.profiling.pricing import PricingDevice, prediction_of
+from mctskernel.profiling.reward import is_eligible
 from mctskernel.report.resampling import sign_flip_p
 from mctskernel.tree.policy import Policy
+from mctskernel.tree.trajectory import run_seconds
 
 LIMIT = 80
 """Evaluations of a search, at the most."""
@@ -58,6 +65,10 @@ TARGETS = (1.05, 1.01)
 
 EVALUATION_SECONDS = (0.2, 1.0, 10.0, 60.0)
 """What an evaluation may cost, from a kernel on an H100 to a build that takes a minute."""
+
+NEAR = 12
+FAR = 4
+"""Edits of a variant: most lead to variants made with nearly the same values, a few elsewhere, as rules have them."""
 
 Known = Mapping[str, Prediction | None]
 """Predictions of a space by the identity of a kernel; None where the model has none."""
@@ -154,6 +165,91 @@ def main(*, folders: tuple[Path, ...], predictions: Path, architecture: str, see
     text = document(study)
     out.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
     click.echo(text)
+
+
+@dataclass(frozen=True)
+class RecordedSpace:
+    """Kernels with their evaluations, and the edits that lead from one to another, all by the kernels' identity.
+
+    `tasks` says what each kernel was judged by, at its own shape.
+    """
+
+    name: str
+    task: Task
+    kernels: Mapping[str, Kernel]
+    evaluations: Mapping[str, Evaluation]
+    edits: Mapping[str, tuple[Edit, ...]]
+    tasks: Mapping[str, Task]
+
+    @cached_property
+    def seconds(self) -> Mapping[str, float]:
+        """The time of each kernel that may be an answer."""
+        found = {
+            each: run_seconds(judged) for each, judged in self.evaluations.items() if is_eligible(judged)
+        }
+        return {each: seconds for each, seconds in found.items() if seconds}
+
+    def start(self, seed: int) -> Kernel:
+        """Where a search begins: at one of the slower half."""
+        slower = sorted(self.seconds, key=lambda each: self.seconds[each])[len(self.seconds) // 2 :]
+        return self.kernels[slower[int(np.random.default_rng(seed).integers(len(slower)))]]
+
+
+def read_spaces(folder: Path) -> Iterator[RecordedSpace]:
+    """The spaces of the families of a folder of variants. Raises VariantError."""
+    families = defaultdict(list)
+    for variant in read_variants(folder):
+        families[variant.family].append(variant)
+    for name, variants in families.items():
+        yield _space(folder, name, variants)
+
+
+def _space(folder: Path, family: str, variants: list[Variant]) -> RecordedSpace:
+    """Edits lead from a variant to those made with the fewest other values, and to a few of the rest."""
+    measured = [(variant, measured_kernel(folder, variant)) for variant in variants]
+    edits: dict[str, tuple[Edit, ...]] = {}
+    for first, before in measured:
+        others = [each for each in measured if each[1].kernel.identity != before.kernel.identity]
+        others.sort(key=lambda each: (_changes(first, each[0]), each[0].name))
+        near, far = others[:NEAR], others[NEAR:]
+        edits[before.kernel.identity] = tuple(
+            Edit(Category.TUNING, second.name, WholeSource(after.kernel.source))
+            for second, after in (*near, *far[:: max(len(far) // FAR, 1)])
+        )
+    return RecordedSpace(
+        family if folder.name == family else f"{folder.name}/{family}",
+        measured[0][1].task,
+        {each.kernel.identity: each.kernel for _, each in measured},
+        {each.kernel.identity: _evaluation(variant) for variant, each in measured},
+        edits,
+        {each.kernel.identity: each.task for _, each in measured},
+    )
+
+
+def _changes(first: Variant, second: Variant) -> int:
+    before, after = ({"source": each.source, **each.macros, **each.tunables} for each in (first, second))
+    return sum(before.get(name) != after.get(name) for name in before.keys() | after.keys())
+
+
+def _evaluation(variant: Variant) -> Evaluation:
+    seconds = (variant.us or 0.0) * 1e-6
+    timings = (Timing("", seconds, seconds, seconds),) if variant.outcome is Outcome.OK else ()
+    return Evaluation(variant.outcome, Source.RECORDED, timings=timings)
+
+
+@dataclass
+class RecordedProposer:
+    """Proposes the edits of a space, in an order drawn from the seed."""
+
+    space: RecordedSpace
+    seed: int
+    name: str = "recorded"
+
+    def propose(self, request: ProposalRequest) -> Proposals:
+        """All edits of the request's kernel."""
+        edits = self.space.edits.get(request.kernel.identity, ())
+        drawn = np.random.default_rng((self.seed, request.seed)).permutation(len(edits))
+        return Proposals(tuple(edits[index] for index in drawn))
 
 
 def predict(spaces: Iterable[RecordedSpace], architecture: str, cache: Path) -> Iterator[Predicted]:
@@ -257,10 +353,11 @@ def _searched(space: RecordedSpace, known: Known, contender: str, seed: int) -> 
     best: list[float] = []
     asked: list[int] = []
 
-    def see(identity: str) -> None:
-        ratio = space.seconds.get(identity, math.inf) / optimum
+    def look_up(kernel: Kernel) -> Evaluation:
+        ratio = space.seconds.get(kernel.identity, math.inf) / optimum
         best.append(min(ratio, best[-1]) if best else ratio)
         asked.append(surrogate.asked if surrogate else 0)
+        return space.evaluations[kernel.identity]
 
     grow(
         space.start(seed),
@@ -268,7 +365,7 @@ def _searched(space: RecordedSpace, known: Known, contender: str, seed: int) -> 
         policy=Policy(),
         seed=seed,
         proposer=RecordedProposer(space, seed),
-        executor=executor_of(space, seen=see),
+        executor=RecordedExecutor(look_up, {}),
         budget=min(LIMIT, len(space.evaluations)),
         forecaster_of=(lambda search: Forecaster(search, surrogate, wait=True)) if surrogate else None,
         stop_requested=lambda: bool(best) and best[-1] <= TARGETS[-1],
