@@ -24,7 +24,7 @@ from rich.text import Text
 REPOSITORY = Path(__file__).parents[1]
 NOTEBOOKS = REPOSITORY / "notebooks"
 IMAGES = REPOSITORY / "docs" / "images"
-RUN = "matmul_edit_model_h100"
+RUN = "matmul_mcts_h100"
 COLUMNS = 104
 
 STYLE = "font: 15px/1.35 'DejaVu Sans Mono', monospace; color: #d9d9d9; padding: 18px; margin: 0; width: fit-content"

@@ -70,7 +70,7 @@ NOTHING_HELD_OUT = (
 )
 """The warning on an answer whose task has no `held_out` shapes."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 TASK_FILE_LIMIT = 16 << 20
 """Bytes above which a file of the task folder stays behind: no dataset is copied into every run."""
 
@@ -203,17 +203,17 @@ def open_run(path: Path) -> RunFolder:
 
 
 def read_manifest(folder: RunFolder) -> Manifest:
-    """run.json; refuses one from a newer version, and a folder with links to elsewhere, with a sentence."""
+    """run.json; refuses one from another version, and a folder with links to elsewhere, with a sentence."""
     with _sentences(folder.manifest):
         if (stray := stray_link(folder.path)) is not None:
             raise RunError(f"{stray} is a link that leads out of the run's folder, which a run never has.")
         data = folder.manifest.read_bytes()
     try:
         version = msgspec.json.decode(data, type=_Versioned).schema_version
-        if version > SCHEMA_VERSION:
+        if version != SCHEMA_VERSION:
             raise RunError(
-                f"{folder.manifest} has schema version {version}; this mctskernel {__version__} reads up to "
-                f"{SCHEMA_VERSION}. Install a newer mctskernel."
+                f"{folder.manifest} has schema version {version}; mctskernel {__version__} reads version "
+                f"{SCHEMA_VERSION}. Use the mctskernel that made the run, or search again."
             )
         return msgspec.json.decode(data, type=Manifest)
     except UNDECODABLE as error:

@@ -47,7 +47,7 @@ CONFIGURATION = SearchConfig(
 )
 
 
-START = (9, 4)
+START = (12, 2)
 """The way to the best kernel is never the first edit that is proposed."""
 
 

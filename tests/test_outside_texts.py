@@ -130,7 +130,7 @@ READERS = (
         (JournalError,),
     ),
     Reader("task file", task_file, TASK_TOML.encode(), (TaskError,)),
-    Reader("run.json", manifest, b'{"schema_version": 1, "created": "2026-01-01", "version": "1"}', (RunError,)),
+    Reader("run.json", manifest, b'{"schema_version": 2, "created": "2026-01-01", "version": "1"}', (RunError,)),
     Reader("launch plan", lambda data, _: plan_of(Kernel(text(data))), KERNEL.encode(), (LaunchPlanError,)),
     Reader(
         "Triton launch plan",

@@ -55,8 +55,9 @@ def test_a_folder_that_holds_something_is_refused(run: RunFolder, write_task: Wr
         ("", "is not a run's"),
         ("{", "is not a run's"),
         ("[]", "is not a run's"),
-        ('{"schema_version": 1}', "is not a run's"),
-        ('{"schema_version": 99, "anything": []}', r"schema version 99.*reads up to 1"),
+        ('{"schema_version": 2}', "is not a run's"),
+        ('{"schema_version": 1}', r"schema version 1.*reads version 2"),
+        ('{"schema_version": 99, "anything": []}', r"schema version 99.*reads version 2"),
     ],
 )
 def test_a_damaged_or_newer_run_json_is_a_sentence(run: RunFolder, text: str, message: str) -> None:

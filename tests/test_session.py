@@ -124,10 +124,8 @@ def test_an_edit_that_is_told_again_says_what_became_of_it(run: Path) -> None:
     with open_session(run) as session:
         (ask,) = session.ask(1)
         first = session.tell([steps(ask)])
-        evaluations = session.tree.evaluations
         better = RepliedEdit(title="better", source=landscape.kernel(7, 2).source, prior=100)
         again = session.tell([Reply(node=0, edits=(*steps(ask).edits[:2], better, better))])
-    assert session.tree.evaluations > evaluations
     assert [told.title for told in again] == ["X +1", "X -1", "better", "better"]
     assert again[0].made == first[0].made
     assert again[2] == again[3]

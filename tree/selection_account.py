@@ -27,8 +27,11 @@ class Account:
 
 
 def can_account(strategy: str) -> bool:
-    """Whether a strategy's choices follow from terms that can be shown."""
-    return hasattr(find("strategy", strategy), "explain")
+    """Whether a strategy's choices follow from terms that can be shown.
+
+    A run to look at may be anyone's: nothing that its files name by a path is imported.
+    """
+    return ":" not in strategy and hasattr(find("strategy", strategy), "explain")
 
 
 def selection_accounts(events: Iterable[Event], nodes: Collection[int]) -> Iterator[Account]:
@@ -46,5 +49,5 @@ def selection_accounts(events: Iterable[Event], nodes: Collection[int]) -> Itera
                 found = explain(tree, event.parent, event.edit)
                 yield Account(event.node, found.choices, found.notes)
         apply(tree, event)
-        if isinstance(event, Started):
+        if isinstance(event, Started) and can_account(event.policy.strategy):
             explain = getattr(open_strategy(event.policy), "explain", None)

@@ -24,7 +24,7 @@ from mctskernel.experiments.counter_evidence import (
 from mctskernel.report.view import load_view
 
 ROOT = Path(__file__).parents[2]
-RECORDED = ROOT / "notebooks" / "recorded" / "matmul_mcts_h100.tar.xz"
+RECORDED = ROOT / "notebooks" / "recorded" / "matmul_puct_h100.tar.xz"
 TASKS = 12
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mctskernel.core.edit import Factor
+from mctskernel.tree.events import EditRecord
 from mctskernel.tree.node import UNTRIED, Node, Tree
 
 Row = tuple[int, ...]
@@ -178,7 +179,7 @@ class Frontier:
         edit = tree.made_by(node)
         if edit is None or node.parent is None:
             return self.vocabulary.row((), node.kernel.factors)
-        return self.vocabulary.row(self.rows[node.parent], edit.decisions)
+        return self._decided(self.rows[node.parent], edit)
 
     def _open(self, tree: Tree, node: Node) -> None:
         if not node.ready:
@@ -211,8 +212,14 @@ class Frontier:
     def _row(self, tree: Tree, candidate: Candidate) -> Row:
         if candidate.edit is None:
             return self.vocabulary.row(self.rows[candidate.node], (UNKNOWN,))
-        edit = tree.nodes[candidate.node].edits[candidate.edit]
-        return self.vocabulary.row(self.rows[candidate.node], edit.decisions)
+        return self._decided(self.rows[candidate.node], tree.nodes[candidate.node].edits[candidate.edit])
+
+    def _decided(self, base: Row, edit: EditRecord) -> Row:
+        """The description of a kernel that an edit makes. A step that is made once more decides something new."""
+        row = self.vocabulary.row(base, edit.decisions)
+        if row != base or edit.factors:
+            return row
+        return self.vocabulary.row(base, (Factor(edit.title, edit.change),))
 
 
 def _candidates(node: Node) -> Iterator[Candidate]:
