@@ -1,4 +1,4 @@
-"""A tree of 10,000 nodes: grown, its engine's CPU time told, and made again from its events."""
+"""Large trees: grown, the engine's CPU time printed, and made again from their events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from mctskernel.tree.strategies.strategy import Propose
 from tests.tree.grown import Grown
 
 FACTORS, LEVELS = 12, 6
-NODES = (1_000, 3_000, 10_000)
 
 Levels = tuple[int, ...]
 
@@ -36,9 +35,10 @@ def edits(levels: Levels) -> tuple[Edit, ...]:
 
 
 @pytest.mark.slow
-def test_a_large_tree_grows_and_is_replayed() -> None:
+@pytest.mark.parametrize(("strategy", "sizes"), [("puct", (1_000, 3_000, 10_000)), ("mcts", (100, 300))])
+def test_a_large_tree_grows_and_is_replayed(strategy: str, sizes: tuple[int, ...]) -> None:
     effects = np.random.default_rng(0).normal(0, 0.2, (FACTORS, LEVELS))
-    grown = Grown(reward=None, strategy="mcts")
+    grown = Grown(reward=None, strategy=strategy)
     nodes = [(0,) * FACTORS]
 
     def evaluate(node: int) -> None:
@@ -49,7 +49,7 @@ def test_a_large_tree_grows_and_is_replayed() -> None:
 
     evaluate(0)
     began, before = time.process_time(), 1
-    for target in NODES:
+    for target in sizes:
         while len(grown.tree.nodes) < target:
             action = grown.search.next_action()
             if isinstance(action, Propose):
@@ -66,5 +66,5 @@ def test_a_large_tree_grows_and_is_replayed() -> None:
         now = time.process_time()
         print(f"{target} nodes: {1e3 * (now - began) / (target - before):.2f} ms of CPU time an iteration")
         began, before = now, target
-    assert grown.node(0).visits == NODES[-1]
+    assert grown.node(0).visits == sizes[-1]
     assert grown.replayed() == grown.tree
