@@ -166,7 +166,9 @@ class MixedProposer:
             return replace(ruled, more=True)
         if not experts:
             experts = [choose(arms, request.standings, request.evaluation.diagnosis, 1, rng)[0].name]
-        return _both(ruled, self.llm.ask(request, experts, rng))
+        found = _both(ruled, self.llm.ask(request, experts, rng))
+        # A server that doesn't answer must not end a search that rules can continue.
+        return _both(self.rules.propose(request), found) if found.is_silent and not were_asked else found
 
 
 def converse(model: Model, call: Call, kernel: Kernel, limit: int) -> Proposals:
