@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mctskernel.api import compare, evaluate, load_run
+    from mctskernel.api import compare, evaluate, load_run, search
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "compare", "evaluate", "load_run"]
+__all__ = ["__version__", "compare", "evaluate", "load_run", "search"]
 
 
 def __getattr__(name: str) -> object:

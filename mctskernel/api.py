@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+from rich.console import Console
+
+from mctskernel.config import for_task, read_config
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
@@ -13,9 +18,37 @@ from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
 from mctskernel.profiling.devices import default_kind
 from mctskernel.report.comparison import RunComparison, compare_runs, find_runs
+from mctskernel.report.live import following
 from mctskernel.report.notebook import Run
 from mctskernel.report.view import load_view
+from mctskernel.run import begin
 from mctskernel.tasks.builtin import find_task
+
+
+def search(
+    task: str | Path,
+    out: str | Path | None = None,
+    *,
+    budget: int = 200,
+    device: str = "auto",
+    **settings: Any,
+) -> Run:
+    """Search for a faster version of a task's kernel in a new run, and return the run.
+
+    `task` is a folder or the name of a built-in task, `out` the run's folder (`runs/TASK-DATE-TIME` by default),
+    `budget` the number of evaluations. `settings` are those of a `--config` file: `seed`, `strategy`, `proposer`,
+    `workers`... An interrupted search is continued by `mctskernel resume`. Raises TaskError for a task that can't be
+    used or whose starting kernel has no valid time, ConfigError, RunError and DeviceError.
+    """
+    folder = find_task(task)
+    config = read_config({"device": device, **settings, "budget": {"evaluations": budget}})
+    loaded = load_task(folder, config.language)
+    path = Path(out) if out else Path("runs") / f"{loaded.name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    with following(Console()) as follow:
+        result = begin(path, folder, for_task(config, loaded), follow, lambda: False)
+    if result.problem:
+        raise TaskError(result.problem)
+    return load_run(path)
 
 
 def evaluate(

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 import mctskernel as mk
 from mctskernel.cli import main
+from mctskernel.config import ConfigError
 from mctskernel.core.evaluation import Outcome
 from tests.conftest import KERNEL
 
@@ -75,6 +76,16 @@ def test_two_kernels_of_a_task_are_compared(small_task: Path, strided: Path) -> 
     assert found["explanation"]["compared"]["against"] == found["against"]["kernel"] == str(strided)
     assert found["explanation"]["compared"]["sentences"]
     assert found["seconds"] != found["against"]["seconds"]
+
+
+def test_in_python_a_search_returns_its_run(small_task: Path, tmp_path: Path) -> None:
+    found = mk.search(small_task, tmp_path / "run", budget=3, device="model", workers=1, seed=1)
+    assert found.view.evaluations == 3
+    assert found.view.manifest.configuration.seed == 1
+    assert found.best is not None
+    assert list(found.counters.index) == [node.id for node in found.view.tree.nodes if node.evaluation]
+    with pytest.raises(ConfigError, match="budgett"):
+        mk.search(small_task, tmp_path / "other", budgett=3)
 
 
 def test_in_python_a_kernel_that_is_wrong_is_an_evaluation(small_task: Path, strided: Path) -> None:
