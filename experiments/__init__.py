@@ -1,7 +1,7 @@
 """Experiments: each module that is a command is run as `python -m mctskernel.experiments.NAME`.
 
 - `ablation`: the choices of a search compared, behind `mctskernel ablate`
-- `suite`, `scaling`, `evaluator_cost`: the built-in tasks on a GPU, beside PyTorch, and the evaluator's speed
+- `suite`, `evaluator_cost`: the built-in tasks on a GPU, beside PyTorch, and the evaluator's speed
 - `record`, `collect_families`: kernels with their times
 - `model_benchmark`: how well the model predicts such times; `surrogate_study`: how much that saves a search
 - `counter_evidence`: whether counters predict gains
