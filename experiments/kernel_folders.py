@@ -1,18 +1,17 @@
-"""Make folders of kernels whose times are known: from a kernel's tunables, from edits, or from a recorded run."""
+"""Make folders of kernels whose times are known, from a kernel's tunables."""
 
 from __future__ import annotations
 
 import math
 import shutil
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-import numpy as np
 
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.executor import Executor
@@ -21,8 +20,6 @@ from mctskernel.core.task import Task
 from mctskernel.edits.rule import Limits
 from mctskernel.experiments.tunables import Space, combinations, with_tunables
 from mctskernel.experiments.variants import LINES, TASK, Variant, code, read_variants, variants_of
-from mctskernel.profiling.reward import is_eligible
-from mctskernel.report.view import View
 from mctskernel.run import RunError, write_text
 
 ATTEMPTS = 20
@@ -72,43 +69,6 @@ def record(
         follow(folder.add(name, wanted.kernel, evaluation, tunables=values, family=wanted.family))
 
 
-def record_run(run: View, out: Path, limit: int, *, command: str = "") -> int:
-    """Make a folder of at most `limit` of a run's measured kernels, spread over their times; says how many.
-
-    Raises RunError.
-    """
-    run.refuse_recorded()
-    task, manifest = run.folder.load_task(), run.manifest
-    if (out / LINES).exists():
-        raise RunError(f"{out} already holds variants: choose another --out.")
-    found: dict[Hashable, tuple[str, Kernel, Evaluation]] = {}
-    for node in run.tree.nodes:
-        if node.evaluation is not None and is_eligible(node.evaluation):
-            name = f"node {node.id}"
-            kernel = Kernel(run.source(node.id), manifest.configuration.language)
-            line = variants_of(task, kernel, node.evaluation, name=name)[0]
-            found.setdefault(code(task, kernel, line), (name, kernel, node.evaluation))
-    if not found:
-        raise RunError(f"{run.folder.path} has no measured kernel to record.")
-    folder = RecordedFolder(out, task, Origin(task.name, command, manifest.fingerprint))
-    chosen = spread(found.values(), limit, lambda each: _log_time(each[2]))
-    for name, kernel, evaluation in chosen:
-        folder.add(name, kernel, evaluation)
-    return len(chosen)
-
-
-def spread(items: Iterable[Item], limit: int, size: Callable[[Item], float]) -> list[Item]:
-    """At most `limit` items whose sizes lie as evenly as can be from the least to the greatest, in order."""
-    rest = sorted(items, key=size)
-    if len(rest) <= limit:
-        return rest
-    chosen: list[Item] = []
-    for target in np.linspace(size(rest[0]), size(rest[-1]), limit):
-        distances = [abs(size(each) - target) for each in rest]
-        chosen.append(rest.pop(distances.index(min(distances))))
-    return sorted(chosen, key=size)
-
-
 def evaluated(
     executor: Executor, tries: Iterator[tuple[Item, Kernel]], enough: Callable[[int], bool]
 ) -> Iterator[tuple[Item, Evaluation]]:
@@ -127,10 +87,6 @@ def evaluated(
             return
         for ticket, evaluation in executor.wait():
             yield in_flight.pop(ticket), evaluation
-
-
-def _log_time(evaluation: Evaluation) -> float:
-    return math.fsum(math.log(timing.seconds) for timing in evaluation.timings)
 
 
 def _by_tunables(wanted: Wanted, folder: RecordedFolder) -> Iterator[tuple[dict[str, int], Kernel]]:

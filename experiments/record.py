@@ -2,7 +2,6 @@
 
 python -m mctskernel.experiments.record softmax --language triton --tunable num_warps=1,2,4,8 --out softmax
 python -m mctskernel.experiments.record softmax --format kernel-tuner --tunable BLOCK=64,128 --out softmax.json
-python -m mctskernel.experiments.record --from-run runs/softmax-20260101-120000 --out softmax
 """
 
 from __future__ import annotations
@@ -26,14 +25,13 @@ from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import UserError
 from mctskernel.executors import open_executor, workers_on
-from mctskernel.experiments.kernel_folders import Wanted, record_run
+from mctskernel.experiments.kernel_folders import Wanted
 from mctskernel.experiments.kernel_folders import record as record_kernels
 from mctskernel.experiments.tunables import Space, default_space
 from mctskernel.experiments.variants import Variant, read_variants
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.quantities import time_text
 from mctskernel.profiling.spaces import CLOSING, STAGES, entry_line, header_lines, read_space, space_name
-from mctskernel.report.view import load_view
 from mctskernel.run import RunError, write_text
 from mctskernel.tasks.builtin import find_task
 
@@ -50,7 +48,7 @@ FRAMEWORK = "framework"
 
 
 @click.command()
-@click.argument("task", required=False)
+@click.argument("task")
 @click.option(
     "--language",
     type=click.Choice([each.value for each in SOURCE_LANGUAGES]),
@@ -90,15 +88,10 @@ FRAMEWORK = "framework"
 @click.option("--device", type=click.Choice(["auto", "gpu", "model"]), default="auto", show_default=True)
 @click.option("--architecture", default="H100", show_default=True, help="What --device model stands for.")
 @click.option("--workers", type=click.IntRange(min=1))
-@click.option(
-    "--from-run",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Take the measured kernels of this run instead, spread over their times.",
-)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder or cache file.")
 def main(
     *,
-    task: str | None,
+    task: str,
     language: str,
     kernel_file: Path | None,
     tunables: tuple[str, ...],
@@ -110,7 +103,6 @@ def main(
     device: str,
     architecture: str,
     workers: int | None,
-    from_run: Path | None,
     out: Path,
 ) -> None:
     """Record kernels of TASK with their verified times and counters.
@@ -118,19 +110,11 @@ def main(
     Each line is written as soon as it is known: the same command continues an interrupted recording.
     """
     command = shlex.join(["python", "-m", "mctskernel.experiments.record", *sys.argv[1:]])
-    if form == SPACE and (family or from_run is not None or out.suffix != ".json"):
-        raise click.UsageError(
-            f"--format {SPACE} needs --out FILE.json, and neither --family nor --from-run."
-        )
-    if (task is None) == (from_run is None):
-        raise click.UsageError("Give a TASK, or --from-run with a run.")
+    if form == SPACE and (family or out.suffix != ".json"):
+        raise click.UsageError(f"--format {SPACE} needs --out FILE.json, and no --family.")
     most = KERNELS if limit is None else limit
     try:
-        if from_run is not None:
-            count = record_run(load_view(from_run), out, most, command=command)
-            click.echo(f"Recorded {count} kernels of {from_run} in {out}")
-            return
-        folder, chosen = find_task(task or ""), Language(language)
+        folder, chosen = find_task(task), Language(language)
         loaded = load_task(folder, chosen)
         kernel = loaded.starting_kernel
         if kernel_file is not None:

@@ -1,4 +1,4 @@
-"""Folders of kernels with their times: made, gone on with, and taken from runs."""
+"""Folders of kernels with their times: made, gone on with."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source, T
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.kernel_folders import Wanted, record, record_run
+from mctskernel.experiments.kernel_folders import Wanted, record
 from mctskernel.experiments.record import main
 from mctskernel.experiments.variants import EXACT, measured_kernel, read_variants
-from mctskernel.report.view import load_view
-from mctskernel.run import RunError
 from tests.conftest import KERNEL, WriteTask
 from tests.landscape import InProcess, Interrupted
-from tests.synthetic_run import SyntheticRun, failed, quarantined, timed, with_configuration
 
 BLOCKS = {"BLOCK": (32, 64, 128, 256, 512)}
 
@@ -100,23 +97,6 @@ def test_the_same_command_goes_on_where_it_was_cut_off(task: Task, tmp_path: Pat
     assert third.judged == []
 
 
-def test_a_runs_measured_kernels_become_a_folder(tmp_path: Path, small_task: Path) -> None:
-    root = timed(100, Source.MEASURED)
-    run = SyntheticRun(tmp_path / "run", small_task, with_configuration(device="gpu"), root)
-    times = [50.0, 60.0, 61.0, 62.0, 90.0]
-    edits = [(f"edit {number}", timed(time, Source.MEASURED)) for number, time in enumerate(times)]
-    run.edits(0, *edits, ("broken", failed()), ("too good", quarantined(1)))
-    view = load_view(run.folder.path)
-    assert record_run(view, tmp_path / "out", 4) == 4
-    lines = list(read_variants(tmp_path / "out"))
-    assert [line.us for line in lines] == [50.0, 62.0, 90.0, 100.0]
-    made = [measured_kernel(tmp_path / "out", line).kernel.identity for line in lines]
-    assert made == [Kernel(view.source(int(line.name.split()[1]))).identity for line in lines]
-    assert "sm_90" in (tmp_path / "out" / "record.json").read_text()
-    with pytest.raises(RunError, match="already holds"):
-        record_run(view, tmp_path / "out", 4)
-
-
 @pytest.mark.slow
 def test_the_model_device_records_as_a_gpu_would(small_task: Path, tmp_path: Path) -> None:
     out = tmp_path / "double"
@@ -134,7 +114,6 @@ def test_the_model_device_records_as_a_gpu_would(small_task: Path, tmp_path: Pat
     ("arguments", "code", "sentence"),
     [
         (["--out", "x"], 2, "TASK"),
-        (["sum", "--from-run", ".", "--out", "x"], 2, "TASK"),
         (["sum", "--tunable", "BLOCK", "--out", "x"], 2, "NAME=V1,V2"),
         (["sum", "--tunable", "BLOK=1", "--device", "model", "--workers", "1", "--out", "x"], 1, "BLOK"),
     ],
