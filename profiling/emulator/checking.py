@@ -10,7 +10,6 @@ import numpy as np
 
 from mctskernel.profiling.emulator.arithmetic import V
 from mctskernel.profiling.emulator.atomics import apply_atomic
-from mctskernel.profiling.emulator.block_races import ValueReturns
 from mctskernel.profiling.emulator.codegen import Access, Program
 from mctskernel.profiling.emulator.findings import Finding, Findings, Kind
 from mctskernel.profiling.emulator.lanes import (
@@ -52,10 +51,8 @@ class CheckedMemory(MemoryPort):
         blocks: int,
         *,
         fences: bool = True,
-        swaps: bool = False,
     ) -> None:
-        """`fences` and `swaps` say whether the kernel has any: without fences its volatile accesses publish nothing,
-        and without compare-and-swap no value can be taken for another."""
+        """`fences` says whether the kernel has any: without them its volatile accesses publish nothing."""
         self.addresses = launch.addresses
         self.parameter = launch.parameter
         self.memory = memory
@@ -63,7 +60,6 @@ class CheckedMemory(MemoryPort):
         self.resolver = Resolver(memory, launch.shared, launch.local, self._complain)
         self.races = RaceDetector(findings, granule, blocks)
         self.fences = fences
-        self.returns = ValueReturns(findings) if swaps else None
         self.pending: list[PendingCopy] = []
 
     def start(self, batch: Batch) -> None:
@@ -71,8 +67,6 @@ class CheckedMemory(MemoryPort):
         self.resolver.start(batch)
         self.races.start(batch, self.resolver.shared)
         self.reductions = BarrierReductions(batch)
-        if self.returns is not None:
-            self.returns.start(batch)
         self.pending = []
         self.groups = np.zeros(batch.slots, np.int64)
         self.present = np.zeros(batch.slots, bool)
@@ -86,9 +80,6 @@ class CheckedMemory(MemoryPort):
             self.races.log(self._strength(access, part, "read"), access, g, part)
             if access.strong:
                 self.races.released(g, part)
-        if self.returns is not None:
-            for part in parts:
-                self.returns.read(access, g, part, part.values(access))
         return gather(access, g, parts)
 
     def store(self, access: Access, g: Lanes, address: V, mask: V | None, values: tuple[V, ...]) -> None:
@@ -97,8 +88,6 @@ class CheckedMemory(MemoryPort):
             self.races.log(self._strength(access, part, "write"), access, g, part, unit)
             if access.strong:
                 self.races.released(g, part)
-            if self.returns is not None:
-                self.returns.written(access, g, part)
 
     def atomic(  # noqa: PLR0917 - generated code calls it by position
         self, access: Access, g: Lanes, address: V, mask: V | None, operation: str, b: V, c: V | None
@@ -112,8 +101,6 @@ class CheckedMemory(MemoryPort):
             target = part.storage.view(access.bytes).view(access.element)
             old[where] = apply_atomic(target, part.indices(g), operation, values[0], values[1])
             self.races.log("atomic", access, g, part)
-            if self.returns is not None and values[0] is not None:
-                self.returns.updated(access, g, part, operation, old[where], values[0])
             self.races.released(g, part)
         return old
 
@@ -172,8 +159,6 @@ class CheckedMemory(MemoryPort):
 
     def finish(self) -> None:
         """The launch has ended; free the race checks, which take as much memory as the outputs."""
-        if self.returns is not None:
-            self.returns.finish()
         self.pending = []
         del self.races
 
@@ -382,7 +367,6 @@ def execute(
         _granule(program),
         geometry.blocks,
         fences=any(i.parts[0] in ("fence", "membar") for b in program.blocks for i in b.instructions),
-        swaps=any(".cas." in access.opcode for access in program.accesses),
     )
     completed = True
     stride = -(-launch.shared_bytes // 128) * 128
