@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from mctskernel.core.dtypes import DTYPE_BYTES
@@ -232,9 +233,13 @@ class Operands:
         )
 
     def works(self, shape: Shape) -> bool:
-        """Whether the module accepts tensors at a shape."""
+        """Whether the module accepts tensors at a shape.
+
+        Fake tensors check what meta tensors don't: the channels of a transposed convolution.
+        """
         try:
-            called(self.function, self.inputs, shape, "meta")
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                called(self.function, self.inputs, shape, "meta")
         except _FAILURES:
             return False
         return True

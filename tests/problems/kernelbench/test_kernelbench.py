@@ -56,6 +56,13 @@ def test_forward_is_the_reference_over_inputs_and_used_parameters(tmp_path: Path
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-12)
 
 
+def test_the_channels_of_a_transposed_convolution_vary_with_those_of_its_weight(tmp_path: Path) -> None:
+    layer = "self.up = nn.ConvTranspose2d(6, 4, (3, 5), stride=2, bias=False)"
+    x, weight = task_of(tmp_path, problem("return self.up(x)", "torch.rand(2, 6, 9, 11)", init=layer)).inputs
+    assert x.shape[1] == weight.shape[0]
+    assert all(isinstance(extent, str) for extent in x.shape)
+
+
 def test_inputs_are_drawn_as_get_inputs_draws_them(tmp_path: Path) -> None:
     task = task_of(tmp_path, INDEXED)
     assert task.make_inputs is None
