@@ -23,14 +23,7 @@ from mctskernel.memory import MemoryUnusableError, open_memory, read_snapshot
 from mctskernel.profiling.emulator import UnsupportedPtxError, parse_ptx
 from mctskernel.run import RunError, RunFolder, read_manifest
 from mctskernel.tree.events import Refused, Resumed, encode
-from mctskernel.tree.journal import (
-    SCHEMA,
-    SCHEMA_VERSION,
-    Journal,
-    JournalError,
-    read_events,
-    read_tree,
-)
+from mctskernel.tree.journal import SCHEMA, SCHEMA_VERSION, Journal, JournalError, read_events, read_tree
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 
 Read = Callable[[bytes, Path], object]

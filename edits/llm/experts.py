@@ -74,12 +74,10 @@ EXPERTS = (
         "dram_bandwidth l2_bandwidth l1_throughput uncoalesced_access shared_throughput bank_conflicts launch_overhead",
     ),
     _expert(
-        "parallelism",
-        "too_few_blocks low_occupancy tail global_latency barriers atomics launch_overhead",
+        "parallelism", "too_few_blocks low_occupancy tail global_latency barriers atomics launch_overhead"
     ),
     _expert(
-        "instructions",
-        "instruction_issue integer_pipe fp32_pipe global_latency spills divergence barriers",
+        "instructions", "instruction_issue integer_pipe fp32_pipe global_latency spills divergence barriers"
     ),
     _expert("numerics", "special_functions fp32_pipe dram_bandwidth atomics"),
     _expert("tensor", "tensor_pipe fp32_pipe instruction_issue global_latency shared_throughput"),

@@ -14,15 +14,7 @@ import numpy as np
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import REPAIRABLE, Outcome
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.proposer import (
-    Attempt,
-    Dropped,
-    Exchange,
-    Loss,
-    ProposalRequest,
-    Proposals,
-    Purpose,
-)
+from mctskernel.core.proposer import Attempt, Dropped, Exchange, Loss, ProposalRequest, Proposals, Purpose
 from mctskernel.edits.llm.experts import (
     EDITS,
     EXPERTS,
@@ -276,9 +268,7 @@ def _normalised(title: str) -> str:
 def _both(ruled: Proposals, asked: Proposals) -> Proposals:
     """One reply, in which the best edit of each has the same prior."""
     return replace(
-        asked,
-        edits=(*_scaled(ruled.edits), *_scaled(asked.edits)),
-        more=asked.more or bool(ruled.edits),
+        asked, edits=(*_scaled(ruled.edits), *_scaled(asked.edits)), more=asked.more or bool(ruled.edits)
     )
 
 

@@ -43,10 +43,7 @@ def _printable_name(ctx: click.Context, param: click.Parameter, value: str) -> s
     help="The file to write. [default: the GPU's name with .toml]",
 )
 @click.option(
-    "--name",
-    default="",
-    callback=_printable_name,
-    help="The GPU's name in the file. [default: the driver's]",
+    "--name", default="", callback=_printable_name, help="The GPU's name in the file. [default: the driver's]"
 )
 @click.option(
     "--against",

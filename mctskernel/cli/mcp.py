@@ -46,13 +46,7 @@ from mctskernel.config import read_config
     type=click.IntRange(1, 65535),
     help="Serve http://127.0.0.1:PORT/mcp, to programs of this machine only, instead of standard input and output.",
 )
-def mcp(
-    *,
-    runs: Path,
-    tasks: Path | None,
-    table: dict[str, Any],
-    port: int | None,
-) -> None:
+def mcp(*, runs: Path, tasks: Path | None, table: dict[str, Any], port: int | None) -> None:
     """Let a coding agent propose the edits, over the Model Context Protocol.
 
     The agent begins runs, asks which nodes need edits, and submits edits; this program builds, verifies and times them.

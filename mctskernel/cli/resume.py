@@ -51,13 +51,7 @@ from mctskernel.run import resume as resume_run
     type=click.Path(path_type=Path),
     help="With --device: the new run's folder. [default: runs/TASK-measured-DATE-TIME]",
 )
-def resume(
-    run: Path,
-    *,
-    table: dict[str, Any],
-    nodes: int,
-    out: Path | None,
-) -> None:
+def resume(run: Path, *, table: dict[str, Any], nodes: int, out: Path | None) -> None:
     """Go on with RUN where it stopped: after Ctrl-C, a crash, or with a larger budget.
 
     Without a budget the run's own is used. Finished evaluations are never repeated. A machine whose times can't be

@@ -164,10 +164,7 @@ def shared(configuration: SearchConfig, tasks: int) -> SearchConfig:
 
 
 def _opened(
-    plan: Plan,
-    stack: ExitStack,
-    follow: Callable[[str, Snapshot], None],
-    stop_requested: Callable[[], bool],
+    plan: Plan, stack: ExitStack, follow: Callable[[str, Snapshot], None], stop_requested: Callable[[], bool]
 ) -> tuple[RunFolder, Search]:
     """Open the run of a plan, new or continued, and begin what is unfinished, such as the starting kernel."""
     configuration, name = plan.configuration, plan.configuration.task

@@ -199,12 +199,7 @@ class Task:
     @property
     def shapes(self) -> tuple[Shape, ...]:
         """Every shape: those that are searched at, verified at, held out, and held out to be timed, in this order."""
-        return (
-            *self.search_shapes,
-            *self.verify_shapes,
-            *self.held_out_shapes,
-            *self.held_out_timed_shapes,
-        )
+        return (*self.search_shapes, *self.verify_shapes, *self.held_out_shapes, *self.held_out_timed_shapes)
 
     @property
     def held_out(self) -> Task:

@@ -207,10 +207,7 @@ def view_story(view: View) -> Story:
     """The best path of a run, without steps while there is none, and notes on the whole."""
     best = _best(view)
     steps = trajectory(view.tree, best.id).steps if best else ()
-    notes = (
-        *accuracy_sentences(view.tree),
-        *conversation_sentences(view.conversation, view.tree),
-    )
+    notes = (*accuracy_sentences(view.tree), *conversation_sentences(view.conversation, view.tree))
     return Story(tuple(story_step(view, step) for step in steps), notes)
 
 

@@ -10,13 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from mctskernel.core.budget import Budget, Spent
-from mctskernel.core.space import (
-    Entry,
-    SearchSpace,
-    SpaceError,
-    Value,
-    configuration_kernel,
-)
+from mctskernel.core.space import Entry, SearchSpace, SpaceError, Value, configuration_kernel
 from mctskernel.profiling.spaces import write_space
 
 MIDDLE = "middle"

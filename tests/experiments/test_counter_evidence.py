@@ -13,14 +13,7 @@ from click.testing import CliRunner
 from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Outcome, Source
 from mctskernel.experiments import counter_evidence
-from mctskernel.experiments.counter_evidence import (
-    AHEAD,
-    SPILLS,
-    Report,
-    Step,
-    steps_of,
-    weigh,
-)
+from mctskernel.experiments.counter_evidence import AHEAD, SPILLS, Report, Step, steps_of, weigh
 from mctskernel.report.view import load_view
 
 ROOT = Path(__file__).parents[2]
