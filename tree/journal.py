@@ -160,69 +160,6 @@ class Journal:
             raise JournalError(f"{self.path} is in use by another process.") from error
 
 
-class GrowingTree:
-    """The tree of a journal that another process appends to; empty until there is a journal.
-
-    Nothing is locked or repaired here: a line without its newline is being written, and is read once it is complete.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
-        self.tree = Tree()
-        self._number = self._offset = 0
-        self._last = b""
-
-    def has_gone_back(self) -> bool:
-        """Whether the journal no longer has what was read; the tree then begins anew.
-
-        An append that fails takes its line back, and resuming a search cuts a damaged end off.
-        """
-        with contextlib.suppress(FileNotFoundError), _readable(self.path) as file:
-            file.seek(self._offset - len(self._last))
-            if file.read(len(self._last)) == self._last:
-                return False
-        if not self._offset:
-            return False
-        self.tree, self._number, self._offset, self._last = Tree(), 0, 0, b""
-        return True
-
-    def advance(self) -> Iterator[Event]:
-        """The events that are new, each after it changed the tree. Raises JournalError."""
-        with contextlib.suppress(FileNotFoundError), _readable(self.path) as file:
-            file.seek(self._offset)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return
-                if self._number == 0:
-                    check_header(self.path, line[:-1])
-                    event = None
-                else:
-                    event = _applied(self.tree, line, self.path, self._number + 1)
-                self._number, self._offset, self._last = self._number + 1, self._offset + len(line), line
-                if event is not None:
-                    yield event
-
-
-def is_being_written(path: Path) -> bool:
-    """Whether a process has the journal open for appending; where there are no locks, it may have.
-
-    Finding out takes the lock for a moment.
-    """
-    if sys.platform == "win32":
-        return True
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(file)
-    return False
-
-
 def read_tree(path: Path) -> Tree:
     """The tree that a journal's events make. Raises JournalError."""
     tree = Tree()
@@ -327,19 +264,7 @@ def _is_event(line: bytes) -> bool:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        with _readable(path) as file:
-            yield file
-    except FileNotFoundError as error:
-        raise JournalError(f"{path} can't be read: {error.strerror}.") from error
-
-
-@contextlib.contextmanager
-def _readable(path: Path) -> Iterator[BinaryIO]:
-    """The file; a missing one raises FileNotFoundError, any other trouble JournalError."""
-    try:
         with path.open("rb") as file:
             yield file
-    except FileNotFoundError:
-        raise
     except OSError as error:
         raise JournalError(f"{path} can't be read: {error.strerror}.") from error

@@ -24,11 +24,11 @@ from mctskernel.report.notes import (
     gpu_sentences,
     prediction_sentence,
 )
-from mctskernel.report.progress import Moment, Progress
+from mctskernel.report.progress import Moment, moments
 from mctskernel.report.roofline import Roofline, roofline
 from mctskernel.report.view import View
 from mctskernel.tasks.starts import origin
-from mctskernel.tree.events import EditRecord, Submitted
+from mctskernel.tree.events import EditRecord, Evaluated, Submitted
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.selection_account import can_account
@@ -236,21 +236,20 @@ def view_document(view: View) -> Document:
     tree, best = view.tree, _best(view)
     edits = _edits(tree)
     rows = tuple(_row(tree, node, edits.get(node.id)) for node in tree.nodes)
-    progress, growth, known = Progress(view.manifest.configuration.spent), [], len(tree.nodes)
-    moments: list[Moment] = []
-    for event in read_events(view.folder.journal):
-        moment = progress.take(event)
-        if isinstance(event, Submitted) and event.node < known:
-            growth.append(event.node)
-        elif moment is not None and moment.node < known:
-            growth.append(-moment.node - 1)
-            moments.append(moment)
+    # The journal may have grown since the tree was read.
+    known = len(tree.nodes)
+    events = [e for e in read_events(view.folder.journal) if getattr(e, "node", 0) < known]
+    growth = [
+        event.node if isinstance(event, Submitted) else -event.node - 1
+        for event in events
+        if isinstance(event, Submitted | Evaluated)
+    ]
     return Document(
         headline=view_headline(view),
         nodes=rows,
         transpositions=tuple(tree.transpositions),
         growth=Growth(tuple(growth)),
-        progress=tuple(moments),
+        progress=tuple(moments(events, view.manifest.configuration.spent)),
         best_path=tuple(tree.lineage(best.id)) if best else (),
         failures=failure_kinds(rows),
         edits=edit_success(rows),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mctskernel.core.budget import Spent
 from mctskernel.core.evaluation import Outcome
@@ -32,59 +32,24 @@ class Moment:
     best_speedup: float
 
 
-@dataclass
-class Progress:
-    """The state of a search after the events so far."""
-
-    spent: Spent = NOTHING
-    evaluations: int = field(init=False)
-    dollars: float = 0.0
-    best: int | None = None
-    best_speedup: float = 0.0
-    last: float = 0.0
-    _before: float = field(init=False)
-    _began: float | None = None
-
-    def __post_init__(self) -> None:
-        self.evaluations, self._before = self.spent.evaluations, self.spent.seconds
-
-    @property
-    def seconds(self) -> float:
-        """Seconds that the run's processes spent, up to the last event."""
-        return self._before + (self.last - self._began if self._began is not None else 0.0)
-
-    def take(self, event: Event) -> Moment | None:
-        """Update with an event; returns the moment after it if it is an evaluation."""
-        if self._began is None or isinstance(event, Resumed):
-            self._before, self._began = self.seconds, event.at
-        self.last = event.at
-        if isinstance(event, Proposed):
-            self.dollars += event.dollars
-        return self._evaluated(event) if isinstance(event, Evaluated) else None
-
-    def _evaluated(self, event: Evaluated) -> Moment:
-        self.evaluations += 1
-        speedup = event.score.speedup if is_eligible(event.evaluation) else 0.0
-        if speedup > self.best_speedup:
-            self.best, self.best_speedup = event.node, speedup
-        return Moment(
-            self.evaluations,
-            self.seconds,
-            self.dollars,
-            event.node,
-            event.evaluation.outcome,
-            speedup,
-            self.best,
-            self.best_speedup,
-        )
-
-
 def moments(events: Iterable[Event], spent: Spent = NOTHING) -> Iterator[Moment]:
     """The moments of a journal. `spent` was used by starting configurations that failed before its first event."""
-    progress = Progress(spent)
+    evaluations, seconds, dollars, best, best_speedup = spent.evaluations, spent.seconds, 0.0, None, 0.0
+    last: float | None = None
     for event in events:
-        if moment := progress.take(event):
-            yield moment
+        # What passed before a process resumed the run is a pause.
+        seconds += 0.0 if last is None or isinstance(event, Resumed) else event.at - last
+        last = event.at
+        if isinstance(event, Proposed):
+            dollars += event.dollars
+        if not isinstance(event, Evaluated):
+            continue
+        evaluations += 1
+        speedup = event.score.speedup if is_eligible(event.evaluation) else 0.0
+        if speedup > best_speedup:
+            best, best_speedup = event.node, speedup
+        outcome = event.evaluation.outcome
+        yield Moment(evaluations, seconds, dollars, event.node, outcome, speedup, best, best_speedup)
 
 
 def best_after(found: Iterable[Moment], evaluations: int) -> float:
