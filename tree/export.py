@@ -1,14 +1,12 @@
-"""Export: a tree as JSON, CSV, GraphML and a networkx graph. `docs/export.md` describes the schema."""
+"""Export: a tree as JSON and CSV. `docs/export.md` describes the schema."""
 
 from __future__ import annotations
 
 import csv
 import io
-import re
 from typing import Any
 
 import msgspec
-import networkx as nx
 
 from mctskernel.core.evaluation import Outcome, Source
 from mctskernel.tree.events import EditRecord
@@ -111,37 +109,12 @@ def to_csv(tree: Tree) -> str:
     return text.getvalue()
 
 
-def to_networkx(tree: Tree) -> nx.DiGraph[int]:
-    """A directed graph of node ids. Nodes carry the columns of the CSV, without those that have no value;
-    edges the edit's title, category and prior, and whether they are transpositions."""
-    exported = export(tree)
-    graph: nx.DiGraph[int] = nx.DiGraph(schema_version=SCHEMA_VERSION, seed=tree.seed)
-    for node in exported.nodes:
-        graph.add_node(node.id, **{name: value for name, value in _flat(node).items() if value is not None})
-        if node.parent is not None and node.edit is not None:
-            graph.add_edge(node.parent, node.id, **_edge(node.edit), transposition=False)
-    for again in exported.transpositions:
-        graph.add_edge(again.parent, again.node, **_edge(again.edit), transposition=True)
-    return graph
-
-
-def to_graphml(tree: Tree) -> str:
-    """GraphML text of the networkx graph. Characters that XML can't hold become U+FFFD."""
-    graph = to_networkx(tree)
-    attributes = [data for _, data in graph.nodes(data=True)] + [data for *_, data in graph.edges(data=True)]
-    for data in attributes:
-        data.update({name: _XML_ILLEGAL.sub("\ufffd", text) for name, text in data.items() if _is_text(text)})
-    return "\n".join(nx.generate_graphml(graph))
-
-
 _FLAT_COLUMNS = (
     *("id", "parent", "edit", "category", "proposer", "depth", "kernel", "outcome", "message", "numbers"),
     *("seconds", "speedup", "reward", "visits", "value", "bottleneck", "flags", "quarantine"),
     *("evaluation_seconds", "predicted_seconds", "predicted_gain", "predicted_sigma"),
     *("gpu", "sm_mhz", "celsius", "dropped_runs"),
 )
-
-_XML_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def _export_node(tree: Tree, node: Node) -> ExportedNode:
@@ -193,11 +166,3 @@ def _flat(node: ExportedNode) -> dict[str, Any]:
         "flags": "; ".join(node.flags),
     }
     return flat | {f"term.{name}": value for name, value in node.terms.items()}
-
-
-def _edge(edit: EditRecord) -> dict[str, str | float]:
-    return {"edit": edit.title, "category": str(edit.category), "prior": edit.prior}
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)

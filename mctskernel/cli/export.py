@@ -11,9 +11,9 @@ from mctskernel.report.training_data import FORMATS as TRAINING_FORMATS
 from mctskernel.report.training_data import json_schema, write_lines
 from mctskernel.report.view import load_view
 from mctskernel.run import open_run
-from mctskernel.tree.export import to_csv, to_graphml, to_json
+from mctskernel.tree.export import to_csv, to_json
 
-TREE_FORMATS = {"json": to_json, "csv": to_csv, "graphml": to_graphml}
+TREE_FORMATS = {"json": to_json, "csv": to_csv}
 
 
 @click.command()
@@ -24,7 +24,7 @@ TREE_FORMATS = {"json": to_json, "csv": to_csv, "graphml": to_graphml}
     type=click.Choice([*TREE_FORMATS, *TRAINING_FORMATS]),
     default="json",
     show_default=True,
-    help="Of the tree, JSON has everything; CSV a line for each node; GraphML opens in yEd, Gephi and networkx. To "
+    help="Of the tree, JSON has everything; CSV a line for each node. To "
     "train models, JSON lines: sft has the edits that gained, preference pairs of edits, rl every step.",
 )
 @click.option(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import networkx as nx
 from jinja2 import Environment
 
 from mctskernel.core.evaluation import Evaluation, Outcome
@@ -17,7 +16,6 @@ from mctskernel.report.comparison import ComparedRun
 from mctskernel.report.document import Document, NodeRow, view_document
 from mctskernel.report.page import Parts
 from mctskernel.report.view import View
-from mctskernel.tree.export import to_networkx
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,10 +133,6 @@ class Run:
         """The nodes from the starting kernel to a node."""
         number = node.id if isinstance(node, RunNode) else self.view.node(node).id
         return tuple(RunNode(self, each) for each in self.view.tree.lineage(number))
-
-    def to_networkx(self) -> nx.DiGraph[int]:
-        """The tree as a graph, as `mctskernel export --format graphml` has it."""
-        return to_networkx(self.view.tree)
 
     def tree(self) -> TreeView:
         """The tree as an interactive widget. Needs the extra `notebook`."""

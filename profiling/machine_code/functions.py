@@ -210,7 +210,7 @@ def dominators(
     successors: Mapping[int, Sequence[int]], predecessors: Mapping[int, Sequence[int]]
 ) -> dict[int, int]:
     """The blocks that every way from block 0, the entry, to a block passes, itself included, as bits."""
-    # In this order most are final after one pass. Importing networkx for it is too slow.
+    # In this order most are final after one pass.
     order = _postorder(successors)[-2::-1]
     found = {**dict.fromkeys(order, -1), 0: 1}
     changed = True

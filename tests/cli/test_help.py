@@ -12,7 +12,7 @@ from mctskernel.cli import main
 from mctskernel.cli.errors import described
 from tests.cli.command import mctskernel
 
-HEAVY = {"httpx2", "jinja2", "msgspec", "networkx", "numpy", "openai", "plotly", "ray", "torch"}
+HEAVY = {"httpx2", "jinja2", "msgspec", "numpy", "openai", "plotly", "ray", "torch"}
 
 
 @pytest.mark.slow

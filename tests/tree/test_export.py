@@ -7,7 +7,6 @@ import io
 import math
 from dataclasses import replace
 
-import networkx as nx
 import pytest
 
 from mctskernel.core.edit import Category, Edit, WholeSource
@@ -25,7 +24,7 @@ from mctskernel.core.evaluation import (
 )
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Attempt
-from mctskernel.tree.export import export, from_json, to_csv, to_graphml, to_json, to_networkx
+from mctskernel.tree.export import export, from_json, to_csv, to_json
 from mctskernel.tree.search import Try
 from mctskernel.tree.trajectory import (
     KEPT,
@@ -113,25 +112,9 @@ def test_csv_has_a_line_for_each_node(story: Grown) -> None:
     assert (rows[3]["outcome"], rows[3]["reward"], rows[3]["term.time"]) == ("", "", "")
 
 
-def test_graphml_is_read_by_networkx(story: Grown) -> None:
-    graph = nx.parse_graphml(to_graphml(story.tree), node_type=int)
-    assert set(graph.edges) == {(0, 1), (0, 2), (0, 3), (1, 4), (1, 0)}
-    assert graph.edges[1, 0]["transposition"] is True
-    assert graph.nodes[4]["speedup"] == 6.0
-    assert graph.nodes[4]["edit"] == 'vector, "loads"\n\ufffd=1'
-    assert "outcome" not in graph.nodes[3]
-
-
-def test_networkx_graph_without_transpositions_is_a_tree(story: Grown) -> None:
-    graph = to_networkx(story.tree)
-    graph.remove_edges_from([edge for *edge, again in graph.edges(data="transposition") if again])
-    assert nx.is_arborescence(graph)
-
-
 def test_empty_tree_is_exported() -> None:
     tree = Grown(reward=None).tree
     assert export(tree).nodes[0].outcome is None
-    assert nx.parse_graphml(to_graphml(tree), node_type=int).number_of_nodes() == 1
     assert to_csv(tree).count("\n") == 2
 
 
