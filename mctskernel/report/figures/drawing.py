@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 from mctskernel.report.comparison import ComparedRun
 from mctskernel.report.comparison_table import short_names
 from mctskernel.report.figures.progress import EVALUATIONS, MONEY, SECONDS, draw_progress
-from mctskernel.report.figures.roofline import draw_roofline
-from mctskernel.report.figures.runs import draw_comparison, draw_outcomes
 from mctskernel.report.figures.style import COLUMN_INCHES, DPI, FONT, PlottedRun, paper_style, save
 from mctskernel.report.figures.tree import draw_tree
 
@@ -22,9 +20,6 @@ _DRAWINGS: Mapping[str, Callable[[Figure, Sequence[PlottedRun]], None]] = {
     "seconds": partial(draw_progress, spending=SECONDS),
     "money": partial(draw_progress, spending=MONEY),
     "tree": draw_tree,
-    "roofline": draw_roofline,
-    "outcomes": draw_outcomes,
-    "comparison": draw_comparison,
 }
 
 

@@ -15,7 +15,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.report.comparison import ComparedRun, Ground
@@ -96,24 +96,23 @@ class FontError(ValueError):
 
 
 class Mark(NamedTuple):
-    """How an outcome is drawn: marker, colour, and hatching of an area."""
+    """How an outcome is drawn: marker and colour."""
 
     marker: str
     colour: str
-    hatch: str
 
 
 MARKS: Mapping[str, Mark] = {
-    Outcome.OK: Mark("o", BLUE, ""),
-    Outcome.BUILD_ERROR: Mark("x", ORANGE, "////"),
-    Outcome.LAUNCH_ERROR: Mark("+", AMBER, "...."),
-    Outcome.WRONG_RESULT: Mark("v", PURPLE, "xxxx"),
-    Outcome.RACE: Mark("<", SKY, "||||"),
-    Outcome.TIMEOUT: Mark("s", GREY, "----"),
-    Outcome.CRASH: Mark("X", BLACK, "++++"),
-    Outcome.REJECTED: Mark("D", GREEN, "oo"),
-    Outcome.DUPLICATE: Mark(".", GREY, ""),
-    QUARANTINED: Mark("*", AMBER, "**"),
+    Outcome.OK: Mark("o", BLUE),
+    Outcome.BUILD_ERROR: Mark("x", ORANGE),
+    Outcome.LAUNCH_ERROR: Mark("+", AMBER),
+    Outcome.WRONG_RESULT: Mark("v", PURPLE),
+    Outcome.RACE: Mark("<", SKY),
+    Outcome.TIMEOUT: Mark("s", GREY),
+    Outcome.CRASH: Mark("X", BLACK),
+    Outcome.REJECTED: Mark("D", GREEN),
+    Outcome.DUPLICATE: Mark(".", GREY),
+    QUARANTINED: Mark("*", AMBER),
 }
 """Marks by outcome."""
 
@@ -152,7 +151,6 @@ _SETTINGS: dict[str, Any] = {
     "lines.markersize": 3.5,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
-    "hatch.linewidth": 0.5,
     # TrueType: publishers refuse Type 3, and text stays searchable.
     "pdf.fonttype": 42,
     "ps.fonttype": 42,
@@ -199,14 +197,6 @@ def times_axis(axis: Axis, low: float, high: float) -> None:
 def _subs(ratio: float) -> tuple[float, ...]:
     """The multiples of powers of ten that get a tick."""
     return (1.0, 2.0, 5.0) if ratio < 30 else (1.0, 3.0) if ratio < 1000 else (1.0,)
-
-
-def powers_axis(axis: Axis) -> None:
-    """Plain numbers as ticks of a logarithmic axis whose limits are set."""
-    low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(10, subs=_subs(high / low), numticks=8))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
-    axis.set_minor_formatter(NullFormatter())
 
 
 def legend_columns(figure: Figure, labels: Collection[str]) -> int:
