@@ -22,11 +22,9 @@ from mctskernel.report.comparison_table import print_run_comparison, to_json
 def compare(sides: tuple[Path, ...], *, at: int | None, as_json: bool) -> None:
     """Compare runs: the best of each, and whether the differences are significant.
 
-    Each RUN is a run, or a folder of runs, one for each seed or task. All others are compared with the first.
-
-    Two kernels are compared by a bootstrap interval of the ratio of their median times. Two ways to search need several
-    runs each: those of the same task, device and seed are paired, and a sign-flip test gives the probability that the
-    difference is chance. Times of different tasks or devices are never compared.
+    Each RUN is a run, or a folder of runs. The best kernels of all others are compared with that of the first, by a
+    bootstrap interval of the ratio of their median times. Times of different tasks or devices are never compared. To
+    compare ways to search, use `mctskernel ablate`.
 
         mctskernel compare runs/softmax-a runs/softmax-b
 

@@ -58,7 +58,8 @@ def mcp(*, runs: Path, tasks: Path | None, table: dict[str, Any], port: int | No
         mctskernel mcp --http 8848
     """
     try:
-        from mctskernel.external.mcp import Settings, serve  # noqa: PLC0415 - an extra that may be missing
+        from mctskernel.external.mcp import serve  # noqa: PLC0415 - an extra that may be missing
+        from mctskernel.external.mcp_engine import Settings  # noqa: PLC0415 - an extra that may be missing
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("mctskernel"):
             raise

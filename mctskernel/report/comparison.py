@@ -1,8 +1,7 @@
-"""Runs side by side: which kernel is faster, and whether one way to search is better.
+"""Runs side by side: which kernel is faster.
 
-Times are only compared on one task and one device. Timing samples decide which of two *kernels* is faster. Which of two
-*ways to search* is better takes several searches of each: they are paired by task and seed, and compared after the same
-number of evaluations.
+Times are only compared on one task and one device. Which of two *ways to search* is better takes several searches of
+each: `mctskernel ablate`.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import hashlib
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -23,9 +22,8 @@ from mctskernel.core.task import Array
 from mctskernel.profiling.guardrails import NOISE, beside
 from mctskernel.profiling.model.price import log_ratio_sigma
 from mctskernel.profiling.reward import is_eligible, log_speedup
-from mctskernel.report.notes import counted
 from mctskernel.report.progress import Moment, best_after, moments
-from mctskernel.report.resampling import estimate, holm, ratio_of_medians, sign_flip_p
+from mctskernel.report.resampling import ratio_of_medians
 from mctskernel.report.view import View, load_view
 from mctskernel.run import RunError
 from mctskernel.tree.journal import read_events
@@ -33,15 +31,12 @@ from mctskernel.tree.node import Node
 from mctskernel.tree.trajectory import edit_title, run_seconds
 
 FEWEST = 5
-"""With fewer pairs (or tasks) there is no interval and no test: no result would be unlikely enough."""
+"""With fewer runs of a side there is no interval of their mean."""
 
 VERSIONS = frozenset(
     ("driver", "mctskernel", "numpy", "triton", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm")
 )
 """Entries of a fingerprint that may differ between compared runs, with a note; the others are the device."""
-
-SIGNIFICANT = 0.05
-"""P-values below this are called significant."""
 
 BOOTSTRAP = "95 % bootstrap interval of the timing samples"
 ONE_SIGMA = "one standard deviation of the model's error"
@@ -111,12 +106,6 @@ class ComparedRun:
         """The identity of the starting kernel; empty for an empty run."""
         nodes = self.view.tree.nodes
         return nodes[0].kernel.identity if nodes else ""
-
-    def seconds_after(self, evaluations: int) -> float | None:
-        """Seconds of the fastest kernel after so many evaluations; None before any success."""
-        speedup = best_after(self.moments, evaluations)
-        start = run_seconds(self.start) if self.start else None
-        return start / speedup if start and speedup else None
 
 
 def find_runs(path: Path) -> tuple[ComparedRun, ...]:
@@ -193,89 +182,18 @@ class KernelRatio(Ratio):
 
 
 @dataclass(frozen=True)
-class SideRow:
-    """The runs of a side on one task and device: the geometric mean of their best speed-ups after `at` evaluations.
-
-    `low` and `high` are its bootstrap interval over runs, None for fewer than `FEWEST`. `runs` counts those with a
-    success.
-    """
-
-    side: str
-    task: str
-    device: str
-    runs: int
-    at: int
-    speedup: float
-    low: float | None
-    high: float | None
-
-    @property
-    def sentence(self) -> str:
-        """The mean result of the runs of a side."""
-        bounds = f" ({self.low:.2f} to {self.high:.2f})" if self.low is not None else ""
-        return (
-            f"{self.side}: {self.speedup:.2f}x{bounds} on {self.task} after {counted(self.at, 'evaluation')}, the "
-            f"geometric mean of {counted(self.runs, 'run')}."
-        )
-
-
-@dataclass(frozen=True)
-class SearchTest:
-    """The first side's times over the second's, the geometric mean over pairs, after the same number of evaluations.
-
-    `unit` is what is resampled and whose sign is flipped: pairs, or tasks where there are at least `FEWEST`. With fewer
-    units there is neither interval nor p-value. `adjusted_p` is Holm's, over all sides that were compared with the
-    first one. The second side was ahead in `better` of the pairs, and behind in `worse`.
-    """
-
-    first: str
-    second: str
-    pairs: int
-    tasks: int
-    unit: str
-    ratio: float
-    low: float | None
-    high: float | None
-    p: float | None
-    adjusted_p: float | None
-    better: int
-    worse: int
-
-    @property
-    def sentence(self) -> str:
-        """Which of two ways to search found faster kernels, and how sure that is."""
-        over = f"{counted(self.pairs, 'pair')} of the same task and seed" + (
-            f", {self.tasks} tasks" if self.tasks > 1 else ""
-        )
-        bounds = f" ({self.low:.3f} to {self.high:.3f})" if self.low is not None else ""
-        figure = (
-            f"Searches: over {over}, times of {self.first} / times of {self.second} = {self.ratio:.3f}{bounds} after "
-            f"the same number of evaluations; {self.second} is ahead in {self.better}, behind in {self.worse}."
-        )
-        p = self.adjusted_p
-        if p is None:
-            return figure
-        verdict = "significant" if p < SIGNIFICANT else "not significant"
-        before = f" ({self.p:.3g} before Holm's correction)" if p != self.p else ""
-        return f"{figure} Sign-flip test over {self.unit}: p = {p:.3g}{before}, {verdict}."
-
-
-@dataclass(frozen=True)
 class RunComparison:
     """Runs side by side and, in `notes`, what can't be compared, and why."""
 
     runs: tuple[RunRow, ...]
-    sides: tuple[SideRow, ...]
     kernels: tuple[KernelRatio, ...]
-    searches: tuple[SearchTest, ...]
     notes: tuple[str, ...]
     schema: str = "mctskernel.comparison"
     schema_version: int = 1
 
     def __str__(self) -> str:
         """The comparisons in sentences."""
-        compared: Iterable[SideRow | KernelRatio | SearchTest] = (*self.sides, *self.kernels, *self.searches)
-        return "\n".join((*(each.sentence for each in compared), *self.notes))
+        return "\n".join((*(each.sentence for each in self.kernels), *self.notes))
 
 
 def compare_runs(runs: Sequence[ComparedRun], at: int | None = None) -> RunComparison:
@@ -284,22 +202,13 @@ def compare_runs(runs: Sequence[ComparedRun], at: int | None = None) -> RunCompa
     Without it that is as many as every run has made of the same task on the same device. Raises JournalError.
     """
     grounds: dict[Ground, list[ComparedRun]] = defaultdict(list)
-    sides: dict[str, list[ComparedRun]] = defaultdict(list)
     for run in runs:
         grounds[run.ground].append(run)
-        sides[run.side].append(run)
     common = {ground: at or min(run.view.evaluations for run in each) for ground, each in grounds.items()}
-    first, *others = sides.values()
-    tests = [test for other in others if (test := _test(first, other, at)) is not None]
-    adjusted = iter(holm([test.p for test in tests if test.p is not None]))
     return RunComparison(
         runs=tuple(_run_row(run, common[run.ground]) for run in runs),
-        sides=tuple(_side_rows(grounds.values(), common)),
         kernels=tuple(_kernels(grounds.values())),
-        searches=tuple(
-            test if test.p is None else replace(test, adjusted_p=next(adjusted)) for test in tests
-        ),
-        notes=tuple(dict.fromkeys(_notes(sides, tests))),
+        notes=tuple(dict.fromkeys(_notes(runs))),
     )
 
 
@@ -335,20 +244,6 @@ def _run_row(run: ComparedRun, at: int) -> RunRow:
     )
 
 
-def _side_rows(grounds: Iterable[list[ComparedRun]], common: Mapping[Ground, int]) -> Iterator[SideRow]:
-    for runs in grounds:
-        at = common[runs[0].ground]
-        for side in dict.fromkeys(run.side for run in runs):
-            of_side = [run for run in runs if run.side == side]
-            logs = [math.log(best) for run in of_side if (best := best_after(run.moments, at))]
-            if not logs or len(of_side) < 2:
-                continue
-            found, enough = estimate([np.array(logs)]), len(logs) >= FEWEST
-            low, high = (math.exp(each) if enough else None for each in (found.low, found.high))
-            task, device = of_side[0].task, of_side[0].device
-            yield SideRow(side, task, device, len(logs), at, math.exp(found.mean), low, high)
-
-
 def _kernels(grounds: Iterable[list[ComparedRun]]) -> Iterator[KernelRatio]:
     """The best kernel of the first run of each ground against those of the others, where each run is its own side."""
     for first, *others in grounds:
@@ -364,49 +259,6 @@ def _kernels(grounds: Iterable[list[ComparedRun]]) -> Iterator[KernelRatio]:
             yield KernelRatio(
                 found.ratio, found.low, found.high, found.interval, first.name, other.name, differs
             )
-
-
-def _test(first: Sequence[ComparedRun], second: Sequence[ComparedRun], at: int | None) -> SearchTest | None:
-    by_ground: dict[Ground, list[float]] = defaultdict(list)
-    ours, theirs = _by_seed(first), _by_seed(second)
-    for key in ours.keys() & theirs.keys():
-        one, other = ours[key], theirs[key]
-        count = at or min(one.view.evaluations, other.view.evaluations)
-        before, after = one.seconds_after(count), other.seconds_after(count)
-        if before is not None and after is not None:
-            by_ground[one.ground].append(math.log(before / after))
-    logs = [each for found in by_ground.values() for each in found]
-    if len(logs) < 2:
-        return None
-    groups: list[Array] = [np.array(each) for each in by_ground.values()]
-    unit = "pairs"
-    if len(groups) >= FEWEST:
-        unit, groups = "tasks", [np.array([float(each.mean()) for each in groups])]
-    units = np.concatenate(groups)
-    enough = len(units) >= FEWEST
-    found = estimate(groups) if enough and min(map(len, groups)) > 1 else None
-    return SearchTest(
-        first=first[0].side,
-        second=second[0].side,
-        pairs=len(logs),
-        tasks=len(by_ground),
-        unit=unit,
-        ratio=math.exp(np.mean([each.mean() for each in groups])),
-        low=math.exp(found.low) if found else None,
-        high=math.exp(found.high) if found else None,
-        p=sign_flip_p(units) if enough else None,
-        adjusted_p=None,
-        better=sum(each > 0 for each in logs),
-        worse=sum(each < 0 for each in logs),
-    )
-
-
-def _by_seed(runs: Sequence[ComparedRun]) -> Mapping[tuple[Ground, int], ComparedRun]:
-    """The runs by ground and seed, without seeds that occur twice."""
-    found: dict[tuple[Ground, int], list[ComparedRun]] = defaultdict(list)
-    for run in runs:
-        found[run.ground, run.view.manifest.configuration.seed].append(run)
-    return {key: each[0] for key, each in found.items() if len(each) == 1}
 
 
 def _speedup(best: Evaluation, start: Evaluation) -> Ratio | None:
@@ -464,20 +316,19 @@ def _samples(timing: Timing, median: float | None = None) -> Array:
     return found if median is None else found * (median / float(np.median(found)))
 
 
-def _notes(sides: Mapping[str, list[ComparedRun]], tests: Sequence[SearchTest]) -> Iterator[str]:
-    runs = [run for each in sides.values() for run in each]
+def _notes(runs: Sequence[ComparedRun]) -> Iterator[str]:
     if idle := [run.name for run in runs if run.best is None]:
         yield f"{_listed(idle)}: no valid kernel yet."
     if unfinished := [run.name for run in runs if run.best is not None and run.view.answer is None]:
         yield f"{_listed(unfinished)}: the search is not finished, so figures are those so far."
+    sides: dict[str, list[ComparedRun]] = defaultdict(list)
+    for run in runs:
+        sides[run.side].append(run)
     first, *others = sides.values()
     for other in others:
         yield from _differences(first, other)
-        if other[0].side not in {test.second for test in tests} and max(len(first), len(other)) > 1:
-            yield (
-                f"{first[0].side} and {other[0].side} have fewer than two searches of the same task, device and seed: "
-                "there is no paired test."
-            )
+        if max(len(first), len(other)) > 1:
+            yield "To compare ways to search, use `mctskernel ablate`."
     starts = {run.ground: run for run in reversed(runs)}
     for run in runs:
         reference = starts[run.ground]
@@ -485,12 +336,6 @@ def _notes(sides: Mapping[str, list[ComparedRun]], tests: Sequence[SearchTest]) 
             yield (
                 f"{run.name} and {reference.name} began at different starting kernels, so their speed-ups have "
                 "different baselines. Compare the times."
-            )
-    for test in tests:
-        if test.p is None:
-            yield (
-                f"{counted(test.pairs, 'pair')} of {test.first} and {test.second}: too few for a test, whose p-value "
-                f"could not be below {2.0 ** (1 - test.pairs):.2g}. It takes at least {FEWEST}."
             )
 
 

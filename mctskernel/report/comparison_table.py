@@ -29,7 +29,7 @@ def to_json(comparison: RunComparison) -> str:
 
 
 def print_run_comparison(console: Console, comparison: RunComparison) -> None:
-    """Print a table for each task and device, then the comparisons of kernels and of searches, and notes."""
+    """Print a table for each task and device, then the comparisons of kernels, and notes."""
     names = short_names([row.path for row in comparison.runs])
     grounds: dict[tuple[str, str], list[RunRow]] = {}
     for row in comparison.runs:
@@ -40,12 +40,10 @@ def print_run_comparison(console: Console, comparison: RunComparison) -> None:
         for row in rows:
             if row.best is not None:
                 console.print(Text(f"Best of {names[row.path]}: node {row.best}, {row.edit}"), soft_wrap=True)
-    for side in comparison.sides:
-        console.print(Text(side.sentence), soft_wrap=True)
     for interval in dict.fromkeys(row.interval for row in comparison.runs if row.interval not in ("", EXACT)):
         console.print(Text(f"Brackets: {interval}.", "dim"), soft_wrap=True)
-    for sentence in (each.sentence for found in (comparison.kernels, comparison.searches) for each in found):
-        console.print(Text(sentence), soft_wrap=True)
+    for ratio in comparison.kernels:
+        console.print(Text(ratio.sentence), soft_wrap=True)
     for note in comparison.notes:
         console.print(Text(note, "yellow"), soft_wrap=True)
 
