@@ -1,10 +1,10 @@
 """Whether the change of a counter in a step predicts the gain of the step, and of the steps after it.
 
-    python -m mctskernel.experiments.counter_evidence RUN|FOLDER... --out counter_evidence.json
+    python -m mctskernel.experiments.counter_evidence RUN|FOLDER... --out counter_evidence.md
 
-Each RUN is a finished search, each FOLDER one of several. A step leads from a kernel to one made
-of it by an edit. A proxy says of a kernel's counters what is bad about it, as one number that doesn't hold the kernel's
-time; a step relieves a proxy by as much as the number falls.
+Each RUN is a finished search, each FOLDER one of several. A step leads from a kernel to one made of it by an edit. A
+proxy says of a kernel's counters what is bad about it, as one number that doesn't hold the kernel's time; a step
+relieves a proxy by as much as the number falls.
 """
 
 from __future__ import annotations
@@ -16,35 +16,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
-import msgspec
 import numpy as np
 
 from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Evaluation, Source
 from mctskernel.core.task import Array
-from mctskernel.experiments.results import Interval, clustered_mean, interval_text, page, table, write_result
+from mctskernel.experiments.results import Interval, clustered_mean, interval_text, page, table
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.diagnosis import diagnose_counters
 from mctskernel.profiling.guardrails import NOISE
 from mctskernel.profiling.reward import first_bottleneck_relief, is_eligible
 from mctskernel.report.resampling import holm, ranks, sign_flip_p
 from mctskernel.report.view import load_view
-from mctskernel.run import RunError, RunFolder
+from mctskernel.run import RunError, RunFolder, write_text
 from mctskernel.tree.journal import JournalError
 from mctskernel.tree.node import Tree
 from mctskernel.tree.trajectory import run_seconds
-
-DIGITS = 5
-"""Decimals of a step's numbers."""
 
 FEWEST = 10
 """Steps of a search that say anything."""
 
 FEWEST_TASKS = 3
-"""Above which a correlation is reported."""
+"""Tasks from which on a correlation is reported."""
 
 FEWEST_STEPS = 20
-"""Of a category that has a row."""
+"""Steps of a category that has a row."""
 
 SIGNIFICANT = 0.05
 
@@ -52,28 +48,58 @@ TIED = math.log1p(NOISE)
 """Gains that mean nothing, either way."""
 
 
-class CategoryRow(msgspec.Struct, frozen=True):
-    """What edits of a category did: factors of time and counters, as means over tasks of the median of their steps.
+@dataclass(frozen=True)
+class Step:
+    """A kernel and one made of it by an edit, both right and timed.
 
-    `speedup` is the parent's time over the child's, `moves` child over parent, with 95 % intervals over tasks.
-    `faster` and `slower` are the shares of steps that changed the time by more than the noise.
+    `search` is the run, `task` what it is of, `source` where its numbers come from, `category` that of the edit.
+    `seconds` are the child's, `gain` is the logarithm of the parent's over them. `ahead` is the logarithm of the
+    child's time over the best of its `after` descendants, above 0 where one was faster; 0 where there is none.
+    `reliefs` are by proxy, `moves` by counter.
     """
 
-    category: str
-    steps: int
-    tasks: int
-    speedup: Interval
-    faster: float
-    slower: float
-    moves: dict[str, Interval]
+    search: str
+    task: str
+    source: Source
+    category: Category
+    seconds: float
+    gain: float
+    ahead: float
+    after: int
+    reliefs: Mapping[str, float]
+    moves: Mapping[str, float]
 
 
-class Evidence(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Question:
+    """What is predicted of steps, given what, and of which steps."""
+
+    text: str
+    outcome: Callable[[Step], float]
+    given: Callable[[Step], tuple[float, ...]]
+    concerns: Callable[[Step], bool] = lambda _: True
+
+
+GAIN = Question(
+    "the step's own gain, given the parent's time",
+    lambda step: step.gain,
+    lambda step: (math.log(step.seconds) + step.gain,),
+)
+OWN_GAIN = replace(GAIN, given=lambda _: ())
+AHEAD = Question(
+    "the gain of the best descendant over the child, given the child's time and how many descended",
+    lambda step: step.ahead,
+    lambda step: (math.log(step.seconds), math.log(step.after)),
+    lambda step: step.after > 1,
+)
+
+
+@dataclass(frozen=True)
+class Evidence:
     """What the relief of a proxy says of an outcome, given the rest.
 
     `correlation` is the partial rank correlation within searches, a mean over tasks; `p` is of sign flips over tasks
-    and `adjusted` by Holm over the whole table. `held_out` is the share of the squared error that the proxy takes away
-    on tasks that were not fitted. `supported` says that all of them say so.
+    and `adjusted` by Holm over the whole table.
     """
 
     question: str
@@ -82,81 +108,12 @@ class Evidence(msgspec.Struct, frozen=True):
     tasks: int
     correlation: Interval
     p: float
-    adjusted: float
-    held_out: Interval | None
-    supported: bool
+    adjusted: float = 1.0
 
-
-class MoveRow(msgspec.Struct, frozen=True):
-    """How a counter's move goes with the gain, within searches: a rank correlation, as a mean over tasks."""
-
-    counter: str
-    steps: int
-    tasks: int
-    correlation: Interval
-
-
-class Report(msgspec.Struct, frozen=True):
-    """Everything, of so many searches; `sources` say where the numbers of steps come from."""
-
-    searches: int
-    sources: list[str]
-    tasks: list[str]
-    steps: int
-    categories: list[CategoryRow]
-    moves: list[MoveRow]
-    evidence: list[Evidence]
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is predicted of steps, from what, and of which steps."""
-
-    text: str
-    outcome: Callable[[Step], float]
-    given: Callable[[Step], tuple[float, ...]]
-    asked: Callable[[Step], bool] = lambda step: step.after > 1
-
-
-def _ahead(step: Step) -> float:
-    return step.ahead or 0.0
-
-
-def _time_and_count(step: Step) -> tuple[float, ...]:
-    return math.log(step.seconds), math.log(step.after)
-
-
-GAIN = Question(
-    "the step's own gain, given the parent's time",
-    lambda step: step.gain,
-    lambda step: (math.log(step.seconds) + step.gain,),
-    lambda _: True,
-)
-AHEAD = Question(
-    "the gain of the best descendant over the child, given the child's time and how many descended",
-    _ahead,
-    _time_and_count,
-)
-TIED_AHEAD = Question(
-    "the gain of the best descendant where the step itself neither gained nor lost",
-    _ahead,
-    _time_and_count,
-    lambda step: step.after > 1 and abs(step.gain) <= TIED,
-)
-QUESTIONS = (GAIN, AHEAD, TIED_AHEAD)
-
-
-SHOWN = (
-    "DRAM bytes",
-    "L2 sectors",
-    "sectors a load",
-    "shared wavefronts",
-    "instructions",
-    "warps active",
-    "waits for global memory",
-    "waits at barriers",
-)
-"""Counters that have a column by category."""
+    @property
+    def supported(self) -> bool:
+        """Whether a greater relief goes with a greater outcome, by more than chance."""
+        return self.adjusted < SIGNIFICANT and self.correlation.mean > 0.0
 
 
 @click.command()
@@ -172,72 +129,121 @@ def main(folders: tuple[Path, ...], out: Path) -> None:
         raise click.ClickException(str(error)) from error
     if not steps:
         raise click.ClickException("No kernel was made of another one: there is no step.")
-    report = weigh(steps)
-    write_result(out, report)
-    click.echo(document(report))
+    text = document(steps)
+    write_text(out, text + "\n")
+    click.echo(text)
 
 
-def weigh(steps: Sequence[Step]) -> Report:
-    """Compute all tables of steps."""
-    return Report(
-        searches=len({step.search for step in steps}),
-        sources=sorted({step.source for step in steps}),
-        tasks=sorted({step.task for step in steps}),
-        steps=len(steps),
-        categories=_categories(steps),
-        moves=[row for name in MOVED if (row := _move(steps, name)) is not None],
-        evidence=_all_evidence(steps),
-    )
-
-
-def document(report: Report) -> str:
+def document(steps: Sequence[Step]) -> str:
     """Make the page."""
+    tasks = sorted({step.task for step in steps})
     lead = (
-        f"{report.steps} steps from a kernel to one made of it by an edit, both right and timed, in {report.searches} "
-        f"searches of {len(report.tasks)} tasks: {', '.join(report.tasks)}. The numbers are "
-        f"{' or '.join(report.sources)}. Intervals are at 95 %, from drawing whole tasks again."
+        f"{len(steps)} steps from a kernel to one made of it by an edit, both right and timed, in "
+        f"{len({step.search for step in steps})} searches of {len(tasks)} tasks: {', '.join(tasks)}. The numbers are "
+        f"{' or '.join(sorted({step.source for step in steps}))}. Intervals are at "
+        "95 %, from drawing whole tasks again."
     )
-    questions: dict[str, list[Evidence]] = {}
-    for each in report.evidence:
-        questions.setdefault(each.question, []).append(each)
-    supported = []
-    blocks = [
+    found = evidence(steps)
+    blocks = []
+    for question in (GAIN, AHEAD):
+        rows = [each for each in found if each.question == question.text]
+        blocks += [f"## Does a relief predict {question.text}?", _evidence_table(rows)]
+    return page(
+        "Counters as evidence",
+        lead,
         "## What edits did, by category",
-        _CATEGORIES,
-        _category_table(report.categories),
+        "Factors are means over tasks of the median of their steps: of the time, parent over child (above 1 is "
+        "faster); of counters, child over parent. `faster` and `slower` are steps that changed the time by more than "
+        "the noise.",
+        _category_table(steps),
         "## How counters went with the gain",
-        _MOVES,
-        _move_table(report.moves),
-    ]
-    for question, rows in questions.items():
-        names = ", ".join(row.proxy for row in rows if row.supported)
-        supported.append(f"- Supported as a predictor of {question}: the relief of {names or 'none'}.")
-        blocks += [f"## Does a relief predict {question}?", _evidence_table(rows)]
-    blocks += ["## What the columns mean", _COLUMNS]
-    return page("Counters as evidence", lead, "\n".join(supported), *blocks)
-
-
-def _categories(steps: Sequence[Step]) -> list[CategoryRow]:
-    counts = Counter(step.category for step in steps)
-    return [
-        _category(category, [step for step in steps if step.category is category])
-        for category, count in counts.most_common()
-        if count >= FEWEST_STEPS
-    ]
-
-
-def _category(category: str, steps: Sequence[Step]) -> CategoryRow:
-    gains = np.array([step.gain for step in steps])
-    moved = {name: [(step.task, step.moves[name]) for step in steps if name in step.moves] for name in MOVED}
-    return CategoryRow(
-        str(category),
-        len(steps),
-        len({step.task for step in steps}),
-        _factor([(step.task, step.gain) for step in steps]),
-        float(np.mean(gains > TIED)),
-        float(np.mean(gains < -TIED)),
-        {name: _factor(pairs) for name, pairs in moved.items() if len(pairs) >= FEWEST_STEPS},
+        "The rank correlation of the logarithm of child over parent with that of the speed-up, within searches, as a "
+        "mean over tasks.",
+        _move_table(steps),
+        *blocks,
+        "`correlation` is the partial rank correlation within searches, a mean over tasks; `p` counts sign flips over "
+        "tasks, `Holm` raises it for all rows of both questions. `supported` needs a positive correlation and Holm "
+        "below 0.05.",
     )
+
+
+def evidence(steps: Sequence[Step]) -> list[Evidence]:
+    """What each proxy says of each question; proxies that too few tasks know are left out."""
+    found = []
+    for question in (GAIN, AHEAD):
+        for proxy in PROXIES:
+            concerned = [step for step in steps if proxy in step.reliefs and question.concerns(step)]
+            reliefs_of = [step.reliefs[proxy] for step in concerned]
+            by_task = correlations(concerned, reliefs_of, question)
+            if len(by_task) >= FEWEST_TASKS:
+                values = list(by_task.values())
+                mean, p = clustered_mean(values, list(by_task)), sign_flip_p(np.array(values))
+                found.append(Evidence(question.text, proxy, len(concerned), len(by_task), mean, p))
+    adjusted = holm([each.p for each in found])
+    return [replace(each, adjusted=p) for each, p in zip(found, adjusted, strict=True)]
+
+
+def correlations(steps: Sequence[Step], values: Sequence[float], question: Question) -> dict[str, float]:
+    """By task: the mean partial rank correlation of its searches that have enough steps, weighted by these."""
+    searches: dict[str, list[tuple[float, ...]]] = {}
+    tasks: dict[str, str] = {}
+    for step, value in zip(steps, values, strict=True):
+        row = (value, question.outcome(step), *question.given(step))
+        searches.setdefault(step.search, []).append(row)
+        tasks[step.search] = step.task
+    found: dict[str, list[tuple[float, int]]] = {}
+    for search, rows in searches.items():
+        columns = np.array(rows)
+        correlation = partial_rank_correlation(columns[:, 0], columns[:, 1], columns[:, 2:])
+        if correlation is not None:
+            found.setdefault(tasks[search], []).append((correlation, len(rows)))
+    return {
+        task: float(np.average([each for each, _ in pairs], weights=[count for _, count in pairs]))
+        for task, pairs in found.items()
+    }
+
+
+def partial_rank_correlation(first: Array, second: Array, given: Array) -> float | None:
+    """Spearman's correlation of two columns when what `given` says of both is taken away, by ranks.
+
+    None where there are too few rows, or nothing of one of them is left. Source: Kendall, "Partial rank correlation",
+    1942; ranks are regressed linearly.
+    """
+    if len(first) < max(FEWEST, given.shape[1] + 3):
+        return None
+    known = np.column_stack([np.ones(len(first)), *(ranks(column) for column in given.T)])
+    one, other = (
+        ranks(each) - known @ np.linalg.lstsq(known, ranks(each), rcond=None)[0] for each in (first, second)
+    )
+    # What is left of ranks that others explain is rounding.
+    if min(one @ one, other @ other) <= 1e-9:
+        return None
+    return float(one @ other / np.sqrt((one @ one) * (other @ other)))
+
+
+def _category_table(steps: Sequence[Step]) -> str:
+    rows = []
+    for category, count in Counter(step.category for step in steps).most_common():
+        if count < FEWEST_STEPS:
+            continue
+        members = [step for step in steps if step.category is category]
+        gains = np.array([step.gain for step in members])
+        factors = []
+        for name in SHOWN:
+            moved = [(step.task, step.moves[name]) for step in members if name in step.moves]
+            factors.append(f"{_factor(moved).mean:.2f}" if len(moved) >= FEWEST_STEPS else "")
+        rows.append(
+            [
+                str(category),
+                str(count),
+                str(len({step.task for step in members})),
+                interval_text(_factor([(step.task, step.gain) for step in members]), ".3f"),
+                f"{np.mean(gains > TIED):.0%}",
+                f"{np.mean(gains < -TIED):.0%}",
+                *factors,
+            ]
+        )
+    return table(["category", "steps", "tasks", "speed-up", "faster", "slower", *SHOWN], rows)
 
 
 def _factor(pairs: Iterable[tuple[str, float]]) -> Interval:
@@ -246,216 +252,28 @@ def _factor(pairs: Iterable[tuple[str, float]]) -> Interval:
     for task, logarithm in pairs:
         by_task.setdefault(task, []).append(logarithm)
     found = clustered_mean([float(np.median(each)) for each in by_task.values()], list(by_task))
-    return Interval(math.exp(found.mean), math.exp(found.low), math.exp(found.high))
+    return Interval(*map(math.exp, (found.mean, found.low, found.high)))
 
 
-def _move(steps: Sequence[Step], name: str) -> MoveRow | None:
-    moved = [step for step in steps if name in step.moves]
-    found = by_cluster(_groups(moved, lambda step: step.moves[name], lambda step: step.gain, lambda _: ()))
-    if len(found) < FEWEST_TASKS:
-        return None
-    return MoveRow(name, len(moved), len(found), clustered_mean(list(found.values()), list(found)))
-
-
-def _all_evidence(steps: Sequence[Step]) -> list[Evidence]:
-    found = [
-        each
-        for question in QUESTIONS
-        for proxy in PROXIES
-        if (each := _evidence(steps, question, proxy)) is not None
-    ]
-    adjusted = holm([each.p for each in found])
-    return [
-        msgspec.structs.replace(each, adjusted=p, supported=_supported(each, p))
-        for each, p in zip(found, adjusted, strict=True)
-    ]
-
-
-def _evidence(steps: Sequence[Step], question: Question, proxy: str) -> Evidence | None:
-    """What a proxy says; None where too few tasks say anything."""
-    asked = [step for step in steps if proxy in step.reliefs and question.asked(step)]
-    groups = _groups(asked, lambda step: step.reliefs[proxy], question.outcome, question.given)
-    found = by_cluster(groups)
-    if len(found) < FEWEST_TASKS:
-        return None
-    values = list(found.values())
-    gains = held_out_gains(groups)
-    return Evidence(
-        question=question.text,
-        proxy=proxy,
-        steps=sum(len(group.outcome) for group in groups),
-        tasks=len(found),
-        correlation=clustered_mean(values, list(found)),
-        p=sign_flip_p(np.array(values)),
-        adjusted=1.0,
-        held_out=clustered_mean(list(gains.values()), list(gains)) if gains else None,
-        supported=False,
-    )
-
-
-def _supported(evidence: Evidence, adjusted: float) -> bool:
-    helped = evidence.held_out is not None and evidence.held_out.low > 0.0
-    return adjusted < SIGNIFICANT and evidence.correlation.mean > 0.0 and helped
-
-
-def _groups(
-    steps: Iterable[Step],
-    proxy: Callable[[Step], float],
-    outcome: Callable[[Step], float],
-    given: Callable[[Step], tuple[float, ...]],
-) -> list[Group]:
-    """The steps of each search that has enough of them."""
-    searches: dict[str, list[Step]] = {}
-    for step in steps:
-        searches.setdefault(step.search, []).append(step)
-    return [
-        Group(
-            members[0].task,
-            np.array([proxy(step) for step in members]),
-            np.array([outcome(step) for step in members]),
-            np.array([given(step) for step in members]).reshape(len(members), -1),
-        )
-        for members in searches.values()
-        if len(members) >= FEWEST
-    ]
-
-
-@dataclass(frozen=True)
-class Group:
-    """Observations that can be compared with each other: of `proxy`, `outcome`, and the columns of `given`.
-
-    Groups of the same `cluster` may depend on each other.
-    """
-
-    cluster: str
-    proxy: Array
-    outcome: Array
-    given: Array
-
-
-def partial_rank_correlation(group: Group) -> float | None:
-    """Spearman's correlation of proxy and outcome when what `given` says of both is taken away, by ranks.
-
-    None where there are too few observations, or nothing of the proxy or the outcome is left. Source: Kendall,
-    "Partial rank correlation", 1942; ranks are regressed linearly.
-    """
-    if len(group.outcome) < max(FEWEST, group.given.shape[1] + 3):
-        return None
-    given = np.column_stack([np.ones(len(group.outcome)), *(ranks(column) for column in group.given.T)])
-    first, second = (_residuals(ranks(each), given) for each in (group.proxy, group.outcome))
-    scale = float(np.sqrt((first @ first) * (second @ second)))
-    # What is left of ranks that others explain is rounding.
-    return float(first @ second) / scale if min(first @ first, second @ second) > 1e-9 else None
-
-
-def by_cluster(groups: Sequence[Group]) -> dict[str, float]:
-    """The mean partial rank correlation of each cluster's groups, weighted by their observations."""
-    found: dict[str, list[tuple[float, int]]] = {}
-    for group in groups:
-        correlation = partial_rank_correlation(group)
-        if correlation is not None:
-            found.setdefault(group.cluster, []).append((correlation, len(group.outcome)))
-    return {
-        cluster: float(np.average([each for each, _ in pairs], weights=[count for _, count in pairs]))
-        for cluster, pairs in found.items()
-    }
-
-
-def held_out_gains(groups: Sequence[Group]) -> Mapping[str, float]:
-    """By cluster: the share of the squared error that knowing the proxy takes away where it was not fitted.
-
-    Outcomes are predicted linearly from what is given, with and without the proxy, by what was fitted on all other
-    clusters. All columns are taken from their group's mean, since only kernels of one search compete, and outcomes are
-    divided by their cluster's standard deviation. Below 0 where knowing it does harm. Clusters whose proxy or outcome
-    never varies have no share.
-    """
-    clusters = {
-        group.cluster: _pooled([each for each in groups if each.cluster == group.cluster]) for group in groups
-    }
-    clusters = {name: each for name, each in clusters.items() if np.any(each.proxy) and np.any(each.outcome)}
-    gains = {}
-    for name, held_out in clusters.items():
-        others = [each for other, each in clusters.items() if other != name]
-        if not others:
-            return {}
-        outcome = np.concatenate([each.outcome for each in others])
-        errors = []
-        for columns in (lambda each: each.given, lambda each: np.column_stack([each.given, each.proxy])):
-            fitted = np.linalg.lstsq(np.concatenate([columns(each) for each in others]), outcome, rcond=None)[
-                0
-            ]
-            residuals = held_out.outcome - columns(held_out) @ fitted
-            errors.append(float(residuals @ residuals))
-        gains[name] = (errors[0] - errors[1]) / errors[0]
-    return gains
-
-
-def _pooled(groups: Sequence[Group]) -> Group:
-    """The groups of a cluster as one, each column taken from its group's mean."""
-    outcome = np.concatenate([each.outcome - each.outcome.mean() for each in groups])
-    spread = float(outcome.std())
-    return Group(
-        groups[0].cluster,
-        np.concatenate([each.proxy - each.proxy.mean() for each in groups]),
-        outcome / spread if spread else outcome,
-        np.concatenate([each.given - each.given.mean(axis=0) for each in groups]),
-    )
-
-
-def _residuals(values: Array, given: Array) -> Array:
-    return np.asarray(values - given @ np.linalg.lstsq(given, values, rcond=None)[0])
-
-
-_CATEGORIES = (
-    "Factors are means over tasks of the median of their steps: of the time, parent over child (above 1 is faster); of "
-    "counters, child over parent. `faster` and `slower` are steps that changed the time by more than the noise."
-)
-
-_MOVES = (
-    "The rank correlation of the logarithm of child over parent with that of the speed-up, within searches, as a mean "
-    "over tasks."
-)
-
-_COLUMNS = (
-    "`correlation` is the partial rank correlation within searches, a mean over tasks; `p` counts sign flips over "
-    "tasks, `Holm` raises it for all rows of all questions. `error taken away` is the share of the squared error of a "
-    "linear prediction that knowing the relief takes away on tasks that were left out when it was fitted; below 0 it "
-    "does harm. `supported` needs a positive correlation, Holm below 0.05, and an interval of the error taken away "
-    "above 0."
-)
-
-
-def _category_table(rows: Sequence[CategoryRow]) -> str:
-    return table(
-        ["category", "steps", "tasks", "speed-up", "faster", "slower", *SHOWN],
-        [
-            [
-                row.category,
-                str(row.steps),
-                str(row.tasks),
-                interval_text(row.speedup, ".3f"),
-                f"{row.faster:.0%}",
-                f"{row.slower:.0%}",
-                *(f"{row.moves[name].mean:.2f}" if name in row.moves else "" for name in SHOWN),
-            ]
-            for row in rows
-        ],
-    )
-
-
-def _move_table(rows: Sequence[MoveRow]) -> str:
+def _move_table(steps: Sequence[Step]) -> str:
+    rows = []
+    for name in MOVED:
+        moved = [step for step in steps if name in step.moves]
+        by_task = correlations(moved, [step.moves[name] for step in moved], OWN_GAIN)
+        if len(by_task) >= FEWEST_TASKS:
+            rows.append((name, moved, clustered_mean(list(by_task.values()), list(by_task)), len(by_task)))
     return table(
         ["counter", "steps", "tasks", "correlation with the gain"],
         [
-            [row.counter, str(row.steps), str(row.tasks), interval_text(row.correlation, "+.2f")]
-            for row in sorted(rows, key=lambda row: row.correlation.mean)
+            [name, str(len(moved)), str(tasks), interval_text(mean, "+.2f")]
+            for name, moved, mean, tasks in sorted(rows, key=lambda row: row[2].mean)
         ],
     )
 
 
 def _evidence_table(rows: Sequence[Evidence]) -> str:
     return table(
-        ["relief of", "steps", "tasks", "correlation", "p", "Holm", "error taken away", "supported"],
+        ["relief of", "steps", "tasks", "correlation", "p", "Holm", "supported"],
         [
             [
                 row.proxy,
@@ -464,33 +282,11 @@ def _evidence_table(rows: Sequence[Evidence]) -> str:
                 interval_text(row.correlation, "+.2f"),
                 f"{row.p:.4f}",
                 f"{row.adjusted:.3f}",
-                interval_text(row.held_out, "+.1%") if row.held_out else "",
                 "yes" if row.supported else "no",
             ]
             for row in rows
         ],
     )
-
-
-class Step(msgspec.Struct, frozen=True):
-    """A kernel and one made of it by an edit, both right and timed.
-
-    `search` is the run, `task` what it is of, `source` where its numbers come from, `category` that of the edit.
-    `seconds` are the child's, `gain` the logarithm of the parent's over them. `ahead` is the logarithm of the child's
-    time over the best of its `after` descendants, above 0 where one was faster; None where there is none. `reliefs`
-    are by proxy, `moves` by counter.
-    """
-
-    search: str
-    task: str
-    source: Source
-    category: Category
-    seconds: float
-    gain: float
-    ahead: float | None
-    after: int
-    reliefs: dict[str, float]
-    moves: dict[str, float]
 
 
 def steps_of(folder: Path) -> Iterator[Step]:
@@ -519,11 +315,11 @@ def steps_of(folder: Path) -> Iterator[Step]:
             source=evaluation.source,
             category=parent.edits[node.edit].category,
             seconds=time,
-            gain=round(math.log(seconds[parent.id] / time), DIGITS),
-            ahead=round(math.log(time / min(after[number])), DIGITS) if after[number] else None,
+            gain=math.log(seconds[parent.id] / time),
+            ahead=math.log(time / min(after[number], default=time)),
             after=len(after[number]),
-            reliefs=_rounded(reliefs(before, evaluation, compulsory)),
-            moves=_rounded(moves(before, evaluation)),
+            reliefs=reliefs(before, evaluation, compulsory),
+            moves=moves(before, evaluation),
         )
 
 
@@ -540,10 +336,6 @@ def _times_after(tree: Tree, seconds: Mapping[int, float]) -> dict[int, list[flo
 def _seconds(evaluation: Evaluation | None) -> float | None:
     """The whole plan's seconds of a kernel that may be an answer."""
     return run_seconds(evaluation) if evaluation is not None and is_eligible(evaluation) else None
-
-
-def _rounded(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(value, DIGITS) for name, value in values.items()}
 
 
 Counters = Mapping[str, float]
@@ -658,6 +450,19 @@ MOVED = {
     "SM active": names.SM_ACTIVE,
 }
 """Counters whose ratio child over parent is reported by category of edit."""
+
+
+SHOWN = (
+    "DRAM bytes",
+    "L2 sectors",
+    "sectors a load",
+    "shared wavefronts",
+    "instructions",
+    "warps active",
+    "waits for global memory",
+    "waits at barriers",
+)
+"""Counters that have a column by category."""
 
 
 def moves(parent: Evaluation, child: Evaluation) -> dict[str, float]:
