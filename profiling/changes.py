@@ -1,22 +1,20 @@
 """What an edit changed: which parts of the time moved, which counts explain it, and what binds now.
 
-Modelled kernels are compared by the model's terms. Measured ones have none, so they are compared by how long their
-counters say that each unit was busy; what each unit did to the time is then unknown.
+Modelled kernels are compared by the model's terms, measured ones by how long each unit was busy.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 
-from mctskernel.core.evaluation import Evaluation, LaunchTerms, Source
+from mctskernel.core.evaluation import Evaluation, Source
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.diagnosis import busy_times
 from mctskernel.profiling.guardrails import NOISE, beside
-from mctskernel.profiling.model.explanation import STRONG, explain_launches, launches_of, summed
-from mctskernel.profiling.model.price import Term, combined, log_ratio_sigma
+from mctskernel.profiling.model.explanation import STRONG, explain, launches_of, summed
+from mctskernel.profiling.model.price import Term, log_ratio_sigma
 from mctskernel.profiling.quantities import byte_text, count_text, ratio_text, time_text
 
 MOVED = 1.05
@@ -38,15 +36,11 @@ class CountChange:
 
 @dataclass(frozen=True)
 class MovedTerm:
-    """A part of the time that moved: its seconds, and the counts behind it, the one that moved most first.
-
-    `effect` is by how many seconds it changed the time, None where that isn't known, as for measured kernels.
-    """
+    """A part of the time that moved: its seconds alone, and the counts behind it, the one that moved most first."""
 
     name: str
     before: float
     after: float
-    effect: float | None = None
     counts: tuple[CountChange, ...] = ()
 
 
@@ -62,8 +56,8 @@ class Binding:
 class Comparison:
     """Two evaluations of the same task: seconds at the first search shape, and the parts that moved.
 
-    `log_sigma` is one standard deviation of the logarithm of the ratio's error. Moved parts come in the order of what
-    they did to the time or, where that isn't known, of the seconds by which they moved.
+    `log_sigma` is one standard deviation of the logarithm of the ratio's error. The part that moved by the most
+    seconds comes first.
     """
 
     source: Source
@@ -89,32 +83,8 @@ def compare(parent: Evaluation, child: Evaluation) -> Comparison | None:
     """What became of a kernel's time when it was edited; None unless both were timed by the same means."""
     if parent.source is not child.source or not (_is_timed(parent) and _is_timed(child)):
         return None
-    return _by_terms(parent, child) or _by_counters(parent, child)
-
-
-def _is_timed(evaluation: Evaluation) -> bool:
-    return evaluation.ok and bool(evaluation.timings) and evaluation.timings[0].seconds > 0
-
-
-def _by_terms(parent: Evaluation, child: Evaluation) -> Comparison | None:
-    before, after = launches_of(parent), launches_of(child)
-    if not before or not after:
-        return None
-    old, new = explain_launches(before), explain_launches(after)
-    least = STRONG * max(old.seconds, new.seconds)
-    moved = tuple(
-        _explained(change, parent, child)
-        for change in term_changes(before, after)
-        if _has_moved(change.before, change.after) and abs(change.effect or 0.0) >= least
-    )
-    sigma = log_ratio_sigma(summed(before), summed(after))
-    first, second = (Binding(each.binding.name, each.binding.seconds) for each in (old, new))
-    return Comparison(child.source, old.seconds, new.seconds, sigma, moved, first, second)
-
-
-def _by_counters(parent: Evaluation, child: Evaluation) -> Comparison:
     before, after = parent.timings[0].seconds, beside(child.timings[0], parent.timings[0]).seconds
-    old, new = ({each.name: each.seconds for each in busy_times(e.counters)} for e in (parent, child))
+    old, new = _parts(parent), _parts(child)
     least = STRONG * max(before, after)
     pairs = [(name, old.get(name, 0.0), new.get(name, 0.0)) for name in {**old, **new}] if old and new else []
     moved = tuple(
@@ -122,11 +92,27 @@ def _by_counters(parent: Evaluation, child: Evaluation) -> Comparison:
         for name, first, second in sorted(pairs, key=lambda pair: -abs(pair[2] - pair[1]))
         if _has_moved(first, second) and abs(second - first) >= least
     )
-    return Comparison(child.source, before, after, math.log1p(NOISE), moved, _longest(old), _longest(new))
+    return Comparison(child.source, before, after, _log_sigma(parent, child), moved, _first(old), _first(new))
 
 
-def _longest(busy: Mapping[str, float]) -> Binding | None:
-    return next((Binding(name, seconds) for name, seconds in busy.items()), None)
+def _log_sigma(parent: Evaluation, child: Evaluation) -> float:
+    before, after = launches_of(parent), launches_of(child)
+    return log_ratio_sigma(summed(before), summed(after)) if before and after else math.log1p(NOISE)
+
+
+def _is_timed(evaluation: Evaluation) -> bool:
+    return evaluation.ok and bool(evaluation.timings) and evaluation.timings[0].seconds > 0
+
+
+def _parts(evaluation: Evaluation) -> Mapping[str, float]:
+    """Seconds that each part of the time takes alone, the one that binds first."""
+    if found := explain(evaluation):
+        return {each.name: each.seconds for each in found.terms}
+    return {each.name: each.seconds for each in busy_times(evaluation.counters)}
+
+
+def _first(parts: Mapping[str, float]) -> Binding | None:
+    return next((Binding(name, seconds) for name, seconds in parts.items()), None)
 
 
 def _has_moved(before: float, after: float) -> bool:
@@ -197,7 +183,7 @@ def _sentences(found: Comparison) -> Iterator[str]:
     yield _headline(found)
     for term in found.moved[:MOST_TERMS]:
         counts = "; ".join(map(_count_text, term.counts[:MOST_COUNTS]))
-        moved = f"{_capital(term.name)} {_move_text(term.before, term.after)}{_effect_text(term)}"
+        moved = f"{_capital(term.name)} {_move_text(term.before, term.after)}"
         yield f"{moved}: {counts}." if counts else f"{moved}."
     old, new = found.binding_before, found.binding_after
     if old is None or new is None:
@@ -230,15 +216,6 @@ def _or_nothing(seconds: float) -> str:
     return time_text(seconds, 3) if seconds else "nothing"
 
 
-def _effect_text(term: MovedTerm) -> str:
-    if term.effect is None:
-        return ""
-    seconds = time_text(abs(term.effect), 3)
-    return (
-        f", which took {seconds} off the time" if term.effect < 0 else f", which added {seconds} to the time"
-    )
-
-
 def _count_text(count: CountChange) -> str:
     def text(value: float) -> str:
         if count.name in {names.DRAM_READ, names.DRAM_WRITE}:
@@ -254,61 +231,3 @@ def _capital(name: str) -> str:
     return (
         name.upper().replace("PIPE", "pipe") if name in {Term.FMA, Term.FP64} else name[:1].upper() + name[1:]
     )
-
-
-# What each term's change did to the time when one kernel became another: all terms move from the old values to the new
-# ones in small steps, and the change of the time in a term's steps is its effect. Effects add up to the whole change.
-# In the limit this is Aumann and Shapley's price of a shared cost (Values of Non-Atomic Games, 1974).
-
-STEPS = 16
-"""Small enough that the order in which terms step hardly matters."""
-
-NOTHING = LaunchTerms("", 0.0, {})
-
-
-def term_changes(before: Sequence[LaunchTerms], after: Sequence[LaunchTerms]) -> tuple[MovedTerm, ...]:
-    """Every term of either plan, the one with the largest effect first; the effects add up to the time's change."""
-    old, new = summed(before), summed(after)
-    effects: dict[str, float] = {}
-    for first, second in _pairs(before, after):
-        for name, effect in _effects(first.terms, second.terms).items():
-            effects[name] = effects.get(name, 0.0) + effect
-    strongest_first = sorted(effects.items(), key=lambda item: -abs(item[1]))
-    return tuple(
-        MovedTerm(name, old.get(name, 0.0), new.get(name, 0.0), effect) for name, effect in strongest_first
-    )
-
-
-def _pairs(
-    before: Sequence[LaunchTerms], after: Sequence[LaunchTerms]
-) -> Iterator[tuple[LaunchTerms, LaunchTerms]]:
-    """Launches that answer to each other: in order where there are as many, else those of the same kernels."""
-    if len(before) == len(after):
-        yield from zip(before, after, strict=True)
-        return
-    names, others = [launch.kernel for launch in before], [launch.kernel for launch in after]
-    for tag, start, end, other_start, other_end in SequenceMatcher(
-        None, names, others, autojunk=False
-    ).get_opcodes():
-        old, new = before[start:end], after[other_start:other_end]
-        if tag == "equal":
-            yield from zip(old, new, strict=True)
-        else:
-            yield from ((launch, NOTHING) for launch in old)
-            yield from ((NOTHING, launch) for launch in new)
-
-
-def _effects(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by which each term changed the time of one launch."""
-    terms = dict.fromkeys((*before, *after), 0.0) | dict(before)
-    moving = [name for name in terms if terms[name] != after.get(name, 0.0)]
-    effects = dict.fromkeys(terms, 0.0)
-    seconds = combined(terms)
-    for step in range(1, STEPS + 1):
-        # Going back and forth, no term profits from always being first.
-        for name in moving if step % 2 else reversed(moving):
-            start, end = before.get(name, 0.0), after.get(name, 0.0)
-            terms[name] = end if step == STEPS else start + (end - start) * step / STEPS
-            earlier, seconds = seconds, combined(terms)
-            effects[name] += seconds - earlier
-    return effects

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from mctskernel.core.evaluation import Evaluation, LaunchTerms, Outcome, Source, Timing
 from mctskernel.profiling import counters as names
-from mctskernel.profiling.changes import Comparison, compare, term_changes
+from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.model.price import Term, combined
 
 MICRO = 1e-6
@@ -83,25 +77,3 @@ def test_measured_kernels_are_told_by_what_their_units_were_busy_with() -> None:
     assert first == "Measured time fell 3.3x (622 us -> 189 us), give or take 2%."
     assert moved == "L2 fell 6.0x (459 us -> 76 us): sectors per store 16 -> 4."
     assert last == "L2 no longer binds; now DRAM does (175 us alone)."
-    assert all(term.effect is None for term in found.moved)
-
-
-NAMES = ("a", "b", "c")
-TERMS = st.dictionaries(
-    st.sampled_from([term.value for term in Term]), st.one_of(st.just(0.0), st.floats(1e-8, 1e-2)), max_size=6
-)
-
-
-def launch(kernel: str, parts: dict[str, float]) -> LaunchTerms:
-    return LaunchTerms(kernel, combined(parts), parts)
-
-
-plans = st.lists(st.builds(launch, st.sampled_from(NAMES), TERMS), max_size=3)
-
-
-@given(plans, plans)
-def test_effects_add_up_to_the_change_of_the_time(
-    before: list[LaunchTerms], after: list[LaunchTerms]
-) -> None:
-    change = math.fsum(each.seconds for each in after) - math.fsum(each.seconds for each in before)
-    assert math.fsum(each.effect for each in term_changes(before, after)) == pytest.approx(change, abs=1e-12)
