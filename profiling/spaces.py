@@ -1,7 +1,4 @@
-"""Brute-forced search spaces in files: Kernel Tuner's cache files and the auto-tuning community's T4 results.
-
-Cache files are read in every version so far, and written.
-"""
+"""Brute-forced search spaces in Kernel Tuner's cache files, which are read in every version so far, and written."""
 
 from __future__ import annotations
 
@@ -27,16 +24,13 @@ LARGEST = 2**63 - 1
 
 
 def read_space(path: Path) -> SearchSpace:
-    """The space of a file, compressed by gzip or not, whose format is recognised by its content. Raises SpaceError."""
+    """The space of a file, compressed by gzip or not. Raises SpaceError."""
     document, notes = read_document(path)
     if "cache" in document and "tune_params" in document:
         return _read_cache(document, path, notes)
-    if "results" in document:
-        return _read_t4(document, path, notes)
     keys = ", ".join(f"'{key}'" for key in list(document)[:5]) or "nothing"
     raise SpaceError(
-        f"{path} is neither a cache file of Kernel Tuner (which has 'cache' and 'tune_params') nor a file of T4 "
-        f"results (which has 'results'); it has {keys}."
+        f"{path} is no cache file of Kernel Tuner, which has 'cache' and 'tune_params'; it has {keys}."
     )
 
 
@@ -159,111 +153,15 @@ def _cache_entries(cache: dict[str, Any], names: Sequence[str], path: Path) -> I
         what = f"{path}, configuration {key!r}"
         if not isinstance(content, dict):
             raise SpaceError(f"{what} must hold what was measured.")
-        outcome, seconds, word = _result(content.get(ERROR, content.get("time")), MILLISECOND, what)
+        outcome, seconds, word = _result(content.get(ERROR, content.get("time")), what)
         said = content.get(OUTCOME)
         if seconds is None and isinstance(said, str) and said in set(Outcome) - {Outcome.OK}:
             outcome = Outcome(said)
-        taken = _stages(content, STAGES, MILLISECOND, what)
+        taken = _stages(content, what)
         yield Entry(_configuration(content, names, what), outcome, seconds, word, taken)
 
 
-# T4 results, as Kernel Tuner and others write them.
-
-T4_VERSION = "1"
-
-CORRECT = "correct"
-
-INVALIDITY = {
-    "timeout": Outcome.TIMEOUT,
-    "compile": Outcome.BUILD_ERROR,
-    "runtime": Outcome.LAUNCH_ERROR,
-    "correctness": Outcome.WRONG_RESULT,
-    "constraints": Outcome.REJECTED,
-}
-"""Why a configuration isn't correct."""
-
-T4_STAGES = {
-    "compilation": "compile",
-    "compilation_time": "compile",
-    "validation": "verification",
-    "benchmark": "benchmark",
-    "search_algorithm": "strategy",
-    "framework": "framework",
-}
-"""Our name of each stage by the file's, in the file's unit of time."""
-
-UNITS = {
-    "s": 1.0,
-    "seconds": 1.0,
-    "ms": 1e-3,
-    "milliseconds": 1e-3,
-    # As some writers spell it.
-    "miliseconds": 1e-3,
-    "us": 1e-6,
-    "microseconds": 1e-6,
-    "ns": 1e-9,
-    "nanoseconds": 1e-9,
-}
-"""Units of time, in seconds."""
-
-
-def _read_t4(document: Mapping[str, Any], path: Path, notes: Sequence[str]) -> SearchSpace:
-    version = str(document.get("schema_version", T4_VERSION))
-    if version.partition(".")[0] != T4_VERSION:
-        raise SpaceError(f"{path} has T4's schema version {version[:20]}; only version {T4_VERSION} is read.")
-    results = document["results"]
-    if not isinstance(results, list) or not all(
-        isinstance(each, dict) and isinstance(each.get("configuration"), dict) for each in results
-    ):
-        raise SpaceError(f"{path}: 'results' must be a list of results, each with its 'configuration'.")
-    if not results or not results[0]["configuration"]:
-        raise SpaceError(f"{path} has no configurations.")
-    names = [_text(each, f"{path}: a parameter's name") for each in results[0]["configuration"]]
-    metadata = document.get("metadata")
-    unit = metadata.get("timeunit", "milliseconds") if isinstance(metadata, dict) else "milliseconds"
-    if not isinstance(unit, str) or unit not in UNITS:
-        raise SpaceError(f"{path}: the unit of time is {unit!r}, which is none of {', '.join(UNITS)}.")
-    entries = _t4_entries(results, names, UNITS[unit], path)
-    return _assembled(path, [Parameter(each, ()) for each in names], entries, notes)
-
-
-def _t4_entries(
-    results: Sequence[dict[str, Any]], names: Sequence[str], unit: float, path: Path
-) -> Iterator[Entry]:
-    for number, found in enumerate(results, 1):
-        what = f"{path}, result {number}"
-        outcome, seconds, word = _t4_result(found, unit, what)
-        times = found.get("times", {})
-        if not isinstance(times, dict):
-            raise SpaceError(f"{what}: 'times' must map stages to times.")
-        values = _configuration(found["configuration"], names, what)
-        yield Entry(values, outcome, seconds, word, _stages(times, T4_STAGES, unit, what))
-
-
-def _t4_result(found: Mapping[str, Any], unit: float, what: str) -> tuple[Outcome, float | None, str]:
-    invalidity = found.get("invalidity")
-    if invalidity != CORRECT:
-        if not isinstance(invalidity, str) or invalidity not in INVALIDITY:
-            known = ", ".join((CORRECT, *INVALIDITY))
-            raise SpaceError(f"{what}: its invalidity is {invalidity!r}, which is none of {known}.")
-        return INVALIDITY[invalidity], None, invalidity
-    listed = found.get("measurements")
-    measured = {
-        each["name"]: each
-        for each in (listed if isinstance(listed, list) else ())
-        if isinstance(each, dict) and isinstance(each.get("name"), str)
-    }
-    objectives = found.get("objectives")
-    objective = objectives[0] if isinstance(objectives, list) and objectives else "time"
-    name = "time" if "time" in measured or not isinstance(objective, str) else objective
-    named = measured.get(name, {}).get("unit")
-    scale = UNITS.get(named) if isinstance(named, str) else None
-    if name not in measured or (scale is None and name != "time"):
-        raise SpaceError(f"{what}: it has no time; what was tuned for is {objective!r}.")
-    return _result(measured[name].get("value"), unit if scale is None else scale, what)
-
-
-# What both have in common. `what` begins the sentence of a SpaceError.
+# `what` begins the sentence of a SpaceError.
 
 
 def _assembled(
@@ -323,8 +221,8 @@ def _assembled(
     )
 
 
-def _result(time: object, scale: float, what: str) -> tuple[Outcome, float | None, str]:
-    """Outcome, seconds, and the word of a failure, from a time in units of `scale` seconds or a word in its place."""
+def _result(time: object, what: str) -> tuple[Outcome, float | None, str]:
+    """Outcome, seconds, and the word of a failure, from a time in milliseconds or a word in its place."""
     if isinstance(time, str):
         if time not in FAILURES:
             raise SpaceError(f"{what}: {time!r} is no failure that is known ({', '.join(FAILURES)}).")
@@ -333,9 +231,9 @@ def _result(time: object, scale: float, what: str) -> tuple[Outcome, float | Non
         raise SpaceError(f"{what}: its time is {time!r}, which is neither a number nor a failure.")
     if not time < NO_TIME:
         return Outcome.CRASH, None, repr(time)[:20]
-    if time <= 0 or time * scale <= 0:
+    if time <= 0 or time * MILLISECOND <= 0:
         raise SpaceError(f"{what}: its time is {time!r}, which is not above 0.")
-    return Outcome.OK, time * scale, ""
+    return Outcome.OK, time * MILLISECOND, ""
 
 
 def _configuration(found: Mapping[str, Any], names: Sequence[str], what: str) -> tuple[Value, ...]:
@@ -362,16 +260,16 @@ def _text(found: object, what: str) -> str:
     raise SpaceError(f"{what} is {_short(found)}, which is no text.")
 
 
-def _stages(found: Mapping[str, Any], names: Mapping[str, str], scale: float, what: str) -> dict[str, float]:
-    """Seconds by our names of stages; `names` are ours by the file's. A timer that ran backwards took nothing."""
+def _stages(found: Mapping[str, Any], what: str) -> dict[str, float]:
+    """Seconds by our names of stages. A timer that ran backwards took nothing."""
     taken: dict[str, float] = {}
-    for theirs, ours in names.items():
+    for theirs, ours in STAGES.items():
         value = found.get(theirs)
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < NO_TIME:
             raise SpaceError(f"{what}: {theirs!r} is {_short(value)}, which is no time.")
-        taken[ours] = max(0.0, value * scale)
+        taken[ours] = max(0.0, value * MILLISECOND)
     return taken
 
 

@@ -39,8 +39,7 @@ from mctskernel.tasks.space import MIDDLE, RANDOM, choose_start, write_space_tas
     "--space",
     panel="Task",
     type=click.Path(path_type=Path),
-    help="Search the configurations in this file of recorded times instead of a TASK: a cache file of Kernel Tuner, or "
-    "T4 results.",
+    help="Search the configurations in this file of recorded times instead of a TASK: a cache file of Kernel Tuner.",
 )
 @click.option(
     "--start",
