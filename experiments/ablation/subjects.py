@@ -17,11 +17,6 @@ from mctskernel.tasks.builtin import find_task
 SYNTHETIC = "synthetic:"
 """Prefix of the name of a synthetic space (`mctskernel.experiments.synthetic_spaces`)."""
 
-PLAIN = "plain:"
-"""Prefix of the name of a task of `experiments/plain_suite`."""
-
-PLAIN_SUITE = Path(__file__).parents[1] / "plain_suite"
-
 
 @dataclass(frozen=True)
 class Subject:
@@ -68,12 +63,7 @@ def _spaces(source: str) -> Iterator[Subject]:
 
 
 def _task(source: str) -> Subject:
-    if source.startswith(PLAIN):
-        name = source.removeprefix(PLAIN)
-        check_name(name, sorted(each.name for each in PLAIN_SUITE.iterdir()), "plain task")
-        folder = PLAIN_SUITE / name
-    else:
-        folder = find_task(source)
+    folder = find_task(source)
     return Subject(load_task(folder).name, str(folder), is_task=True)
 
 

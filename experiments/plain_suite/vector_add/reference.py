@@ -1,5 +1,0 @@
-"""The sum of two vectors."""
-
-
-def reference(a, b):
-    return a + b
