@@ -33,7 +33,6 @@ ALL: tuple[Rule[Context], ...] = (
     hints.pointer_qualifiers,
     hints.launch_bounds,
     hints.streaming_hints,
-    hints.read_only_loads,
     hints.fast_math,
     hints.unroll,
     coarsening.coarsen_threads,

@@ -11,9 +11,8 @@ from mctskernel.core.edit import Category
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.launch_plan import MAX_THREADS, Launch
 from mctskernel.edits import syntax as cu
-from mctskernel.edits.indexing import distinct_arguments
 from mctskernel.edits.plan_text import as_c
-from mctskernel.edits.rewrite import Rewrite, apply, only_launches
+from mctskernel.edits.rewrite import Rewrite, apply
 from mctskernel.edits.rule import Context, Proposal, rule
 
 REGISTERS_PER_SM = 65536
@@ -162,22 +161,6 @@ TYPES = frozenset(
     {"float", "int", "unsigned", "unsigned int", "float4", "int4", "uint4", "float2", "int2", "uint2"}
 )
 """Types that `__stcs` takes without a further header."""
-LOADS = {
-    "__ldg": (
-        "read-only loads (__ldg)",
-        "The compiler keeps loads in order after stores that might change what they read; what no store changes can "
-        "be said to be so, load by load.",
-        "Loads issued earlier and together.",
-    ),
-    "__ldcs": (
-        "streaming loads (__ldcs)",
-        "What is read once pushes other data out of the caches; with a streaming hint it is the first to go.",
-        "More hits for what is read again.",
-    ),
-}
-"""Functions that load with a hint: what they do, why, and what for."""
-_CONST_VECTOR = re.compile(r"\*\s*reinterpret_cast<\s*const\s+(\w+)\s*\*\s*>\((&(\w+)\[[^\[\]]*\])\)")
-_ALIGNED = re.compile(r"\w*aligned\w*\(&\w+\[[^\[\]]*\]\)")
 _VECTOR = re.compile(r"\*\s*reinterpret_cast<\s*(?:const\s+)?(\w+)\s*\*\s*>\((&(\w+)\[[^\[\]]*\])\)")
 
 
@@ -197,60 +180,6 @@ def streaming_hints(context: Context) -> Iterator[Proposal]:
             ),
             expected_effect="More hits for what is read again, such as the weights of every row.",
         )
-
-
-@rule(Category.COMPILER_HINTS, 0.3, "l2_bandwidth l1_throughput global_latency")
-def read_only_loads(context: Context) -> Iterator[Proposal]:
-    """`__ldg` or `__ldcs` on loads of what no launch of the kernel writes."""
-    for launch, function in only_launches(context):
-        if not distinct_arguments(launch):
-            continue
-        for hint, (what, why, effect) in LOADS.items():
-            loads = list(_loads(function, hint))
-            if loads:
-                yield Proposal(
-                    f"{what}{context.where(function.name)}",
-                    cu.replace(context.source, loads),
-                    rationale=why,
-                    expected_effect=effect,
-                    prior=1.0 if hint == "__ldg" else 0.7,
-                )
-
-
-def _loads(function: cu.Function, hint: str) -> Iterator[cu.Replacement]:
-    """Loads of elements and vectors of parameters that are read and nothing else."""
-    for parameter in function.parameters:
-        name = parameter.name
-        if not parameter.pointer or not cu.uses(function.body, name):
-            continue
-        vectors = [
-            node
-            for node in cu.walk(function.body, "pointer_expression")
-            if (match := _CONST_VECTOR.fullmatch(cu.text_of(node))) and match[3] == name and match[1] in TYPES
-        ]
-        asked = [
-            node for node in cu.walk(function.body, "call_expression") if _ALIGNED.fullmatch(cu.text_of(node))
-        ]
-        elements = [
-            access
-            for access in function.accesses
-            if access.array == name and not any(cu.within(access.node, node) for node in (*vectors, *asked))
-        ]
-        if any(d.name == name for d in function.declarations) or not _is_only_named_in(function, name):
-            continue
-        plain = all(not access.writes and len(access.indices) == 1 for access in elements)
-        if not plain or (elements and parameter.type not in TYPES):
-            continue
-        yield from (
-            cu.swap(node, f"{hint}({cu.text_of(node).removeprefix('*').strip()})") for node in vectors
-        )
-        # An element inside another's index is left to the next time.
-        outer = [
-            access.node
-            for access in elements
-            if not any(cu.within(access.node, other.node) and access != other for other in function.accesses)
-        ]
-        yield from (cu.swap(node, f"{hint}(&{cu.text_of(node)})") for node in outer)
 
 
 def _stores(function: cu.Function) -> Iterator[cu.Replacement]:

@@ -15,7 +15,6 @@ ALL: tuple[Rule[TritonContext], ...] = (
     tuning.grid_size,
     rows.whole_rows,
     rows.deferred_reductions,
-    rows.one_pass_softmax,
     loops.causal_bound,
     loops.prefetched_loops,
     loops.unrolled_loops,

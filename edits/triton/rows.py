@@ -1,11 +1,10 @@
-"""Loops over blocks of a row: taken whole, with reductions put off until they are over, or two of them merged."""
+"""Loops over blocks of a row: taken whole, or with reductions put off until they are over."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 from mctskernel.core.edit import Category
 from mctskernel.core.expression import names_in
@@ -393,80 +392,3 @@ def _only_block(function: ast.FunctionDef) -> str | None:
     """The one parameter that every range of lanes in a function is as long as."""
     ends = {ast.unparse(call.args[1]) for call in py.calls(function, "arange") if len(call.args) == 2}
     return ends.pop() if len(ends) == 1 else None
-
-
-@py.rule(Category.ALGORITHM, 1.0, "dram_bandwidth l2_bandwidth global_latency")
-def one_pass_softmax(context: py.TritonContext) -> Iterator[Proposal]:
-    """The largest value and the sum of the exponentials in one loop, the sum scaled as the maximum grows."""
-    for launched in context.launched:
-        for index, (first, between, second) in enumerate(_neighbouring_loops(launched.function)):
-            text = _merged(context, launched, first, between, second)
-            if text is not None:
-                yield Proposal(
-                    f"online softmax: maximum and sum in one pass (loop {index + 1})"
-                    f"{context.where(launched.function.name)}",
-                    text,
-                    rationale="The sum so far is scaled whenever a larger value turns up, so that the row is read "
-                    "once for both (Milakov and Gimelshein, 2018).",
-                    expected_effect="One pass over the data less.",
-                )
-
-
-def _neighbouring_loops(function: ast.FunctionDef) -> Iterator[tuple[ast.For, list[ast.stmt], ast.For]]:
-    loops = [index for index, each in enumerate(function.body) if isinstance(each, ast.For)]
-    for start, end in pairwise(loops):
-        first, second = function.body[start], function.body[end]
-        if isinstance(first, ast.For) and isinstance(second, ast.For):
-            yield first, function.body[start + 1 : end], second
-
-
-def _merged(
-    context: py.TritonContext,
-    launched: py.LaunchedFunction,
-    first: ast.For,
-    between: list[ast.stmt],
-    second: ast.For,
-) -> str | None:
-    """The text with two loops as one; None unless both are what the rule knows, to the letter.
-
-    The first loop is shared statements and `m = tl.maximum(m, tl.max(v, axis=0))`, the second the same shared
-    statements and `s += tl.sum(tl.exp(v - m), axis=0)`; between them is `s = 0.0` and nothing else.
-    """
-    module = context.module
-    shared, largest = first.body[:-1], _accumulation(first.body[-1])
-    total = _accumulation(second.body[-1])
-    if largest is None or total is None or not largest.largest or total.largest:
-        return None
-    if ast.dump(first.target) != ast.dump(second.target) or ast.dump(first.iter) != ast.dump(second.iter):
-        return None
-    if [ast.dump(each) for each in shared] != [ast.dump(each) for each in second.body[:-1]]:
-        return None
-    match between:
-        case [ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=0.0))] if name == total.name:
-            init = between[0]
-        case _:
-            return None
-    value = ast.unparse(largest.lanes)
-    if ast.unparse(total.lanes) != f"tl.exp({value} - {largest.name})" or "(" in value:
-        return None
-    known = py.names_assigned(launched.function) | {each.arg for each in launched.function.args.args}
-    if "larger" in known or any({largest.name, total.name} & py.names_read(each) for each in shared):
-        return None
-    blanks = module.indentation(first)
-    inner = module.indentation(first.body[0])
-    start, end = module.lines_of([first.body[-1]])
-    lines = (
-        f"larger = {module.text_of(first.body[-1]).partition('=')[2].strip()}",
-        f"{total.name} = {total.name} * tl.exp({largest.name} - larger)"
-        f" + tl.sum(tl.exp({value} - larger), axis=0)",
-        f"{largest.name} = larger",
-    )
-    begin = module.lines_of([first])[0]
-    gone = module.lines_of([init])[0], module.lines_of([second])[1]
-    return context.written(
-        [
-            py.Replacement(begin, begin, f"{blanks}{module.text_of(init)}\n"),
-            py.Replacement(start, end, "".join(f"{inner}{line}\n" for line in lines)),
-            py.Replacement(*gone, ""),
-        ]
-    )

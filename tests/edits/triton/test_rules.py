@@ -42,10 +42,6 @@ LOOK_ALIKES = {
         ("range(0, cols, BLOCK)", "range(BLOCK, cols, BLOCK)"),  # not the whole row
         ('grid = ["rows"]', 'grid = ["rows * ceil_div(cols, BLOCK)"]'),  # a grid that counts blocks
     ],
-    "triton-one-pass-softmax": [
-        ("    total = 0.0\n", "    total = 1.0\n"),
-        ("total += tl.sum(tl.exp(value - largest)", "total += tl.sum(tl.exp2(value - largest)"),
-    ],
     "triton-several-rows": [
         ("range(0, cols, BLOCK)", "range(0, cols - row, BLOCK)"),  # a loop as long as the row says
         ("tl.max(value, axis=0)", "tl.max(value)"),  # over no named axis
@@ -80,12 +76,6 @@ def test_reductions_are_put_off(propose: Propose, verify: Verify) -> None:
     verify(deferred)
     assert propose("triton-deferred-reductions", deferred) == {}
     verify(only(propose("triton-whole-rows", deferred), "num_warps=1"))
-
-
-def test_softmax_in_one_pass(propose: Propose, verify: Verify) -> None:
-    merged = only(propose("triton-one-pass-softmax", SOFTMAX), "one pass")
-    assert merged.count("for start") == 2
-    verify(merged)
 
 
 def test_several_rows_in_a_program(propose: Propose, verify: Verify) -> None:
