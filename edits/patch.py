@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import enum
 import re
 from dataclasses import dataclass, replace
-
-import numpy as np
-from rapidfuzz.distance import Indel
-from rapidfuzz.process import cdist
 
 from mctskernel.core.edit import Block, Edit, Patch, Settings, WholeSource
 from mctskernel.core.kernel import Kernel
@@ -28,7 +23,7 @@ class PatchError(ValueError):
 def apply(kernel: Kernel, edit: Edit) -> Kernel:
     """Apply an edit to a kernel. Raises PatchError when it can't be applied or changes nothing.
 
-    Line ends become those of the kernel. Each SEARCH text must fit in exactly one place (`find_place`).
+    Line ends become those of the kernel. Each SEARCH text must fit in exactly one place, up to spacing.
     """
     before = kernel.source.replace("\r\n", "\n")
     match edit.change:
@@ -103,19 +98,13 @@ def _apply_blocks(text: str, blocks: tuple[Block, ...]) -> str:
         where = f"Block {number} of {len(blocks)}"
         if not search.strip():
             raise PatchError(f"{where} has an empty SEARCH text.", Loss.EMPTY)
-        match find_place(text, search):
-            case Several(message):
-                raise PatchError(f"{where}: its SEARCH text{message}.", Loss.AMBIGUOUS)
-            case Nowhere(message):
-                raise PatchError(f"{where}: its SEARCH text{message}.", Loss.NO_MATCH)
-            case Place() as place:
-                text = _replaced(text, place, search, new)
+        text = _replaced(text, _find(text, search, where), search, new)
     return text
 
 
-def _replaced(text: str, place: Place, search: str, new: str) -> str:
-    start, end = place.start, place.end
-    if place.match is Match.EXACT:
+def _replaced(text: str, place: tuple[int, int, bool], search: str, new: str) -> str:
+    start, end, is_exact = place
+    if is_exact:
         return text[:start] + new + text[end:]
     # Whole lines, which the replacement is indented like; with nothing in their place their line end goes too.
     if not new.strip("\n"):
@@ -142,72 +131,44 @@ def _split(text: str) -> list[str]:
     return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 
 
-LEAST_LIKENESS = 0.85
-"""The share of characters that have to agree, of the lines of a place and of those searched for."""
-
-LEAST_LINE_LIKENESS = 0.7
-"""The same of each pair of lines: one line that is altogether different is not a misquotation."""
-
-LEAST_SHOWN = 0.5
-"""The likeness from which the nearest lines are mentioned."""
-
-LEAST_LEAD = 0.15
-"""By how much the likeness of the best place has to exceed that of the next best."""
-
-LEAST_CHARACTERS = 16
-"""A shorter text, blanks aside, is like too many."""
-
-MOST_PAIRS = 2_000_000
-"""Pairs of lines that are compared, and the next, pairs of characters, bound the work to under a second."""
-
-MOST_CHARACTER_PAIRS = 2**33
-
 MOST_COUNTED = 10
 """Occurrences beyond these are not counted."""
 
 _ELISION = re.compile(r"\s*+(?://|#|/\*)?\s*+(?:\.\.\.|…)")
 
 
-class Match(enum.StrEnum):
-    """How closely a SEARCH text matches the place that it fits, the closest first."""
+def _find(text: str, search: str, where: str) -> tuple[int, int, bool]:
+    """Where a SEARCH text that isn't blank fits, and whether it does exactly; otherwise whole lines, up to spacing.
 
-    EXACT = "exact"
-    SPACING = "spacing"
-    SIMILAR = "similar"
-
-
-@dataclass(frozen=True)
-class Place:
-    """Offsets of the text that matches. Anything but an exact match covers whole lines."""
-
-    start: int
-    end: int
-    match: Match
-
-
-@dataclass(frozen=True)
-class Several:
-    """The text fits in more than one place; `message` ends a sentence that begins with it."""
-
-    message: str
-
-
-@dataclass(frozen=True)
-class Nowhere:
-    """The text fits nowhere; `message` ends a sentence that begins with it."""
-
-    message: str
-
-
-def find_place(text: str, search: str) -> Place | Several | Nowhere:
-    """Where a SEARCH text that isn't blank fits. Lines end in line feeds in both."""
-    found = occurrences(text, search)
-    if found:
-        if len(found) > 1:
-            return Several(f" occurs {_times(found)}; add lines that make it unique")
-        return Place(found[0], found[0] + len(search), Match.EXACT)
-    lines, wanted = _lines(text), search.strip("\n").split("\n")
-    return _by_indentation(lines, wanted) or _by_likeness(lines, wanted)
+    Lines end in line feeds in both. Raises PatchError unless there is exactly one place.
+    """
+    if exact := occurrences(text, search):
+        if len(exact) > 1:
+            raise PatchError(
+                f"{where}: its SEARCH text occurs {_times(exact)}; add lines that make it unique.",
+                Loss.AMBIGUOUS,
+            )
+        return exact[0], exact[0] + len(search), True
+    lines = [line for line in _lines(text) if line.squeezed]
+    sought = [squeezed for line in search.split("\n") if (squeezed := _squeeze(line))]
+    joined = "\n" + "\n".join(line.squeezed for line in lines) + "\n"
+    found = occurrences(joined, "\n" + "\n".join(sought) + "\n")
+    if len(found) > 1:
+        raise PatchError(
+            f"{where}: its SEARCH text occurs {_times(found)} up to spacing; add lines that make it unique.",
+            Loss.AMBIGUOUS,
+        )
+    if not found:
+        wanted = search.strip("\n").split("\n")
+        first = next(line for line in wanted if line.strip()).strip()[:60]
+        hint = ""
+        if any(_ELISION.match(line) for line in wanted):
+            hint = " It leaves lines out with '...': quote each of them."
+        raise PatchError(
+            f"{where}: its SEARCH text, from '{first}' on, isn't in the source.{hint}", Loss.NO_MATCH
+        )
+    number = joined.count("\n", 0, found[0])
+    return lines[number].start, lines[number + len(sought) - 1].end, False
 
 
 def occurrences(text: str, search: str) -> list[int]:
@@ -222,101 +183,23 @@ def occurrences(text: str, search: str) -> list[int]:
 
 @dataclass(frozen=True)
 class _Line:
-    """A line's number from 1, the offsets of its text, and that text without blanks at its ends."""
+    """The offsets of a line's text, and that text without blanks."""
 
-    number: int
     start: int
     end: int
-    bare: str
+    squeezed: str
 
 
 def _lines(text: str) -> list[_Line]:
     lines, start = [], 0
-    for number, line in enumerate(text.split("\n"), 1):
-        lines.append(_Line(number, start, start + len(line), line.strip()))
+    for line in text.split("\n"):
+        lines.append(_Line(start, start + len(line), _squeeze(line)))
         start += len(line) + 1
     return lines
 
 
-def _by_indentation(lines: list[_Line], wanted: list[str]) -> Place | Several | None:
-    """The place that differs in indentation and trailing blanks alone."""
-    joined = "\n" + "\n".join(line.bare for line in lines) + "\n"
-    found = occurrences(joined, "\n" + "\n".join(line.strip() for line in wanted) + "\n")
-    if len(found) > 1:
-        return Several(f" occurs {_times(found)} up to blanks; add lines that make it unique")
-    if not found:
-        return None
-    first = joined.count("\n", 0, found[0])
-    return Place(lines[first].start, lines[first + len(wanted) - 1].end, Match.SPACING)
-
-
-def _by_likeness(lines: list[_Line], wanted: list[str]) -> Place | Several | Nowhere:
-    """The place whose lines, blank ones aside, are like those searched for."""
-    nowhere = f", from '{_short(next(line for line in wanted if line.strip()))}' on, isn't in the source"
-    if any(_ELISION.match(line) for line in wanted):
-        return Nowhere(f"{nowhere}. It leaves lines out with '...': quote each of them")
-    solid = [line for line in lines if line.bare]
-    sought = [squeezed for line in wanted if (squeezed := _squeeze(line))]
-    characters = sum(len(line.bare) for line in solid) * sum(map(len, sought))
-    if len(sought) > len(solid) or len(solid) * len(sought) > MOST_PAIRS or characters > MOST_CHARACTER_PAIRS:
-        return Nowhere(nowhere)
-    likeness, weakest = _likeness(sought, [_squeeze(line.bare) for line in solid])
-    best = int(likeness.argmax())
-    place = solid[best : best + len(sought)]
-    rivals = likeness.copy()
-    rivals[best] = -1.0
-    rival = int(rivals.argmax())
-    nearest = f"{nowhere}. The nearest {_quoted(place)}"
-    if likeness[best] == 1.0:
-        if rivals[rival] == 1.0:
-            return Several(" occurs several times up to spacing; add lines that make it unique")
-        return Place(place[0].start, place[-1].end, Match.SPACING)
-    if (
-        likeness[best] < LEAST_LIKENESS
-        or weakest[best] < LEAST_LINE_LIKENESS
-        or sum(map(len, sought)) < LEAST_CHARACTERS
-    ):
-        return Nowhere(nearest if likeness[best] >= LEAST_SHOWN else nowhere)
-    if likeness[best] - rivals[rival] < LEAST_LEAD:
-        return Several(
-            f"{nearest}, and line {solid[rival].number} is much like it. Quote the lines as they are, with more around"
-        )
-    return Place(place[0].start, place[-1].end, Match.SIMILAR)
-
-
-def _likeness(sought: list[str], solid: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """By first line of a place: the share of characters that agree, of all its lines and of the line with the least.
-
-    It is 1 - d / (a + b) for texts of a and b characters that d deletions and insertions make equal, with d summed
-    over the pairs of lines.
-    """
-    distances = cdist(sought, solid, scorer=Indel.distance, dtype=np.int32)
-    lengths = np.array([len(line) for line in solid], dtype=np.int64)
-    places = len(solid) - len(sought) + 1
-    distance = np.zeros(places, dtype=np.int64)
-    length = np.zeros(places, dtype=np.int64)
-    weakest = np.ones(places)
-    for row, line in enumerate(sought):
-        apart = distances[row, row : row + places]
-        both = lengths[row : row + places] + len(line)
-        distance += apart
-        length += both
-        weakest = np.minimum(weakest, 1.0 - apart / both)
-    return 1.0 - distance / length, weakest
-
-
 def _squeeze(line: str) -> str:
     return "".join(line.split())
-
-
-def _quoted(lines: list[_Line], most: int = 4) -> str:
-    first, last = lines[0].number, lines[-1].number
-    where = f"line is {first}" if first == last else f"lines are {first} to {last}"
-    return f"{where}: " + " ".join(f"`{line.bare[:100]}`" for line in lines[:most])
-
-
-def _short(line: str) -> str:
-    return line.strip()[:60]
 
 
 def _times(found: list[int]) -> str:

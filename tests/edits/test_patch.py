@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from mctskernel.core.edit import Block, Category, Edit, Patch
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Loss
-from mctskernel.edits.patch import Match, PatchError, Place, apply, as_patch, find_place
+from mctskernel.edits.patch import PatchError, apply, as_patch
 
 SOURCE = """\
 void f() {
@@ -106,65 +104,35 @@ __global__ void total(const float* __restrict__ x, float* out, int n) {
 
 
 @pytest.mark.parametrize(
-    ("search", "first", "last", "match"),
+    ("search", "first", "last", "exact"),
     [
-        ("    float sum = 0.0f;\n", 3, 3, Match.EXACT),
-        ("float sum = 0.0f;\n  // a grid-stride loop", 3, 4, Match.SPACING),
-        ("float a2 = x[i+2*blockDim.x];", 19, 19, Match.SPACING),
-        # what models get wrong: an operator, a comment, a blank line left out, a qualifier
-        ("for (int half = blockDim.x / 2; half > 0; half >>= 1) {\n if (threadIdx.x < half) {", 11, 12, Match.SIMILAR),
-        ("// grid stride loop\nfor (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n;"
-         " i += blockDim.x * gridDim.x) {", 4, 5, Match.SIMILAR)
+        ("    float sum = 0.0f;\n", 3, 3, True),
+        ("float sum = 0.0f;\n  // a grid-stride loop", 3, 4, False),
+        ("float a2 = x[i+2*blockDim.x];", 19, 19, False),
+        # a blank line left out
+        ("__syncthreads();\nfor (int half = blockDim.x / 2; half > 0; half /= 2) {", 9, 11, False),
     ],
-)  # fmt: skip
-def test_a_search_text_fits_where_it_was_meant(search: str, first: int, last: int, match: Match) -> None:
-    result = after(REDUCTION, (search, "    replaced;\n" if match is Match.EXACT else "replaced;"))
+)
+def test_a_search_text_fits_up_to_spacing(search: str, first: int, last: int, exact: bool) -> None:
+    result = after(REDUCTION, (search, "    replaced;\n" if exact else "replaced;"))
     lines = REDUCTION.split("\n")
     indent = lines[first - 1][: len(lines[first - 1]) - len(lines[first - 1].lstrip())]
     assert result.split("\n") == [*lines[: first - 1], f"{indent}replaced;", *lines[last:]]
-    place = find_place(REDUCTION, search)
-    assert isinstance(place, Place)
-    assert place.match is match
 
 
 @pytest.mark.parametrize(
     ("search", "loss", "message"),
     [
-        # loads that were unrolled by hand are all alike, and so are their neighbours
-        ("float a4 = x[i + 4 * blockDim.x];", Loss.AMBIGUOUS, "is much like it"),
-        ("float a1 = y[i + 1 * blockDim.x];", Loss.AMBIGUOUS, "The nearest line is 18: `float a1 = x[i"),
-        ("__syncthreads( );", Loss.AMBIGUOUS, "occurs several times up to spacing"),
-        # alike on the whole, with one line that is something else
-        ("partial[threadIdx.x] += partial[threadIdx.x + half];\n}\n__threadfence_block();\n}", Loss.NO_MATCH, "isn't"),
-        # a line left out or made up is none that was misquoted: what stands between would be lost
+        ("float a4 = x[i + 4 * blockDim.x];", Loss.NO_MATCH, "isn't in the source"),
+        ("__syncthreads( );", Loss.AMBIGUOUS, "occurs 2 times up to spacing"),
         ("float sum = 0.0f;\n// ...\npartial[threadIdx.x] = sum;", Loss.NO_MATCH, "quote each of them"),
-        ("float sun = 0;", Loss.NO_MATCH, "The nearest line is 3: `float sum = 0.0f;`.")
     ],
-)  # fmt: skip
+)
 def test_a_search_text_that_may_be_meant_otherwise_is_refused(search: str, loss: Loss, message: str) -> None:
     with pytest.raises(PatchError) as caught:
         apply(Kernel(REDUCTION), edit((search, "replaced;")))
     assert caught.value.loss is loss
     assert message in str(caught.value)
-
-
-@given(data=st.data())
-def test_a_misquoted_line_is_found_or_refused_and_never_mistaken(data: st.DataObject) -> None:
-    """Lines of random identifiers are nothing alike, so that a misspelt one can only be meant for itself."""
-    # Seeded, since numbers that Hypothesis draws one by one may all be zero, and lines of them all alike.
-    random_ = random.Random(data.draw(st.integers(0, 1 << 32)))  # noqa: S311 - no secret
-    lines = ["    " + " ".join(f"{random_.getrandbits(32):x}" for _ in range(4)) + ";" for _ in range(12)]
-    first = data.draw(st.integers(0, 9))
-    quoted = list("\n".join(lines[first : first + 3]))
-    for _ in range(data.draw(st.integers(0, 12))):
-        quoted[random_.randrange(len(quoted))] = random_.choice("abcxyz_ ")
-    try:
-        result = after("\n".join(lines), ("".join(quoted), "replaced;"))
-    except PatchError as error:
-        assert error.loss in {Loss.NO_MATCH, Loss.AMBIGUOUS}
-    else:
-        kept = [line for line in result.split("\n") if "replaced;" not in line]
-        assert kept == [*lines[:first], *lines[first + 3 :]]
 
 
 def loads(array: str, count: int) -> str:
