@@ -98,8 +98,8 @@ def test_a_posterior_grown_bit_by_bit_is_the_textbooks(
     if shown < len(candidates):
         found.add(candidates[shown:])
     means, variances = textbook(between, hyper, observed, values, candidates)
-    assert found.means(values) == pytest.approx(means, abs=1e-6)
-    assert found.deviations**2 == pytest.approx(np.maximum(variances, 1e-9), abs=1e-6)
+    assert found.means(values) == pytest.approx(means, abs=1e-4)
+    assert found.deviations**2 == pytest.approx(np.maximum(variances, 1e-9), abs=1e-4)
 
 
 def test_a_pending_kernel_moves_no_mean_and_is_less_uncertain() -> None:

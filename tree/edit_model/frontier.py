@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -150,8 +151,11 @@ class Frontier:
         """Orders columns by their oldest candidate."""
         return min((each.node, each.edit or 0) for each in self._candidates[column])
 
-    def shrink(self, tree: Tree, most: int) -> None:
-        """Forget columns that are closed and, if more than `most` are left, those of the slower nodes."""
+    def shrink(self, tree: Tree, most: int) -> list[int]:
+        """Forget columns that are closed and, if more than `most` are left, those of the slower nodes.
+
+        Returns the numbers that the columns which are left had before.
+        """
         kept = [column for column, is_open in enumerate(self.is_open) if is_open]
         if len(kept) > most:
             rewards = {
@@ -167,11 +171,12 @@ class Frontier:
             self._candidates.append(candidates[column])
             self.is_open.append(True)
             self.prior.append(priors[column])
+        return kept
 
     def _clear(self) -> None:
         self.columns: list[Row] = []
-        self.is_open: list[bool] = []
-        self.prior: list[float] = []
+        self.is_open = array("b")
+        self.prior = array("d")
         self._places: dict[Row, int] = {}
         self._candidates: list[dict[Candidate, float]] = []
 
@@ -207,7 +212,7 @@ class Frontier:
         if column is not None and candidate in self._candidates[column]:
             del self._candidates[column][candidate]
             self.prior[column] = max(self._candidates[column].values(), default=0.0)
-            self.is_open[column] = self.is_open[column] and bool(self._candidates[column])
+            self.is_open[column] &= bool(self._candidates[column])
 
     def _row(self, tree: Tree, candidate: Candidate) -> Row:
         if candidate.edit is None:

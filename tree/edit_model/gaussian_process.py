@@ -70,7 +70,7 @@ def similarities(between: Distances, lengths: Array, first: Array, second: Array
     for j, table in between.tables.items():
         a, b = first[:, j], second[:, j]
         if (a != a[:1]).any() or (b != a[:1]).any():
-            found.append(np.exp(table / -lengths[j])[a[:, None], b[None, :]])
+            found.append(np.exp(table / -lengths[j])[a].take(b, axis=1))
     return found
 
 
@@ -119,8 +119,9 @@ class Posterior:
         lower = np.linalg.cholesky(gram + self._noise * np.eye(len(observed)))
         inverse = np.linalg.inv(lower)
         projections = inverse @ covariance(between, hyper, observed, candidates)
-        self._lower, self._inverse, self._projections = Grid(lower), Grid(inverse), Grid(projections)
         self._variances = hyper.variance - (projections**2).sum(axis=0)
+        self._lower, self._inverse = Grid(lower), Grid(inverse)
+        self._projections = Grid(projections.astype(np.float32))
 
     def extend(self, between: Distances) -> None:
         """Further factors, and levels of those without order, that no observation has."""
@@ -135,6 +136,12 @@ class Posterior:
         variances = self._hyper.variance - (projections**2).sum(axis=0)
         self._variances = np.concatenate([self._variances, variances])
 
+    def keep(self, candidates: Sequence[int]) -> None:
+        """Forget all but these candidates."""
+        self._candidates = Grid(self._candidates.view[candidates])
+        self._projections = Grid(self._projections.view[:, candidates])
+        self._variances = self._variances[candidates]
+
     def observe(self, row: Array) -> None:
         """One more kernel that is, or will be, evaluated."""
         row = row[None, :]
@@ -142,10 +149,10 @@ class Posterior:
         along = self._inverse.view @ alike
         pivot = math.sqrt(max(self._hyper.variance + self._noise - float(along @ along), JITTER))
         ahead = covariance(self._between, self._hyper, row, self._candidates.view)[0]
-        projection = (ahead - along @ self._projections.view) / pivot
+        projection = (ahead - self._projected(along)) / pivot
         inverse = -(along @ self._inverse.view) / pivot
         self._variances = self._variances - projection**2
-        self._projections.append_rows(projection[None, :])
+        self._projections.append_rows(projection[None, :].astype(np.float32))
         for triangle, below, corner in ((self._lower, along, pivot), (self._inverse, inverse, 1 / pivot)):
             triangle.append_columns(np.zeros((len(along), 1)))
             triangle.append_rows(np.append(below, corner)[None, :])
@@ -159,18 +166,21 @@ class Posterior:
         """
         known = ~np.isnan(values)
         if known.all():
-            expected: Array = (self._inverse.view @ values) @ self._projections.view[:, first:]
-        else:
-            weights = np.zeros(len(values))
-            weights[known] = np.linalg.solve(self._lower.view[np.ix_(known, known)], values[known])
-            expected = weights @ self._projections.view[:, first:]
-        return expected
+            return self._projected(self._inverse.view @ values, first)
+        weights = np.zeros(len(values))
+        weights[known] = np.linalg.solve(self._lower.view[np.ix_(known, known)], values[known])
+        return self._projected(weights, first)
 
     @property
     def deviations(self) -> Array:
         """One standard deviation of each candidate."""
         deviations: Array = np.sqrt(np.maximum(self._variances, TINY))
         return deviations
+
+    def _projected(self, weights: Array, first: int = 0) -> Array:
+        """In single precision: reading the projections is most of the time that an iteration takes."""
+        projected: Array = weights.astype(np.float32) @ self._projections.view[:, first:]
+        return projected.astype(np.float64)
 
     @property
     def _noise(self) -> float:

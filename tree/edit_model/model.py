@@ -74,6 +74,16 @@ class EditModel:
         if added:
             self._posterior.add(table(added, self._places))
 
+    @property
+    def observations(self) -> int:
+        """How many kernels it learns from."""
+        return len(self._observed)
+
+    def keep(self, candidates: Sequence[int]) -> None:
+        """Forget all but these candidates."""
+        self._posterior.keep(candidates)
+        self._candidates, self._means = len(candidates), np.zeros(0)
+
     def prospects(self, tree: Tree) -> Prospects:
         """What is expected of each candidate."""
         learnt = len(self._observed), len(tree.evaluated)
@@ -149,7 +159,8 @@ class _Standardised:
         known = [each for each in numbers if each is not None and not math.isnan(each)]
         middle = float(np.median(known)) if known else 0.0
         values = np.array([middle if each is None else each for each in numbers])
-        self.mean, self.spread = float(np.nanmean(values)), max(float(np.nanstd(values)), LEAST_SPREAD)
+        there = values[~np.isnan(values)]
+        self.mean, self.spread = float(there.mean()), max(float(there.std()), LEAST_SPREAD)
         self.values: Array = (values - self.mean) / self.spread
 
 

@@ -22,7 +22,7 @@ from threadpoolctl import ThreadpoolController
 
 from mctskernel.registry import find_function
 from mctskernel.tree.edit_model.frontier import Candidate, Frontier
-from mctskernel.tree.edit_model.model import EditModel
+from mctskernel.tree.edit_model.model import CHOSEN, EditModel
 from mctskernel.tree.edit_model.score import Prospects, Score, expected_improvement
 from mctskernel.tree.node import Tree
 from mctskernel.tree.strategies.strategy import (
@@ -36,8 +36,9 @@ from mctskernel.tree.strategies.strategy import (
     favoured,
 )
 
-LARGEST_FRONTIER = 16384
-"""What may be tried, at most, when the model is made; in a larger tree, the edits of the fastest nodes."""
+LARGEST_FRONTIER, LARGEST_TABLE = 16384, 1 << 21
+"""What may be tried, at most, and that times the kernels that are learnt from: beyond either, only edits of the fastest
+nodes. An iteration reads the whole table, in some milliseconds."""
 
 TIE = 1e-6
 """Values this near are equal: the older candidate is taken."""
@@ -152,11 +153,14 @@ class Mcts:
         frontier = self._frontier
         self._scanned = min([self._scanned, *frontier.update(tree)])
         model = self._model
-        if model is not None and model.is_current(tree):
-            model.update(frontier.rows, frontier.columns)
-        else:
-            frontier.shrink(tree, LARGEST_FRONTIER)
+        if model is None or not model.is_current(tree):
+            frontier.shrink(tree, _room(min(len(tree.evaluated), CHOSEN)))
             model = self._model = EditModel(tree, frontier.vocabulary, frontier.rows, frontier.columns)
+            return model.prospects(tree)
+        model.update(frontier.rows, frontier.columns)
+        room = _room(model.observations)
+        if len(frontier.columns) > 2 * room:
+            model.keep(frontier.shrink(tree, room))
         return model.prospects(tree)
 
     def _leftover(self, tree: Tree) -> Step | Propose | None:
@@ -169,6 +173,11 @@ class Mcts:
                 return Propose(node.id) if edit is None else Step(node.id, edit)
             self._scanned += 1
         return None
+
+
+def _room(observations: int) -> int:
+    """How many candidates the model may have."""
+    return min(LARGEST_FRONTIER, LARGEST_TABLE // max(observations, 1))
 
 
 def _label(tree: Tree, rating: Rating) -> str:
