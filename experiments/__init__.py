@@ -6,4 +6,6 @@
 - `model_benchmark`: how well the model predicts such times
 - `counter_evidence`: whether counters predict gains
 - `kernel_tuner`: Kernel Tuner's strategies on search-space caches
+
+`plain_suite/` holds folders of tasks.
 """

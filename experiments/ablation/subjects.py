@@ -17,6 +17,11 @@ from mctskernel.tasks.builtin import find_task
 SYNTHETIC = "synthetic:"
 """Prefix of the name of a synthetic space (`mctskernel.experiments.synthetic_spaces`)."""
 
+PLAIN = "plain:"
+"""Prefix of the name of a task of `experiments/plain_suite`."""
+
+PLAIN_SUITE = Path(__file__).parents[1] / "plain_suite"
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -63,7 +68,12 @@ def _spaces(source: str) -> Iterator[Subject]:
 
 
 def _task(source: str) -> Subject:
-    folder = find_task(source)
+    if source.startswith(PLAIN):
+        name = source.removeprefix(PLAIN)
+        check_name(name, sorted(each.name for each in PLAIN_SUITE.iterdir()), "plain task")
+        folder = PLAIN_SUITE / name
+    else:
+        folder = find_task(source)
     return Subject(load_task(folder).name, str(folder), is_task=True)
 
 
