@@ -14,6 +14,7 @@ import numpy as np
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.disk import write_whole
+from mctskernel.core.task import Array
 from mctskernel.profiling.versions import package_versions
 from mctskernel.report.resampling import CONFIDENCE, RESAMPLES
 from mctskernel.report.terminal import table_lines
@@ -86,6 +87,12 @@ def clustered_mean(values: Sequence[float], clusters: Sequence[str]) -> Interval
     means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
     low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Interval(float(np.mean(values)), float(low), float(high))
+
+
+def cluster_means(values: Sequence[float], clusters: Sequence[str]) -> Array:
+    """The mean of each cluster's values."""
+    _, place = np.unique(clusters, return_inverse=True)
+    return np.asarray(np.bincount(place, values) / np.bincount(place))
 
 
 def _command() -> str:

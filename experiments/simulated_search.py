@@ -10,11 +10,14 @@ import numpy as np
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import Proposer
 from mctskernel.core.space import Entry, SearchSpace, SpaceError, configuration_kernel, values_of
-from mctskernel.core.task import recorded_task
+from mctskernel.core.task import Task, recorded_task
 from mctskernel.edits.parameters import ParameterProposer
+from mctskernel.executors.forecaster import Forecaster
 from mctskernel.executors.recorded import RecordedExecutor, evaluation_of
 from mctskernel.loop import Search, StopReason
+from mctskernel.profiling.reward import Reward, composite
 from mctskernel.tasks.space import RANDOM, choose_start
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.events import Event
@@ -22,6 +25,7 @@ from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
 
+ForecasterOf = Callable[[TreeSearch], Forecaster]
 StopRequested = Callable[[], bool]
 
 
@@ -61,29 +65,61 @@ def search_space(
         order = np.random.default_rng(seed).permutation(len(space.entries))
         failed = tuple(space.entries[drawn] for drawn in order[:budget])
         return SpaceSearch(failed, sum(entry.cost_seconds for entry in failed), finished=True)
-    kernel = configuration_kernel(space, start.entry.values)
     executor = RecordedExecutor(look_up, {}, workers=in_flight)
     began = executor.clock()
-    tree_search = TreeSearch(Tree(), _NoJournal(), MemoryBlobs(), clock=lambda: 0.0)
-    root = tree_search.start(kernel, policy, seed)
-    loop = Search(
-        tree_search=tree_search,
+    kernel = configuration_kernel(space, start.entry.values)
+    tree, stop_reason = grow(
+        kernel,
         task=recorded_task(space.name, kernel),
+        policy=policy,
+        seed=seed,
         proposer=ParameterProposer(space, seed),
         executor=executor,
-        budget=Budget(evaluations=budget),
-        follow=lambda _: None,
+        budget=budget,
+        spent=len(start.failed),
         stop_requested=stop_requested,
-        spent_evaluations=len(start.failed),
     )
-    stop_reason = loop.run((root,))
-    tree = tree_search.tree
     evaluated = [looked_up[tree.nodes[node].kernel.identity] for node in tree.evaluated]
     return SpaceSearch(
         (*start.failed, *evaluated[: budget - len(start.failed)]),
         executor.clock() - began + sum(entry.cost_seconds for entry in start.failed),
         stop_reason is not StopReason.INTERRUPTED,
     )
+
+
+def grow(
+    kernel: Kernel,
+    *,
+    task: Task,
+    policy: Policy,
+    seed: int,
+    proposer: Proposer,
+    executor: RecordedExecutor,
+    budget: int,
+    spent: int = 0,
+    forecaster_of: ForecasterOf | None = None,
+    stop_requested: StopRequested = lambda: False,
+    reward: Reward = composite,
+) -> tuple[Tree, StopReason]:
+    """Grow a tree in memory from a kernel, in `budget` evaluations of which `spent` are already made.
+
+    Raises PolicyError.
+    """
+    tree_search = TreeSearch(Tree(), _NoJournal(), MemoryBlobs(), clock=lambda: 0.0)
+    root = tree_search.start(kernel, policy, seed)
+    loop = Search(
+        tree_search=tree_search,
+        task=task,
+        proposer=proposer,
+        executor=executor,
+        budget=Budget(evaluations=budget),
+        follow=lambda _: None,
+        stop_requested=stop_requested,
+        spent_evaluations=spent,
+        forecaster=forecaster_of(tree_search) if forecaster_of else None,
+        reward=reward,
+    )
+    return tree_search.tree, loop.run((root,))
 
 
 class _NoJournal:
