@@ -45,15 +45,14 @@ from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.loop import Answer, Follower, Search, StopReason, choose, root_failure
 from mctskernel.memory import (
     SNAPSHOT_SUFFIX,
-    Memory,
     MemoryUnusableError,
     Remembered,
     encode_snapshot,
     lessons,
-    open_memory,
     read_snapshot,
     take_snapshot,
 )
+from mctskernel.memory import remember as keep_lessons
 from mctskernel.proposers import OUTSIDE, RULES, open_proposer
 from mctskernel.registry import find_function
 from mctskernel.tasks.starts import starting_points
@@ -557,7 +556,7 @@ def exchanges_of(folder: RunFolder) -> Iterator[Recorded]:
                 yield Recorded(identities[event.node], get_exchange(folder.blobs, record))
 
 
-def remember(memory: Memory, folder: RunFolder) -> int:
+def remember(memory: Path, folder: RunFolder) -> int:
     """Keep what a run taught in place of what was kept of it before. Returns how many of its edits were counted.
 
     Kernels of another run that were measured again teach nothing. Raises MemoryUnusableError, RunError, JournalError
@@ -573,7 +572,7 @@ def remember(memory: Memory, folder: RunFolder) -> int:
         configuration.language,
         fingerprint.get("architecture", ""),
     )
-    return memory.remember(run_identity(folder, manifest), configuration.task, source_of(fingerprint), learnt)
+    return keep_lessons(memory, run_identity(folder, manifest), source_of(fingerprint), learnt)
 
 
 def remember_run(path: Path, folder: RunFolder) -> str:
@@ -584,8 +583,7 @@ def remember_run(path: Path, folder: RunFolder) -> str:
     if path.suffix == SNAPSHOT_SUFFIX:
         return ""
     try:
-        with open_memory(path) as memory:
-            remember(memory, folder)
+        remember(path, folder)
     except (MemoryUnusableError, RunError, JournalError, TaskError) as error:
         return f"This run is not remembered: {error}"
     return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,29 +10,25 @@ import pytest
 from mctskernel.core.edit import Experience
 from mctskernel.core.evaluation import Source
 from mctskernel.core.kernel import Language
-from mctskernel.memory import MemoryUnusableError, open_memory, take_snapshot
+from mctskernel.memory import MemoryUnusableError, take_snapshot
 from mctskernel.run import remember, remember_run
 from tests.synthetic_run import SyntheticRun, failed, quarantined, timed, with_configuration
 
-MODELLED = ("cuda", "sm_90", Source.MODELLED)
-
 
 def recall(path: Path, source: Source = Source.MODELLED) -> dict[str, Experience]:
-    with open_memory(path) as memory:
-        return {each.title: each for each in memory.recall("cuda", "sm_90", source)}
+    return {each.title: each for each in take_snapshot(path, Language.CUDA, "sm_90", source)}
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return tmp_path / "deep" / "memory.sqlite"
+    return tmp_path / "deep" / "memory"
 
 
 def test_what_each_kind_of_edit_did(tmp_path: Path, small_task: Path, file: Path) -> None:
     run = SyntheticRun(tmp_path / "run", small_task)
     first, _ = run.edits(0, ("BLOCK 64 -> 128", timed(50)), ("BLOCK 64 -> 256", timed(99)))
     run.edits(first, ("BLOCK 128 -> 32", failed()), ("stream what twice writes (all of it)", quarantined(1)))
-    with open_memory(file) as memory:
-        assert remember(memory, run.folder) == 4
+    assert remember(file, run.folder) == 4
     block, stream = recall(file)["block # -> #"], recall(file)["stream what _ writes"]
     assert (block.tried, block.failed, block.improved) == (3, 1, 1)
     assert block.log_gain == pytest.approx((0.6931 + 0.01005) / 2, rel=1e-3)
@@ -86,27 +81,12 @@ def test_many_searches_write_at_once(tmp_path: Path, small_task: Path, file: Pat
     assert recall(file)["tile"].tried == len(runs)
 
 
-def damaged(file: Path) -> None:
-    file.write_bytes(b"no database" * 100)
-
-
-def foreign(file: Path) -> None:
-    with sqlite3.connect(file) as connection:
-        connection.execute("CREATE TABLE theirs (a)")
-    connection.close()
-
-
-@pytest.mark.parametrize(("spoil", "says"), [(damaged, "not a database"), (foreign, "another program's")])
-def test_a_file_that_is_no_memory_is_a_sentence_and_left_alone(
-    tmp_path: Path, small_task: Path, spoil: object, says: str
-) -> None:
-    file = tmp_path / "file.sqlite"
-    assert callable(spoil)
-    spoil(file)
-    before = file.read_bytes() if file.is_file() else b""
+def test_a_file_that_is_no_memory_is_a_sentence_and_left_alone(tmp_path: Path, small_task: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"something else")
     run = SyntheticRun(tmp_path / "run", small_task)
     run.edits(0, ("tile", timed(50)))
-    assert says in remember_run(file, run.folder)
-    with pytest.raises(MemoryUnusableError, match=says):
-        take_snapshot(file, Language.CUDA, "sm_90", Source.MODELLED)
-    assert not file.is_file() or file.read_bytes() == before
+    assert "can't be used" in remember_run(file, run.folder)
+    with pytest.raises(MemoryUnusableError, match="is no folder"):
+        recall(file)
+    assert file.read_bytes() == b"something else"

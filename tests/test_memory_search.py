@@ -33,16 +33,16 @@ def priors(run: Path) -> dict[str, float]:
 def first(tmp_path_factory: pytest.TempPathFactory, small_task: Path) -> Path:
     """A folder with a first run and the memory that it made."""
     folder = tmp_path_factory.mktemp("memory")
-    result = search(small_task, folder / "run", "--memory", folder / "memory.sqlite")
+    result = search(small_task, folder / "run", "--memory", folder / "memory")
     assert result.exit_code == 0, result.output
     return folder
 
 
 def test_a_search_is_told_what_the_one_before_found(first: Path, tmp_path: Path, small_task: Path) -> None:
-    memory = shutil.copy(first / "memory.sqlite", tmp_path)
+    memory = shutil.copytree(first / "memory", tmp_path / "memory")
     assert json.loads((first / "run" / "memory.json").read_text())["experiences"] == []
     frozen = tmp_path / "frozen.json"
-    frozen.write_text(mctskernel("memory", "export", "--file", memory).stdout)
+    frozen.write_text(mctskernel("memory", "show", "--json", "--folder", memory).stdout)
 
     assert search(small_task, tmp_path / "told", "--memory", memory).exit_code == 0
     known = json.loads((tmp_path / "told" / "memory.json").read_text())
@@ -51,16 +51,17 @@ def test_a_search_is_told_what_the_one_before_found(first: Path, tmp_path: Path,
     told, untold = priors(tmp_path / "told"), priors(first / "run")
     assert told.keys() == untold.keys()
     assert told != untold
-    assert mctskernel("memory", "show", "--file", memory, "--runs").stdout.count("double") == 2
+    assert len(list(memory.iterdir())) == 2
 
     # Repeated from the snapshot, whatever was remembered since.
     assert search(small_task, tmp_path / "again", "--memory", frozen).exit_code == 0
     assert priors(tmp_path / "again") == told
-    assert frozen.read_text() == mctskernel("memory", "export", "--file", first / "memory.sqlite").stdout
+    assert frozen.read_text() == mctskernel("memory", "show", "--json", "--folder", first / "memory").stdout
 
     # Resumed with what it was told, and the answer is there although nothing can be remembered any more.
     before = (tmp_path / "told" / "memory.json").read_bytes()
-    Path(memory).write_bytes(b"damaged" * 1000)
+    shutil.rmtree(memory)
+    memory.write_bytes(b"damaged")
     resumed = mctskernel("resume", tmp_path / "told", "--budget", "5")
     assert resumed.exit_code == 0
     assert "This run is not remembered" in resumed.stderr
@@ -77,11 +78,11 @@ def test_without_a_memory_nothing_is_written_anywhere(
 
 
 def test_a_damaged_memory_is_a_sentence_before_anything_is_paid_for(tmp_path: Path, small_task: Path) -> None:
-    damaged = tmp_path / "damaged.sqlite"
-    damaged.write_bytes(b"damaged" * 1000)
-    result = search(small_task, tmp_path / "run", MCTSKERNEL_MEMORY=str(damaged))
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "damaged.json").write_bytes(b"damaged" * 1000)
+    result = search(small_task, tmp_path / "run", MCTSKERNEL_MEMORY=str(tmp_path / "memory"))
     assert result.exit_code == 4
-    assert "damaged.sqlite can't be used" in result.stderr
+    assert "damaged.json can't be used" in result.stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -94,8 +95,7 @@ def test_the_commands_of_the_memory(first: Path, tmp_path: Path) -> None:
     assert "modelled" in shown
     assert "cuda, sm_90" in shown
     assert "Nothing is remembered" in mctskernel("memory", "show", "--source", "measured", **home).stdout
-    assert (tmp_path / "data" / "mctskernel" / "memory.sqlite").is_file()
-    assert mctskernel("memory", "forget", **home).exit_code == 2
-    assert "Forgot 0 of 1" in mctskernel("memory", "forget", "--task", "softmax", **home).stdout
-    assert "Forgot 1 of 1" in mctskernel("memory", "forget", "--task", "double", **home).stdout
+    (kept,) = (tmp_path / "data" / "mctskernel" / "memory").iterdir()
+    kept.unlink()
+    assert "Nothing is remembered" in mctskernel("memory", "show", **home).stdout
     assert mctskernel("memory", "remember", tmp_path, **home).exit_code == 4

@@ -236,10 +236,10 @@ SETTINGS = (
         "memory",
         "--memory",
         PROPOSER,
-        "Weigh edits by what earlier runs taught, and add this run to them: in a file of your own (on) or in FILE. A "
-        ".json FILE, which `mctskernel memory export` wrote, is only read.",
+        "Weigh edits by what earlier runs taught, and add this run to them: in a folder of your own (on) or in "
+        "FOLDER. A FILE.json, which `mctskernel memory show --json` printed, is only read.",
         default="off",
-        metavar="[off|on|FILE]",
+        metavar="[off|on|FOLDER|FILE.json]",
         envvar="MCTSKERNEL_MEMORY",
         show_envvar=True,
     ),

@@ -101,9 +101,9 @@ TRIALS: dict[str, tuple[Callable[[Hostile], Words], ...]] = {
     ),
     "export": (lambda given: (given.run,), lambda given: (given.run, "--format", "dot")),
     "memory": (
-        lambda given: ("remember", "--file", given.folder / f"memory{ORDERS}", given.run),
-        lambda given: ("show", "--runs", "--file", given.folder / f"memory{ORDERS}"),
-        lambda given: ("show", "--file", given.file),
+        lambda given: ("remember", "--folder", given.folder / f"memory{ORDERS}", given.run),
+        lambda given: ("show", "--folder", given.folder / f"memory{ORDERS}"),
+        lambda given: ("show", "--folder", given.file),
     ),
     "tasks": (lambda given: (),),
     "new-task": (
