@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,7 +14,6 @@ import numpy as np
 from mctskernel.core.task import Array
 from mctskernel.experiments.results import page, table
 from mctskernel.profiling import counters as names
-from mctskernel.profiling.model.price import Term
 from mctskernel.report.resampling import rank_correlation
 
 PICKS = 5
@@ -34,8 +33,6 @@ COUNTS = (
 )
 CLOSE = 0.05
 FAIRLY_CLOSE = 0.25
-
-COMPUTE = (Term.FMA, Term.FP64, Term.SPECIAL, Term.TENSOR)
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -78,11 +75,9 @@ class Ranking:
 def benchmark_page(rows: Sequence[Row]) -> str:
     """Make all tables of rows, at least one of which has a price."""
     priced = [row for row in rows if row.modelled_us]
-    baselines = {"the model": _modelled(priced), **naive_baselines(priced)}
     can_rank = max(Counter(row.family for row in priced).values()) > 1
     sections = [
         ("Ranking", _ranking(priced) if can_rank else ""),
-        ("Without a model", _summaries(priced, baselines) if can_rank else ""),
         ("Counts against Nsight Compute", _counts([row for row in priced if row.ncu])),
         ("Cost of a kernel, in seconds", _cost(priced)),
         ("Not priced", "\n".join(f"- {r.family} {r.name}: {r.error}" for r in rows if not r.modelled_us)),
@@ -139,27 +134,6 @@ def _ranking(rows: Sequence[Row]) -> str:
     return table(columns, lines)
 
 
-def _summaries(rows: Sequence[Row], ranked_by: Mapping[str, Array]) -> str:
-    """A row for each way to rank: means and worst cases over families."""
-    columns = (
-        "ranked by",
-        "Spearman, mean",
-        "worst",
-        "first pick, mean",
-        "worst",
-        "best of 5, mean",
-        "worst",
-    )
-    lines = []
-    for label, times in ranked_by.items():
-        correlations, *regrets = _figures(by_family(rows, times))
-        cells = [np.mean(correlations), min(correlations)]
-        for each in regrets:
-            cells += [np.mean(each), max(each)]
-        lines.append((label, *(f"{cell:.3f}" for cell in cells)))
-    return table(columns, lines)
-
-
 def _figures(rankings: Sequence[Ranking]) -> tuple[list[float], list[float], list[float]]:
     """Correlation (0 where undefined), first pick and best of five of each family."""
     return (
@@ -201,21 +175,3 @@ def _cost(rows: Sequence[Row]) -> str:
 
 def _modelled(rows: Sequence[Row]) -> Array:
     return np.array([row.modelled_us for row in rows], dtype=float)
-
-
-def naive_baselines(rows: Sequence[Row]) -> dict[str, Array]:
-    """Rank without a model, by what was counted; smaller is better in all of them."""
-
-    def counted(name: str) -> Array:
-        return np.array([row.counters.get(name, 0.0) for row in rows])
-
-    def roofline(terms: Mapping[str, float]) -> float:
-        return max(terms.get(term, 0.0) for term in (*COMPUTE, Term.DRAM))
-
-    return {
-        "occupancy": -counted(names.OCCUPANCY),
-        "DRAM bytes": counted(names.DRAM_BYTES),
-        "sectors at L2": counted(names.L2_SECTORS),
-        "instructions": counted(names.INSTRUCTIONS),
-        "roofline": np.array([sum(map(roofline, row.launches_us)) for row in rows]),
-    }
