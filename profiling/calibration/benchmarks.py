@@ -39,9 +39,6 @@ STREAM_BYTES = 4 * 16
 STREAM_BLOCKS = 3 << 14
 """768 MB of a stream: many times what any L2 holds."""
 
-SHORT_RUN, LONG_RUN = 64, 4096
-"""Bytes of the runs in which a copy moves them."""
-
 LOADED_WARPS = 16
 """On each SM, while the latency of DRAM is measured under load: between the 8 and 32 of common kernels."""
 
@@ -91,11 +88,6 @@ extern "C" __global__ void probe(unsigned* out, int rounds) {
 def is_filled_by_mma(board: Board) -> bool:
     """Whether the tensor cores have no wider instruction than `mma.sync`, as data-centre GPUs since Hopper do."""
     return not board.architecture.startswith(("sm_90", "sm_10", "sm_11"))
-
-
-def runs_of(run_bytes: int) -> str:
-    """What the measurement of a copy in runs is called."""
-    return f"DRAM copies, runs of {run_bytes} bytes"
 
 
 def _looped(parameters: str, before: str, body: str, after: str) -> str:
@@ -331,7 +323,6 @@ def _memory(board: Board) -> Iterator[Microbenchmark]:
         for k in range(8)
     )
     yield _in_l2(board, "memory.l2_write_bytes_per_second", "bytes written to L2", stores, {"STG": 8})
-    yield from _scattered(board)
     threads, per_round = 128, 4
     addition = 'asm volatile("red.global.add.f32 [%0], %1;" :: "l"(out), "f"(one));\n        '
     yield Microbenchmark(
@@ -360,7 +351,6 @@ def _memory(board: Board) -> Iterator[Microbenchmark]:
         most=STREAM_BLOCKS,
         buffers=(Zeros(STREAM_BLOCKS * bytes_per_block),) * 2,
     )
-    yield from map(_dram_copy_in_runs, (SHORT_RUN, LONG_RUN))
 
 
 def _shared_conflicts(board: Board) -> Microbenchmark:
@@ -419,85 +409,6 @@ def _in_l2(board: Board, constant: str, why: str, accesses: str, loop: dict[str,
         blocks * chunk,
         loop,
         buffers=(Zeros(places * chunk),),
-    )
-
-
-def _scattered(board: Board) -> Iterator[Microbenchmark]:
-    """Stores whose lanes write 4 bytes of a line of their own each, as those of a transpose do; and additions of floats
-    to addresses of their own, a warp's side by side."""
-    # About as many lanes as the buffer has lines, so that no two write the same one at a time.
-    blocks, per_round = 2 * board.sms, 8
-    nbytes = board.l2_resident_bytes
-    lanes = "unsigned lanes = gridDim.x * blockDim.x, {} = blockIdx.x * blockDim.x + threadIdx.x;"
-    stores = "".join(
-        f'asm volatile("st.global.u32 [%0], %1;" :: "l"(out + (((line + {k} * lanes) & {nbytes // 128 - 1}) << 7)), '
-        '"r"(i));\n        '
-        for k in range(per_round)
-    )
-    yield Microbenchmark(
-        "memory.l2_store_lines_per_second",
-        "lines of which a lane writes 4 bytes",
-        _looped("char* out", lanes.format("line"), f"{stores}\n        line += {per_round} * lanes;", ""),
-        blocks,
-        STREAM_THREADS,
-        Unit.PER_SECOND,
-        blocks * STREAM_THREADS * per_round,
-        {"STG": per_round},
-        first=1,
-        buffers=(Zeros(nbytes),),
-    )
-    additions = "".join(
-        f'asm volatile("red.global.add.f32 [%0], %1;" :: '
-        f'"l"(out + (((at + {k} * lanes) & {nbytes // 4 - 1}) << 2)), "f"(one));\n        '
-        for k in range(per_round)
-    )
-    before = f"{lanes.format('at')}\n    float one = 1.0f;"
-    yield Microbenchmark(
-        "memory.l2_atomics_per_second",
-        "lanes that add a float each at an address of their own",
-        _looped("char* out", before, f"{additions}\n        at += {per_round} * lanes;", ""),
-        blocks,
-        THREADS,
-        Unit.PER_SECOND,
-        blocks * THREADS * per_round,
-        {"RED": per_round},
-        first=1,
-        buffers=(Zeros(nbytes),),
-    )
-
-
-def _dram_copy_in_runs(run_bytes: int) -> Microbenchmark:
-    """A copy by blocks of 256 threads, 4 KB each, whose rows of so many bytes lie 32 KB apart.
-
-    As in a transpose, neighbouring blocks read neighbouring columns and write to other rows. L2 puts together what
-    neighbours write at the same time: where they did, only a fifth of the loss showed.
-    """
-    nbytes = STREAM_BLOCKS * STREAM_THREADS * STREAM_BYTES
-    pitch, block_bytes = 32768, STREAM_THREADS * 16
-    lanes, rows, columns = run_bytes // 16, block_bytes // run_bytes, pitch // run_bytes
-    blocks = nbytes // block_bytes
-    bands = blocks // columns
-    source = f"""
-extern "C" __global__ void probe(const char* __restrict__ in, char* __restrict__ out) {{
-    size_t row = threadIdx.x / {lanes}, byte = threadIdx.x % {lanes} * 16;
-    size_t from = (blockIdx.x / {columns} * {rows} + row) * {pitch} + blockIdx.x % {columns} * {run_bytes};
-    size_t to = (blockIdx.x % {bands} * {rows} + row) * {pitch} + blockIdx.x / {bands} * {run_bytes};
-    *(float4*)(out + to + byte) = *(const float4*)(in + from + byte);
-}}
-"""
-    return Microbenchmark(
-        runs_of(run_bytes),
-        f"bytes copied in runs of {run_bytes}",
-        source,
-        0,
-        STREAM_THREADS,
-        Unit.PER_SECOND,
-        2 * block_bytes,
-        {"LDG": 1, "STG": 1},
-        grows=Grows.BLOCKS,
-        first=blocks // 3,
-        most=blocks,
-        buffers=(Zeros(nbytes),) * 2,
     )
 
 

@@ -18,14 +18,7 @@ from mctskernel.profiling.architecture import (
     known_architectures,
     load_architecture,
 )
-from mctskernel.profiling.calibration.benchmarks import (
-    LONG_RUN,
-    SHORT_RUN,
-    clock,
-    is_filled_by_mma,
-    microbenchmarks,
-    runs_of,
-)
+from mctskernel.profiling.calibration.benchmarks import clock, is_filled_by_mma, microbenchmarks
 from mctskernel.profiling.calibration.microbenchmark import (
     Board,
     Machine,
@@ -183,13 +176,6 @@ def _derived(found: Mapping[str, Measured], board: Board) -> Iterator[Measured]:
     mma = found.get("throughput.tensor_sync_fma")
     if mma is not None and is_filled_by_mma(board):
         yield replace(mma, constant="throughput.tensor_fma")
-    short, long = (found.get(runs_of(run)) for run in (SHORT_RUN, LONG_RUN))
-    if short is not None and long is not None and short.value < long.value < 10 * short.value:
-        # Moving b bytes in runs of r takes as long as b (1 + lost / r) bytes in one run: two lengths give `lost`.
-        ratio = long.value / short.value
-        lost = (ratio - 1) / (1 / SHORT_RUN - ratio / LONG_RUN)
-        why = f"what a copy in runs of {SHORT_RUN} bytes takes beyond one in runs of {LONG_RUN}"
-        yield Measured("memory.dram_bytes_per_run", lost, short.spread + long.spread, why)
 
 
 def document(calibration: Calibration, fingerprint: Mapping[str, str]) -> str:

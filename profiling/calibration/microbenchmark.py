@@ -32,11 +32,6 @@ class Board:
     max_shared_bytes: int
     constants: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def l2_resident_bytes(self) -> int:
-        """A power of two that L2 holds whatever part of it a read comes to: a quarter of it, 8 MB at the most."""
-        return 1 << min(23, (self.l2_bytes // 4).bit_length() - 1)
-
 
 class Grows(enum.Enum):
     """What the length of a run is: the kernel's argument `rounds`, its blocks, or how often it is launched.

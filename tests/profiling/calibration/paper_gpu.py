@@ -122,18 +122,10 @@ def laws(gpu: Architecture) -> dict[str, Callable[[int], float]]:
         "memory.l2_write_bytes_per_second": per_second(
             4 * sms * 256 * 8 * 16, memory.l2_write_bytes_per_second
         ),
-        "memory.l2_store_lines_per_second": per_second(512 * sms * 8, memory.l2_store_lines_per_second),
-        "memory.l2_atomics_per_second": per_second(threads * 8, memory.l2_atomics_per_second),
         "overheads.same_address_atomic": lambda rounds: (
             rounds * sms * 128 * 4 * overheads.same_address_atomic
         ),
         "memory.dram_bytes_per_second": per_second(2 * 256 * 64, memory.dram_bytes_per_second),
-        **{
-            f"DRAM copies, runs of {run} bytes": per_second(
-                8192 * (1 + memory.dram_bytes_per_run / run), memory.dram_bytes_per_second
-            )
-            for run in (64, 4096)
-        },
         "overheads.launch": lambda _: overheads.launch,
         "overheads.launch_to_launch": lambda launches: launches * overheads.launch_to_launch,
         "overheads.block_launch": lambda blocks: blocks * overheads.block_launch,

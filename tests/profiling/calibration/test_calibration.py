@@ -15,9 +15,6 @@ from tests.profiling.calibration.paper_gpu import PaperGpu
 H100 = load_architecture("H100")
 A100 = load_architecture("A100")
 
-DERIVED = {"chip.schedulers", "memory.dram_bytes_per_run"}
-"""What isn't the law's own constant."""
-
 
 def truth_of(gpu: Architecture, factor: float = 1.0) -> Architecture:
     """The same GPU with every constant that isn't whole changed by a factor of its own near this one."""
@@ -39,12 +36,9 @@ def test_the_constants_of_a_gpu_on_paper_are_found_within_two_per_cent(name: str
     assert not found.refused
     expected = dict(constants(truth))
     for path, value in constants(found.architecture):
-        if path in found.measured and path not in DERIVED:
+        if path in found.measured and path != "chip.schedulers":
             assert value == pytest.approx(expected[path], rel=0.02), path
     assert found.architecture.chip.schedulers == 4
-    # A difference of some nine per cent, with noise in both of its ends.
-    lost = found.architecture.memory.dram_bytes_per_run
-    assert lost == pytest.approx(truth.memory.dram_bytes_per_run, rel=0.15)
     assert gpu.held == ""
 
 
