@@ -141,7 +141,7 @@ def test_verdicts(
 ) -> None:
     report = judged(tmp_path, executor)
     assert tuple(each.verdict for each in report.results) == verdicts
-    assert tuple(each.gate for each in report.results) == stages
+    assert tuple(each.stage for each in report.results) == stages
     assert report.fine is (verdicts == (Verdict.CAUGHT, Verdict.ACCEPTED))
 
 
@@ -153,7 +153,7 @@ def test_a_device_that_breaks_costs_one_entry_and_is_opened_again(tmp_path: Path
     ]
     executor = Scripted()
     report = run_gauntlet(entries, Venue("model", opener=executor.open), ignore)
-    assert [each.verdict for each in report.results] == [Verdict.NOT_JUDGED] * 2 + [Verdict.ACCEPTED] * 2
+    assert [each.verdict for each in report.results] == [Verdict.NOT_EVALUATED] * 2 + [Verdict.ACCEPTED] * 2
     assert len(executor.opened) == 3
     assert not report.fine
 

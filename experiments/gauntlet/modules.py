@@ -111,7 +111,7 @@ def _result(entry: ModuleEntry, place: str, verdict: ModuleVerdict, seconds: flo
         came_to = Verdict.ACCEPTED if evaluation.ok else Verdict.WRONGLY_REFUSED
     else:
         came_to = Verdict.LET_THROUGH if gains else Verdict.CAUGHT
-    noticed = str(evaluation.guard or evaluation.outcome)
+    caught_by = str(evaluation.guard or evaluation.outcome)
     return Result(
         entry.label,
         "pytorch",
@@ -125,6 +125,6 @@ def _result(entry: ModuleEntry, place: str, verdict: ModuleVerdict, seconds: flo
         "" if evaluation.ok else "evaluation",
         evaluation.message or evaluation.quarantine,
         seconds,
-        unexpected=came_to is Verdict.CAUGHT and entry.caught_by not in (noticed, NO_GAIN),
+        unexpected=came_to is Verdict.CAUGHT and entry.caught_by not in (caught_by, NO_GAIN),
         log_gain=math.log(speedup.ratio) if speedup is not None and speedup.ratio > 0 else None,
     )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -44,14 +44,14 @@ class Verdict(enum.StrEnum):
     ACCEPTED = "accepted"
     LET_THROUGH = "let through"
     WRONGLY_REFUSED = "wrongly refused"
-    NOT_JUDGED = "not judged"
+    NOT_EVALUATED = "not evaluated"
 
 
 @dataclass(frozen=True)
 class Result:
     """What an entry came to on a device.
 
-    `guard` is the guard that was recorded, not the expected one; `gate` is `evaluation` or `final validation`,
+    `guard` is the guard that was recorded, not the expected one; `stage` is `evaluation` or `final validation`,
     empty where the entry passed. `unexpected` says that the entry names other guards. `log_gain` is the logarithm
     of the speed-up over the task's starting kernel that it would have claimed.
     """
@@ -62,12 +62,12 @@ class Result:
     text: str
     task: str
     device: str
-    verdict: Verdict
-    outcome: str
-    guard: Guard | None
-    gate: str
-    message: str
-    seconds: float
+    verdict: Verdict = Verdict.NOT_EVALUATED
+    outcome: str = ""
+    guard: Guard | None = None
+    stage: str = ""
+    message: str = ""
+    seconds: float = 0.0
     unexpected: bool = False
     log_gain: float | None = None
 
@@ -104,7 +104,7 @@ class Venue:
 
 
 def run_gauntlet(entries: Sequence[Entry], venue: Venue, follow: Callable[[Result], None]) -> Report:
-    """Judge every entry that can be shown at the venue; `follow` hears of each as soon as it is known, in any thread.
+    """Evaluate every entry that can be shown at the venue; `follow` gets each result at once, in any thread.
 
     On a GPU one after another, on the model in `workers` processes. Raises DeviceError for a device that can't be
     opened at all, and TaskError.
@@ -145,7 +145,7 @@ def _groups(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 
 class _Group:
-    """Judges entries of one task, one after another, and opens the device again where an entry broke it."""
+    """Evaluates entries of one task, one after another, and opens the device again where an entry broke it."""
 
     def __init__(self, entries: Sequence[Entry], venue: Venue) -> None:
         self._entries = entries
@@ -168,39 +168,54 @@ class _Group:
             with self._venue.opener(self._spec, self._venue.workers) as executor:
                 fingerprint = executor.fingerprint()
                 while left:
-                    entry = left.pop(0)
-                    began = time.monotonic()
+                    entry, began = left.pop(0), time.monotonic()
                     try:
-                        results.append(self._judge(entry, executor, began))
-                        broken = False
+                        found = self._evaluated(entry, executor)
                     except DeviceError as error:
-                        message, broken = str(error), True
-                        results.append(
-                            _result(entry, self._venue, began, Verdict.NOT_JUDGED, message=message)
-                        )
+                        found = replace(self._blank(entry), message=str(error))
+                    results.append(replace(found, seconds=time.monotonic() - began))
                     follow(results[-1])
-                    if broken:
+                    if found.verdict is Verdict.NOT_EVALUATED:
                         break
         return results, fingerprint
 
-    def _judge(self, entry: Entry, executor: Executor, began: float) -> Result:
+    def _blank(self, entry: Entry) -> Result:
+        """The result of an entry about which nothing is known yet."""
+        task, device = entry.task.name, self._venue.device
+        return Result(entry.label, entry.language, entry.honest, entry.text, task, device)
+
+    def _evaluated(self, entry: Entry, executor: Executor) -> Result:
         evaluation = _evaluate(executor, entry.kernel)
         if not is_eligible(evaluation):
-            return _refused(entry, self._venue, began, evaluation)
+            outcome = "quarantined" if evaluation.ok else str(evaluation.outcome)
+            reason = evaluation.message or evaluation.quarantine
+            return self._refused(entry, evaluation.guard, "evaluation", outcome, reason)
         root = self._baseline(executor)
-        gate = executor.final_validation(entry.kernel, self._starting_kernel)
-        reason = refusal(gate, root)
+        final = executor.final_validation(entry.kernel, self._starting_kernel)
+        reason = refusal(final, root)
         # That an honest kernel is slower than the one that its task starts with is nothing against it.
-        if reason and (disbelief(gate) or not entry.honest):
-            return _refused_at_last(entry, self._venue, began, gate, reason)
-        return _result(
-            entry,
-            self._venue,
-            began,
-            Verdict.ACCEPTED if entry.honest else Verdict.LET_THROUGH,
-            outcome=evaluation.outcome,
+        if reason and (disbelief(final) or not entry.honest):
+            guard = final.guard or Guard.FINAL_VALIDATION
+            return self._refused(entry, guard, "final validation", "ok", reason)
+        return replace(
+            self._blank(entry),
+            verdict=Verdict.ACCEPTED if entry.honest else Verdict.LET_THROUGH,
+            outcome=str(evaluation.outcome),
             message=reason,
             log_gain=log_speedup(evaluation, root),
+        )
+
+    def _refused(self, entry: Entry, guard: Guard | None, stage: str, outcome: str, message: str) -> Result:
+        verdict = Verdict.WRONGLY_REFUSED if entry.honest else Verdict.CAUGHT
+        unexpected = not entry.honest and guard not in entry.guards
+        return replace(
+            self._blank(entry),
+            verdict=verdict,
+            outcome=outcome,
+            guard=guard,
+            stage=stage,
+            message=message,
+            unexpected=unexpected,
         )
 
     def _baseline(self, executor: Executor) -> Evaluation:
@@ -219,62 +234,6 @@ def _evaluate(executor: Executor, kernel: Kernel) -> Evaluation:
     if not finished:
         raise DeviceError(f"The executor gave no answer in {ENTRY_SECONDS:g} s.")
     return finished[0][1]
-
-
-def _refused(entry: Entry, venue: Venue, began: float, evaluation: Evaluation) -> Result:
-    return _result(
-        entry,
-        venue,
-        began,
-        Verdict.WRONGLY_REFUSED if entry.honest else Verdict.CAUGHT,
-        outcome="quarantined" if evaluation.ok else evaluation.outcome,
-        guard=evaluation.guard,
-        gate="evaluation",
-        message=evaluation.message or evaluation.quarantine,
-    )
-
-
-def _refused_at_last(entry: Entry, venue: Venue, began: float, gate: Evaluation, reason: str) -> Result:
-    return _result(
-        entry,
-        venue,
-        began,
-        Verdict.WRONGLY_REFUSED if entry.honest else Verdict.CAUGHT,
-        outcome="ok",
-        guard=gate.guard or Guard.FINAL_VALIDATION,
-        gate="final validation",
-        message=reason,
-    )
-
-
-def _result(
-    entry: Entry,
-    venue: Venue,
-    began: float,
-    verdict: Verdict,
-    *,
-    outcome: str = "",
-    guard: Guard | None = None,
-    gate: str = "",
-    message: str = "",
-    log_gain: float | None = None,
-) -> Result:
-    return Result(
-        entry.label,
-        entry.language,
-        entry.honest,
-        entry.text,
-        entry.task.name,
-        venue.device,
-        verdict,
-        str(outcome),
-        guard,
-        gate,
-        message,
-        time.monotonic() - began,
-        unexpected=verdict is Verdict.CAUGHT and guard not in entry.guards,
-        log_gain=log_gain,
-    )
 
 
 def _starting_language(task: Path, language: Language) -> Language:
@@ -329,9 +288,9 @@ def totals(report: Report) -> Iterator[str]:
     unexpected = [result.label for result in report.results if result.unexpected]
     if unexpected:
         yield f"Caught by another guard than was expected: {', '.join(unexpected)}."
-    broken = (cheats + honest)[Verdict.NOT_JUDGED]
+    broken = (cheats + honest)[Verdict.NOT_EVALUATED]
     if broken:
-        yield f"{broken} could not be judged."
+        yield f"{broken} could not be evaluated."
     if report.skipped:
         yield f"{len(report.skipped)} can't be shown here."
 
@@ -341,7 +300,7 @@ def _cells(result: Result) -> tuple[str, ...]:
     if result.verdict is Verdict.LET_THROUGH and result.log_gain is not None:
         verdict += f" ({math.exp(result.log_gain):.2f}x)"
     refused_by = f"{result.guard or ''}{' (unexpected)' if result.unexpected else ''}"
-    return (result.label, result.device, result.text, refused_by, result.gate, result.outcome, verdict)
+    return (result.label, result.device, result.text, refused_by, result.stage, result.outcome, verdict)
 
 
 def _cell(text: str) -> str:
