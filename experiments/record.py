@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -31,8 +32,8 @@ from mctskernel.experiments.tunables import Space, default_space
 from mctskernel.experiments.variants import Variant, read_variants
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.quantities import time_text
-from mctskernel.profiling.spaces import CLOSING, STAGES, entry_line, header_lines, read_space, space_name
-from mctskernel.run import RunError, write_text
+from mctskernel.profiling.spaces import STAGES, read_space, space_name, write_space
+from mctskernel.run import RunError
 from mctskernel.tasks.builtin import find_task
 
 VARIANTS = "variants"
@@ -169,8 +170,8 @@ def record_space(
             lines.setdefault(values, []).append(variant)
     if not lines:
         raise SpaceError(f"No combination of the tunables of {task.name} can be launched: {out} is not made.")
-    entries = ",".join(entry_line(empty.names, _entry(values, found)) for values, found in lines.items())
-    write_text(out, header_lines(empty, {"fingerprint": fingerprint}) + entries + CLOSING)
+    entries = tuple(_entry(values, found) for values, found in lines.items())
+    write_space(replace(empty, entries=entries), out)
     return read_space(out)
 
 

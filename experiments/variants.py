@@ -2,13 +2,13 @@
 
 variants.jsonl   one variant a line
 sources/         the text of each kernel
-task/            the task that the kernels were judged by
+task/            the task of the kernels
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,6 @@ import msgspec
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.launch_plan import LaunchPlanError, plan_of, resolve
 from mctskernel.core.task import Task, Tensor, Tolerance, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import BadRunError
@@ -40,7 +39,7 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `kernel` runs with this `grid`, `block`, `shared` bytes of dynamic shared memory, `arguments` (names of buffers,
     numbers) and `buffers` (by name or in order; a bare number counts floats). With one (a task folder, relative too),
     the launch plan stands in the source, `tunables` are set in it, and `shape` is the task's. `us` is None for a
-    failure. `ncu` holds Nsight Compute's counters in seconds, bytes and counts, `stage_seconds` what judging it took.
+    failure. `ncu` holds Nsight Compute's counters in seconds, bytes and counts, `stage_seconds` the evaluation's.
     """
 
     name: str
@@ -93,18 +92,14 @@ def read_variants(folder: Path) -> Iterator[Variant]:
 
 
 def variants_of(
-    task: Task,
-    kernel: Kernel,
-    evaluation: Evaluation,
-    *,
-    name: str,
-    family: str = "",
-    tunables: Mapping[str, int] | None = None,
+    task: Task, kernel: Kernel, evaluation: Evaluation, tunables: Mapping[str, int], family: str = ""
 ) -> tuple[Variant, ...]:
-    """A judged kernel as lines of a folder whose task is in `task/`: one for each search shape, one for a failure.
+    """An evaluated kernel as lines of a folder whose task is in `task/`: one for each search shape, one for a failure.
 
-    A quarantined time is a failure. Counters are taken at the first search shape alone, and go with it.
+    `kernel` is the text in which the tunables were set. A quarantined time is a failure. Counters are taken at the
+    first search shape alone, and go with it.
     """
+    name = ", ".join(f"{name}={value}" for name, value in tunables.items()) or "as it is"
     resources = evaluation.resources
     refused = Outcome.REJECTED if evaluation.quarantine else evaluation.outcome
     common = Variant(
@@ -113,7 +108,7 @@ def variants_of(
         source=source_path(kernel),
         language=kernel.language,
         task=TASK,
-        tunables=dict(tunables or {}),
+        tunables=dict(tunables),
         outcome=refused,
         message=evaluation.quarantine or evaluation.message,
         registers=max((each.registers for each in resources), default=0),
@@ -145,34 +140,6 @@ def variants_of(
 def source_path(kernel: Kernel) -> str:
     """Where the text of a kernel is in a folder."""
     return f"sources/{kernel.identity[:16]}{kernel.language.suffix}"
-
-
-EXACT = (
-    "smsp__inst_executed.sum",
-    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
-    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
-    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
-    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
-)
-"""Counters that every launch of the same machine code on the same data agrees on."""
-
-
-def code(task: Task, kernel: Kernel, variant: Variant) -> Hashable:
-    """Equal for kernels of a task that run the same machine code, as far as launches, counters and registers show it.
-
-    Most edits that change the text alone leave the same code. A kernel without counters equals itself alone.
-    """
-    if any(name not in variant.ncu for name in EXACT):
-        return kernel.identity
-    try:
-        plan = plan_of(kernel)
-        launches = tuple(
-            resolve(plan, task.names(each, kernel), task.buffer_names) for each in task.search_shapes
-        )
-    except LaunchPlanError:
-        return kernel.identity
-    counted = tuple(variant.ncu[name] for name in EXACT)
-    return launches, variant.registers, variant.shared_bytes, variant.local_bytes, counted
 
 
 def _microseconds(seconds: float) -> float:

@@ -42,32 +42,20 @@ def space_name(path: Path) -> str:
 
 def write_space(space: SearchSpace, path: Path) -> None:
     """Write a space as a cache file, compressed if its name ends in `.gz`. Raises OSError."""
-    lines = ",".join(entry_line(space.names, each) for each in space.entries)
-    data = f"{header_lines(space)}{lines}{CLOSING}".encode()
-    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-
-
-CLOSING = "}\n}"
-"""What follows the last entry of a cache file that is finished."""
-
-
-def header_lines(space: SearchSpace, more: Mapping[str, object] | None = None) -> str:
-    """A cache file up to its first entry; `more` are keys that a reader need not know."""
-    header = {
-        **(more or {}),
+    document = {
         "device_name": space.device,
         "kernel_name": space.kernel,
         "problem_size": [],
         "tune_params_keys": list(space.names),
         "tune_params": {parameter.name: list(parameter.values) for parameter in space.parameters},
         "objective": "time",
-        "cache": {},
+        "cache": {",".join(map(str, each.values)): _content(space.names, each) for each in space.entries},
     }
-    return json.dumps(header, indent="").removesuffix(CLOSING)
+    data = json.dumps(document).encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
-def entry_line(names: Sequence[str], entry: Entry) -> str:
-    """An entry of a cache file on a line of its own, without the comma between it and the next."""
+def _content(names: Sequence[str], entry: Entry) -> dict[str, object]:
     content: dict[str, object] = dict(zip(names, entry.values, strict=True))
     if entry.seconds is None:
         content["time"] = word = WORDS.get(entry.outcome, RAN_AND_FAILED)
@@ -78,7 +66,7 @@ def entry_line(names: Sequence[str], entry: Entry) -> str:
     for theirs, ours in STAGES.items():
         if ours in entry.stage_seconds:
             content[theirs] = entry.stage_seconds[ours] / MILLISECOND
-    return "\n" + json.dumps({",".join(map(str, entry.values)): content})[1:-1]
+    return content
 
 
 # Kernel Tuner's cache files.

@@ -14,7 +14,6 @@ from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.kernel_folders import Wanted
 from mctskernel.experiments.record import record_space
-from mctskernel.experiments.variants import EXACT
 from mctskernel.profiling.spaces import read_space
 from mctskernel.run import RunError
 from tests.conftest import KERNEL, TASK_TOML, WriteTask
@@ -29,7 +28,7 @@ POSSIBLE = {(block, unroll) for block in (32, 64, 128) for unroll in (1, 2)}
 
 
 def judged(kernel: Kernel) -> Evaluation:
-    """128 unrolled by 2 races, 32 unrolled by 2 is too good to be true; no counter sees what is unrolled."""
+    """128 unrolled by 2 races, 32 unrolled by 2 is too good to be true."""
     block, unroll = kernel.macros["BLOCK"], kernel.macros["UNROLL"]
     stages = {"build": 0.5, "verify": 0.25, "time": 0.125, "price": 0.0625, "count": 0.0625}
     if (block, unroll) == (128, 2):
@@ -41,7 +40,6 @@ def judged(kernel: Kernel) -> Evaluation:
         timings=tuple(
             Timing(shape, time, time, time) for shape, time in zip(("n=4096", "n=64"), times, strict=True)
         ),
-        counters=dict.fromkeys(EXACT, float(block)),
         quarantine="faster than light" if (block, unroll) == (32, 2) else "",
         stage_seconds=stages,
     )
@@ -70,9 +68,7 @@ def test_every_combination_that_can_be_launched_is_recorded(task: Task, tmp_path
 def test_what_an_entry_holds(task: Task, tmp_path: Path) -> None:
     found = recorded(task, tmp_path / "out.json").by_values
     assert found[64, 1].seconds == pytest.approx(2 * 64e-6)
-    assert found[64, 2].seconds == pytest.approx(2 * 128e-6), (
-        "its own, though its machine code seems the same"
-    )
+    assert found[64, 2].seconds == pytest.approx(2 * 128e-6)
     assert found[64, 2].stage_seconds == {
         "compile": 0.5,
         "verification": 0.25,
