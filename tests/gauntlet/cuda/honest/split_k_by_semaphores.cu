@@ -18,7 +18,7 @@ zero = true
 */
 #define PARTS 2
 
-// K is split over blocks; whoever comes last to a tile, by its semaphore, adds up the parts in their order.
+// K is split over blocks; the last block at a tile, by its semaphore, adds up the parts in order.
 extern "C" __global__ void matmul(const float* a, const float* b, float* c, float* parts, unsigned* arrived, int M,
                                   int N, int K) {
     __shared__ float left[32][33], right[32][32];
