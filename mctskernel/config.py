@@ -36,8 +36,6 @@ from mctskernel.registry import check_name
 from mctskernel.tree.choices import check_policy, choice_names, with_choices
 from mctskernel.tree.policy import Policy, PolicyError
 
-DEVICES = ("auto", "gpu", "model", "recorded")
-
 MADE = ("task", "spent", "replayed")
 """Fields that a search sets itself."""
 
@@ -139,6 +137,8 @@ def check(config: SearchConfig) -> None:
         if is_wrong:
             raise ConfigError(sentence)
     check_name("reward", config.reward)
+    if config.device != "auto":
+        check_name("device", config.device)
     if config.proposer != PARAMETERS:
         check_name("proposer", config.proposer)
     check_policy(config.policy)
@@ -171,11 +171,9 @@ def for_task(config: SearchConfig, task: Task) -> SearchConfig:
 def _mistakes(config: SearchConfig) -> tuple[tuple[object, str], ...]:
     executor, device, strategy = config.executor, config.device, config.policy.strategy
     limits = (config.budget.evaluations, config.budget.seconds, config.budget.dollars)
-    unknown = unknown_name(device, DEVICES, "device")
     is_recorded, on_ray = device == "recorded", executor.engine == "ray"
     of_gpus = "gpus" if executor.gpus else "counters"
     return (
-        (unknown, unknown),
         (any(limit is not None and limit <= 0 for limit in limits), "A limit of the budget must be above 0."),
         (config.seed < 0 or config.workers < 0, "The seed and the number of workers can't be below 0."),
         (config.surrogate and is_recorded, "--surrogate is for kernels, not for a recorded space."),
@@ -192,7 +190,7 @@ def _mistakes(config: SearchConfig) -> tuple[tuple[object, str], ...]:
             f"--model is for --proposer {' or '.join(sorted(ASK_A_MODEL))}.",
         ),
         (
-            device in ("model", "recorded") and (executor.gpus or executor.counters),
+            device not in ("auto", "gpu") and (executor.gpus or executor.counters),
             f"--{of_gpus} is for --device gpu, not {device}.",
         ),
         (

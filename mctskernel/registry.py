@@ -1,4 +1,4 @@
-"""Parts that can be exchanged by name: strategies, scores, rewards, proposers, devices, executors.
+"""Parts that can be exchanged by name: strategies, scores, rewards, proposers, devices.
 
 A name is one of those built in, one that this process registered, one that an installed package announces as an
 entry point in the group `mctskernel.<kind>`, or a path MODULE:ATTRIBUTE. Entry points and paths are found again by
@@ -48,6 +48,11 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "llm": "mctskernel.edits.llm.proposer:mixture",
         "mixed": "mctskernel.edits.llm.proposer:MixedProposer",
         "outside": "mctskernel.edits.async_proposer:NoProposer",
+    },
+    "device": {
+        "gpu": "mctskernel.executors.gpu:open_gpus",
+        "model": "mctskernel.executors.local:open_local",
+        "recorded": "mctskernel.executors.recorded:open_recorded",
     },
 }
 """By kind and name, where the object is."""

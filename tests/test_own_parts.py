@@ -1,4 +1,4 @@
-"""The example package with a strategy, a reward and a proposer, where each process finds them by name."""
+"""The example package with a strategy, a reward, a proposer and a device, where each process finds them by name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from mctskernel.profiling.spaces import write_space
 from mctskernel.report.view import load_view
+from mctskernel.tasks.builtin import builtin_tasks
 from tests import spaces
 from tests.cli.command import flat, mctskernel
 
@@ -62,6 +63,19 @@ def test_an_own_proposer_searches(tmp_path: Path) -> None:
     result = mctskernel("search", "sum", *words)
     assert result.exit_code == 0, result.output
     assert len(load_view(tmp_path / "run").tree.nodes[0].edits) <= 3
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_own_device_evaluates(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    result = mctskernel("search", "sum", "--device", "lines", "--budget", 3, "--out", run)
+    assert result.exit_code == 0, result.output
+    result = mctskernel("resume", run, "--budget", 5)
+    assert result.exit_code == 0, result.output
+    view = load_view(run)
+    assert view.tree.evaluations == 5
+    lines = len((builtin_tasks()["sum"] / "kernel.cu").read_text().splitlines())
+    assert view.tree.nodes[0].evaluation.timings[0].seconds == pytest.approx(1e-6 * lines)
 
 
 @pytest.mark.usefixtures("installed")

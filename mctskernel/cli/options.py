@@ -16,7 +16,7 @@ from typing import Any
 import rich_click as click
 
 from mctskernel.cli.plain_console import deliver
-from mctskernel.config import DEVICES, SearchConfig, merged, read_config_file
+from mctskernel.config import SearchConfig, merged, read_config_file
 from mctskernel.core.budget import PATIENCE
 from mctskernel.core.executor import ENGINES, CounterSet
 from mctskernel.core.kernel import SOURCE_LANGUAGES
@@ -166,7 +166,7 @@ SETTINGS = (
         DEVICE,
         "Where kernels are evaluated: on a GPU, by a model of one, or nowhere, because a --space has their recorded "
         "times; auto takes that, or else a GPU if there is one.",
-        type=click.Choice(DEVICES),
+        type=Registered("device", "auto"),
     ),
     _setting(
         "architecture",

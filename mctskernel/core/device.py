@@ -32,9 +32,9 @@ class Trial(enum.StrEnum):
 class DeviceSpec:
     """A device and a task: enough to open the device in a worker process.
 
-    `kind` is `gpu`, `model` or `recorded`; `architecture` names the GPU that is modelled (`H100`); `seed` decides
-    inputs; `language` is that of the starting kernel; `trial` says which of the task's shapes are used; `gpu` is the
-    UUID of one of this machine's GPUs, empty for the first visible one.
+    `kind` is `gpu`, `model`, `recorded` or another registered device; `architecture` names the GPU that is modelled
+    (`H100`); `seed` decides inputs; `language` is that of the starting kernel; `trial` says which of the task's shapes
+    are used; `gpu` is the UUID of one of this machine's GPUs, empty for the first visible one.
     """
 
     kind: str

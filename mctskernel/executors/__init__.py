@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions, Surrogate
 from mctskernel.core.kernel import Language
-from mctskernel.executors.local import LocalExecutor
-from mctskernel.executors.recorded import open_recorded
 from mctskernel.profiling.architecture import FILE_SUFFIX
+from mctskernel.registry import find
+
+Opener = Callable[[DeviceSpec, int, ExecutorOptions], AbstractContextManager[Executor]]
+"""Opens a device with a number of workers."""
 
 GPU_COMPILERS = {Language.CUDA: 4, Language.TRITON: 8}
 """Processes that compile for the one that holds a GPU. Triton takes a second and more over tensor-core kernels."""
@@ -27,22 +29,16 @@ def open_executor(
     """Open what evaluates kernels on the described device; use it as a context manager.
 
     `workers` are evaluations at a time on `model` and `recorded`, and processes that compile for those that hold the
-    GPUs on `gpu`. 0 is as many as there is room for. Raises TaskError, SpaceError and DeviceError.
+    GPUs on `gpu`. 0 is as many as there is room for. A registered device is opened by a call with these arguments.
+    Raises TaskError, SpaceError, DeviceError and RegistryError.
     """
     if options.engine == "ray":
         # Imported here: it imports every device.
         from mctskernel.executors.ray import open_ray_executor  # noqa: PLC0415 - as said above
 
         return open_ray_executor(spec, workers, options)
-    workers = workers or workers_on(spec.kind, spec.language, options)
-    if spec.kind == "gpu":
-        # Imported here: it needs the driver's bindings, which a machine without a GPU may lack.
-        from mctskernel.executors.gpu import open_gpus  # noqa: PLC0415 - as said above
-
-        return open_gpus(spec, workers, options)
-    if spec.kind == "recorded":
-        return open_recorded(spec, workers)
-    return LocalExecutor(spec, workers=workers)
+    open_on: Opener = find("device", spec.kind)
+    return open_on(spec, workers or workers_on(spec.kind, spec.language, options), options)
 
 
 def open_surrogate(

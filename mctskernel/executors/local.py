@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.tickets import Finish, TicketedExecutor, run
 from mctskernel.profiling.devices import open_device
@@ -102,6 +103,11 @@ class LocalExecutor(TicketedExecutor):
             yield worker
         finally:
             self._idle.put(worker)
+
+
+def open_local(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) -> LocalExecutor:  # noqa: ARG001 - opens a device
+    """Worker processes that open the device. Raises TaskError and DeviceError."""
+    return LocalExecutor(spec, workers=workers)
 
 
 def beside_baseline(evaluation: Evaluation, baseline: Evaluation) -> Evaluation:

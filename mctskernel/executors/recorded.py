@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
+from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.space import Entry, SearchSpace, SpaceError, values_of
 from mctskernel.core.task_file import load_task
@@ -71,7 +72,7 @@ class RecordedExecutor(Closing):
         self._in_flight.clear()
 
 
-def open_recorded(spec: DeviceSpec, workers: int) -> RecordedExecutor:
+def open_recorded(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) -> RecordedExecutor:  # noqa: ARG001 - opens a device
     """What looks up the configurations of a task's space. Raises TaskError, SpaceError, and DeviceError without one."""
     task = load_task(spec.task_folder)
     if not task.space:

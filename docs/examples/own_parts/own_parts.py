@@ -1,4 +1,4 @@
-"""Parts of one's own: a strategy with an option, a reward and a proposer.
+"""Parts of one's own: a strategy with an option, a reward, a proposer and a device.
 
 pip install -e docs/examples/own_parts
 mctskernel search softmax --strategy newest --policy width=3 --reward lean --proposer few
@@ -11,9 +11,13 @@ from typing import Annotated
 
 import msgspec
 
-from mctskernel.core.evaluation import Evaluation, Score
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.evaluation import Evaluation, Outcome, Score, Source, Timing
+from mctskernel.core.executor import ExecutorOptions
+from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.edits.proposer import RuleProposer
+from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.profiling.reward import composite
 from mctskernel.tree.node import Tree
 from mctskernel.tree.strategies.strategy import Generators, Propose, Step, expand, ready_nodes
@@ -61,3 +65,13 @@ class FewRules:
         """Edits of the kernel that the request is about."""
         found = self._rules.propose(request)
         return replace(found, edits=found.edits[:3])
+
+
+def open_lines(spec: DeviceSpec, workers: int, options: ExecutorOptions) -> RecordedExecutor:  # noqa: ARG001 - as devices are opened
+    """A device on which a kernel takes a microsecond for each line of its source: no compiler is needed."""
+
+    def evaluate(kernel: Kernel) -> Evaluation:
+        seconds = 1e-6 * len(kernel.source.splitlines())
+        return Evaluation(Outcome.OK, Source.MODELLED, timings=(Timing("", seconds, seconds, seconds),))
+
+    return RecordedExecutor(evaluate, {"device": "lines"}, workers=workers)
