@@ -1,8 +1,15 @@
-"""`mctskernel doctor`: what this machine can and can't do."""
+"""`mctskernel doctor`: what this machine can and can't do, and how to get what is missing."""
 
 from __future__ import annotations
 
+import os
+import platform
+import shutil
 import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 
 import rich_click as click
 from rich.table import Table
@@ -10,7 +17,14 @@ from rich.text import Text
 
 from mctskernel.cli.errors import BAD_MACHINE
 from mctskernel.cli.plain_console import PlainConsole
-from mctskernel.report.doctor import Missing, Present, examine
+from mctskernel.core.kernel import Kernel
+from mctskernel.profiling.isolation.confinement import coverage
+
+_PROBE = Kernel('extern "C" __global__ void probe(float* x) { x[threadIdx.x] += 1.0f; }\n')
+
+
+class _MissingError(RuntimeError):
+    """A capability that this machine lacks; the message says what was seen."""
 
 
 @click.command()
@@ -19,17 +33,101 @@ def doctor() -> None:
 
     Exits with 5 when something that every search needs is missing.
     """
-    findings = examine()
     table = Table(box=None, pad_edge=False)
     for heading in ("", "capability", "seen", "to get it"):
         table.add_column(heading, overflow="fold")
-    for finding in findings:
-        match finding:
-            case Present(capability, detail):
-                table.add_row(Text("yes", "green"), capability, Text(detail))
-            case Missing(capability, detail, remedy, required):
-                mark = Text("no", "red" if required else "yellow")
-                table.add_row(mark, capability, Text(detail), remedy)
+    can_search = True
+    for capability, see, remedy, required in _PROBES:
+        try:
+            table.add_row(Text("yes", "green"), capability, Text(see()))
+        except (ImportError, OSError, RuntimeError) as error:
+            seen = (str(error).splitlines() or [type(error).__name__])[0]
+            table.add_row(Text("no", "red" if required else "yellow"), capability, Text(seen), remedy)
+            can_search &= not required
+    for each in coverage():
+        mark, remedy = (Text("yes", "green"), "") if each.covered else (Text("no", "yellow"), each.remedy)
+        table.add_row(mark, f"Candidates kept from: {each.name}", Text(each.detail), remedy)
     PlainConsole().print(table)
-    if any(isinstance(finding, Missing) and finding.required for finding in findings):
-        sys.exit(BAD_MACHINE)
+    sys.exit(0 if can_search else BAD_MACHINE)
+
+
+def _python() -> str:
+    if (3, 11) <= sys.version_info < (3, 14):
+        return platform.python_version()
+    raise _MissingError(platform.python_version())
+
+
+def _processors() -> str:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return f"{count} (the default for --workers)"
+
+
+def _compiler() -> str:
+    from mctskernel.profiling import build_cache
+    from mctskernel.profiling.build import Build, build
+
+    build_cache.disable()
+    result = build(_PROBE, ("probe",))
+    if not isinstance(result, Build):
+        raise _MissingError(result.message)
+    return _package("nvidia-cuda-nvrtc")
+
+
+def _disassembler() -> str:
+    from mctskernel.profiling.machine_code.cubin import find_nvdisasm
+
+    return find_nvdisasm()
+
+
+def _imported(module: str) -> str:
+    import_module(module)
+    return _package(module.replace("_", "-"))
+
+
+def _package(name: str) -> str:
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:
+        return f"{name} of this machine"
+
+
+def _gpu() -> str:
+    from mctskernel.profiling.gpu.cuda_driver import describe_gpu
+
+    return describe_gpu()
+
+
+def _profiler() -> str:
+    if path := shutil.which("ncu"):
+        return path
+    raise _MissingError("not on the PATH")
+
+
+_Probe = tuple[str, Callable[[], str], str, bool]
+"""A capability, what is seen of it, how to get it, and whether every search needs it."""
+
+_PROBES: tuple[_Probe, ...] = (
+    ("Python 3.11 to 3.13", _python, "Install one of these versions.", True),
+    ("CPU cores for evaluations", _processors, "", True),
+    (
+        "CUDA C++ compiler (NVRTC)",
+        _compiler,
+        "On Linux: pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime",
+        True,
+    ),
+    ("Disassembler for the model (nvdisasm)", _disassembler, "pip install nvidia-cuda-nvdisasm", True),
+    ("Triton (--language triton)", partial(_imported, "triton"), "pip install 'mctskernel[triton]'", False),
+    (
+        "Rule library (tree-sitter)",
+        partial(_imported, "tree_sitter_cuda"),
+        "pip install tree-sitter tree-sitter-cuda",
+        True,
+    ),
+    (
+        "NVIDIA GPU (--device gpu)",
+        _gpu,
+        "Needs an NVIDIA GPU and its driver; without them, --device model works.",
+        False,
+    ),
+    ("Nsight Compute (ncu)", _profiler, "Install NVIDIA Nsight Compute.", False),
+)
