@@ -142,19 +142,6 @@ def read_results(path: Path) -> Results:
         raise AblationError(f"{file} holds no results of an ablation: {excerpt(error)}.") from error
 
 
-def differing_trials(first: Results, second: Results) -> tuple[int, tuple[str, ...]]:
-    """Compare two sweeps of one configuration: how many trials both have, and a sentence for each that differs."""
-    before = {trial.key: trial for trial in first.trials}
-    pairs = [(before[trial.key], trial) for trial in second.trials if trial.key in before]
-    return len(pairs), tuple(
-        f"{new.arm} on {new.subject}, seed {new.seed}: {new.after(new.evaluations):.6g} after {new.evaluations} "
-        f"evaluations, {old.after(old.evaluations):.6g} after {old.evaluations} before."
-        for old, new in pairs
-        if (old.evaluations, old.improvements, old.failures)
-        != (new.evaluations, new.improvements, new.failures)
-    )
-
-
 class _Versioned(msgspec.Struct):
     schema: str = ""
     schema_version: int = 0

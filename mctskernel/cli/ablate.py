@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from mctskernel.cli.errors import INTERRUPTED, LET_THROUGH
+from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import stopping
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.experiments.ablation.configuration import (
@@ -34,10 +34,8 @@ from mctskernel.experiments.ablation.configuration import (
     ready_configurations,
 )
 from mctskernel.experiments.ablation.sweep import (
-    CONFIGURATION,
     Follower,
     Results,
-    differing_trials,
     read_results,
     sweep,
 )
@@ -86,12 +84,6 @@ def ablate() -> None:
     "--list", "wanted_list", is_flag=True, help="List the configurations that come with the package."
 )
 @click.option(
-    "--repeat",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="OUT",
-    help="Run the ablation of this folder again, and say whether the trials came out the same.",
-)
-@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     help="The results folder; an interrupted ablation goes on. [default: runs/ablation-NAME-DATE-TIME]",
@@ -125,7 +117,6 @@ def run(
     *,
     config: str | None,
     wanted_list: bool,
-    repeat: Path | None,
     out: Path | None,
     size: str,
     jobs: int,
@@ -143,9 +134,6 @@ def run(
     """
     if wanted_list:
         _print_list()
-        return
-    if repeat is not None:
-        _repeat(repeat, out, jobs)
         return
     if config is None:
         raise click.UsageError("Give a CONFIG: a TOML file, or a name that --list lists.")
@@ -179,23 +167,6 @@ def _sweep(ablation: Ablation, path: Path, jobs: int) -> Results:
         for written in write_tables(path, results):
             echo(f"{written}")
     return results
-
-
-def _repeat(folder: Path, out: Path | None, jobs: int) -> None:
-    first = read_results(folder)
-    ablation = read_ablation(find_configuration(str(folder / CONFIGURATION)))
-    path = out or folder.with_name(f"{folder.name}-again-{_now()}")
-    second = _sweep(ablation, path, jobs)
-    compared, differing = differing_trials(first, second)
-    for sentence in differing:
-        echo(sentence)
-    echo(f"{compared - len(differing)} of {compared} trials came out the same.")
-    if not second.finished:
-        sys.exit(INTERRUPTED)
-    if differing and not ablation.is_deterministic:
-        echo("That is expected: times are measured, or a language model or several workers are used.")
-    elif differing:
-        sys.exit(LET_THROUGH)
 
 
 def _print_list() -> None:

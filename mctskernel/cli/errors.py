@@ -28,7 +28,7 @@ INTERRUPTED = 130
 
 EXIT_CODES: tuple[tuple[int, str], ...] = (
     (SUCCESS, "success"),
-    (LET_THROUGH, "the gauntlet accepted a cheat or refused an honest kernel; a repeated ablation differs"),
+    (LET_THROUGH, "the gauntlet accepted a cheat or refused an honest kernel"),
     (USAGE, "wrong usage"),
     (BAD_TASK, "the task can't be used"),
     (BAD_RUN, "the run folder or the memory can't be read or written"),

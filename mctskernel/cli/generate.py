@@ -20,14 +20,13 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.task import UNVERIFIED_REFERENCE, TaskError
 from mctskernel.edits.llm import open_model
 from mctskernel.edits.llm.experts import MixtureOptions, chosen_experts
-from mctskernel.edits.llm.model import LLMOptions, OpenModel
-from mctskernel.edits.llm.recording import Recording
+from mctskernel.edits.llm.model import LLMOptions
 from mctskernel.executors import workers_on
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.quantities import time_text
 from mctskernel.proposers import ASK_A_MODEL, MIXED, RULES
 from mctskernel.tasks.drafting import Order
-from mctskernel.tasks.generation import TRANSCRIPT, Effort, Generation, read_transcript
+from mctskernel.tasks.generation import TRANSCRIPT, Effort, Generation
 from mctskernel.tasks.generation import generate as generate_task
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -64,12 +63,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.Path(path_type=Path),
     help="The task's folder. [default: generated/WORDS-OF-THE-TEXT]",
 )
-@click.option(
-    "--from",
-    "source",
-    type=_FILE,
-    help=f"A {TRANSCRIPT} of an earlier generation, to repeat it with the recorded replies, free of charge.",
-)
 @options.settings(
     "budget",
     "device",
@@ -102,7 +95,6 @@ def generate(
     task_toml: Path | None,
     tries: int,
     out_task: Path | None,
-    source: Path | None,
     table: dict[str, Any],
     no_search: bool,
     out: Path | None,
@@ -116,7 +108,7 @@ def generate(
         mctskernel generate "softmax of each row" --reference softmax.py --model qwen3-coder --base-url http://localhost:8000/v1
     """
     llm = table.get("llm", {})
-    _check_usage(reference, source, llm.get("model", ""), unverified_reference=unverified_reference)
+    _check_usage(reference, llm.get("model", ""), unverified_reference=unverified_reference)
     table = {"proposer": MIXED if llm.get("model") else RULES, **table}
     config = read_config(table if table["proposer"] in ASK_A_MODEL else {**table, "llm": {}})
     check(config)
@@ -127,11 +119,7 @@ def generate(
     device = default_kind() if config.device == "auto" else config.device
     workers = config.workers or workers_on(device, config.language)
     spec = DeviceSpec(device, folder, config.architecture, config.seed, config.language)
-    opened: OpenModel = (
-        Recording(read_transcript(source))
-        if source
-        else open_model(msgspec.convert(llm, LLMOptions), dollars_left=config.budget.dollars)
-    )
+    opened = open_model(msgspec.convert(llm, LLMOptions), dollars_left=config.budget.dollars)
     echo(f"Generating a kernel in {order.language} on {device} into {folder}")
     try:
         with closing(opened):
@@ -153,9 +141,7 @@ def generate(
     search_task(folder.resolve(), msgspec.structs.replace(config, device=device, budget=budget), out)
 
 
-def _check_usage(
-    reference: Path | None, source: Path | None, model: str, *, unverified_reference: bool
-) -> None:
+def _check_usage(reference: Path | None, model: str, *, unverified_reference: bool) -> None:
     if reference is None and not unverified_reference:
         raise click.UsageError(
             "Give --reference FILE, which defines the right result. With --unverified-reference the model writes the "
@@ -163,8 +149,8 @@ def _check_usage(
         )
     if reference is not None and unverified_reference:
         raise click.UsageError("--unverified-reference is for a task without a --reference.")
-    if not model and source is None:
-        raise click.UsageError("Name the model with --model NAME, or repeat a generation with --from.")
+    if not model:
+        raise click.UsageError("Name the model with --model NAME.")
 
 
 def _slug(text: str) -> str:

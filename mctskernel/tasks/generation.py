@@ -13,7 +13,7 @@ verified and timed as any candidate is; failures go back with what was found unt
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,10 +28,9 @@ from mctskernel.core.proposer import Exchange, Loss, ProposalRequest, Proposals,
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.experts import EXPERTS, Expert
-from mctskernel.edits.llm.model import Call, ModelError, OpenModel
+from mctskernel.edits.llm.model import Call, OpenModel
 from mctskernel.edits.llm.prompt import messages_to_generate
 from mctskernel.edits.llm.proposer import LLMProposer, converse
-from mctskernel.edits.llm.recording import Recorded
 from mctskernel.edits.llm.replies import EDITS_SCHEMA
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.executors import open_executor
@@ -292,18 +291,5 @@ class Transcript:
         with self._lock:
             self.exchanges.append(exchange)
             with self._path.open("ab") as file:
-                file.write(msgspec.json.encode(Recorded(call.subject, exchange)) + b"\n")
+                file.write(msgspec.json.encode(exchange) + b"\n")
         return exchange
-
-
-def read_transcript(path: Path) -> Iterator[Recorded]:
-    """The exchanges of a file; a last line that was cut off is passed over. Raises ModelError."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise ModelError(f"{path} can't be read: {error.strerror or error}.") from error
-    for number, line in enumerate(lines[:-1], 1):
-        try:
-            yield msgspec.json.decode(line, type=Recorded)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ModelError(f"{path}, line {number}, is no exchange with a model: {error}.") from error

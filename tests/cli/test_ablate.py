@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mctskernel import load_run
-from mctskernel.cli.errors import BAD_RUN, INTERRUPTED, LET_THROUGH, USAGE
+from mctskernel.cli.errors import BAD_RUN, INTERRUPTED, USAGE
 from mctskernel.experiments.ablation import trials as trials_module
 from mctskernel.experiments.ablation.sweep import read_results
 from mctskernel.profiling.spaces import write_space
@@ -67,22 +66,6 @@ def test_tables_are_made_again_of_the_results_alone(swept: Path, form: str, file
     said = mctskernel("ablate", "table", swept / "results.json", "--format", form).output
     assert said == (swept / file).read_text()
     assert sign in said
-
-
-@pytest.mark.slow
-def test_an_ablation_is_repeated(swept: Path, tmp_path: Path) -> None:
-    result = mctskernel("ablate", "--repeat", swept, "--out", tmp_path / "again")
-    assert (result.exit_code, result.output.splitlines()[-1]) == (0, "8 of 8 trials came out the same.")
-    other = tmp_path / "other"
-    other.mkdir()
-    document = json.loads((swept / "results.json").read_text())
-    document["trials"][0]["evaluations"] = 19
-    (other / "results.json").write_text(json.dumps(document))
-    (other / "ablation.toml").write_bytes((swept / "ablation.toml").read_bytes())
-    (tmp_path / "again" / "results.json").unlink()
-    result = mctskernel("ablate", "--repeat", other, "--out", tmp_path / "again")
-    assert result.exit_code == LET_THROUGH
-    assert "7 of 8 trials" in result.output
 
 
 @pytest.mark.slow
