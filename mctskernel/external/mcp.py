@@ -11,7 +11,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -26,11 +26,11 @@ from pydantic import Field, WithJsonSchema
 from mctskernel import __version__
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Language
+from mctskernel.core.proposer import Attempt
 from mctskernel.core.task_file import load_task
 from mctskernel.external.mcp_engine import AGENT_ERRORS, Engine, RequestError, Settings, Watch
 from mctskernel.external.session import (
     Ask,
-    AskedAttempt,
     AskedTask,
     EditResult,
     RepliedEdit,
@@ -451,8 +451,8 @@ def _cut(text: str, length: int, whole: str = "") -> str:
     return f"{text[:length]}\n[... {len(text) - length} more characters{where}]"
 
 
-_Cut = TypeVar("_Cut", EditResult, AskedAttempt)
+_Cut = TypeVar("_Cut", EditResult, Attempt)
 
 
 def _cut_messages(each: Iterable[_Cut]) -> tuple[_Cut, ...]:
-    return tuple(msgspec.structs.replace(one, message=_cut(one.message, MESSAGE_LENGTH)) for one in each)
+    return tuple(replace(one, message=_cut(one.message, MESSAGE_LENGTH)) for one in each)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +23,7 @@ from mctskernel.core.budget import Budget
 from mctskernel.core.contract_words import contract_sentences
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
-from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.evaluation import Cause, Evaluation, Outcome, Source
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Attempt, ProposalRequest, Proposals
@@ -40,7 +41,8 @@ from mctskernel.tree.blobs import put_edit
 from mctskernel.tree.node import Tree
 
 
-class EditResult(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class EditResult:
     """What became of an edit.
 
     `made` is the node of its kernel, None where it made none; `outcome` is None while the edit waits for its turn,
@@ -277,14 +279,6 @@ class AskedTask(msgspec.Struct, frozen=True):
     numerics: tuple[str, ...] = ()
 
 
-class AskedCause(msgspec.Struct, frozen=True):
-    """What binds the kernel, and the fraction of its time that this explains."""
-
-    bottleneck: str
-    share: float
-    sentence: str
-
-
 class AskedEvidence(msgspec.Struct, frozen=True):
     """How the node's kernel was judged.
 
@@ -300,18 +294,8 @@ class AskedEvidence(msgspec.Struct, frozen=True):
     seconds: float | None
     speedup: float
     best_speedup: float
-    causes: tuple[AskedCause, ...]
+    causes: tuple[Cause, ...]
     explanation: str
-
-
-class AskedAttempt(msgspec.Struct, frozen=True):
-    """An edit that was tried; `gain` is the time before it over the time after it, 0 if unknown."""
-
-    title: str
-    category: str
-    outcome: Outcome
-    gain: float
-    message: str
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -327,9 +311,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     task: AskedTask
     evidence: AskedEvidence
-    lineage: tuple[AskedAttempt, ...] = ()
-    siblings: tuple[AskedAttempt, ...] = ()
-    elsewhere: tuple[AskedAttempt, ...] = ()
+    lineage: tuple[Attempt, ...] = ()
+    siblings: tuple[Attempt, ...] = ()
+    elsewhere: tuple[Attempt, ...] = ()
 
 
 _Text = Annotated[str, msgspec.Meta(max_length=LONGEST_SOURCE)]
@@ -381,9 +365,9 @@ def make_ask(request: ProposalRequest, device: tuple[str, ...] = ()) -> Ask:
         source=request.kernel.source,
         task=asked_task(request.task, device),
         evidence=_evidence(request),
-        lineage=_attempts(request.lineage),
-        siblings=_attempts(request.siblings),
-        elsewhere=_attempts(request.elsewhere),
+        lineage=request.lineage,
+        siblings=request.siblings,
+        elsewhere=request.elsewhere,
     )
 
 
@@ -474,10 +458,7 @@ def _evidence(request: ProposalRequest) -> AskedEvidence:
         seconds=_seconds(evaluation),
         speedup=request.speedup,
         best_speedup=request.best_speedup,
-        causes=tuple(
-            AskedCause(str(cause.bottleneck), cause.share, cause.sentence)
-            for cause in (diagnosis.causes if diagnosis else ())
-        ),
+        causes=diagnosis.causes if diagnosis else (),
         explanation=diagnosis.explanation if diagnosis else "",
     )
 
@@ -485,9 +466,3 @@ def _evidence(request: ProposalRequest) -> AskedEvidence:
 def _seconds(evaluation: Evaluation) -> float | None:
     seconds = [timing.seconds for timing in evaluation.timings if timing.seconds > 0]
     return math.exp(math.fsum(map(math.log, seconds)) / len(seconds)) if seconds else None
-
-
-def _attempts(attempts: Iterable[Attempt]) -> tuple[AskedAttempt, ...]:
-    return tuple(
-        AskedAttempt(each.title, each.category, each.outcome, each.gain, each.message) for each in attempts
-    )
