@@ -41,8 +41,12 @@ def print_run(console: Console, view: View) -> None:
 
 def print_summary(console: Console, view: View) -> None:
     """Print the headline and a line for each edit of the best path."""
-    console.print(Group(*_headline(view)))
-    console.print(path_table(view.tree, view.best.id))
+    console.print(summary(view))
+
+
+def summary(view: View) -> RenderableType:
+    """The headline and a line for each edit of the best path."""
+    return Group(*_headline(view), path_table(view.tree, view.best.id))
 
 
 def path_table(tree: Tree, best: int) -> Table:
