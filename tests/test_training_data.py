@@ -54,24 +54,19 @@ def test_every_line_keeps_to_the_schema_and_says_where_it_comes_from(run: Synthe
 
 
 def test_sft_has_the_edits_that_gained_beyond_the_noise(run: SyntheticRun) -> None:
-    found = lines(run, "sft")
-    assert [line["action"]["title"] for line in found] == ["tile", "vector", "vectors"]
-    first, second, _ = found
-    assert first["result"]["log_gain"] == pytest.approx(0.6931, abs=1e-3)
-    assert first["action"]["exchange"] is None
-    assert second["action"]["exchange"]["reply"] == "BLOCK is too small."
-    assert json.loads(second["action"]["exchange"]["prompt"])[0]["content"] == "Faster!"
-    assert second["context"]["lineage"] == [{"category": "tuning", "title": "tile", "gain": 2.0}]
-    for text in (
-        "Twice the input.",
-        "return 2 * x",
-        "Limited by DRAM.",
-        "tile (2.00x)",
-        second["context"]["source"],
-    ):
-        assert text.strip() in second["prompt"][0]["content"]
-    for block in second["action"]["blocks"]:
-        assert block["search"] in second["completion"][0]["content"]
+    found, steps = lines(run, "sft"), {line["action"]["node"]: line for line in lines(run, "rl")}
+    chosen = [steps[line["node"]] for line in found]
+    assert [step["action"]["title"] for step in chosen] == ["tile", "vector", "vectors"]
+    assert found[0]["log_gain"] == pytest.approx(0.6931, abs=1e-3)
+    assert chosen[0]["action"]["model"] == ""
+    assert chosen[1]["action"]["reply"] == "BLOCK is too small."
+    assert json.loads(chosen[1]["action"]["prompt"])[0]["content"] == "Faster!"
+    state = chosen[1]["state"]
+    assert state["lineage"] == ["tile (2.00x)"]
+    for text in ("Twice the input.", "return 2 * x", "Limited by DRAM.", "tile (2.00x)", state["source"]):
+        assert text.strip() in found[1]["prompt"][0]["content"]
+    for block in chosen[1]["action"]["blocks"]:
+        assert block["search"] in found[1]["completion"][0]["content"]
 
 
 def test_blocks_make_the_source_that_was_verified(run: SyntheticRun) -> None:
@@ -85,11 +80,10 @@ def test_blocks_make_the_source_that_was_verified(run: SyntheticRun) -> None:
 
 def test_preferences_are_certain(run: SyntheticRun) -> None:
     found = lines(run, "preference")
-    pairs = [(line["better"]["action"]["title"], line["worse"]["action"]["title"]) for line in found]
+    titles = {line["action"]["node"]: line["action"]["title"] for line in lines(run, "rl")}
+    pairs = [(titles[line["chosen_node"]], titles[line["rejected_node"]]) for line in found]
     assert pairs == [("tile", "tie"), ("tile", "broken"), ("tile", "cheat"), ("tile", "loses")]
-    by_worse = dict(zip((worse for _, worse in pairs), found, strict=True))
-    assert by_worse["broken"]["log_gain"] is None
-    assert by_worse["cheat"]["worse"]["result"]["quarantine"]
+    assert found[1]["log_gain"] is None
     assert all(line["chosen"] != line["rejected"] for line in found)
 
 

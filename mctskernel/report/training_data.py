@@ -20,8 +20,7 @@ import msgspec
 from mctskernel.core.edit import Block, Category
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Language
-from mctskernel.core.proposer import Purpose
-from mctskernel.core.task import shape_label
+from mctskernel.core.task import Task, shape_label
 from mctskernel.edits.patch import as_patch
 from mctskernel.profiling.reward import gain_of, is_eligible, log_speedup
 from mctskernel.report.notes import EditKey, edit_key, exchange_by_edit
@@ -50,28 +49,13 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int = SCHEMA_VERSION
 
 
-class TaskText(msgspec.Struct, frozen=True, kw_only=True):
-    """What is computed: a sentence, the reference's source, and the shapes that are timed."""
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known when a kernel is edited. `lineage` are the edits that led to it, with their gains."""
 
-    name: str
+    node: int
     summary: str
     reference: str
     shapes: tuple[str, ...]
-
-
-class LineageStep(msgspec.Struct, frozen=True, kw_only=True):
-    """An edit that led to the kernel; `gain` is the time before it over the time after, 0 if unknown."""
-
-    category: Category
-    title: str
-    gain: float
-
-
-class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known when a kernel is edited."""
-
-    node: int
-    task: TaskText
     language: Language
     architecture: str
     source: str
@@ -79,21 +63,15 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     seconds: float | None
     diagnosis: tuple[str, ...]
-    lineage: tuple[LineageStep, ...]
-
-
-class ExchangeText(msgspec.Struct, frozen=True, kw_only=True):
-    """The call of a model that an edit came from; its reply may hold other edits too."""
-
-    purpose: Purpose
-    model: str
-    expert: str
-    prompt: str
-    reply: str
+    lineage: tuple[str, ...]
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """An edit: SEARCH/REPLACE blocks to be applied in order, and the whole source that they make."""
+    """An edit: SEARCH/REPLACE blocks to be applied in order, and the whole source that they make.
+
+    `model`, `prompt` and `reply` are the call of a model that it came from, empty without one; the reply may hold other
+    edits too.
+    """
 
     node: int
     category: Category
@@ -103,7 +81,9 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     proposer: str
     blocks: tuple[Block, ...]
     source: str
-    exchange: ExchangeText | None
+    model: str = ""
+    prompt: str = ""
+    reply: str = ""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,22 +106,15 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class SftLine(msgspec.Struct, frozen=True, kw_only=True):
-    """An edit that was verified and gained beyond the noise, in words (`prompt`, `completion`) and in parts."""
+    """An edit in words, which made `node` of its kernel, was verified and gained beyond the noise."""
 
     prompt: tuple[Message, ...]
     completion: tuple[Message, ...]
-    context: Context
-    action: Action
-    result: Result
+    node: int
+    log_gain: float
+    noise: float
     provenance: Provenance
     schema: Literal["mctskernel.sft"] = "mctskernel.sft"
-
-
-class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """An edit of a pair, and what became of it."""
-
-    action: Action
-    result: Result
 
 
 class PreferenceLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,9 +123,8 @@ class PreferenceLine(msgspec.Struct, frozen=True, kw_only=True):
     prompt: tuple[Message, ...]
     chosen: tuple[Message, ...]
     rejected: tuple[Message, ...]
-    context: Context
-    better: Side
-    worse: Side
+    chosen_node: int
+    rejected_node: int
     log_gain: float | None
     noise: float | None
     provenance: Provenance
@@ -175,11 +147,10 @@ class RlLine(msgspec.Struct, frozen=True, kw_only=True):
 
 def prompt(context: Context) -> tuple[Message, ...]:
     """A context in words, as one message."""
-    task = context.task
     parts = [
-        f"Make this {context.language.value} kernel faster on {context.architecture or 'the GPU'}. {task.summary}",
-        f"Shapes: {'; '.join(task.shapes)}.",
-        f"Reference:\n```python\n{task.reference.strip()}\n```",
+        f"Make this {context.language.value} kernel faster on {context.architecture or 'the GPU'}. {context.summary}",
+        f"Shapes: {'; '.join(context.shapes)}.",
+        f"Reference:\n```python\n{context.reference.strip()}\n```",
         f"Kernel:\n```{context.language.value}\n{context.source.strip()}\n```",
     ]
     if context.outcome is not Outcome.OK:
@@ -187,10 +158,7 @@ def prompt(context: Context) -> tuple[Message, ...]:
     if context.diagnosis:
         parts.append("What binds it:\n" + "\n".join(f"- {sentence}" for sentence in context.diagnosis))
     if context.lineage:
-        steps = (
-            f"- {step.title} ({f'{step.gain:.2f}x' if step.gain else 'unknown'})" for step in context.lineage
-        )
-        parts.append("Edits so far, with their gains:\n" + "\n".join(steps))
+        parts.append("Edits so far, with their gains:\n" + "\n".join(f"- {step}" for step in context.lineage))
     parts.append("Answer with SEARCH/REPLACE blocks, each of whose SEARCH texts occurs exactly once.")
     return (Message("user", "\n\n".join(parts)),)
 
@@ -238,84 +206,58 @@ def json_schema(kind: str) -> str:
 
 
 @dataclass(frozen=True)
-class Child:
-    """A kernel that was evaluated, and the edit that made it."""
-
-    node: Node
-    evaluation: Evaluation
-    action: Action
-    result: Result
-
-
-@dataclass(frozen=True)
 class Family:
-    """A kernel and what was evaluated of its edits. `root` is the starting kernel's evaluation."""
+    """A kernel and what was evaluated of its edits: evaluations and steps. `root` is the starting kernel's."""
 
-    parent: Node
     context: Context
-    children: tuple[Child, ...]
+    children: tuple[tuple[Evaluation, RlLine], ...]
     root: Evaluation
-    provenance: Provenance
 
 
 def sft_lines(family: Family) -> Iterator[SftLine]:
     """The edits that are faster than what they edited by more than the noise."""
-    for child in family.children:
-        result = child.result
-        if result.log_gain is not None and result.noise is not None and result.log_gain > result.noise:
+    for _, step in family.children:
+        gain, noise = step.result.log_gain, step.result.noise
+        if gain is not None and noise is not None and gain > noise:
             yield SftLine(
                 prompt=prompt(family.context),
-                completion=completion(child.action),
-                context=family.context,
-                action=child.action,
-                result=result,
-                provenance=family.provenance,
+                completion=completion(step.action),
+                node=step.action.node,
+                log_gain=gain,
+                noise=noise,
+                provenance=step.provenance,
             )
 
 
 def preference_lines(family: Family) -> Iterator[PreferenceLine]:
     """The fastest edit paired with every other one that it beats beyond the noise, or that has no valid time."""
-    speedups = {
-        child.node.id: speedup
-        for child in family.children
-        if is_eligible(child.evaluation)
-        and (speedup := log_speedup(child.evaluation, family.root)) is not None
-    }
-    if not speedups:
+
+    def speedup(child: tuple[Evaluation, RlLine]) -> float:
+        found = log_speedup(child[0], family.root) if is_eligible(child[0]) else None
+        return -math.inf if found is None else found
+
+    best, chosen = max(family.children, key=speedup)
+    if speedup((best, chosen)) == -math.inf:
         return
-    best = max(family.children, key=lambda child: speedups.get(child.node.id, -math.inf))
-    for child in family.children:
-        gain = gain_of(best.evaluation, child.evaluation)
-        if child is best or (is_eligible(child.evaluation) and not (gain and gain.is_certain)):
+    for evaluation, step in family.children:
+        gain = gain_of(best, evaluation)
+        if step is chosen or (is_eligible(evaluation) and not (gain and gain.is_certain)):
             continue
         yield PreferenceLine(
             prompt=prompt(family.context),
-            chosen=completion(best.action),
-            rejected=completion(child.action),
-            context=family.context,
-            better=Side(action=best.action, result=best.result),
-            worse=Side(action=child.action, result=child.result),
+            chosen=completion(chosen.action),
+            rejected=completion(step.action),
+            chosen_node=chosen.action.node,
+            rejected_node=step.action.node,
             log_gain=gain.log if gain else None,
             noise=gain.noise if gain else None,
-            provenance=family.provenance,
+            provenance=step.provenance,
         )
 
 
 def rl_lines(family: Family) -> Iterator[RlLine]:
     """Every evaluated edit."""
-    for child in family.children:
-        score, before = child.node.score, family.parent.score
-        if score is not None and before is not None:
-            yield RlLine(
-                state=family.context,
-                action=child.action,
-                result=child.result,
-                reward=score.reward,
-                state_reward=before.reward,
-                terms=score.terms,
-                done=not child.node.children,
-                provenance=family.provenance,
-            )
+    return (step for _, step in family.children)
 
 
 FORMATS: Mapping[str, tuple[type[Line], Callable[[Family], Iterator[Line]]]] = {
@@ -336,12 +278,6 @@ def _families(folder: RunFolder) -> Iterator[Family]:
     if root is None:
         return
     task = folder.load_task()
-    text = TaskText(
-        name=task.name,
-        summary=task.summary,
-        reference=(folder.task / "reference.py").read_text(),
-        shapes=tuple(map(shape_label, task.search_shapes)),
-    )
     provenance = Provenance(
         run=run_identity(folder, manifest),
         task=configuration.task,
@@ -354,25 +290,39 @@ def _families(folder: RunFolder) -> Iterator[Family]:
         unverified_reference=manifest.unverified_reference,
     )
     for parent in tree.nodes:
-        if not parent.children or parent.evaluation is None:
+        if not parent.children or parent.evaluation is None or parent.score is None:
             continue
-        context = _context(folder.blobs, tree, parent, text, fingerprint.get("architecture", ""))
-        children = tuple(
-            Child(node, evaluation, _action(folder.blobs, node, parent, context.source, exchanges), result)
-            for node in map(tree.nodes.__getitem__, parent.children)
-            if (evaluation := node.evaluation) is not None
-            and (result := _result(node, evaluation, parent.evaluation)) is not None
+        context = _context(
+            folder.blobs, tree, parent, parent.evaluation, task, fingerprint.get("architecture", "")
         )
-        yield Family(parent, context, children, root, provenance)
+        children = []
+        for node in map(tree.nodes.__getitem__, parent.children):
+            if node.evaluation is None or node.score is None or node.edit is None:
+                continue
+            step = RlLine(
+                state=context,
+                action=_action(folder.blobs, node, parent, context.source, exchanges),
+                result=_result(node.evaluation, parent.evaluation, node.score.speedup),
+                reward=node.score.reward,
+                state_reward=parent.score.reward,
+                terms=node.score.terms,
+                done=not node.children,
+                provenance=provenance,
+            )
+            children.append((node.evaluation, step))
+        if children:
+            yield Family(context, tuple(children), root)
 
 
-def _context(blobs: BlobStore, tree: Tree, node: Node, task: TaskText, architecture: str) -> Context:
-    evaluation = node.evaluation
-    assert evaluation is not None  # noqa: S101 - what has children was evaluated
+def _context(  # noqa: PLR0917 - a node and what it belongs to, from the outside in
+    blobs: BlobStore, tree: Tree, node: Node, evaluation: Evaluation, task: Task, architecture: str
+) -> Context:
     causes = evaluation.diagnosis.causes if evaluation.diagnosis else ()
     return Context(
         node=node.id,
-        task=task,
+        summary=task.summary,
+        reference=task.reference_source,
+        shapes=tuple(map(shape_label, task.search_shapes)),
         language=node.kernel.language,
         architecture=architecture,
         source=blobs.get(node.kernel.source),
@@ -384,28 +334,25 @@ def _context(blobs: BlobStore, tree: Tree, node: Node, task: TaskText, architect
     )
 
 
-def _lineage(tree: Tree, node: Node) -> tuple[LineageStep, ...]:
-    steps: list[LineageStep] = []
+def _lineage(tree: Tree, node: Node) -> tuple[str, ...]:
+    steps: list[str] = []
     while len(steps) < LINEAGE and node.parent is not None and node.edit is not None:
         parent = tree.nodes[node.parent]
-        edit = parent.edits[node.edit]
         before, after = parent.score, node.score
         gain = after.speedup / before.speedup if before and after and before.speedup > 0 else 0.0
-        steps.append(LineageStep(category=edit.category, title=edit.title, gain=gain))
+        steps.append(f"{parent.edits[node.edit].title} ({f'{gain:.2f}x' if gain else 'unknown'})")
         node = parent
     return tuple(reversed(steps))
 
 
-def _result(node: Node, evaluation: Evaluation, before: Evaluation) -> Result | None:
-    if node.edit is None or node.score is None:
-        return None
+def _result(evaluation: Evaluation, before: Evaluation, speedup: float) -> Result:
     gain = gain_of(evaluation, before)
     return Result(
         outcome=evaluation.outcome,
         message=evaluation.message,
         quarantine=evaluation.quarantine,
         seconds=run_seconds(evaluation),
-        speedup=node.score.speedup,
+        speedup=speedup,
         log_gain=gain.log if gain else None,
         noise=gain.noise if gain else None,
     )
@@ -425,15 +372,7 @@ def _action(
         proposer=edit.proposer,
         blocks=as_patch(before, after).blocks,
         source=after,
-        exchange=_exchange_text(blobs, call) if call else None,
-    )
-
-
-def _exchange_text(blobs: BlobStore, call: ExchangeRecord) -> ExchangeText:
-    return ExchangeText(
-        purpose=call.purpose,
-        model=call.model,
-        expert=call.expert,
-        prompt=blobs.get(call.prompt),
-        reply=blobs.get(call.reply) if call.reply else "",
+        model=call.model if call else "",
+        prompt=blobs.get(call.prompt) if call else "",
+        reply=blobs.get(call.reply) if call and call.reply else "",
     )
