@@ -74,7 +74,7 @@ class ThreadedProposer:
     def _ask(self, request: ProposalRequest) -> None:
         try:
             reply: Proposals | BaseException = self._proposer.propose(request)
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread that searches
+        except BaseException as error:  # noqa: BLE001 - whatever it is, `collect` raises it in the thread that searches
             reply = error
         self._replies.put((request.node, reply))
 
@@ -84,7 +84,7 @@ class NoProposer:
 
     name = "outside"
 
-    def propose(self, request: ProposalRequest) -> Proposals:  # noqa: ARG002 - a Proposer
+    def propose(self, request: ProposalRequest) -> Proposals:  # noqa: ARG002 - the signature of Proposer
         """No edits."""
         return Proposals(())
 
@@ -120,7 +120,7 @@ class ExternalQueue:
         """Drop all requests."""
         self._requests.clear()
 
-    def collect(self, timeout: float) -> list[tuple[int, Proposals]]:  # noqa: ARG002 - an AsyncProposer
+    def collect(self, timeout: float) -> list[tuple[int, Proposals]]:  # noqa: ARG002 - the signature of AsyncProposer
         """The answers since the last call; never waits."""
         found, self._replies = self._replies, []
         return found

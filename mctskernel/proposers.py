@@ -63,7 +63,7 @@ def open_proposer(
 
 @dataclass(frozen=True)
 class _Named:
-    """A registered proposer: what a user's own one raises is told with its name."""
+    """A registered proposer: what a user's own one raises is reported with its name."""
 
     name: str
     proposer: Proposer

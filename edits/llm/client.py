@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -482,8 +482,8 @@ def _limit(most_bytes: int) -> Any:
     async def limit(response: httpx2.Response) -> None:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise _UnusableReplyError("compressed its reply, though asked not to", Loss.NO_REPLY)
-        assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - of an asynchronous client
-        response.stream = _LimitedStream(response.stream, most_bytes, is_error=response.is_error)
+        stream = cast("httpx2.AsyncByteStream", response.stream)
+        response.stream = _LimitedStream(stream, most_bytes, is_error=response.is_error)
 
     return limit
 

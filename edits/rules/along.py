@@ -15,7 +15,7 @@ from mctskernel.edits.indexing import inlined
 
 @dataclass(frozen=True)
 class Along:
-    """Accesses of one array of `type` at one `index`, which is told by names that exist before the body.
+    """Accesses of one array of `type` at one `index`, an expression over names that exist before the body.
 
     With a `modulus` the index is a remainder, and steps are neighbours where that is a multiple of their number.
     """
@@ -49,7 +49,7 @@ def along(
     local: Collection[str],
     modulus: str | None = None,
 ) -> Along | None:
-    """Accesses at one index; None if it can't be told without the names that are `local` to the body."""
+    """Accesses at one index; None if it can't be written without the names that are `local` to the body."""
     array, index = accesses[0].array, accesses[0].indices[0]
     parameter = function.parameter(array)
     inside = {name: value for name, value in known.items() if name in local}

@@ -90,12 +90,11 @@ def causal_bound(context: py.TritonContext) -> Iterator[Proposal]:
         for index, loop in enumerate(launched.function.body):
             if not isinstance(loop, ast.For):
                 continue
-            rows = _diagonal(launched.function.body[:index], loop)
+            found = _diagonal(launched.function.body[:index], loop)
             after = launched.function.body[index + 1 :]
-            if rows is None or not _changes_nothing_when_hidden(loop, after):
+            if found is None or not _changes_nothing_when_hidden(loop, after):
                 continue
-            assert isinstance(loop.iter, ast.Call)  # noqa: S101 - as the diagonal was found
-            end = loop.iter.args[1]
+            end, rows = found
             text = f"tl.minimum({context.module.text_of(end)}, {rows})"
             yield Proposal(
                 f"stop the loop over keys at the causal diagonal{context.where(launched.function.name)}",
@@ -106,8 +105,8 @@ def causal_bound(context: py.TritonContext) -> Iterator[Proposal]:
             )
 
 
-def _diagonal(before: list[ast.stmt], loop: ast.For) -> str | None:
-    """What lies beyond a program's last row, if the loop hides scores right of the diagonal; else None."""
+def _diagonal(before: list[ast.stmt], loop: ast.For) -> tuple[ast.expr, str] | None:
+    """The loop's end and what lies beyond a program's last row, if it hides scores right of the diagonal; else None."""
     match loop:
         case ast.For(
             target=ast.Name(id=start),
@@ -133,7 +132,7 @@ def _diagonal(before: list[ast.stmt], loop: ast.For) -> str | None:
                     continue
                 for column, row in _at_most(mask):
                     if column in columns and row in rows and _assigned_once(before, row):
-                        return rows[row]
+                        return end, rows[row]
     return None
 
 

@@ -65,12 +65,9 @@ class Module:
 
     def span(self, node: ast.expr | ast.stmt | ast.arg) -> tuple[int, int]:
         """Where a node starts and ends."""
-        assert node.end_lineno is not None  # noqa: S101 - only trees that were built by hand have none
-        assert node.end_col_offset is not None  # noqa: S101 - as above
-        return (
-            self._offset(node.lineno, node.col_offset),
-            self._offset(node.end_lineno, node.end_col_offset),
-        )
+        # Only trees that were built by hand have no end.
+        end = self._offset(node.end_lineno or 0, node.end_col_offset or 0)
+        return self._offset(node.lineno, node.col_offset), end
 
     def text_of(self, node: ast.expr | ast.stmt) -> str:
         """A node as it is written."""

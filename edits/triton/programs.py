@@ -181,15 +181,11 @@ def _code(module: py.Module, function: ast.FunctionDef, row: _Row, count: str) -
         name, (_, end) = py.called(call), module.span(call)
         if name == "arange":
             yield py.Replacement(end, end, "[None, :]")
-        elif name in REDUCTIONS | {"cumsum"}:
-            axis = py.argument(call, 1, "axis")
-            assert axis is not None  # noqa: S101 - as _plain has seen
+        elif name in REDUCTIONS | {"cumsum"} and (axis := py.argument(call, 1, "axis")) is not None:
             named = "" if axis in [keyword.value for keyword in call.keywords] else "axis="
             keep = "" if name == "cumsum" else ", keep_dims=True"
             yield module.replace(axis, f"{named}1{keep}")
-        elif name in {"zeros", "full"}:
-            shape = call.args[0]
-            assert isinstance(shape, ast.List | ast.Tuple)  # noqa: S101 - as _plain has seen
+        elif name in {"zeros", "full"} and isinstance(shape := call.args[0], ast.List | ast.Tuple):
             yield module.replace(shape, f"[ROWS, {module.text_of(shape.elts[0])}]")
         elif name in {"load", "store"} and py.names_read(call.args[0]) & dependent:
             mask = py.argument(call, 9, "mask")

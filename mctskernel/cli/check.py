@@ -107,8 +107,8 @@ class _Checked(msgspec.Struct, frozen=True):
 
 def _as_text(path: Path, verdict: ModuleVerdict, seed: int) -> str:
     evaluation = verdict.evaluation
-    noticed = f" (by: {evaluation.guard})" if evaluation.guard else ""
-    lines = [f"{path}: {evaluation.outcome}{noticed}"]
+    guard = f" (by: {evaluation.guard})" if evaluation.guard else ""
+    lines = [f"{path}: {evaluation.outcome}{guard}"]
     lines += [f"  {evaluation.message}"] if evaluation.message else []
     lines += [f"  {line}" for line in evaluation.log.splitlines()[-8:]]
     if verdict.speedup is not None:

@@ -1,4 +1,4 @@
-"""A run measured again: its best kernels, and all that led to them, judged on another device into a new run."""
+"""A run measured again: its best kernels, and all that led to them, evaluated on another device into a new run."""
 
 from __future__ import annotations
 

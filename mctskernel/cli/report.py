@@ -54,7 +54,7 @@ def report(
     """Write RUN as one HTML file that needs nothing else, or draw a figure of runs.
 
     The file shows the tree, with everything about each node, and replays how it grew; the best path, the best so far,
-    the roofline, failures, and which kinds of edit were worth trying.
+    the roofline, failures, and which kinds of edit gained.
 
     With --figure each RUN is a run, or a folder of runs, whose mean is drawn with its interval. Colours can be told
     apart with any colour blindness; a PDF embeds its fonts. Needs matplotlib: `pip install "mctskernel[plots]"`.

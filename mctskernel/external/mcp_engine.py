@@ -78,9 +78,9 @@ class Watch:
 
 
 class Engine:
-    """Begins, asks and tells runs for agents, one call at a time, since there is one device. Any thread may call.
+    """Begins runs for agents and evaluates their edits, one call at a time: there is one device. Any thread may call.
 
-    The run that was asked or told last stays open, so that its workers are there for the next call; meanwhile no other
+    The run that was used last stays open, so that its workers are there for the next call; meanwhile no other
     process can search it. Reading needs no turn.
     """
 

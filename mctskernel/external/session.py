@@ -110,14 +110,14 @@ class Session:
         An edit that the node has already isn't tried again: its earlier result is returned. Raises ReplyError, and
         submits nothing, if one is of a node that doesn't exist or isn't evaluated yet.
         """
-        told = tuple(replies)
-        for reply in told:
+        replies = tuple(replies)
+        for reply in replies:
             self._check(reply)
-        for reply in told:
+        for reply in replies:
             self._take(reply)
         self._run(len(self._queue.requests))
         return tuple(
-            edit_result(self.tree, reply.node, number) for reply in told for number in self._numbers(reply)
+            edit_result(self.tree, reply.node, number) for reply in replies for number in self._numbers(reply)
         )
 
     def finish(self) -> SearchResult:
@@ -280,7 +280,7 @@ class AskedTask(msgspec.Struct, frozen=True):
 
 
 class AskedEvidence(msgspec.Struct, frozen=True):
-    """How the node's kernel was judged.
+    """The result of the node's kernel.
 
     `seconds` is of one run, the geometric mean over the search shapes, null where it has no valid time; `numbers` says
     whether that was measured or modelled. `speedup` is over the starting kernel, `best_speedup` that of the fastest

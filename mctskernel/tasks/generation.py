@@ -212,7 +212,7 @@ class _Writing:
         self.evaluations += len(evaluations)
         for writer, found in zip(writers, written, strict=True):
             if found:
-                self._judge(writer, [(kernel, evaluations[kernel.identity]) for kernel in found])
+                self._take(writer, [(kernel, evaluations[kernel.identity]) for kernel in found])
 
     def _kernels(self, writer: _Writer, seed: int) -> list[Kernel]:
         """The kernels that an expert now gives: a repair's are alternatives. None is a failure."""
@@ -251,15 +251,15 @@ class _Writing:
         )
         return converse(self.model, call, placeholder, 1)
 
-    def _judge(self, writer: _Writer, judged: Sequence[tuple[Kernel, Evaluation]]) -> None:
+    def _take(self, writer: _Writer, evaluated: Sequence[tuple[Kernel, Evaluation]]) -> None:
         """Take the first kernel that is right, or else go on with the first."""
         problems = []
-        for kernel, evaluation in judged:
+        for kernel, evaluation in evaluated:
             problems.append(self._problem(kernel, evaluation))
             if not problems[-1]:
                 writer.kernel, writer.evaluation, writer.problem = kernel, evaluation, ""
                 return
-        kernel, evaluation = judged[0]
+        kernel, evaluation = evaluated[0]
         if evaluation.outcome in REPAIRABLE:
             writer.fail(problems[0], kernel, evaluation)
         else:
