@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -30,21 +30,9 @@ def read_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> list[T]:
 
 
 def append_line(path: Path, value: msgspec.Struct) -> None:
-    """Keep one more object in a file that nobody holds open, in place of a torn last line if there is one."""
-    LineLog[msgspec.Struct](path).append(value)
-
-
-class LineLog(Generic[T]):
-    """A file of lines, open for appending; a line that another process was writing when it died is cut off."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as file:
-            file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
-        self._path = path
-
-    def append(self, value: T) -> None:
-        """Keeps an object: in the file when this returns."""
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(value) + b"\n")
+    """Append an object: in the file when this returns, in place of a torn last line if there is one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(msgspec.json.encode(value) + b"\n")

@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 from rich.progress import Progress
 
-from mctskernel.experiments.json_lines import LineLog, read_lines
+from mctskernel.experiments.json_lines import append_line, read_lines
 from mctskernel.report.resampling import estimate
 from mctskernel.report.terminal import table_lines
 
@@ -81,7 +81,7 @@ class Job:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
 def main(*, folder: Path, strategies: str, seeds: int, budget: int, jobs: int, out: Path) -> None:
     """Search every space of FOLDER, then print a table."""
-    log, done = LineLog[Trace](out), read_lines(out, msgspec.json.Decoder(Trace))
+    done = read_lines(out, msgspec.json.Decoder(Trace))
     known = {(trace.space, trace.strategy, trace.seed) for trace in done}
     with tempfile.TemporaryDirectory() as folder_of_slim, ProcessPoolExecutor(jobs) as pool:
         caches = [slim(path, Path(folder_of_slim)) for path in sorted(folder.glob("*.json*"))]
@@ -94,7 +94,7 @@ def main(*, folder: Path, strategies: str, seeds: int, budget: int, jobs: int, o
             task = progress.add_task("searches", total=len(left))
             for future in as_completed([pool.submit(search, job) for job in left]):
                 trace = future.result()
-                log.append(trace)
+                append_line(out, trace)
                 done.append(trace)
                 progress.advance(task)
     click.echo("\n".join(table(done)))

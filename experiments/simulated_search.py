@@ -17,7 +17,6 @@ from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.executors.forecaster import Forecaster
 from mctskernel.executors.recorded import RecordedExecutor, evaluation_of
 from mctskernel.loop import Search, StopReason
-from mctskernel.profiling.reward import Reward, composite
 from mctskernel.tasks.space import RANDOM, choose_start
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.events import Event
@@ -99,7 +98,6 @@ def grow(
     spent: int = 0,
     forecaster_of: ForecasterOf | None = None,
     stop_requested: StopRequested = lambda: False,
-    reward: Reward = composite,
 ) -> tuple[Tree, StopReason]:
     """Grow a tree in memory from a kernel, in `budget` evaluations of which `spent` are already made.
 
@@ -117,7 +115,6 @@ def grow(
         stop_requested=stop_requested,
         spent_evaluations=spent,
         forecaster=forecaster_of(tree_search) if forecaster_of else None,
-        reward=reward,
     )
     return tree_search.tree, loop.run((root,))
 

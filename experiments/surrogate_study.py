@@ -1,21 +1,18 @@
 """The surrogate study: how many evaluations predictions save a search of kernels whose times are recorded.
 
-    python -m mctskernel.experiments.surrogate_study FOLDER... --predictions predictions.jsonl --out STUDY.json
+    python -m mctskernel.experiments.model_benchmark FOLDER... --out rows.jsonl
+    python -m mctskernel.experiments.surrogate_study FOLDER... --rows rows.jsonl --out STUDY.md
 
-Each FOLDER holds variants (docs/model_benchmark.md has the form; `experiments.record --from-run` makes one of a run).
-Nothing is run on a GPU: times are those that were recorded. Every kernel is priced once: the file of predictions is
-read again, so the command continues where it was interrupted. Then every space is searched by the real loop, once for
-each seed and each contender. The page, STUDY.md, is written beside the JSON.
+Each FOLDER holds variants (docs/model_benchmark.md has the form), whose modelled times are in the rows. Nothing is run:
+every family is searched by the real loop with recorded times, once for each seed, with predictions and without.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import statistics
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,96 +20,36 @@ from pathlib import Path
 import click
 import msgspec
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.executor import Prediction
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
-from mctskernel.core.task import Task
+from mctskernel.core.task import Array, Task
 from mctskernel.executors.forecaster import Forecaster
 from mctskernel.executors.recorded import RecordedExecutor
-from mctskernel.experiments.json_lines import LineLog, read_lines
-from mctskernel.experiments.results import (
-    Interval,
-    cluster_means,
-    clustered_mean,
-    interval_text,
-    page,
-    table,
-    write_result,
-)
+from mctskernel.experiments.json_lines import LineError, read_lines
+from mctskernel.experiments.model_tables import Row
+from mctskernel.experiments.results import Interval, cluster_means, clustered_mean, interval_text, page, table
 from mctskernel.experiments.simulated_search import grow
 from mctskernel.experiments.variants import Variant, VariantError, measured_kernel, read_variants
-from mctskernel.profiling.architecture import known_architectures, load_architecture
 from mctskernel.profiling.model.price import log_ratio_sigma
-from mctskernel.profiling.pricing import PricingDevice, prediction_of
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.report.resampling import sign_flip_p
+from mctskernel.run import write_text
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.trajectory import run_seconds
 
 LIMIT = 80
 """Evaluations of a search, at the most."""
 
-CHECKPOINTS = (5, 10, 20, 40)
-"""Evaluations after which the best kernel is reported."""
-
 TARGETS = (1.05, 1.01)
 """Times over that of the best kernel of the space at which a search has reached it."""
-
-EVALUATION_SECONDS = (0.2, 1.0, 10.0, 60.0)
-"""What an evaluation may cost, from a kernel on an H100 to a build that takes a minute."""
 
 NEAR = 12
 FAR = 4
 """Edits of a variant: most lead to variants made with nearly the same values, a few elsewhere, as rules have them."""
-
-Known = Mapping[str, Prediction | None]
-"""Predictions of a space by the identity of a kernel; None where the model has none."""
-
-
-class Predicted(msgspec.Struct, frozen=True):
-    """A prediction for a kernel: seconds, None where the model has none, and its terms.
-
-    `cpu_seconds` include the compilers and disassemblers that it started.
-    """
-
-    space: str
-    kernel: str
-    seconds: float | None
-    terms: dict[str, float]
-    cpu_seconds: float = 0.0
-
-
-class Replays(msgspec.Struct, frozen=True):
-    """Searches of a space in one way, a column for each seed.
-
-    `evaluations` and `predictions` are those until the best of the space was reached to within each of `TARGETS`, the
-    starting kernel's evaluation included; where it wasn't, all that were made. `best` is the time of the best kernel
-    found over that of the space's after each of `CHECKPOINTS`. A search ends at the last target.
-    """
-
-    space: str
-    task: str
-    contender: str
-    evaluations: tuple[tuple[int, ...], ...]
-    predictions: tuple[tuple[int, ...], ...]
-    best: tuple[tuple[float, ...], ...]
-
-
-class Study(msgspec.Struct, frozen=True):
-    """A study: the GPU that was modelled, and the searches.
-
-    `prediction_seconds` are CPU seconds of a prediction, the mean of each space.
-    """
-
-    gpu: str
-    prediction_seconds: dict[str, float]
-    seeds: int
-    replays: tuple[Replays, ...]
 
 
 @click.command()
@@ -120,73 +57,45 @@ class Study(msgspec.Struct, frozen=True):
     "folders", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False)
 )
 @click.option(
-    "--predictions",
-    type=click.Path(path_type=Path, dir_okay=False),
+    "--rows",
+    "rows_file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
     required=True,
-    help="File of the predictions: read, and completed.",
-)
-@click.option(
-    "--architecture",
-    type=click.Choice(list(known_architectures())),
-    default="H100",
-    show_default=True,
-    help="The GPU of the recordings.",
+    help="What `model_benchmark --out` wrote of the folders.",
 )
 @click.option(
     "--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Searches of each kind."
 )
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
-def main(*, folders: tuple[Path, ...], predictions: Path, architecture: str, seeds: int, out: Path) -> None:
-    """Search recorded kernels with and without predictions, and print the page."""
+def main(*, folders: tuple[Path, ...], rows_file: Path, seeds: int, out: Path) -> None:
+    """Search recorded kernels with and without predictions, and write and print the page."""
     try:
-        spaces = [space for folder in folders for space in read_spaces(folder)]
-    except VariantError as error:
+        rows = read_lines(rows_file, msgspec.json.Decoder(Row))
+        spaces = [space for folder in folders for space in read_spaces(folder, rows)]
+    except (LineError, VariantError) as error:
         raise click.ClickException(str(error)) from error
-    names = [space.name for space in spaces]
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise click.ClickException(f"Two folders hold a space called {twice[0]}: rename one of them.")
-    console = Console(stderr=True)
-    total = sum(len(space.evaluations) for space in spaces)
-    pricing = predict(spaces, architecture, predictions)
-    rows: dict[str, list[Predicted]] = {name: [] for name in names}
-    for row in track(pricing, "Pricing", total, console=console, disable=not console.is_terminal):
-        rows[row.space].append(row)
-    study = Study(
-        load_architecture(architecture).name,
-        {name: statistics.fmean(row.cpu_seconds for row in found) for name, found in rows.items()},
-        seeds,
-        tuple(
-            replays(space, _predictions(rows[space.name]), contender, seeds)
-            for space in spaces
-            for contender in CONTENDERS
-        ),
-    )
-    write_result(out, study)
-    text = document(study)
-    out.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
+    if not any(space.predictions for space in spaces):
+        raise click.ClickException(f"{rows_file} has no modelled time of these folders.")
+    text = document([searches(space, seeds) for space in spaces], seeds)
+    write_text(out, text + "\n")
     click.echo(text)
 
 
 @dataclass(frozen=True)
 class RecordedSpace:
-    """Kernels with their evaluations, and the edits that lead from one to another, all by the kernels' identity.
-
-    `tasks` says what each kernel was judged by, at its own shape.
-    """
+    """Kernels with their evaluations, predictions, and the edits from one to another, by the kernels' identity."""
 
     name: str
     task: Task
     kernels: Mapping[str, Kernel]
     evaluations: Mapping[str, Evaluation]
+    predictions: Mapping[str, Prediction]
     edits: Mapping[str, tuple[Edit, ...]]
-    tasks: Mapping[str, Task]
 
     @cached_property
     def seconds(self) -> Mapping[str, float]:
         """The time of each kernel that may be an answer."""
-        found = {
-            each: run_seconds(judged) for each, judged in self.evaluations.items() if is_eligible(judged)
-        }
+        found = {each: run_seconds(one) for each, one in self.evaluations.items() if is_eligible(one)}
         return {each: seconds for each, seconds in found.items() if seconds}
 
     def start(self, seed: int) -> Kernel:
@@ -195,16 +104,34 @@ class RecordedSpace:
         return self.kernels[slower[int(np.random.default_rng(seed).integers(len(slower)))]]
 
 
-def read_spaces(folder: Path) -> Iterator[RecordedSpace]:
+def read_spaces(folder: Path, rows: Sequence[Row]) -> Iterator[RecordedSpace]:
     """The spaces of the families of a folder of variants. Raises VariantError."""
+    predictions = {
+        (row.family, row.name): _prediction(row)
+        for row in rows
+        if row.folder == folder.resolve().name and row.modelled_us
+    }
     families = defaultdict(list)
     for variant in read_variants(folder):
         families[variant.family].append(variant)
-    for name, variants in families.items():
-        yield _space(folder, name, variants)
+    for family, variants in families.items():
+        yield _space(folder, family, variants, predictions)
 
 
-def _space(folder: Path, family: str, variants: list[Variant]) -> RecordedSpace:
+def _prediction(row: Row) -> Prediction:
+    terms: dict[str, float] = {}
+    for launch in row.launches_us:
+        for name, microseconds in launch.items():
+            terms[name] = terms.get(name, 0.0) + microseconds * 1e-6
+    return Prediction((row.modelled_us or 0.0) * 1e-6, terms)
+
+
+def _space(
+    folder: Path,
+    family: str,
+    variants: Sequence[Variant],
+    predictions: Mapping[tuple[str, str], Prediction],
+) -> RecordedSpace:
     """Edits lead from a variant to those made with the fewest other values, and to a few of the rest."""
     measured = [(variant, measured_kernel(folder, variant)) for variant in variants]
     edits: dict[str, tuple[Edit, ...]] = {}
@@ -217,12 +144,16 @@ def _space(folder: Path, family: str, variants: list[Variant]) -> RecordedSpace:
             for second, after in (*near, *far[:: max(len(far) // FAR, 1)])
         )
     return RecordedSpace(
-        family if folder.name == family else f"{folder.name}/{family}",
+        f"{folder.name}/{family}",
         measured[0][1].task,
         {each.kernel.identity: each.kernel for _, each in measured},
         {each.kernel.identity: _evaluation(variant) for variant, each in measured},
+        {
+            each.kernel.identity: predictions[family, variant.name]
+            for variant, each in measured
+            if (family, variant.name) in predictions
+        },
         edits,
-        {each.kernel.identity: each.task for _, each in measured},
     )
 
 
@@ -252,37 +183,11 @@ class RecordedProposer:
         return Proposals(tuple(edits[index] for index in drawn))
 
 
-def predict(spaces: Iterable[RecordedSpace], architecture: str, cache: Path) -> Iterator[Predicted]:
-    """Yield a row for every kernel of the spaces: from the file where it has one, otherwise priced and appended."""
-    gpu = load_architecture(architecture)
-    known = {(row.space, row.kernel): row for row in read_lines(cache, msgspec.json.Decoder(Predicted))}
-    log = LineLog[Predicted](cache)
-    for space in spaces:
-        task, device = space.task, PricingDevice(space.task, gpu)
-        for identity in space.evaluations:
-            row = known.get((space.name, identity))
-            if row is None:
-                if space.tasks[identity] is not task:
-                    task = space.tasks[identity]
-                    device = PricingDevice(task, gpu)
-                began = sum(os.times()[:4])
-                found = prediction_of(device.evaluate(space.kernels[identity]))
-                seconds, terms = (found.seconds, dict(found.terms)) if found else (None, {})
-                row = Predicted(space.name, identity, seconds, terms, sum(os.times()[:4]) - began)
-                log.append(row)
-            yield row
-
-
-def _predictions(rows: Iterable[Predicted]) -> Known:
-    return {row.kernel: Prediction(row.seconds, row.terms) if row.seconds else None for row in rows}
-
-
 @dataclass
 class FixedSurrogate:
     """A surrogate whose predictions are known already and cost no time."""
 
-    predictions: Known
-    sigma: Callable[[Prediction, Prediction], float]
+    predictions: Mapping[str, Prediction]
     capacity: int = 4
     asked: int = 0
     _finished: list[tuple[int, Prediction | None]] = field(default_factory=list)
@@ -299,56 +204,42 @@ class FixedSurrogate:
 
     def uncertainty(self, first: Prediction, second: Prediction) -> float:
         """The standard deviation of the logarithm of the ratio of two predictions."""
-        return self.sigma(first, second)
+        return log_ratio_sigma(first.terms, second.terms)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
 
 
-def _modelled(_space: RecordedSpace, known: Known) -> FixedSurrogate:
-    return FixedSurrogate(known, lambda first, second: log_ratio_sigma(first.terms, second.terms))
+@dataclass(frozen=True)
+class Searches:
+    """Searches of a space; arrays have a row for each of `TARGETS` and a column for each seed.
+
+    `without` and `evaluations` are those until the target, without and with predictions, the starting kernel's
+    included, or all that were made; `predictions` those that were asked for by then.
+    """
+
+    task: str
+    without: Array
+    evaluations: Array
+    predictions: Array
 
 
-def _perfect(space: RecordedSpace, _known: Known) -> FixedSurrogate:
-    measured = {each: Prediction(seconds, {}) for each, seconds in space.seconds.items()}
-    return FixedSurrogate(measured, lambda _first, _second: 0.01)
-
-
-OFF = "off"
-
-CONTENDERS: Mapping[str, Callable[[RecordedSpace, Known], FixedSurrogate] | None] = {
-    OFF: None,
-    "model": _modelled,
-    "perfect": _perfect,
-}
-"""Ways to search: the surrogate of a space, None for a search without."""
-
-
-def replays(space: RecordedSpace, known: Known, contender: str, seeds: int) -> Replays:
-    """Search a space once for each seed."""
-    found = [_searched(space, known, contender, seed) for seed in range(seeds)]
-    reached = [[_reached(best, target) for best, _ in found] for target in TARGETS]
-    return Replays(
-        space.name,
+def searches(space: RecordedSpace, seeds: int) -> Searches:
+    """Search a space once for each seed, with predictions and without."""
+    without = [_searched(space, None, seed)[0] for seed in range(seeds)]
+    pairs = [_searched(space, FixedSurrogate(space.predictions), seed) for seed in range(seeds)]
+    return Searches(
         space.task.name,
-        contender,
-        tuple(map(tuple, reached)),
-        tuple(
-            tuple(asked[count - 1] for count, (_, asked) in zip(row, found, strict=True)) for row in reached
-        ),
-        tuple(tuple(round(best[min(count, len(best)) - 1], 4) for best, _ in found) for count in CHECKPOINTS),
+        np.array(without).T,
+        np.array([evaluations for evaluations, _ in pairs]).T,
+        np.array([predictions for _, predictions in pairs]).T,
     )
 
 
-def _reached(best: Sequence[float], target: float) -> int:
-    """Evaluations until a target."""
-    return next((number for number, each in enumerate(best, 1) if each <= target), len(best))
-
-
-def _searched(space: RecordedSpace, known: Known, contender: str, seed: int) -> tuple[list[float], list[int]]:
-    """After each evaluation: the best time so far over that of the space, and predictions asked for."""
-    surrogate_of = CONTENDERS[contender]
-    surrogate = surrogate_of(space, known) if surrogate_of else None
+def _searched(
+    space: RecordedSpace, surrogate: FixedSurrogate | None, seed: int
+) -> tuple[list[int], list[int]]:
+    """Evaluations and predictions until each target."""
     optimum = min(space.seconds.values())
     best: list[float] = []
     asked: list[int] = []
@@ -370,102 +261,40 @@ def _searched(space: RecordedSpace, known: Known, contender: str, seed: int) -> 
         forecaster_of=(lambda search: Forecaster(search, surrogate, wait=True)) if surrogate else None,
         stop_requested=lambda: bool(best) and best[-1] <= TARGETS[-1],
     )
-    return best, asked
+    reached = [
+        next((number for number, each in enumerate(best, 1) if each <= target), len(best))
+        for target in TARGETS
+    ]
+    return reached, [asked[count - 1] for count in reached]
 
 
-@dataclass(frozen=True)
-class Savings:
-    """A way to search, over some spaces; pairs and triples are until each of `TARGETS`.
-
-    `evaluations` and `predictions` are means. `ratios` are evaluations without a surrogate over those with it, the
-    geometric mean over spaces and seeds, whole tasks drawn again; `p` flips the signs of the tasks' means. `best` is
-    the geometric mean of the best time over that of the space after each of `CHECKPOINTS`. `speedups` are seconds
-    without a surrogate over those with it, until the first target, for each of `EVALUATION_SECONDS`, if each prediction
-    is waited for on one core.
-    """
-
-    contender: str
-    evaluations: tuple[float, ...]
-    predictions: tuple[float, ...]
-    ratios: tuple[Interval, ...]
-    p: tuple[float, ...]
-    best: tuple[float, ...]
-    speedups: tuple[float, ...]
-
-
-def savings(found: Sequence[Replays], prediction_seconds: Mapping[str, float]) -> list[Savings]:
-    """Compare each contender with the search without a surrogate, which must be there, on the same spaces and seeds."""
-    by_contender: dict[str, dict[str, Replays]] = {}
-    for each in found:
-        by_contender.setdefault(each.contender, {})[each.space] = each
-    off = by_contender[OFF]
-    cost = np.array([prediction_seconds.get(space, 0.0) for space in off])
-    tasks = [each.task for each in off.values()]
-    # Axes: space, target, seed.
-    without = np.array([each.evaluations for each in off.values()])
-    rows = []
-    for contender, by_space in by_contender.items():
-        ordered = [by_space[space] for space in off]
-        evaluations = np.array([each.evaluations for each in ordered])
-        predictions = np.array([each.predictions for each in ordered])
-        fewer = np.log(without / evaluations).mean(axis=2).T
-        ratios = [clustered_mean(each.tolist(), tasks) for each in fewer]
-        waited = float(cost @ predictions[:, 0].mean(axis=1))
-        before, after = (float(each[:, 0].mean(axis=1).sum()) for each in (without, evaluations))
-        rows.append(
-            Savings(
-                contender,
-                tuple(evaluations.mean(axis=(0, 2)).tolist()),
-                tuple(predictions.mean(axis=(0, 2)).tolist()),
-                tuple(Interval(*map(math.exp, (each.mean, each.low, each.high))) for each in ratios),
-                tuple(sign_flip_p(cluster_means(each.tolist(), tasks)) for each in fewer),
-                tuple(np.exp(np.log([each.best for each in ordered]).mean(axis=(0, 2))).tolist()),
-                tuple(before * each / (after * each + waited) for each in EVALUATION_SECONDS),
-            )
-        )
-    return rows
-
-
-def document(study: Study) -> str:
+def document(found: Sequence[Searches], seeds: int) -> str:
     """Make the page."""
-    found = savings(study.replays, study.prediction_seconds)
-    lead = (
-        f"Searches of kernels that were timed on {study.gpu} or its like: "
-        f"{len(study.prediction_seconds)} families of variants, {study.seeds} seeds each. Evaluations are "
-        "the GPU's, the starting kernel's among them. Times fewer: those without a surrogate over those with it, the "
-        "geometric mean over spaces and seeds, paired by seed; p flips the signs of the tasks' means. Intervals are of "
-        "95 %, from 2000 bootstrap draws of whole tasks."
-    )
-    return page(
-        "What predictions save a search",
-        lead,
-        _evaluations(found),
-        "The best kernel's time over that of the space's best, after so many evaluations:",
-        table(
-            ["search", *(f"after {count}" for count in CHECKPOINTS)],
-            [[each.contender, *(f"{ratio:.3f}" for ratio in each.best)] for each in found],
-        ),
-        "Seconds to within 5 % without a surrogate over those with it, by the cost of an evaluation, if every "
-        "prediction is waited for on one core:",
-        table(
-            ["search", *(f"{cost:g} s" for cost in EVALUATION_SECONDS)],
-            [[each.contender, *(f"{speedup:.2f}x" for speedup in each.speedups)] for each in found],
-        ),
-    )
-
-
-def _evaluations(found: Sequence[Savings]) -> str:
-    columns = ["search"]
-    for target in TARGETS:
-        columns += [f"to within {target - 1:.0%}", "predictions", "times fewer", "p"]
+    tasks = [each.task for each in found]
     rows = []
-    for each in found:
-        cells = [each.contender]
-        for place in range(len(TARGETS)):
-            cells += [f"{each.evaluations[place]:.1f}", f"{each.predictions[place]:.1f}"]
-            cells += [interval_text(each.ratios[place], ".2f"), f"{each.p[place]:.3f}"]
-        rows.append(cells)
-    return table(columns, rows)
+    for place, target in enumerate(TARGETS):
+        without, evaluations, predictions = (
+            np.array([getattr(each, name)[place] for each in found], dtype=float)
+            for name in ("without", "evaluations", "predictions")
+        )
+        fewer = np.log(without / evaluations).mean(axis=1)
+        ratio = clustered_mean(fewer.tolist(), tasks)
+        rows.append(
+            [
+                f"within {target - 1:.0%}",
+                *(f"{each.mean():.1f}" for each in (without, evaluations, predictions)),
+                interval_text(Interval(*map(math.exp, (ratio.mean, ratio.low, ratio.high))), ".2f"),
+                f"{sign_flip_p(cluster_means(fewer.tolist(), tasks)):.3f}",
+            ]
+        )
+    lead = (
+        f"Searches of {len(found)} families of variants, {seeds} seeds each, until the best kernel is reached. "
+        "Evaluations are the GPU's, the starting kernel's among them. Times fewer: the geometric mean over spaces and "
+        "seeds, paired by seed; p flips the signs of the tasks' means. Intervals are of 95 %, from bootstrap draws of "
+        "whole tasks."
+    )
+    head = ["best kernel", "evaluations, off", "with predictions", "predictions", "times fewer", "p"]
+    return page("What predictions save a search", lead, table(head, rows))
 
 
 if __name__ == "__main__":

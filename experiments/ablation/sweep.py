@@ -25,7 +25,7 @@ from mctskernel.core.evaluation import Source
 from mctskernel.experiments.ablation.configuration import Ablation, AblationError
 from mctskernel.experiments.ablation.subjects import subjects_of
 from mctskernel.experiments.ablation.trials import Plan, Trial, Trials, plans_of
-from mctskernel.experiments.json_lines import LineLog, read_lines
+from mctskernel.experiments.json_lines import append_line, read_lines
 from mctskernel.experiments.results import Provenance, provenance_here
 from mctskernel.experiments.simulated_search import StopRequested
 
@@ -97,13 +97,12 @@ def sweep(
     plans = plans_of(ablation, subjects)
     _open(out, ablation)
     made = {trial.key: trial for trial in read_lines(out / LOG, msgspec.json.Decoder(Trial))}
-    log = LineLog[Trial](out / LOG)
     left = [plan for plan in plans if plan.key not in made]
     follow(len(made), len(plans), None)
     # A GPU is held by one search at a time.
     processes = 1 if ablation.device == "gpu" else min(jobs, len(left))
     for trial in _make_all(ablation, out, left, processes, stop_requested):
-        log.append(trial)
+        append_line(out / LOG, trial)
         made[trial.key] = trial
         follow(len(made), len(plans), trial)
     results = Results(
