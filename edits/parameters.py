@@ -1,4 +1,4 @@
-"""The proposer of a recorded space: from one configuration to others that exist."""
+"""The proposer of a search-space cache: from one configuration to others that exist."""
 
 from __future__ import annotations
 

@@ -112,21 +112,6 @@ def add_rmsnorm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-5) 
     return total, F.rms_norm(total, total.shape[-1:], weight, eps)
 
 
-def rope(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotary position embedding of (position, head, channel), its halves rotated."""
-    first, second = x.chunk(2, dim=-1)
-    cosine, sine = cosine[:, None, :], sine[:, None, :]
-    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
-
-
-def masked_softmax(x: Tensor, scale: float = 0.125) -> Tensor:
-    """Softmax of each row of scores up to its own position, as in causal attention."""
-    rows, cols = x.shape[-2:]
-    position = torch.arange(rows, device=x.device)[:, None]
-    later = torch.arange(cols, device=x.device)[None, :] > position
-    return F.softmax((x * scale).masked_fill(later, float("-inf")), dim=-1)
-
-
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """SiLU of a gate times what it gates."""
     return F.silu(gate) * up

@@ -149,7 +149,7 @@ def for_task(config: SearchConfig, task: Task) -> SearchConfig:
     device = config.device
     if task.space:
         if device not in ("auto", "recorded"):
-            raise ConfigError(f"{task.name} is a recorded space: use --device recorded.")
+            raise ConfigError(f"{task.name} is a search-space cache: use --device recorded.")
         device = "recorded"
     elif device == "recorded":
         raise ConfigError("--device recorded needs --space FILE with the recorded configurations.")
@@ -176,14 +176,14 @@ def _mistakes(config: SearchConfig) -> tuple[tuple[object, str], ...]:
     return (
         (any(limit is not None and limit <= 0 for limit in limits), "A limit of the budget must be above 0."),
         (config.seed < 0 or config.workers < 0, "The seed and the number of workers can't be below 0."),
-        (config.surrogate and is_recorded, "--surrogate is for kernels, not for a recorded space."),
+        (config.surrogate and is_recorded, "--surrogate is for kernels, not for a search-space cache."),
         (
             config.surrogate and strategy != PREDICTED,
             f"--surrogate is for --strategy {PREDICTED}, not {strategy}.",
         ),
         (
             config.asks_a_model and is_recorded,
-            "A recorded space has a proposer of its own, which knows its configurations.",
+            "A search-space cache has a proposer of its own, which knows its configurations.",
         ),
         (
             config.llm and not config.asks_a_model,
@@ -197,7 +197,7 @@ def _mistakes(config: SearchConfig) -> tuple[tuple[object, str], ...]:
             on_ray and executor.gpus,
             "--gpus is for --executor local; `ray start` decides on a cluster's GPUs.",
         ),
-        (on_ray and is_recorded, "--executor ray is for kernels, not for a recorded space."),
+        (on_ray and is_recorded, "--executor ray is for kernels, not for a search-space cache."),
         (executor.address and not on_ray, "--ray-address is for --executor ray."),
     )
 

@@ -25,9 +25,9 @@ LARGEST = 2**63 - 1
 
 def read_space(path: Path) -> SearchSpace:
     """The space of a file, compressed by gzip or not. Raises SpaceError."""
-    document, notes = read_document(path)
+    document = _document(path)
     if "cache" in document and "tune_params" in document:
-        return _read_cache(document, path, notes)
+        return _read_cache(document, path)
     keys = ", ".join(f"'{key}'" for key in list(document)[:5]) or "nothing"
     raise SpaceError(
         f"{path} is no cache file of Kernel Tuner, which has 'cache' and 'tune_params'; it has {keys}."
@@ -106,14 +106,14 @@ OUTCOME = "outcome"
 """Where we say of a failure what Kernel Tuner has no word for. Kernel Tuner takes it for one more measurement."""
 
 
-def _read_cache(document: Mapping[str, Any], path: Path, notes: Sequence[str]) -> SearchSpace:
+def _read_cache(document: Mapping[str, Any], path: Path) -> SearchSpace:
     parameters = _parameters(document, path)
     cache = document["cache"]
     if not isinstance(cache, dict):
         raise SpaceError(f"{path}: 'cache' must map configurations to what was measured.")
     entries = _cache_entries(cache, [parameter.name for parameter in parameters], path)
     device, kernel = (str(document.get(key) or "") for key in ("device_name", "kernel_name"))
-    return _assembled(path, parameters, entries, notes, device=device, kernel=kernel)
+    return _assembled(path, parameters, entries, device=device, kernel=kernel)
 
 
 def _parameters(document: Mapping[str, Any], path: Path) -> list[Parameter]:
@@ -156,7 +156,6 @@ def _assembled(
     path: Path,
     parameters: Sequence[Parameter],
     entries: Iterable[Entry],
-    notes: Sequence[str],
     *,
     device: str = "",
     kernel: str = "",
@@ -167,12 +166,8 @@ def _assembled(
     once, the first counts.
     """
     found: dict[tuple[Value, ...], Entry] = {}
-    repeated = contradictory = 0
     for entry in entries:
-        first = found.setdefault(entry.values, entry)
-        if first is not entry:
-            agrees = (first.outcome, first.seconds) == (entry.outcome, entry.seconds)
-            repeated, contradictory = repeated + agrees, contradictory + (not agrees)
+        found.setdefault(entry.values, entry)
     if not found:
         raise SpaceError(f"{path} has no configurations.")
     # Equal values are written alike everywhere (1 and 1.0 are equal), so that a configuration is one text.
@@ -180,7 +175,6 @@ def _assembled(
         {value: value for value in dict.fromkeys((*parameter.values, *(values[place] for values in found)))}
         for place, parameter in enumerate(parameters)
     ]
-    again = ((repeated, "the same"), (contradictory, "with another result"))
     return SearchSpace(
         name=space_name(path),
         parameters=tuple(
@@ -198,14 +192,6 @@ def _assembled(
         ),
         device=_printable(device),
         kernel=_printable(kernel),
-        notes=(
-            *notes,
-            *(
-                f"{path}: {number} configurations occur again, {how}; the first of each is kept."
-                for number, how in again
-                if number
-            ),
-        ),
     )
 
 
@@ -269,37 +255,17 @@ def _short(found: object) -> str:
     return repr(found)[:60]
 
 
-# The JSON document in a file, and what of it is still good if it was cut off.
-
-
-def read_document(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The JSON object in a file, with notes on what had to be mended. Raises SpaceError.
-
-    Kernel Tuner appends to its cache files and closes the brackets at the end: where they are missing, because the
-    tuning was cut off, what was written whole is read.
-    """
-    for candidate, note in _readings(_contents(path)):
-        try:
-            document = json.loads(candidate)
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(document, dict):
-            raise SpaceError(f"{path} holds no JSON object, as a search space does.")
-        return document, (f"{path}: {note}",) if note else ()
-    raise SpaceError(f"{path} is not JSON.")
-
-
-def _readings(text: str) -> Iterator[tuple[str, str]]:
-    yield text, ""
-    opened = re.search(r'"cache"\s*:\s*\{', text)
-    if not opened:
-        return
-    whole = text.rstrip().removesuffix(",")
-    yield whole + "}}", "the tuning that wrote it did not finish; what is there is read."
-    last = whole.rfind("},")
-    if last > 0:
-        yield whole[: last + 1] + "}}", "its last entry is cut off, and left out."
-    yield whole[: opened.end()] + "}}", "its only entry is cut off, and left out."
+def _document(path: Path) -> dict[str, Any]:
+    text = _contents(path)
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpaceError(
+            f"{path} is not JSON: where a tuning was cut off, let Kernel Tuner go on with the same cache file."
+        ) from error
+    if not isinstance(document, dict):
+        raise SpaceError(f"{path} holds no JSON object, as a search space does.")
+    return document
 
 
 def _contents(path: Path) -> str:

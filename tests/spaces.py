@@ -1,4 +1,4 @@
-"""A small recorded space that every test can read in one look: a bowl over four parameters with holes."""
+"""A small search-space cache that every test can read in one look: a bowl over four parameters with holes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real loop on recorded spaces: with budget enough, every configuration is evaluated, and once."""
+"""The real loop on search-space caches: with budget enough, every configuration is evaluated, and once."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -51,21 +51,6 @@ def with_choices(policy: Policy, choices: Mapping[str, Any]) -> Policy:
         read = msgspec.to_builtins(_converted(options, kind))
         options = {name: read[name] for name in options}
     return _converted({**msgspec.to_builtins(policy), **shared, "options": options}, Policy)
-
-
-def read_choices(settings: Iterable[str]) -> dict[str, str]:
-    """The choices of lines such as "patience=3", the last of equal names counting.
-
-    Raises PolicyError and RegistryError for what no policy can be set to.
-    """
-    found = {}
-    for text in settings:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise PolicyError(f"'{text[:80]}' isn't of the form NAME=VALUE.")
-        found[name] = value
-    with_choices(Policy(), found)
-    return found
 
 
 def _converted(values: Mapping[str, Any], kind: type[T]) -> T:

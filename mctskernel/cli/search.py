@@ -216,10 +216,8 @@ def _replay(context: click.Context, source: Path | None, out: Path | None) -> No
 
 
 def _begin_space(file: Path, wanted: str, config: SearchConfig, folder: Path) -> Spent:
-    """Make a task of a recorded space, with warnings about the file and about starts that failed."""
+    """Make a task of a search-space cache, with a warning about starts that failed."""
     space = read_space(file)
-    for warning in space.notes:
-        echo(f"mctskernel: {warning}", err=True)
     start = choose_start(space, wanted, config.seed, config.budget)
     write_space_task(space, start.entry, folder)
     if start.failed:

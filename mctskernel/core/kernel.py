@@ -20,7 +20,7 @@ class Language(enum.StrEnum):
     CUDA = "cuda"
     TRITON = "triton"
     CONFIGURATION = "configuration"
-    """Values of the parameters of a recorded space, in TOML: nothing that could be built."""
+    """Values of the parameters of a search-space cache, in TOML: nothing that could be built."""
 
     @property
     def suffix(self) -> str:

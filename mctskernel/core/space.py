@@ -58,8 +58,7 @@ class SearchSpace:
     """The configurations that exist, each once, in the order of the file.
 
     What the parameters' values could make together and isn't among them, no constraint of the space allows. `device`
-    and `kernel` are the GPU's and the kernel's names, if the file has them; `notes` say in sentences what was wrong
-    with the file and could be mended.
+    and `kernel` are the GPU's and the kernel's names, if the file has them.
     """
 
     name: str
@@ -67,7 +66,6 @@ class SearchSpace:
     entries: tuple[Entry, ...]
     device: str = ""
     kernel: str = ""
-    notes: tuple[str, ...] = field(default=(), compare=False)
 
     @cached_property
     def by_values(self) -> Mapping[Configuration, Entry]:

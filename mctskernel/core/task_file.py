@@ -82,7 +82,7 @@ from mctskernel.core.task import (
 )
 
 MAX_BYTES = 16 << 20
-"""Of a file of a task, besides a recorded space."""
+"""Of a file of a task, besides a search-space cache."""
 
 MAX_NAME = 200
 """Characters of a file's name."""

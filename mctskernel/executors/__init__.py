@@ -62,7 +62,7 @@ def open_surrogate(
 def workers_on(device: str, language: Language, executor: ExecutorOptions = LOCAL) -> int:
     """The default number of workers on a device: one for each core that this process may use.
 
-    GPUs get at most `GPU_COMPILERS` and `MORE_COMPILERS`; a recorded space gets one, since more would only decide
+    GPUs get at most `GPU_COMPILERS` and `MORE_COMPILERS`; a search-space cache gets one, since more would only decide
     before results are known. In a cluster it is 0, as many as there is room for,
     which changes meanwhile. Raises DeviceError for GPUs that aren't there.
     """

@@ -132,7 +132,7 @@ def check_task(folder: Path) -> Report:
 
 
 def _check_space(task: Task) -> Report:
-    """The checks of a recorded space: it can be read, and has the configuration to start from."""
+    """The checks of a search-space cache: it can be read, and has the configuration to start from."""
     file = task.folder / task.space
     try:
         space = read_space(file)

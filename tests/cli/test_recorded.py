@@ -127,7 +127,7 @@ def test_starts_that_failed_are_said_and_count(tmp_path: Path) -> None:
         (("--space", "missing.json"), 3, "missing.json can't be read"),
         (("--space", "{bowl}", "softmax"), 2, "not both"),
         (("--space", "{bowl}", "--device", "model"), 2, "--device recorded"),
-        (("--space", "{bowl}", "--surrogate"), 2, "not for a recorded space"),
+        (("--space", "{bowl}", "--surrogate"), 2, "not for a search-space cache"),
         (("--device", "recorded"), 2, "needs --space"),
     ],
 )
@@ -139,14 +139,6 @@ def test_what_cannot_be_searched_is_a_sentence_and_leaves_no_run(
     assert result.exit_code == code
     assert says in " ".join(result.stderr.replace("│", " ").split())
     assert not (tmp_path / "run").exists()
-
-
-def test_odd_files_are_read_with_a_remark(tmp_path: Path) -> None:
-    file = saved(spaces.bowl(), tmp_path)
-    file.write_text(file.read_text()[:-40])
-    result = mctskernel("search", "--space", file, "--budget", "5", "--out", tmp_path / "run")
-    assert result.exit_code == 0
-    assert "its last entry is cut off" in result.stderr
 
 
 def test_a_folder_with_a_space_is_a_task(run: Path, tmp_path: Path) -> None:

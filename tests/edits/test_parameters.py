@@ -1,4 +1,4 @@
-"""From one configuration of a recorded space to the others."""
+"""From one configuration of a search-space cache to the others."""
 
 from __future__ import annotations
 

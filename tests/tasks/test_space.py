@@ -1,4 +1,4 @@
-"""Where the search of a recorded space starts."""
+"""Where the search of a search-space cache starts."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Dropped, Exchange, Loss, Proposals, Purpose
 from mctskernel.registry import RegistryError, names
 from mctskernel.tree.blobs import MemoryBlobs, get_exchange
-from mctskernel.tree.choices import open_strategy, read_choices, with_choices
+from mctskernel.tree.choices import open_strategy, with_choices
 from mctskernel.tree.events import Duplicated, Evaluated, Event, Proposed, Refused, Started
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
@@ -422,21 +422,20 @@ def test_a_quarantined_kernel_has_no_children() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("choices", "sentence"),
     [
-        (["strategy=puct", "exploration=-1"], "exploration is '-1'. Expected `float` >= 0"),
-        (["strategy=puct", "value=least"], "value is 'least'. It must be one of max, mean"),
-        (["patience=0"], "patience is '0'. Expected `int` >= 1"),
-        (["patience=many"], "patience is 'many'. Expected `int`"),
-        (["trst=9"], "There is no choice of the strategy mcts 'trst'. Did you mean 'trust'?"),
-        (["exploration=1"], "There is no choice of the strategy mcts 'exploration'"),
-        (["patience"], "NAME=VALUE"),
-        (["repair=never"], "repair is 'never'. It must be one of in-turn, at-once"),
+        ({"strategy": "puct", "exploration": "-1"}, "exploration is '-1'. Expected `float` >= 0"),
+        ({"strategy": "puct", "value": "least"}, "value is 'least'. It must be one of max, mean"),
+        ({"patience": "0"}, "patience is '0'. Expected `int` >= 1"),
+        ({"patience": "many"}, "patience is 'many'. Expected `int`"),
+        ({"trst": 9}, "There is no choice of the strategy mcts 'trst'. Did you mean 'trust'?"),
+        ({"exploration": 1}, "There is no choice of the strategy mcts 'exploration'"),
+        ({"repair": "never"}, "repair is 'never'. It must be one of in-turn, at-once"),
     ],
 )
-def test_wrong_settings_are_refused_in_a_sentence(settings: list[str], sentence: str) -> None:
+def test_wrong_choices_are_refused_in_a_sentence(choices: dict[str, object], sentence: str) -> None:
     with pytest.raises(PolicyError, match=re.escape(sentence)):
-        read_choices(settings)
+        with_choices(Policy(), choices)
 
 
 @pytest.mark.parametrize("choices", [{"strategy": "mtcs"}, {"score": "expected-improvment"}])
@@ -446,7 +445,7 @@ def test_what_is_not_registered_is_refused_before_a_search(choices: dict[str, st
 
 
 def test_settings_are_read_by_the_type_of_their_field() -> None:
-    found = read_choices(["strategy=puct", "patience=3", "exploration=2", "value=mean", "value=max"])
+    found = {"strategy": "puct", "patience": "3", "exploration": "2", "value": "max"}
     policy = with_choices(Policy(), found)
     assert policy == Policy(strategy="puct", patience=3, options={"exploration": 2.0, "value": "max"})
     # Another strategy begins with its own options.
