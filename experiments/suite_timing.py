@@ -199,7 +199,7 @@ def _contenders(
 class _LaunchPlan:
     """A kernel's launches, ready to go, after zeroing scratch that it wants zeroed.
 
-    `memory` is all that they point into: PyTorch lends to others what nobody holds.
+    `memory` is all that they point into: PyTorch reuses what nobody holds.
     """
 
     launches: tuple[PreparedLaunch, ...]

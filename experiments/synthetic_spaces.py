@@ -37,7 +37,7 @@ RUNS = 100
 WORDS = {Outcome.BUILD_ERROR: "CompilationFailedConfig", Outcome.LAUNCH_ERROR: "RuntimeFailedConfig"}
 """Kernel Tuner's; every other failure is its `ErrorConfig`."""
 
-Judge = Callable[[Configuration], float | Outcome | None]
+Measure = Callable[[Configuration], float | Outcome | None]
 """The logarithm of a configuration's time over the median's, how it fails, or None where it isn't allowed."""
 
 
@@ -81,7 +81,7 @@ def _tiles(values: Configuration) -> float | Outcome | None:
 
 def _landscape(
     parameters: int, others: int, seed: int, forbidden: float = 0.0, failing: float = 0.0
-) -> Judge:
+) -> Measure:
     """Times whose logarithm is a sum over parameters of a draw for its value and those of so many that follow it.
 
     The draws of forbidden and failing ones are for the values of two neighbours, so that there is something to learn.
@@ -99,7 +99,7 @@ def _landscape(
     def share(of_all: float) -> float:
         return 1 - math.pow(1 - of_all, 1 / parameters)
 
-    def judge(values: Configuration) -> float | Outcome | None:
+    def measure(values: Configuration) -> float | Outcome | None:
         pairs = [draw(parameters + place, around(values, place, 2)) for place in range(parameters)]
         if any(chance < share(forbidden) for _, chance, _ in pairs):
             return None
@@ -108,18 +108,18 @@ def _landscape(
         effects = (draw(place, around(values, place, others + 1))[0] for place in range(parameters))
         return EFFECT * sum(effects)
 
-    return judge
+    return measure
 
 
 def _number(value: Value) -> int:
     return int.from_bytes(str(value).encode())
 
 
-def _made(name: str, parameters: Mapping[str, tuple[Value, ...]], judge: Judge) -> SearchSpace:
+def _made(name: str, parameters: Mapping[str, tuple[Value, ...]], measure: Measure) -> SearchSpace:
     rng = np.random.default_rng(0)
     entries = []
     for values in itertools.product(*parameters.values()):
-        found = judge(values)
+        found = measure(values)
         if isinstance(found, Outcome):
             entries.append(_entry(values, found, None, {"compile": COMPILE_SECONDS}))
         elif found is not None:

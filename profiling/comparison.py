@@ -34,7 +34,7 @@ Mask = npt.NDArray[np.bool_]
 class Comparison:
     """`error` is the largest error as a fraction of what is allowed; `message` is empty when it passes.
 
-    `guard` is then what noticed.
+    `guard` is then what it failed.
     """
 
     error: float

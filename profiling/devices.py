@@ -18,7 +18,9 @@ def open_device(spec: DeviceSpec) -> Device:
     """
     task = task_of(spec)
     if task.space:
-        raise DeviceError(f"{task.name} is a search-space cache: its configurations can't be run on any device.")
+        raise DeviceError(
+            f"{task.name} is a search-space cache: its configurations can't be run on any device."
+        )
     # Imported here: the one needs a driver, the other a compiler, and neither needs the other's.
     if spec.kind == "model":
         from mctskernel.profiling.model_device import ModelDevice  # noqa: PLC0415 - as said above

@@ -169,7 +169,7 @@ def _dim3(text: str) -> tuple[int, int, int]:
     return x, y, z
 
 
-GATE_TOOLS = (Tool.MEMCHECK, Tool.RACECHECK, Tool.INITCHECK, Tool.SYNCCHECK)
+VALIDATION_TOOLS = (Tool.MEMCHECK, Tool.RACECHECK, Tool.INITCHECK, Tool.SYNCCHECK)
 """The tools of the final validation."""
 
 UNCONFINED = (
@@ -230,7 +230,7 @@ def sanitize(
     kernel: Kernel,
     *,
     seed: int = 0,
-    tools: Sequence[Tool] = GATE_TOOLS,
+    tools: Sequence[Tool] = VALIDATION_TOOLS,
     limit_seconds: float = LIMIT_SECONDS,
     gpu: str = "",
 ) -> Sanitized:

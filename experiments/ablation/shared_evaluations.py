@@ -8,10 +8,10 @@ from mctskernel.core.kernel import Kernel
 
 
 class SharedEvaluations:
-    """An executor that asks another one about each kernel once, and then knows; last gates too.
+    """An executor that asks another one about each kernel once, and then knows; final validations too.
 
     What was known costs a search no time, and comes with the seconds that it cost once. On a GPU searches must not
-    share: one lucky time would be every search's. Searches take turns, and each waits for all that it submitted.
+    share: one lucky time would be every search's. Searches run one after another; each waits for what it submitted.
     """
 
     def __init__(self, executor: Executor) -> None:

@@ -1,1 +1,1 @@
-"""The gauntlet: kernels that cheat and kernels that are merely unusual, each judged as a search judges its own."""
+"""The gauntlet: kernels that cheat and kernels that are merely unusual, all evaluated as a search does it."""

@@ -77,8 +77,8 @@ def open_recorded(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOC
     task = load_task(spec.task_folder)
     if not task.space:
         raise DeviceError(
-            f"{task.name} has no search-space cache: kernels are evaluated on --device gpu or model; a file of recorded "
-            "configurations is searched with --space FILE."
+            f"{task.name} has no search-space cache: kernels are evaluated on --device gpu or model; a file of "
+            "recorded configurations is searched with --space FILE."
         )
     return executor_of(read_space(task.folder / task.space), workers)
 

@@ -340,14 +340,14 @@ def _chosen(entry: Entry, lanes: np.ndarray) -> Entry | None:
 
 def _divided(entries: list[Entry], inside: np.ndarray) -> tuple[list[Entry], list[Entry]]:
     """Entries of the batch's blocks that are inside, and the rest."""
-    stop_reason: list[Entry] = []
+    within: list[Entry] = []
     rest: list[Entry] = []
     for entry in entries:
         mask = inside[entry.slots // entry.lanes.batch.slots_per_block]
-        for group, part in ((stop_reason, _chosen(entry, mask)), (rest, _chosen(entry, ~mask))):
+        for group, part in ((within, _chosen(entry, mask)), (rest, _chosen(entry, ~mask))):
             if part is not None:
                 group.append(part)
-    return stop_reason, rest
+    return within, rest
 
 
 _next_era = partial(next, itertools.count())
@@ -391,11 +391,11 @@ class WarpClocks:
         known = self.known.copy()
         for block in np.unique(warps // self._warps):
             met = warps[warps // self._warps == block]
-            told = [
+            arrived = [
                 each.known[(each.warps // self._warps == block) & (each.era == self._eras[block])]
                 for each in arrivals
             ]
-            known[met] = np.concatenate([known[met], *told]).max(axis=0)
+            known[met] = np.concatenate([known[met], *arrived]).max(axis=0)
             known[met, met % self._warps] += 1
         self.known = known
 

@@ -1,1 +1,1 @@
-"""A real GPU: the process that holds it, what runs there, and how candidates are judged on it."""
+"""A real GPU: the process that holds it, what runs there, and how candidates are verified and timed on it."""

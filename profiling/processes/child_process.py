@@ -102,7 +102,7 @@ class ChildProcess:
 
     def ask(self, request: msgspec.Struct, replies: msgspec.msgpack.Decoder[Reply], seconds: float) -> Reply:
         """The reply to a request. Raises LostError when there is none in time; the process goes on all the same."""
-        # A process that died while idle is noticed when its socket is read.
+        # A process that died while idle is found when its socket is read.
         with contextlib.suppress(OSError):
             self.channel.send(request)
         return self.receive(replies, seconds)

@@ -84,7 +84,7 @@ class HostMemory:
         return Snapshot(outputs, self._inputs[self.inputs].copy(), settled)
 
     def poison(self) -> None:
-        """Overwrite every output, so that one that isn't written again is noticed."""
+        """Overwrite every output, so that one that isn't written again shows."""
         self._outputs[:] = self._poison
 
     def outputs(self) -> Array:

@@ -11,7 +11,7 @@ import pytest
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling import sanitizer
 from mctskernel.profiling.sanitizer import (
-    GATE_TOOLS,
+    VALIDATION_TOOLS,
     Tool,
     failure,
     find_compute_sanitizer,
@@ -76,7 +76,7 @@ def test_without_the_program_one_remark_says_so(small_task: Path, monkeypatch: p
     task = load_task(small_task)
     done = sanitize(task, task.starting_kernel)
     assert done.findings == ()
-    assert [report.tool for report in done.reports] == list(GATE_TOOLS)
+    assert [report.tool for report in done.reports] == list(VALIDATION_TOOLS)
     (note,) = done.notes
     assert note.startswith("compute-sanitizer is not on the PATH")
 
@@ -107,7 +107,7 @@ def test_every_tool_runs_in_a_process_without_secrets(
     done = sanitize(task, task.starting_kernel, limit_seconds=10.0)
     assert done.notes == ()
     assert [(report.tool, report.findings[0].line) for report in done.reports] == [
-        (tool, len(tool.value)) for tool in GATE_TOOLS
+        (tool, len(tool.value)) for tool in VALIDATION_TOOLS
     ]
 
 

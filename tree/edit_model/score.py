@@ -1,4 +1,4 @@
-"""Scores: what trying an edit is worth, from what the edit model expects of it. Registered as kind `score`."""
+"""Scores: the value of an untried edit, from what the edit model expects of it. Registered as kind `score`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Prospects:
 
 
 Score = Callable[[Prospects], Array]
-"""The logarithm of what each edit is worth; the edit with the greatest, its prior added, is tried."""
+"""The logarithm of each edit's value; the edit with the greatest, its prior added, is tried."""
 
 
 def expected_improvement(prospects: Prospects) -> Array:

@@ -1,7 +1,7 @@
 """Monte Carlo tree search whose priors and leaf values come from a model of what edits do.
 
-Each untried edit is a virtual child of its node. What trying it is worth is its score, by what edits did anywhere in
-the tree, and its prior. A node is worth the greatest of what is below it, so that the walk from the root, to the child
+Each untried edit is a virtual child of its node. Its value is its score, by what edits did anywhere in
+the tree, and its prior. A node's value is the greatest below it, so that the walk from the root, to the child
 of the greatest value each time, ends at the most promising edit of the whole tree: it is found without walking.
 """
 
@@ -48,7 +48,7 @@ TINY = 1e-300
 
 
 class MctsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`score` is the registered name of what says how much an edit is worth by the model (kind `score`).
+    """`score` is the registered name of what values an edit by the model (kind `score`).
 
     The prior of an edit counts as a factor, to the power `trust` / (`trust` + evaluations).
     """
@@ -73,7 +73,7 @@ class Rating:
 
 
 class Mcts:
-    """Takes the virtual child that is worth most.
+    """Takes the virtual child of the greatest value.
 
     Pending evaluations are a virtual loss: the model takes them for what it expects of them, and is less uncertain
     around them. Failures count as kernels like the median; what decides the same as a known kernel comes last.

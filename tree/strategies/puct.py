@@ -31,7 +31,7 @@ TERMS = ("visits n", "value Q", "prior P", "exploration U", "Q + U")
 
 
 class PuctOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`exploration` is the weight of U; `value` says whether a node is worth the greatest reward below it or the mean.
+    """`exploration` is the weight of U; `value` says which is a node's: the greatest reward below it or the mean.
 
     A node with n visits may have `widening_factor` * n ** `widening_exponent` children.
     """
