@@ -13,17 +13,21 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from mctskernel.core.device import DeviceError, DeviceSpec, Trial
+from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import CounterSet, Executor, ExecutorOptions
-from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import TaskError
 from mctskernel.profiling.architecture import FILE_SUFFIX
+from mctskernel.profiling.processes.channel import Broken, decode_path
+from mctskernel.profiling.processes.worker_process import Evaluated
 
 PRESENCE, CLOSING = "presence", "closing"
 """Ray's concurrency groups: calls that run while others of the same actor do."""
@@ -41,16 +45,13 @@ Opener = Callable[[DeviceSpec, int, ExecutorOptions], AbstractContextManager[Exe
 
 
 class Opening(msgspec.Struct, frozen=True):
-    """What an actor opens: a `DeviceSpec` whose task folder is `files` by relative path, and how many workers.
+    """What an actor opens: a device, whose task folder is `files` by relative path, and how many workers.
 
-    `opener` is `module:function`, an `Opener`. `description` is the text of the architecture file, where there is one.
+    `opener` is `module:function`, an `Opener`. `description` is the content of the file that `spec.architecture` names,
+    where it names one.
     """
 
-    kind: str
-    architecture: str
-    seed: int
-    language: Language
-    trial: Trial
+    spec: DeviceSpec
     files: dict[str, bytes]
     opener: str
     workers: int = 1
@@ -65,32 +66,20 @@ class Evaluate(msgspec.Struct, frozen=True):
     baseline: Kernel | None = None
 
 
-class Ready(msgspec.Struct, tag=True, frozen=True):
+class Opened(msgspec.Struct, tag=True, frozen=True):
     """The actor is open: the fingerprint of its device, and its warnings."""
 
     fingerprint: dict[str, str]
     notes: tuple[str, ...] = ()
 
 
-class Evaluated(msgspec.Struct, tag=True, frozen=True):
-    """A kernel's evaluation."""
+Reply = Opened | Evaluated | Broken
 
-    evaluation: Evaluation
-
-
-class Broken(msgspec.Struct, tag=True, frozen=True):
-    """Nothing can be evaluated there."""
-
-    message: str
-
-
-Reply = Ready | Evaluated | Broken
-
-_OPENINGS = msgspec.msgpack.Decoder(Opening)
+_OPENINGS = msgspec.msgpack.Decoder(Opening, dec_hook=decode_path)
 _REQUESTS = msgspec.msgpack.Decoder(Evaluate)
 _REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
-encode = msgspec.msgpack.encode
+encode = partial(msgspec.msgpack.encode, enc_hook=str)
 
 
 def decode_reply(data: object) -> Reply:
@@ -121,13 +110,13 @@ class Actor:
     def __init__(self, opening: bytes) -> None:
         self._opening = _OPENINGS.decode(opening)
         self._work: queue.SimpleQueue[tuple[Evaluate, Future[Evaluation]] | None] = queue.SimpleQueue()
-        self._ready: Future[Ready] = Future()
+        self._ready: Future[Opened] = Future()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def open(self) -> bytes:
-        """Return Ready once the executor is open, or Broken."""
+        """Return Opened once the executor is open, or Broken."""
         return _answer(self._ready.result)
 
     def evaluate(self, request: bytes) -> bytes:
@@ -154,7 +143,7 @@ class Actor:
                 spec = _unpack(self._opening, Path(folder))
                 options = ExecutorOptions(counters=self._opening.counters)
                 with _opener(self._opening.opener)(spec, self._opening.workers, options) as executor:
-                    self._ready.set_result(Ready(executor.fingerprint(), executor.notes))
+                    self._ready.set_result(Opened(executor.fingerprint(), executor.notes))
                     self._evaluate_all(executor, waiting)
         except Exception as error:  # noqa: BLE001 - passed on to every call, whatever it is
             if not self._ready.done():
@@ -197,11 +186,12 @@ def _unpack(opening: Opening, folder: Path) -> DeviceSpec:
     for name, data in opening.files.items():
         (task / name).parent.mkdir(parents=True, exist_ok=True)
         (task / name).write_bytes(data)
-    architecture = opening.architecture
-    if opening.description:
-        architecture = str(folder / f"gpu{FILE_SUFFIX}")
-        Path(architecture).write_bytes(opening.description)
-    return DeviceSpec(opening.kind, task, architecture, opening.seed, opening.language, opening.trial)
+    spec = replace(opening.spec, task_folder=task)
+    if not opening.description:
+        return spec
+    description = folder / f"gpu{FILE_SUFFIX}"
+    description.write_bytes(opening.description)
+    return replace(spec, architecture=str(description))
 
 
 def _opener(name: str) -> Opener:

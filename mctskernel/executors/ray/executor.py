@@ -27,11 +27,9 @@ from mctskernel.executors.ray.actor import (
     CLOSING,
     PRESENCE,
     Actor,
-    Broken,
     Evaluate,
-    Evaluated,
+    Opened,
     Opening,
-    Ready,
     decode_reply,
     encode,
     pack,
@@ -40,6 +38,8 @@ from mctskernel.executors.ray.cluster import Cluster
 from mctskernel.executors.tickets import Finish, TicketedExecutor
 from mctskernel.profiling.architecture import FILE_SUFFIX
 from mctskernel.profiling.counters import counters_for, fewer_notes
+from mctskernel.profiling.processes.channel import Broken
+from mctskernel.profiling.processes.worker_process import Evaluated
 
 OPENER = "mctskernel.executors:open_executor"
 
@@ -223,7 +223,7 @@ class RayExecutor(TicketedExecutor):
             return
         error = opening.exception()
         reply = Broken(_first_line(error)) if error is not None else decode_reply(opening.result())
-        if not isinstance(reply, Ready):
+        if not isinstance(reply, Opened):
             self._fail(number, reply.message if isinstance(reply, Broken) else "It sent a wrong reply.")
             return
         fingerprint = {name: value for name, value in reply.fingerprint.items() if name != UUID}
@@ -325,18 +325,8 @@ class RayExecutor(TicketedExecutor):
 
 def _opening(spec: DeviceSpec, opener: str, workers: int, counters: CounterSet | None) -> Opening:
     described = spec.architecture.endswith(FILE_SUFFIX)
-    return Opening(
-        kind=spec.kind,
-        architecture="" if described else spec.architecture,
-        seed=spec.seed,
-        language=spec.language,
-        trial=spec.trial,
-        files=pack(spec.task_folder),
-        opener=opener,
-        workers=workers,
-        counters=counters,
-        description=Path(spec.architecture).read_bytes() if described else b"",
-    )
+    description = Path(spec.architecture).read_bytes() if described else b""
+    return Opening(spec, pack(spec.task_folder), opener, workers, counters, description)
 
 
 def _difference(first: dict[str, str], other: dict[str, str]) -> str:
