@@ -278,7 +278,7 @@ def test_the_account_of_a_node_lists_the_chosen_edit_first(strategy: str) -> Non
     assert not can_account("random")
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "own_policy.md"
+PAGE = Path(__file__).parents[2] / "docs" / "own_parts.md"
 
 
 @pytest.mark.parametrize(
