@@ -30,7 +30,6 @@ from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.external.mcp import TEXTS, TOOLS, make_server
 from mctskernel.external.mcp_engine import Engine, Settings
-from mctskernel.external.session import open_session
 from mctskernel.run import RunFolder
 from tests import landscape
 
@@ -166,17 +165,6 @@ async def test_a_cancelled_call_ends_and_loses_nothing(
         assert any(edit["outcome"] == "ok" for edit in shown["edits"])
 
 
-async def test_a_run_that_another_process_searches_is_refused_in_a_sentence(engine: Engine) -> None:
-    async with Client(make_server(engine)) as client:
-        await call(client, "search_create", task="task", run="first")
-        await call(client, "search_create", task="task", run="second")
-        with open_session(engine.run_path("first")):
-            said = await refusal(client, "search_ask", run="first")
-            assert "in use by another process" in said
-            await call(client, "search_status", run="first")
-        await call(client, "search_ask", run="first")
-
-
 @pytest.mark.parametrize(
     "run", ["../first", "/etc", "a/b", "..", ".hidden", "", "x" * 200, "a\x00b", "link", "first\n"]
 )
@@ -284,14 +272,6 @@ async def test_a_node_that_does_not_exist_is_refused_and_the_run_stays_open(
         assert "no node 99" in said
         assert "There is no run 'second'" in await refusal(client, "search_ask", run="second")
         await call(client, "search_ask", run="first")
-
-
-async def test_edits_that_come_as_json_text_are_read(engine: Engine) -> None:
-    async with Client(make_server(engine)) as client:
-        asked = await call(client, "search_create", task="task", run="first")
-        text = json.dumps(steps(asked["nodes"][0]["source"]))
-        result = await client.call_tool("search_tell", {"run": "first", "node": 0, "edits": text})
-        assert not result.is_error
 
 
 async def test_tools_say_what_they_take_and_whether_they_only_read(engine: Engine) -> None:

@@ -7,15 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from mctskernel.cli import main
-
-
-def mctskernel(*words: str | Path, **environment: str) -> Result:
-    result = CliRunner().invoke(main, [str(word) for word in words], env=environment)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+from tests.cli.command import mctskernel
 
 
 def search(task: Path, run: Path, *words: str | Path, **environment: str) -> Result:

@@ -9,9 +9,9 @@ from click.testing import CliRunner, Result
 from mctskernel.cli import main
 
 
-def mctskernel(*words: str | Path | int) -> Result:
+def mctskernel(*words: str | Path | int, **environment: str) -> Result:
     """A command's result; an exception that isn't an exit is a traceback in front of a user, so it fails."""
-    result = CliRunner().invoke(main, [str(word) for word in words])
+    result = CliRunner().invoke(main, [str(word) for word in words], env=environment)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 

@@ -108,13 +108,7 @@ def test_what_is_asked_and_replied_follows_the_schemas(run: Path) -> None:
     ("damage", "complaint"),
     [
         (b'{"node": 0, "edits": [{"title": "cut o', "Line 2 is not a reply"),
-        (b"\xff\xfe\x00", "Line 2 is not a reply"),
         (b'{"node": 99, "edits": []}', "no node 99"),
-        (
-            b'{"node": 0, "edits": [{"title": "a", "source": "x", "outcome": "ok"}]}',
-            "unknown field `outcome`",
-        ),
-        (b'{"node": 0, "edits": [], "version": 99}', "version 99"),
     ],
 )
 def test_of_a_damaged_file_nothing_is_told(run: Path, tmp_path: Path, damage: bytes, complaint: str) -> None:
@@ -126,16 +120,6 @@ def test_of_a_damaged_file_nothing_is_told(run: Path, tmp_path: Path, damage: by
     assert complaint in told.stderr
     assert not read_tree(run / "journal.jsonl").nodes[0].edits
     assert ask(run) == [asked]
-
-
-def test_when_the_budget_is_spent_edits_are_kept_for_a_larger_one(run: Path, tmp_path: Path) -> None:
-    (asked,) = ask(run)
-    file = write_replies(tmp_path, [steps(asked)])
-    told = mctskernel("tell", run, file, "--budget", "1")
-    assert told.exit_code == 0
-    assert told.stdout.count("waits for its turn") == 4
-    assert "Stopped: the budget is spent." in told.stdout
-    assert "node 0: X +1: ok" in mctskernel("tell", run, file, "--budget", "9").stdout
 
 
 class Pressed(landscape.InProcess):

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
-from mctskernel.cli import main
 from mctskernel.cli.errors import BAD_RUN, USAGE
 from mctskernel.core.evaluation import Evaluation, Source
+from tests.cli.command import flat, mctskernel
 from tests.synthetic_run import SyntheticRun, timed, with_configuration
 
-
-def compare(*words: str | Path | int) -> Result:
-    result = CliRunner().invoke(main, ["compare", *map(str, words)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def flat(text: str) -> str:
-    return " ".join(text.split())
+compare = partial(mctskernel, "compare")
 
 
 def measured(microseconds: float, seed: int = 0, spread: float = 0.01) -> Evaluation:

@@ -6,27 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 import mctskernel as mk
-from mctskernel.cli import main
 from mctskernel.config import ConfigError
 from mctskernel.core.evaluation import Outcome
+from tests.cli.command import flat, mctskernel
 from tests.conftest import KERNEL
 
 STRIDED = KERNEL.replace(
     "int i = blockIdx.x * BLOCK + threadIdx.x;", "int i = threadIdx.x * (n / BLOCK) + blockIdx.x;"
 ).replace("if (i < n)", "if (n % BLOCK) i = blockIdx.x * BLOCK + threadIdx.x;\n    if (i < n)")
-
-
-def mctskernel(*words: str | Path) -> Result:
-    result = CliRunner().invoke(main, [str(word) for word in words])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
-def flat(text: str) -> str:
-    return " ".join(text.split())
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from mctskernel.cli import main
 from mctskernel.cli.errors import BAD_RUN, USAGE
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.proposer import Exchange, Purpose
@@ -17,16 +16,14 @@ from mctskernel.report.comparison import find_runs
 from mctskernel.report.figures import FIGURES
 from mctskernel.report.figures.drawing import Look, draw
 from mctskernel.report.figures.style import PlottedRun, by_ground, start_factors
+from tests.cli.command import mctskernel
 from tests.conftest import WriteTask
 from tests.synthetic_run import SyntheticRun, failed, quarantined, timed, with_configuration
 
 HOSTILE = "$\\nosuch$ \x1b[2J <script>alert(1)</script> \N{SNOWMAN}"
 
 
-def plot(*words: str | Path | int) -> Result:
-    result = CliRunner().invoke(main, ["report", *map(str, words)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+plot = partial(mctskernel, "report")
 
 
 @pytest.fixture(scope="module")

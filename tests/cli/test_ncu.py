@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 import mctskernel.report.node_profile
-from mctskernel.cli import main
+from tests.cli.command import mctskernel
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 from tests.profiling.test_ncu import DETAILS, FORBIDDEN
 
@@ -32,10 +32,7 @@ else:
 """
 
 
-def profile(*words: str | Path) -> Result:
-    result = CliRunner().invoke(main, ["show", "--ncu", *(str(word) for word in words)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+profile = partial(mctskernel, "show", "--ncu")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in (("task.toml", TASK_TOML), ("reference.py", REFERENCE), ("kernel.cu", KERNEL)):
         (folder / "task" / name).write_text(text)
     words = ["search", folder / "task", "--device", "model", "--budget", "2", "--workers", "1"]
-    result = CliRunner().invoke(main, [str(word) for word in (*words, "--out", folder / "run")])
+    result = mctskernel(*words, "--out", folder / "run")
     assert result.exit_code == 0, result.output
     return folder / "run"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -60,29 +59,6 @@ def test_a_recorded_configuration_cannot_be_run(run: Path, command: tuple[str, .
     result = mctskernel(command[0], run, *command[1:])
     assert result.exit_code == 4
     assert "it has no kernels to run" in result.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", ["1", "8"])
-def test_a_budget_larger_than_the_space_evaluates_all_of_it_once(tmp_path: Path, workers: str) -> None:
-    words = ("--space", saved(spaces.bowl(), tmp_path), "--budget", "1000", "--workers", workers)
-    result = mctskernel("search", *words, "--out", tmp_path / "run")
-    assert result.exit_code == 0, result.output
-    assert "nothing is left to try" in result.stdout
-    view = load_view(tmp_path / "run")
-    assert view.tree.evaluations == len(view.tree.by_identity) == len(spaces.bowl().entries)
-    assert view.tree.evaluation_seconds == sum(entry.cost_seconds for entry in spaces.bowl().entries)
-    assert "block = 128\ntile = 2" in mctskernel("best", tmp_path / "run").stdout
-
-
-@pytest.mark.slow
-def test_a_run_that_is_gone_on_with_finds_what_the_whole_one_finds(tmp_path: Path) -> None:
-    file = saved(spaces.bowl(), tmp_path)
-    for budget in ("10", "30"):
-        mctskernel("search", "--space", file, "--budget", budget, "--out", tmp_path / budget)
-    assert mctskernel("resume", tmp_path / "10", "--budget", "30").exit_code == 0
-    first, second = (load_view(tmp_path / budget).tree for budget in ("10", "30"))
-    assert [node.kernel.identity for node in first.nodes] == [node.kernel.identity for node in second.nodes]
 
 
 @pytest.mark.slow
@@ -146,23 +122,3 @@ def test_a_folder_with_a_space_is_a_task(run: Path, tmp_path: Path) -> None:
     result = mctskernel("search", run / "task", "--budget", "3", "--out", tmp_path / "run")
     assert result.exit_code == 0, result.output
     assert mctskernel("evaluate", run / "task").exit_code == 5
-
-
-def test_a_run_keeps_its_reward_and_goes_on_only_where_it_exists(tmp_path: Path) -> None:
-    words = ("--space", saved(spaces.bowl(), tmp_path), "--budget", "5", "--reward", "time")
-    assert mctskernel("search", *words, "--out", tmp_path / "run").exit_code == 0
-
-    ran = [
-        node.score
-        for node in load_view(tmp_path / "run").tree.nodes
-        if node.evaluation and node.evaluation.ok
-    ]
-    assert {term for score in ran if score for term in score.terms} == {"time"}
-
-    manifest = tmp_path / "run" / "run.json"
-    manifest.write_text(re.sub(r'("reward": ?)"time"', r'\1"lean"', manifest.read_text()))
-    resumed = mctskernel("resume", tmp_path / "run", "--budget", "9")
-    assert resumed.exit_code == 2
-    assert "There is no reward 'lean'. There are composite, time, unguarded," in " ".join(
-        resumed.stderr.split()
-    )

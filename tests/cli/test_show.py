@@ -6,25 +6,21 @@ import io
 import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from mctskernel.cli import main
 from mctskernel.cli.errors import BAD_RUN, USAGE
 from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.evaluation import Outcome
 from mctskernel.report.terminal import Compared, print_diff
 from mctskernel.report.view import load_view
 from mctskernel.tree.journal import Journal
+from tests.cli.command import mctskernel
 from tests.synthetic_run import SyntheticRun, failed, timed
 
-
-def show(*words: str | Path | int) -> Result:
-    result = CliRunner().invoke(main, ["show", *map(str, words)])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
+show = partial(mctskernel, "show")
 
 
 @pytest.fixture(scope="module")
@@ -95,11 +91,11 @@ def test_watch_prints_improvements_until_the_search_is_over(
     copy = shutil.copytree(run, tmp_path / "run")
     journal = Journal(copy / "journal.jsonl")
     monkeypatch.setattr("mctskernel.cli.watch.time.sleep", lambda _: journal.close())
-    result = CliRunner().invoke(main, ["watch", str(copy)])
+    result = mctskernel("watch", copy)
     assert result.exit_code == 0, result.output
     assert "5.00x  node 3: faster still" in result.stdout
     assert "5.00x over the starting kernel" in result.stdout
 
 
 def test_watch_refuses_what_is_no_run(tmp_path: Path) -> None:
-    assert CliRunner().invoke(main, ["watch", str(tmp_path)]).exit_code == BAD_RUN
+    assert mctskernel("watch", tmp_path).exit_code == BAD_RUN
