@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mctskernel.core.edit import Block, Edit, Patch, Settings, WholeSource
 from mctskernel.core.kernel import Kernel
@@ -26,8 +26,10 @@ def apply(kernel: Kernel, edit: Edit) -> Kernel:
     Line ends become those of the kernel. Each SEARCH text must fit in exactly one place, up to spacing.
     """
     before = kernel.source.replace("\r\n", "\n")
+    language = kernel.language
     match edit.change:
         case WholeSource(source):
+            language = edit.change.language or language
             after = source.replace("\r\n", "\n")
         case Patch(blocks):
             after = _apply_blocks(before, blocks)
@@ -37,7 +39,7 @@ def apply(kernel: Kernel, edit: Edit) -> Kernel:
         raise PatchError("The edit leaves an empty source.", Loss.EMPTY)
     if "\r\n" in kernel.source:
         after = after.replace("\n", "\r\n")
-    result = replace(kernel, source=after)
+    result = Kernel(after, language)
     if result.identity == kernel.identity:
         raise PatchError("The edit changes nothing but comments or spacing.", Loss.NO_CHANGE)
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -132,16 +132,19 @@ class ExperiencedProposer:
         """The reply of the proposer, best first by the new priors."""
         reply = self.proposer.propose(replace(request, experiences=relevant(self.experiences, request)))
         names, bottleneck = names_of(request.task), bottleneck_of(request)
+        rates = self.rates[request.kernel.language]
         weighted = (
-            replace(edit, prior=edit.prior * self.rates.factor(edit, bottleneck, names))
-            for edit in reply.edits
+            replace(edit, prior=edit.prior * rates.factor(edit, bottleneck, names)) for edit in reply.edits
         )
         return replace(reply, edits=tuple(sorted(weighted, key=lambda edit: -edit.prior)))
 
     @cached_property
-    def rates(self) -> Rates:
-        """How often edits of each kind made something faster."""
-        return Rates(self.experiences)
+    def rates(self) -> Mapping[str, Rates]:
+        """How often edits of each kind made something faster, by language."""
+        return {
+            language: Rates([each for each in self.experiences if each.language == language])
+            for language in Language
+        }
 
 
 @dataclass
@@ -179,9 +182,9 @@ class Rates:
 
 
 def relevant(experiences: Iterable[Experience], request: ProposalRequest) -> tuple[Experience, ...]:
-    """The experiences with a node's bottleneck, the most tried first, at most `QUOTED`."""
-    bottleneck = bottleneck_of(request)
-    found = [each for each in experiences if each.bottleneck == bottleneck]
+    """The experiences with a node's language and bottleneck, the most tried first, at most `QUOTED`."""
+    kind = (request.kernel.language, bottleneck_of(request))
+    found = [each for each in experiences if (each.language, each.bottleneck) == kind]
     return tuple(sorted(found, key=lambda each: -each.tried)[:QUOTED])
 
 

@@ -45,7 +45,7 @@ class Row(msgspec.Struct, frozen=True):
     """
 
     problem: str
-    language: Language
+    language: Language | None
     read_seconds: float = 0.0
     read_bytes: int = 0
     search_bytes: int = 0

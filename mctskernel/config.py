@@ -33,6 +33,7 @@ from mctskernel.memory import default_path
 from mctskernel.profiling.devices import default_kind
 from mctskernel.proposers import ASK_A_MODEL, OUTSIDE, PARAMETERS, RULES
 from mctskernel.registry import check_name
+from mctskernel.tasks.starts import only_language
 from mctskernel.tree.choices import check_policy, choice_names, with_choices
 from mctskernel.tree.policy import Policy, PolicyError
 
@@ -53,7 +54,8 @@ class ConfigError(MisuseError, ValueError):
 class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a user chose, and enough to continue with it.
 
-    `device` is a kind of device; "auto" is a GPU if there is one, else the model. `workers` are evaluations in flight,
+    `device` is a kind of device; "auto" is a GPU if there is one, else the model. A `language` leaves out what the task
+    has in others. `workers` are evaluations in flight,
     0 for as many as suit the device. With a `surrogate`, edits are predicted. `spent` counts against the budget.
     `memory` is the file that earlier runs taught and this one is to be added to. `llm` is the model that proposes
     edits, with the experts of `mixture`. `replayed` is the folder of the run that this one repeats, with the replies
@@ -68,7 +70,7 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: int = 0
     budget: Budget = Budget(evaluations=200)
     policy: Policy = Policy()
-    language: Language = Language.CUDA
+    language: Language | None = None
     surrogate: bool = False
     spent: Spent = Spent()
     memory: str | None = None
@@ -155,8 +157,9 @@ def for_task(config: SearchConfig, task: Task) -> SearchConfig:
         raise ConfigError("--device recorded needs --space FILE with the recorded configurations.")
     elif device == "auto":
         device = default_kind()
-    language = task.starting_kernel.language
-    config = msgspec.structs.replace(config, task=task.name, device=device, language=language)
+    config = msgspec.structs.replace(config, task=task.name, device=device)
+    if task.space:
+        config = msgspec.structs.replace(config, language=Language.CONFIGURATION)
     if config.budget.patience is None and config.proposer == RULES and not task.space:
         budget = msgspec.structs.replace(config.budget, patience=PATIENCE)
         config = msgspec.structs.replace(config, budget=budget)
@@ -164,7 +167,7 @@ def for_task(config: SearchConfig, task: Task) -> SearchConfig:
     return msgspec.structs.replace(
         config,
         proposer=PARAMETERS if task.space else config.proposer,
-        workers=config.workers or workers_on(device, language, config.executor),
+        workers=config.workers or workers_on(device, only_language(task, config.language), config.executor),
     )
 
 

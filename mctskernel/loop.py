@@ -12,7 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 
 from mctskernel.core.budget import Budget
 from mctskernel.core.edit import Edit
@@ -26,7 +26,7 @@ from mctskernel.executors.forecaster import Forecaster
 from mctskernel.profiling.guardrails import flags_against, refusal
 from mctskernel.profiling.reward import Reward, are_tied, composite, fastest_first, is_eligible
 from mctskernel.registry import in_use
-from mctskernel.tasks.starts import are_proposed, proposals_of, untried
+from mctskernel.tasks.starts import are_proposed, best_start, proposals_of, start_speedup, untried
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.recorded_order import RecordedOrder
 from mctskernel.tree.search import Action, TreeSearch, Try
@@ -68,6 +68,7 @@ class StopReason(enum.StrEnum):
 class Snapshot:
     """The state of a search after an evaluation; `improved_by` names the edit when it is a new best.
 
+    `best_speedup` is over the fastest start so far.
     `note` is what the executor says anew, and then nothing else has changed.
     """
 
@@ -412,7 +413,7 @@ class Search:
             evaluations=self.evaluations,
             outcomes=dict(self._outcomes.most_common()),
             best_node=self._best,
-            best_speedup=valid_speedup(self._tree.nodes[self._best]),
+            best_speedup=valid_speedup(self._tree.nodes[self._best]) / start_speedup(self._tree),
             source=node.evaluation.source if node.evaluation else Source.MEASURED,
             elapsed_seconds=self.elapsed_seconds,
             dollars=self._tree.dollars,
@@ -431,9 +432,9 @@ class Search:
 class Answer:
     """The fastest kernel that passed every guard and the final validation, with those that didn't pass it.
 
-    `node` is 0, the baseline, when no faster kernel passed; None when not even the baseline did. `timings` are those of
-    the final validation, at held-out shapes beside the baseline's, and `notes` what it noticed besides.
-    `unverified_reference` is the task's.
+    `speedup` is over the fastest start, which is the answer when nothing faster passed; `node` is None when no start
+    passed either. `timings` are those of the final validation, at held-out shapes beside that start's, and `notes` what
+    it noticed besides. `unverified_reference` is the task's.
     """
 
     node: int | None
@@ -459,12 +460,19 @@ def choose(search: TreeSearch, executor: Executor) -> Answer:
     shortened = dict.fromkeys(_without_ties(tree, node) for node in fastest_first(evaluated, root))
     faster = tuple(takewhile(lambda node: node != 0, shortened))
     refused: list[tuple[int, str]] = []
-    for node in (*islice(_in_turn(tree, faster, refused), FINALISTS), 0):
-        found = executor.final_validation(search.kernel(node), search.kernel(0))
-        if not (reason := refusal(found, root)):
-            return _answer(tree.nodes[node], found, tuple(refused))
+    for node in chain(islice(_in_turn(tree, faster, refused), FINALISTS), _starts_left(tree, refused)):
+        start = best_start(tree, [number for number, _ in refused])
+        found = executor.final_validation(search.kernel(node), search.kernel(start))
+        if not (reason := refusal(found, tree.nodes[start].evaluation or root)):
+            return _answer(tree, tree.nodes[node], start, found, tuple(refused))
         refused.append((node, reason))
     return Answer(None, 0.0, (), tuple(refused))
+
+
+def _starts_left(tree: Tree, refused: Sequence[tuple[int, str]]) -> Iterator[int]:
+    """The fastest start that wasn't refused, then the next one, down to the root."""
+    while (start := best_start(tree, [number for number, _ in refused])) not in dict(refused):
+        yield start
 
 
 def _in_turn(tree: Tree, nodes: Sequence[int], refused: Sequence[tuple[int, str]]) -> Iterator[int]:
@@ -478,14 +486,16 @@ def _in_turn(tree: Tree, nodes: Sequence[int], refused: Sequence[tuple[int, str]
     yield from waiting
 
 
-def _answer(node: Node, found: Evaluation, refused: tuple[tuple[int, str], ...]) -> Answer:
+def _answer(
+    tree: Tree, node: Node, start: int, found: Evaluation, refused: tuple[tuple[int, str], ...]
+) -> Answer:
     known = node.evaluation.flags if node.evaluation is not None else ()
     return Answer(
         node.id,
-        valid_speedup(node),
+        valid_speedup(node) / start_speedup(tree, dict(refused)),
         found.checks,
         refused,
-        timings=found.timings if node.id else (),
+        timings=found.timings if node.id != start else (),
         notes=tuple(flag for flag in found.flags if flag not in known),
     )
 
@@ -501,7 +511,7 @@ def _without_ties(tree: Tree, node: int) -> int:
 
 
 def valid_speedup(node: Node) -> float:
-    """A node's speed-up over the baseline; 0 for one that may not be the answer."""
+    """A node's speed-up over the root; 0 for one that may not be the answer."""
     if node.evaluation is None or node.score is None or not is_eligible(node.evaluation):
         return 0.0
     return node.score.speedup

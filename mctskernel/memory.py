@@ -117,24 +117,19 @@ def _sum(experiences: list[Experience]) -> Experience:
     return Experience(*kind, tried, failed, improved, log_gains / (tried - failed) if tried > failed else 0.0)
 
 
-def lessons(
-    tree: Tree, names: frozenset[str], language: Language, architecture: str
-) -> tuple[Experience, ...]:
+def lessons(tree: Tree, names: frozenset[str], architecture: str) -> tuple[Experience, ...]:
     """What a run taught: one experience for each kind of edit and bottleneck, in order of discovery.
 
     `names` are the task's own. Nothing from search-space caches, whose parameters mean nothing elsewhere. An edit of a
     kernel without a valid time isn't counted; one whose own kernel has none, quarantined ones included, has failed.
     """
-    if language is Language.CONFIGURATION:
-        return ()
-    gains: dict[tuple[str, str, str], list[Gain | None]] = {}
-    for edit, bottleneck, gain in _tried(tree):
-        kind = (str(edit.category), kind_of(edit.title, names), bottleneck)
+    gains: dict[tuple[str, str, str, str], list[Gain | None]] = {}
+    for edit, language, bottleneck, gain in _tried(tree):
+        kind = (str(edit.category), kind_of(edit.title, names), bottleneck, language.value)
         gains.setdefault(kind, []).append(gain)
     return tuple(
         Experience(
             *kind,
-            language.value,
             architecture,
             tried=len(found),
             failed=found.count(None),
@@ -145,20 +140,23 @@ def lessons(
     )
 
 
-def _tried(tree: Tree) -> Iterator[tuple[EditRecord, str, Gain | None]]:
-    """Each edit that was evaluated, what bound the kernel before it, and its gain; None for a failure."""
+def _tried(tree: Tree) -> Iterator[tuple[EditRecord, Language, str, Gain | None]]:
+    """Each edit that was evaluated, the language of the kernel before it, what bound that, and the gain.
+
+    The gain is None for a failure. Edits that put a kernel of another language in its place are left out.
+    """
     for parent in tree.nodes:
-        before = parent.evaluation if parent.children else None
-        if before is None or not is_eligible(before):
+        before, language = parent.evaluation if parent.children else None, parent.kernel.language
+        if before is None or not is_eligible(before) or language is Language.CONFIGURATION:
             continue
         for child in map(tree.nodes.__getitem__, parent.children):
             after = child.evaluation
-            if after is None or child.edit is None:
+            if after is None or child.edit is None or child.kernel.language is not language:
                 continue
             gain = gain_of(after, before)
             if gain is None and is_eligible(after):
                 continue  # timed at other shapes: nothing can be said
-            yield parent.edits[child.edit], _bottleneck(before), gain
+            yield parent.edits[child.edit], language, _bottleneck(before), gain
 
 
 def _bottleneck(evaluation: Evaluation) -> str:
@@ -167,10 +165,10 @@ def _bottleneck(evaluation: Evaluation) -> str:
 
 
 def take_snapshot(
-    path: Path, language: Language, architecture: str, source: Source
+    path: Path, language: Language | None, architecture: str, source: Source
 ) -> tuple[Experience, ...]:
-    """What is known of a language on an architecture, the most tried kinds of edits. Raises MemoryUnusableError."""
-    found = recall(path, language.value, architecture, source)
+    """What is known of a language, or of all, on an architecture: the most tried edits. Raises MemoryUnusableError."""
+    found = recall(path, language, architecture, source)
     return tuple(each.experience for each in found[:RECALLED])
 
 

@@ -30,6 +30,7 @@ from mctskernel.core.disk import BlobStore, remedy, stray_link, write_whole
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.edit import Experience, names_of
 from mctskernel.core.executor import CounterSet, Executor, ExecutorOptions
+from mctskernel.core.kernel import SOURCE_LANGUAGES
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
@@ -152,7 +153,7 @@ class RunFolder:
         )
 
     def load_task(self) -> Task:
-        """The task as it was when the run began, starting from its kernel in the run's language. Raises TaskError."""
+        """The task as it was when the run began, with the kernel that it started from. Raises TaskError."""
         return load_task(self.task, read_manifest(self).configuration.language)
 
 
@@ -245,7 +246,8 @@ def write_answer(folder: RunFolder, search: TreeSearch, answer: Answer) -> None:
     """Write the kernel of an answer, then best/answer.json, which is there only when both are. Raises RunError."""
     path = folder.best / "answer.json"
     try:
-        path.unlink(missing_ok=True)
+        for old in (path, *(path.with_name(f"kernel{each.suffix}") for each in SOURCE_LANGUAGES)):
+            old.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(f"{path} can't be replaced: {error}.") from error
     if answer.node is not None:
@@ -486,7 +488,7 @@ def open_search(
             spent_seconds=spent + configuration.spent.seconds,
             clock=recorded or time.monotonic,
             async_proposer=async_proposer,
-            starts=starting_points(folder.task, configuration.language),
+            starts=starting_points(task, configuration.language),
             order=order,
         )
         if configuration.surrogate:
@@ -565,13 +567,9 @@ def remember(memory: Path, folder: RunFolder) -> int:
     manifest = read_manifest(folder)
     if manifest.measured_from is not None:
         return 0
-    configuration, fingerprint = manifest.configuration, manifest.fingerprint
-    learnt = lessons(
-        read_tree(folder.journal),
-        names_of(folder.load_task()),
-        configuration.language,
-        fingerprint.get("architecture", ""),
-    )
+    fingerprint = manifest.fingerprint
+    names = names_of(folder.load_task())
+    learnt = lessons(read_tree(folder.journal), names, fingerprint.get("architecture", ""))
     return keep_lessons(memory, run_identity(folder, manifest), source_of(fingerprint), learnt)
 
 

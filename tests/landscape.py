@@ -10,7 +10,7 @@ from typing import Any
 from mctskernel.core.budget import Budget
 from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source, Timing
-from mctskernel.core.kernel import Kernel
+from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task, Tensor, Tolerance
 from mctskernel.executors.local import beside_baseline
@@ -24,7 +24,9 @@ from mctskernel.tree.search import TreeSearch
 BEST = (7, 2)
 
 
-def kernel(x: int, y: int) -> Kernel:
+def kernel(x: int, y: int, language: Language = Language.CUDA) -> Kernel:
+    if language is Language.TRITON:
+        return Kernel(f"X = {x}\nY = {y}\n", language)
     return Kernel(f"#define X {x}\n#define Y {y}\n__global__ void k() {{}}\n")
 
 
@@ -69,8 +71,9 @@ class Neighbours:
         moves = ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1), (x, y))
         return Proposals(
             tuple(
-                Edit(Category.TUNING, f"X={a} Y={b}", WholeSource(kernel(a, b).source), proposer=self.name)
+                Edit(Category.TUNING, f"X={a} Y={b}", WholeSource(source), proposer=self.name)
                 for a, b in moves
+                for source in [kernel(a, b, request.kernel.language).source]
             )
         )
 

@@ -115,6 +115,6 @@ def test_an_answer_is_never_told_without_its_kernel(run: RunFolder) -> None:
     search.start(kernel(1, 2), Policy(), 0)
     write_answer(run, search, Answer(None, 0.0))
     (run.best / "kernel.cu").mkdir()
-    with pytest.raises(RunError, match="can't be written"):
+    with pytest.raises(RunError, match=r"kernel\.cu"):
         write_answer(run, search, Answer(0, 1.0))
     assert read_answer(run) is None

@@ -1,27 +1,42 @@
-"""Starting points beside the starting kernel: tried first, once, and named in what the winner came from."""
+"""Starting points beside the starting kernel: of any language, tried first, once, and what speed-ups are told over."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from mctskernel.core.budget import Budget
-from mctskernel.core.kernel import Language
+from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.task_file import load_task
 from mctskernel.loop import Search, choose
-from mctskernel.tasks.starts import origin, starting_points
+from mctskernel.tasks.starts import best_start, only_language, origin, start_speedup, starting_points
+from mctskernel.tree.blobs import MemoryBlobs, get_edit, put_edit
 from mctskernel.tree.node import Tree
 from mctskernel.tree.trajectory import edit_title
 from tests import landscape
+from tests.conftest import WriteTask
+
+NEAR = (landscape.BEST[0] + 1, landscape.BEST[1])
+TRITON = landscape.kernel(*NEAR, Language.TRITON)
 
 
 def write_starts(folder: Path) -> None:
-    near = (landscape.BEST[0] + 1, landscape.BEST[1])
-    (folder / "start_near.cu").write_text(landscape.kernel(*near).source)
+    (folder / "start_near.py").write_text(TRITON.source)
     (folder / "start_far.cu").write_text(landscape.kernel(0, 0).source)
-    (folder / "start_other.py").write_text("another language")
 
 
-def begun(folder: Path, budget: int) -> Search:
-    found = landscape.search(Budget(evaluations=budget), starts=starting_points(folder, Language.CUDA))
+def judge(kernel: Kernel) -> Evaluation:
+    assert (kernel.language is Language.TRITON) == kernel.source.startswith("X = ")
+    return landscape.judge(kernel)
+
+
+def begun(folder: Path, budget: int, language: Language | None = None) -> Search:
+    starts = starting_points(landscape.task(folder), language)
+    found = landscape.search(
+        Budget(evaluations=budget), starts=starts, executor=landscape.InProcess(1, judge)
+    )
     found.run((landscape.start(found),))
     return found
 
@@ -30,21 +45,44 @@ def titles(tree: Tree) -> list[str]:
     return [edit_title(tree, node) for node in tree.nodes[1:]]
 
 
-def test_starting_points_are_tried_before_anything_else_and_once(tmp_path: Path) -> None:
+def test_starting_points_of_all_languages_are_tried_before_anything_else_and_once(tmp_path: Path) -> None:
     write_starts(tmp_path)
     tree = begun(tmp_path, 30).tree_search.tree
     assert titles(tree)[:2] == ["start from far", "start from near"]
+    assert [node.kernel.language for node in tree.nodes[:3]] == ["cuda", "cuda", "triton"]
     assert len([title for title in titles(tree) if title.startswith("start from")]) == 2
     assert tree.evaluations == 30
+    assert titles(begun(tmp_path, 3, Language.CUDA).tree_search.tree)[:1] == ["start from far"]
+    for edit in starting_points(landscape.task(tmp_path)):
+        blobs = MemoryBlobs()
+        assert get_edit(blobs, put_edit(blobs, edit)).change == edit.change
 
 
-def test_the_winner_says_where_it_came_from(tmp_path: Path) -> None:
+def test_the_winner_says_where_it_came_from_and_how_much_faster_than_the_fastest_start_it_is(
+    tmp_path: Path,
+) -> None:
     write_starts(tmp_path)
     found = begun(tmp_path, 12)
-    best = choose(found.tree_search, found.executor).node
-    assert best is not None
-    assert origin(found.tree_search.tree, best) == "near"
-    assert origin(found.tree_search.tree, 0) == ""
+    tree, answer = found.tree_search.tree, choose(found.tree_search, found.executor)
+    assert answer.node is not None
+    assert origin(tree, answer.node) == "near"
+    assert origin(tree, 0) == ""
+    assert (best_start(tree), best_start(tree, {2})) == (2, 0)
+    assert start_speedup(tree) == pytest.approx(
+        landscape.seconds(landscape.kernel(1, 1)) / landscape.seconds(landscape.kernel(*NEAR))
+    )
+    score = tree.nodes[answer.node].score
+    assert score is not None
+    assert answer.speedup == pytest.approx(score.speedup / start_speedup(tree))
+
+
+def test_a_start_that_fails_its_final_validation_is_no_start(tmp_path: Path) -> None:
+    write_starts(tmp_path)
+    found = begun(tmp_path, 3)
+    assert isinstance(found.executor, landscape.InProcess)
+    found.executor.refuses = {TRITON.identity}
+    answer = choose(found.tree_search, found.executor)
+    assert (answer.node, answer.speedup, [node for node, _ in answer.refused]) == (0, 1.0, [2])
 
 
 def test_a_resumed_search_goes_on_with_the_starting_points_that_are_left(tmp_path: Path) -> None:
@@ -54,3 +92,20 @@ def test_a_resumed_search_goes_on_with_the_starting_points_that_are_left(tmp_pat
     again = landscape.search(Budget(evaluations=3), tree_search=first.tree_search, starts=first.starts)
     again.run(first.tree_search.resume())
     assert titles(first.tree_search.tree) == ["start from far", "start from near"]
+
+
+def test_without_a_kernel_file_the_first_start_is_the_root(write_task: WriteTask) -> None:
+    """In the language that is asked for; where several are there, `kernel.cu` comes first."""
+    small_task = write_task()
+    (small_task / "start_a.py").write_text(TRITON.source)
+    (small_task / "start_b.py").write_text("X = 1")
+    task = load_task(small_task, Language.TRITON)
+    assert task.starting_kernel == TRITON
+    assert [edit.title for edit in starting_points(task)] == ["start from b"]
+    assert load_task(small_task).starting_kernel.language is Language.CUDA
+    assert (only_language(load_task(small_task)), only_language(task, Language.TRITON)) == (
+        None,
+        Language.TRITON,
+    )
+    (small_task / "kernel.cu").unlink()
+    assert load_task(small_task).starting_kernel == task.starting_kernel

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from mctskernel.core.edit import Block, Edit, Patch, Settings, WholeSource
-from mctskernel.core.kernel import Kernel
+from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import Exchange
 from mctskernel.tree.events import EditRecord, ExchangeRecord, KernelRecord, storable, storable_text
 
@@ -116,8 +116,11 @@ class _PatchText(msgspec.Struct, frozen=True, tag="patch", tag_field="change"):
     blocks: tuple[Block, ...]
 
 
-class _WholeSourceText(msgspec.Struct, frozen=True, tag="whole source", tag_field="change"):
+class _WholeSourceText(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag="whole source", tag_field="change"
+):
     source: str
+    language: Language | None = None
 
 
 _CHANGE: msgspec.json.Decoder[_PatchText | _WholeSourceText] = msgspec.json.Decoder(
@@ -130,7 +133,7 @@ def _encode_change(change: Patch | WholeSource) -> str:
         case Patch():
             text: _PatchText | _WholeSourceText = _PatchText(change.blocks)
         case WholeSource():
-            text = _WholeSourceText(change.source)
+            text = _WholeSourceText(change.source, change.language)
     try:
         return msgspec.json.encode(text).decode()
     except UnicodeEncodeError:
@@ -141,4 +144,4 @@ def _decode_change(text: str) -> Patch | WholeSource:
     decoded = _CHANGE.decode(text)
     if isinstance(decoded, _PatchText):
         return Patch(decoded.blocks)
-    return WholeSource(decoded.source)
+    return WholeSource(decoded.source, decoded.language)

@@ -8,11 +8,11 @@ from pathlib import Path
 import rich_click as click
 
 from mctskernel.cli.plain_console import deliver, echo
-from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import UNVERIFIED_REFERENCE, TaskError
 from mctskernel.problems.host_code import HostCodeError, host_module
 from mctskernel.problems.registry import solution_of
 from mctskernel.report.view import load_view
+from mctskernel.tree.blobs import get_kernel
 
 SOURCE, MODULE, SOLUTION = "source", "module", "solution"
 
@@ -45,13 +45,12 @@ def best(run: Path, *, form: str, out: Path | None) -> None:
         echo("mctskernel: the search has not stopped yet; this is the best so far.", err=True)
     if view.manifest.unverified_reference:
         echo(f"mctskernel: {UNVERIFIED_REFERENCE}.", err=True)
-    source = view.source(view.best.id)
+    kernel = get_kernel(view.folder.blobs, view.best.kernel)
     if form == SOURCE:
-        deliver(source)
+        deliver(kernel.source)
         return
     view.refuse_recorded()
     task = view.folder.load_task()
-    kernel = Kernel(source, task.starting_kernel.language)
     if form == SOLUTION:
         _write(solution_of(task, kernel), out or run / "solution")
         return

@@ -17,6 +17,7 @@ from mctskernel.cli.plain_console import echo
 from mctskernel.cli.search import search_task
 from mctskernel.config import check, read_config
 from mctskernel.core.device import DeviceSpec
+from mctskernel.core.kernel import Language
 from mctskernel.core.task import UNVERIFIED_REFERENCE, TaskError
 from mctskernel.edits.llm import open_model
 from mctskernel.edits.llm.experts import MixtureOptions, chosen_experts
@@ -113,12 +114,13 @@ def generate(
     config = read_config(table if table["proposer"] in ASK_A_MODEL else {**table, "llm": {}})
     check(config)
     folder = out_task or Path("generated") / _slug(text)
-    order = Order(text, folder, config.language, _text_of(reference), _text_of(task_toml))
+    language = config.language or Language.CUDA
+    order = Order(text, folder, language, _text_of(reference), _text_of(task_toml))
     mixture = msgspec.convert(table.get("mixture", {}), MixtureOptions)
     effort = Effort(tries, chosen_experts(mixture.experts), mixture.in_flight, config.seed)
     device = default_kind() if config.device == "auto" else config.device
-    workers = config.workers or workers_on(device, config.language)
-    spec = DeviceSpec(device, folder, config.architecture, config.seed, config.language)
+    workers = config.workers or workers_on(device, language)
+    spec = DeviceSpec(device, folder, config.architecture, config.seed, language)
     opened = open_model(msgspec.convert(llm, LLMOptions), dollars_left=config.budget.dollars)
     echo(f"Generating a kernel in {order.language} on {device} into {folder}")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import rich_click as click
@@ -47,8 +48,8 @@ from mctskernel.tasks.template import create_task
 @click.option(
     "--language",
     type=click.Choice([language.value for language in SOURCE_LANGUAGES]),
-    help="Of the starting kernel. With --from-problem CUDA C++ unless you say triton; with --from-torch what "
-    "torch.compile generates, on a machine with a GPU, and CUDA C++ elsewhere.",
+    help="With --from-torch and --from-problem: only a starting kernel in this language. [default: plain CUDA C++ and, "
+    "on a machine with a GPU, what torch.compile generates]",
 )
 def new_task(
     *,
@@ -64,10 +65,11 @@ def new_task(
     """Write a task folder: task.toml, reference.py and a starting kernel.
 
     Without options it is a commented template that runs as it is. With --from it is a draft around your own kernel,
-    with a comment beside every guess. With --from-torch your function is the reference (its module is imported, so its
-    code runs), and the starting kernel is what torch.compile generates for it on a GPU, or plain CUDA C++. With
-    --from-problem a benchmark's problem is the reference, and its own Python runs.
+    with a comment beside every guess. With --from-torch your function is the reference; its module is imported, so its
+    code runs. With --from-problem a benchmark's problem is the reference, and its own Python runs. Both start with
+    plain CUDA C++ and, on a GPU, with what torch.compile generates.
     """
+    chosen = Language(language) if language else None
     if sum(each is not None for each in (file, function, problem)) > 1:
         raise click.UsageError("--from, --from-torch and --from-problem exclude each other.")
     if shapes and function is None:
@@ -76,14 +78,12 @@ def new_task(
         drafted = create_task_from_cuda(folder, file, kernel)
         _say(folder, list(drafted.files), drafted.notes)
     elif function is not None:
-        chosen = Language(language) if language else None
         made = create_task_from_torch(folder, function, shapes, dtypes, chosen)
-        _say(folder, list(made.files), (*_about_the_function(made), *_about_the_start(made)))
+        _say(folder, list(made.files), (*_about_the_function(made), *made.missing, *_remedy(made.files)))
     elif problem is not None:
-        read = read_problem(problem, Language(language or Language.CUDA))
+        read = read_problem(problem, chosen)
         write_problem(read, folder)
-        remedy = () if read.has_kernel else ("Write kernel.cu or kernel.py, or use `mctskernel generate`.",)
-        _say(folder, list(read.files), (*read.notes, *remedy))
+        _say(folder, list(read.files), (*read.notes, *_remedy(read.files)))
     else:
         create_task(folder)
         _say(folder, ["task.toml", "reference.py", "kernel.cu"], ())
@@ -96,16 +96,9 @@ def _about_the_function(made: FromTorch) -> tuple[str, ...]:
     return (f"{made.uninstalled} isn't installed: other commands find it once it is, or after {found}.",)
 
 
-def _about_the_start(made: FromTorch) -> tuple[str, ...]:
-    if "kernel.py" in made.files:
-        return ()
-    if "kernel.cu" in made.files:
-        return (f"The starting kernel is plain CUDA C++, not what torch.compile generates: {made.problem}",)
-    return (
-        f"There is no starting kernel from torch.compile: {made.problem}",
-        *((f"Nor is there a plain one: {made.without_kernel}",) if made.without_kernel else ()),
-        "Write kernel.cu or kernel.py, or use `mctskernel generate`.",
-    )
+def _remedy(files: Collection[str]) -> tuple[str, ...]:
+    has_kernel = any(f"kernel{language.suffix}" in files for language in SOURCE_LANGUAGES)
+    return () if has_kernel else ("Write kernel.cu or kernel.py, or use `mctskernel generate`.",)
 
 
 def _say(folder: Path, files: list[str], notes: tuple[str, ...]) -> None:

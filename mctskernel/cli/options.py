@@ -229,7 +229,8 @@ SETTINGS = (
         "language",
         "--language",
         PROPOSER,
-        "The language of the starting kernel: kernel.cu or kernel.py of the task.",
+        "Only starting kernels in this language. Otherwise kernel.cu, or else kernel.py of the task, beside all of its "
+        "further starting points.",
         type=click.Choice([each.value for each in SOURCE_LANGUAGES]),
     ),
     _setting(

@@ -31,6 +31,7 @@ from mctskernel.report.live import improvement_text
 from mctskernel.run import begin, replay
 from mctskernel.tasks.builtin import DEFAULT_TASK
 from mctskernel.tasks.space import MIDDLE, RANDOM, choose_start, write_space_task
+from mctskernel.tasks.starts import starting_kernels
 
 
 @click.command()
@@ -148,7 +149,9 @@ def search_task(folder: Path, config: SearchConfig, out: Path | None) -> None:
     path = out or Path("runs") / f"{task.name}-{now()}"
     note = f" ({UNVERIFIED_REFERENCE})" if task.unverified_reference else ""
     workers = f"{config.workers} worker(s)" if config.workers else "all workers of the cluster"
-    echo(f"Searching {task.name} in {config.language} on {config.device} with {workers} into {path}{note}")
+    starts = [task.starting_kernel, *starting_kernels(folder, config.language).values()]
+    languages = " and ".join(dict.fromkeys(kernel.language for kernel in starts))
+    echo(f"Searching {task.name} in {languages} on {config.device} with {workers} into {path}{note}")
     with follow_search() as (follow, stop_requested):
         search_result = begin(path, folder, config, follow, stop_requested)
     print_outcome(search_result)

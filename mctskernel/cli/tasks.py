@@ -32,7 +32,7 @@ def tasks() -> None:
     PlainConsole().print(table)
 
 
-def find_task_or_problem(context: click.Context, name: str, language: Language) -> Path:
+def find_task_or_problem(context: click.Context, name: str, language: Language | None) -> Path:
     """The folder of a task; of a benchmark's problem a temporary one, removed when the command ends.
 
     Prints warnings about a problem on standard error. Raises TaskError.

@@ -33,7 +33,7 @@ class DeviceSpec:
     """A device and a task: enough to open the device in a worker process.
 
     `kind` is `gpu`, `model`, `recorded` or another registered device; `architecture` names the GPU that is modelled
-    (`H100`); `seed` decides inputs; `language` is that of the starting kernel; `trial` says which of the task's shapes
+    (`H100`); `seed` decides inputs; `language` is as `load_task` takes it; `trial` says which of the task's shapes
     are used; `gpu` is the UUID of one of this machine's GPUs, empty for the first visible one.
     """
 
@@ -41,7 +41,7 @@ class DeviceSpec:
     task_folder: Path
     architecture: str = "H100"
     seed: int = 0
-    language: Language = Language.CUDA
+    language: Language | None = None
     trial: Trial = Trial.SEARCH
     gpu: str = ""
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from mctskernel.core.kernel import Language
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of
 from mctskernel.core.task import Task
 
@@ -51,9 +52,10 @@ class Patch:
 
 @dataclass(frozen=True)
 class WholeSource:
-    """A complete new source text."""
+    """A complete new source text, in another language than the kernel's if one is given."""
 
     source: str
+    language: Language | None = None
 
 
 @dataclass(frozen=True)

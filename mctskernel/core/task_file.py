@@ -5,6 +5,7 @@
         reference.py   reference(...) in numpy, precise when given float64 inputs
         kernel.cu      the starting kernel in CUDA C++, its launch plan in the leading comment
         kernel.py      the starting kernel in Triton, its launch plan in the docstring; one of the two is enough
+        start_NAME.cu, start_NAME.py    further starting points, if there are any
 
 `reference` is called with the inputs, dimensions and scalars that its parameters name, and returns one array
 or a tuple of arrays in the order of the outputs. `make_inputs(rng, ...)` beside it is optional: it returns a
@@ -99,8 +100,8 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
     Runs `reference.py`, which is the user's own code, unless the task is `unverified_reference`: then a language model
     wrote it, and it runs in a sandbox (`mctskernel.profiling.sandboxed_reference`).
 
-    The starting kernel is the one in `language`: `kernel.cu` or `kernel.py`. Without one it is what `task.toml` calls
-    `kernel`, or the first of the two that exists.
+    The starting kernel is the one in `language`: `kernel.cu` or `kernel.py`, or else the first of `start_files`.
+    Without a language it is what `task.toml` calls `kernel`, or the first of all these that exists.
     """
     _check_links(folder)
     where = folder / "task.toml"
@@ -322,14 +323,20 @@ def languages(folder: Path) -> tuple[Language, ...]:
     return tuple(language for language in SOURCE_LANGUAGES if (folder / f"kernel{language.suffix}").is_file())
 
 
+def start_files(folder: Path, language: Language) -> list[Path]:
+    """A task folder's further starting points in a language, by name: `start_NAME.cu`, `start_NAME.py`."""
+    return sorted(folder.glob(f"start_*{language.suffix}"))
+
+
 def _kernel_file(folder: Path, name: str, language: Language | None) -> Path:
     if name:
         named = _beside(folder / "task.toml", "kernel", name)
         if language in (None, _language_of(named)):
             return named
-    if language is None:
-        language = next(iter(languages(folder)), Language.CUDA)
-    return folder / f"kernel{language.suffix}"
+    wanted = (language,) if language else SOURCE_LANGUAGES
+    files = [folder / f"kernel{each.suffix}" for each in wanted]
+    starts = [file for each in wanted for file in start_files(folder, each)]
+    return next((file for file in (*files, *starts) if file.exists()), files[0])
 
 
 def _beside(where: Path, key: str, name: str) -> Path:

@@ -59,8 +59,8 @@ def open_surrogate(
     return ModelSurrogate(replace(spec, kind="model", architecture=architecture), workers=workers)
 
 
-def workers_on(device: str, language: Language, executor: ExecutorOptions = LOCAL) -> int:
-    """The default number of workers on a device: one for each core that this process may use.
+def workers_on(device: str, language: Language | None, executor: ExecutorOptions = LOCAL) -> int:
+    """The default number of workers on a device: one for each core that this process may use. None is all languages.
 
     GPUs get at most `GPU_COMPILERS` and `MORE_COMPILERS`; a search-space cache gets one, since more would only decide
     before results are known. In a cluster it is 0, as many as there is room for,
@@ -76,8 +76,9 @@ def workers_on(device: str, language: Language, executor: ExecutorOptions = LOCA
     return min(cores, compilers_for(len(_gpus_of(executor)), language))
 
 
-def compilers_for(gpus: int, language: Language) -> int:
-    """How many processes keep so many GPUs busy, at least one."""
+def compilers_for(gpus: int, language: Language | None) -> int:
+    """How many processes keep so many GPUs busy, at least one. None is all languages."""
+    language = language or Language.TRITON
     return GPU_COMPILERS[language] + (gpus - 1) * MORE_COMPILERS[language]
 
 

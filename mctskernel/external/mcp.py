@@ -213,7 +213,7 @@ def search_create(
     run: Annotated[
         str | None, Field(description="A name for the run; made of task and time if left out.")
     ] = None,
-    language: Language = Language.CUDA,
+    language: Language | None = None,
     evaluations: Annotated[
         int | None, Field(ge=1, description="The budget. [default: all that the user allows]")
     ] = None,

@@ -120,7 +120,7 @@ class Engine:
         watch: Watch,
         *,
         run: str | None = None,
-        language: Language = Language.CUDA,
+        language: Language | None = None,
         evaluations: int | None = None,
         seed: int = 0,
     ) -> str:
@@ -195,7 +195,7 @@ class Engine:
         self._stack.close()
 
     def _configuration(
-        self, folder: Path, language: Language, evaluations: int | None, seed: int
+        self, folder: Path, language: Language | None, evaluations: int | None, seed: int
     ) -> SearchConfig:
         task = load_task(folder, language)
         if task.space:
@@ -203,6 +203,7 @@ class Engine:
         config = msgspec.structs.replace(
             self.settings.config,
             proposer="outside",
+            language=language,
             seed=seed,
             budget=Budget(evaluations=evaluations),
             policy=Policy(patience=PATIENCE),

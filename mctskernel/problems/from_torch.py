@@ -3,8 +3,9 @@
 task.toml      inputs of the given shapes, and small shapes to verify at
 reference.py   calls the function on the CPU, in 64-bit floats
 function.py    a copy of the function's file, unless it is in a package
-kernel.py      what torch.compile generates, on a machine with a GPU
-kernel.cu      plain CUDA C++ otherwise
+kernel.cu      plain CUDA C++
+
+On a machine with a GPU start_torch_compile.py, or kernel.py without a plain kernel, is what torch.compile generates.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from mctskernel.problems.torch_task import (
     drawn_tensors,
     independent_dimension,
     output_tensors,
-    starting_kernel,
+    starting_kernels,
     task_toml,
 )
 
@@ -51,15 +52,13 @@ _FAILURES = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedErro
 
 @dataclass(frozen=True)
 class FromTorch:
-    """The files that were written, and what is missing.
+    """The files that were written, and which starting kernels are missing, in sentences.
 
-    `problem` says why the starting kernel isn't torch.compile's, `without_kernel` why there is no plain one either;
-    both are empty otherwise. `uninstalled` is the function's package if it was only found in the current folder.
+    `uninstalled` is the function's package if it was only found in the current folder.
     """
 
     files: Mapping[str, str]
-    problem: str = ""
-    without_kernel: str = ""
+    missing: tuple[str, ...] = ()
     uninstalled: str = ""
 
 
@@ -72,8 +71,8 @@ def create_task_from_torch(
 ) -> FromTorch:
     """Write a task folder for `package.module:function` with tensors of these shapes, one for each parameter.
 
-    Imports the user's code. One dtype serves all tensors. Without a language the starting kernel is torch.compile's if
-    possible, and plain CUDA C++ otherwise. Raises TaskError before anything is written.
+    Imports the user's code. One dtype serves all tensors. The starting kernels are those of
+    `torch_task.starting_kernels`. Raises TaskError before anything is written.
     """
     if (folder / "task.toml").exists():
         raise TaskError(f"{folder / 'task.toml'} exists; a new task overwrites nothing.")
@@ -90,15 +89,10 @@ def create_task_from_torch(
     reference = _reference(function, parameters, module, is_copied=bool(copied))
     files = {"task.toml": _with_guesses(task_toml(task)), "reference.py": reference}
     files |= {"function.py": copied} if copied else {}
-    problem, without_kernel = "CUDA C++ was chosen.", ""
-    if language is not Language.CUDA:
-        source, problem = starting_kernel(task, Language.TRITON)
-        files |= {"kernel.py": source} if source else {}
-    if problem and language is not Language.TRITON:
-        source, without_kernel = starting_kernel(task, Language.CUDA)
-        files |= {"kernel.cu": source} if source else {}
+    starts = starting_kernels(task, language)
+    files |= starts.files
     write_new_task(folder, files)
-    return FromTorch(files, problem, without_kernel, "" if installed or copied else package)
+    return FromTorch(files, starts.missing, "" if installed or copied else package)
 
 
 def _task(

@@ -25,8 +25,8 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 class Problem:
     """A problem as a task: the files of its folder by name, and notes for the user.
 
-    `files` are task.toml, reference.py, `PROBLEM_FILE`, a starting kernel in the wanted language if there is one, and
-    those of the problem's own files that the reference reads. They are self-contained.
+    `files` are task.toml, reference.py, `PROBLEM_FILE`, the starting kernels, and those of the problem's own files that
+    the reference reads. They are self-contained.
     """
 
     benchmark: str
@@ -46,12 +46,13 @@ class Benchmark:
 
     `recognises` looks at a path without running anything. `read` makes a task; it may run the problem's Python, as
     loading a task does, and raises TaskError for a problem that isn't supported. `solution` gives the files of a
-    solution by name, for a task with a `PROBLEM_FILE` and a kernel.
+    solution by name, for a task with a `PROBLEM_FILE` and a kernel. Without a language `read` makes starting kernels in
+    every one.
     """
 
     name: str
     recognises: Callable[[Path], bool]
-    read: Callable[[Path, Language], Problem]
+    read: Callable[[Path, Language | None], Problem]
     solution: Callable[[Task, Kernel], Mapping[str, str]]
 
 

@@ -35,8 +35,8 @@ def find_benchmark(path: Path) -> Benchmark | None:
     return next((each for each in BENCHMARKS.values() if each.recognises(path)), None)
 
 
-def read_problem(path: Path, language: Language) -> Problem:
-    """Read a problem as a task. Runs the problem's Python. Raises TaskError."""
+def read_problem(path: Path, language: Language | None = None) -> Problem:
+    """Read a problem as a task, with its starting kernels in one language or all. Runs its Python. Raises TaskError."""
     benchmark = find_benchmark(path)
     if benchmark is None:
         raise TaskError(f"{path} is no problem of {', '.join(BENCHMARKS)}.")

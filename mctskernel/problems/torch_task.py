@@ -22,6 +22,7 @@ from mctskernel.problems.inductor.start import compiled_start
 from mctskernel.problems.plain_cuda import PlainCudaError, kernel_source
 from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
 from mctskernel.problems.torch_reference import dtype_name
+from mctskernel.profiling.devices import default_kind
 
 Called = Callable[..., Any]
 """Takes tensors in the order of a task's inputs, on any device, and returns a tensor or a tuple of them."""
@@ -73,22 +74,18 @@ class Draft:
     notes: tuple[str, ...]
 
 
-def problem_of(benchmark: str, draft: Draft, language: Language) -> Problem:
-    """The files of a draft with a starting kernel in the language; without one, the last note says why."""
+def problem_of(benchmark: str, draft: Draft, language: Language | None = None) -> Problem:
+    """The files of a draft with its starting kernels; without any, the last note says why."""
     task = draft.task
-    source, reason = starting_kernel(task, language)
+    starts = starting_kernels(task, language)
     files = {
         **task.own_files,
         PROBLEM_FILE: record_text(draft.problem),
         "task.toml": task_toml(task).encode(),
         "reference.py": task.reference.encode(),
+        **{name: text.encode() for name, text in starts.files.items()},
     }
-    if not source:
-        kind = "Triton from torch.compile" if language is Language.TRITON else "CUDA C++"
-        note = f"There is no starting kernel in {kind}: {reason}"
-        return Problem(benchmark, task.name, files, (*draft.notes, note))
-    files[f"kernel{language.suffix}"] = source.encode()
-    return Problem(benchmark, task.name, files, draft.notes)
+    return Problem(benchmark, task.name, files, (*draft.notes, *starts.missing))
 
 
 def reference_text(
@@ -118,21 +115,33 @@ def reference_text(
     )
 
 
-def starting_kernel(task: TorchTask, language: Language) -> tuple[str, str]:
-    """The source of a starting kernel, or an empty text and the reason.
+@dataclass(frozen=True)
+class Starts:
+    """The texts of starting kernels by the names of their files, and why others are missing, in sentences."""
+
+    files: Mapping[str, str]
+    missing: tuple[str, ...]
+
+
+def starting_kernels(task: TorchTask, language: Language | None = None) -> Starts:
+    """The starting kernels of a task, in one language or in every one that this machine can make them in.
 
     In CUDA C++ it is a plain kernel, made without a GPU; in Triton torch.compile generates it on this machine's GPU.
+    The first is what the search's tree begins with, the second a further starting point.
     """
-    if language is Language.TRITON:
+    files, missing = {}, []
+    if language is not Language.TRITON:
         try:
-            return _compiled(task), ""
+            names = [tensor.name for tensor in task.outputs]
+            files["kernel.cu"] = kernel_source(task.function, task.inputs, names, task.distinct)
+        except PlainCudaError as error:
+            missing.append(f"There is no starting kernel in CUDA C++: {error}")
+    if language is Language.TRITON or (language is None and default_kind() == "gpu"):
+        try:
+            files["start_torch_compile.py" if files else "kernel.py"] = _compiled(task)
         except InductorError as error:
-            return "", str(error)
-    names = [tensor.name for tensor in task.outputs]
-    try:
-        return kernel_source(task.function, task.inputs, names, task.distinct), ""
-    except PlainCudaError as error:
-        return "", str(error)
+            missing.append(f"There is no starting kernel in Triton from torch.compile: {error}")
+    return Starts(files, tuple(missing))
 
 
 def task_toml(task: TorchTask) -> str:

@@ -24,15 +24,15 @@ from mctskernel.report.notes import (
     gpu_sentences,
     prediction_sentence,
 )
-from mctskernel.report.progress import Moment, moments
+from mctskernel.report.progress import Moment, moments, over_start
 from mctskernel.report.roofline import Roofline, roofline
 from mctskernel.report.view import View
-from mctskernel.tasks.starts import origin
+from mctskernel.tasks.starts import origin, start_name
 from mctskernel.tree.events import EditRecord, Evaluated, Submitted
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.selection_account import can_account
-from mctskernel.tree.trajectory import STARTING_KERNEL, Step, run_seconds, trajectory
+from mctskernel.tree.trajectory import STARTING_KERNEL, Step, run_seconds
 
 SCHEMA = "mctskernel.view"
 SCHEMA_VERSION = 1
@@ -51,7 +51,10 @@ NOTEWORTHY = 1.15
 
 
 class Headline(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a run. `best` and its figures are None while no evaluation has succeeded."""
+    """The result of a run. `best` and its figures are None while no evaluation has succeeded.
+
+    `speedup` is over `start`, the fastest of the run's starts, which takes `starting_time`.
+    """
 
     task: str
     device: str
@@ -59,6 +62,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     best: int | None
     speedup: float | None
     time: str
+    start: str
     starting_time: str
     state: str
     evaluations: int
@@ -184,16 +188,17 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 def view_headline(view: View) -> Headline:
     """The headline of a run."""
     tree, best = view.tree, _best(view)
-    root = tree.nodes[0].evaluation if tree.nodes else None
+    first = tree.nodes[view.start].evaluation if tree.nodes else None
     evaluation = best.evaluation if best else None
-    seconds, start = (run_seconds(each) if each else None for each in (evaluation, root))
+    seconds, start = (run_seconds(each) if each else None for each in (evaluation, first))
     return Headline(
         task=view.manifest.configuration.task,
         device=view.device,
         numbers=str(evaluation.source) if evaluation else "",
         best=best.id if best else None,
-        speedup=_short(best.score.speedup) if best and best.score else None,
+        speedup=_short(best.score.speedup / view.start_speedup) if best and best.score else None,
         time=time_text(seconds) if seconds else "",
+        start=view.start_title,
         starting_time=time_text(start) if start else "",
         state=_state(view, best),
         evaluations=view.evaluations,
@@ -206,7 +211,7 @@ def view_headline(view: View) -> Headline:
 def view_story(view: View) -> Story:
     """The best path of a run, without steps while there is none, and notes on the whole."""
     best = _best(view)
-    steps = trajectory(view.tree, best.id).steps if best else ()
+    steps = view.steps if best else ()
     notes = (*accuracy_sentences(view.tree), *conversation_sentences(view.conversation, view.tree))
     return Story(tuple(story_step(view, step) for step in steps), notes)
 
@@ -235,7 +240,7 @@ def view_document(view: View) -> Document:
     """The document of a run. Raises JournalError."""
     tree, best = view.tree, _best(view)
     edits = _edits(tree)
-    rows = tuple(_row(tree, node, edits.get(node.id)) for node in tree.nodes)
+    rows = tuple(_row(tree, node, edits.get(node.id), view.start_speedup) for node in tree.nodes)
     # The journal may have grown since the tree was read.
     known = len(tree.nodes)
     events = [e for e in read_events(view.folder.journal) if getattr(e, "node", 0) < known]
@@ -249,7 +254,10 @@ def view_document(view: View) -> Document:
         nodes=rows,
         transpositions=tuple(tree.transpositions),
         growth=Growth(tuple(growth)),
-        progress=tuple(moments(events, view.manifest.configuration.spent)),
+        progress=tuple(
+            over_start(each, view.start_speedup)
+            for each in moments(events, view.manifest.configuration.spent)
+        ),
         best_path=tuple(tree.lineage(best.id)) if best else (),
         failures=failure_kinds(rows),
         edits=edit_success(rows),
@@ -318,7 +326,7 @@ def moved_most(comparison: Comparison) -> str:
     return f"{found.title} {before} to {after}"
 
 
-def _row(tree: Tree, node: Node, edit: EditRecord | None) -> NodeRow:
+def _row(tree: Tree, node: Node, edit: EditRecord | None, start: float) -> NodeRow:
     parent = tree.nodes[node.parent] if node.parent is not None else None
     speedup = node.score.speedup if node.score and node.score.speedup > 0 else None
     before = parent.score.speedup if parent is not None and parent.score else 0.0
@@ -330,7 +338,7 @@ def _row(tree: Tree, node: Node, edit: EditRecord | None) -> NodeRow:
         proposer=edit.proposer if edit else "",
         depth=node.depth,
         outcome=str(node.outcome) if node.outcome else None,
-        speedup=_short(speedup),
+        speedup=_short(speedup / start) if speedup else None,
         gain=_short(speedup / before) if speedup and before > 0 else None,
         reward=_short(node.score.reward) if node.score else None,
         visits=node.visits,
@@ -395,16 +403,32 @@ def _state(view: View, best: Node | None) -> str:
 
 
 def _sentences(view: View, best: Node | None) -> Iterator[str]:
-    if best is not None and (start := origin(view.tree, best.id)):
-        yield f"Starting point: '{start}'."
+    if best is not None:
+        yield from _start_sentences(view, best)
     yield from gpu_sentences(view.gpus)
     if view.answer is not None:
         for node, reason in view.answer.refused:
             yield f"Refused by the final validation: node {node}: {reason}"
         for note in view.answer.notes:
             yield f"Final validation: {note}"
-        if view.answer.node == 0:
-            yield "No kernel that passed every guard is faster than the starting kernel."
+        if view.answer.node == view.start:
+            yield f"No kernel that passed every guard is faster than {view.start_title}."
+
+
+def _start_sentences(view: View, best: Node) -> Iterator[str]:
+    """Where the best kernel began, and what each start takes."""
+    starts = {each: name for each in view.tree.nodes[0].children if (name := start_name(view.tree, each))}
+    if not starts:
+        return
+    if name := origin(view.tree, best.id):
+        yield f"Starting point: '{name}'."
+    times = {"the starting kernel": view.tree.nodes[0].evaluation} | {
+        f"'{name}'": view.tree.nodes[each].evaluation for each, name in starts.items()
+    }
+    known = [
+        f"{name} {time_text(took)}" for name, each in times.items() if each and (took := run_seconds(each))
+    ]
+    yield f"Starts: {', '.join(known)}."
 
 
 def _environment(view: View) -> Iterator[Fact]:

@@ -44,14 +44,13 @@ def profile_node(view: View, number: int, follow: Callable[[str], None]) -> Node
         )
     find_ncu()
     describe_gpu()
-    configuration = view.manifest.configuration
     report = view.folder.profiles / f"{number}.ncu-rep"
-    source = report.with_suffix(configuration.language.suffix)
+    source = report.with_suffix(view.node(number).kernel.language.suffix)
     write_text(source, view.source(number))
     try:
         write_report(report, _replay(view, source, Freedom.CONFINED), follow)
     except DeviceError:
-        start = report.with_name(f"start{source.suffix}")
+        start = report.with_name(f"start{view.node(0).kernel.language.suffix}")
         write_text(start, view.source(0))
         if _works(view, start):
             raise

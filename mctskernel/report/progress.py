@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mctskernel.core.budget import Spent
 from mctskernel.core.evaluation import Outcome
@@ -18,7 +18,7 @@ class Moment:
     """A search just after an evaluation.
 
     `evaluations` includes this one. `seconds` leave out pauses between the run's processes; `dollars` were paid for
-    language models. `speedup` is that of the evaluated `node` over the starting kernel, 0 where it failed or is
+    language models. `speedup` is that of the evaluated `node` over the root, 0 where it failed or is
     quarantined; `best_speedup` is the highest yet, that of `best`, which is None before any success.
     """
 
@@ -50,6 +50,11 @@ def moments(events: Iterable[Event], spent: Spent = NOTHING) -> Iterator[Moment]
             best, best_speedup = event.node, speedup
         outcome = event.evaluation.outcome
         yield Moment(evaluations, seconds, dollars, event.node, outcome, speedup, best, best_speedup)
+
+
+def over_start(moment: Moment, speedup: float) -> Moment:
+    """A moment with speed-ups over a start that has this one over the root."""
+    return replace(moment, speedup=moment.speedup / speedup, best_speedup=moment.best_speedup / speedup)
 
 
 def best_after(found: Iterable[Moment], evaluations: int) -> float:

@@ -25,7 +25,7 @@ from mctskernel.report.explained import ExplainedKernel, explained, print_explai
 from mctskernel.report.view import View, timing_text
 from mctskernel.run import RunError, write_text
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.trajectory import edit_title, run_seconds, trajectory
+from mctskernel.tree.trajectory import Step, edit_title, run_seconds
 
 CONTEXT = 3
 """Unchanged lines around a change in a diff."""
@@ -46,15 +46,15 @@ def print_summary(console: Console, view: View) -> None:
 
 def summary(view: View) -> RenderableType:
     """The headline and a line for each edit of the best path."""
-    return Group(*_headline(view), path_table(view.tree, view.best.id))
+    return Group(*_headline(view), path_table(view.steps, view.tree))
 
 
-def path_table(tree: Tree, best: int) -> Table:
+def path_table(steps: Sequence[Step], tree: Tree) -> Table:
     """A row for each edit on the path to a node."""
     table = Table(box=None, pad_edge=False)
     for heading in ("node", "edit", "time", "gain", "total"):
         table.add_column(heading, justify="left" if heading == "edit" else "right")
-    for step in trajectory(tree, best).steps:
+    for step in steps:
         table.add_row(
             str(step.node),
             Text(edit_title(tree, tree.nodes[step.node])),
@@ -138,7 +138,7 @@ def _headline(view: View) -> list[RenderableType]:
     first = Text.assemble(
         (f"{found.task}: ", "bold"),
         (f"{view.steps[-1].speedup:.2f}x", "bold green"),
-        f" over the starting kernel, {evaluation.source} ({found.device})",
+        f" over {found.start}, {evaluation.source} ({found.device})",
         ("; unverified reference" if found.unverified_reference else "", "yellow"),
     )
     counts = ", ".join(f"{count} {outcome}" for outcome, count in found.outcomes.items())
@@ -230,7 +230,7 @@ def trajectory_markdown(view: View) -> str:
     configuration, headline = view.manifest.configuration, view_headline(view)
     best = view.evaluation(view.best.id)
     head = [
-        f"# {configuration.task}: {view.steps[-1].speedup:.2f}x over the starting kernel, {best.source}"
+        f"# {configuration.task}: {view.steps[-1].speedup:.2f}x over {headline.start}, {best.source}"
         f"{', unverified reference' if headline.unverified_reference else ''}",
         "",
         f"- Device: {headline.device}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from mctskernel.run import (
     read_answer,
     read_manifest,
 )
+from mctskernel.tasks.starts import best_start, start_name, start_speedup
 from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import Step, trajectory
@@ -71,7 +72,7 @@ class View:
         sentence = f"Final validation: {counted(passed, 'check')} passed on {where}."
         unverified = "; unverified reference" if self.manifest.unverified_reference else ""
         times = [
-            f"{timing.baseline_seconds / timing.seconds:.2f}x over the starting kernel at {timing.shape}{unverified}"
+            f"{timing.baseline_seconds / timing.seconds:.2f}x over {self.start_title} at {timing.shape}{unverified}"
             for timing in self.answer.timings
             if timing.baseline_seconds is not None
         ]
@@ -111,9 +112,34 @@ class View:
         return max(self.tree.nodes, key=valid_speedup)
 
     @property
+    def start(self) -> int:
+        """The node of the fastest start that the final validation didn't refuse."""
+        return best_start(self.tree, self._refused)
+
+    @property
+    def start_title(self) -> str:
+        """The fastest start in words."""
+        name = start_name(self.tree, self.start)
+        return f"the start '{name}'" if name else "the starting kernel"
+
+    @property
+    def start_speedup(self) -> float:
+        """The fastest start's speed-up over the root, by which others are divided to be over that start."""
+        return start_speedup(self.tree, self._refused)
+
+    @property
     def steps(self) -> tuple[Step, ...]:
-        """The path from the starting kernel to the best one."""
-        return trajectory(self.tree, self.best.id).steps
+        """The path from the root to the best kernel."""
+        return self.path(self.best.id)
+
+    def path(self, number: int) -> tuple[Step, ...]:
+        """The path from the root to a node, with speed-ups over the fastest start."""
+        found = trajectory(self.tree, number).steps
+        return tuple(replace(step, speedup=step.speedup / self.start_speedup) for step in found)
+
+    @cached_property
+    def _refused(self) -> dict[int, str]:
+        return dict(self.answer.refused) if self.answer is not None else {}
 
     def node(self, number: int) -> Node:
         """A node by its number. Raises RunError for one that doesn't exist."""
@@ -128,9 +154,11 @@ class View:
         return self.folder.blobs.get(self.node(number).kernel.source)
 
     def diff(self, number: int) -> str:
-        """The unified diff of a node's kernel against its parent's; empty for the root."""
-        parent = self.node(number).parent
-        return "" if parent is None else unified_diff(self.source(parent), self.source(number))
+        """The unified diff of a node's kernel against its parent's; empty for the root, and for other languages."""
+        node = self.node(number)
+        if node.parent is None or self.node(node.parent).kernel.language is not node.kernel.language:
+            return ""
+        return unified_diff(self.source(node.parent), self.source(number))
 
     def comparison(self, number: int) -> Comparison | None:
         """What a node's edit did to its parent's time; None for the root, and unless both were timed."""

@@ -19,7 +19,7 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.documents import parse_toml
 from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
 from mctskernel.core.space import SpaceError, values_of
 from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
@@ -31,7 +31,7 @@ from mctskernel.profiling.processes.worker import Limits, Worker
 from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings, open_evaluator
 from mctskernel.profiling.spaces import read_space
 from mctskernel.profiling.verify import draw_case
-from mctskernel.tasks.starts import starting_files
+from mctskernel.tasks.starts import starting_kernels
 
 MAX_REFERENCE_BYTES = 16 << 20
 """Shapes with more inputs and outputs than this aren't given to the reference: numpy would take too long."""
@@ -151,10 +151,9 @@ def _starts(folder: Path) -> dict[Path, Task]:
     for other in languages(folder):
         if other is not language:
             starts[folder / f"kernel{other.suffix}"] = load_task(folder, other)
-    for task in tuple(starts.values()):
-        chosen = task.starting_kernel.language
-        for file, text in starting_files(folder, chosen):
-            starts[file] = replace(task, starting_kernel=Kernel(text, chosen))
+    for chosen in SOURCE_LANGUAGES:
+        for file, kernel in starting_kernels(folder, chosen).items():
+            starts[file] = replace(first, starting_kernel=kernel)
     return starts
 
 

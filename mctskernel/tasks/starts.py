@@ -1,36 +1,45 @@
 """Starting points beside a task's starting kernel: files `start_NAME.cu` and `start_NAME.py` of its folder.
 
-The tree keeps one root, the starting kernel, which is what everything is compared with. Each other starting point is an
-edit of it that puts the whole text in its place, tried before anything else.
+The tree keeps one root, the starting kernel. Each other starting point is an edit of it that puts the whole text in its
+place, tried before anything else; kernels of several languages grow in one tree. The fastest of them all is what the
+user started with: speed-ups are told over it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container
+from importlib.util import find_spec
 from pathlib import Path
 
 from mctskernel.core.edit import Category, Edit, WholeSource
-from mctskernel.core.kernel import Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.proposer import Proposals
-from mctskernel.core.task import TaskError
+from mctskernel.core.task import Task
+from mctskernel.core.task_file import read_text, start_files
+from mctskernel.profiling.reward import is_eligible
 from mctskernel.tree.node import UNTRIED, Tree
 
 PROPOSER = "start/"
 """How the name begins that a starting point's edit gives as its proposer; the rest is the starting point's own."""
 
 
-def starting_points(folder: Path, language: Language) -> tuple[Edit, ...]:
-    """The other starting points of a task folder in a language, by name. Raises TaskError."""
-    return tuple(_edit(file, text) for file, text in starting_files(folder, language))
+def starting_points(task: Task, language: Language | None = None) -> tuple[Edit, ...]:
+    """The other starting points of a task by name, in one language or in all. Raises TaskError."""
+    found = starting_kernels(task.folder, language).items()
+    return tuple(_edit(file, kernel) for file, kernel in found if kernel != task.starting_kernel)
 
 
-def starting_files(folder: Path, language: Language) -> Iterator[tuple[Path, str]]:
-    """Their files and what is in them. Raises TaskError."""
-    for file in sorted(folder.glob(f"start_*{language.suffix}")):
-        try:
-            yield file, file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TaskError(f"{file} can't be read: {error}.") from error
+def starting_kernels(folder: Path, language: Language | None = None) -> dict[Path, Kernel]:
+    """What the files of starting points hold, those in Triton only where it is installed. Raises TaskError."""
+    languages = (language,) if language else SOURCE_LANGUAGES if find_spec("triton") else (Language.CUDA,)
+    return {file: Kernel(read_text(file), each) for each in languages for file in start_files(folder, each)}
+
+
+def only_language(task: Task, language: Language | None = None) -> Language | None:
+    """The language of all starts of a task, of those in one language if it is given; None for several."""
+    found = {task.starting_kernel.language}
+    found |= {kernel.language for kernel in starting_kernels(task.folder, language).values()}
+    return found.pop() if len(found) == 1 else None
 
 
 def proposals_of(starts: tuple[Edit, ...]) -> Proposals:
@@ -54,20 +63,42 @@ def are_proposed(tree: Tree) -> bool:
 
 def origin(tree: Tree, node: int) -> str:
     """The starting point that a node comes from; empty for the starting kernel itself."""
-    for number in tree.lineage(node):
-        made = tree.nodes[number]
-        if made.parent == 0 and made.edit is not None:
-            proposer = tree.nodes[0].edits[made.edit].proposer
-            return proposer.removeprefix(PROPOSER) if proposer.startswith(PROPOSER) else ""
-    return ""
+    return next((name for each in tree.lineage(node) if (name := start_name(tree, each))), "")
 
 
-def _edit(file: Path, text: str) -> Edit:
+def start_name(tree: Tree, node: int) -> str:
+    """The name of a node that is a starting point itself; empty for any other."""
+    made = tree.nodes[node]
+    if made.parent != 0 or made.edit is None:
+        return ""
+    proposer = tree.nodes[0].edits[made.edit].proposer
+    return proposer.removeprefix(PROPOSER) if proposer.startswith(PROPOSER) else ""
+
+
+def best_start(tree: Tree, refused: Container[int] = ()) -> int:
+    """The node of the fastest start with a valid time that isn't among `refused`; the root where that is unknown."""
+    scored = {
+        each: node.score.speedup
+        for each in (tree.nodes[0].children if tree.nodes else ())
+        if each not in refused and start_name(tree, each)
+        if (node := tree.nodes[each]).score and node.evaluation and is_eligible(node.evaluation)
+    }
+    best = max(scored, key=scored.__getitem__, default=0)
+    return best if scored.get(best, 0.0) > 1 else 0
+
+
+def start_speedup(tree: Tree, refused: Container[int] = ()) -> float:
+    """The speed-up of the fastest start over the root, by which those of its descendants are divided."""
+    score = tree.nodes[best].score if (best := best_start(tree, refused)) else None
+    return score.speedup if score is not None else 1.0
+
+
+def _edit(file: Path, kernel: Kernel) -> Edit:
     name = file.stem.removeprefix("start_")
     return Edit(
         Category.ALGORITHM,
         f"start from {name}",
-        WholeSource(text),
+        WholeSource(kernel.source, kernel.language),
         rationale=f"Another starting point of the task: {file.name}.",
         proposer=PROPOSER + name,
     )

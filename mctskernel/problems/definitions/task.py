@@ -73,7 +73,7 @@ _WITHOUT_KERNEL = (
 )
 
 
-def task_of(found: Found, language: Language) -> Problem:
+def task_of(found: Found, language: Language | None) -> Problem:
     """Make a task of a definition. Runs its Python at small sizes. Raises TaskError."""
     check_definition(found.definition)
     axes = read_axes(found.definition)

@@ -14,7 +14,7 @@ from mctskernel.problems.host_code.expressions import solve
 from mctskernel.problems.problem import Benchmark, Problem
 
 
-def read(path: Path, language: Language) -> Problem:
+def read(path: Path, language: Language | None) -> Problem:
     """Read a problem as a task. Runs its Python. Raises TaskError."""
     from mctskernel.problems.gpu_mode.task import drafted  # noqa: PLC0415 - imports PyTorch, an extra
     from mctskernel.problems.torch_task import problem_of  # noqa: PLC0415 - as above

@@ -42,7 +42,7 @@ def recognises(path: Path) -> bool:
         return bool(re.search(r"^(class Model\b|def get_inputs\b)", text, re.MULTILINE))
 
 
-def read(path: Path, language: Language) -> Problem:
+def read(path: Path, language: Language | None) -> Problem:
     """Read a problem as a task. Runs the file, and its Model at a small shape. Raises TaskError."""
     text = read_text(path)
     try:

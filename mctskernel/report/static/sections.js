@@ -18,7 +18,7 @@ export function headline(doc) {
     el(
       "div",
       { class: "figures" },
-      found.speedup === null ? null : figure(ratioText(found.speedup), `over the starting kernel, ${found.numbers}`, "best"),
+      found.speedup === null ? null : figure(ratioText(found.speedup), `over ${found.start}, ${found.numbers}`, "best"),
       found.time ? figure(found.time, `from ${found.starting_time}`) : null,
       figure(String(found.evaluations), `evaluations: ${counts || "none yet"}`),
       spent ? figure(spent, "spent") : null,
