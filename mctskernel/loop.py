@@ -10,23 +10,23 @@ from __future__ import annotations
 import enum
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, takewhile
 
+from mctskernel.answer import is_improvement, valid_speedup
 from mctskernel.core.budget import Budget
 from mctskernel.core.edit import Edit
-from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.executor import Executor
 from mctskernel.core.proposer import Dropped, Loss, Proposals, Proposer
 from mctskernel.core.task import UNVERIFIED_REFERENCE, Task
 from mctskernel.edits.async_proposer import AsyncProposer
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.executors.forecaster import Forecaster
-from mctskernel.profiling.guardrails import flags_against, refusal
-from mctskernel.profiling.reward import Reward, are_tied, composite, fastest_first, is_eligible
+from mctskernel.profiling.guardrails import flags_against
+from mctskernel.profiling.reward import Reward, composite, is_eligible
 from mctskernel.registry import in_use
-from mctskernel.tasks.starts import are_proposed, best_start, proposals_of, start_speedup, untried
+from mctskernel.tasks.starts import are_proposed, proposals_of, start_speedup, untried
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.recorded_order import RecordedOrder
 from mctskernel.tree.search import Action, TreeSearch, Try
@@ -48,8 +48,11 @@ REPLY_GRACE_SECONDS = 3.0
 SILENCES = 3
 """Requests in a row without an answer after which the search ends; it can be resumed."""
 
-FINALISTS = 10
-"""How many of the fastest kernels may fail the final validation before the baseline is the answer."""
+VALIDATION_SHARE = 0.4
+"""The most of a budget of seconds that is kept for the final validation."""
+
+VALIDATION_SECONDS, VALIDATION_EVALUATIONS = 3.0, 4.0
+"""What the final validation is expected to take: new processes, and so many times the starting kernel's evaluation."""
 
 
 class StopReason(enum.StrEnum):
@@ -235,6 +238,15 @@ class Search:
         return root is not None and is_eligible(root)
 
     @property
+    def validation_seconds(self) -> float:
+        """Seconds of the budget that are kept for the final validation; none before the starting kernel has a time."""
+        root, seconds = self._tree.nodes[0].evaluation, self.budget.seconds
+        if seconds is None or root is None or root.source is Source.RECORDED:
+            return 0.0
+        expected = VALIDATION_SECONDS + VALIDATION_EVALUATIONS * root.cost_seconds
+        return min(expected, VALIDATION_SHARE * seconds)
+
+    @property
     def elapsed_seconds(self) -> float:
         """Seconds spent on the run, earlier processes included."""
         return self.spent_seconds + self.clock() - self._began
@@ -255,7 +267,9 @@ class Search:
         if root.evaluation is not None and not is_eligible(root.evaluation):
             return StopReason.NO_BASELINE
         left = self.budget.left(
-            self.evaluations + len(self._in_flight), self.elapsed_seconds, self._tree.dollars
+            self.evaluations + len(self._in_flight),
+            self.elapsed_seconds + self.validation_seconds,
+            self._tree.dollars,
         )
         if 0 in (left.evaluations, left.seconds, left.dollars):
             return StopReason.BUDGET
@@ -420,108 +434,16 @@ class Search:
             unverified_reference=self.task.unverified_reference,
         )
 
+    def say(self, note: str) -> None:
+        """Tell whoever follows the search something, in a sentence."""
+        self.follow(replace(self._snapshot(self._tree.nodes[self._best]), note=note))
+
     def _report_notes(self) -> None:
         """Pass on notes that the executor added while it is at work."""
         before, self._notes = self._notes, self.executor.notes
         new = [note for note in self._notes if note not in before]
         if new:
-            self.follow(replace(self._snapshot(self._tree.nodes[self._best]), note=" ".join(new)))
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The fastest kernel that passed every guard and the final validation, with those that didn't pass it.
-
-    `speedup` is over the fastest start, which is the answer when nothing faster passed; `node` is None when no start
-    passed either. `timings` are those of the final validation, at held-out shapes beside that start's, and `notes` what
-    it noticed besides. `unverified_reference` is the task's.
-    """
-
-    node: int | None
-    speedup: float
-    checks: tuple[Check, ...] = ()
-    refused: tuple[tuple[int, str], ...] = ()
-    unverified_reference: bool = False
-    timings: tuple[Timing, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def choose(search: TreeSearch, executor: Executor) -> Answer:
-    """Choose by time alone among nodes that passed every guardrail, and let the final validation decide.
-
-    Of a modelled node's trajectory the last edits are left out whose gain is within the model's uncertainty.
-    Descendants of a kernel that was refused come after all others: variants of one cheat are many.
-    """
-    tree = search.tree
-    root = tree.nodes[0].evaluation
-    if root is None:
-        return Answer(None, 0.0)
-    evaluated = [(node.id, node.evaluation) for node in tree.nodes if node.evaluation is not None]
-    shortened = dict.fromkeys(_without_ties(tree, node) for node in fastest_first(evaluated, root))
-    faster = tuple(takewhile(lambda node: node != 0, shortened))
-    refused: list[tuple[int, str]] = []
-    for node in chain(islice(_in_turn(tree, faster, refused), FINALISTS), _starts_left(tree, refused)):
-        start = best_start(tree, [number for number, _ in refused])
-        found = executor.final_validation(search.kernel(node), search.kernel(start))
-        if not (reason := refusal(found, tree.nodes[start].evaluation or root)):
-            return _answer(tree, tree.nodes[node], start, found, tuple(refused))
-        refused.append((node, reason))
-    return Answer(None, 0.0, (), tuple(refused))
-
-
-def _starts_left(tree: Tree, refused: Sequence[tuple[int, str]]) -> Iterator[int]:
-    """The fastest start that wasn't refused, then the next one, down to the root."""
-    while (start := best_start(tree, [number for number, _ in refused])) not in dict(refused):
-        yield start
-
-
-def _in_turn(tree: Tree, nodes: Sequence[int], refused: Sequence[tuple[int, str]]) -> Iterator[int]:
-    """The nodes in their order, those last that descend from one of `refused`, which grows meanwhile."""
-    waiting = []
-    for node in nodes:
-        if {number for number, _ in refused}.isdisjoint(tree.lineage(node)):
-            yield node
-        else:
-            waiting.append(node)
-    yield from waiting
-
-
-def _answer(
-    tree: Tree, node: Node, start: int, found: Evaluation, refused: tuple[tuple[int, str], ...]
-) -> Answer:
-    known = node.evaluation.flags if node.evaluation is not None else ()
-    return Answer(
-        node.id,
-        valid_speedup(node) / start_speedup(tree, dict(refused)),
-        found.checks,
-        refused,
-        timings=found.timings if node.id != start else (),
-        notes=tuple(flag for flag in found.flags if flag not in known),
-    )
-
-
-def _without_ties(tree: Tree, node: int) -> int:
-    """The earliest node of a trajectory that ties with its end."""
-    end = tree.nodes[node].evaluation
-    for ancestor in tree.lineage(node):
-        found = tree.nodes[ancestor].evaluation
-        if found is not None and end is not None and is_eligible(found) and are_tied(found, end):
-            return ancestor
-    return node
-
-
-def valid_speedup(node: Node) -> float:
-    """A node's speed-up over the root; 0 for one that may not be the answer."""
-    if node.evaluation is None or node.score is None or not is_eligible(node.evaluation):
-        return 0.0
-    return node.score.speedup
-
-
-def is_improvement(node: Node, best: Node) -> bool:
-    """Whether a node is faster than another one, and not just within a model's uncertainty."""
-    if valid_speedup(node) <= valid_speedup(best) or node.evaluation is None:
-        return False
-    return best.evaluation is None or not are_tied(node.evaluation, best.evaluation)
+            self.say(" ".join(new))
 
 
 def root_failure(tree: Tree) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from mctskernel import __version__
+from mctskernel.answer import Answer, choose
 from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.device import UUID, UUID_SEPARATOR, DeviceSpec, source_of
@@ -43,7 +44,7 @@ from mctskernel.edits.proposer import ExperiencedProposer
 from mctskernel.executors import open_executor, open_surrogate
 from mctskernel.executors.forecaster import Forecaster
 from mctskernel.executors.recorded import RecordedExecutor
-from mctskernel.loop import Answer, Follower, Search, StopReason, choose, root_failure
+from mctskernel.loop import Follower, Search, StopReason, root_failure
 from mctskernel.memory import (
     SNAPSHOT_SUFFIX,
     MemoryUnusableError,
@@ -498,18 +499,28 @@ def open_search(
         yield search, unfinished
 
 
-def finish(folder: RunFolder, search: Search, stop_reason: StopReason) -> SearchResult:
+def finish(
+    folder: RunFolder, search: Search, stop_reason: StopReason, *, validate: bool = True
+) -> SearchResult:
     """Choose the answer of a search that has stopped, write best/ and remember the run.
 
+    Ctrl-C leaves the final validation out, as it is without `validate`; after one that stopped the search, another.
     Raises RunError and DeviceError.
     """
     tree_search = search.tree_search
     if stop_reason is StopReason.NO_BASELINE:
         problem = root_failure(tree_search.tree)
         return SearchResult(folder, tree_search.tree, stop_reason, Answer(None, 0.0), problem)
-    answer = replace(
-        choose(tree_search, search.executor), unverified_reference=search.task.unverified_reference
+    is_stopped = search.stop_requested()
+    answer = choose(
+        tree_search,
+        search.executor,
+        search.say,
+        lambda: not validate or (search.stop_requested() and not is_stopped),
     )
+    answer = replace(answer, unverified_reference=search.task.unverified_reference)
+    if not answer.validated:
+        stop_reason = StopReason.INTERRUPTED
     if answer.checks and not search.task.held_out_shapes:
         answer = replace(answer, notes=(*answer.notes, NOTHING_HELD_OUT))
     write_answer(folder, tree_search, answer)

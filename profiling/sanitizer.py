@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -183,6 +183,8 @@ LIMIT_SECONDS = 90.0
 _REPLAY_SHARE = 0.5
 """Share of the limit after which a replay begins no further shape."""
 
+_POLL_SECONDS = 0.2
+
 _OPTIONS = {
     # Allocations may lie side by side: the padding keeps an overrun of one from being an access to the next.
     Tool.MEMCHECK: ("--padding", "65536", "--report-api-errors", "no"),
@@ -233,11 +235,13 @@ def sanitize(
     tools: Sequence[Tool] = VALIDATION_TOOLS,
     limit_seconds: float = LIMIT_SECONDS,
     gpu: str = "",
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Sanitized:
     """Run a kernel at its task's verify and held-out shapes under each of the tools, all at the same time.
 
     Inputs follow from `seed`; `gpu` is a UUID, empty for the first visible GPU. Nothing should be timed there
-    meanwhile. Never raises: where the program is missing or refuses the GPU there are no findings and one note.
+    meanwhile. All of it ends after `limit_seconds`, or when `stopped` says so. Never raises: where the program is
+    missing or refuses the GPU there are no findings and one note.
     """
     began = time.monotonic()
     program = find_compute_sanitizer()
@@ -248,7 +252,9 @@ def sanitize(
         )
         return Sanitized(tuple(ToolReport(tool, note=note) for tool in tools), time.monotonic() - began)
     with tempfile.TemporaryDirectory(prefix="mctskernel-sanitizer-") as folder, ThreadPoolExecutor() as pool:
-        replay = _Replay(program, task, kernel, seed, Path(folder), limit_seconds, gpu=gpu)
+        replay = _Replay(
+            program, task, kernel, seed, Path(folder), limit_seconds, began + limit_seconds, stopped, gpu=gpu
+        )
         reports = tuple(pool.map(replay.under, tools))
         if any(report.note and not report.late for report in reports):
             start = replace(replay, kernel=task.starting_kernel)
@@ -268,6 +274,8 @@ class _Replay:
     seed: int
     folder: Path
     limit_seconds: float
+    deadline: float
+    stopped: Callable[[], bool]
     freedom: Freedom = Freedom.CONFINED
     gpu: str = ""
 
@@ -284,7 +292,37 @@ class _Replay:
         replay += [str(self.task.folder.resolve()), str(source), str(self.seed)]
         replay += [self.freedom.value, str(_REPLAY_SHARE * self.limit_seconds)]
         replay += [self.gpu] if self.gpu else []
-        return _report(self.program, tool, replay, scratch, self.limit_seconds)
+        command = [self.program, "--tool", tool.value, *_OPTIONS[tool]]
+        command += ["--destroy-on-device-error", "kernel", "--show-backtrace", "no", *replay]
+        return self._report(tool, command, scratch)
+
+    def _report(self, tool: Tool, command: Sequence[str], scratch: Path) -> ToolReport:
+        began, late, output = time.monotonic(), False, ""
+        with subprocess.Popen(  # noqa: S603 - compute-sanitizer, and our own interpreter and module
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            cwd=scratch,
+            env=worker_environment(scratch),
+            start_new_session=True,
+        ) as process:
+            try:
+                while not late and process.returncode is None:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        output, _ = process.communicate(timeout=_POLL_SECONDS)
+                    late = process.returncode is None and (time.monotonic() > self.deadline or self.stopped())
+                output = _killed(process) if late else output
+            except BaseException:
+                _killed(process)
+                raise
+        note = failure(tool, output) if process.returncode or COMPLAINT in output else ""
+        if late:
+            note = f"{tool.value} was not done after {self.limit_seconds:.0f} seconds."
+        findings = parse_findings(tool, output)
+        return ToolReport(tool, findings, "" if findings else note, time.monotonic() - began, late)
 
 
 def find_compute_sanitizer() -> str | None:
@@ -292,36 +330,6 @@ def find_compute_sanitizer() -> str | None:
     packaged = (Path(entry, "nvidia", "cu13", "compute-sanitizer") for entry in sys.path)
     places = os.pathsep.join(map(str, (os.environ.get("PATH", os.defpath), *_WHERE, *packaged)))
     return shutil.which("compute-sanitizer", path=places)
-
-
-def _report(
-    program: str, tool: Tool, replay: Sequence[str], scratch: Path, limit_seconds: float
-) -> ToolReport:
-    began, late = time.monotonic(), False
-    command = [program, "--tool", tool.value, *_OPTIONS[tool]]
-    command += ["--destroy-on-device-error", "kernel", "--show-backtrace", "no", *replay]
-    with subprocess.Popen(  # noqa: S603 - compute-sanitizer, and our own interpreter and module
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        cwd=scratch,
-        env=worker_environment(scratch),
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=limit_seconds)
-            note = failure(tool, output) if process.returncode or COMPLAINT in output else ""
-        except subprocess.TimeoutExpired:
-            output, late = _killed(process), True
-            note = f"{tool.value} was not done after {limit_seconds:.0f} seconds."
-        except BaseException:
-            _killed(process)
-            raise
-    findings = parse_findings(tool, output)
-    return ToolReport(tool, findings, "" if findings else note, time.monotonic() - began, late)
 
 
 def _killed(process: subprocess.Popen[str]) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mctskernel.answer import Answer
 from mctskernel.core.disk import BlobError, BlobStore
 from mctskernel.core.evaluation import Check
 from mctskernel.core.task_file import load_task
-from mctskernel.loop import Answer
 from mctskernel.run import (
     RunError,
     RunFolder,

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 
 import pytest
 from msgspec.structs import replace
 
+from mctskernel.answer import choose
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
-from mctskernel.loop import Search, Snapshot, StopReason, choose
+from mctskernel.loop import (
+    VALIDATION_EVALUATIONS,
+    VALIDATION_SECONDS,
+    VALIDATION_SHARE,
+    Search,
+    Snapshot,
+    StopReason,
+)
 from mctskernel.run import spent_seconds
 from mctskernel.tree.events import Refused, Resumed, Started
 from mctskernel.tree.export import to_json
@@ -190,6 +199,49 @@ def test_what_is_faster_within_the_models_uncertainty_is_no_improvement_and_no_a
     answer = choose(search.tree_search, executor)
     assert answer.node == improved[0].best_node
     assert max(kernel.macros["X"] for kernel in executor.judged) > 3, "what is faster by a hair was found"
+
+
+def test_a_final_validation_that_is_interrupted_leaves_the_fastest_kernel_unvalidated() -> None:
+    class Endless(landscape.InProcess):
+        """It ends only when the executor is closed."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.closed = threading.Event()
+
+        def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
+            self.closed.wait()
+            return super().final_validation(kernel, baseline)
+
+        def close(self) -> None:
+            self.closed.set()
+
+    executor, said = Endless(), list[str]()
+    search, _ = searching(executor)
+    run(search)
+    answer = choose(search.tree_search, executor, said.append, lambda: bool(said))
+    assert (answer.validated, answer.checks, executor.closed.is_set()) == (False, (), True)
+    assert answer.node
+    assert search.tree_search.kernel(answer.node) == landscape.kernel(*landscape.BEST)
+    assert said[0].startswith(f"Final validation of node {answer.node} ")
+
+
+def test_part_of_a_budget_of_seconds_is_kept_for_the_final_validation() -> None:
+    """By the starting kernel's evaluation, which takes 2 s of a clock that every evaluation moves on by 2 s."""
+    judged = list[Kernel]()
+
+    def judge(kernel: Kernel) -> Evaluation:
+        judged.append(kernel)
+        return dataclasses.replace(landscape.judge(kernel), stage_seconds={"verify": 2.0})
+
+    search = landscape.search(
+        Budget(seconds=60), executor=landscape.InProcess(judged_by=judge), clock=lambda: 2.0 * len(judged)
+    )
+    assert search.run((landscape.start(search),)) is StopReason.BUDGET
+    kept = VALIDATION_SECONDS + VALIDATION_EVALUATIONS * 2.0
+    assert search.validation_seconds == kept
+    assert 60 - kept <= search.elapsed_seconds < 60 - kept + 2
+    assert dataclasses.replace(search, budget=Budget(seconds=10)).validation_seconds == 10 * VALIDATION_SHARE
 
 
 def test_spent_seconds_leaves_pauses_out() -> None:

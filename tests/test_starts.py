@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from mctskernel.answer import choose
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
-from mctskernel.loop import Search, choose
+from mctskernel.loop import Search
 from mctskernel.tasks.starts import best_start, only_language, origin, start_speedup, starting_points
 from mctskernel.tree.blobs import MemoryBlobs, get_edit, put_edit
 from mctskernel.tree.node import Tree

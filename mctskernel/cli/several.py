@@ -12,11 +12,12 @@ from pathlib import Path
 
 import msgspec
 
+from mctskernel.answer import valid_speedup
 from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.user_errors import MisuseError
-from mctskernel.loop import GRACE_SECONDS, POLL_SECONDS, Search, Snapshot, StopReason, valid_speedup
+from mctskernel.loop import GRACE_SECONDS, POLL_SECONDS, Search, Snapshot, StopReason
 from mctskernel.run import (
     RunError,
     RunFolder,
@@ -84,14 +85,16 @@ def search_all(
         opened = [_opened(plan, stack, follow, stop_requested) for plan in plans]
         weighted = [(search, plan.weight) for (_, search), plan in zip(opened, plans, strict=True)]
         stop_reason = search_together(weighted, budget, stop_requested)
-        results = []
+        results: list[SearchResult] = []
         for folder, search in opened:
             stopped = stop_reason
             if stop_reason is StopReason.EXHAUSTED or (
                 stop_reason is not StopReason.INTERRUPTED and not search.has_baseline
             ):
                 stopped = search.stop_reason or stop_reason
-            results.append(finish(folder, search, search.end(stopped, GRACE_SECONDS / len(opened))))
+            stopped = search.end(stopped, GRACE_SECONDS / len(opened))
+            cut_short = any(not result.answer.validated for result in results)
+            results.append(finish(folder, search, stopped, validate=not cut_short))
         return tuple(results)
 
 
@@ -113,7 +116,7 @@ def search_together(
             return StopReason.INTERRUPTED
         left = budget.left(
             sum(search.evaluations + search.in_flight for search, _ in searches),
-            spent + time.monotonic() - began,
+            spent + time.monotonic() - began + sum(search.validation_seconds for search, _ in searches),
             math.fsum(search.tree_search.tree.dollars for search, _ in searches),
         )
         return StopReason.BUDGET if 0 in (left.evaluations, left.seconds, left.dollars) else None

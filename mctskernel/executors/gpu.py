@@ -6,7 +6,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,52 +16,85 @@ from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
 from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import task_of
-from mctskernel.executors.tickets import Finish, TicketedExecutor, run
+from mctskernel.executors.tickets import Finish, Interrupt, TicketedExecutor, in_thread, run
 from mctskernel.profiling.counters import DEFAULT_METRICS, METRICS, counters_for, fewer_notes
 from mctskernel.profiling.emulation import most_important
 from mctskernel.profiling.gpu.choice import chosen_gpus
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
 from mctskernel.profiling.gpu.worker import GPU_SERVICE
-from mctskernel.profiling.processes.worker import Worker, compile_worker
+from mctskernel.profiling.processes.worker import Limits, Worker, compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.profiling.sanitizer import sanitize
 from mctskernel.profiling.versions import package_versions
 
-ValidationCheck = Callable[[Evaluation, Kernel, DeviceSpec], Evaluation]
-"""Refuses an evaluation of the final validation for a defect that it finds, or adds a note."""
+CHECK_SECONDS = 10.0
+"""How long the emulator and compute-sanitizer may each take over a kernel of the final validation."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check of the final validation found: a defect that refuses the kernel, or notes."""
+
+    outcome: Outcome = Outcome.OK
+    message: str = ""
+    guard: Guard | None = None
+    notes: tuple[str, ...] = ()
+
+    def added_to(self, evaluation: Evaluation) -> Evaluation:
+        """An evaluation with the notes, and refused for the defect."""
+        evaluation = replace(evaluation, flags=(*evaluation.flags, *self.notes))
+        if self.outcome is Outcome.OK:
+            return evaluation
+        return replace(evaluation, outcome=self.outcome, message=self.message, guard=self.guard)
+
+
+ValidationCheck = Callable[[Kernel, DeviceSpec, Interrupt], Checked]
+"""Looks for defects of a kernel for `CHECK_SECONDS` at the most; says what it couldn't check."""
 
 REFUSING = frozenset({Guard.MEMORY_CHECKS, Guard.RACE_CHECKS, Guard.UNTOUCHED_INPUTS})
 """The emulator's findings that refuse a kernel here. Whether a result is right was decided on the GPU."""
 
 
-def watched(evaluation: Evaluation, kernel: Kernel, spec: DeviceSpec) -> Evaluation:
-    """The evaluation, refused where compute-sanitizer finds something. Nothing should be timed meanwhile."""
-    found = sanitize(task_of(spec), kernel, seed=spec.seed, gpu=spec.gpu)
-    evaluation = replace(evaluation, flags=(*evaluation.flags, *found.notes))
+def watched(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
+    """What compute-sanitizer finds. Nothing should be timed meanwhile."""
+    found = sanitize(
+        task_of(spec),
+        kernel,
+        seed=spec.seed,
+        gpu=spec.gpu,
+        limit_seconds=CHECK_SECONDS,
+        stopped=lambda: interrupt.is_set,
+    )
     if not found.findings:
-        return evaluation
+        return Checked(notes=found.notes)
     first, outcome, guard = most_important(found.findings)
-    message = f"compute-sanitizer: {first.message}"
-    return replace(evaluation, outcome=outcome, message=message, guard=guard)
+    return Checked(outcome, f"compute-sanitizer: {first.message}", guard, found.notes)
 
 
-def emulated(evaluation: Evaluation, kernel: Kernel, spec: DeviceSpec) -> Evaluation:
-    """The evaluation, refused where the emulator finds a memory error or a race that a GPU may hide."""
+def emulated(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
+    """The memory errors and races that the emulator finds, and a GPU may hide. It needs no GPU."""
     # Every timed run was checked on the GPU, and the emulator would take a minute over some blocks.
-    with closing(Worker(replace(spec, kind="model", trial=Trial.CHECK))) as worker:
+    opening = Worker(replace(spec, kind="model", trial=Trial.CHECK), limits=Limits(CHECK_SECONDS))
+    with closing(opening) as worker, interrupt.calls(worker.interrupt):
         found = worker.evaluate(kernel)
-    if found.ok:
-        return evaluation
     if found.guard in REFUSING:
-        return replace(
-            evaluation, outcome=found.outcome, message=f"The emulator: {found.message}", guard=found.guard
-        )
-    note = f"The emulator could not check the kernel for races: {found.message}"
-    return replace(evaluation, flags=(*evaluation.flags, note))
+        return Checked(found.outcome, f"The emulator: {found.message}", found.guard)
+    missing = f"The emulator could not check the kernel for races: {found.message}"
+    return Checked(notes=() if found.ok else (missing,))
 
 
-VALIDATION_CHECKS: tuple[ValidationCheck, ...] = (watched, emulated)
-"""Two checks of memory and races. Neither sees all that the other does; a missing one is noted."""
+@dataclass(frozen=True)
+class ValidationChecks:
+    """Two checks of memory and races; neither sees all that the other does, and either may be missing.
+
+    `beside` runs while the kernel is verified and timed, `after` when the GPU has nothing else to do.
+    """
+
+    beside: ValidationCheck | None = emulated
+    after: ValidationCheck | None = watched
+
+
+NO_CHECKS = ValidationChecks(None, None)
 
 
 def open_gpus(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) -> GpuExecutor:
@@ -84,19 +117,29 @@ def validate_finally(
     *,
     metrics: Sequence[str] = DEFAULT_METRICS,
     service: str = GPU_SERVICE,
-    checks: Sequence[ValidationCheck] = VALIDATION_CHECKS,
+    checks: ValidationChecks = ValidationChecks(),
+    interrupt: Interrupt | None = None,
 ) -> Evaluation:
     """Evaluate a kernel on held-out shapes on the GPU of a device, in new processes and with a new seed.
 
-    `checks` follow. Raises DeviceError.
+    Raises DeviceError, also where the interrupt is set meanwhile.
     """
-    spec = spec.in_final_validation
-    with GpuExecutor(spec, metrics=metrics, service=service, baseline=baseline) as gate:
+    spec, interrupt = spec.in_final_validation, interrupt or Interrupt()
+    beside: Future[Checked] | None = None
+    if checks.beside is not None:
+        beside = in_thread(partial(checks.beside, kernel, spec, interrupt), "check")
+    with (
+        GpuExecutor(spec, metrics=metrics, service=service, baseline=baseline) as gate,
+        interrupt.calls(gate.interrupt),
+    ):
         gate.submit(0, kernel)
         ((_, evaluation),) = gate.wait()
-    for check in checks:
-        if evaluation.ok:
-            evaluation = check(evaluation, kernel, spec)
+    if evaluation.ok and checks.after is not None:
+        evaluation = checks.after(kernel, spec, interrupt).added_to(evaluation)
+    if evaluation.ok and beside is not None:
+        evaluation = beside.result().added_to(evaluation)
+    if interrupt.is_set:
+        raise DeviceError("The final validation was interrupted.")
     return evaluation
 
 
@@ -119,7 +162,7 @@ class GpuExecutor(TicketedExecutor):
         metrics: Sequence[str] = DEFAULT_METRICS,
         service: str = GPU_SERVICE,
         baseline: Kernel | None = None,
-        validation_checks: Sequence[ValidationCheck] = VALIDATION_CHECKS,
+        validation_checks: ValidationChecks = ValidationChecks(),
         notes: Sequence[str] = (),
     ) -> None:
         super().__init__()
@@ -127,6 +170,7 @@ class GpuExecutor(TicketedExecutor):
             raise ValueError(f"An executor needs at least one worker, not {workers}.")
         self._spec, self._metrics, self._service = spec, metrics, service
         self._validation_checks, self._notes = validation_checks, notes
+        self._interrupt = Interrupt()
         self._compilers: list[Worker] = []
         self._idle_compilers: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         task = task_of(spec)
@@ -173,13 +217,20 @@ class GpuExecutor(TicketedExecutor):
         return (*self._notes, *self._opened.notes, *self._gpus.warnings)
 
     def close(self) -> None:
-        """Kill the processes, whatever they are doing."""
-        for compiler in self._compilers:
-            compiler.interrupt()
+        """Kill the processes, whatever they are doing, from any thread."""
+        self.interrupt()
         self._compile_threads.shutdown(cancel_futures=True)
         self._gpus.close()
         for compiler in self._compilers:
             compiler.close()
+
+    def interrupt(self) -> None:
+        """Kill the processes; `close` cleans up. From any thread."""
+        self._interrupt.set()
+        for compiler in self._compilers:
+            compiler.interrupt()
+        for evaluator in self._gpus.evaluators:
+            evaluator.interrupt()
 
     def _gate(self, evaluator: GpuEvaluator, kernel: Kernel, baseline: Kernel) -> Evaluation:
         # The final validation's own process reads counters there.
@@ -191,6 +242,7 @@ class GpuExecutor(TicketedExecutor):
             metrics=self._metrics,
             service=self._service,
             checks=self._validation_checks,
+            interrupt=self._interrupt,
         )
 
     def _compile(self, kernel: Kernel) -> Prepared | Evaluation:
@@ -224,6 +276,9 @@ MOST_LOSSES = 2
 IDLE_SECONDS = 0.5
 """After this long without a kernel a GPU's counters are released, for searches that share it."""
 
+CLOSE_SECONDS = 1.0
+"""How long to wait, when all is to stop, for the threads that drive GPUs."""
+
 SWITCH_SECONDS = 5e-4
 """How long one thread may keep Python's lock while another waits, where several GPUs are served beside a search."""
 
@@ -253,7 +308,7 @@ class GpuPool:
         self._warnings: list[str] = []
         self._broken: DeviceError | None = None
         self._closed = False
-        self._threads = ThreadPoolExecutor(len(self._all), "gpu")
+        self._driving: dict[GpuEvaluator, Future[None]] = {}
         try:
             self.evaluators = self._open()
         except BaseException:
@@ -275,7 +330,7 @@ class GpuPool:
     def begin(self, prepare: Callable[[GpuEvaluator], None]) -> None:
         """Prepare each of the GPUs, in its thread, and have it take jobs from then on."""
         for evaluator in self.evaluators:
-            self._threads.submit(self._drive, evaluator, prepare)
+            self._driving[evaluator] = in_thread(partial(self._drive, evaluator, prepare), "gpu")
 
     def submit(self, work: Work, finish: Finish) -> None:
         """Have the next free GPU do some work, and call `finish` with the result in that GPU's thread.
@@ -303,12 +358,14 @@ class GpuPool:
         for evaluator in self._all:
             evaluator.interrupt()
             self._jobs.put(None)
-        self._threads.shutdown(cancel_futures=True)
+        # A reference in numpy can't be interrupted: what its thread still uses is left to the end of this process.
+        _, late = wait(self._driving.values(), CLOSE_SECONDS)
         for evaluator in self._all:
-            evaluator.close()
+            if self._driving.get(evaluator) not in late:
+                evaluator.close()
 
     def _open(self) -> tuple[GpuEvaluator, ...]:
-        opening = [self._threads.submit(evaluator.open) for evaluator in self._all]
+        opening = [in_thread(evaluator.open, "gpu") for evaluator in self._all]
         opened: list[GpuEvaluator] = []
         failures: list[DeviceError] = []
         for evaluator, future in zip(self._all, opening, strict=True):

@@ -12,7 +12,7 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import Kernel
-from mctskernel.executors.tickets import Finish, TicketedExecutor, run
+from mctskernel.executors.tickets import Finish, Interrupt, TicketedExecutor, run
 from mctskernel.profiling.devices import open_device
 from mctskernel.profiling.processes.worker import Limits, Opener, Worker
 
@@ -47,6 +47,7 @@ class LocalExecutor(TicketedExecutor):
         for worker in self._workers:
             self._idle.put(worker)
         self._threads = ThreadPoolExecutor(workers, "worker")
+        self._interrupt = Interrupt()
 
     @property
     def capacity(self) -> int:
@@ -56,7 +57,10 @@ class LocalExecutor(TicketedExecutor):
     def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         """Evaluate a kernel on held-out shapes, in a new process and with a new seed; waits for it."""
         limits = replace(self._limits, seconds=GATE_FACTOR * self._limits.seconds)
-        with closing(self._open(self._spec.in_final_validation, limits)) as worker:
+        with (
+            closing(self._open(self._spec.in_final_validation, limits)) as worker,
+            self._interrupt.calls(worker.interrupt),
+        ):
             evaluation = worker.evaluate(kernel)
             if not evaluation.ok:
                 return evaluation
@@ -74,7 +78,8 @@ class LocalExecutor(TicketedExecutor):
         return ()
 
     def close(self) -> None:
-        """Kill the workers, whatever they are doing."""
+        """Kill the workers, whatever they are doing, from any thread."""
+        self._interrupt.set()
         for worker in self._workers:
             worker.interrupt()
         self._threads.shutdown(cancel_futures=True)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
+
+Result = TypeVar("Result")
 
 Finish = Callable[[Evaluation | Exception], None]
 
@@ -29,6 +34,36 @@ class Closing:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class Interrupt:
+    """Ends what another thread waits for. `set` may be called from any thread, more than once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ends: list[Callable[[], None]] = []
+        self.is_set = False
+
+    def set(self) -> None:
+        """Call every `end` that is registered, and those that will be."""
+        with self._lock:
+            self.is_set = True
+            ends = tuple(self._ends)
+        for end in ends:
+            end()
+
+    @contextmanager
+    def calls(self, end: Callable[[], None]) -> Iterator[None]:
+        """Register what ends the work of this block."""
+        with self._lock:
+            self._ends.append(end)
+        if self.is_set:
+            end()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ends.remove(end)
 
 
 class TicketedExecutor(Closing):
@@ -73,6 +108,20 @@ class TicketedExecutor(Closing):
 
     def _finish(self, ticket: int, result: Evaluation | Exception) -> None:
         self._finished.put((ticket, result))
+
+
+def in_thread(work: Callable[[], Result], name: str) -> Future[Result]:
+    """Do some work in a thread of its own, which the end of this process doesn't wait for."""
+    future: Future[Result] = Future()
+
+    def do() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
+            future.set_exception(error)
+
+    threading.Thread(target=do, name=name, daemon=True).start()
+    return future
 
 
 def run(evaluate: Callable[[], Evaluation | None], finish: Finish) -> None:

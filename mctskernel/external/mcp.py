@@ -24,6 +24,7 @@ from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field, WithJsonSchema
 
 from mctskernel import __version__
+from mctskernel.answer import valid_speedup
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Attempt
@@ -39,7 +40,7 @@ from mctskernel.external.session import (
     device_sentences,
     edit_result,
 )
-from mctskernel.loop import Snapshot, valid_speedup
+from mctskernel.loop import Snapshot
 from mctskernel.report.explained import explained
 from mctskernel.report.node_profile import profile_node
 from mctskernel.report.terminal import trajectory_markdown

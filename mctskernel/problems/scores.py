@@ -142,7 +142,7 @@ def score_run(view: View) -> RunScore:
         benchmark.name,
         task.name,
         view.device,
-        node is not None,
+        node is not None and view.answer is not None and view.answer.validated,
         _seconds(evaluation),
         speedups,
         note if view.answer is not None else "The search has not stopped yet.",

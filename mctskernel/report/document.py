@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from mctskernel.answer import valid_speedup
 from mctskernel.core.evaluation import Evaluation, Outcome
-from mctskernel.loop import valid_speedup
 from mctskernel.profiling.changes import Comparison, CountChange
 from mctskernel.profiling.diagnosis import account
 from mctskernel.profiling.quantities import count_text, time_text

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from mctskernel.answer import Answer, valid_speedup
 from mctskernel.core.evaluation import Evaluation, Timing
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import UNVERIFIED_REFERENCE
 from mctskernel.edits.patch import unified_diff
-from mctskernel.loop import Answer, valid_speedup
 from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.notes import Conversation, conversation, counted
@@ -65,6 +65,8 @@ class View:
     def _validation(self) -> str:
         if self.answer is None:
             return "Still searching: the best kernel so far has not passed the final validation."
+        if not self.answer.validated:
+            return f"Not validated: it was interrupted. To validate it: mctskernel resume {self.folder.path}"
         if self.manifest.configuration.language is Language.CONFIGURATION:
             return "No final validation: recorded configurations can't be run again."
         passed = sum(check.passed for check in self.answer.checks)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mctskernel.answer import Answer
 from mctskernel.cli.errors import BAD_TASK, INTERRUPTED
 from mctskernel.cli.following import print_outcome
-from mctskernel.loop import Answer, StopReason
+from mctskernel.loop import StopReason
 from mctskernel.report.view import load_view
 from mctskernel.run import SearchResult
 from tests.synthetic_run import SyntheticRun, timed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,16 @@ from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors import gpu
-from mctskernel.executors.gpu import GpuExecutor, emulated, watched
+from mctskernel.executors.gpu import (
+    NO_CHECKS,
+    Checked,
+    GpuExecutor,
+    ValidationChecks,
+    emulated,
+    validate_finally,
+    watched,
+)
+from mctskernel.executors.tickets import Interrupt
 from mctskernel.profiling.emulator.findings import Finding
 from mctskernel.profiling.gpu import cuda_driver, worker
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
@@ -56,7 +66,7 @@ def fake() -> Iterator[pytest.MonkeyPatch]:
 @pytest.fixture(scope="module")
 def executor(small_task: Path, fake: pytest.MonkeyPatch) -> Iterator[GpuExecutor]:
     fake.setattr(worker, "RUN_SECONDS", 2.0)
-    with GpuExecutor(DeviceSpec("gpu", small_task), service=SERVICE, validation_checks=()) as opened:
+    with GpuExecutor(DeviceSpec("gpu", small_task), service=SERVICE, validation_checks=NO_CHECKS) as opened:
         yield opened
 
 
@@ -185,7 +195,7 @@ def test_a_search_on_a_gpu_end_to_end(
     small_task: Path, fake: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def open_fake(spec: DeviceSpec, workers: int, *_: object) -> GpuExecutor:
-        return GpuExecutor(spec, workers=workers, service=SERVICE, validation_checks=())
+        return GpuExecutor(spec, workers=workers, service=SERVICE, validation_checks=NO_CHECKS)
 
     monkeypatch.setattr(gpu, "open_gpus", open_fake)
     words = ["search", str(small_task), "--device", "gpu", "--workers", "1", "--budget", "6"]
@@ -224,22 +234,42 @@ def test_findings_of_compute_sanitizer_refuse_and_missing_tools_are_noted(
     )
     spec = DeviceSpec("gpu", small_task).in_final_validation
     monkeypatch.setattr(gpu, "sanitize", lambda *_, **__: Sanitized(reports, 1.0))
-    found = watched(PASSED, Kernel(RIGHT), spec)
+    found = watched(Kernel(RIGHT), spec, Interrupt()).added_to(PASSED)
     assert (found.outcome, found.guard) == (Outcome.RACE, Guard.RACE_CHECKS)
     assert found.message == "compute-sanitizer: line 3 and line 4 meet"
     assert found.flags == ("seen before", "no synccheck here")
     monkeypatch.setattr(gpu, "sanitize", lambda *_, **__: Sanitized(reports[2:], 0.0))
-    assert watched(PASSED, Kernel(RIGHT), spec).flags == ("seen before", "no synccheck here")
+    assert watched(Kernel(RIGHT), spec, Interrupt()) == Checked(notes=("no synccheck here",))
 
 
 @pytest.mark.slow
 def test_the_emulator_refuses_races_that_the_gpu_survived_and_decides_no_results(small_task: Path) -> None:
     spec = DeviceSpec("gpu", small_task).in_final_validation
-    assert emulated(PASSED, Kernel(RIGHT), spec) == PASSED
-    found = emulated(PASSED, Kernel(RACE), spec)
+    assert emulated(Kernel(RIGHT), spec, Interrupt()).added_to(PASSED) == PASSED
+    found = emulated(Kernel(RACE), spec, Interrupt())
     assert (found.outcome, found.guard) == (Outcome.RACE, Guard.RACE_CHECKS)
     assert found.message.startswith("The emulator: At n=")
-    assert emulated(PASSED, Kernel(RIGHT.replace("2 *", "3 *")), spec).ok
+    (note,) = emulated(Kernel(RIGHT.replace("2 *", "3 *")), spec, Interrupt()).notes
+    assert note.startswith("The emulator could not check the kernel for races: ")
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_a_final_validation(small_task: Path, fake: pytest.MonkeyPatch) -> None:
+    interrupt, ended = Interrupt(), threading.Event()
+
+    def endless(_kernel: Kernel, _spec: DeviceSpec, interrupt: Interrupt) -> Checked:
+        with interrupt.calls(ended.set):
+            interrupt.set()
+        assert ended.is_set()
+        return Checked()
+
+    kernels = kernel("faster"), kernel("twice")
+    checks = ValidationChecks(beside=None, after=endless)
+    spec = DeviceSpec("gpu", small_task)
+    with pytest.raises(DeviceError, match="interrupted"):
+        validate_finally(spec, *kernels, service=SERVICE, checks=checks, interrupt=interrupt)
+    with pytest.raises(DeviceError):
+        validate_finally(spec, *kernels, service=SERVICE, checks=NO_CHECKS, interrupt=interrupt)
 
 
 @pytest.mark.slow

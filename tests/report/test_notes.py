@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from mctskernel.answer import Answer
 from mctskernel.core.evaluation import ClockEvent, Conditions, Evaluation, GpuState, Source, Timing
-from mctskernel.loop import Answer
 from mctskernel.report.document import view_headline
 from mctskernel.report.notes import gpu_sentences
 from mctskernel.report.terminal import print_run, trajectory_markdown

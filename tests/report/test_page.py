@@ -13,9 +13,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from mctskernel.answer import Answer
 from mctskernel.cli import main
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
-from mctskernel.loop import Answer
 from mctskernel.report.document import Document
 from mctskernel.report.page import report_page
 from mctskernel.report.terminal import trajectory_markdown
