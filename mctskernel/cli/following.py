@@ -12,7 +12,10 @@ from rich.console import Console
 
 from mctskernel.cli.errors import BAD_TASK, INTERRUPTED
 from mctskernel.cli.plain_console import PlainConsole, echo
+from mctskernel.core.user_errors import UserError
 from mctskernel.loop import Follower, StopReason
+from mctskernel.problems.pytorch_timing import has_pytorch_reference, time_baselines
+from mctskernel.report.baselines import read_baselines
 from mctskernel.report.live import following
 from mctskernel.report.terminal import print_summary, save_trajectory
 from mctskernel.report.view import View
@@ -43,6 +46,28 @@ def stopping() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
+def time_pytorch(search_result: SearchResult) -> None:
+    """Time PyTorch beside the answer of a search that measured it, if the task's reference is PyTorch's; says how long.
+
+    A failure or Ctrl-C costs no more than these times.
+    """
+    view = View(search_result.folder, search_result.tree, search_result.answer)
+    is_measured = view.manifest.fingerprint.get("device") == "gpu" and search_result.answer.node is not None
+    if not (
+        is_measured and search_result.answer.validated and has_pytorch_reference(view.folder.load_task())
+    ):
+        return
+    if view.baselines is not None:
+        return
+    echo(
+        "Timing PyTorch, eager and compiled with autotuning, beside the start and the best; Ctrl-C leaves it out."
+    )
+    try:
+        echo(f"That took {time_baselines(view, echo).spent_seconds:.0f} s.")
+    except (UserError, KeyboardInterrupt) as error:
+        echo(f"mctskernel: PyTorch was not timed{f': {error}' if str(error) else '.'}", err=True)
+
+
 def print_outcome(search_result: SearchResult) -> None:
     """Print how the search ended; exits with 130 after Ctrl-C and 3 when nothing could be searched."""
     refuse_without_baseline(search_result)
@@ -60,7 +85,9 @@ def print_result(task: str, search_result: SearchResult) -> None:
         echo(f"{task}: {warning}", err=True)
     save_trajectory(View(search_result.folder, search_result.tree, search_result.answer))
     speedup = max(search_result.answer.speedup, 1.0)
-    echo(f"{task}: {speedup:.2f}x after {evaluations} evaluations; mctskernel show {path}")
+    pytorch = read_baselines(path)
+    over = f", {pytorch.sentence}" if pytorch is not None else ""
+    echo(f"{task}: {speedup:.2f}x{over} after {evaluations} evaluations; mctskernel show {path}")
 
 
 def refuse_without_baseline(search_result: SearchResult) -> None:

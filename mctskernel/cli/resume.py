@@ -9,7 +9,13 @@ import msgspec
 import rich_click as click
 
 from mctskernel.cli import options
-from mctskernel.cli.following import follow_search, print_outcome, print_story, refuse_without_baseline
+from mctskernel.cli.following import (
+    follow_search,
+    print_outcome,
+    print_story,
+    refuse_without_baseline,
+    time_pytorch,
+)
 from mctskernel.cli.measuring import BEST_NODES, measure
 from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.cli.search import now
@@ -81,6 +87,7 @@ def resume(run: Path, *, table: dict[str, Any], nodes: int, out: Path | None) ->
             executor=chosen.executor if executor.keys() - {"counters"} else None,
             counters=chosen.executor.counters,
         )
+    time_pytorch(search_result)
     print_outcome(search_result)
 
 

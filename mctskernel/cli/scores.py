@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,10 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
+from mctskernel.problems.pytorch_timing import time_baselines
 from mctskernel.problems.registry import benchmark_of
 from mctskernel.problems.scores import (
-    COMPILED,
-    EAGER,
     START,
     BaselineScores,
     RunScore,
@@ -22,14 +22,12 @@ from mctskernel.problems.scores import (
     score_results,
     score_runs,
     scored,
-    time_pytorch,
     traces_in,
-    write_times,
 )
 from mctskernel.profiling.quantities import time_text
+from mctskernel.report.baselines import COMPILED, EAGER
 from mctskernel.report.comparison import find_runs
 from mctskernel.report.view import View
-from mctskernel.run import RunFolder
 
 REFERENCE = "the reference of each workload"
 
@@ -47,8 +45,8 @@ REFERENCE = "the reference of each workload"
     "--time-pytorch",
     "time",
     is_flag=True,
-    help="First time the modules of KernelBench's problems on this machine's GPU, eager and compiled, and keep the "
-    "times beside the runs.",
+    help="First time the problems' PyTorch on this machine's GPU, eager and compiled, beside the start and the answer "
+    "of each run, as a search does at its end.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, times in seconds.")
 def scores(sides: tuple[Path, ...], *, files: tuple[Path, ...], time: bool, as_json: bool) -> None:
@@ -63,7 +61,8 @@ def scores(sides: tuple[Path, ...], *, files: tuple[Path, ...], time: bool, as_j
         raise click.UsageError("Name a RUN, a folder of runs, or --traces FILE.")
     views = [view for side in dict.fromkeys(sides) for view in _runs_of_problems(side)]
     for view in views if time else ():
-        _time(view.folder)
+        baselines = time_baselines(view, partial(echo, err=True))
+        echo(f"{view.folder.path}: {baselines.sentence}.", err=True)
     found = score_runs(views)
     traces = [trace for file in files for trace in traces_in(file)]
     solutions = {name: score_results(REFERENCE, results) for name, results in scored(traces).items()}
@@ -89,12 +88,6 @@ def _runs_of_problems(side: Path) -> list[View]:
             err=True,
         )
     return of_problems or views
-
-
-def _time(run: RunFolder) -> None:
-    times = time_pytorch(run.load_task())
-    write_times(run.path, times)
-    echo(f"{run.path}: PyTorch takes {time_text(times.eager_seconds)}.", err=True)
 
 
 def _print(console: Console, found: Scores) -> None:

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
-from mctskernel.cli.following import follow_search, print_outcome, print_result, stopping
+from mctskernel.cli.following import follow_search, print_outcome, print_result, stopping, time_pytorch
 from mctskernel.cli.options import Registered
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.several import Plan, read_weights, search_all, shared, speedup_of_model
@@ -88,6 +88,13 @@ from mctskernel.tasks.starts import starting_kernels
     type=click.Path(path_type=Path),
     help="The run's folder; of several TASKs, the folder of their runs. [default: runs/TASK-DATE-TIME]",
 )
+@click.option(
+    "--baselines/--no-baselines",
+    panel="Output",
+    default=True,
+    show_default=True,
+    help="Of a PyTorch function or problem searched on a GPU, time PyTorch beside the best kernel at the end.",
+)
 @click.pass_context
 def search(
     context: click.Context,
@@ -99,6 +106,7 @@ def search(
     source: Path | None,
     weights: Path | None,
     out: Path | None,
+    baselines: bool,
 ) -> None:
     """Search for a faster version of TASK's kernel, or of the kernels of several TASKs under one budget.
 
@@ -127,7 +135,7 @@ def search(
     config = read_config(table)
     if len(tasks) > 1 and space is None:
         folders = [find_task_or_problem(context, task, config.language) for task in tasks]
-        _search_several(folders, config, weights, out)
+        _search_several(folders, config, weights, out, baselines=baselines)
         return
     if weights is not None:
         raise click.UsageError("--weights is for several TASKs.")
@@ -139,10 +147,10 @@ def search(
     else:
         folder = Path(context.with_resource(TemporaryDirectory()))
         config = msgspec.structs.replace(config, spent=_begin_space(space, start, config, folder))
-    search_task(folder, config, out)
+    search_task(folder, config, out, baselines=baselines)
 
 
-def search_task(folder: Path, config: SearchConfig, out: Path | None) -> None:
+def search_task(folder: Path, config: SearchConfig, out: Path | None, *, baselines: bool = True) -> None:
     """Search one task folder in a new run, and print how it ended. Raises what `run.begin` raises."""
     task = load_task(folder, config.language)
     config = for_task(config, task)
@@ -154,11 +162,13 @@ def search_task(folder: Path, config: SearchConfig, out: Path | None) -> None:
     echo(f"Searching {task.name} in {languages} on {config.device} with {workers} into {path}{note}")
     with follow_search() as (follow, stop_requested):
         search_result = begin(path, folder, config, follow, stop_requested)
+    if baselines:
+        time_pytorch(search_result)
     print_outcome(search_result)
 
 
 def _search_several(
-    folders: Sequence[Path], config: SearchConfig, weights: Path | None, out: Path | None
+    folders: Sequence[Path], config: SearchConfig, weights: Path | None, out: Path | None, *, baselines: bool
 ) -> None:
     """Search several task folders, each in a run of its own, and print how they ended."""
     if config.executor.engine == "ray":
@@ -179,6 +189,8 @@ def _search_several(
     with stopping() as stop_requested:
         results = search_all(plans, config.budget, _print_improvement, stop_requested)
     for plan, search_result in zip(plans, results, strict=True):
+        if baselines:
+            time_pytorch(search_result)
         print_result(plan.configuration.task, search_result)
     echo(f"All of them together: {speedup_of_model(plans, results):.2f}x by their weights.")
     if any(search_result.stop_reason is StopReason.INTERRUPTED for search_result in results):

@@ -8,34 +8,24 @@ repository).
 
 from __future__ import annotations
 
-import functools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from mctskernel.core.device import DeviceError
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.evaluation import Evaluation, Source
-from mctskernel.core.task import Task, TaskError
+from mctskernel.core.task import TaskError
 from mctskernel.problems.definitions.definition import Name, Text, Workload
-from mctskernel.problems.kernelbench.reference import (
-    SOURCE_FILE,
-    importable,
-    made_model,
-    module_function,
-    read_module_problem,
-    run_problem,
-    without_running_statistics,
-)
 from mctskernel.problems.registry import benchmark_of
+from mctskernel.report.baselines import COMPILED, EAGER, read_baselines
 from mctskernel.report.resampling import share_interval
 from mctskernel.report.view import View
 
-EAGER, COMPILED, START = "PyTorch eager", "torch.compile", "the starting kernel"
+START = "the starting kernel"
 
 THRESHOLDS = (0.0, 0.5, 1.0, 1.5, 2.0)
 """The speed-ups at which `fast_p` is usually given."""
@@ -169,20 +159,17 @@ def _speedups(view: View, evaluation: Evaluation | None) -> tuple[dict[str, floa
     if evaluation is None or seconds is None or view.answer is None:
         return {}, "No kernel passed the final validation."
     found = {START: view.answer.speedup}
-    times = read_times(view.folder.path)
+    baselines = read_baselines(view.folder.path)
     if evaluation.source is not Source.MEASURED:
         return found, "Its times are modelled, so they are not compared with PyTorch's."
-    if times is None:
+    if baselines is None:
         return (
             found,
             "PyTorch's time is unknown: `mctskernel scores --time-pytorch` measures it on the run's GPU.",
         )
-    if times.gpu != view.manifest.fingerprint.get("gpu"):
-        return found, f"PyTorch was timed on another GPU, {times.gpu}."
-    found[EAGER] = times.eager_seconds / seconds
-    if times.compiled_seconds is not None:
-        found[COMPILED] = times.compiled_seconds / seconds
-    return found, times.problem
+    if baselines.gpu != view.manifest.fingerprint.get("gpu"):
+        return found, f"PyTorch was timed on another GPU, {baselines.gpu}."
+    return found | baselines.speedups, baselines.problem
 
 
 def _seconds(evaluation: Evaluation | None) -> float | None:
@@ -196,66 +183,6 @@ def _successes(results: Sequence[Scored], threshold: float) -> int:
         each.correct and ((each.speedup is not None and each.speedup > threshold) or threshold <= 0)
         for each in results
     )
-
-
-FILE = "pytorch.json"
-
-
-class PyTorchTimes(msgspec.Struct, frozen=True):
-    """Median seconds of a call at the problem's own shape with a cold L2 cache; `problem` is torch.compile's error."""
-
-    eager_seconds: float
-    compiled_seconds: float | None
-    gpu: str
-    torch: str
-    problem: str = ""
-
-
-def time_pytorch(task: Task) -> PyTorchTimes:
-    """Time the module of a KernelBench task. Raises TaskError, and DeviceError without a GPU."""
-    import torch  # noqa: PLC0415 - an extra
-
-    if not torch.cuda.is_available():
-        raise DeviceError("PyTorch can't be timed here: there is no GPU.")
-    problem = read_module_problem(task.folder)
-    names = run_problem(task.folder / SOURCE_FILE)
-    model = without_running_statistics(made_model(names)).to("cuda")
-    function = module_function(model, problem.arguments, problem.state, problem.scalars)
-    drawn = task.draw_inputs(task.search_shapes[0], seed=0)
-    tensors = [torch.from_numpy(drawn[tensor.name]).to("cuda") for tensor in task.inputs]
-    with torch.no_grad(), importable(names):
-        eager = _median_seconds(functools.partial(function, *tensors))
-        compiled, said = None, ""
-        try:
-            fast = torch.compile(function, dynamic=False)
-            compiled = _median_seconds(functools.partial(fast, *tensors))
-        except Exception as error:  # noqa: BLE001 - any compiler error only costs this column
-            said = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-    return PyTorchTimes(eager, compiled, torch.cuda.get_device_name(), str(torch.__version__), said)
-
-
-def write_times(run: Path, times: PyTorchTimes) -> None:
-    """Store the times in a run's folder. Raises TaskError."""
-    try:
-        (run / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(times), indent=1) + b"\n")
-    except OSError as error:
-        raise TaskError(f"{run / FILE} can't be written: {error.strerror or error}.") from error
-
-
-def read_times(run: Path) -> PyTorchTimes | None:
-    """The times in a run's folder; None where there are none. Raises TaskError."""
-    try:
-        return msgspec.json.decode((run / FILE).read_bytes(), type=PyTorchTimes)
-    except FileNotFoundError:
-        return None
-    except (OSError, *UNDECODABLE) as error:
-        raise TaskError(f"{run / FILE} can't be read: {error}.") from error
-
-
-def _median_seconds(run: Callable[[], object]) -> float:
-    from triton.testing import do_bench  # noqa: PLC0415 - looks for a GPU
-
-    return float(do_bench(run, return_mode="median")) / 1e3
 
 
 class Performance(msgspec.Struct, frozen=True):

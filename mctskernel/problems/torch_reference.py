@@ -10,7 +10,8 @@ import functools
 import importlib
 import runpy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,9 @@ def in_numpy(function: Callable[..., Any], *inputs: Array) -> Array | tuple[Arra
     """Call a function of tensors on the CPU, as `call_in_numpy` does; one thread at a time."""
     import torch  # noqa: PLC0415 - a task is read by many processes that never call its reference
 
+    if _CAPTURED is not None:
+        _CAPTURED.append(function)
+        raise _CapturedError
     widths = [array.dtype.itemsize for array in inputs if is_floating(array.dtype)]
     precision = torch.float64 if max(widths, default=4) > 4 else torch.float32
     with _ONE_CALL, torch.no_grad(), _in_precision(precision):
@@ -44,6 +48,28 @@ def in_numpy(function: Callable[..., Any], *inputs: Array) -> Array | tuple[Arra
         finally:
             torch.set_default_dtype(before)
     return array_of(result) if isinstance(result, torch.Tensor) else tuple(map(array_of, result))
+
+
+@contextmanager
+def captured() -> Iterator[list[Callable[..., Any]]]:
+    """Within this block the functions that references call are listed, and not called: the block ends there.
+
+    For processes with a single thread.
+    """
+    global _CAPTURED  # noqa: PLW0603 - references are called through code that isn't ours
+    found = _CAPTURED = list[Callable[..., Any]]()
+    try:
+        with suppress(_CapturedError):
+            yield found
+    finally:
+        _CAPTURED = None
+
+
+class _CapturedError(BaseException):
+    """Passes through what turns exceptions of a reference into sentences."""
+
+
+_CAPTURED: list[Callable[..., Any]] | None = None
 
 
 def listed_results(result: Any) -> tuple[Any, ...]:

@@ -18,6 +18,7 @@ from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.profiling.changes import Comparison, CountChange
 from mctskernel.profiling.diagnosis import account
 from mctskernel.profiling.quantities import count_text, time_text
+from mctskernel.report.baselines import Baselines
 from mctskernel.report.notes import (
     accuracy_sentences,
     conversation_sentences,
@@ -53,7 +54,8 @@ NOTEWORTHY = 1.15
 class Headline(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a run. `best` and its figures are None while no evaluation has succeeded.
 
-    `speedup` is over `start`, the fastest of the run's starts, which takes `starting_time`.
+    `speedup` is over `start`, the fastest of the run's starts, which takes `starting_time`; `over_pytorch` says what it
+    is over PyTorch, if that was timed.
     """
 
     task: str
@@ -64,6 +66,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     time: str
     start: str
     starting_time: str
+    over_pytorch: str
     state: str
     evaluations: int
     outcomes: dict[str, int]
@@ -200,6 +203,7 @@ def view_headline(view: View) -> Headline:
         time=time_text(seconds) if seconds else "",
         start=view.start_title,
         starting_time=time_text(start) if start else "",
+        over_pytorch=view.baselines.sentence if view.baselines else "",
         state=_state(view, best),
         evaluations=view.evaluations,
         outcomes=view.outcomes,
@@ -405,6 +409,8 @@ def _state(view: View, best: Node | None) -> str:
 def _sentences(view: View, best: Node | None) -> Iterator[str]:
     if best is not None:
         yield from _start_sentences(view, best)
+    if view.baselines is not None:
+        yield _about_pytorch(view.baselines)
     yield from gpu_sentences(view.gpus)
     if view.answer is not None:
         for node, reason in view.answer.refused:
@@ -413,6 +419,19 @@ def _sentences(view: View, best: Node | None) -> Iterator[str]:
             yield f"Final validation: {note}"
         if view.answer.node == view.start:
             yield f"No kernel that passed every guard is faster than {view.start_title}."
+
+
+def _about_pytorch(found: Baselines) -> str:
+    """What PyTorch and the kernels took."""
+    times = {
+        "eager": found.eager_seconds,
+        "compiled": found.compiled_seconds,
+        "the start": found.start_seconds,
+    }
+    times["the best"] = found.best_seconds
+    listed = ", ".join(f"{name} {time_text(seconds)}" for name, seconds in times.items() if seconds)
+    where = f" at {found.shape}" if found.shape else ""
+    return f"Interleaved with PyTorch {found.torch}{where}: {listed}. {found.problem}".rstrip()
 
 
 def _start_sentences(view: View, best: Node) -> Iterator[str]:

@@ -28,6 +28,7 @@ _PAGES.filters["time"] = time_text
 _SUMMARY = _PAGES.from_string("""\
 <div><strong>{{ headline.task }}</strong>: \
 {% if headline.speedup %}<strong>{{ "%.2f" | format(headline.speedup) }}x</strong> over {{ headline.start }}, \
+{% if headline.over_pytorch %}{{ headline.over_pytorch }}, {% endif %}\
 {{ headline.numbers }} ({{ headline.starting_time }} to {{ headline.time }}){% else %}no valid kernel yet{% endif %}\
 <br>{{ headline.device }}; {{ headline.evaluations }} evaluations: \
 {% for outcome, count in headline.outcomes.items() %}{{ count }} {{ outcome }}{{ ", " if not loop.last }}{% endfor %}\

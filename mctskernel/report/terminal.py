@@ -138,7 +138,9 @@ def _headline(view: View) -> list[RenderableType]:
     first = Text.assemble(
         (f"{found.task}: ", "bold"),
         (f"{view.steps[-1].speedup:.2f}x", "bold green"),
-        f" over {found.start}, {evaluation.source} ({found.device})",
+        f" over {found.start}",
+        f", {found.over_pytorch}" if found.over_pytorch else "",
+        f", {evaluation.source} ({found.device})",
         ("; unverified reference" if found.unverified_reference else "", "yellow"),
     )
     counts = ", ".join(f"{count} {outcome}" for outcome, count in found.outcomes.items())
@@ -229,8 +231,9 @@ def trajectory_markdown(view: View) -> str:
     """The path from the starting kernel to the answer, each edit with its evidence and diff."""
     configuration, headline = view.manifest.configuration, view_headline(view)
     best = view.evaluation(view.best.id)
+    pytorch = f", {headline.over_pytorch}" if headline.over_pytorch else ""
     head = [
-        f"# {configuration.task}: {view.steps[-1].speedup:.2f}x over {headline.start}, {best.source}"
+        f"# {configuration.task}: {view.steps[-1].speedup:.2f}x over {headline.start}{pytorch}, {best.source}"
         f"{', unverified reference' if headline.unverified_reference else ''}",
         "",
         f"- Device: {headline.device}",

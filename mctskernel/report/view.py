@@ -14,6 +14,7 @@ from mctskernel.core.task import UNVERIFIED_REFERENCE
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import time_text
+from mctskernel.report.baselines import Baselines, read_baselines
 from mctskernel.report.notes import Conversation, conversation, counted
 from mctskernel.run import (
     NOTHING_HELD_OUT,
@@ -138,6 +139,12 @@ class View:
         """The path from the root to a node, with speed-ups over the fastest start."""
         found = trajectory(self.tree, number).steps
         return tuple(replace(step, speedup=step.speedup / self.start_speedup) for step in found)
+
+    @cached_property
+    def baselines(self) -> Baselines | None:
+        """PyTorch's times beside the answer's; None where they are unknown, or another kernel's."""
+        found = read_baselines(self.folder.path)
+        return found if found and self.answer and self.answer.node == found.node else None
 
     @cached_property
     def _refused(self) -> dict[int, str]:

@@ -15,6 +15,7 @@ from tests.conftest import WriteTask
 
 torch = pytest.importorskip("torch", reason="the extra `gpu` is not installed")
 timing = pytest.importorskip("mctskernel.experiments.suite_timing")
+interleaved = pytest.importorskip("mctskernel.profiling.pytorch.interleaved")
 
 
 @pytest.mark.slow
@@ -35,11 +36,11 @@ def test_scratch_is_held_as_long_as_its_kernel_may_run(monkeypatch: pytest.Monke
         made[extents] = weakref.ref(tensor)
         return tensor
 
-    monkeypatch.setattr(timing.torch, "zeros", zeros)
+    monkeypatch.setattr(interleaved.torch, "zeros", zeros)
     scratch = SimpleNamespace(name="partial", nbytes=16, zero=False)
     candidate = SimpleNamespace(at=lambda *_: SimpleNamespace(scratch=[scratch], launches=[]))
     task = load_task(builtin_tasks()["sum"])
-    call, _ = timing._bound(task, task.search_shapes[0], candidate, None, {})
+    call, _ = interleaved.bound_plan(task, task.search_shapes[0], candidate, None, {})
     call()
     assert made[16]() is not None, "or PyTorch lends it to somebody else"
 
@@ -47,14 +48,14 @@ def test_scratch_is_held_as_long_as_its_kernel_may_run(monkeypatch: pytest.Monke
 def test_contenders_run_once_a_round_in_a_random_order() -> None:
     order: list[str] = []
 
-    def run(name: str, seconds: float) -> timing.Run:
+    def run(name: str, seconds: float) -> interleaved.Run:
         return lambda: order.append(name) or seconds
 
-    samples = timing.interleaved({"fast": run("fast", 1e-3), "slow": run("slow", 0.05)})
-    assert len(samples["slow"]) == timing.FEWEST
-    assert len(samples["fast"]) == timing.MOST
-    rounds = order[2 * timing.WARM_UP :]
-    assert {tuple(sorted(rounds[2 * i : 2 * i + 2])) for i in range(timing.FEWEST)} == {("fast", "slow")}
+    samples = interleaved.interleaved({"fast": run("fast", 1e-3), "slow": run("slow", 0.05)})
+    assert len(samples["slow"]) == interleaved.FEWEST
+    assert len(samples["fast"]) == interleaved.MOST
+    rounds = order[2 * interleaved.WARM_UP :]
+    assert {tuple(sorted(rounds[2 * i : 2 * i + 2])) for i in range(interleaved.FEWEST)} == {("fast", "slow")}
 
 
 @pytest.mark.gpu

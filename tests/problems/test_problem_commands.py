@@ -5,17 +5,34 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from mctskernel.cli import main
-from mctskernel.problems.scores import EAGER, START, PyTorchTimes, write_times
+from mctskernel.core.device import DeviceError
+from mctskernel.problems.pytorch_timing import has_pytorch_reference, time_baselines
+from mctskernel.problems.scores import EAGER, START
+from mctskernel.report.baselines import Baselines, write_baselines
+from mctskernel.report.view import load_view
 from tests.problems.kernelbench.problem_files import problem, written
 
 pytestmark = pytest.mark.slow
 
 SUM = problem(
     "return (x * self.scale).sum(1)", "torch.rand(16, 8)", init="self.scale = nn.Parameter(torch.ones(8))"
+)
+
+
+BASELINES = Baselines(
+    node=0,
+    shape="rows=8",
+    start_seconds=1e-3,
+    best_seconds=1e-3,
+    eager_seconds=4e-3,
+    compiled_seconds=2e-3,
+    gpu="some GPU",
+    torch="2.13",
 )
 
 
@@ -53,12 +70,38 @@ def test_scores_say_what_is_unknown(run: Path) -> None:
 
 
 def test_a_time_of_another_gpu_is_not_compared_with(run: Path) -> None:
-    write_times(run, PyTorchTimes(1e-3, 2e-3, "some GPU", "2.13"))
+    write_baselines(run, BASELINES)
     try:
         found = json.loads(mctskernel("scores", run, "--json").stdout)["runs"]
     finally:
         (run / "pytorch.json").unlink()
     assert EAGER not in found["runs"][0]["speedups"]
+
+
+def test_pytorchs_times_are_told_beside_the_kernel_that_they_were_taken_with(run: Path) -> None:
+    write_baselines(run, BASELINES)
+    try:
+        assert "1.00x over the starting kernel, 4.00x over PyTorch eager, 2.00x over torch.compile, " in said(
+            run
+        )
+        assert "Interleaved with PyTorch 2.13 at rows=8: eager 4 ms, compiled 2 ms" in said(run)
+        write_baselines(run, msgspec.structs.replace(BASELINES, node=7))
+        assert "PyTorch" not in said(run)
+    finally:
+        (run / "pytorch.json").unlink()
+
+
+def said(run: Path) -> str:
+    return " ".join(mctskernel("show", run).stdout.split())
+
+
+def test_without_a_gpu_pytorch_is_not_timed(run: Path) -> None:
+    view = load_view(run)
+    assert has_pytorch_reference(view.folder.load_task())
+    if not Path("/dev/nvidia0").exists():
+        with pytest.raises(DeviceError, match="PyTorch could not be timed: "):
+            time_baselines(view, lambda _: None)
+    assert not (run / "pytorch.json").exists()
 
 
 def test_a_problem_that_is_not_supported_exits_as_a_task_does(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from torch.func import functional_call  # noqa: E402 - an extra
 
-from mctskernel.problems.torch_reference import in_numpy  # noqa: E402 - as above
+from mctskernel.problems.torch_reference import captured, in_numpy  # noqa: E402 - as above
 
 pytestmark = pytest.mark.slow
 
@@ -51,3 +51,11 @@ def test_calls_from_several_threads_keep_their_parameters_and_precision() -> Non
     for found, (kind, weight) in zip(results, wanted, strict=True):
         assert found.dtype == kind
         np.testing.assert_array_equal(found, np.full(3, weight + 1, kind))
+
+
+def test_the_function_of_a_reference_is_captured_without_a_call() -> None:
+    with captured() as found:
+        in_numpy(torch.neg)
+        raise AssertionError("the block ends where the function would be called")
+    assert found == [torch.neg]
+    np.testing.assert_array_equal(in_numpy(torch.neg, np.ones(3)), -np.ones(3))

@@ -19,6 +19,7 @@ export function headline(doc) {
       "div",
       { class: "figures" },
       found.speedup === null ? null : figure(ratioText(found.speedup), `over ${found.start}, ${found.numbers}`, "best"),
+      found.over_pytorch ? figure(...found.over_pytorch.split(/ (.*)/, 2)) : null,
       found.time ? figure(found.time, `from ${found.starting_time}`) : null,
       figure(String(found.evaluations), `evaluations: ${counts || "none yet"}`),
       spent ? figure(spent, "spent") : null,

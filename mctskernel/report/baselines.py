@@ -1,0 +1,59 @@
+"""What PyTorch takes for a run's task, timed beside the run's start and its answer: RUN/pytorch.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.run import RunError, write_text
+
+FILE = "pytorch.json"
+
+EAGER, COMPILED = "PyTorch eager", "torch.compile"
+
+
+class Baselines(msgspec.Struct, frozen=True, kw_only=True):
+    """Median seconds of a call at one shape with a cold L2 cache, all interleaved in one process.
+
+    `best_seconds` is of the answer, which was `node`. `problem` says why torch.compile has no time. `spent_seconds` is
+    what it took to find all this out.
+    """
+
+    node: int
+    shape: str
+    start_seconds: float
+    best_seconds: float
+    eager_seconds: float
+    compiled_seconds: float | None
+    gpu: str
+    torch: str
+    problem: str = ""
+    spent_seconds: float = 0.0
+
+    @property
+    def speedups(self) -> dict[str, float]:
+        """How many times faster than PyTorch the answer is, by baseline."""
+        times = {EAGER: self.eager_seconds, COMPILED: self.compiled_seconds}
+        return {name: seconds / self.best_seconds for name, seconds in times.items() if seconds is not None}
+
+    @property
+    def sentence(self) -> str:
+        """The speed-ups in words: `2.10x over PyTorch eager, 1.20x over torch.compile`."""
+        return ", ".join(f"{speedup:.2f}x over {name}" for name, speedup in self.speedups.items())
+
+
+def write_baselines(run: Path, found: Baselines) -> None:
+    """Keep them in a run's folder. Raises RunError."""
+    write_text(run / FILE, msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+
+
+def read_baselines(run: Path) -> Baselines | None:
+    """Those of a run's folder; None where there are none. Raises RunError."""
+    try:
+        return msgspec.json.decode((run / FILE).read_bytes(), type=Baselines)
+    except FileNotFoundError:
+        return None
+    except (OSError, *UNDECODABLE) as error:
+        raise RunError(f"{run / FILE} can't be read: {excerpt(error)}.") from error
