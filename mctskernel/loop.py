@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from mctskernel.answer import is_improvement, valid_speedup
 from mctskernel.core.budget import Budget
@@ -404,20 +405,29 @@ class Search:
             if self.task.unverified_reference:
                 flags[UNVERIFIED_REFERENCE] = None
             evaluation = replace(evaluation, flags=tuple(flags))
+        is_retimed = node.evaluation is not None
+        if node_id == 0:
+            root = evaluation
         self.tree_search.evaluate(node_id, evaluation, self.reward(evaluation, parent, root))
         self._in_flight.discard(node_id)
+        if is_retimed:
+            self._best = reduce(self._better, self._tree.evaluated, 0)
+            return
         improved = self._count(node)
         self.follow(
             replace(self._snapshot(node), improved_by=edit_title(self._tree, node) if improved else "")
         )
 
+    def _better(self, best: int, other: int) -> int:
+        nodes = self._tree.nodes
+        return other if other and is_improvement(nodes[other], nodes[best]) else best
+
     def _count(self, node: Node) -> bool:
         """Count a finished evaluation. Returns whether it is the best so far."""
         assert node.evaluation is not None  # noqa: S101 - it has finished
         self._outcomes[node.evaluation.outcome] += 1
-        improved = node.id > 0 and is_improvement(node, self._tree.nodes[self._best])
-        if improved:
-            self._best = node.id
+        before, self._best = self._best, self._better(self._best, node.id)
+        improved = self._best != before
         self._without_gain = 0 if improved or node.id == 0 else self._without_gain + 1
         return improved
 

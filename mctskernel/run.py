@@ -55,9 +55,10 @@ from mctskernel.memory import (
     take_snapshot,
 )
 from mctskernel.memory import remember as keep_lessons
+from mctskernel.profiling.reward import fastest_first
 from mctskernel.proposers import OUTSIDE, RULES, open_proposer
 from mctskernel.registry import find_function
-from mctskernel.tasks.starts import starting_points
+from mctskernel.tasks.starts import best_start, starting_points
 from mctskernel.tree.blobs import get_exchange
 from mctskernel.tree.events import Event, Proposed, Resumed, Submitted
 from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
@@ -90,6 +91,7 @@ class Origin(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of run.json. `measured_from` is None for a search that began at the starting kernel.
 
+    `moved_to` are fingerprints of other GPUs of the same model with which the search went on.
     `unverified_reference` says that a model wrote the task's reference, which was not checked when the run began.
     """
 
@@ -100,6 +102,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     fingerprint: dict[str, str]
     measured_from: Origin | None = None
     unverified_reference: bool = False
+    moved_to: tuple[dict[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,11 @@ def write_manifest(
     manifest = Manifest(
         SCHEMA_VERSION, created, __version__, configuration, fingerprint, measured_from, unverified_reference
     )
-    write_text(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n")
+    write_text(folder.manifest, _manifest_text(manifest))
+
+
+def _manifest_text(manifest: Manifest) -> str:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n"
 
 
 def discard_run(folder: RunFolder) -> None:
@@ -417,7 +424,7 @@ def reopen(
 ) -> Iterator[tuple[RunFolder, SearchConfig, Executor]]:
     """What it takes to go on with a run, with another budget, workers, engine and counters if they are given.
 
-    Raises RunError and DeviceError, RunError too on a machine whose times can't be compared with the run's.
+    Raises RunError and DeviceError, RunError too on a machine with another model of GPU or other compilers.
     """
     folder = open_run(path)
     manifest = read_manifest(folder)
@@ -432,7 +439,7 @@ def reopen(
     with open_executor(
         folder.device_spec(configuration), configuration.workers, configuration.executor
     ) as opened:
-        _refuse_other_device(folder, manifest.fingerprint, opened.fingerprint())
+        _refuse_other_model(folder, manifest.fingerprint, opened.fingerprint())
         yield folder, configuration, opened
 
 
@@ -461,6 +468,8 @@ def open_search(
         spent = spent_seconds(read_events(folder.journal))
         if tree_search.tree.nodes:
             unfinished = tree_search.resume()
+            if _moved(folder, executor.fingerprint()):
+                unfinished = (*unfinished, *_to_retime(tree_search.tree))
         else:
             unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
         order, recording = None, None
@@ -621,23 +630,49 @@ def kept_snapshot(folder: RunFolder) -> tuple[Experience, ...]:
         raise RunError(str(error)) from error
 
 
-def _refuse_other_device(folder: RunFolder, then: dict[str, str], now: dict[str, str]) -> None:
-    names = sorted(then.keys() | now.keys())
-    changed = [name for name in names if not _agree(name, then.get(name), now.get(name))]
+MOVABLE = (UUID, "driver")
+"""What may differ where a search goes on: times are ratios to the starting kernel's, which is timed beside each."""
+
+RETIMED = 5
+"""How many of the fastest kernels are timed again with another GPU of the same model, beside the starting kernel."""
+
+
+def _refuse_other_model(folder: RunFolder, then: dict[str, str], now: dict[str, str]) -> None:
+    names = sorted((then.keys() | now.keys()) - set(MOVABLE))
+    changed = [name for name in names if then.get(name) != now.get(name)]
     if changed:
         name = changed[0]
+        measure = f"mctskernel resume {folder.path} --device {now.get('device', 'gpu')}"
         raise RunError(
             f"{folder.path} was searched with {name} = {then.get(name, 'nothing')}; here it is "
-            f"{now.get(name, 'nothing')}. Times of the two can't be compared: begin a new run."
+            f"{now.get(name, 'nothing')}. Times of the two can't be compared: `{measure}` measures the best kernels "
+            "here, in a new run that can be searched further."
         )
 
 
-def _agree(name: str, then: str | None, now: str | None) -> bool:
-    """Of several GPUs one in common is enough: they are of one kind, and each is measured against the starting kernel,
-    whose time on the common one is in the journal."""
-    if name != UUID or then is None or now is None:
-        return then == now
-    return not set(then.split(UUID_SEPARATOR)).isdisjoint(now.split(UUID_SEPARATOR))
+def _moved(folder: RunFolder, now: dict[str, str]) -> bool:
+    """Whether a run goes on with a GPU, or a driver, that it hasn't seen; it is written down."""
+    manifest = read_manifest(folder)
+    if any(_agree(then, now) for then in (manifest.fingerprint, *manifest.moved_to)):
+        return False
+    moved = msgspec.structs.replace(manifest, moved_to=(*manifest.moved_to, now))
+    write_text(folder.manifest, _manifest_text(moved))
+    return True
+
+
+def _agree(then: dict[str, str], now: dict[str, str]) -> bool:
+    """Of several GPUs one in common is enough: the starting kernel's time on it is in the journal."""
+    known, here = (set(each.get(UUID, "").split(UUID_SEPARATOR)) for each in (then, now))
+    return then.get("driver") == now.get("driver") and not known.isdisjoint(here)
+
+
+def _to_retime(tree: Tree) -> tuple[int, ...]:
+    """The root, the fastest start and the fastest kernels, as far as they have valid times."""
+    root = tree.nodes[0].evaluation
+    if root is None:
+        return ()
+    evaluated = [(node.id, node.evaluation) for node in tree.nodes if node.evaluation is not None]
+    return tuple(dict.fromkeys((0, best_start(tree), *fastest_first(evaluated, root)[:RETIMED])))
 
 
 def _open_proposer(

@@ -34,6 +34,8 @@ from mctskernel.profiling.processes.worker import compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.profiling.sanitizer import Sanitized, Tool, ToolReport
 from mctskernel.report.view import load_view
+from mctskernel.tree.events import Retimed
+from mctskernel.tree.journal import read_events
 
 SERVICE = "fake_gpu:FakeGpu"
 PLAN = """\
@@ -194,8 +196,10 @@ def test_a_task_that_asks_for_determinism_refuses_results_that_differ(
 def test_a_search_on_a_gpu_end_to_end(
     small_task: Path, fake: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    here = ["a0" * 16]
+
     def open_fake(spec: DeviceSpec, workers: int, *_: object) -> GpuExecutor:
-        return GpuExecutor(spec, workers=workers, service=SERVICE, validation_checks=NO_CHECKS)
+        return GpuExecutor(spec, workers=workers, gpus=here, service=SERVICE, validation_checks=NO_CHECKS)
 
     monkeypatch.setattr(gpu, "open_gpus", open_fake)
     words = ["search", str(small_task), "--device", "gpu", "--workers", "1", "--budget", "6"]
@@ -205,6 +209,25 @@ def test_a_search_on_a_gpu_end_to_end(
     assert view.manifest.fingerprint["gpu"] == "Fake GPU"
     assert (tmp_path / "run" / "best" / "answer.json").exists()
     assert len(view.tree.nodes) > 2
+    here[0] = "b0" * 16
+    for budget in ("8", "9"):
+        done = CliRunner().invoke(main, ["resume", str(tmp_path / "run"), "--budget", budget])
+        assert done.exit_code == 0, done.output
+        retimed = [each for each in read_events(view.folder.journal) if isinstance(each, Retimed)]
+        assert retimed[0].node == 0
+        assert view.best.id in {each.node for each in retimed}
+        assert {each.evaluation.gpu for each in retimed} == set(here)
+        assert len(retimed) == len({each.node for each in retimed}), "once, however often it is resumed"
+    again = load_view(tmp_path / "run")
+    assert [each["uuid"] for each in again.manifest.moved_to] == here
+    assert again.tree.evaluations == 9
+    assert again.tree.nodes[0].reward_sum == pytest.approx(
+        sum(node.reward for node in again.tree.nodes if node.evaluation)
+    )
+    written = view.folder.manifest.read_text("utf-8").replace('"Fake GPU"', '"Another GPU"')
+    view.folder.manifest.write_text(written, "utf-8")
+    refused = CliRunner().invoke(main, ["resume", str(tmp_path / "run"), "--budget", "10"])
+    assert "--device gpu` measures the best kernels here" in " ".join(refused.output.split())
 
 
 PASSED = Evaluation(Outcome.OK, Source.MEASURED, flags=("seen before",))

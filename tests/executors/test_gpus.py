@@ -192,27 +192,31 @@ def test_counters_are_released_between_searches_that_share_a_gpu_and_before_the_
 
 @pytest.mark.parametrize(
     ("then", "now", "refused"),
-    [(A, A, False), (A, f"{A}+{B}", False), (f"{A}+{B}", B, False), (A, B, True), (f"{A}+{B}", "cc", True)],
+    [
+        ({"uuid": A}, {"uuid": B}, False),
+        ({"uuid": A}, {"uuid": A, "driver": "1"}, False),
+        ({}, {"gpu": "H100"}, True),
+    ],
 )
-def test_a_run_goes_on_where_a_gpu_of_its_own_is(
+def test_a_run_goes_on_with_a_gpu_of_its_own_model(
     *,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     write_task: Callable[..., Path],
-    then: str,
-    now: str,
+    then: dict[str, str],
+    now: dict[str, str],
     refused: bool,
 ) -> None:
     folder = prepare_run(tmp_path / "run", load_task(write_task()))
     limits = Budget(evaluations=1)
     configuration = SearchConfig("double", "gpu", "H100", "rules", 0, 1, limits, Policy())
-    write_manifest(folder, configuration, {"gpu": "H200", "uuid": then})
+    write_manifest(folder, configuration, {"gpu": "H200"} | then)
 
     @contextmanager
     def opening(*_: object) -> Iterator[RecordedExecutor]:
-        yield RecordedExecutor(lambda _: FINE, {"gpu": "H200", "uuid": now})
+        yield RecordedExecutor(lambda _: FINE, {"gpu": "H200"} | now)
 
     monkeypatch.setattr(run_module, "open_executor", opening)
-    expected = pytest.raises(RunError, match="begin a new run") if refused else nullcontext()
+    expected = pytest.raises(RunError, match="in a new run") if refused else nullcontext()
     with expected, run_module.reopen(folder.path, None, None):
         pass
