@@ -150,7 +150,9 @@ def _by_argument(policy: Confinement, own_pid: int) -> Iterable[_ByArgument]:
     # Limits and priorities of other processes: any process may lower those of its user's.
     for numbers in ((302, 261), (203, 122), (144, 119), (142, 118), (314, 274)):
         yield _ByArgument(numbers, 0, _EQUAL, 0, refused_when=False)
-    yield _ByArgument((141, 140), 1, _EQUAL, 0, refused_when=False)
+    # setpriority: of this process alone (PRIO_PROCESS, 0), not of all of a user's (PRIO_USER, 0).
+    for argument in (0, 1):
+        yield _ByArgument((141, 140), argument, _EQUAL, 0, refused_when=False)
     # Having the kernel signal somebody else.
     for command in (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX):
         yield _ByArgument((72, 25), 1, _EQUAL, command)

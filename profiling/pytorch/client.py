@@ -210,7 +210,7 @@ class WorkerClient:
         """Call the model on fresh inputs.
 
         The clock runs from when the inputs are given until elements at random places are read, after the worker said
-        that it is done: what isn't there by then is missing.
+        that it is done: what isn't there by then is missing. The rest is read once the worker is stopped.
         """
         memory = self._memory
         memory.prepare(drawn.inputs.content, rng)
@@ -221,6 +221,7 @@ class WorkerClient:
         reply = self._reply(run, seconds)
         memory.probe()
         ended = time.perf_counter()
+        self._process.pause()
         snapshot = memory.collect()
         self._check(reply, Done, Outcome.LAUNCH_ERROR)
         return Call(ended - began, snapshot)
@@ -264,10 +265,19 @@ class WorkerClient:
             raise ModuleError(outcome, _printable(reply.message), _printable(reply.log))
         if not isinstance(reply, expected):
             raise _unasked()
-        if isinstance(reply, Done) and reply.given != self._structure:
-            message = f"The module returns {_printable(str(reply.given))[:500]}, not {self._structure}."
-            raise ModuleError(Outcome.WRONG_RESULT, message, guard=Guard.COMPARISON)
+        if isinstance(reply, Done):
+            self._check_structure(reply.given)
         return reply
+
+    def _check_structure(self, given: Structure) -> None:
+        try:
+            if given == self._structure:
+                return
+            described = str(given)
+        except RecursionError:
+            described = "a value that is nested too deeply"
+        message = f"The module returns {_printable(described)[:500]}, not {self._structure}."
+        raise ModuleError(Outcome.WRONG_RESULT, message, guard=Guard.COMPARISON)
 
 
 class ReferenceClient:

@@ -5,6 +5,10 @@ Everything that counts is drawn, clocked and compared here, outside the processe
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import itertools
+import os
 import secrets
 import time
 from collections.abc import Iterator
@@ -16,6 +20,7 @@ import numpy as np
 
 from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source
 from mctskernel.core.task import TaskError
+from mctskernel.profiling.build_cache import cache_folder
 from mctskernel.profiling.pytorch.client import (
     ECHO,
     Call,
@@ -46,6 +51,8 @@ MODELS = 2
 
 CALLS = 3
 """How often it is called with each of them before anything is timed."""
+
+KEY_BYTES = 32
 
 WARM_UP_ROUNDS = 2
 QUIET_ROUNDS = 5
@@ -114,7 +121,8 @@ class ModuleEvaluator:
             from mctskernel.profiling.gpu.cuda_driver import open_gpu  # noqa: PLC0415 - needs a driver
 
             open_gpu()
-        self._rng = np.random.default_rng(np.random.SeedSequence(settings.seed).spawn(1)[0])
+        self._key, self._seeds = secret_key(), itertools.count()
+        self._rng = np.random.default_rng(self._seed())
         limits = settings.limits
         self._reference = ReferenceClient(
             server, reference, settings.device, limits.memory_bytes, limits.load_seconds
@@ -276,7 +284,29 @@ class ModuleEvaluator:
             raise TaskError("The reference gives other outputs for the same inputs.")
 
     def _seed(self) -> int:
-        return int(self._rng.integers(0, 1 << 62))
+        """The next seed. From those that a candidate gets, or finds by trial, no other follows."""
+        text = f"{self._settings.seed} {next(self._seeds)}".encode()
+        return int.from_bytes(hashlib.blake2b(text, key=self._key, digest_size=8).digest(), "big") >> 2
+
+
+def secret_key() -> bytes:
+    """The user's key, made when it is first needed, or one for this process where it can't be kept.
+
+    With it the same `--seed` gives the same inputs again. No process of a candidate may read it.
+    """
+    folder = cache_folder()
+    if folder is None:
+        return secrets.token_bytes(KEY_BYTES)
+    file = folder.with_name("key")
+    try:
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            os.write(made, secrets.token_bytes(KEY_BYTES))
+            os.close(made)
+        return file.read_bytes() or secrets.token_bytes(KEY_BYTES)
+    except OSError:
+        return secrets.token_bytes(KEY_BYTES)
 
 
 @contextmanager

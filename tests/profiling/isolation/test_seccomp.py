@@ -61,6 +61,14 @@ def test_the_numbers_are_those_of_the_headers(machine: str) -> None:
             assert numbers[column] == int(found[name]), name
 
 
+@pytest.mark.parametrize(("machine", "number"), [("x86_64", 141), ("aarch64", 140)])
+def test_a_process_sets_no_priority_but_its_own(machine: str, number: int) -> None:
+    of_a_process, of_a_user = 0, 2
+    assert decide(3, machine, number, of_a_process, 0) == ALLOW
+    assert decide(3, machine, number, of_a_process, 77) == NOT_PERMITTED
+    assert decide(3, machine, number, of_a_user, 0) == NOT_PERMITTED
+
+
 @given(
     machine=st.sampled_from(["x86_64", "aarch64"]),
     number=st.integers(0, 1 << 31),

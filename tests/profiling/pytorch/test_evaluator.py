@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.task import TaskError
 from mctskernel.experiments.gauntlet.modules import read_modules, run_modules
+from mctskernel.profiling import build_cache
 from mctskernel.profiling.pytorch.client import ForkServer, fork_server
-from mctskernel.profiling.pytorch.evaluator import Limits, Settings, open_evaluator
+from mctskernel.profiling.pytorch.evaluator import Limits, Settings, open_evaluator, secret_key
 
 pytest.importorskip("torch")
 
@@ -61,6 +63,8 @@ def test_a_module_that_fails_costs_only_itself(server: ForkServer) -> None:
         crash = evaluator.evaluate(CANDIDATE.format("import os; os.kill(os.getpid(), 9)")).evaluation
         assert crash.outcome is Outcome.CRASH
         assert "SIGKILL" in crash.message
+        nested = "x = a @ b\n        for _ in range(300):\n            x = [x]\n        return x"
+        assert evaluator.evaluate(CANDIDATE.format(nested)).evaluation.outcome is Outcome.WRONG_RESULT
         assert evaluator.evaluate(CANDIDATE.format("return a @ b")).evaluation.ok
 
 
@@ -77,6 +81,20 @@ def test_nothing_of_a_module_outlives_its_evaluation(server: ForkServer) -> None
     gc.collect()
     assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - as above
     assert not [each for each in Path("/proc").glob("[0-9]*/cmdline") if b"4242" in _read(each)]
+
+
+def test_the_key_of_the_seeds_is_out_of_reach(
+    server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(build_cache.VARIABLE, str(tmp_path / "builds"))
+    key, file = secret_key(), tmp_path / "key"
+    assert secret_key() == key
+    assert file.stat().st_mode & 0o077 == 0
+    reads = f"open({str(file)!r}, 'rb').read()"
+    with open_evaluator(REFERENCE, replace(SETTINGS, seed=1), server) as evaluator:
+        found = evaluator.evaluate(CANDIDATE.format(f"{reads}; return a @ b")).evaluation
+    assert found.outcome is Outcome.LAUNCH_ERROR
+    assert "PermissionError" in found.message
 
 
 @pytest.mark.parametrize(
