@@ -216,15 +216,21 @@ def independent_dimension(
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
     granularity: Mapping[str, int],
+    *,
+    can_run: Callable[[Shape], bool] = lambda _: True,
 ) -> str:
     """A batch dimension: one of every output along which slices are computed independently; empty if there is none.
 
-    Tested on numbers. `values` gives real tensors at a shape, by the names of the inputs.
+    Tested on numbers. `values` gives real tensors at a shape, by the names of the inputs. `can_run` says where that and
+    a call cost little.
     """
     for name, grain in granularity.items():
         if grain != 1 or not all(each.shape.count(name) == 1 for each in outputs):
             continue
-        shape = {each: 6 * size for each, size in granularity.items()} | {name: 7}
+        shapes = [{each: count * size for each, size in granularity.items()} | {name: 7} for count in (6, 1)]
+        shape = next(filter(can_run, shapes), None)
+        if shape is None:
+            continue
         try:
             independent = all(
                 _is_independent(function, values(shape), (inputs, outputs), name, chosen)

@@ -50,10 +50,11 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Watched:
-    """The result of a function, and the size of each tensor that it made, in order."""
+    """The result of a function, and the size of each tensor that it made, in order; `device` is where it ran."""
 
     values: tuple[Any, ...]
     sizes: tuple[Sizes, ...]
+    device: str
 
     def drawn(self, index: int) -> Drawn | None:
         """The distribution of a value; None where it is not a simple one."""
@@ -72,11 +73,11 @@ def watch(function: Callable[[], Any], most_bytes: int) -> Watched:
 
 
 def drawn_again(
-    function: Callable[[], Any], extents: Sequence[Extents], shape: Shape, seed: int
+    function: Callable[[], Any], extents: Sequence[Extents], shape: Shape, seed: int, device: str = "cpu"
 ) -> tuple[Any, ...]:
     """Call a function whose tensors are made with these extents, in order, at a shape."""
     torch.manual_seed(seed)
-    with torch.no_grad(), torch.device("cpu"), _Resizing(extents, shape):
+    with torch.no_grad(), torch.device(device), _Resizing(extents, shape, device):
         return tuple(function())
 
 
@@ -90,7 +91,7 @@ def _watched(function: Callable[[], Any], mode: _Watching) -> Watched:
         raise TaskError(f"get_inputs raised {type(error).__name__}: {error}") from error
     if not isinstance(values, list | tuple):
         raise TaskError(f"get_inputs returns {type(values).__name__}; a list of arguments is needed.")
-    return Watched(tuple(values), tuple(mode.sizes))
+    return Watched(tuple(values), tuple(mode.sizes), mode.device)
 
 
 class _Watching(OnDevice):
@@ -127,8 +128,8 @@ class _Watching(OnDevice):
 class _Resizing(OnDevice):
     """Makes tensors with the given extents in place of the requested ones."""
 
-    def __init__(self, extents: Sequence[Extents], shape: Shape) -> None:
-        super().__init__("cpu")
+    def __init__(self, extents: Sequence[Extents], shape: Shape, device: str) -> None:
+        super().__init__(device)
         self._sizes = iter([tuple(evaluate_int(e, shape) for e in each) for each in extents])
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

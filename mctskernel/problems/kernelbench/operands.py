@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,14 +19,21 @@ from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.problems.kernelbench.drawing import Drawn, Extents, Sizes, drawn_again
 from mctskernel.problems.kernelbench.probing import LongestReduction
 from mctskernel.problems.kernelbench.reference import Argument, ValueSource, module_function, state_of
+from mctskernel.problems.plain_cuda.tracing import quiet
 from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
 from mctskernel.problems.torch_reference import dtype_name
-from mctskernel.problems.torch_task import Called, called, extents_agree, output_tensors
+from mctskernel.problems.torch_task import Called, called, drawn_tensors, extents_agree, output_tensors
 
 NORMAL = Drawn("normal")
 
 MOST_WORK = 2_000_000
 """Multiplications, reads and writes at a verify shape; every candidate is run there several times, perhaps emulated."""
+
+MOST_RUN = 100_000_000
+"""Work of a call that takes some hundredths of a second on a CPU. More is never run while a problem is read."""
+
+FEW = 2
+"""With fewer shapes to verify at, the smallest possible ones are added."""
 
 _RESERVED = frozenset({"out", "rng"})
 _FAILURES = (
@@ -98,10 +105,11 @@ def weight_operands(model: Any, taken: Collection[str]) -> tuple[Operand, ...]:
 
 @dataclass(frozen=True)
 class Maker:
-    """`get_inputs`, and the sizes of the tensors that it makes, in order."""
+    """`get_inputs`, the sizes of the tensors that it makes, in order, and whether it runs on `meta` tensors."""
 
     get_inputs: Callable[[], Any]
     sizes: tuple[Sizes, ...]
+    on_meta: bool
 
 
 @dataclass(frozen=True)
@@ -177,8 +185,19 @@ class Operands:
 
     @cached_property
     def factories(self) -> tuple[Extents, ...]:
-        """Extents of the tensors that get_inputs makes, in order."""
-        return tuple(self._extents_of(size) for size in self.maker.sizes)
+        """Extents of the tensors that get_inputs makes, in order.
+
+        They are those of the inputs of the same size, in the same order, else the dimensions of that size.
+        """
+        waiting: dict[Sizes, list[Extents]] = {}
+        for each, extents in zip(self.members, self.dimensions.extents, strict=True):
+            waiting.setdefault(each.size, []).append(extents)
+        names = {size: name for name, size in reversed(self.sizes.items())}
+        found = []
+        for size in self.maker.sizes:
+            same = waiting.get(size) or [tuple(names.get(number, number) for number in size)]
+            found.append(same.pop(0) if len(same) > 1 else same[0])
+        return tuple(found)
 
     @cached_property
     def awkward_shapes(self) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
@@ -188,11 +207,19 @@ class Operands:
         verify, held_out = awkward_shapes(
             self.dimensions, lambda shape: self.works(shape) and self.work(shape) <= MOST_WORK
         )
-        if verify != (self.sizes,):
-            return verify, held_out
-        least = [{name: count * grain for name, grain in self.granularity.items()} for count in (1, 2, 3, 5)]
-        working = sorted(filter(self.works, least), key=self.work) or [dict(self.sizes)]
-        return tuple(working[:2]), tuple(working[2:3])
+        verify = () if verify == (self.sizes,) else verify
+        if len(verify) < FEW:
+            # Weights or windows make the usual ones too large.
+            grains = self.granularity.items()
+            least = [
+                {name: (count + place) * grain for place, (name, grain) in enumerate(grains)}
+                for count in (1, 2, 3, 5)
+            ]
+            least = [shape for shape in least if shape not in (*verify, *held_out) and self.works(shape)]
+            least = sorted(least, key=self.work) or [dict(self.sizes)]
+            more = [shape for shape in least if self.work(shape) <= MOST_WORK] or least[: 1 if verify else 3]
+            verify, held_out = (*verify, *more[:FEW]), held_out or tuple(more[FEW:])
+        return verify, held_out
 
     @property
     def smallest(self) -> Shape:
@@ -202,6 +229,10 @@ class Operands:
     def work(self, shape: Shape) -> int:
         """The approximate number of multiplications, reads and writes of a plain kernel at a shape."""
         return sum(self._products(shape)) + sum(math.prod(each.extents(shape)) for each in self.inputs)
+
+    def can_run(self, shape: Shape) -> bool:
+        """Whether running the module at a shape takes little time and memory on a CPU."""
+        return self.work(shape) <= MOST_RUN
 
     def longest_sums(self, shape: Shape) -> tuple[int, int]:
         """The approximate lengths of the longest sum of products that a plain kernel adds, and of any other sum."""
@@ -229,20 +260,23 @@ class Operands:
         """Whether, at other shapes, outputs have the expected extents and inputs can be made."""
         shapes = [*self.awkward_shapes[0], *self.awkward_shapes[1]]
         return extents_agree(self.function, self.inputs, self.outputs, shapes) and all(
-            self._runs(shape) for shape in shapes[:2]
+            self._runs(shape) for shape in shapes[:2] if self.can_run(shape)
         )
 
     def works(self, shape: Shape) -> bool:
-        """Whether the module accepts tensors at a shape.
+        """Whether the module accepts tensors at a shape, and `get_inputs` makes them.
 
         Fake tensors check what meta tensors don't: the channels of a transposed convolution.
         """
         try:
-            with FakeTensorMode(allow_non_fake_inputs=True):
+            called(self.function, self.inputs, shape, "meta")  # which is faster, and enough to refuse most
+            with quiet(), FakeTensorMode(allow_non_fake_inputs=True):
                 called(self.function, self.inputs, shape, "meta")
+            made = self._made(shape, 0, "meta") if self.maker.on_meta else {}
         except _FAILURES:
             return False
-        return True
+        wanted = {each.name: each.extents(shape) for each in self.inputs}
+        return all((tuple(each.shape) or (1,)) == wanted[name] for name, each in made.items())
 
     def check_result(self) -> None:
         """Raise TaskError unless the result at the problem's own sizes is a tensor."""
@@ -259,8 +293,10 @@ class Operands:
                 f"The forward of {self.name} returns {what}; KernelBench compares a single tensor."
             )
 
-    def keeping(self, weights: Collection[str]) -> Operands:
+    def keeping(self, weights: Set[str]) -> Operands:
         """These operands with only these parameters and buffers."""
+        if weights >= set(self.weights):
+            return self
         kept = [
             (each, extents)
             for each, extents in zip(self.members, self.dimensions.extents, strict=True)
@@ -276,10 +312,7 @@ class Operands:
     def values(self, shape: Shape, seed: int) -> dict[str, Any]:
         """Fresh tensors at a shape by the names of the inputs, with the task's distributions."""
         rng = np.random.default_rng(seed)
-        made: dict[str, Any] = {}
-        if any(each.source is ValueSource.GET_INPUTS for each in self.members):
-            drawn = drawn_again(self.maker.get_inputs, self.factories, shape, seed)
-            made = dict(zip((each.input for each in self.arguments), drawn, strict=True))
+        made = self._made(shape, seed, "cpu")
         state = state_of(self.model)
         found = {}
         for each, tensor in zip(self.members, self.inputs, strict=True):
@@ -293,6 +326,19 @@ class Operands:
             dtype = getattr(torch, each.dtype)
             found[each.name] = value.detach().to(dtype).reshape(tensor.extents(shape)).clone()
         return found
+
+    def on_meta(self, shape: Shape) -> dict[str, Any]:
+        """Tensors without values at a shape by the names of the inputs."""
+        return drawn_tensors(self.inputs, shape, "meta")
+
+    def _made(self, shape: Shape, seed: int, device: str) -> dict[str, Any]:
+        """The inputs that come from `get_inputs`, made at a shape."""
+        wanted = {each.name for each in self.members if each.source is ValueSource.GET_INPUTS}
+        if not wanted:
+            return {}
+        drawn = drawn_again(self.maker.get_inputs, self.factories, shape, seed, device)
+        named = zip((each.input for each in self.arguments), drawn, strict=True)
+        return {name: value for name, value in named if name in wanted}
 
     def _highest(self, drawn: Drawn) -> float | str:
         """The upper end of a range; integers below the size of a dimension are indices into it."""
@@ -311,22 +357,12 @@ class Operands:
             return False
         return True
 
-    def _extents_of(self, size: Sizes) -> Extents:
-        """The extents of an input of this size, or the dimensions with these sizes."""
-        for each, extents in zip(self.members, self.dimensions.extents, strict=True):
-            if each.size == size:
-                return extents
-        names = {}
-        for name, number in self.sizes.items():
-            names[number] = "" if number in names else name
-        return tuple(names.get(number) or number for number in size)
-
 
 def _around(tensor: Any) -> Drawn:
     """A uniform distribution with a parameter's initial mean and standard deviation."""
-    values = tensor.detach().double()
-    mean = float(values.mean()) if values.numel() else 0.0
-    deviation = float(values.std(correction=0)) if values.numel() > 1 else 0.0
+    deviation, mean = (
+        map(float, torch.std_mean(tensor.detach(), correction=0)) if tensor.numel() else (0.0, 0.0)
+    )
     reach = math.sqrt(3) * deviation or max(0.5 * abs(mean), 0.5 if mean == 0 else 0.0)
     return Drawn("uniform", float(f"{mean - reach:.3g}"), float(f"{mean + reach:.3g}"))
 

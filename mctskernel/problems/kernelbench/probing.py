@@ -39,10 +39,30 @@ def check_calls(
         raise TaskError(f"{name} returns another result when it is called again{_why(model, changed)}.")
 
 
+def check_operators(
+    model: Any, function: Called, tensors: Mapping[str, Any], state: Collection[str], name: str
+) -> None:
+    """Like `check_calls`, from the operators that are called with `meta` tensors: for what is too large to be run."""
+    recorded = Operators([*tensors.values(), *model.buffers()])
+    with recorded:
+        _called(function, list(tensors.values()), name, seed=1)
+    if recorded.is_random:
+        raise TaskError(f"{name} returns another result when it is called again{_why(model, ())}.")
+    for each, tensor in (*tensors.items(), *model.named_buffers()):
+        if id(tensor) in recorded.written:
+            place = "input" if each in tensors and each not in state else "state"
+            raise TaskError(
+                f"The forward of {name} changes its {place} '{each}' in place; a task's inputs must not change."
+            )
+
+
 def used_state(function: Called, tensors: Mapping[str, Any], state: Sequence[str]) -> set[str]:
-    """The parameters and buffers that the result depends on, by gradients; the others can be left out."""
+    """The parameters and buffers that the result depends on, by gradients; the others can be left out.
+
+    `tensors` may be on `meta`.
+    """
     given = {
-        name: tensor.clone().requires_grad_(name in state and tensor.is_floating_point())
+        name: tensor.detach().clone().requires_grad_(name in state and tensor.is_floating_point())
         for name, tensor in tensors.items()
     }
     leaves = {name: tensor for name, tensor in given.items() if tensor.requires_grad}
@@ -52,24 +72,74 @@ def used_state(function: Called, tensors: Mapping[str, Any], state: Sequence[str
             if not (isinstance(result, torch.Tensor) and result.requires_grad):
                 return set(state)
             gradients = torch.autograd.grad(result.sum(), list(leaves.values()), allow_unused=True)
-    except RuntimeError:
+    except (RuntimeError, NotImplementedError):
         return set(state)
     unused = {name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None}
     return set(state) - unused
 
 
-def modes_differ(trained: Called, evaluated: Called, tensors: Mapping[str, Any]) -> bool:
-    """Whether a module returns something else in evaluation mode than in training mode."""
-    try:
-        with torch.no_grad():
-            ours, theirs = (
-                each(*(tensor.clone() for tensor in tensors.values())) for each in (trained, evaluated)
-            )
-    except RuntimeError:
-        return True  # statistics of another size than these tensors
+def modes_differ(
+    trained: Called, evaluated: Called, on_meta: Mapping[str, Any], tensors: Mapping[str, Any] | None
+) -> bool:
+    """Whether a module returns something else in evaluation mode than in training mode.
+
+    It doesn't where both call the same operators. Otherwise `tensors` tell; without any, it is taken to.
+    """
+    calls = []
+    for function in (trained, evaluated):
+        with Operators() as recorded, torch.no_grad():
+            try:
+                function(*on_meta.values())
+            except RuntimeError:
+                return True  # statistics of another size than these tensors
+        calls.append(recorded.calls)
+    if tensors is None or calls[0] == calls[1]:
+        return calls[0] != calls[1]
+    with torch.no_grad():
+        ours, theirs = (
+            each(*(tensor.clone() for tensor in tensors.values())) for each in (trained, evaluated)
+        )
     return not (
         ours.shape == theirs.shape and torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5, equal_nan=True)
     )
+
+
+class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
+    """Records which operators are called within the mode, and which of the watched tensors they write to."""
+
+    def __init__(self, watched: Sequence[Any] = ()) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # nor its constructor
+        self.calls: list[tuple[str, ...]] = []
+        self.is_random = False
+        self.written: set[int] = set()
+        self._watched = watched
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call an operator."""
+        kwargs = kwargs or {}
+        self.calls.append((str(func), *(repr(each) for each in args if not _holds_tensors(each))))
+        self.is_random |= torch.Tag.nondeterministic_seeded in func.tags
+        for place, described in enumerate(func._schema.arguments):
+            if described.alias_info is not None and described.alias_info.is_write:
+                changed = args[place] if place < len(args) else kwargs.get(described.name)
+                self.written |= {id(each) for each in self._watched if _share_memory(each, changed)}
+        return func(*args, **kwargs)
+
+
+def _holds_tensors(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or (
+        isinstance(value, list | tuple) and any(isinstance(each, torch.Tensor) for each in value)
+    )
+
+
+def _share_memory(one: Any, other: Any) -> bool:
+    return isinstance(other, torch.Tensor) and one.untyped_storage()._cdata == other.untyped_storage()._cdata
 
 
 class LongestReduction(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types

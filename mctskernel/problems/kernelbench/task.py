@@ -17,7 +17,7 @@ import torch
 from mctskernel.core.task import Shape, TaskError
 from mctskernel.problems.kernelbench.drawing import Extents, Watched, watch
 from mctskernel.problems.kernelbench.operands import Maker, Operand, Operands, weight_operands
-from mctskernel.problems.kernelbench.probing import check_calls, modes_differ, used_state
+from mctskernel.problems.kernelbench.probing import check_calls, check_operators, modes_differ, used_state
 from mctskernel.problems.kernelbench.reference import (
     Argument,
     ModuleProblem,
@@ -27,12 +27,13 @@ from mctskernel.problems.kernelbench.reference import (
     call_reference,
     made_model,
     run_problem,
+    state_of,
     without_running_statistics,
 )
 from mctskernel.problems.plain_cuda.schedule import LONG
 from mctskernel.problems.problem import Memory, available_memory, task_name
 from mctskernel.problems.tolerance import OwnError, own_errors
-from mctskernel.problems.torch_dimensions import Dimensions, find_dimensions
+from mctskernel.problems.torch_dimensions import GRANULARITIES, Dimensions, find_dimensions
 from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension, reference_text
 
 MOST_VARYING = 12
@@ -106,16 +107,24 @@ def _split(
     """
     places = [(each, axis) for each in indices for axis in range(len(found.extents[each]))]
     for index, axis in places:
-        name = found.extents[index][axis]
-        occurrences = sum(each.count(name) for each in found.extents)
-        if not isinstance(name, str) or occurrences < 2 or found.granularity[name] != 1:
-            continue
-        own = f"{name}_{axis}" if index == 0 else f"{name}_{index}{axis}"
+        given = found.extents[index][axis]
+        if isinstance(given, int):
+            # It may only have been taken for a dimension that can't vary.
+            own, size, grains = f"dim{axis}", given, GRANULARITIES
+        else:
+            own, size, grains = f"{given}_{axis}", found.sizes[given], GRANULARITIES[:1]
+            occurrences = sum(each.count(given) for each in found.extents)
+            if occurrences < 2 or found.granularity[given] != 1:
+                continue
+        if index or own in found.sizes:
+            own = f"{own}_{index}"
         tensor = (*found.extents[index][:axis], own, *found.extents[index][axis + 1 :])
         extents = (*found.extents[:index], tensor, *found.extents[index + 1 :])
-        size = found.sizes[name]
-        if all(works(extents, {**found.sizes, own: each}) for each in (1, 3, 37, 2 * size + 1)):
-            found = Dimensions({**found.sizes, own: size}, extents, {**found.granularity, own: 1})
+        for grain in grains if size > 1 else ():
+            sizes = [*(grain * count for count in (1, 3, 37)), *([2 * size + 1] if grain == 1 else [])]
+            if size % grain == 0 and all(works(extents, {**found.sizes, own: each}) for each in sizes):
+                found = Dimensions({**found.sizes, own: size}, extents, {**found.granularity, own: grain})
+                break
     return found
 
 
@@ -180,16 +189,21 @@ def drafted(
     arguments, given = _arguments(names["Model"], watched)
     _require_memory(names, given, memory, path.name)
     original = made_model(names)
-    pure = without_running_statistics(copy.deepcopy(original))
+    pure = without_running_statistics(_copied(original))
     members = (*given, *weight_operands(pure, {each.name for each in given}))
-    maker = Maker(names["get_inputs"], watched.sizes)
+    maker = Maker(names["get_inputs"], watched.sizes, watched.device == "meta")
     operands = shaped_operands(path.name, pure, arguments, members, maker, most_dimensions=most_dimensions)
     memory.require(operands.nbytes, path.name)
-    values = operands.values(operands.smallest, seed=0)
-    check_calls(pure, operands.function, values, operands.weights, path.name)
-    operands = operands.keeping(used_state(operands.function, values, operands.weights))
-    values = {each.name: values[each.name] for each in operands.members}
-    evaluated = replace(operands, model=copy.deepcopy(original).eval())
+    smallest = operands.smallest
+    values, on_meta = None, operands.on_meta(smallest)
+    if operands.can_run(smallest):
+        values = operands.values(smallest, seed=0)
+        check_calls(pure, operands.function, values, operands.weights, path.name)
+    else:
+        check_operators(pure, operands.function, on_meta, operands.weights, path.name)
+    operands = operands.keeping(used_state(operands.function, on_meta, operands.weights))
+    kept = [each.name for each in operands.members]
+    evaluated = replace(operands, model=_copied(original).eval())
     problem = ModuleProblem(
         benchmark,
         task_name(path.stem),
@@ -198,16 +212,26 @@ def drafted(
         (*operands.scalars, *(["out"] if operands.gives_scalar else [])),
         _origins(operands) if operands.are_made else (),
         operands.factories if operands.are_made else (),
-        modes_differ(operands.function, evaluated.function, values),
+        modes_differ(
+            operands.function,
+            evaluated.function,
+            {name: on_meta[name] for name in kept},
+            values and {name: values[name] for name in kept},
+        ),
     )
     task = replace(_task(operands, problem, tolerance), own_files=own_files)
     return Draft(task, problem, tuple(_notes(operands, problem, task.tolerance)))
 
 
+def _copied(model: Any) -> Any:
+    """A copy of a module that shares its tensors."""
+    return copy.deepcopy(model, {id(each): each for each in state_of(model).values()})
+
+
 def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> TorchTask:
     verify, held_out = operands.awkward_shapes
-    drawn = (operands.values(shape, seed=1) for shape in verify[:3])
-    own = own_errors(operands.function, drawn, operands.outputs).get("out", OwnError())
+    drawn = (operands.values(shape, seed=1) for shape in verify[:3] if operands.can_run(shape))
+    own = own_errors(operands.function, drawn, operands.outputs).get("out", OwnError(math.inf))
     reachable = OWN_ERRORS * own.of_element <= tolerance
     shapes = (operands.sizes, *verify, *held_out)
     sums = [operands.longest_sums(shape) for shape in shapes]
@@ -236,6 +260,7 @@ def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> Torch
             operands.inputs,
             operands.outputs,
             operands.granularity,
+            can_run=lambda shape: operands.works(shape) and operands.can_run(shape),
         ),
         reference=reference_text(
             f"{problem.name} of {problem.benchmark}: the forward of its Model.",
@@ -264,8 +289,8 @@ def _arguments(model_class: Any, watched: Watched) -> tuple[tuple[Argument, ...]
     operands: list[Operand] = []
     for index, (name, value) in enumerate(zip(names, watched.values, strict=True)):
         if isinstance(value, torch.Tensor):
-            arguments.append(Argument(input=name))
             operands.append(Operand.given(name, value, watched.drawn(index)))
+            arguments.append(Argument(input=operands[-1].name))
         elif isinstance(value, Plain):
             arguments.append(Argument(value=value))
         else:

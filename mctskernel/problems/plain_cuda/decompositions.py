@@ -118,7 +118,10 @@ def _max_pool1d(
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> Tensor:
+    if return_indices:
+        raise PlainCudaError("This function returns indices of a maximum.")
     size, step, pad, gap = (
         each[0] if isinstance(each, tuple | list) else each
         for each in (kernel_size, stride or kernel_size, padding, dilation)
@@ -131,6 +134,7 @@ _PLAIN_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.scaled_dot_product_attention: _attention,
     torch.nn.functional.linear: _linear,
     torch.max_pool1d: _max_pool1d,
+    torch.nn.functional.max_pool1d: _max_pool1d,
 }
 
 

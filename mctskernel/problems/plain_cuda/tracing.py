@@ -55,7 +55,7 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
             torch.empty([_extent(e, symbols) for e in tensor.shape], dtype=getattr(torch, tensor.dtype))
             for tensor in inputs
         ]
-    with _quiet(), torch.no_grad(), mode, PlainFunctions(), _symbolic_roots(), enable_python_dispatcher():
+    with quiet(), torch.no_grad(), mode, PlainFunctions(), _symbolic_roots(), enable_python_dispatcher():
         try:
             module = _graph(_of_tensors(function), tensors)
             if any(_is_update(node) for node in module.graph.nodes):
@@ -179,7 +179,7 @@ def _symbolic_roots() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence PyTorch's logs of failures, which become a PlainCudaError."""
     loggers = [logging.getLogger("torch._subclasses.fake_tensor"), logging.getLogger("torch.fx.experimental")]
     levels = [each.level for each in loggers]
