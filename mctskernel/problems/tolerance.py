@@ -60,10 +60,11 @@ def floating(outputs: Sequence[Tensor]) -> list[Tensor]:
 
 
 class OwnError(NamedTuple):
-    """An error relative to the largest value in a row of the last axis, and to 1 + the element's size."""
+    """An error relative to the largest value in a row of the last axis, and to 1 + the element's size; and as it is."""
 
     of_row: float = 0.0
     of_element: float = 0.0
+    largest: float = 0.0
 
 
 def own_errors(
@@ -96,9 +97,8 @@ def rounding_error(near: Array, true: Array) -> OwnError:
     error = np.nan_to_num(np.abs(near - true))
     scale = np.maximum(np.abs(true).max(axis=-1, keepdims=True, initial=0.0), 1e-30)
     of_element = error / (1 + np.nan_to_num(np.abs(true)))
-    return OwnError(
-        float(np.nan_to_num(np.abs(near - true) / scale).max(initial=0.0)), float(of_element.max(initial=0.0))
-    )
+    of_row = np.nan_to_num(np.abs(near - true) / scale)
+    return OwnError(*(float(each.max(initial=0.0)) for each in (of_row, of_element, error)))
 
 
 def _of_rows(tensor: Tensor, own: float) -> dict[str, float]:

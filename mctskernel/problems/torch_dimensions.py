@@ -154,7 +154,8 @@ def _sized(dimensions: Dimensions, table: Sequence[tuple[int, int]]) -> Iterator
         for name in names:
             size = inner if name == last else outer if name == first else _BETWEEN[row]
             grain = dimensions.granularity[name]
-            shape[name] = grain * max(1, size // grain)
+            # Of groups, say, also such with more than one element.
+            shape[name] = grain * max(1 if grain == 1 else 1 + row % 2, size // grain)
         if shape not in seen:
             seen.append(shape)
             yield shape

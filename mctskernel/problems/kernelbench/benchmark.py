@@ -53,6 +53,7 @@ def read(path: Path, language: Language | None) -> Problem:
         raise TaskError(f"{path} is no KernelBench problem: it has no {missing[0]}.")
     try:
         from mctskernel.problems.kernelbench.task import drafted  # noqa: PLC0415 - imports PyTorch, an extra
+        from mctskernel.problems.plain_cuda.tracing import SPECIALISED  # noqa: PLC0415 - imports PyTorch, an extra
     except ImportError as error:
         raise TaskError(
             "A KernelBench problem needs PyTorch, which isn't installed: mctskernel[gpu]."
@@ -60,9 +61,8 @@ def read(path: Path, language: Language | None) -> Problem:
     own_files = {SOURCE_FILE: text.encode()}
     draft = drafted(path, own_files, benchmark=NAME, tolerance=TOLERANCE)
     problem = problem_of(NAME, draft, language)
-    if problem.has_kernel or len(draft.task.search[0]) <= 1:
+    if problem.has_kernel or SPECIALISED not in problem.notes[-1] or len(draft.task.search[0]) <= 1:
         return problem
-    # Some modules turn a size into a number, and then it can't vary.
     draft = drafted(path, own_files, benchmark=NAME, tolerance=TOLERANCE, most_dimensions=1)
     simpler = problem_of(NAME, draft, language)
     return simpler if simpler.has_kernel else problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from mctskernel.core.dtypes import DTYPE_BYTES
+from mctskernel.core.expression import evaluate_int
 from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.problems.kernelbench.drawing import Drawn, Extents, Sizes, drawn_again
 from mctskernel.problems.kernelbench.probing import LongestReduction
@@ -33,7 +34,7 @@ MOST_RUN = 100_000_000
 """Work of a call that takes some hundredths of a second on a CPU. More is never run while a problem is read."""
 
 FEW = 2
-"""With fewer shapes to verify at, the smallest possible ones are added."""
+"""With fewer shapes to verify at, small ones are added."""
 
 _RESERVED = frozenset({"out", "rng"})
 _FAILURES = (
@@ -122,6 +123,8 @@ class Operands:
     members: tuple[Operand, ...]
     maker: Maker
     dimensions: Dimensions
+    known: dict[tuple[Sizes, ...], bool] = field(default_factory=dict, repr=False, compare=False)
+    """Whether the module accepts tensors of some sizes, in the order of the inputs and of what `get_inputs` makes."""
 
     @property
     def sizes(self) -> Shape:
@@ -192,7 +195,7 @@ class Operands:
         waiting: dict[Sizes, list[Extents]] = {}
         for each, extents in zip(self.members, self.dimensions.extents, strict=True):
             waiting.setdefault(each.size, []).append(extents)
-        names = {size: name for name, size in reversed(self.sizes.items())}
+        names = {size: name for name, size in reversed(list(self.sizes.items()))}
         found = []
         for size in self.maker.sizes:
             same = waiting.get(size) or [tuple(names.get(number, number) for number in size)]
@@ -208,18 +211,23 @@ class Operands:
             self.dimensions, lambda shape: self.works(shape) and self.work(shape) <= MOST_WORK
         )
         verify = () if verify == (self.sizes,) else verify
-        if len(verify) < FEW:
-            # Weights or windows make the usual ones too large.
-            grains = self.granularity.items()
-            least = [
-                {name: (count + place) * grain for place, (name, grain) in enumerate(grains)}
-                for count in (1, 2, 3, 5)
-            ]
-            least = [shape for shape in least if shape not in (*verify, *held_out) and self.works(shape)]
-            least = sorted(least, key=self.work) or [dict(self.sizes)]
-            more = [shape for shape in least if self.work(shape) <= MOST_WORK] or least[: 1 if verify else 3]
-            verify, held_out = (*verify, *more[:FEW]), held_out or tuple(more[FEW:])
-        return verify, held_out
+        if len(verify) >= FEW:
+            return verify, held_out
+        # Weights or windows make the usual ones too large.
+        more = [shape for shape in self.small_shapes if shape not in (*verify, *held_out)]
+        fitting = [shape for shape in more if self.work(shape) <= MOST_WORK] or more[: 1 if verify else FEW]
+        verify = (*verify, *fitting[:FEW]) or (self.sizes,)
+        return verify, held_out or tuple(fitting[FEW : 2 * FEW])
+
+    @cached_property
+    def small_shapes(self) -> list[Shape]:
+        """The smallest possible shapes and some that are little larger, in the order of their work."""
+        grains = self.granularity.items()
+        shapes = [
+            {name: (count + place) * grain for place, (name, grain) in enumerate(grains)}
+            for count in (1, 2, 3, 5)
+        ]
+        return sorted(filter(self.works, shapes), key=self.work)
 
     @property
     def smallest(self) -> Shape:
@@ -268,6 +276,12 @@ class Operands:
 
         Fake tensors check what meta tensors don't: the channels of a transposed convolution.
         """
+        extents = (*(each.extents(shape) for each in self.inputs), *self._made_sizes(shape))
+        if extents not in self.known:
+            self.known[extents] = self._works(shape)
+        return self.known[extents]
+
+    def _works(self, shape: Shape) -> bool:
         try:
             called(self.function, self.inputs, shape, "meta")  # which is faster, and enough to refuse most
             with quiet(), FakeTensorMode(allow_non_fake_inputs=True):
@@ -307,7 +321,7 @@ class Operands:
             self.dimensions.restricted([name for name in self.sizes if name in used]),
             extents=tuple(extents for _, extents in kept),
         )
-        return replace(self, members=tuple(each for each, _ in kept), dimensions=dimensions)
+        return replace(self, members=tuple(each for each, _ in kept), dimensions=dimensions, known={})
 
     def values(self, shape: Shape, seed: int) -> dict[str, Any]:
         """Fresh tensors at a shape by the names of the inputs, with the task's distributions."""
@@ -326,6 +340,9 @@ class Operands:
             dtype = getattr(torch, each.dtype)
             found[each.name] = value.detach().to(dtype).reshape(tensor.extents(shape)).clone()
         return found
+
+    def _made_sizes(self, shape: Shape) -> tuple[Sizes, ...]:
+        return tuple(tuple(evaluate_int(e, shape) for e in each) for each in self.factories)
 
     def on_meta(self, shape: Shape) -> dict[str, Any]:
         """Tensors without values at a shape by the names of the inputs."""

@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mctskernel.core.task import TaskError
+from mctskernel.problems.plain_cuda.schedule import FEW, LONG, THREADS
 
 Called = Callable[..., Any]
 
@@ -94,14 +95,13 @@ def modes_differ(
                 return True  # statistics of another size than these tensors
         calls.append(recorded.calls)
     if tensors is None or calls[0] == calls[1]:
-        return calls[0] != calls[1]
+        return bool(calls[0] != calls[1])
     with torch.no_grad():
         ours, theirs = (
             each(*(tensor.clone() for tensor in tensors.values())) for each in (trained, evaluated)
         )
-    return not (
-        ours.shape == theirs.shape and torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5, equal_nan=True)
-    )
+    same = ours.shape == theirs.shape and torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5, equal_nan=True)
+    return not bool(same)
 
 
 class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
@@ -139,11 +139,13 @@ def _holds_tensors(value: Any) -> bool:
 
 
 def _share_memory(one: Any, other: Any) -> bool:
-    return isinstance(other, torch.Tensor) and one.untyped_storage()._cdata == other.untyped_storage()._cdata
+    return isinstance(other, torch.Tensor) and bool(
+        one.untyped_storage()._cdata == other.untyped_storage()._cdata
+    )
 
 
 class LongestReduction(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
-    """Records the longest sum within the mode, without products of matrices and convolutions.
+    """Records the longest sum within the mode that one thread of a plain kernel makes, without products of matrices.
 
     Operators are decomposed by PyTorch: layer normalisation sums what it normalises, softmax its row. Meant for `meta`
     tensors, where this costs next to nothing.
@@ -164,9 +166,9 @@ class LongestReduction(TorchDispatchMode):  # type: ignore[no-untyped-call] # Py
         kwargs = kwargs or {}
         if func.overloadpacket in (torch.ops.prims.sum, torch.ops.prims.var):
             tensor, axes, *_ = args
-            self.longest = max(
-                self.longest, math.prod(tensor.shape[axis] for axis in axes or range(tensor.dim()))
-            )
+            count = math.prod(tensor.shape[axis] for axis in axes or range(tensor.dim()))
+            is_shared = count >= LONG and tensor.numel() <= FEW * count
+            self.longest = max(self.longest, tensor.numel() // THREADS if is_shared else count)
         elif (parts := decomposition_table.get(func)) is not None:
             with self:
                 result = parts(*args, **kwargs)

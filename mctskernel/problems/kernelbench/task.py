@@ -16,7 +16,7 @@ import torch
 
 from mctskernel.core.task import Shape, TaskError
 from mctskernel.problems.kernelbench.drawing import Extents, Watched, watch
-from mctskernel.problems.kernelbench.operands import Maker, Operand, Operands, weight_operands
+from mctskernel.problems.kernelbench.operands import FEW, MOST_WORK, Maker, Operand, Operands, weight_operands
 from mctskernel.problems.kernelbench.probing import check_calls, check_operators, modes_differ, used_state
 from mctskernel.problems.kernelbench.reference import (
     Argument,
@@ -30,7 +30,6 @@ from mctskernel.problems.kernelbench.reference import (
     state_of,
     without_running_statistics,
 )
-from mctskernel.problems.plain_cuda.schedule import LONG
 from mctskernel.problems.problem import Memory, available_memory, task_name
 from mctskernel.problems.tolerance import OwnError, own_errors
 from mctskernel.problems.torch_dimensions import GRANULARITIES, Dimensions, find_dimensions
@@ -110,9 +109,9 @@ def _split(
         given = found.extents[index][axis]
         if isinstance(given, int):
             # It may only have been taken for a dimension that can't vary.
-            own, size, grains = f"dim{axis}", given, GRANULARITIES
+            own, size, grains = f"dim{axis}", given, list(GRANULARITIES)
         else:
-            own, size, grains = f"{given}_{axis}", found.sizes[given], GRANULARITIES[:1]
+            own, size, grains = f"{given}_{axis}", found.sizes[given], [1]
             occurrences = sum(each.count(given) for each in found.extents)
             if occurrences < 2 or found.granularity[given] != 1:
                 continue
@@ -142,7 +141,10 @@ def _named(operand: Operand, names: Mapping[int, str]) -> tuple[tuple[str, int],
 
 
 RELATIVE, ABSOLUTE, RATIO = 1e-5, 1e-6, 64.0
-"""The tolerance of a task in float32, where the problem's own results in float32 allow it."""
+"""The tolerance of a task in float32, where the problem's own results in float32 allow it.
+
+The absolute part is for values that cancel to zero; it is less where outputs are so small that their errors are, too.
+"""
 
 OWN_ERRORS = 4.0
 """A kernel may be off by so many times the problem's own error in float32."""
@@ -169,6 +171,12 @@ UNIT = 2.0**-24
 A sum of n numbers has up to n of them when added one after the other, as a plain kernel does, and log n when added in
 pairs, as PyTorch does (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2).
 """
+
+DRAWS = (1, 2, 3)
+"""Seeds of the values for which the problem's own error is measured."""
+
+UNKNOWN = OwnError(1e-4 / OWN_ERRORS, 0.0, math.inf)
+"""Taken for the error of a problem that is too large to be run here: what its benchmark tolerates."""
 
 
 def drafted(
@@ -228,16 +236,8 @@ def _copied(model: Any) -> Any:
     return copy.deepcopy(model, {id(each): each for each in state_of(model).values()})
 
 
-def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> TorchTask:
-    verify, held_out = operands.awkward_shapes
-    drawn = (operands.values(shape, seed=1) for shape in verify[:3] if operands.can_run(shape))
-    own = own_errors(operands.function, drawn, operands.outputs).get("out", OwnError(math.inf))
-    reachable = OWN_ERRORS * own.of_element <= tolerance
-    shapes = (operands.sizes, *verify, *held_out)
-    sums = [operands.longest_sums(shape) for shape in shapes]
-    added = max(map(max, sums))
-    in_order = max(2, min(max(numbers for _, numbers in sums), LONG))
-    relative = min(tolerance, max(RELATIVE, OWN_ERRORS * own.of_row, added * UNIT))
+def _task(operands: Operands, problem: ModuleProblem, most: float) -> TorchTask:
+    verify, held_out, errors = _precise_shapes(operands, most)
     return TorchTask(
         name=problem.name,
         summary=f"{problem.name}, of {problem.benchmark}.",
@@ -248,12 +248,7 @@ def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> Torch
         verify=verify,
         held_out=held_out,
         granularity=operands.granularity,
-        tolerance={
-            "relative": float(f"{relative:.2g}"),
-            "absolute": ABSOLUTE,
-            "ratio": max(RATIO, math.ceil(OWN_ERRORS * in_order / math.log2(in_order))),
-            **({"element": {"relative": tolerance, "absolute": tolerance}} if reachable else {}),
-        },
+        tolerance=_tolerance_table(operands, (*verify, *held_out), errors, most),
         independent=independent_dimension(
             operands.function,
             lambda shape: operands.values(shape, seed=2),
@@ -272,13 +267,78 @@ def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> Torch
     )
 
 
+def _precise_shapes(
+    operands: Operands, most: float
+) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[OwnError, ...]]:
+    """Shapes to verify at and to hold out, and the module's own errors at all of them.
+
+    Without degenerate ones, such as groups of one element that are normalised: nothing but roundings is compared there.
+    """
+    verify, held_out = operands.awkward_shapes
+    found = [(shape, _own_error(operands, shape)) for shape in (*verify, *held_out)]
+    precise = [(shape, error) for shape, error in found if OWN_ERRORS * error.of_row <= most]
+    if sum(shape in verify for shape, _ in precise) < FEW:
+        others = (shape for shape in operands.small_shapes if shape not in (*verify, *held_out))
+        more = [(shape, _own_error(operands, shape)) for shape in others if operands.work(shape) <= MOST_WORK]
+        more = [(shape, error) for shape, error in more if OWN_ERRORS * error.of_row <= most][:FEW]
+        verify = (*verify, *(shape for shape, _ in more))
+        precise += more
+    kept = precise if any(shape in verify for shape, _ in precise) else found
+    return (
+        tuple(shape for shape, _ in kept if shape in verify),
+        tuple(shape for shape, _ in kept if shape not in verify),
+        tuple(error for _, error in sorted(kept, key=lambda each: each[0] not in verify)),
+    )
+
+
+def _own_error(operands: Operands, shape: Shape) -> OwnError:
+    """The module's own error at a shape, for several draws; where it is too large to be run, not known to be less than
+    anything that is tolerated."""
+    if not operands.can_run(shape):
+        return UNKNOWN
+    drawn = (operands.values(shape, seed) for seed in DRAWS)
+    return own_errors(operands.function, drawn, operands.outputs).get("out", OwnError())
+
+
+def _tolerance_table(
+    operands: Operands, shapes: Sequence[Shape], errors: Sequence[OwnError], most: float
+) -> dict[str, Any]:
+    """The table [tolerance]. Each bound covers a kernel that adds one term after the other, in float32.
+
+    Its error is at most that of one addition for each term, which values that are all alike come near: such are drawn
+    at small shapes. Terms at random reach the square root of that (Higham and Mary, A new approach to probabilistic
+    rounding error analysis, 2019).
+    """
+    sums = [operands.longest_sums(shape) for shape in shapes]
+    products, drawn = operands.longest_sums(operands.sizes)
+    added = max(products, drawn, *(max(each) for each in sums))
+    alike = max(2, *(numbers for _, numbers in sums))
+    own = max(error.of_row for error in errors)
+    absolute = min(ABSOLUTE, float(f"{OWN_ERRORS * max(error.largest for error in errors):.2g}"))
+    relative = max(RELATIVE, OWN_ERRORS * own, min(most, added * UNIT))
+    ratio = max(RATIO, math.ceil(OWN_ERRORS * alike / math.log2(alike)))
+    at_size = max(RATIO, math.ceil(OWN_ERRORS * math.sqrt(drawn / math.log2(max(drawn, 2)))))
+    table: dict[str, Any] = {"relative": float(f"{relative:.2g}"), "absolute": absolute, "ratio": ratio}
+    element = {"relative": most, "absolute": most}
+    reachable = [
+        shape for shape, error in zip(shapes, errors, strict=True) if OWN_ERRORS * error.of_element <= most
+    ]
+    if len(reachable) == len(shapes):
+        table["element"] = element
+    elif reachable:
+        table["at"] = [{"shape": dict(shape), "element": element} for shape in (*reachable, operands.sizes)]
+    if at_size != ratio and operands.sizes not in shapes:
+        table["at"] = [*table.get("at", []), {"shape": dict(operands.sizes), "ratio": at_size}]
+    return table
+
+
 def _notes(operands: Operands, problem: ModuleProblem, tolerance: Mapping[str, Any]) -> Sequence[str]:
     given = [each for each in operands.members if not each.place]
     return [
         *([_EVALUATION] if problem.modes_differ else []),
         *([_WHOLE] if any("int" in each.dtype for each in given) else []),
         *([_OF_ONE_SIZE] if not operands.sizes else []),
-        *([] if "element" in tolerance else [_IMPRECISE]),
+        *([] if any("element" in each for each in (tolerance, *tolerance.get("at", ()))) else [_IMPRECISE]),
     ]
 
 

@@ -26,6 +26,8 @@ from mctskernel.core.task import Shape, Tensor
 from mctskernel.problems.plain_cuda import PlainCudaError
 from mctskernel.problems.plain_cuda.decompositions import PlainFunctions, decompositions
 
+SPECIALISED = "it converts the size to a number"
+
 
 @dataclass(frozen=True)
 class Traced:
@@ -69,9 +71,7 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
             ) from error
     fixed = [own[symbol].name for symbol in own if not env.replace(symbol).free_symbols]
     if fixed:
-        raise PlainCudaError(
-            f"This function fixes the dimension '{fixed[0]}': it converts the size to a number."
-        )
+        raise PlainCudaError(f"This function fixes the dimension '{fixed[0]}': {SPECIALISED}.")
 
     def expression(value: Any) -> sympy.Expr:
         if isinstance(value, Node):
