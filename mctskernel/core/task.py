@@ -336,13 +336,22 @@ def shape_label(shape: Shape) -> str:
     return " ".join(f"{name}={value}" for name, value in shape.items())
 
 
+SLICE = 1 << 22
+"""Elements that are drawn at once."""
+
+
 def _draw(tensor: Tensor, shape: Shape, rng: np.random.Generator) -> Array:
     dtype, extents = numpy_dtype(tensor.dtype), tensor.extents(shape)
     low, high = tensor.limits(shape)
     if tensor.distribution == "integers":
         return rng.integers(int(low), int(high), extents, endpoint=True).astype(dtype)
     if tensor.distribution == "uniform":
-        return rng.uniform(low, high, extents).astype(dtype)
+        drawn = np.empty(extents, dtype)
+        flat = drawn.reshape(-1)
+        for start in range(0, flat.size, SLICE):  # numpy draws in float64, twice the memory
+            part = flat[start : start + SLICE]
+            part[...] = rng.uniform(low, high, part.size)
+        return drawn
     if dtype.itemsize <= 4:
         return rng.standard_normal(extents, dtype=np.float32).astype(dtype, copy=False)
     return rng.standard_normal(extents).astype(dtype)
