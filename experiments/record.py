@@ -28,7 +28,8 @@ from mctskernel.core.user_errors import UserError
 from mctskernel.executors import open_executor, workers_on
 from mctskernel.experiments.kernel_folders import Wanted
 from mctskernel.experiments.kernel_folders import record as record_kernels
-from mctskernel.experiments.tunables import Space, default_space
+from mctskernel.experiments.tunables import Space
+from mctskernel.experiments.tunables import tunables as known_tunables
 from mctskernel.experiments.variants import Variant, read_variants
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.quantities import time_text
@@ -68,7 +69,7 @@ FRAMEWORK = "framework"
     "tunables",
     multiple=True,
     metavar="NAME=V1,V2",
-    help="Values of a macro, a Triton constant, num_warps or num_stages; again for more. [default: halves and doubles]",
+    help="Values of a macro, a Triton constant, num_warps or num_stages; again for more.",
 )
 @click.option(
     "--format",
@@ -150,10 +151,6 @@ def record_space(
     Combinations whose launch plan can't be launched are not of the space. Raises SpaceError for a file that can't be
     read, RunError for a file or folder of another task or device, and TunableError for a tunable that isn't there.
     """
-    if not wanted.space:
-        raise SpaceError(
-            f"{task.name} has nothing that could be varied: no macro, constant or option with a number."
-        )
     fingerprint = executor.fingerprint()
     modelled = " (modelled)" if fingerprint.get("device") == "model" else ""
     parameters = tuple(Parameter(name, tuple(values)) for name, values in wanted.space.items())
@@ -196,8 +193,11 @@ def _entry(values: Configuration, lines: Sequence[Variant]) -> Entry:
 
 
 def _space(kernel: Kernel, texts: tuple[str, ...]) -> Space:
-    """The default space, with the values that the user gives instead."""
-    space = dict(default_space(kernel))
+    """The values that the user names."""
+    if not texts:
+        known = ", ".join(f"{name}={value}" for name, value in known_tunables(kernel).items()) or "none"
+        raise click.UsageError(f"Name the values to try with --tunable NAME=V1,V2 (the kernel has {known}).")
+    space = {}
     for text in texts:
         name, _, values = text.partition("=")
         try:

@@ -19,11 +19,6 @@ NUM_WARPS = "num_warps"
 NUM_STAGES = "num_stages"
 OPTIONS = (NUM_WARPS, NUM_STAGES)
 
-FACTORS = (1, 2, 4, 8)
-LARGEST = 1024
-WARPS = (1, 2, 4, 8, 16)
-STAGES = (1, 2, 3, 4, 5)
-
 Space = Mapping[str, Sequence[int]]
 
 
@@ -58,11 +53,6 @@ def with_tunables(kernel: Kernel, values: Mapping[str, int]) -> Kernel:
     return _with_options(result, options) if options else result
 
 
-def default_space(kernel: Kernel) -> dict[str, tuple[int, ...]]:
-    """Values to try of each tunable: halves and doubles, up to eightfold and 1024; a 0 or a 1 may be either."""
-    return {name: _values(name, value) for name, value in tunables(kernel).items()}
-
-
 def combinations(kernel: Kernel, space: Space, most: int, seed: int) -> Iterator[dict[str, int]]:
     """Values for all tunables: as the kernel has them first, then at most `most` of the space, none of them twice.
 
@@ -94,19 +84,6 @@ _DEFINITION = {
         re.MULTILINE,
     ),
 }
-
-
-def _values(name: str, value: int) -> tuple[int, ...]:
-    if name == NUM_WARPS:
-        return WARPS
-    if name == NUM_STAGES:
-        return STAGES
-    if value == 0:
-        return (0, 1)
-    smaller = {value // factor for factor in FACTORS if value % factor == 0}
-    return tuple(
-        sorted(smaller | {value * factor for factor in FACTORS if value * factor <= max(LARGEST, value)})
-    )
 
 
 def _check(names: Collection[str], known: Collection[str]) -> None:

@@ -101,6 +101,7 @@ def test_the_model_device_records_as_a_gpu_would(small_task: Path, tmp_path: Pat
     [
         (["--out", "x"], 2, "TASK"),
         (["sum", "--tunable", "BLOCK", "--out", "x"], 2, "NAME=V1,V2"),
+        (["sum", "--device", "model", "--out", "x"], 2, "BLOCK="),
         (["sum", "--tunable", "BLOK=1", "--device", "model", "--workers", "1", "--out", "x"], 1, "BLOK"),
     ],
 )
