@@ -307,7 +307,6 @@ def _dram_latency(board: Board) -> Microbenchmark:
 
 
 def _memory(board: Board) -> Iterator[Microbenchmark]:
-    yield _shared_conflicts(board)
     loads = "".join(
         f'asm volatile("ld.global.cg.v4.u32 {{%0, %1, %2, %3}}, [%4 + {k * STREAM_THREADS * 16}];" : '
         '"=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p)); sum ^= v.x ^ v.y ^ v.z ^ v.w;\n        '
@@ -350,38 +349,6 @@ def _memory(board: Board) -> Iterator[Microbenchmark]:
         first=STREAM_BLOCKS // 3,
         most=STREAM_BLOCKS,
         buffers=(Zeros(STREAM_BLOCKS * bytes_per_block),) * 2,
-    )
-
-
-def _shared_conflicts(board: Board) -> Microbenchmark:
-    """Shared loads whose lanes meet in four banks, eight in each, are eight wavefronts each."""
-    loads, wavefronts, blocks = 16, 8, BLOCKS_PER_SM * board.sms
-    span = 1024
-    accesses = "\n        ".join(
-        f'asm volatile("ld.shared.u32 %0, [%1 + {k * span}];" : "=r"(v) : "r"(p)); sum ^= v;'
-        for k in range(loads)
-    )
-    source = _looped(
-        "char* in",
-        f"""__shared__ __align__(16) unsigned char tile[{(loads + 3) * span}];
-    for (int i = threadIdx.x; i < sizeof(tile); i += blockDim.x) tile[i] = 0;
-    __syncthreads();
-    unsigned base = (unsigned)__cvta_generic_to_shared(tile) + threadIdx.x % 32 * 32;
-    unsigned sum = 0, v;""",
-        # Another place in every round, so that no load can be saved.
-        f"""unsigned p = base + (i & 3) * {span};
-        {accesses}""",
-        "if (sum == 12345) *in = 1;",
-    )
-    return Microbenchmark(
-        "throughput.wavefronts",
-        f"wavefronts of shared loads of 4 bytes a lane, {wavefronts} for each",
-        source,
-        blocks,
-        THREADS,
-        Unit.PER_CYCLE_AND_SM,
-        blocks * (THREADS // 32) * loads * wavefronts,
-        {"LDS": loads},
     )
 
 

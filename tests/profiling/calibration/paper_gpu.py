@@ -90,10 +90,6 @@ def laws(gpu: Architecture) -> dict[str, Callable[[int], float]]:
     def cycles(each: float, per_round: int) -> Callable[[int], float]:
         return lambda rounds: rounds * per_round * each / clock
 
-    def wavefronts(per_load: int) -> Callable[[int], float]:
-        rate = gpu.throughput.wavefronts
-        return lambda rounds: rounds * 16 * per_load * (threads // 32) / (rate * sms * clock)
-
     def per_second(amount: float, rate: float) -> Callable[[int], float]:
         return lambda length: length * amount / rate
 
@@ -117,7 +113,6 @@ def laws(gpu: Architecture) -> dict[str, Callable[[int], float]]:
         "latency.l1": cycles(latency.l1, 32),
         "latency.l2": cycles(latency.l2, 32),
         "latency.dram": cycles(latency.dram, 4),
-        "throughput.wavefronts": wavefronts(8),
         "memory.l2_bytes_per_second": per_second(4 * sms * 256 * 8 * 16, memory.l2_bytes_per_second),
         "memory.l2_write_bytes_per_second": per_second(
             4 * sms * 256 * 8 * 16, memory.l2_write_bytes_per_second
