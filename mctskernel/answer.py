@@ -35,7 +35,7 @@ class Answer:
     `speedup` is over the fastest start, which is the answer when nothing faster passed; `node` is None when no start
     passed either. `timings` are those of the final validation, at held-out shapes beside that start's, and `notes` what
     it noticed besides. `unverified_reference` is the task's. `validated` says that this came to its
-    end.
+    end. It is the answer of the tree's first `evaluations`.
     """
 
     node: int | None
@@ -46,6 +46,7 @@ class Answer:
     timings: tuple[Timing, ...] = ()
     notes: tuple[str, ...] = ()
     validated: bool = True
+    evaluations: int = 0
 
 
 def choose(

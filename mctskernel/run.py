@@ -527,7 +527,11 @@ def finish(
         search.say,
         lambda: not validate or (search.stop_requested() and not is_stopped),
     )
-    answer = replace(answer, unverified_reference=search.task.unverified_reference)
+    answer = replace(
+        answer,
+        unverified_reference=search.task.unverified_reference,
+        evaluations=tree_search.tree.evaluations,
+    )
     if not answer.validated:
         stop_reason = StopReason.INTERRUPTED
     if answer.checks and not search.task.held_out_shapes:

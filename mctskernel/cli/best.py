@@ -42,7 +42,10 @@ def best(run: Path, *, form: str, out: Path | None) -> None:
     """
     view = load_view(run)
     if view.answer is None:
-        echo("mctskernel: the search has not stopped yet; this is the best so far.", err=True)
+        echo(
+            "mctskernel: this is the best so far, which has not passed the final validation.",
+            err=True,
+        )
     if view.manifest.unverified_reference:
         echo(f"mctskernel: {UNVERIFIED_REFERENCE}.", err=True)
     kernel = get_kernel(view.folder.blobs, view.best.kernel)

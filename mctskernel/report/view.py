@@ -65,7 +65,7 @@ class View:
     @property
     def _validation(self) -> str:
         if self.answer is None:
-            return "Still searching: the best kernel so far has not passed the final validation."
+            return "The best kernel so far has not passed the final validation, which ends a search."
         if not self.answer.validated:
             return f"Not validated: it was interrupted. To validate it: mctskernel resume {self.folder.path}"
         if self.manifest.configuration.language is Language.CONFIGURATION:
@@ -186,9 +186,11 @@ class View:
 
 
 def load_view(path: Path) -> View:
-    """The view of a run folder. Raises RunError and JournalError."""
+    """The view of a run folder, without an answer that the tree has outgrown. Raises RunError and JournalError."""
     folder = open_run(path)
-    return View(folder, read_tree(folder.journal), read_answer(folder))
+    tree, answer = read_tree(folder.journal), read_answer(folder)
+    is_current = answer is not None and answer.evaluations >= tree.evaluations
+    return View(folder, tree, answer if is_current else None)
 
 
 def timing_text(timing: Timing) -> str:

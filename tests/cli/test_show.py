@@ -9,13 +9,16 @@ import subprocess
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from mctskernel.answer import Answer
 from mctskernel.cli.errors import BAD_RUN, USAGE
 from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.evaluation import Outcome
 from mctskernel.report.terminal import Compared, print_diff
 from mctskernel.report.view import load_view
+from mctskernel.run import write_text
 from mctskernel.tree.journal import Journal
 from tests.cli.command import mctskernel
 from tests.synthetic_run import SyntheticRun, failed, timed
@@ -99,3 +102,14 @@ def test_watch_prints_improvements_until_the_search_is_over(
 
 def test_watch_refuses_what_is_no_run(tmp_path: Path) -> None:
     assert mctskernel("watch", tmp_path).exit_code == BAD_RUN
+
+
+def test_an_answer_that_the_tree_has_outgrown_is_no_answer(small_task: Path, tmp_path: Path) -> None:
+    synthetic = SyntheticRun(tmp_path / "run", small_task)
+    answer = synthetic.folder.best / "answer.json"
+    write_text(answer, msgspec.json.encode(Answer(0, 1.0, evaluations=1)).decode())
+    assert "Final validation" in show(synthetic.folder.path).stdout
+    synthetic.edits(0, ("twice as fast", timed(50)))
+    printed = " ".join(show(synthetic.folder.path).stdout.split())
+    assert "2.00x over the starting kernel" in printed
+    assert "has not passed the final validation" in printed
