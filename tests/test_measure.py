@@ -179,23 +179,6 @@ def test_an_interruption_keeps_what_was_measured(before: View, tmp_path: Path) -
     assert (tmp_path / "after" / "best" / "answer.json").exists()
 
 
-def test_a_measured_run_can_be_searched_further(before: View, tmp_path: Path) -> None:
-    search_result, _ = again(before, tmp_path / "after", planted(seconds))
-    measured = len(search_result.tree.nodes)
-    with Journal(search_result.folder.journal) as journal:
-        tree_search = TreeSearch(read_tree(search_result.folder.journal), journal, search_result.folder.blobs)
-        search = Search(
-            tree_search,
-            search_result.folder.load_task(),
-            Neighbours(),
-            InProcess(judged_by=judge),
-            Budget(evaluations=measured + 10),
-            follow=lambda _: None,
-        )
-        assert search.run(tree_search.resume()) is StopReason.BUDGET
-    assert len(tree_search.tree.nodes) == measured + 10
-
-
 def test_a_run_without_a_good_node_is_a_sentence(tmp_path: Path, write_task: WriteTask) -> None:
     run = searched(
         tmp_path / "quarantined", write_task, InProcess(judged_by=lambda k: replace(judge(k), quarantine="x"))

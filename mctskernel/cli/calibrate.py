@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import rich_click as click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +16,6 @@ from mctskernel.cli.options import GPUS, described_gpu
 from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.device import DeviceError
 from mctskernel.profiling.architecture import FILE_SUFFIX, load_architecture
-from mctskernel.profiling.calibration.benchmarks import microbenchmarks
 from mctskernel.profiling.calibration.calibration import (
     Calibration,
     calibrate_gpu,
@@ -71,8 +69,8 @@ def calibrate(out: Path | None, name: str, against: str | None) -> None:
         path = out or Path(re.sub(r"\W+", "-", (name or machine.board.name).lower()) + FILE_SUFFIX)
         with _writing(path):  # before a minute is spent on measuring
             path.parent.mkdir(parents=True, exist_ok=True)
-        with _following(progress, 1 + len(microbenchmarks(machine.board))) as follow:
-            found = calibrate_gpu(machine, shipped, name, follow)
+        with progress.status("measuring") as status:
+            found = calibrate_gpu(machine, shipped, name, lambda each: status.update(f"measuring {each}"))
     print_calibration(console, found)
     for note in (*notes, *found.notes):
         console.print(Text(note, "yellow"))
@@ -99,19 +97,6 @@ def _gpu(console: Console) -> Iterator[tuple[Machine, Mapping[str, str], tuple[s
         raise DeviceError(
             f"The GPU can't be measured: {error}. Perhaps another process has filled it."
         ) from error
-
-
-@contextmanager
-def _following(console: Console, steps: int) -> Iterator[Callable[[str], None]]:
-    columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.description}"), console=console, transient=True) as progress:
-        task = progress.add_task("", total=steps)
-        begun = iter(range(steps))
-
-        def follow(constant: str) -> None:
-            progress.update(task, completed=next(begun, steps), description=constant)
-
-        yield follow
 
 
 def print_calibration(console: Console, found: Calibration) -> None:

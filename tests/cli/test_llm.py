@@ -147,17 +147,8 @@ def test_rules_and_experts_share_a_tree(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with serving(Author()) as server:
-        searched(
-            server,
-            small_task,
-            tmp_path / "run",
-            "--proposer",
-            "mixed",
-            "--budget",
-            "12",
-            "--experts-per-node",
-            "2",
-        )
+        words = ("--proposer", "mixed", "--budget", "12", "--experts-per-node", "2")
+        searched(server, small_task, tmp_path / "run", *words)
     found = proposers(read_tree(tmp_path / "run" / "journal.jsonl"))
     assert found["rules"] > 0
     assert any(name.startswith("llm/") for name in found)
