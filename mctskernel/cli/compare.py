@@ -6,9 +6,9 @@ from pathlib import Path
 
 import rich_click as click
 
-from mctskernel.cli.plain_console import PlainConsole, deliver
+from mctskernel.cli.plain_console import PlainConsole, deliver_json
 from mctskernel.report.comparison import compare_runs, find_runs
-from mctskernel.report.comparison_table import print_run_comparison, to_json
+from mctskernel.report.comparison_table import print_run_comparison
 
 
 @click.command()
@@ -35,6 +35,6 @@ def compare(sides: tuple[Path, ...], *, at: int | None, as_json: bool) -> None:
         raise click.UsageError("One run can't be compared: name another, or a folder of several.")
     comparison = compare_runs(runs, at)
     if as_json:
-        deliver(to_json(comparison) + "\n")
+        deliver_json(comparison)
     else:
         print_run_comparison(PlainConsole(), comparison)

@@ -12,7 +12,7 @@ from rich.text import Text
 from mctskernel.api import evaluate_kernels, read_kernel
 from mctskernel.cli import options
 from mctskernel.cli.errors import NO_KERNEL
-from mctskernel.cli.plain_console import PlainConsole, deliver
+from mctskernel.cli.plain_console import PlainConsole, deliver_json
 from mctskernel.cli.tasks import find_task_or_problem
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
@@ -83,7 +83,7 @@ def evaluate(
     evaluations = evaluate_kernels(folder, tuple(kernels.values()), device, architecture, seed)
     found = dict(zip(kernels, evaluations, strict=True))
     if as_json:
-        deliver(msgspec.json.format(msgspec.json.encode(_report(*found.items())), indent=2).decode() + "\n")
+        deliver_json(_report(*found.items()))
     else:
         _print(found)
     if not all(evaluation.ok for evaluation in evaluations):

@@ -43,6 +43,13 @@ def deliver(text: str) -> None:
     click.echo(plain(text) if on_terminal() else text, nl=False, color=True)  # noqa: TID251 - as above
 
 
+def deliver_json(value: object) -> None:
+    """Print a value as indented JSON, for programs."""
+    import msgspec  # noqa: PLC0415 - help pages are printed without it
+
+    deliver(msgspec.json.format(msgspec.json.encode(value)).decode() + "\n")
+
+
 def on_terminal() -> bool:
     """Whether standard output is a terminal."""
     return sys.stdout.isatty()

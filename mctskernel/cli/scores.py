@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import rich_click as click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mctskernel.cli.plain_console import PlainConsole, deliver, echo
+from mctskernel.cli.plain_console import PlainConsole, deliver_json, echo
 from mctskernel.problems.pytorch_timing import time_baselines
 from mctskernel.problems.registry import benchmark_of
 from mctskernel.problems.scores import (
@@ -67,8 +66,7 @@ def scores(sides: tuple[Path, ...], *, files: tuple[Path, ...], time: bool, as_j
     traces = [trace for file in files for trace in traces_in(file)]
     solutions = {name: score_results(REFERENCE, results) for name, results in scored(traces).items()}
     if as_json:
-        everything = {"runs": found, "solutions": solutions}
-        deliver(msgspec.json.format(msgspec.json.encode(everything)).decode() + "\n")
+        deliver_json({"runs": found, "solutions": solutions})
         return
     console = PlainConsole()
     if views:

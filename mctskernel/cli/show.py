@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import rich_click as click
 from rich.console import Console
 from rich.text import Text
 
 from mctskernel.cli import plain_console
-from mctskernel.cli.plain_console import PlainConsole, deliver
+from mctskernel.cli.plain_console import PlainConsole, deliver, deliver_json
 from mctskernel.profiling.ncu import Finding
 from mctskernel.report.node_profile import NodeProfile, profile_node
 from mctskernel.report.terminal import (
@@ -73,7 +72,7 @@ def show(
         found = explained_node(
             view, view.best.id if last is None else last, node if other is not None else None
         )
-        deliver(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        deliver_json(found)
     elif other is not None and node is not None:
         _print_diff(Compared(view, node, other), context)
     elif diff:

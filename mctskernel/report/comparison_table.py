@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -21,11 +20,6 @@ from mctskernel.report.resampling import rank_correlation
 from mctskernel.report.view import View
 from mctskernel.tree.node import Tree
 from mctskernel.tree.trajectory import edit_title, run_seconds
-
-
-def to_json(comparison: RunComparison) -> str:
-    """JSON text, indented; the fields are those of `RunComparison`."""
-    return msgspec.json.format(msgspec.json.encode(comparison)).decode()
 
 
 def print_run_comparison(console: Console, comparison: RunComparison) -> None:

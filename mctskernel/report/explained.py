@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -78,11 +77,6 @@ def explained(
         evaluation.flags,
         ComparedKernel(against, comparison.is_tie, comparison.sentences, comparison) if comparison else None,
     )
-
-
-def to_json(kernel: ExplainedKernel) -> str:
-    """JSON text, indented; the fields are those of `ExplainedKernel`."""
-    return msgspec.json.format(msgspec.json.encode(kernel)).decode()
 
 
 def print_explained(console: Console, kernel: ExplainedKernel) -> None:
