@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -58,7 +59,7 @@ from mctskernel.memory import remember as keep_lessons
 from mctskernel.profiling.reward import fastest_first
 from mctskernel.proposers import OUTSIDE, RULES, open_proposer
 from mctskernel.registry import find_function
-from mctskernel.tasks.starts import best_start, starting_points
+from mctskernel.tasks.starts import best_start, copy_other_starts, starting_points
 from mctskernel.tree.blobs import get_exchange
 from mctskernel.tree.events import Event, Proposed, Resumed, Submitted
 from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
@@ -323,14 +324,24 @@ def begin(
 ) -> SearchResult:
     """Make a new run and search, with an executor of its own unless one is lent that judges the same task as asked.
 
-    Raises TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything is paid for,
-    MemoryUnusableError and ModelError.
+    Where the starting kernel has no valid time, the search begins again with the next start of the task. Raises
+    TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything is paid for, MemoryUnusableError and
+    ModelError.
     """
     with (
         new_run(path, task_folder, configuration, executor) as (folder, used),
         open_search(folder, configuration, used, follow, stop_requested) as (search, unfinished),
     ):
-        return finish(folder, search, search.run(unfinished))
+        found = finish(folder, search, search.run(unfinished))
+    if found.stop_reason is not StopReason.NO_BASELINE or executor is not None:
+        return found
+    with TemporaryDirectory(prefix="mctskernel-") as temporary:
+        rest = Path(temporary) / task_folder.resolve().name
+        if not copy_other_starts(search.task, configuration.language, rest):
+            return found
+        shutil.rmtree(path)
+        again = begin(path, rest, configuration, follow, stop_requested)
+    return replace(again, notes=(f"{found.problem} The search began at another start.", *again.notes))
 
 
 def resume(

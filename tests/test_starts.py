@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from mctskernel.answer import choose
+from mctskernel.cli import main
+from mctskernel.cli.errors import BAD_TASK
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Search
+from mctskernel.report.view import load_view
 from mctskernel.tasks.starts import best_start, only_language, origin, start_speedup, starting_points
 from mctskernel.tree.blobs import MemoryBlobs, get_edit, put_edit
 from mctskernel.tree.node import Tree
@@ -110,3 +114,20 @@ def test_without_a_kernel_file_the_first_start_is_the_root(write_task: WriteTask
     )
     (small_task / "kernel.cu").unlink()
     assert load_task(small_task).starting_kernel == task.starting_kernel
+
+
+@pytest.mark.slow
+def test_a_search_whose_starting_kernel_fails_begins_at_the_next_start(
+    write_task: WriteTask, tmp_path: Path
+) -> None:
+    folder = write_task()
+    right = (folder / "kernel.cu").read_text()
+    (folder / "start_right.cu").write_text(right)
+    (folder / "kernel.cu").write_text(right.replace("2", "3"))
+    words = ["search", str(folder), "--device", "model", "--budget", "2", "--out", str(tmp_path / "run")]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    assert "The search began at another start." in " ".join(done.output.split())
+    assert load_view(tmp_path / "run").source(0) == right
+    (folder / "start_right.cu").write_text(right.replace("2", "5"))
+    assert CliRunner().invoke(main, [*words[:-1], str(tmp_path / "again")]).exit_code == BAD_TASK

@@ -41,6 +41,7 @@ from mctskernel.problems.registry import benchmark_of
 from mctskernel.problems.torch_reference import tensor_of
 from mctskernel.problems.torch_task import Called, drawn_tensors
 from mctskernel.profiling.candidate import Candidate
+from mctskernel.profiling.gpu.cuda_driver import open_gpu
 from mctskernel.profiling.processes.worker import compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.report.baselines import COMPILED, EAGER, Baselines, write_baselines
@@ -169,6 +170,7 @@ def measure(order: Order, write: Callable[[Times], None]) -> None:
     )
 
     torch.cuda.init()  # type: ignore[no-untyped-call]
+    gpu = open_gpu().name
     task = load_task(Path(order.task))
     shape = task.search_shapes[0]
     with _function_of(task, shape) as function, torch.no_grad():
@@ -183,7 +185,6 @@ def measure(order: Order, write: Callable[[Times], None]) -> None:
         def times(problem: str = "") -> Times:
             samples = interleaved({name: timed(call) for name, call in calls.items()})
             medians = {name: statistics.median(each) for name, each in samples.items()}
-            gpu = torch.cuda.get_device_name()
             return Times(shape_label(shape), medians, gpu, str(torch.__version__), problem)
 
         found = times()

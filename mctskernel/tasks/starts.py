@@ -8,14 +8,16 @@ user started with: speed-ups are told over it.
 from __future__ import annotations
 
 from collections.abc import Container
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import copyfile
 
 from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.proposer import Proposals
-from mctskernel.core.task import Task
-from mctskernel.core.task_file import read_text, start_files
+from mctskernel.core.task import Task, TaskError
+from mctskernel.core.task_file import load_task, read_text, start_files
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.tree.node import UNTRIED, Tree
 
@@ -33,6 +35,22 @@ def starting_kernels(folder: Path, language: Language | None = None) -> dict[Pat
     """What the files of starting points hold, those in Triton only where it is installed. Raises TaskError."""
     languages = (language,) if language else SOURCE_LANGUAGES if find_spec("triton") else (Language.CUDA,)
     return {file: Kernel(read_text(file), each) for each in languages for file in start_files(folder, each)}
+
+
+def copy_other_starts(task: Task, language: Language | None, target: Path) -> bool:
+    """Copy a task's folder without its starting kernel; False if it can't be searched from another start."""
+    files = [file for file in task.folder.iterdir() if file.is_file()]
+    start = task.starting_kernel
+    own = [f for f in files if f.suffix == start.language.suffix and f.stem.startswith(("kernel", "start_"))]
+    left = [file for file in files if file not in own or read_text(file) != start.source]
+    if len(left) == len(files) or not starting_points(task, language):
+        return False
+    target.mkdir()
+    for file in left:
+        copyfile(file, target / file.name)
+    with suppress(TaskError):  # task.toml may name the file that was left out
+        return bool(load_task(target, language))
+    return False
 
 
 def only_language(task: Task, language: Language | None = None) -> Language | None:
