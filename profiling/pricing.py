@@ -1,7 +1,7 @@
 """Build kernels of one task for a GPU that need not be present, and model their time at each shape.
 
 A modelled time is never below what moving the compulsory bytes (each input read once, each output written once) takes
-at the GPU's copy bandwidth, and modelled DRAM counters are never below these bytes.
+at the GPU's copy bandwidth, and modelled traffic of DRAM and L2 is never below these bytes.
 `PricingDevice` is the surrogate: it predicts a kernel's time without verifying the kernel.
 """
 
@@ -46,6 +46,9 @@ from mctskernel.profiling.counters import (
     DRAM_READ,
     DRAM_THROUGHPUT,
     DRAM_WRITE,
+    L2_READS,
+    L2_SECTORS,
+    L2_WRITES,
     TIME,
     combined_counters,
     modelled_counters,
@@ -227,20 +230,25 @@ def _zeroing(plan: ResolvedPlan, gpu: Architecture) -> float:
 
 
 def _at_least(modelled: Modelled, task: Task, shape: Shape, gpu: Architecture) -> Modelled:
-    """The modelled run with its time and its DRAM counters raised to what the task's tensors make compulsory."""
-    counters = modelled.counters
-    read = max(counters[DRAM_READ], sum(tensor.nbytes(shape) for tensor in task.inputs))
-    written = max(counters[DRAM_WRITE], sum(tensor.nbytes(shape) for tensor in task.outputs))
+    """The modelled run with its time and its traffic raised to what the task's tensors make compulsory."""
+    read, written = (
+        sum(tensor.nbytes(shape) for tensor in tensors) for tensors in (task.inputs, task.outputs)
+    )
+    counters = dict(modelled.counters)
+    for total, part, least in (
+        (DRAM_BYTES, DRAM_READ, read),
+        (DRAM_BYTES, DRAM_WRITE, written),
+        (L2_SECTORS, L2_READS, read / gpu.memory.sector_bytes),
+        (L2_SECTORS, L2_WRITES, written / gpu.memory.sector_bytes),
+    ):
+        missing = max(0.0, least - counters[part])
+        counters[part] += missing
+        counters[total] += missing
     rate = gpu.memory.dram_bytes_per_second
     seconds = max(modelled.seconds, task.compulsory_bytes(shape) / rate)
-    traffic = {
-        TIME: seconds,
-        DRAM_READ: read,
-        DRAM_WRITE: written,
-        DRAM_BYTES: read + written,
-        DRAM_THROUGHPUT: 100.0 * (read + written) / (rate * seconds),
-    }
-    return replace(modelled, seconds=seconds, counters={**counters, **traffic})
+    counters[TIME] = seconds
+    counters[DRAM_THROUGHPUT] = 100.0 * counters[DRAM_BYTES] / (rate * seconds)
+    return replace(modelled, seconds=seconds, counters=counters)
 
 
 def identity_of_code(candidate: Candidate) -> str:

@@ -9,7 +9,7 @@ left goes to DRAM.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -93,7 +93,7 @@ class L1Traffic:
 
 @dataclass(frozen=True)
 class DramTraffic:
-    """Bytes that pass L2, and those of them that no cache could avoid.
+    """Bytes that pass L2, and those of them that no cache could avoid; of the latter, the sectors that are loaded.
 
     `runs` are the stretches of consecutive sectors that they consist of, as each block touches them; `shared` is
     the fraction of what the blocks at work touch that others of them touch, too.
@@ -102,6 +102,7 @@ class DramTraffic:
     read_bytes: float
     write_bytes: float
     unique_bytes: float
+    loaded_sectors: float
     runs: float
     shared: float
 
@@ -205,10 +206,10 @@ def dram_traffic(
 
     `l1_sectors` is each block's share of L1.
     """
-    read = written = unique = runs = 0.0
+    unique = loaded = own = together = all_together = row = 0.0
     rate = max(sampling_rate(sample.counts) for sample in samples)
     sector = gpu.memory.sector_bytes
-    own = together = all_together = 0.0
+    found: list[tuple[bool, float, float, float]] = []
     for buffer in buffers:
         for kinds, is_read in ((("load", "copy", "atomic", "reduction"), True), (_WRITES, False)):
             touched = [_touched(s.counts, buffer, kinds) for s in samples]
@@ -217,31 +218,46 @@ def dram_traffic(
             if not gross:
                 continue
             different = min(gross, float(buffer.sectors))
-            fetched = different
+            by_waves = different
             middles = followed[len(samples) // 2]
             mine = float(rate) * len(middles)
             gross_runs = sum(
                 s.weight * _runs(of, kept_rate(s.counts)) for s, of in zip(samples, touched, strict=True)
             )
             in_wave = mine * min(residency.at_once, residency.blocks)
+            in_row = mine * residency.grid[0]
             if gross > 1.05 * different:
                 of_neighbour = partial(_of_neighbour, neighbour, buffer, kinds, rate)
-                at_once = rate * _distinct_at_once(middles, residency, of_neighbour)
-                in_wave = min(float(buffer.sectors), at_once)
+                in_wave, in_row = (
+                    min(float(buffer.sectors), rate * _distinct_at_once(middles, at_once, of_neighbour))
+                    for at_once in (residency, replace(residency, at_once=residency.grid[0]))
+                )
                 if buffer.sectors * sector > SHARED_BY_L2 * gpu.memory.l2_bytes:
-                    fetched = max(different, min(gross, residency.waves * in_wave))
-            own, together = own + mine, together + in_wave
+                    by_waves = max(different, min(gross, residency.waves * in_wave))
+            own, together, row = own + mine, together + in_wave, row + in_row
             all_together += mine * min(residency.at_once, residency.blocks)
-            unique += different * sector
-            runs += gross_runs * fetched / gross
-            if is_read:
-                read += fetched * sector
-            else:
-                written += fetched * sector
+            unique += different
+            loaded += different * is_read
+            found.append((is_read, different, by_waves, gross_runs / gross))
+    # What a wave of blocks shares with the one before, it finds again unless L2 lost it since the row of blocks above.
+    lost = lost_by_l2(sector * row, gpu)
+    read = written = runs = 0.0
+    for is_read, different, by_waves, runs_each in found:
+        fetched = different + lost * (by_waves - different)
+        runs += runs_each * fetched
+        read += fetched * is_read
+        written += fetched * (not is_read)
     if own:
         kept = KEPT_BY_L2 * gpu.memory.l2_bytes / sector / (together / own)
-        read += sector * sum(s.weight * _lost_rereads(s.counts, l1_sectors, kept) for s in samples)
-    return DramTraffic(read, written, unique, runs, 1.0 - together / all_together if all_together else 0.0)
+        read += sum(s.weight * _lost_rereads(s.counts, l1_sectors, kept) for s in samples)
+    shared = 1.0 - together / all_together if all_together else 0.0
+    return DramTraffic(read * sector, written * sector, unique * sector, loaded, runs, shared)
+
+
+def lost_by_l2(footprint: float, gpu: Architecture) -> float:
+    """The fraction that L2 has lost of what was touched so many bytes ago."""
+    kept = KEPT_BY_L2 * gpu.memory.l2_bytes
+    return 1.0 / (1.0 + (kept / footprint) ** L2_SHARPNESS) if footprint else 0.0
 
 
 def _stored_again(sectors: Ints, of_access: Ints, stores: Bools) -> int:

@@ -17,8 +17,6 @@ from mctskernel.profiling.machine_code.functions import Function, Instruction, P
 from mctskernel.profiling.model.counting import CountedLaunch
 from mctskernel.profiling.model.scoreboard import Chain, memory_latency
 from mctskernel.profiling.model.traffic import (
-    KEPT_BY_L2,
-    L2_SHARPNESS,
     Ints,
     L1Traffic,
     Range,
@@ -29,6 +27,7 @@ from mctskernel.profiling.model.traffic import (
     dram_traffic,
     l1_capacity,
     l1_traffic,
+    lost_by_l2,
 )
 
 MERGED = 0.25
@@ -143,7 +142,7 @@ def kernel_work(
     footprint = resources.stack_bytes * launch.threads * on_sm
     past_l1 = 4 if footprint > l1_capacity(gpu, 1, shared_bytes * on_sm) * 32 else 0
     spill_reads, spill_writes = past_l1 * executed.local_loads, past_l1 * executed.local_stores
-    past_l2 = gpu.memory.sector_bytes * _lost_by_l2(footprint * min(gpu.chip.sms, launch.blocks), gpu)
+    past_l2 = gpu.memory.sector_bytes * lost_by_l2(footprint * min(gpu.chip.sms, launch.blocks), gpu)
     from_dram = min(1.0, dram.read_bytes / max(l1.read_sectors * gpu.memory.sector_bytes, 1.0))
     return KernelWork(
         kernel=launch.kernel,
@@ -164,7 +163,7 @@ def kernel_work(
         store_requests=sum(a.requests for a in accesses if (a.space, a.kind) == ("global", "store")),
         store_sectors=sum(a.sectors for a in accesses if (a.space, a.kind) == ("global", "store")),
         store_lines=_store_lines(accesses, l1),
-        l2_read_sectors=l1.read_sectors * (1.0 - MERGED * dram.shared),
+        l2_read_sectors=max(l1.read_sectors * (1.0 - MERGED * dram.shared), dram.loaded_sectors),
         l2_write_sectors=l1.write_sectors + spill_writes,
         dram_read_bytes=dram.read_bytes + past_l2 * spill_reads,
         dram_write_bytes=dram.write_bytes + past_l2 * spill_writes,
@@ -231,12 +230,6 @@ def _executed(function: Function, executions: np.ndarray) -> _Executed:
 
 def _words(opcode: str) -> int:
     return 4 if ".128" in opcode else 2 if ".64" in opcode else 1
-
-
-def _lost_by_l2(footprint: float, gpu: Architecture) -> float:
-    """The fraction of spilled registers that L2 has lost when they are read again, where so many bytes are spilled."""
-    kept = KEPT_BY_L2 * gpu.memory.l2_bytes
-    return 1.0 / (1.0 + (kept / footprint) ** L2_SHARPNESS) if footprint else 0.0
 
 
 _SHAPE = re.compile(r"\.(16)(8)(\d+)|\.(8)(8)(\d+)")

@@ -6,17 +6,20 @@ from functools import cache
 import pytest
 
 from mctskernel.core.evaluation import Bottleneck
-from mctskernel.core.kernel import Kernel
+from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import plan_of, resolve
 from mctskernel.core.task import Array
+from mctskernel.core.task_file import load_task
 from mctskernel.profiling import counters
+from mctskernel.profiling import pricing as pricing_module
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import Limits, parse_ptx
 from mctskernel.profiling.machine_code.cubin import disassemble
-from mctskernel.profiling.pricing import Modelled, model_kernel
+from mctskernel.profiling.pricing import Modelled, Pricing, model_kernel
 from mctskernel.profiling.stages import Stages
+from mctskernel.tasks.builtin import builtin_tasks
 
 H100 = load_architecture("H100")
 N = 1 << 24
@@ -91,6 +94,24 @@ def test_a_copy_is_bound_by_dram_at_the_true_traffic() -> None:
     assert found.counters[counters.SECTORS_PER_LOAD] == pytest.approx(4.0)
     assert found.counters[counters.LOAD_REQUESTS] == N / 32
     assert found.diagnosis.causes[0].bottleneck in {Bottleneck.DRAM_BANDWIDTH, Bottleneck.LAUNCH_OVERHEAD}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", builtin_tasks())
+def test_counted_traffic_is_at_least_compulsory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What sampling sectors errs by aside, it is before it is raised to that."""
+    monkeypatch.setattr(pricing_module, "_at_least", lambda found, *_: found)
+    task = load_task(builtin_tasks()[name], Language.CUDA)
+    pricing = Pricing(task, H100, 0)
+    prepared = pricing.prepare(task.starting_kernel, Stages())
+    with pricing.disassembling(prepared) as disassemblies:
+        prices = pricing.price(prepared, disassemblies, Stages())
+    for shape, found in zip(task.search_shapes, prices, strict=True):
+        read, written = (0.99 * sum(t.nbytes(shape) for t in of) for of in (task.inputs, task.outputs))
+        assert found.counters[counters.DRAM_READ] >= read
+        assert found.counters[counters.DRAM_WRITE] >= written
+        assert 32 * found.counters[counters.L2_READS] >= read
+        assert 32 * found.counters[counters.L2_WRITES] >= written
 
 
 def test_uncoalesced_loads_cost_and_are_named_with_their_line() -> None:
