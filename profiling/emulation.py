@@ -1,11 +1,10 @@
-"""Verification without a GPU: the kernel's PTX is emulated with every check on."""
+"""Run kernels without a GPU: their PTX is emulated with every check on."""
 
 from __future__ import annotations
 
 import enum
-import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -28,20 +27,12 @@ from mctskernel.profiling.emulator import (
     parse_ptx,
     unsupported,
 )
-from mctskernel.profiling.guardrails import worn_check
 from mctskernel.profiling.input_values import poison
 from mctskernel.profiling.stages import Stages
-from mctskernel.profiling.verify import Case, judge
-
-WEARING_RUNS = 24
-WEARING_CASES = 4
-"""How many runs in a row a kernel with variables makes, unless a turn changes nothing, and of how many cases."""
+from mctskernel.profiling.verify import Case
 
 MAX_THREADS = 1 << 26
 """More threads than this in one launch are not emulated; the largest verify shape takes far fewer."""
-
-LIMITS = Limits(lane_instructions=2_000_000_000, block_executions=300_000, seconds=25.0)
-"""Far above what a kernel needs at a verify shape: the built-in ones stay below a hundredth."""
 
 VERDICTS: Mapping[str, tuple[Outcome, Guard]] = {
     # The first of several is the most important one.
@@ -80,73 +71,6 @@ class BlockOrder(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Emulated:
-    """How the emulated verification ended, with the checks up to the first that failed."""
-
-    outcome: Outcome
-    checks: tuple[Check, ...]
-    message: str = ""
-    guard: Guard | None = None
-
-
-def emulate(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Sequence[Case]) -> Emulated:
-    """Run every case until one fails; `modules` are the candidate's builds, their PTX parsed.
-
-    Every other case runs the blocks from the last to the first: a kernel must be correct in either order.
-    """
-    checks: list[Check] = []
-    for case, order in zip(cases, itertools.cycle(BlockOrder), strict=False):
-        outputs = emulated_outputs(task, candidate, modules, case, order=order)
-        if isinstance(outputs, Stopped):
-            check = outputs.check
-            return Emulated(outputs.outcome, (*checks, check), check.message, check.guard)
-        checks.append(judge(case, outputs))
-        if not checks[-1].passed:
-            failed = checks[-1]
-            if order is BlockOrder.DESCENDING:
-                failed = replace(
-                    failed, message=f"{failed.message} The blocks ran from the last to the first."
-                )
-                checks[-1] = failed
-            return Emulated(Outcome.WRONG_RESULT, tuple(checks), failed.message, failed.guard)
-    if cases and _kept_variables(modules):
-        worn = _worn(task, candidate, modules, cases)
-        checks.append(worn)
-        if not worn.passed:
-            return Emulated(Outcome.WRONG_RESULT, tuple(checks), worn.message, worn.guard)
-    return Emulated(Outcome.OK, tuple(checks))
-
-
-def _kept_variables(modules: Sequence[Module]) -> set[str]:
-    """The names of `__device__` variables, which keep their values between launches."""
-    functions = [
-        each for module in modules for each in (*module.entries.values(), *module.functions.values())
-    ]
-    declared = [module.variables for module in modules] + [function.variables for function in functions]
-    return {variable.name for each in declared for variable in each if variable.space == "global"}
-
-
-def _worn(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Sequence[Case]) -> Check:
-    """Repeat the small cases without resetting `__device__` variables in between, as a program would."""
-    small = cases[:WEARING_CASES]
-    names = _kept_variables(modules)
-    kept: dict[str, bytes] = {}
-    a_turn_ago = kept
-    for runs in range(WEARING_RUNS):
-        case, memory = small[runs % len(small)], GlobalMemory()
-        outputs = emulated_outputs(task, candidate, modules, case, memory=memory, variables=kept)
-        check = outputs.check if isinstance(outputs, Stopped) else judge(case, outputs)
-        if not check.passed:
-            return worn_check(check, runs)
-        kept = {buffer.name: buffer.data.tobytes() for buffer in memory if buffer.name in names}
-        if case is small[0]:
-            if kept == a_turn_ago:
-                break
-            a_turn_ago = kept
-    return check
-
-
-@dataclass(frozen=True)
 class Stopped:
     """Why a kernel did not complete correctly: the emulator's findings."""
 
@@ -162,7 +86,7 @@ def emulated_outputs(
     case: Case,
     *,
     order: BlockOrder = BlockOrder.ASCENDING,
-    limits: Limits = LIMITS,
+    limits: Limits,
     memory: GlobalMemory | None = None,
     variables: Mapping[str, bytes] | None = None,
 ) -> dict[str, Array] | Stopped:

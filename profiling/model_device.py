@@ -22,13 +22,13 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.architecture import ArchitectureError, load_architecture
 from mctskernel.profiling.ceilings import architecture_ceilings, roofline
-from mctskernel.profiling.emulation import Emulable, emulate
+from mctskernel.profiling.emulated_verification import draw, emulate
+from mctskernel.profiling.emulation import Emulable
 from mctskernel.profiling.guardrails import flags, quarantine_reason
 from mctskernel.profiling.model.explanation import explain_launches, sentences
 from mctskernel.profiling.pricing import Pricing, timing_of
+from mctskernel.profiling.sampled_blocks import check_blocks
 from mctskernel.profiling.stages import Stages
-from mctskernel.profiling.timed_shape_check import check_timed_shape
-from mctskernel.profiling.verify import draw_verification
 from mctskernel.profiling.versions import package_versions
 
 
@@ -48,7 +48,7 @@ class ModelDevice:
             raise DeviceError(str(error)) from error
         self._task, self._seed, self._searched = task, seed, searched
         self._pricing = Pricing(task, self._gpu, seed)
-        self._cases = draw_verification(task, seed)
+        self._drawn = draw(task, seed)
 
     def evaluate(self, kernel: Kernel) -> Evaluation:
         """Check the source, build, verify and model one kernel; the first step that fails decides the outcome."""
@@ -68,7 +68,7 @@ class ModelDevice:
         candidate, modules = prepared.candidate, prepared.modules
         with self._pricing.disassembling(prepared) as disassemblies:
             with stages.timed("verify"):
-                verified = emulate(self._task, candidate, modules, self._cases)
+                verified = emulate(self._task, candidate, modules, self._drawn)
             evaluation = Evaluation(
                 verified.outcome,
                 Source.MODELLED,
@@ -76,7 +76,7 @@ class ModelDevice:
                 checks=verified.checks,
                 resources=(prepared.native or prepared).candidate.resources,
                 log=candidate.log,
-                flags=(prepared.note,) if prepared.note else (),
+                flags=(*([prepared.note] if prepared.note else []), *verified.notes),
                 guard=verified.guard,
             )
             if not evaluation.ok:
@@ -120,14 +120,17 @@ class ModelDevice:
         prepared = Pricing(task, self._gpu, self._seed).prepare(kernel, stages)
         for shape in task.search_shapes:
             with stages.timed("verify"):
-                found = check_timed_shape(task, shape, self._seed, prepared.candidate, prepared.modules)
-            if isinstance(found, str):
-                note = f"not verified at {shape_label(shape)}, where it is timed: {found}"
+                found = check_blocks(
+                    task, shape, self._seed, prepared.candidate, prepared.modules, timed=True
+                )
+            if found.check is None:
+                note = f"not verified at {shape_label(shape)}, where it is timed: {found.note}"
                 evaluation = replace(evaluation, flags=(*evaluation.flags, note))
                 continue
-            evaluation = replace(evaluation, checks=(*evaluation.checks, found))
-            if not found.passed:
+            check = found.check
+            evaluation = replace(evaluation, checks=(*evaluation.checks, check))
+            if not check.passed:
                 return replace(
-                    evaluation, outcome=Outcome.WRONG_RESULT, message=found.message, guard=found.guard
+                    evaluation, outcome=Outcome.WRONG_RESULT, message=check.message, guard=check.guard
                 )
         return evaluation

@@ -60,10 +60,10 @@ def test_a_planted_fault_has_its_outcome(  # noqa: PLR0917 - pytest passes them 
     outcome: Outcome,
     sentence: str,
 ) -> None:
-    from mctskernel.profiling import emulation  # noqa: PLC0415
+    from mctskernel.profiling import emulated_verification  # noqa: PLC0415
     from mctskernel.profiling.emulator import Limits  # noqa: PLC0415
 
-    monkeypatch.setattr(emulation, "LIMITS", Limits(seconds=1.0))
+    monkeypatch.setattr(emulated_verification, "LIMITS", Limits(seconds=1.0))
     assert before in source
     evaluation = device.evaluate(Kernel(source.replace(before, after)))
     assert evaluation.outcome is outcome, evaluation.message

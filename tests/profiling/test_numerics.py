@@ -11,7 +11,7 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.architecture import load_architecture
-from mctskernel.profiling.emulation import emulate
+from mctskernel.profiling.emulated_verification import Drawn, emulate
 from mctskernel.profiling.input_values import IN_TURN
 from mctskernel.profiling.pricing import Pricing
 from mctskernel.profiling.stages import Stages
@@ -134,7 +134,7 @@ def checks(task: Task, text: str, seed: int) -> tuple[Check, ...]:
         *draw_cases(task, task.verify_shapes, seed),
         *draw_cases(task, task.held_out_shapes, seed, turns=len(IN_TURN)),
     )
-    return emulate(task, found.candidate, found.modules, cases).checks
+    return emulate(task, found.candidate, found.modules, Drawn(cases)).checks
 
 
 def arguments(parameters: str) -> str:

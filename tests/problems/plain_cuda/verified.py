@@ -14,7 +14,8 @@ from mctskernel.problems.plain_cuda import kernel_source
 from mctskernel.problems.torch_reference import dtype_name, in_numpy
 from mctskernel.problems.torch_task import called, listed
 from mctskernel.profiling.candidate import RefusedError, prepare
-from mctskernel.profiling.emulation import emulable, emulate
+from mctskernel.profiling.emulated_verification import Drawn, emulate
+from mctskernel.profiling.emulation import emulable
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import draw_case
 
@@ -47,7 +48,7 @@ def wrong(function: Callable[..., Any], *inputs: Tensor, source: str = "", shape
     try:
         stages = Stages()
         prepared = emulable(task, prepare(task, task.starting_kernel, "sm_90", stages), stages)
-        judged = emulate(task, prepared.candidate, prepared.modules, [draw_case(task, shape, 0)])
+        judged = emulate(task, prepared.candidate, prepared.modules, Drawn((draw_case(task, shape, 0),)))
     except RefusedError as refusal:
         return f"{refusal.message}\n{source}"
     return "" if judged.outcome is Outcome.OK else f"{judged.outcome}: {judged.message}\n{source}"

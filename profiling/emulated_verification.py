@@ -1,0 +1,152 @@
+"""Verification without a GPU: cases are emulated whole, and sampled blocks where that takes too long."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mctskernel.core.evaluation import Check, Guard, Outcome
+from mctskernel.core.task import Shape, Task, shape_label
+from mctskernel.profiling.candidate import Candidate
+from mctskernel.profiling.emulation import BlockOrder, Stopped, emulated_outputs
+from mctskernel.profiling.emulator import GlobalMemory, Limits, Module
+from mctskernel.profiling.guardrails import worn_check
+from mctskernel.profiling.sampled_blocks import check_blocks
+from mctskernel.profiling.verify import Case, draw_verification, judge
+
+LARGE_BYTES = 16 << 20
+"""Inputs and outputs of a verify shape beyond which it is emulated in samples, with drawn values only."""
+
+LIMITS = Limits(lane_instructions=100_000_000, block_executions=100_000, seconds=10.0)
+"""Beyond these, sampled blocks of a launch are emulated; the built-in kernels stay far below at their verify shapes."""
+
+WEARING_RUNS = 24
+WEARING_CASES = 4
+"""How many runs in a row a kernel with variables makes, unless a turn changes nothing, and of how many cases."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a task is verified on without a GPU: cases, and shapes that are too large for them. `seed` is theirs."""
+
+    cases: tuple[Case, ...]
+    large: tuple[Shape, ...] = ()
+    seed: int = 0
+
+
+def draw(task: Task, seed: int) -> Drawn:
+    """The cases of the verify shapes, but for those that are large."""
+    small = tuple(each for each in task.verify_shapes if task.compulsory_bytes(each) <= LARGE_BYTES)
+    large = tuple(each for each in task.verify_shapes if each not in small)
+    return Drawn(draw_verification(replace(task, verify_shapes=small), seed) if small else (), large, seed)
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """How the emulated verification ended, with the checks up to the first that failed.
+
+    `notes` say what was sampled.
+    """
+
+    outcome: Outcome
+    checks: tuple[Check, ...]
+    message: str = ""
+    guard: Guard | None = None
+    notes: tuple[str, ...] = ()
+
+
+def emulate(task: Task, candidate: Candidate, modules: Sequence[Module], drawn: Drawn) -> Emulated:
+    """Run every case until one fails; `modules` are the candidate's builds, their PTX parsed.
+
+    Every other case runs the blocks from the last to the first: a kernel must be correct in either order.
+    """
+    checks: list[Check] = []
+    whole: list[Case] = []
+    large = list(drawn.large)
+    for case, order in zip(drawn.cases, itertools.cycle(BlockOrder), strict=False):
+        if case.shape in large:
+            continue
+        outcome, check = _checked(task, candidate, modules, case, order)
+        if outcome is Outcome.TIMEOUT and all(each.shape != case.shape for each in whole):
+            large.append(case.shape)
+            continue
+        whole.append(case)
+        checks.append(check)
+        if outcome is not Outcome.OK:
+            return _ended(outcome, checks)
+    if whole and _kept_variables(modules):
+        checks.append(_worn(task, candidate, modules, whole))
+        if not checks[-1].passed:
+            return _ended(Outcome.WRONG_RESULT, checks)
+    return _sampled(task, candidate, modules, large, drawn.seed, checks)
+
+
+def _sampled(  # noqa: PLR0917 - what runs, from the outside in
+    task: Task,
+    candidate: Candidate,
+    modules: Sequence[Module],
+    shapes: Sequence[Shape],
+    seed: int,
+    checks: list[Check],
+) -> Emulated:
+    """The verdict on sampled blocks at large shapes, after the checks at others."""
+    notes: list[str] = []
+    for shape in shapes:
+        found = check_blocks(task, shape, seed, candidate, modules)
+        if found.note:
+            notes.append(f"at {shape_label(shape) or 'its own size'}: {found.note}")
+        if found.check is None:
+            break
+        checks.append(found.check)
+        if found.outcome is not Outcome.OK:
+            return _ended(found.outcome, checks)
+    return Emulated(Outcome.OK, tuple(checks), notes=tuple(notes))
+
+
+def _ended(outcome: Outcome, checks: Sequence[Check]) -> Emulated:
+    return Emulated(outcome, tuple(checks), checks[-1].message, checks[-1].guard)
+
+
+def _checked(
+    task: Task, candidate: Candidate, modules: Sequence[Module], case: Case, order: BlockOrder
+) -> tuple[Outcome, Check]:
+    """The verdict on all blocks of a case, run in this order."""
+    outputs = emulated_outputs(task, candidate, modules, case, order=order, limits=LIMITS)
+    if isinstance(outputs, Stopped):
+        return outputs.outcome, outputs.check
+    check = judge(case, outputs)
+    if not check.passed and order is BlockOrder.DESCENDING:
+        check = replace(check, message=f"{check.message} The blocks ran from the last to the first.")
+    return Outcome.OK if check.passed else Outcome.WRONG_RESULT, check
+
+
+def _kept_variables(modules: Sequence[Module]) -> set[str]:
+    """The names of `__device__` variables, which keep their values between launches."""
+    functions = [
+        each for module in modules for each in (*module.entries.values(), *module.functions.values())
+    ]
+    declared = [module.variables for module in modules] + [function.variables for function in functions]
+    return {variable.name for each in declared for variable in each if variable.space == "global"}
+
+
+def _worn(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Sequence[Case]) -> Check:
+    """Repeat the small cases without resetting `__device__` variables in between, as a program would."""
+    small = cases[:WEARING_CASES]
+    names = _kept_variables(modules)
+    kept: dict[str, bytes] = {}
+    a_turn_ago = kept
+    for runs in range(WEARING_RUNS):
+        case, memory = small[runs % len(small)], GlobalMemory()
+        outputs = emulated_outputs(
+            task, candidate, modules, case, limits=LIMITS, memory=memory, variables=kept
+        )
+        check = outputs.check if isinstance(outputs, Stopped) else judge(case, outputs)
+        if not check.passed:
+            return worn_check(check, runs)
+        kept = {buffer.name: buffer.data.tobytes() for buffer in memory if buffer.name in names}
+        if case is small[0]:
+            if kept == a_turn_ago:
+                break
+            a_turn_ago = kept
+    return check
