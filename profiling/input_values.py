@@ -214,11 +214,12 @@ def _within_limits(
     low, high = limits
     match values:
         case Values.LARGE:
-            return np.full_like(drawn, high)
+            return np.full_like(drawn, _short(np.array(high), low, high))
         case Values.SMALL | Values.ZERO:
-            return np.full_like(drawn, low)
+            return np.full_like(drawn, _short(np.array(low), low, high))
         case Values.CONSTANT_ROWS:
-            return np.ascontiguousarray(np.broadcast_to(drawn[..., :1], drawn.shape))
+            rows = _short(drawn[..., :1].astype(np.float64), low, high).astype(drawn.dtype)
+            return np.ascontiguousarray(np.broadcast_to(rows, drawn.shape))
         case Values.EXTREMES if not is_floating(drawn.dtype):
             # Both halves of a byte, and both signs, as packed and quantised numbers have them.
             marks = [low, low + 1, high - 1, high, 0, -1, 0x0F, 0x70, 0x7F, 0x80, 0xF0]
@@ -270,3 +271,13 @@ def as_bits(array: Array) -> Array:
 
 def _pattern(dtype: np.dtype[np.generic]) -> int:
     return _QUIET_NAN.get(dtype.name, int.from_bytes(b"\xcb" * dtype.itemsize, "little"))
+
+
+def _short(numbers: Array, low: float, high: float) -> Array:
+    """The numbers with four significant bits, so that sums of equal ones are exact in every order, or as they are.
+
+    Otherwise each addition rounds the same way, and a normalisation of equal numbers amplifies what adds up.
+    """
+    mantissa, exponent = np.frexp(numbers)
+    short = np.ldexp(np.trunc(mantissa * 16) / 16, exponent)
+    return np.where((low <= short) & (short <= high) & (numbers % 1 != 0), short, numbers)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -115,3 +116,13 @@ def test_special_results_pass_where_the_reference_has_the_same() -> None:
     unwritten = poison("float32", (1, 5))
     unwritten[0, [0, 1, 3, 4]] = [np.inf, -np.inf, 1.0, np.inf]
     assert not compare(unwritten, expected, actual, TOLERANCE).passed
+
+
+def test_equal_numbers_from_a_range_have_exact_sums(softmax: Task) -> None:
+    (x,) = softmax.inputs
+    task = replace(softmax, inputs=(replace(x, distribution="uniform", low=-0.0313, high=0.0312),))
+    for values in (Values.LARGE, Values.CONSTANT_ROWS):
+        rows = draw_case(task, {"rows": 7, "cols": 999}, 5, values).inputs["x"]
+        assert (rows == rows[:, :1]).all()
+        assert np.abs(rows).max() <= 0.0313
+        np.testing.assert_array_equal(np.cumsum(rows, 1)[:, -1], 999 * rows[:, 0].astype(np.float64))
