@@ -15,17 +15,22 @@ import tomlkit
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Shape, TaskError, Tensor
+from mctskernel.problems.distinct_sizes import Names, distinct_sizes
 from mctskernel.problems.host_code.expressions import docstring
 from mctskernel.problems.inductor.generated import InductorError
-from mctskernel.problems.inductor.sizes import Names, distinct_sizes
 from mctskernel.problems.inductor.start import compiled_start
 from mctskernel.problems.plain_cuda import PlainCudaError, kernel_source
 from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
+from mctskernel.problems.start_check import refusal_on_gpu
 from mctskernel.problems.torch_reference import dtype_name
 from mctskernel.profiling.devices import default_kind
 
 Called = Callable[..., Any]
 """Takes tensors in the order of a task's inputs, on any device, and returns a tensor or a tuple of them."""
+
+
+TF32_ERROR = 2.0**-11
+"""The relative rounding error of TF32."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +82,14 @@ class Draft:
 def problem_of(benchmark: str, draft: Draft, language: Language | None = None) -> Problem:
     """The files of a draft with its starting kernels; without any, the last note says why."""
     task = draft.task
-    starts = starting_kernels(task, language)
     files = {
         **task.own_files,
         PROBLEM_FILE: record_text(draft.problem),
         "task.toml": task_toml(task).encode(),
         "reference.py": task.reference.encode(),
-        **{name: text.encode() for name, text in starts.files.items()},
     }
+    starts = starting_kernels(task, files, language)
+    files |= {name: text.encode() for name, text in starts.files.items()}
     return Problem(benchmark, task.name, files, (*draft.notes, *starts.missing))
 
 
@@ -123,11 +128,14 @@ class Starts:
     missing: tuple[str, ...]
 
 
-def starting_kernels(task: TorchTask, language: Language | None = None) -> Starts:
+def starting_kernels(
+    task: TorchTask, others: Mapping[str, str | bytes], language: Language | None = None
+) -> Starts:
     """The starting kernels of a task, in one language or in every one that this machine can make them in.
 
-    In CUDA C++ it is a plain kernel, made without a GPU; in Triton torch.compile generates it on this machine's GPU.
-    The first is what the search's tree begins with, the second a further starting point.
+    In CUDA C++ it is a plain kernel, made without a GPU; in Triton torch.compile generates it on this machine's GPU,
+    where it is verified with the task's other files. The first is what the search's tree begins with, the second a
+    further starting point.
     """
     files, missing = {}, []
     if language is not Language.TRITON:
@@ -138,7 +146,7 @@ def starting_kernels(task: TorchTask, language: Language | None = None) -> Start
             missing.append(f"There is no starting kernel in CUDA C++: {error}")
     if language is Language.TRITON or (language is None and default_kind() == "gpu"):
         try:
-            files["start_torch_compile.py" if files else "kernel.py"] = _compiled(task)
+            files["start_torch_compile.py" if files else "kernel.py"] = _compiled(task, others)
         except InductorError as error:
             missing.append(f"There is no starting kernel in Triton from torch.compile: {error}")
     return Starts(files, tuple(missing))
@@ -267,6 +275,10 @@ def drawn_tensors(inputs: Sequence[Tensor], shape: Shape, device: str, seed: int
             found[tensor.name] = torch.randint(int(low), int(high) + 1, extents, device=device).to(dtype)
         elif tensor.distribution == "uniform":
             found[tensor.name] = (torch.rand(extents, device=device) * (high - low) + low).to(dtype)
+        elif not dtype.is_floating_point:
+            found[tensor.name] = torch.zeros(
+                extents, dtype=dtype, device=device
+            )  # made by code; 0 is an index
         else:
             found[tensor.name] = torch.randn(extents, device=device).to(dtype)
     return found
@@ -336,16 +348,21 @@ def _part(value: Any, tensor: Tensor, name: str, chosen: list[int]) -> Any:
     return value
 
 
-def _compiled(task: TorchTask) -> str:
-    return compiled_start(
+def _compiled(task: TorchTask, others: Mapping[str, str | bytes]) -> str:
+    source = compiled_start(
         task.function,
-        lambda shape: drawn_tensors(task.inputs, shape, "cuda"),
+        task.inputs,
+        lambda: list(drawn_tensors(task.inputs, task.sizes, "cuda").values()),
         sizes=task.sizes,
         distinct=task.distinct,
-        granularity=task.granularity,
         outputs=[tensor.name for tensor in task.outputs],
         name=task.name or task.summary,
+        tf32=task.tolerance.get("relative", 0.0) >= TF32_ERROR,
     )
+    reason = refusal_on_gpu({**others, "kernel.py": source}, Language.TRITON)
+    if reason:
+        raise InductorError(f"its kernel is refused. {reason}")
+    return source
 
 
 def _tensor_table(tensor: Tensor, *, drawn: bool) -> dict[str, Any]:

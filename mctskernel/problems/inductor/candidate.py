@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mctskernel.core.dtypes import DTYPE_BYTES
-from mctskernel.core.launch_plan import MAX_LAUNCHES
-from mctskernel.problems.inductor.generated import Call, GeneratedKernel, GeneratedModule, InductorError
-from mctskernel.problems.inductor.sizes import SMALLEST, Names
+from mctskernel.core.launch_plan import MAX_GRID, MAX_LAUNCHES
+from mctskernel.problems.inductor.generated import (
+    Call,
+    GeneratedKernel,
+    GeneratedModule,
+    InductorError,
+    Size,
+    View,
+)
+from mctskernel.problems.inductor.triton_helpers import Helpers, RewrittenNames, jitted, parsed
 
-_GRIDS: Mapping[str, tuple[str, ...]] = {"Grid1D": ("x",), "Grid2D": ("x", "y"), "Grid3D": ("x", "y", "z")}
-_LARGEST = 1 << 53
-"""Larger numbers are no sizes, and not exact as floats."""
+_GRIDS: Mapping[str, tuple[str, ...]] = {
+    "Grid1D": ("x",),
+    "Grid2D": ("x", "y"),
+    "Grid3D": ("x", "y", "z"),
+    "Grid2DWithYZOverflow": ("x", "y"),
+    "FixedGrid": (),
+}
 
 
 @dataclass(frozen=True)
@@ -28,14 +39,13 @@ class Config:
 def candidate_source(
     module: GeneratedModule,
     configs: Mapping[str, Config],
-    names: Names,
     *,
     inputs: Sequence[str],
     outputs: Sequence[str],
     helpers: str,
     note: str = "",
 ) -> str:
-    """The text of a candidate that computes the same as the module, at any sizes of the dimensions.
+    """The text of a candidate that computes the same as the module.
 
     `inputs` and `outputs` are the task's names in the order of the module's; `helpers` is the text of PyTorch's
     helper functions. Raises InductorError.
@@ -48,21 +58,24 @@ def candidate_source(
     wanted = Helpers(helpers)
     kernels = {
         name: _Rewritten(
-            kernel, _config(configs, name), names, wanted, number if len(module.kernels) > 1 else None
+            kernel,
+            _config(configs, name),
+            [call for call in module.calls if call.kernel == name],
+            wanted,
+            number if len(module.kernels) > 1 else None,
         )
         for number, (name, kernel) in enumerate(module.kernels.items())
     }
-    launches = [kernels[call.kernel].launch(call, buffers, names) for call in module.calls]
-    own = {name: buffer for name, buffer in module.buffers.items() if name not in module.outputs}
-    given = {argument for call in module.calls for argument in call.arguments}
+    launches = [kernels[call.kernel].launch(call, buffers) for call in module.calls]
+    given = {each.buffer for call in module.calls for each in call.arguments if isinstance(each, View)}
     scratch = [
-        _scratch(buffers[name], _dtype(buffer.dtype), [names.expression(n) or n for n in buffer.extents])
-        for name, buffer in own.items()
-        if name in given
+        _scratch(buffers[name], _dtype(buffer.dtype), buffer.extents, zero=buffer.zero)
+        for name, buffer in module.buffers.items()
+        if name in given and name not in module.outputs
     ]
     constants = [line for kernel in kernels.values() for line in kernel.constants]
-    local = {function.name: function for kernel in kernels.values() for function in kernel.helpers}
-    functions = (*wanted.functions, *local.values(), *(kernel.function for kernel in kernels.values()))
+    local = _without_conflicts([function for kernel in kernels.values() for function in kernel.helpers])
+    functions = (*wanted.functions, *local, *(kernel.function for kernel in kernels.values()))
     text = "\n\n\n".join(ast.unparse(ast.fix_missing_locations(function)) for function in functions)
     imports = ["import triton", "import triton.language as tl"]
     if "libdevice." in text:
@@ -93,118 +106,227 @@ def _config(configs: Mapping[str, Config], name: str) -> Config:
     return configs[name]
 
 
+def _without_conflicts(helpers: Sequence[ast.FunctionDef]) -> Sequence[ast.FunctionDef]:
+    """Each helper once. Raises InductorError for different ones of the same name."""
+    found: dict[str, ast.FunctionDef] = {}
+    for function in helpers:
+        same = found.setdefault(function.name, function)
+        if ast.unparse(same) != ast.unparse(function):
+            raise InductorError(f"Two kernels have different functions called {function.name}.")
+    return tuple(found.values())
+
+
 class _Rewritten:
-    """A kernel with its sizes as parameters. `number` makes its constants distinct from those of other kernels."""
+    """A kernel with its sizes as constexprs.
+
+    `calls` are its launches; `number` makes its constants distinct from those of other kernels.
+    """
 
     def __init__(
-        self, kernel: GeneratedKernel, config: Config, names: Names, helpers: Helpers, number: int | None
+        self,
+        kernel: GeneratedKernel,
+        config: Config,
+        calls: Sequence[Call],
+        helpers: Helpers,
+        number: int | None,
     ) -> None:
         if kernel.grid not in _GRIDS:
             raise InductorError(f"{kernel.name} has a grid that launch plans don't support: {kernel.grid}.")
+        self._grid = kernel.grid
         self._config = config
-        self._suffix = "" if number is None else f"_{number}"
-        self._axes = _GRIDS[kernel.grid]
-        self.function = _jitted(kernel.function)
-        self._sizes = _taken_sizes(self.function)
+        self.function = jitted(kernel.function)
         self._parameters = [p.arg for p in self.function.args.args if p.annotation is None]
+        given = [self._given(call) for call in calls]
         blocks = [p.arg for p in self.function.args.args if p.annotation is not None]
         missing = [block for block in blocks if block not in config.blocks]
         if missing:
             raise InductorError(f"The value of {missing[0]} in PyTorch's launch of {kernel.name} is unknown.")
-        persistent = _taken_blocks(self.function)
-        own_helpers = [_jitted(each) for each in kernel.helpers]
+        suffix = "" if number is None else f"_{number}"
+        self._blocks = {block: block + suffix for block in blocks}
+        self.constants = [f"{block}{suffix} = {config.blocks[block]}" for block in blocks]
+        self._pointers = [name for name in self._parameters if isinstance(given[0][name], View)]
+        sizes = [name for name in self._parameters if name not in self._pointers]
+        self._offset = [
+            name
+            for name in self._pointers
+            if any(isinstance(view := each[name], View) and view.offset != 0 for each in given)
+        ]
+        self.function.body = [
+            _settled(statement, sizes) for statement in self.function.body if not _is_size(statement, sizes)
+        ]
+        shifts = [f"{name} = {name} + {name}_offset" for name in self._offset]
+        self.function.body = [*ast.parse("\n".join(shifts)).body, *self.function.body]
+        self._names = _dimension_names(self.function, sizes, given)
+        for node in ast.walk(self.function):
+            if isinstance(node, ast.Name):
+                node.id = self._names.get(node.id, node.id)
+        self.function = _Sizes(self._names.values()).visited(self.function)
+        own_helpers = [jitted(each) for each in kernel.helpers]
         for each in (self.function, *own_helpers):
             each.body = [s for s in each.body if not _is_assertion(s)] or [ast.Pass()]
         rewriting = RewrittenNames(helpers)
-        sized = _Sized(names)
         self.helpers = tuple(map(rewriting.visit_FunctionDef, own_helpers))
         self.function = rewriting.visit_FunctionDef(self.function)
-        self.function.body = [
-            _settled(sized.visit(statement), self._sizes, names) for statement in self.function.body
-        ]
         self.function.body = _without_unused(_with_one_name(self.function))
-        self._constexprs = {block: block + self._suffix for block in blocks}
-        self._constexprs |= {block: f"next_pow2({self._numel(block, names)})" for block in persistent}
         read = {node.id for node in ast.walk(self.function) if isinstance(node, ast.Name)}
-        self._constexprs |= {name: name for name in sorted(read & sized.names)}
-        self.constants = [f"{block}{self._suffix} = {config.blocks[block]}" for block in blocks]
-        given = [name for name in self._parameters if name not in self._sizes]
-        parameters = ", ".join((*given, *(f"{name}: tl.constexpr" for name in self._constexprs)))
-        self.function.args = _function(f"def f({parameters}): pass").args
+        self._sizes = {
+            self._names[name]: name for name in sizes if self._names[name] in read
+        }  # one of those that have the same name
+        constexprs = [*self._blocks, *self._sizes, *(f"{name}_offset" for name in self._offset)]
+        parameters = ", ".join((*self._pointers, *(f"{name}: tl.constexpr" for name in constexprs)))
+        self.function.args = parsed(f"def f({parameters}): pass").args
 
-    def launch(self, call: Call, buffers: Mapping[str, str], names: Names) -> str:
+    def launch(self, call: Call, buffers: Mapping[str, str]) -> str:
         """The TOML table of a launch."""
-        if len(call.arguments) != len(self._parameters):
-            raise InductorError(f"{call.kernel} is called with {len(call.arguments)} arguments.")
-        given = dict(zip(self._parameters, call.arguments, strict=True))
-        args = [
-            buffers.get(value, value) if isinstance(value, str) else _expression(value, names)
-            for name, value in given.items()
-            if name not in self._sizes
-        ]
-        grid = []
-        for axis in self._axes:
-            size = self._sizes.get(f"{axis}numel", given.get(f"{axis}numel"))
-            if not isinstance(size, int):
-                raise InductorError(f"{call.kernel} has a grid of an unknown size in {axis}.")
-            block = f"{axis.upper()}BLOCK"
-            extent = _expression(size, names)
-            grid.append(
-                f"ceil_div({extent}, {self._constexprs[block]})" if block in self._constexprs else extent
-            )
-        constexprs = ", ".join(f"{name} = {_toml(value)}" for name, value in self._constexprs.items())
+        given = self._given(call)
+        views = {name: view for name, view in given.items() if isinstance(view, View)}
+        constexprs = self._blocks | {name: given[parameter] for name, parameter in self._sizes.items()}
+        constexprs |= {f"{name}_offset": views[name].offset for name in self._offset}
+        written = ", ".join(f"{name} = {_toml(value)}" for name, value in constexprs.items())
         return "\n".join(
             (
                 "[[launch]]",
                 f'kernel = "{self.function.name}"',
-                f"grid = {_toml(grid)}",
-                f"args = {_toml(args)}",
-                f"constexprs = {{ {constexprs} }}",
+                f"grid = {_toml(list(self._grid_of(call, given)))}",
+                f"args = {_toml([buffers.get(view.buffer, view.buffer) for view in views.values()])}",
+                f"constexprs = {{ {written} }}",
                 f"num_warps = {self._config.num_warps}",
                 f"num_stages = {self._config.num_stages}",
                 "",
             )
         )
 
-    def _numel(self, block: str, names: Names) -> str | float:
-        size = self._sizes.get(f"{block.removesuffix('BLOCK').lower()}numel")
+    def _given(self, call: Call) -> dict[str, View | Size | float]:
+        """The arguments of a launch by the parameters' names."""
+        own, grid = call.arguments[: len(self._parameters)], call.arguments[len(self._parameters) :]
+        if len(own) != len(self._parameters) or len(grid) != (3 if self._grid == "FixedGrid" else 0):
+            raise InductorError(f"{call.kernel} is called with {len(call.arguments)} arguments.")
+        return dict(zip(self._parameters, own, strict=True))
+
+    def _grid_of(self, call: Call, given: Mapping[str, View | Size | float]) -> Iterator[Size | float]:
+        if self._grid == "FixedGrid":
+            for extent in call.arguments[len(self._parameters) :]:
+                assert not isinstance(extent, View)  # noqa: S101 - as PyTorch passes them
+                yield extent
+            return
+        for axis in _GRIDS[self._grid]:
+            size, block = given.get(f"{axis}numel"), self._blocks.get(f"{axis.upper()}BLOCK")
+            if not isinstance(size, int | str):
+                raise InductorError(f"{call.kernel} has a grid of an unknown size in {axis}.")
+            extent = size if block is None else f"ceil_div({size}, {block})"
+            if axis == "y" and self._grid == "Grid2DWithYZOverflow":
+                along_z = f"ceil_div({extent}, {MAX_GRID[1]})"
+                yield f"ceil_div({extent}, {along_z})"
+                extent = along_z
+            yield extent
+
+
+def _dimension_names(
+    function: ast.FunctionDef, sizes: Sequence[str], given: Sequence[Mapping[str, View | Size | float]]
+) -> dict[str, str]:
+    """New names for sizes: that of a dimension where every launch passes it, and the kernel has no other such name."""
+    taken = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+    taken |= {parameter.arg for parameter in function.args.args}
+    names = {}
+    for name in sizes:
+        (first, *others) = {each[name] for each in given}
+        is_free = isinstance(first, str) and first.isidentifier() and first not in taken
+        names[name] = str(first) if is_free and not others else name
+    return names
+
+
+_LONG = 40
+"""Longer expressions of sizes, in characters, get a name."""
+
+
+class _Sizes(ast.NodeTransformer):
+    """Names long expressions of sizes, and makes sizes values where an operation needs one."""
+
+    def __init__(self, sizes: Collection[str]) -> None:
+        self._sizes = sizes
+        self._named: dict[str, str] = {}
+
+    def visited(self, function: ast.FunctionDef) -> ast.FunctionDef:
+        """The function, with the names defined at the top of its body."""
+        self.generic_visit(function)
+        definitions = [f"{name}: tl.constexpr = {text}" for text, name in self._named.items()]
+        function.body = [*ast.parse("\n".join(definitions)).body, *function.body]
+        return function
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """An expression of sizes alone, or anything that may hold some."""
+        size = self._size(node)
         if size is None:
-            raise InductorError(f"{self.function.name} has a fixed {block} for an unknown size.")
-        return _expression(size, names)
-
-
-class _Sized(ast.NodeTransformer):
-    """Replaces numbers that are sizes by expressions over dimensions."""
-
-    def __init__(self, names: Names) -> None:
-        self._names = names
-        self.names: set[str] = set()
-
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        """A number that may be a size."""
-        value = node.value
-        if not isinstance(value, int | float) or not (SMALLEST <= value < _LARGEST and value == int(value)):
+            node = self.generic_visit(node)
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.expr() as value, attr="to") as method) if (
+                    self._size(value)
+                ):
+                    method.value = _value(value)
+                case ast.Call(func=ast.Attribute(attr="broadcast_to"), args=[value, *others]) if self._size(
+                    value
+                ):
+                    node.args = [_value(value), *others]
             return node
-        expression = self._names.expression(int(value))
-        if expression is None:
-            return node
-        found = ast.parse(expression, mode="eval").body
-        self.names |= {each.id for each in ast.walk(found) if isinstance(each, ast.Name)}
-        return found
+        text = ast.unparse(size)
+        if len(text) <= _LONG:
+            return size
+        return ast.Name(self._named.setdefault(text, f"size_{len(self._named)}"), ast.Load())
+
+    def _size(self, node: ast.AST) -> ast.expr | None:
+        """The node, if it is arithmetic of sizes and numbers, and of a size at all."""
+        found = self._arithmetic(node)
+        names = {each.id for each in ast.walk(found) if isinstance(each, ast.Name)} if found else set()
+        return found if names else None
+
+    def _arithmetic(self, node: ast.AST) -> ast.expr | None:
+        match node:
+            case ast.Constant(value=int()):
+                return node
+            case ast.Name(id=name, ctx=ast.Load()) if name in self._sizes or name in self._named.values():
+                return node
+            case ast.UnaryOp(op=ast.USub(), operand=operand) if inner := self._arithmetic(operand):
+                return ast.UnaryOp(node.op, inner)
+            case ast.Call(func=ast.Attribute(attr="div_floor_integer"), args=[left, right]):
+                return self._arithmetic(ast.BinOp(left, ast.FloorDiv(), right))
+            case ast.BinOp(
+                left=left,
+                op=ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv() | ast.Mod() as op,
+                right=right,
+            ):
+                first, second = self._arithmetic(left), self._arithmetic(right)
+                return ast.BinOp(first, op, second) if first and second else None
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                first, second = self._arithmetic(left), self._arithmetic(right)
+                return ast.Compare(first, [op], [second]) if first and second else None
+        return None
 
 
-def _settled(statement: ast.stmt, sizes: Mapping[str, int], names: Names) -> ast.stmt:
+def _value(size: ast.expr) -> ast.expr:
+    """A size as a value of the kernel."""
+    return ast.parse(f"tl.full([], {ast.unparse(size)}, tl.int64)", mode="eval").body
+
+
+def _is_size(statement: ast.stmt, sizes: Sequence[str]) -> bool:
+    """Whether a statement gives a parameter the number that is passed for it: `xnumel = 8192`."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant()):
+            return name in sizes
+    return False
+
+
+def _settled(statement: ast.stmt, sizes: Sequence[str]) -> ast.stmt:
     """Make a mask constant where the size is a multiple of the block.
 
-    PyTorch leaves such masks out, which makes a difference to the compiler.
+    PyTorch leaves such masks out where it knows the size, which makes a difference to the compiler.
     """
     match statement:
         case ast.Assign(targets=[ast.Name(id=mask)], value=ast.Compare(left=ast.Name(id=index))) if (
             prefix := mask.removesuffix("mask")
         ) != mask and f"{prefix}numel" in sizes:
-            size, block = _expression(sizes[f"{prefix}numel"], names), f"{prefix.upper()}BLOCK"
             full = ast.parse(f"{mask} = tl.full({index}.shape, True, tl.int1)").body
-            return ast.If(ast.parse(f"{size} % {block} == 0", mode="eval").body, full, [statement])
+            test = ast.parse(f"{prefix}numel % {prefix.upper()}BLOCK == 0", mode="eval").body
+            return ast.If(test, full, [statement])
     return statement
 
 
@@ -250,51 +372,11 @@ class _Remover(ast.NodeTransformer):
         return node
 
 
-def _taken_sizes(function: ast.FunctionDef) -> dict[str, int]:
-    """The sizes that a kernel assigns to its parameters: `xnumel = 8192`."""
-    parameters = {parameter.arg for parameter in function.args.args}
-    found: dict[str, int] = {}
-    for statement in function.body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int(value))):
-                if name in parameters:
-                    found[name] = value
-    return found
-
-
-def _taken_blocks(function: ast.FunctionDef) -> list[str]:
-    """Remove and return blocks as large as their axis: `R0_BLOCK: tl.constexpr = 1024`."""
-    found, kept = [], []
-    for statement in function.body:
-        match statement:
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=int())) if name.endswith(
-                "_BLOCK"
-            ):
-                found.append(name)
-            case _:
-                kept.append(statement)
-    function.body = kept
-    return found
-
-
 def _is_assertion(statement: ast.stmt) -> bool:
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr="device_assert"))):
             return True
     return False
-
-
-def _jitted(function: ast.FunctionDef) -> ast.FunctionDef:
-    """A copy of a function, decorated with `@triton.jit` alone."""
-    copied = _function(ast.unparse(function))
-    copied.decorator_list = [ast.parse("triton.jit", mode="eval").body]
-    return copied
-
-
-def _function(text: str) -> ast.FunctionDef:
-    (found,) = ast.parse(text).body
-    assert isinstance(found, ast.FunctionDef)  # noqa: S101 - as it was written
-    return found
 
 
 def _dtype(name: str) -> str:
@@ -306,98 +388,14 @@ def _dtype(name: str) -> str:
     return dtype
 
 
-def _expression(value: float, names: Names) -> str | int | float:
-    expression = names.expression(value) if isinstance(value, int) and value >= SMALLEST else None
-    return value if expression is None else expression
-
-
-def _scratch(name: str, dtype: str, shape: Sequence[str | int]) -> str:
-    return f'\n[[scratch]]\nname = "{name}"\ndtype = "{dtype}"\nshape = {_toml(list(shape) or [1])}\n'
+def _scratch(name: str, dtype: str, extents: Sequence[Size], *, zero: bool) -> str:
+    filled = "zero = true\n" if zero else ""
+    return (
+        f'\n[[scratch]]\nname = "{name}"\ndtype = "{dtype}"\nshape = {_toml(list(extents) or [1])}\n{filled}'
+    )
 
 
 def _toml(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_toml(each) for each in value) + "]"
     return f'"{value}"' if isinstance(value, str) else repr(value)
-
-
-PREFIX = "inductor_"
-
-_REPLACEMENTS = """
-def select_one(x, mask, dim, keep_dims=False):
-    return tl.sum(tl.where(mask, x, 0), dim, keep_dims=keep_dims)
-
-def any(a, dim):
-    return tl.max(a.to(tl.int32), dim) > 0
-"""
-"""Replacements of helpers that use parts of Triton which candidates may not."""
-
-
-class Helpers:
-    """PyTorch's helper functions, and those that the candidate needs so far."""
-
-    def __init__(self, source: str) -> None:
-        """`source` is the text of PyTorch's `torch._inductor.runtime.triton_helpers`."""
-        self.known = _functions(source) | _functions(_REPLACEMENTS)
-        self._wanted: dict[str, ast.FunctionDef] = {}
-
-    @property
-    def functions(self) -> tuple[ast.FunctionDef, ...]:
-        """The needed functions, each after those that it calls."""
-        return tuple(self._wanted.values())
-
-    def want(self, name: str) -> str:
-        """Add a helper; returns its name in the candidate. Raises InductorError for an unknown one."""
-        if name not in self._wanted:
-            function = self.known.get(name)
-            if function is None:
-                raise InductorError(f"The generated code calls the helper '{name}', which is unknown.")
-            self._wanted[name] = self._inlined(function)
-        return PREFIX + name
-
-    def _inlined(self, function: ast.FunctionDef) -> ast.FunctionDef:
-        copied = _jitted(function)
-        for parameter in copied.args.args:
-            if parameter.annotation is not None and ast.unparse(parameter.annotation) != "tl.constexpr":
-                parameter.annotation = None
-        if ast.get_docstring(copied) is not None:
-            del copied.body[0]
-        copied.name = PREFIX + function.name
-        names = (node for node in ast.walk(copied) if isinstance(node, ast.Name))
-        local = {node.id for node in names if isinstance(node.ctx, ast.Store)}
-        local.update(parameter.arg for parameter in copied.args.args)
-        return RewrittenNames(self, frozenset(local)).visit_FunctionDef(copied)
-
-
-class RewrittenNames(ast.NodeTransformer):
-    """Replaces calls of helpers and of Triton's math module by those of a candidate."""
-
-    def __init__(self, helpers: Helpers, local: frozenset[str] = frozenset()) -> None:
-        self._helpers = helpers
-        self._local = local
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        """A function, its decorators left alone."""
-        node.body = [self.visit(statement) for statement in node.body]
-        return node
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        """`triton_helpers.f` becomes a function of the candidate, `tl_math.f` becomes `tl.math.f`."""
-        match node.value:
-            case ast.Name(id="triton_helpers"):
-                return ast.Name(self._helpers.want(node.attr), ast.Load())
-            case ast.Name(id="tl_math" | "math"):
-                node.value = ast.Attribute(ast.Name("tl", ast.Load()), "math", ast.Load())
-                return node
-        self.generic_visit(node)
-        return node
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """A helper that another helper uses."""
-        if isinstance(node.ctx, ast.Load) and node.id not in self._local and node.id in self._helpers.known:
-            return ast.Name(self._helpers.want(node.id), ast.Load())
-        return node
-
-
-def _functions(source: str) -> dict[str, ast.FunctionDef]:
-    return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}

@@ -1,4 +1,7 @@
-"""Parse the Python module that torch.compile generates: its Triton kernels, their launches, and the buffers."""
+"""Parse the Python module that torch.compile generates: its Triton kernels, their launches, and the buffers.
+
+Sizes become expressions of a launch plan over the task's dimensions.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,13 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+Size = int | str
+"""A number, or an expression over dimensions."""
+
 _SILENT_CALLS = frozenset({"assert_size_stride", "assert_alignment", "get_raw_stream"})
 _SILENT_METHODS = frozenset({"clear", "set_device"})
+_KEPT_TENSORS = frozenset({"copy_if_misaligned"})
+_FUNCTIONS = frozenset({"max", "min"})
 
 
 class InductorError(ValueError):
@@ -25,20 +33,29 @@ class GeneratedKernel:
 
 
 @dataclass(frozen=True)
+class View:
+    """A buffer or input from an element on."""
+
+    buffer: str
+    offset: Size = 0
+
+
+@dataclass(frozen=True)
 class Call:
-    """A launch; `arguments` are names of buffers or inputs, or numbers."""
+    """A launch with its arguments; those after the kernel's parameters are the grid's sizes."""
 
     kernel: str
-    arguments: tuple[str | int | float, ...]
+    arguments: tuple[View | Size | float, ...]
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """A buffer that the module allocates, in any memory layout."""
+    """A buffer that the module allocates, in any memory layout; `zero` says that it is filled with zeros."""
 
     name: str
-    extents: tuple[int, ...]
+    extents: tuple[Size, ...]
     dtype: str
+    zero: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,14 +69,17 @@ class GeneratedModule:
     outputs: tuple[str, ...]
 
 
-def read_generated(source: str) -> GeneratedModule:
-    """Parse a generated module. Raises InductorError for what a launch plan can't express."""
+def read_generated(source: str, dimensions: Mapping[str, str]) -> GeneratedModule:
+    """Parse a generated module; `dimensions` has the task's dimension for each symbol in its sizes.
+
+    Raises InductorError for what a launch plan can't express.
+    """
     try:
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError) as error:
         raise InductorError(f"torch.compile's code is not valid Python: {error}.") from error
     kernels = {kernel.name: kernel for kernel in _kernels(module)}
-    body = _Body(kernels)
+    body = _Body(kernels, dict(dimensions))
     body.read(_call_function(module).body)
     if not body.calls:
         raise InductorError("torch.compile generated no Triton kernel for this function.")
@@ -119,15 +139,15 @@ def _call_function(module: ast.Module) -> ast.FunctionDef:
 
 @dataclass
 class _Body:
-    """Interprets the statements of `call`; unknown statements are refused."""
+    """Interprets the statements of `call`; unknown statements are refused. `sizes` are the names of numbers so far."""
 
     kernels: Mapping[str, GeneratedKernel]
+    sizes: dict[str, Size | float]
     inputs: list[str] = field(default_factory=list)
     buffers: dict[str, Buffer] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
-    aliases: dict[str, str] = field(default_factory=dict)
-    numbers: dict[str, int | float] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
 
     def read(self, statements: list[ast.stmt]) -> None:
         """Read statements in order."""
@@ -150,20 +170,23 @@ class _Body:
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         match target, value:
-            case ast.Tuple(elts=names), ast.Name(id="args"):
+            case ast.Tuple(elts=names) | ast.List(elts=names), ast.Name(id="args"):
                 self.inputs = [name.id for name in names if isinstance(name, ast.Name)]
+                self.views = {name: View(name) for name in self.inputs}
             case ast.Name(), ast.Call(func=ast.Name(id="get_raw_stream")):
                 pass
+            case ast.Name(id=name), _ if name in self.sizes or _is_shape(value):
+                pass  # a symbol, which is a dimension, or an input's shape that symbols are read from
             case ast.Name(id=name), ast.Call(
-                func=ast.Name(id="empty_strided_cuda"), args=[extents, _, dtype]
+                func=ast.Name(id="empty_strided_cuda"), args=[ast.Tuple(elts=extents), _, dtype]
             ):
-                self.buffers[name] = Buffer(name, self._extents(extents), _text(dtype).removeprefix("torch."))
-            case ast.Name(id=name), _ if (number := self._evaluated(value)) is not None:
-                self.numbers[name] = number
-            case ast.Name(id=name), _ if (buffer := self._buffer(value)) is not None:
-                self.aliases[name] = buffer
-            case _, ast.Call(func=ast.Name(id="reinterpret_tensor")):
-                raise InductorError(f"torch.compile's code uses a part of a buffer: {_text(value)}")
+                sizes = tuple(_size(each, self.sizes) for each in extents)
+                self.buffers[name] = Buffer(name, sizes, _text(dtype).removeprefix("torch."))
+                self.views[name] = View(name)
+            case ast.Name(id=name), _ if (view := self._view(value)) is not None:
+                self.views[name] = view
+            case ast.Name(id=name), ast.Constant() | ast.BinOp() | ast.Name():
+                self.sizes[name] = _number(value, self.sizes)
             case _:
                 raise InductorError(_refusal(value))
 
@@ -173,59 +196,99 @@ class _Body:
                 return
             case ast.Attribute(attr=name) if name in _SILENT_METHODS:
                 return
+            case ast.Attribute(value=ast.Name(id=name), attr="zero_") if name in self.buffers and not any(
+                View(name) in each.arguments for each in self.calls
+            ):
+                buffer = self.buffers[name]
+                self.buffers[name] = Buffer(name, buffer.extents, buffer.dtype, zero=True)
+                return
             case ast.Attribute(value=ast.Name(id=name), attr="run") if name in self.kernels:
                 self.calls.append(Call(name, tuple(self._argument(argument) for argument in call.args)))
                 return
         raise InductorError(_refusal(call))
 
-    def _argument(self, node: ast.expr) -> str | int | float:
-        found: str | float | None = self._evaluated(node)
-        found = self._buffer(node) if found is None else found
-        if found is None:
-            raise InductorError(f"torch.compile's code passes an unsupported argument: {_text(node)}")
-        return found
+    def _argument(self, node: ast.expr) -> View | Size | float:
+        view = self._view(node)
+        return _number(node, self.sizes) if view is None else view
 
     def _output(self, node: ast.expr) -> str:
-        found = self._buffer(node)
+        found = self._view(node)
         if found is None:
             raise InductorError(f"torch.compile's code returns something else than a buffer: {_text(node)}")
-        if found not in self.buffers:
-            raise InductorError(f"torch.compile's code returns an input unchanged: {found}.")
-        return found
+        if found.buffer not in self.buffers:
+            raise InductorError(f"torch.compile's code returns an input unchanged: {found.buffer}.")
+        if found.offset != 0:
+            raise InductorError(f"torch.compile's code returns a part of a buffer: {_text(node)}")
+        return found.buffer
 
-    def _buffer(self, node: ast.expr) -> str | None:
-        """The buffer or input that an expression is all of."""
+    def _view(self, node: ast.expr) -> View | None:
         match node:
-            case ast.Call(func=ast.Name(id="reinterpret_tensor"), args=[ast.Name(id=name), _, _, offset]) if (
-                _number(offset) == 0
-            ):
-                return self._root(name)
             case ast.Name(id=name):
-                return self._root(name)
+                return self.views.get(name)
+            case ast.Call(func=ast.Name(id=name), args=[tensor]) if name in _KEPT_TENSORS:
+                return self._view(tensor)
+            case ast.Call(func=ast.Name(id="reinterpret_tensor"), args=[tensor, _, _, offset]):
+                whole = self._view(tensor)
+                if whole is not None:
+                    further = _size(offset, self.sizes)
+                    return View(
+                        whole.buffer, further if whole.offset == 0 else f"({whole.offset}) + {further}"
+                    )
         return None
 
-    def _root(self, name: str) -> str:
-        return self.aliases.get(name, name)
 
-    def _extents(self, node: ast.expr) -> tuple[int, ...]:
-        found = [self._evaluated(each) for each in node.elts] if isinstance(node, ast.Tuple) else [None]
-        if any(not isinstance(extent, int) for extent in found):
-            raise InductorError(f"torch.compile's code allocates a buffer of an unknown size: {_text(node)}")
-        return tuple(extent for extent in found if isinstance(extent, int))
-
-    def _evaluated(self, node: ast.expr) -> int | float | None:
-        match node:
-            case ast.Name(id=name):
-                return self.numbers.get(name)
-        return _number(node)
+def _is_shape(value: ast.expr) -> bool:
+    """Whether a value is `tensor.size()` or `tensor.stride()`."""
+    match value:
+        case ast.Call(func=ast.Attribute(value=ast.Name(), attr="size" | "stride"), args=[]):
+            return True
+    return False
 
 
-def _number(node: ast.expr) -> int | float | None:
+def _size(node: ast.expr, names: Mapping[str, Size | float]) -> Size:
+    found = _number(node, names)
+    if isinstance(found, float):
+        raise InductorError(f"torch.compile's code has a size that is no whole number: {_text(node)}")
+    return found
+
+
+def _number(node: ast.expr, names: Mapping[str, Size | float]) -> Size | float:
+    """A number, or the expression of a launch plan with symbols replaced."""
     try:
         found = ast.literal_eval(node)
     except ValueError:
-        return None
-    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+        written = ast.unparse(_named(node, names))
+        return int(written) if written.isdecimal() else written
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise InductorError(f"torch.compile's code passes an unsupported argument: {_text(node)}")
+    return found
+
+
+def _named(node: ast.expr, names: Mapping[str, Size | float]) -> ast.expr:
+    match node:
+        case ast.Constant(value=int() | float()):
+            return node
+        case ast.Name(id=name) if name in names:
+            return ast.parse(str(names[name]), mode="eval").body
+        case ast.UnaryOp(op=ast.USub() as op, operand=operand):
+            return ast.UnaryOp(op, _named(operand, names))
+        case ast.BinOp(
+            left=ast.BinOp(op=ast.Add(), left=ast.Constant(value=int(less)), right=size),
+            op=ast.FloorDiv(),
+            right=ast.Constant(value=int(divisor)),
+        ) if less == divisor - 1:
+            return _call("ceil_div", _named(size, names), ast.Constant(divisor))
+        case ast.BinOp(
+            left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv() | ast.Mod() as op, right=right
+        ):
+            return ast.BinOp(_named(left, names), op, _named(right, names))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
+            return _call(name, *(_named(each, names) for each in arguments))
+    raise InductorError(f"torch.compile's code has a number that launch plans don't support: {_text(node)}")
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
 
 
 def _refusal(node: ast.expr) -> str:

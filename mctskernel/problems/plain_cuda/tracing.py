@@ -46,18 +46,13 @@ class Traced:
 
 def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) -> Traced:
     """Trace a function on fake tensors, without computing anything. Raises PlainCudaError."""
-    env = ShapeEnv()
-    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
-    symbols = {name: _symbol(env, name, size) for name, size in sizes.items()}
+    symbolic = symbolic_tensors(inputs, sizes)
+    env, mode, tensors = symbolic.env, symbolic.mode, symbolic.tensors
     own = {
-        symbol.node.expr: sympy.Symbol(name, integer=True, positive=True) for name, symbol in symbols.items()
+        symbol.node.expr: sympy.Symbol(name, integer=True, positive=True)
+        for name, symbol in symbolic.symbols.items()
     }
-    with mode:
-        tensors = [
-            torch.empty([_extent(e, symbols) for e in tensor.shape], dtype=getattr(torch, tensor.dtype))
-            for tensor in inputs
-        ]
-    with quiet(), torch.no_grad(), mode, PlainFunctions(), _symbolic_roots(), enable_python_dispatcher():
+    with quiet(), torch.no_grad(), mode, PlainFunctions(), symbolic_roots(), enable_python_dispatcher():
         try:
             module = _graph(_of_tensors(function), tensors)
             if any(_is_update(node) for node in module.graph.nodes):
@@ -79,7 +74,7 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
         found = value.node.expr if hasattr(value, "node") else sympy.sympify(value)
         return env.replace(found).xreplace(own)
 
-    hints = {own[symbol.node.expr]: sizes[name] for name, symbol in symbols.items()}
+    hints = {own[symbol.node.expr]: sizes[name] for name, symbol in symbolic.symbols.items()}
     graph = module.graph
     graph.eliminate_dead_code()
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
@@ -87,6 +82,31 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
     constants = {node: getattr(module, node.target) for node in graph.nodes if node.op == "get_attr"}
     _check_updates(graph, named)
     return Traced(named, _outputs(graph), expression, lambda value: float(value.xreplace(hints)), constants)
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """Tensors without values whose sizes are symbols; `symbols` has the symbol of each dimension."""
+
+    env: ShapeEnv
+    mode: FakeTensorMode
+    symbols: Mapping[str, Any]
+    tensors: Sequence[torch.Tensor]
+
+
+def symbolic_tensors(inputs: Sequence[Tensor], sizes: Shape, device: str = "cpu") -> Symbolic:
+    """Fake tensors for a task's inputs, with the sizes as hints. Raises PlainCudaError."""
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    symbols = {name: _symbol(env, name, size) for name, size in sizes.items()}
+    with mode:
+        tensors = [
+            torch.empty(
+                [_extent(e, symbols) for e in tensor.shape], dtype=getattr(torch, tensor.dtype), device=device
+            )
+            for tensor in inputs
+        ]
+    return Symbolic(env, mode, symbols, tensors)
 
 
 def _graph(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> Any:
@@ -167,7 +187,7 @@ def _check_updates(graph: Graph, inputs: Mapping[Node, str]) -> None:
 
 
 @contextlib.contextmanager
-def _symbolic_roots() -> Iterator[None]:
+def symbolic_roots() -> Iterator[None]:
     """Replace `math.sqrt`, which converts a size to a number, by PyTorch's symbolic one."""
     plain = math.sqrt
 

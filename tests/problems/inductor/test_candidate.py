@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import plan_of
+from mctskernel.core.task_file import write_new_task
 from mctskernel.problems.inductor.generated import InductorError
 from mctskernel.tasks.check import check_task
 from tests.problems.inductor import recorded
@@ -16,63 +16,89 @@ from tests.problems.inductor import recorded
 pytest.importorskip("torch", reason="the extra `gpu` is not installed")
 
 from mctskernel.problems.from_torch import create_task_from_torch
+from mctskernel.problems.torch_task import TorchTask, task_toml
 from mctskernel.profiling.source_rules import breach
 
-pytestmark = pytest.mark.slow
-
 SHAPES = {
-    "softmax": (("64x192",), ("fp32",)),
-    "cross_entropy": (("64x192", "64"), ("bf16", "int64")),
-    "add_rmsnorm": (("64x192", "64x192", "192"), ("bf16",)),
-    "bias_gelu": (("64x192", "192"), ("bf16",)),
-    "cumsum": (("64x192",), ("fp32",)),
+    "add_rmsnorm": ({"rows": 3, "cols": 131}, {"rows": 1, "cols": 1}),
+    "linear_gelu": ({"rows": 3, "cols": 35, "k": 37}, {"rows": 1, "cols": 1, "k": 1}),
 }
 
+REFERENCE = """
+from pathlib import Path
 
-@pytest.mark.parametrize("name", recorded.LAUNCHES)
+from mctskernel.problems.torch_reference import call_in_numpy
+
+
+def reference({names}):
+    return call_in_numpy(str(Path(__file__).with_name("function.py")), "{name}", {names})
+"""
+
+
+@pytest.mark.parametrize("name", recorded.DIMENSIONS)
 def test_is_a_candidate_that_the_guards_let_in(name: str) -> None:
     kernel = Kernel(recorded.candidate(name), Language.TRITON)
     assert breach(kernel) == ""
-    (launch,) = plan_of(kernel).launches
-    assert launch.triton is not None
-    assert launch.triton.num_warps == recorded.LAUNCHES[name]["num_warps"]
-    assert dict(kernel.macros) == recorded.LAUNCHES[name]["blocks"]
-    words = set(re.findall(r"\w+", kernel.source))
-    assert not words & {str(size) for size in recorded.sizes(name).values()}, "sizes are names"
-    assert not words & {"rnumel", "RBLOCK", "rindex"}, "what nobody reads is left out"
+    launches = plan_of(kernel).launches
+    assert len(launches) == len(recorded.module(name).calls)
+    for launch in launches:
+        assert launch.triton is not None
+        assert launch.triton.num_warps == recorded.CONFIG.num_warps
+    for symbol in (*recorded.DIMENSIONS[name], "rnumel", "RBLOCK", "rindex"):
+        assert symbol not in kernel.source, (
+            "sizes have the dimensions' names, and what nobody reads is left out"
+        )
 
 
-@pytest.mark.parametrize("name", ["cross_entropy", "add_rmsnorm"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHAPES)
 def test_is_right_at_awkward_shapes(tmp_path: Path, name: str) -> None:
     """On the emulator, with blocks that are small enough for it to be quick."""
-    folder = tmp_path / name
-    shapes, dtypes = SHAPES[name]
-    create_task_from_torch(
-        folder, f"mctskernel.experiments.operators:{name}", shapes, dtypes, Language.TRITON
+    inputs = recorded.INPUTS[name]
+    task = TorchTask(
+        name,
+        name,
+        lambda: None,
+        inputs,
+        recorded.OUTPUTS[name],
+        search=SHAPES[name][:1],
+        verify=SHAPES[name][:1],
+        held_out=SHAPES[name][1:],
+        tolerance={"relative": 0.01} if name == "add_rmsnorm" else {},
+        reference=REFERENCE.format(name=name, names=", ".join(each.name for each in inputs)),
     )
-    small = re.sub(r"^R0_BLOCK = \d+", "R0_BLOCK = 64", recorded.candidate(name), flags=re.MULTILINE)
-    small = re.sub(r"num_warps = \d+", "num_warps = 2", small)
-    (folder / "kernel.py").write_text(small)
-    text = (folder / "task.toml").read_text()
-    text = re.sub(r"verify = \[.*?\n\]", "verify = [{rows = 3, cols = 131}]", text, flags=re.DOTALL)
-    text = re.sub(r"held_out = \[.*?\n\]", "held_out = [{rows = 1, cols = 1}]", text, flags=re.DOTALL)
-    (folder / "task.toml").write_text(text)
-    report = check_task(folder)
+    files = {
+        "task.toml": task_toml(task),
+        "reference.py": task.reference,
+        "function.py": (recorded.FOLDER / "functions.py").read_text(),
+        "kernel.py": recorded.candidate(name),
+    }
+    write_new_task(tmp_path / name, files)
+    report = check_task(tmp_path / name)
     assert report.ok, report.problems
 
 
 @pytest.mark.parametrize(
     ("name", "old", "new", "said"),
     [
-        (
-            "softmax",
-            "triton_helpers.online_softmax_combine",
-            "triton_helpers.magic",
-            "calls the helper 'magic'",
-        ),
+        ("softmax", "triton_helpers.maximum", "triton_helpers.magic", "calls the helper 'magic'"),
         ("cumsum", "'Grid1D'", "'SplitScanGrid'", "launch plans don't support: SplitScanGrid"),
     ],
 )
 def test_what_no_candidate_can_have_is_refused(name: str, old: str, new: str, said: str) -> None:
+    source = recorded.text(name)
+    assert old in source
     with pytest.raises(InductorError, match=said):
-        recorded.candidate(name, recorded.text(name).replace(old, new))
+        recorded.candidate(name, source.replace(old, new))
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")  # those of PyTorch's own imports
+def test_is_compiled_and_verified_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(recorded.FOLDER)
+    shapes = ("rows=256xk=128", "cols=192xk=128", "cols=192")
+    made = create_task_from_torch(
+        tmp_path / "task", "functions:linear_gelu", shapes, ("fp32",), Language.TRITON
+    )
+    assert made.missing == ()
+    assert "tl.dot(" in made.files["kernel.py"]

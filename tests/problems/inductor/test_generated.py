@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from mctskernel.problems.inductor.generated import InductorError, read_generated
+from mctskernel.problems.inductor.generated import InductorError, View, read_generated
 from tests.problems.inductor import recorded
 
 
 def test_reads_kernels_calls_and_outputs() -> None:
-    module = read_generated(recorded.text("add_rmsnorm"))
+    module = recorded.module("add_rmsnorm")
     (call,) = module.calls
-    assert call.arguments[:5] == (*module.inputs, *module.outputs)
+    names = (*module.inputs, *module.outputs)
+    assert call.arguments == (*(View(name) for name in names), "cols", "rows", "cols")
     assert [buffer.dtype for buffer in module.buffers.values()] == ["bfloat16", "bfloat16"]
     assert module.kernels[call.kernel].grid == "Grid1D"
-    renamed = read_generated(recorded.text("cross_entropy"))
-    assert renamed.outputs == ("buf0",)  # returned as buf2, a reinterpretation of it
-    assert renamed.calls[0].arguments[0] == "buf0"
-    (kernel,) = read_generated(recorded.text("cumsum")).kernels.values()
+    (kernel,) = recorded.module("cumsum").kernels.values()
     assert [helper.name for helper in kernel.helpers] == ["_triton_helper_fn_add0"]
+
+
+def test_reads_sizes_grids_and_parts_of_buffers() -> None:
+    (call,) = recorded.module("linear_gelu").calls
+    assert call.arguments[-6:] == ("rows", "cols", "k", "ceil_div(rows, 32) * ceil_div(cols, 32)", 1, 1)
+    module = recorded.module("conv_cat")
+    assert module.buffers[module.outputs[0]].extents == ("batch", 12, "2 * length")
+    parts = [each for call in module.calls for each in call.arguments if isinstance(each, View)]
+    assert {each.offset for each in parts if each.buffer in module.outputs} == {0, "8 * length"}
 
 
 @pytest.mark.parametrize(
@@ -29,20 +36,20 @@ def test_reads_kernels_calls_and_outputs() -> None:
             "buf9 = torch.ops.aten.sort.default(arg0_1)",
             r"PyTorch's own operator .*: torch\.ops\.aten\.sort\.default",
         ),
-        ("buf9 = reinterpret_tensor(buf2, (1,), (1,), 64)", "a part of a buffer"),
+        ("buf9 = empty_strided_cuda((u0, 4), (4, 1), torch.float32)", "a number .* don't support: u0"),
         ("import os", "don't support: import os"),
         ("os.system('true')", "don't support: os.system"),
     ],
 )
 def test_what_no_plan_can_say_is_refused(statement: str, said: str) -> None:
-    before = "            stream0 = get_raw_stream(0)\n"
+    before = "            raw_stream0 = get_raw_stream(0)\n"
     text = recorded.text("softmax")
     assert before in text
     with pytest.raises(InductorError, match=said):
-        read_generated(text.replace(before, f"            {statement}\n{before}"))
+        recorded.module("softmax", text.replace(before, f"            {statement}\n{before}"))
 
 
 @pytest.mark.parametrize("text", ["", "x = (", "def call(args):\n    return (buf0,)", "x = '\\0'"])
 def test_other_texts_are_a_sentence(text: str) -> None:
     with pytest.raises(InductorError, match=r"torch\.compile"):
-        read_generated(text)
+        read_generated(text, {})

@@ -1,4 +1,4 @@
-"""Names for the sizes in generated code.
+"""Sizes by which dimensions are recognised where a size is only known as a number.
 
 PyTorch writes the sizes that it compiled for as numbers. Compiling for different primes (`distinct_sizes`) makes each
 number in the code recognisable as a product of dimensions.

@@ -1,0 +1,123 @@
+"""A function as a graph of PyTorch's operators, in forms that Inductor generates kernels for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from mctskernel.core.task import Shape, Tensor
+from mctskernel.problems.inductor.generated import InductorError
+from mctskernel.problems.plain_cuda import PlainCudaError
+from mctskernel.problems.plain_cuda.tracing import Symbolic, quiet, symbolic_roots, symbolic_tensors
+
+aten = torch.ops.aten
+
+
+def traced(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) -> GraphModule:
+    """Trace a function on fake CUDA tensors whose sizes are symbols. Raises InductorError.
+
+    `sizes` should be unusual: a comparison of a size with a number of the function's own is taken to come out so.
+    """
+
+    def called(*tensors: torch.Tensor) -> Any:
+        result = function(*tensors)
+        given = result if isinstance(result, tuple | list) else (result,)
+        return tuple(each.contiguous() for each in given)
+
+    try:
+        symbolic = on_gpu(inputs, sizes)
+        with (
+            quiet(),
+            torch.no_grad(),
+            symbolic.mode,
+            symbolic_roots(),
+            enable_python_dispatcher(),
+            sdpa_kernel(SDPBackend.MATH),
+        ):
+            graph = make_fx(called, {aten.convolution.default: _convolution})(*symbolic.tensors)
+    except InductorError:
+        raise
+    except Exception as error:
+        said = (str(error).strip().splitlines() or ["no message"])[0]
+        raise InductorError(
+            f"PyTorch can't trace this function: {type(error).__name__}: {said[:300]}"
+        ) from error
+    _fill_constants(graph)
+    return graph
+
+
+def on_gpu(inputs: Sequence[Tensor], sizes: Shape) -> Symbolic:
+    """Fake CUDA tensors whose sizes are symbols. Raises InductorError."""
+    try:
+        return symbolic_tensors(inputs, sizes, "cuda")
+    except PlainCudaError as error:
+        raise InductorError(str(error)) from error
+
+
+def _fill_constants(graph: GraphModule) -> None:
+    """Make each constant tensor of one element an operator, since further tensors can't be inputs."""
+    for node in graph.graph.find_nodes(op="get_attr"):
+        value = getattr(graph, node.target)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            raise InductorError("This function uses a constant tensor that is no input.")
+        with graph.graph.inserting_before(node):
+            filled = graph.graph.call_function(
+                aten.full.default,
+                (list(value.shape), value.item()),
+                {"dtype": value.dtype, "device": torch.device("cuda"), "pin_memory": False},
+            )
+        node.replace_all_uses_with(filled)
+        graph.graph.erase_node(node)
+    for name in dict(graph.named_buffers()):
+        delattr(graph, name)
+    graph.recompile()
+
+
+def _convolution(x: Any, weight: Any, bias: Any, *settings: Any) -> Any:
+    """A convolution as the one that Inductor has templates for: of two or three axes, without dilation.
+
+    A transposed one convolves its input with zeros between the elements; dilation puts zeros into the weights.
+    """
+    stride, padding, dilation, transposed, output_padding, groups = settings
+    rank = weight.dim() - 2
+    if rank > 1 and not transposed and all(each == 1 for each in dilation):
+        return NotImplemented
+    if transposed:
+        inner, outer, *window = weight.shape
+        weight = weight.reshape(groups, inner // groups, outer, *window).transpose(1, 2)
+        weight = weight.reshape(groups * outer, inner // groups, *window).flip(list(range(2, rank + 2)))
+        before = [d * (w - 1) - p for d, w, p in zip(dilation, window, padding, strict=True)]
+        after = [b + o for b, o in zip(before, output_padding, strict=True)]
+        x = aten.constant_pad_nd(
+            _spread(x, stride), [n for pair in zip(before[::-1], after[::-1], strict=True) for n in pair]
+        )
+        stride, padding = [1] * rank, [0] * rank
+    weight = _spread(weight, dilation)
+    lifted = rank == 1
+    if lifted:
+        x, weight, stride, padding, rank = x.unsqueeze(2), weight.unsqueeze(2), [1, *stride], [0, *padding], 2
+    plain = {"dilation": [1] * rank, "transposed": False, "output_padding": [0] * rank, "groups": groups}
+    found = aten.convolution(x, weight, None, stride, padding, **plain)
+    found = found.squeeze(2) if lifted else found
+    return found if bias is None else found + bias.reshape(-1, *[1] * (found.dim() - 2))
+
+
+def _spread(tensor: Any, steps: Sequence[int]) -> Any:
+    """Put zeros between the elements along the axes after the first two, so that they are `steps` apart."""
+    for axis, step in enumerate(steps, 2):
+        if step > 1:
+            size = tensor.shape[axis]
+            wide = aten.constant_pad_nd(tensor.unsqueeze(axis + 1), _last(tensor.dim() - axis, step - 1))
+            tensor = wide.flatten(axis, axis + 1).narrow(axis, 0, (size - 1) * step + 1)
+    return tensor
+
+
+def _last(axes: int, zeros: int) -> list[int]:
+    """The padding after the end of an axis that `axes - 1` others follow."""
+    return [0, 0] * (axes - 1) + [0, zeros]
