@@ -1,23 +1,29 @@
 """Samples of large tensors: enough to find a wrong kernel, few enough to compute the reference and compare.
 
 The shapes that are timed are large. Where a task names an independent dimension, the reference is computed on some
-of its indices only; elsewhere it is computed in full. Either way bands of each tensor are compared.
+of its indices only; elsewhere it is computed in full. Either way bands of each tensor are compared, along a second
+axis too where slices are large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.task import Array, Shape, Task, Tensor
 from mctskernel.profiling.comparison import Magnitudes
-from mctskernel.profiling.verify import Case, draw_case, expect
+from mctskernel.profiling.verify import Case, expect
 
 ELEMENTS = 1 << 19
 """About how many elements of a tensor are compared, in all samples of it that belong together."""
+
+LARGE_SLICES = 2
+"""With more than so many times these elements in the slices of one axis, only some of another axis are compared."""
 
 MOST_BANDS = 8
 
@@ -52,33 +58,39 @@ class Part:
 
 @dataclass(frozen=True)
 class Sample:
-    """A case of bands of some tensors; a tensor that `bands` doesn't name is compared whole."""
+    """A case of bands of some tensors; a tensor that `bands` doesn't name is compared whole.
+
+    Of bands along two axes the first is axis 0.
+    """
 
     case: Case
-    bands: Mapping[str, Bands]
+    bands: Mapping[str, tuple[Bands, ...]]
 
     def parts(self, tensor: Tensor, shape: Shape) -> Iterator[Part]:
         """What to fetch of a tensor at the whole shape, in order; see `joined`."""
         extents, size = tensor.extents(shape), numpy_dtype(tensor.dtype).itemsize
-        bands = self.bands.get(tensor.name)
-        if bands is None:
-            nbytes = int(np.prod(extents, dtype=np.int64)) * size
-            yield Part(0, 1, nbytes, nbytes, extents)
-            return
-        outer = int(np.prod(extents[: bands.axis], dtype=np.int64))
-        inner = int(np.prod(extents[bands.axis + 1 :], dtype=np.int64)) * size
-        for start, count in bands.runs:
-            yield Part(
-                start * inner,
-                outer,
-                count * inner,
-                extents[bands.axis] * inner,
-                (*extents[: bands.axis], count, *extents[bands.axis + 1 :]),
-            )
+        bands = self.bands.get(tensor.name, (Bands(0, ((0, extents[0]),)),))
+        axis = bands[-1].axis
+        inner = math.prod(extents[axis + 1 :]) * size
+        between = math.prod(extents[1:axis]) if axis else 1
+        for first, rows in bands[0].runs if len(bands) > 1 else ((0, extents[0] if axis else 1),):
+            for start, count in bands[-1].runs:
+                yield Part(
+                    first * between * extents[axis] * inner + start * inner,
+                    rows * between,
+                    count * inner,
+                    extents[axis] * inner,
+                    (*((rows, *extents[1:axis]) if axis else ()), count, *extents[axis + 1 :]),
+                )
 
     def joined(self, tensor: Tensor, parts: list[Array]) -> Array:
         """What the fetched parts of a tensor make together."""
-        return np.concatenate(parts, self.bands[tensor.name].axis) if tensor.name in self.bands else parts[0]
+        bands = self.bands.get(tensor.name)
+        if bands is None:
+            return parts[0]
+        runs = len(bands[-1].runs)
+        rows = [np.concatenate(parts[at : at + runs], bands[-1].axis) for at in range(0, len(parts), runs)]
+        return np.concatenate(rows)
 
 
 def whole(case: Case) -> Sample:
@@ -89,56 +101,94 @@ def whole(case: Case) -> Sample:
 def draw_sample(
     task: Task, shape: Shape, seed: int, rng: np.random.Generator, samples: int = 1
 ) -> tuple[Mapping[str, Array], Sample]:
-    """Fresh inputs at a large shape, and bands of what they must give; `rng` chooses the bands.
+    """Fresh inputs at a large shape, and a sample of what they must give; see `sample_of`."""
+    inputs = task.draw_inputs(shape, seed)
 
-    `samples` is among how many of them, this one included, the elements that are compared are shared out.
+    def take(tensor: Tensor, bands: Bands | None) -> Array:
+        return bands.of(inputs[tensor.name]) if bands is not None else inputs[tensor.name]
+
+    # Drawn again where they are needed, rather than kept whole.
+    again = None if task.independent else lambda: task.draw_inputs(shape, seed)
+    return inputs, sample_of(task, shape, seed, rng, take, samples=samples, again=again)
+
+
+def sample_of(
+    task: Task,
+    shape: Shape,
+    seed: int,
+    rng: np.random.Generator,
+    take: Callable[[Tensor, Bands | None], Array],
+    *,
+    samples: int = 1,
+    again: Callable[[], Mapping[str, Array]] | None = None,
+) -> Sample:
+    """Bands of what the inputs of a large shape must give; `rng` chooses them. Inputs aren't part of its case.
+
+    `take` gives an input at some indices of the independent dimension, or all of one that doesn't have it; `again`
+    gives all of that once more, and without it they are kept. `samples` is among how many of them, this one included,
+    the elements that are compared are shared out.
     """
     elements = ELEMENTS // samples
-    if not task.independent:
-        case = draw_case(task, shape, seed)
-        # Drawn again where they are needed, rather than kept whole.
-        again = Magnitudes(task, shape, seed, lambda: task.draw_inputs(shape, seed))
-        case = replace(case, magnitudes=again)
-        bands = {
-            name: _bands(array.shape, 0, _few(array.shape, 0, elements), rng)
-            for name, array in (*case.inputs.items(), *case.expected.items())
-            if array.size > elements
-        }
-        return case.inputs, _restricted(case, bands)
-    inputs = task.draw_inputs(shape, seed)
     axes = {
         tensor.name: (tensor.shape.index(task.independent), tensor.extents(shape))
         for tensor in (*task.inputs, *task.outputs)
-        if task.independent in tensor.shape
+        if task.independent and task.independent in tensor.shape
     }
-    few = min(_few(extents, axis, elements) for axis, extents in axes.values())
-    runs = _runs(int(shape[task.independent]), few, rng)
-    bands = {name: Bands(axis, runs) for name, (axis, _) in axes.items()}
-    taken = {name: bands[name].of(array) if name in bands else array for name, array in inputs.items()}
-    indices = sum(count for _, count in runs)
-    case = expect(task, {**shape, task.independent: indices}, seed, taken, part_of=shape)
-    others = {
-        name: _bands(array.shape, 0, _few(array.shape, 0, elements), rng)
-        for name, array in taken.items()
-        if name not in bands and array.size > elements
+    taken: dict[str, Bands] = {}
+    part = dict(shape)
+    if axes:
+        few = min(_few(extents, axis, elements) for axis, extents in axes.values())
+        runs = _runs(int(shape[task.independent]), few, rng)
+        taken = {name: Bands(axis, runs) for name, (axis, _) in axes.items()}
+        part[task.independent] = sum(count for _, count in runs)
+    inputs = {tensor.name: take(tensor, taken.get(tensor.name)) for tensor in task.inputs}
+    case = expect(task, part, seed, inputs, part_of=shape)
+    if again is not None:
+        case = replace(case, magnitudes=Magnitudes(task, part, seed, again))
+    compared = {
+        output.name: tuple(_compared(output.extents(part), taken.get(output.name), elements, rng))
+        for output in task.outputs
     }
-    return inputs, _restricted(replace(case, shape=shape), others, bands)
-
-
-def _restricted(case: Case, bands: Mapping[str, Bands], taken: Mapping[str, Bands] | None = None) -> Sample:
-    """The case with bands taken of its tensors; of those in `taken` they are taken already."""
 
     def chosen(arrays: Mapping[str, Array]) -> dict[str, Array]:
-        return {name: bands[name].of(array) if name in bands else array for name, array in arrays.items()}
+        return {name: reduce(_part, compared[name], array) for name, array in arrays.items()}
 
-    part = replace(
+    case = replace(
         case,
-        inputs=chosen(case.inputs),
+        shape=shape,
+        inputs={},
         expected=chosen(case.expected),
         plain=chosen(case.plain),
-        places={name: bands[name].indices for name in case.expected if name in bands},
+        places={name: each[0].indices for name, each in compared.items() if each},
     )
-    return Sample(part, {**bands, **(taken or {})})
+    bands = {
+        name: sorted((*([taken[name]] if name in taken else []), *others), key=lambda each: each.axis)
+        for name, others in compared.items()
+    }
+    return Sample(case, {name: tuple(each) for name, each in bands.items() if each})
+
+
+def _part(array: Array, bands: Bands) -> Array:
+    return bands.of(array)
+
+
+def _compared(
+    extents: tuple[int, ...], taken: Bands | None, elements: int, rng: np.random.Generator
+) -> Iterator[Bands]:
+    """Which elements are compared of an output of which some indices of one axis are `taken`, if any are.
+
+    Never a part of the last axis, unless it is the only one: the scale of a comparison is the largest of a row.
+    """
+    size, first = math.prod(extents), taken
+    if first is None and size > elements:
+        first = _bands(extents, 0, _few(extents, 0, elements), rng)
+        size = size // extents[0] * len(first.indices)
+        yield first
+    others = [0] if first is not None and first.axis else range(1, len(extents) - 1)
+    if first is None or not others or size <= LARGE_SLICES * elements:
+        return
+    axis = max(others, key=lambda each: extents[each])
+    yield _bands(extents, axis, min(extents[axis], max(2, elements * extents[axis] // size)), rng)
 
 
 def _few(extents: tuple[int, ...], axis: int, elements: int) -> int:

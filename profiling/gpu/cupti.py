@@ -68,49 +68,33 @@ class RangeProfiler:
     def __init__(self, metrics: Sequence[str]) -> None:
         self._cupti = _load()
         self._session: _Session | None = None
+        self._brief: _Schedule | None = None
         with _sentences():
-            chip, available = self._examine_gpu()
-            host = api.HostInitialize(
-                profilerType=api.RANGE_PROFILER,
-                pChipName=chip,
-                pCounterAvailabilityImage=ctypes.addressof(available),
-            )
-            self._cupti.call(host)
-            self._host: int | None = host.pHostObject
-            units = {name: self._unit(name) for name in metrics}
-            self._metrics = tuple(name for name, unit in units.items() if unit is not None)
-            self._scales = [_BASE_UNITS.get(units[name] or "", 1.0) for name in self._metrics]
-            self.missing = tuple(name for name, unit in units.items() if unit is None)
-            if not self._metrics:
-                raise CountersUnavailableError(
-                    f"CUPTI knows none of the {len(self.missing)} counters on the GPU {chip.decode()}: "
-                    "pip install --upgrade nvidia-cuda-cupti."
-                )
-            # CUPTI reads the names through pointers whenever it is called: they must stay alive.
-            self._names = (ctypes.c_char_p * len(self._metrics))(*(name.encode() for name in self._metrics))
-            self._config = self._configure()
-            passes = api.HostGetNumOfPasses(
-                configImageSize=len(self._config), pConfigImage=ctypes.addressof(self._config)
-            )
-            self._cupti.call(passes)
-            self.passes = passes.numOfPasses
+            self._chip, self._available = self._examine_gpu()
+            self._whole = self._schedule(metrics)
+        self.missing, self.passes = self._whole.missing, self._whole.passes
 
     def measure(
         self,
         run: Callable[[], None],
         launches: int = MAX_LAUNCHES,
+        *,
+        brief: bool = False,
     ) -> list[dict[str, float]]:
         """The counters of each launch that `run` makes, in order; metrics without a value are left out.
 
-        `run` is called once for each pass and must do the same every time, on memory that it may have written before.
-        Nothing but launches of kernels is counted: it may also fill and copy. It makes up to `launches`; more
-        aren't read. Raises CountersUnavailableError, and whatever `run` raises.
+        With `brief` they are those, from the first on, that one pass reads. `run` is called once for each pass and must
+        do the same every time, on memory that it may have written before. Nothing but launches of kernels is counted:
+        it may also fill and copy. It makes up to `launches`; more aren't read. Raises CountersUnavailableError, and
+        whatever `run` raises.
         """
         with _sentences():
             if self._session is None:
                 self._session = self._enable()
             try:
-                return self._measured(self._session, run, launches)
+                return self._measured(
+                    self._session, self._one_pass() if brief else self._whole, run, launches
+                )
             except BaseException:
                 # The passes are incomplete, and perhaps the context is lost: the next time starts afresh.
                 self._disable()
@@ -123,10 +107,9 @@ class RangeProfiler:
     def close(self) -> None:
         """Free CUPTI's objects; harmless when called again."""
         self._disable()
-        if self._host is not None:
-            with suppress(api.CuptiError):
-                self._cupti.call(api.HostDeinitialize(pHostObject=self._host))
-            self._host = None
+        for schedule in (self._whole, self._brief):
+            if schedule is not None:
+                schedule.close()
 
     def _examine_gpu(self) -> tuple[bytes, Bytes]:
         """The name of the current device's chip, and which of its counters are there."""
@@ -142,6 +125,148 @@ class RangeProfiler:
             )
         )
         return chip.pChipName, image
+
+    def _schedule(self, metrics: Sequence[str]) -> _Schedule:
+        return _Schedule(self._cupti, self._chip, self._available, metrics)
+
+    def _one_pass(self) -> _Schedule:
+        """The longest beginning of the metrics that one pass reads; at least the first of them."""
+        if self._brief is None:
+            self._brief = self._schedule(self._whole.metrics[:1])
+            enough, too_many = 1, len(self._whole.metrics) + 1
+            while too_many - enough > 1:
+                middle = (enough + too_many) // 2
+                tried = self._schedule(self._whole.metrics[:middle])
+                if tried.passes == 1:
+                    self._brief.close()
+                    self._brief, enough = tried, middle
+                else:
+                    tried.close()
+                    too_many = middle
+        return self._brief
+
+    def _enable(self) -> _Session:
+        """Prepare the current context. Kernels that run outside of `measure` are as fast as before."""
+        enable = api.RangeProfilerEnable()
+        self._cupti.call(enable)
+        return _Session(enable.pRangeProfilerObject)
+
+    def _room(self, session: _Session, schedule: _Schedule, launches: int) -> Bytes:
+        """A buffer for the counters of so many launches. Clearing one for 64, 24 MB, takes 5 ms."""
+        key = launches, schedule is self._brief
+        if key not in session.room:
+            size = api.RangeProfilerGetCounterDataSize(
+                pRangeProfilerObject=session.profiler,
+                pMetricNames=ctypes.cast(schedule.names, api.Names),
+                numMetrics=len(schedule.metrics),
+                maxNumOfRanges=launches,
+                maxNumRangeTreeNodes=launches,
+            )
+            self._cupti.call(size)
+            session.room[key] = (ctypes.c_uint8 * size.counterDataSize)()
+        return session.room[key]
+
+    def _disable(self) -> None:
+        if self._session is not None:
+            with suppress(api.CuptiError):
+                self._cupti.call(api.RangeProfilerDisable(pRangeProfilerObject=self._session.profiler))
+            self._session = None
+
+    def _measured(
+        self, session: _Session, schedule: _Schedule, run: Callable[[], None], launches: int
+    ) -> list[dict[str, float]]:
+        profiler, image = session.profiler, self._room(session, schedule, launches)
+        self._cupti.call(
+            api.RangeProfilerCounterDataImageInitialize(
+                pRangeProfilerObject=profiler,
+                counterDataSize=len(image),
+                pCounterData=ctypes.addressof(image),
+            )
+        )
+        self._cupti.call(
+            api.RangeProfilerSetConfig(
+                pRangeProfilerObject=profiler,
+                configSize=len(schedule.config),
+                pConfig=ctypes.addressof(schedule.config),
+                counterDataImageSize=len(image),
+                pCounterDataImage=ctypes.addressof(image),
+                range=api.AUTO_RANGE,
+                replayMode=api.USER_REPLAY,
+                maxRangesPerPass=launches,
+                numNestingLevels=1,
+                minNestingLevel=1,
+                targetNestingLevel=1,
+            )
+        )
+        for _ in range(schedule.passes):
+            self._cupti.call(api.RangeProfilerStart(pRangeProfilerObject=profiler))
+            run()
+            synchronize()
+            self._cupti.call(api.RangeProfilerStop(pRangeProfilerObject=profiler))
+        self._cupti.call(api.RangeProfilerDecodeData(pRangeProfilerObject=profiler))
+        found = api.RangeProfilerGetCounterDataInfo(
+            pCounterDataImage=ctypes.addressof(image), counterDataImageSize=len(image)
+        )
+        self._cupti.call(found)
+        return [schedule.values(image, index) for index in range(found.numTotalRanges)]
+
+
+class _Schedule:
+    """Metrics that the chip knows, over as few passes as they take; the others are `missing`."""
+
+    def __init__(self, cupti: api.Cupti, chip: bytes, available: Bytes, metrics: Sequence[str]) -> None:
+        self._cupti = cupti
+        host = api.HostInitialize(
+            profilerType=api.RANGE_PROFILER,
+            pChipName=chip,
+            pCounterAvailabilityImage=ctypes.addressof(available),
+        )
+        cupti.call(host)
+        self._host: int | None = host.pHostObject
+        units = {name: self._unit(name) for name in metrics}
+        self.metrics = tuple(name for name, unit in units.items() if unit is not None)
+        self._scales = [_BASE_UNITS.get(units[name] or "", 1.0) for name in self.metrics]
+        self.missing = tuple(name for name, unit in units.items() if unit is None)
+        if not self.metrics:
+            raise CountersUnavailableError(
+                f"CUPTI knows none of the {len(self.missing)} counters on the GPU {chip.decode()}: "
+                "pip install --upgrade nvidia-cuda-cupti."
+            )
+        # CUPTI reads the names through pointers whenever it is called: they must stay alive.
+        self.names = (ctypes.c_char_p * len(self.metrics))(*(name.encode() for name in self.metrics))
+        self.config = self._configure()
+        passes = api.HostGetNumOfPasses(
+            configImageSize=len(self.config), pConfigImage=ctypes.addressof(self.config)
+        )
+        cupti.call(passes)
+        self.passes = int(passes.numOfPasses)
+
+    def values(self, image: Bytes, index: int) -> dict[str, float]:
+        """The values of one range, in base units; a ratio whose denominator is 0 has none."""
+        values = (ctypes.c_double * len(self.metrics))()
+        self._cupti.call(
+            api.HostEvaluateToGpuValues(
+                pHostObject=self._host,
+                pCounterDataImage=ctypes.addressof(image),
+                counterDataImageSize=len(image),
+                rangeIndex=index,
+                ppMetricNames=ctypes.cast(self.names, api.Names),
+                numMetrics=len(self.metrics),
+                pMetricValues=values,
+            )
+        )
+        return {
+            name: scale * value
+            for name, scale, value in zip(self.metrics, self._scales, values, strict=True)
+            if math.isfinite(value)
+        }
+
+    def close(self) -> None:
+        """Free CUPTI's object; harmless when called again."""
+        if self._host is not None:
+            with suppress(api.CuptiError):
+                self._cupti.call(api.HostDeinitialize(pHostObject=self._host))
+            self._host = None
 
     def _unit(self, metric: str) -> str | None:
         """The metric's unit, or None when the chip has no such metric."""
@@ -159,8 +284,8 @@ class RangeProfiler:
         self._cupti.call(
             api.HostConfigAddMetrics(
                 pHostObject=self._host,
-                ppMetricNames=ctypes.cast(self._names, api.Names),
-                numMetrics=len(self._metrics),
+                ppMetricNames=ctypes.cast(self.names, api.Names),
+                numMetrics=len(self.metrics),
             )
         )
         size = api.HostGetConfigImageSize(pHostObject=self._host)
@@ -173,98 +298,13 @@ class RangeProfiler:
         )
         return image
 
-    def _enable(self) -> _Session:
-        """Prepare the current context. Kernels that run outside of `measure` are as fast as before."""
-        enable = api.RangeProfilerEnable()
-        self._cupti.call(enable)
-        return _Session(enable.pRangeProfilerObject)
-
-    def _room(self, session: _Session, launches: int) -> Bytes:
-        """A buffer for the counters of so many launches. Clearing one for 64, 24 MB, takes 5 ms."""
-        if launches not in session.room:
-            size = api.RangeProfilerGetCounterDataSize(
-                pRangeProfilerObject=session.profiler,
-                pMetricNames=ctypes.cast(self._names, api.Names),
-                numMetrics=len(self._metrics),
-                maxNumOfRanges=launches,
-                maxNumRangeTreeNodes=launches,
-            )
-            self._cupti.call(size)
-            session.room[launches] = (ctypes.c_uint8 * size.counterDataSize)()
-        return session.room[launches]
-
-    def _disable(self) -> None:
-        if self._session is not None:
-            with suppress(api.CuptiError):
-                self._cupti.call(api.RangeProfilerDisable(pRangeProfilerObject=self._session.profiler))
-            self._session = None
-
-    def _measured(self, session: _Session, run: Callable[[], None], launches: int) -> list[dict[str, float]]:
-        profiler, image = session.profiler, self._room(session, launches)
-        self._cupti.call(
-            api.RangeProfilerCounterDataImageInitialize(
-                pRangeProfilerObject=profiler,
-                counterDataSize=len(image),
-                pCounterData=ctypes.addressof(image),
-            )
-        )
-        self._cupti.call(
-            api.RangeProfilerSetConfig(
-                pRangeProfilerObject=profiler,
-                configSize=len(self._config),
-                pConfig=ctypes.addressof(self._config),
-                counterDataImageSize=len(image),
-                pCounterDataImage=ctypes.addressof(image),
-                range=api.AUTO_RANGE,
-                replayMode=api.USER_REPLAY,
-                maxRangesPerPass=launches,
-                numNestingLevels=1,
-                minNestingLevel=1,
-                targetNestingLevel=1,
-            )
-        )
-        for _ in range(self.passes):
-            self._cupti.call(api.RangeProfilerStart(pRangeProfilerObject=profiler))
-            run()
-            synchronize()
-            self._cupti.call(api.RangeProfilerStop(pRangeProfilerObject=profiler))
-        return self._decode(profiler, image)
-
-    def _decode(self, profiler: int, image: Bytes) -> list[dict[str, float]]:
-        self._cupti.call(api.RangeProfilerDecodeData(pRangeProfilerObject=profiler))
-        found = api.RangeProfilerGetCounterDataInfo(
-            pCounterDataImage=ctypes.addressof(image), counterDataImageSize=len(image)
-        )
-        self._cupti.call(found)
-        return [self._evaluate(image, index) for index in range(found.numTotalRanges)]
-
-    def _evaluate(self, image: Bytes, index: int) -> dict[str, float]:
-        values = (ctypes.c_double * len(self._metrics))()
-        self._cupti.call(
-            api.HostEvaluateToGpuValues(
-                pHostObject=self._host,
-                pCounterDataImage=ctypes.addressof(image),
-                counterDataImageSize=len(image),
-                rangeIndex=index,
-                ppMetricNames=ctypes.cast(self._names, api.Names),
-                numMetrics=len(self._metrics),
-                pMetricValues=values,
-            )
-        )
-        # A ratio whose denominator is 0 has no value.
-        return {
-            name: scale * value
-            for name, scale, value in zip(self._metrics, self._scales, values, strict=True)
-            if math.isfinite(value)
-        }
-
 
 @dataclass(frozen=True)
 class _Session:
-    """The range profiler of a context, and room for counters by the number of launches."""
+    """The range profiler of a context, and room for counters by the number of launches and whether they are few."""
 
     profiler: int
-    room: dict[int, Bytes] = field(default_factory=dict)
+    room: dict[tuple[int, bool], Bytes] = field(default_factory=dict)
 
 
 _INVALID_METRIC_NAME = 17

@@ -6,6 +6,7 @@ result look right.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -60,6 +61,12 @@ for both. A GPU's first candidate has all of them beside it: from then on its ti
 FEWEST_BASELINE_RUNS = 3
 """How many of them each candidate has beside it at least."""
 
+HOPELESS = 1.5
+"""How many times as long as the best kernel a slow one takes that is timed on two runs only."""
+
+BRIEF_SECONDS = 0.02
+"""A kernel that takes longer runs once for its counters: as many as can be read of one run."""
+
 
 class GpuEvaluator:
     """Evaluates candidates of one task on one GPU, which it holds alone meanwhile. For one thread, besides `interrupt`.
@@ -74,6 +81,7 @@ class GpuEvaluator:
         self._counters_lock = GpuLock(COUNTERS)
         self._worker: GpuWorker | None = None
         self._baseline_runs: dict[int, deque[tuple[float, GpuState | None]]] = {}
+        self._best: dict[int, float] = {}
         self._threads = ThreadPoolExecutor(VARIANTS, "verify")
         self._interrupted = False
 
@@ -188,7 +196,12 @@ class GpuEvaluator:
             evaluation = self._timed(evaluation, candidate, stages)
         if evaluation.ok:
             evaluation = self._counted(evaluation, candidate, stages)
-        return self._guarded(evaluation, candidate) if evaluation.ok else evaluation
+        if evaluation.ok:
+            evaluation = self._guarded(evaluation, candidate)
+        if evaluation.ok and not evaluation.quarantine:
+            for arena, found in zip(worker.arenas.timed, evaluation.timings, strict=True):
+                self._best[arena.index] = min(found.seconds, self._best.get(arena.index, math.inf))
+        return evaluation
 
     def _check_limits(self, candidate: Candidate, loaded: Loaded) -> None:
         """Raise RefusedError for a launch that asks for more than the GPU has."""
@@ -237,14 +250,19 @@ class GpuEvaluator:
         notes: list[str] = []
         for arena in self._open_worker.arenas.timed:
             with stages.timed("time"):
-                runs = self._fewest_baseline_runs(arena)
-                timed = self._open_worker.time(candidate, arena, TIMING_SECONDS, runs)
+                runs, hopeless = self._fewest_baseline_runs(arena), self._hopeless_seconds(arena)
+                timed = self._open_worker.time(candidate, arena, TIMING_SECONDS, runs, hopeless)
             # Digests are taken among the timed runs, but they are verification.
             stages.add({"time": -timed.digest_seconds, "verify": timed.digest_seconds})
             label = shape_label(arena.shape)
             timings.append(
                 timing(label, timed.samples, self._baseline_samples(arena, timed), timed.conditions)
             )
+            if not timed.baseline:
+                notes.append(
+                    f"At {label} it ran {len(timed.runs)} times only: it takes {timed.samples[0] * 1e3:.1f} ms, and "
+                    f"the best kernel so far {self._best[arena.index] * 1e3:.1f} ms."
+                )
             if timed.disturbed:
                 notes.append(f"At {label} its time is less certain than others: {timed.disturbed}.")
             with stages.timed("verify"):
@@ -262,7 +280,7 @@ class GpuEvaluator:
         """The checks of the timed runs at one shape, up to the first that fails, and a note."""
         if violation := find_violation(timed):
             return [refused_check(arena, violation.sentence, violation.guard)], ""
-        checks = list(self._threads.map(arena.verdict, range(len(arena.variants))))
+        checks = list(self._threads.map(arena.verdict, sorted(timed.judged)))
         wrong = [check for check in checks if not check.passed]
         different = count_mismatches(timed)
         if wrong:
@@ -292,6 +310,11 @@ class GpuEvaluator:
             return FEWEST_BASELINE_RUNS
         return max(FEWEST_BASELINE_RUNS, BASELINE_RUNS - len(self._alike(arena)))
 
+    def _hopeless_seconds(self, arena: Arena) -> float:
+        """What a slow kernel takes at least that can't be among the best; infinite while that isn't known."""
+        best = self._best.get(arena.index)
+        return HOPELESS * best if best is not None and self._alike(arena) else math.inf
+
     def _alike(self, arena: Arena) -> tuple[float, ...]:
         """The latest runs of the baseline at the clock of the last ones."""
         recent = self._baseline_runs.get(arena.index) or deque()
@@ -312,15 +335,20 @@ class GpuEvaluator:
             return replace(evaluation, counters=counters)
         # The GPU's own clock needs no setting up that others would wait for.
         alone = not set(self._metrics) <= {TIME}
+        seconds = evaluation.timings[0].seconds
+        brief = alone and seconds > BRIEF_SECONDS
         with (
             self._counters_lock.held(COUNTERS_PATIENCE) if alone else nullcontext(),
             stages.timed("counters"),
         ):
-            counted = self._open_worker.count(candidate, self._open_worker.arenas.timed[0])
+            counted = self._open_worker.count(candidate, self._open_worker.arenas.timed[0], brief=brief)
         if counted.problem:
             return replace(evaluation, counters=counters, flags=(*evaluation.flags, counted.problem))
+        if brief:
+            note = f"Its counters are those of one run, fewer than usual: it takes {seconds * 1e3:.0f} ms."
+            evaluation = replace(evaluation, flags=(*evaluation.flags, note))
         counters |= combined_counters(counted.launches)
-        reason = outside_reason(evaluation.timings[0].seconds, [each[TIME] for each in counted.launches])
+        reason = outside_reason(seconds, [each[TIME] for each in counted.launches])
         if reason:
             return replace(
                 evaluation, outcome=Outcome.REJECTED, message=reason, counters=counters, guard=Guard.GPU_TIME

@@ -6,6 +6,8 @@ what is right. Bytes of tensors travel through a `SharedWindow`; offsets are int
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from mctskernel.core.evaluation import Conditions
@@ -132,7 +134,8 @@ class Time(msgspec.Struct, tag=True, frozen=True):
     """Time a plan, interleaved with a baseline, on every variant of the inputs. Answered by Timed.
 
     `seconds` is about how long the candidate's runs take together, `baseline_runs` the fewest runs of the baseline, as
-    far as they fit into as much time again. `reads` are to be fetched after one run on each variant.
+    far as they fit into as much time again. `reads` are to be fetched after one run on each variant. A candidate whose
+    first run takes long, and more than `hopeless_seconds`, makes one more, on another variant, and nothing else runs.
     """
 
     plan: Plan
@@ -140,6 +143,7 @@ class Time(msgspec.Struct, tag=True, frozen=True):
     seconds: float
     baseline_runs: int
     reads: tuple[tuple[Read, ...], ...]
+    hopeless_seconds: float = math.inf
 
 
 class Recheck(msgspec.Struct, tag=True, frozen=True):
@@ -151,9 +155,13 @@ class Recheck(msgspec.Struct, tag=True, frozen=True):
 
 
 class Count(msgspec.Struct, tag=True, frozen=True):
-    """Read the hardware counters of one run. Answered by Counted."""
+    """Read the hardware counters of one run. Answered by Counted.
+
+    With `brief` the run is made once, and those counters are left out that would need another one.
+    """
 
     plan: Plan
+    brief: bool = False
 
 
 class ReleaseCounters(msgspec.Struct, tag=True, frozen=True):
@@ -212,7 +220,8 @@ class Batch(msgspec.Struct, frozen=True):
 class Timed(msgspec.Struct, tag=True, frozen=True):
     """Seconds of the runs that count, and of the baseline's runs among them.
 
-    `runs` are all of the candidate's, in order, `judged` the digests of the fetched outputs, by variant.
+    `runs` are all of the candidate's, in order, `judged` the digests of the fetched outputs, by variant: of each one
+    that it ran on.
     `digest_seconds` is the time of the digests. `conditions` are the GPU's clocks and temperature, None where they
     are unknown; `disturbed` says what disturbed the runs that count, as the end of a sentence.
     """
@@ -220,7 +229,7 @@ class Timed(msgspec.Struct, tag=True, frozen=True):
     samples: tuple[float, ...]
     baseline: tuple[float, ...]
     runs: tuple[TimedRun, ...]
-    judged: tuple[int, ...]
+    judged: dict[int, int]
     batches: tuple[Batch, ...] = ()
     digest_seconds: float = 0.0
     overrun: str = ""

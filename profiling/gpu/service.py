@@ -40,7 +40,7 @@ from mctskernel.profiling.gpu.protocol import (
     Wear,
 )
 from mctskernel.profiling.gpu.state import GpuMonitor, Monitor, StateUnavailableError, Unmonitored
-from mctskernel.profiling.gpu.timing import Cleaner, Schedule, TimedRuns, interleaved
+from mctskernel.profiling.gpu.timing import FEWEST_VARIANTS, Cleaner, Schedule, TimedRuns, interleaved
 from mctskernel.profiling.processes.channel import Broken, Ready
 from mctskernel.profiling.processes.shared_window import SharedWindow
 
@@ -157,8 +157,6 @@ class GpuService:
             foreign = self._foreign([request.plan.arena])
             before, guards = self._digests.now(foreign), self._digests.now(candidate.guards)
             runs = TimedRuns(candidate, baseline, self._cleaner, self._digests, self._inputs(request.plan))
-            schedule = Schedule(request.seconds, fewest_baseline=request.baseline_runs)
-            samples = interleaved(runs.candidate, runs.baseline, schedule, self._monitor)
             unseen: list[float] = []
             checked: dict[int, int] = {}
 
@@ -167,12 +165,25 @@ class GpuService:
                 last = self._fetch_last(runs, request.reads)
                 checked[last.variant] = last.outputs
 
-            collect()
+            def timed(times: int) -> list[float]:
+                seconds = runs.candidate(times)
+                if runs.is_slow:
+                    # No run is made only to be checked.
+                    collect()
+                return seconds
+
+            hopeless = request.hopeless_seconds
+            schedule = Schedule(
+                request.seconds, fewest_baseline=request.baseline_runs, hopeless_seconds=hopeless
+            )
+            samples = interleaved(timed, runs.baseline, schedule, self._monitor)
+            if not runs.is_slow:
+                collect()
             for variant in runs.seen:
                 if variant not in checked:
                     runs.on_seen(variant)
                     collect()
-            while runs.held_back:
+            while runs.held_back and (samples.baseline or len(checked) < FEWEST_VARIANTS):
                 unseen += runs.unseen()
                 collect()
             samples = samples.extended(unseen, self._monitor.read())
@@ -180,7 +191,7 @@ class GpuService:
                 samples.samples,
                 samples.baseline,
                 tuple(runs.runs),
-                tuple(checked[variant] for variant in range(candidate.arena.variants)),
+                checked,
                 tuple(runs.batches),
                 runs.digest_seconds,
                 self._overrun(candidate, guards),
@@ -240,7 +251,9 @@ class GpuService:
             problem = ""
             try:
                 profiler = self._profiler
-                launches = tuple(when_free(lambda: profiler.measure(run_cold, len(plan.launches))))
+                launches = tuple(
+                    when_free(lambda: profiler.measure(run_cold, len(plan.launches), brief=request.brief))
+                )
             except CountersUnavailableError as error:
                 problem = str(error)
             return Counted(launches, problem, self._trespass(foreign, before))

@@ -7,6 +7,7 @@ variant is held back until the end, to see what the kernel does with inputs that
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -43,16 +44,18 @@ class Schedule:
 
     Sampling stops early once the median's interval is within `tightness` of the median on either side. The baseline
     runs for a share of the candidate's time; at least `fewest_baseline` times as far as they fit into `seconds`, and
-    at least once.
+    at least once. A run that takes longer than `seconds` is enough, and if it takes more than `hopeless_seconds`, so
+    that the candidate can't be among the best, the baseline doesn't run either.
     """
 
     seconds: float
-    fewest: int = 5
+    fewest: int = 3
     most: int = 100
     batch: int = 10
     tightness: float = 0.002
     baseline_share: float = 0.3
     fewest_baseline: int = 3
+    hopeless_seconds: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -92,13 +95,18 @@ def interleaved(
 ) -> Samples:
     """Interleave the runs of a candidate and of a baseline, so that a clock that drifts drifts for both.
 
-    Where something disturbed the GPU (`gpu.state`) all of them are repeated, `RETAKES` times at most. The last run is
-    the candidate's.
+    Where something disturbed the GPU (`gpu.state`) all of them are repeated, `RETAKES` times at most.
     """
-    # The first run after another kernel is slower, so it isn't counted.
-    pace = max(candidate(2)[-1], 1e-7)
-    wanted = int(np.clip(schedule.seconds / pace, schedule.fewest, schedule.most))
-    found, dropped = _sample(candidate, baseline, schedule, monitor, wanted), 0
+    first = candidate(1)
+    slow = first[0] > SLOW_SECONDS
+    if slow and first[0] > schedule.hopeless_seconds:
+        return Samples(tuple(first), (), monitor.read(), monitor.glance())
+    # The first run after another kernel is slower by microseconds, so it counts only where they are nothing.
+    pace = first[0] if slow else max(candidate(1)[0], 1e-7)
+    fewest = schedule.fewest if pace < schedule.seconds else 1
+    wanted = int(np.clip(schedule.seconds / pace, fewest, schedule.most))
+    schedule = replace(schedule, most=wanted)
+    found, dropped = _sample(candidate, baseline, schedule, monitor, first if slow else []), 0
     for _ in range(RETAKES):
         if not found.disturbed or sum(found.samples) + sum(found.baseline) > RETAKEN_SECONDS:
             break
@@ -106,21 +114,26 @@ def interleaved(
         # A clock that has changed stays while the GPU has work, and falls again while it has none.
         if is_slowed(found.before) or is_slowed(found.after):
             time.sleep(PAUSE_SECONDS)
-        found = _sample(candidate, baseline, schedule, monitor, wanted)
+        found = _sample(candidate, baseline, schedule, monitor, [])
     return replace(found, dropped=dropped)
 
 
-def _sample(candidate: Runs, baseline: Runs, schedule: Schedule, monitor: Monitor, wanted: int) -> Samples:
+def _sample(
+    candidate: Runs, baseline: Runs, schedule: Schedule, monitor: Monitor, made: Sequence[float]
+) -> Samples:
+    """As many samples as the schedule has at most, with those that are `made` already."""
     # The GPU's state is read at the ends only: the driver updates it less often than these runs take.
-    ours: list[float] = []
+    ours = list(made)
     theirs = baseline(1)
     if (more := min(int(schedule.seconds / max(theirs[0], 1e-7)), schedule.fewest_baseline) - 1) > 0:
         theirs += baseline(more)
     before = monitor.read()
-    while len(ours) < wanted and not (len(ours) >= schedule.batch and _is_tight(ours, schedule.tightness)):
+    while len(ours) < schedule.most and not (
+        len(ours) >= schedule.batch and _is_tight(ours, schedule.tightness)
+    ):
         if sum(theirs) < schedule.baseline_share * sum(ours):
             theirs += baseline(1)
-        ours += candidate(min(schedule.batch, wanted - len(ours)))
+        ours += candidate(min(schedule.batch, schedule.most - len(ours)))
     after = monitor.glance()
     return Samples(tuple(ours), tuple(theirs), before, after, disturbed=disturbance(before, after))
 
@@ -162,6 +175,9 @@ def _is_tight(samples: list[float], tightness: float) -> bool:
 
 SLOW_SECONDS = 5e-3
 """Runs that take longer than this are timed fewer times."""
+
+FEWEST_VARIANTS = 2
+"""On how many variants of the inputs a kernel runs at least, so that it can't be right on one only."""
 
 _RANDOM = random.SystemRandom()
 
@@ -229,23 +245,36 @@ class TimedRuns:
         synchronize()
         return [_seconds(watch) for watch in watches]
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether a run takes so long that few are made."""
+        return self.runs[-1].seconds > SLOW_SECONDS
+
     def again(self) -> None:
         """Run the candidate a random number of times, so that it can't know which run is checked."""
         everything = (*self.seen, *self.held_back)
-        self._batch(_RANDOM.choices(everything, k=_RANDOM.randint(1, 10)))
+        self._batch(_RANDOM.choices(everything, k=1))
+        if not self.is_slow and (more := _RANDOM.randint(0, 9)):
+            self._batch(_RANDOM.choices(everything, k=more))
 
     def on_seen(self, variant: int) -> None:
         """Run the candidate once more on one variant."""
         self._batch([variant])
 
     def unseen(self) -> list[float]:
-        """Run the candidate on the variant that was held back, once and again; the seconds of each run."""
-        slow = self.runs[-1].seconds > SLOW_SECONDS
-        # The first run after a pause is slower: that one is on a variant that has been seen.
-        before = [] if slow else [_RANDOM.choice(self.seen)]
+        """Run the candidate on a variant that was held back, and again; the seconds of each run.
+
+        A slow one runs again on the last such variant only.
+        """
         unseen = self.held_back.pop()
+        if self.is_slow:
+            times = 1 if self.held_back else 2
+            before = []
+        else:
+            # The first run after a pause is slower: that one is on a variant that has been seen.
+            times, before = 4, [_RANDOM.choice(self.seen)]
         self.seen.append(unseen)
-        return self._batch([*before, *[unseen] * (2 if slow else 4)])[len(before) :]
+        return self._batch([*before, *[unseen] * times])[len(before) :]
 
     def _picked(self, times: int) -> list[int]:
         """Variants at random; all but the last one are introduced once the kernel is warm."""

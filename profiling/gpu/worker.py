@@ -6,7 +6,8 @@ replaced, and the tensors and the baseline are copied and loaded again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -40,9 +41,9 @@ from mctskernel.profiling.gpu.protocol import (
     Step,
     Time,
     Timed,
-    TimedRun,
     Wear,
 )
+from mctskernel.profiling.gpu.timing import FEWEST_VARIANTS
 from mctskernel.profiling.processes.channel import Ready
 from mctskernel.profiling.processes.child_process import LostError
 from mctskernel.profiling.processes.conversation import Conversation
@@ -137,29 +138,39 @@ class GpuWorker:
         request = Wear(self._plan(CANDIDATE, candidate, before), times, step)
         return self._own(self._ask(request, RUN_SECONDS, Ran, candidate), candidate)
 
-    def time(self, candidate: Candidate, arena: Arena, seconds: float, baseline_runs: int) -> Timed:
+    def time(
+        self,
+        candidate: Candidate,
+        arena: Arena,
+        seconds: float,
+        baseline_runs: int,
+        hopeless_seconds: float = math.inf,
+    ) -> Timed:
         """Time the loaded candidate for about `seconds` of its own runs; without a baseline, against itself.
 
-        The baseline makes at least `baseline_runs` runs, as far as they fit into as many seconds.
+        The baseline makes at least `baseline_runs` runs, as far as they fit into as many seconds. A slow candidate that
+        takes more than `hopeless_seconds` runs twice, and the baseline doesn't.
         """
-        request = Time(*self._plans(candidate, arena), seconds, baseline_runs, arena.reads)
+        request = Time(*self._plans(candidate, arena), seconds, baseline_runs, arena.reads, hopeless_seconds)
         timed = self._own(self._ask(request, TIME_SECONDS, Timed, candidate), candidate)
-        if not timed.samples or not timed.baseline or len(timed.judged) != len(arena.variants):
+        hopeless = bool(timed.samples) and not timed.baseline and timed.samples[0] > hopeless_seconds
+        fewest = min(FEWEST_VARIANTS, len(arena.variants)) if hopeless else len(arena.variants)
+        if not timed.samples or not (timed.baseline or hopeless) or len(timed.judged) < fewest:
             raise self._process.unexpected()
-        self._check_variants(arena, timed.runs)
+        self._check_variants(arena, (*timed.judged, *(run.variant for run in timed.runs)), timed.judged)
         return timed
 
     def recheck(self, candidate: Candidate, arena: Arena) -> Rechecked:
         """Run the loaded candidate as when it is timed, and fetch the outputs of any of the runs."""
         request = Recheck(*self._plans(candidate, arena), arena.reads)
         rechecked = self._own(self._ask(request, TIME_SECONDS, Rechecked, candidate), candidate)
-        self._check_variants(arena, [rechecked.run])
+        self._check_variants(arena, [rechecked.run.variant])
         return rechecked
 
-    def count(self, candidate: Candidate, arena: Arena) -> Counted:
-        """Count one run of the loaded candidate in hardware."""
+    def count(self, candidate: Candidate, arena: Arena, *, brief: bool = False) -> Counted:
+        """Count one run of the loaded candidate in hardware; `brief` leaves out what would need it to run again."""
         self._counts = True
-        request = Count(self._plan(CANDIDATE, candidate, arena))
+        request = Count(self._plan(CANDIDATE, candidate, arena), brief)
         return self._own(self._ask(request, COUNT_SECONDS, Counted, candidate), candidate)
 
     def release_counters(self) -> None:
@@ -242,9 +253,12 @@ class GpuWorker:
             raise RefusedError(Outcome.CRASH, Guard.SEPARATE_PROCESS, reply.message, candidate)
         raise RefusedError(Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS, reply.message, candidate)
 
-    def _check_variants(self, arena: Arena, runs: Sequence[TimedRun]) -> None:
-        """Raise LostError for runs on inputs that don't exist."""
-        if any(not 0 <= run.variant < len(arena.variants) for run in runs):
+    def _check_variants(
+        self, arena: Arena, variants: Sequence[int], fetched: Collection[int] | None = None
+    ) -> None:
+        """Raise LostError for runs on inputs that don't exist, or whose outputs weren't fetched."""
+        known = range(len(arena.variants))
+        if any(each not in known or (fetched is not None and each not in fetched) for each in variants):
             raise self._process.unexpected()
 
 

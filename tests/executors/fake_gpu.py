@@ -89,7 +89,7 @@ class FakeGpu:
                 reply = self.run((step,))
                 self.worn = 0
                 return reply
-            case Time(plan, baseline, _, _, reads):
+            case Time(plan, baseline, _, _, reads, _):
                 return self.time(plan, baseline, reads)
             case Recheck(plan, _, reads):
                 failure, found = self.timed_run(plan, self.runs % 3, in_order=self.runs)
@@ -97,7 +97,7 @@ class FakeGpu:
                 return failure or Rechecked(found)
             case ReleaseCounters():
                 return Ready()
-            case Count(plan):
+            case Count(plan, _):
                 if any(each.entry == "trespasses_last" for each in plan.launches):
                     return Counted((), trespass="It writes elsewhere.")
                 return Counted(tuple({"gpu__time_duration.sum": self.counted(plan)} for _ in plan.launches))
@@ -122,7 +122,7 @@ class FakeGpu:
             tuple(run.seconds for run in runs[2:]),
             tuple(slow * each for each in self.samples(baseline)),
             tuple(runs),
-            tuple(runs[index].outputs for index in JUDGED),
+            {runs[index].variant: runs[index].outputs for index in JUDGED},
             (Batch(0.1, 0.001 if "outlasts" in names else 0.0999),),
             digest_seconds=1e-4,
             overrun="it writes 4 bytes behind the buffer 'out'." if "overruns_timed" in names else "",

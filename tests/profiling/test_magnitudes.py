@@ -106,8 +106,8 @@ def test_parts_of_a_row_are_measured_as_the_whole_is() -> None:
     shape = {"n": 1 << 20}
     task = task_of(differences)
     inputs, sample = draw_sample(task, shape, 3, np.random.default_rng(0))
-    out = sample.bands["out"].of(differences_in_another_order(inputs["x"]))
+    out = sample.bands["out"][0].of(differences_in_another_order(inputs["x"]))
     assert len(out) < shape["n"]
-    check = judge(sample.case, {"out": out}, sample.case.inputs)
+    check = judge(sample.case, {"out": out})
     assert check.passed, check.message
-    assert not judge(sample.case, {"out": out * np.float32(1.001)}, sample.case.inputs).passed
+    assert not judge(sample.case, {"out": out * np.float32(1.001)}).passed

@@ -13,7 +13,7 @@ from mctskernel.profiling.gpu.accounting import count_mismatches, find_violation
 from mctskernel.profiling.gpu.protocol import Batch, Timed, TimedRun
 
 ORDER = (0, 0, 0, 1, 0, 1, 1, 0, 1, 0, 2, 2, 2, 2)
-JUDGED = (100, 101, 102)
+JUDGED = {0: 100, 1: 101, 2: 102}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class FakeCupti:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.fails: dict[str, int] = {}
-        self.launches = 0
+        self.launches = self.metrics = self.started = 0
         self.profiling = False
 
     def launch(self) -> None:
@@ -47,7 +47,9 @@ class FakeCupti:
                 params.configImageSize = 16
             case "HostGetNumOfPasses":
                 assert params.configImageSize == 16
-                params.numOfPasses = PASSES
+                params.numOfPasses = PASSES if self.metrics > 1 else 1
+            case "HostConfigAddMetrics":
+                self.metrics = params.numMetrics
             case "RangeProfilerEnable":
                 params.pRangeProfilerObject = 2
             case "RangeProfilerGetCounterDataSize":
@@ -56,11 +58,12 @@ class FakeCupti:
             case "RangeProfilerSetConfig":
                 assert (params.range, params.replayMode) == (cupti_api.AUTO_RANGE, cupti_api.USER_REPLAY)
                 assert (params.configSize, params.counterDataImageSize) == (16, 32)
-                self.launches = 0
+                self.launches = self.started = 0
             case "RangeProfilerStart" | "RangeProfilerStop":
                 self.profiling = name == "RangeProfilerStart"
+                self.started += self.profiling
             case "RangeProfilerGetCounterDataInfo":
-                params.numTotalRanges = self.launches // PASSES
+                params.numTotalRanges = self.launches // self.started
             case "HostEvaluateToGpuValues":
                 for index in range(params.numMetrics):
                     params.pMetricValues[index] = VALUES[params.ppMetricNames[index]] + params.rangeIndex
@@ -85,7 +88,11 @@ def test_every_launch_gets_its_counters_in_base_units(fake: FakeCupti) -> None:
     first, second = profiler.measure(run)
     assert first == {"gpu__time_duration.sum": pytest.approx(2.5e-6), "dram__bytes.sum": 4096.0}
     assert second == {"gpu__time_duration.sum": pytest.approx(2.501e-6), "dram__bytes.sum": 4097.0}
-    assert profiler.passes == PASSES
+    assert profiler.passes == PASSES == fake.started
+    assert profiler.measure(run, brief=True) == [
+        {"gpu__time_duration.sum": pytest.approx(each)} for each in (2.5e-6, 2.501e-6)
+    ]
+    assert fake.started == 1
 
 
 @pytest.mark.parametrize(

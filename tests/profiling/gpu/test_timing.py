@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -28,6 +29,30 @@ def test_the_baseline_takes_its_turns_for_less_time_than_the_candidate() -> None
     assert order[-1] == "candidate"
     places = [i for i, name in enumerate(order) if name == "baseline"]
     assert min(places) < len(order) / 2 < max(places)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best", "candidate", "baseline"),
+    [(0.3, math.inf, 1, 1), (0.03, math.inf, 3, 1), (0.03, 0.01, 1, 0), (0.003, 0.001, 17, 3)],
+)
+def test_the_slower_a_kernel_the_fewer_its_runs(
+    seconds: float, best: float, candidate: int, baseline: int
+) -> None:
+    made = dict.fromkeys(("candidate", "baseline"), 0)
+
+    def runs(name: str) -> Runs:
+        def run(times: int) -> list[float]:
+            made[name] += times
+            return list(np.random.default_rng(made[name]).uniform(0.9, 1.1, times) * seconds)
+
+        return run
+
+    schedule = Schedule(0.05, hopeless_seconds=best, fewest_baseline=3 if seconds < 0.01 else 1)
+    turns = interleaved(runs("candidate"), runs("baseline"), schedule)
+    assert len(turns.samples) == candidate
+    assert made["candidate"] in {candidate, candidate + 2}, "the first runs of a fast one don't count"
+    assert len(turns.baseline) >= baseline
+    assert bool(turns.baseline) == bool(baseline)
 
 
 STEADY = GpuState(1980, 2619, 40, 300.0)
