@@ -326,4 +326,4 @@ def _moved(array: Array, ways: Sequence[float], rng: np.random.Generator) -> Arr
         return array
     dtype = arithmetic_dtype(array.dtype)
     factors = (1.0 + FRACTION * rng.choice(ways, min(array.size, DRAWN_WAYS))).astype(dtype)
-    return np.asarray(array.astype(dtype, copy=False) * np.resize(factors, array.shape))
+    return np.asarray(np.asarray(array).astype(dtype, copy=False) * np.resize(factors, array.shape))

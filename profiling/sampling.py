@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
@@ -39,6 +39,13 @@ class Bands:
     def indices(self) -> Array:
         """Every index, run by run."""
         return np.concatenate([np.arange(start, start + count) for start, count in self.runs])
+
+    def places(self, extents: tuple[int, ...]) -> Array:
+        """The places of what `of` gives, in the flattened tensor of these extents."""
+        inner = math.prod(extents[self.axis + 1 :])
+        outer = np.arange(math.prod(extents[: self.axis])) * (extents[self.axis] * inner)
+        found: Array = outer[:, None, None] + (self.indices * inner)[:, None] + np.arange(inner)
+        return found.reshape(*extents[: self.axis], -1, *extents[self.axis + 1 :])
 
     def of(self, array: Array) -> Array:
         """The bands of a whole tensor, one after another."""
@@ -93,23 +100,39 @@ class Sample:
         return np.concatenate(rows)
 
 
+Take = Callable[[Tensor, Bands | None], Array]
+"""Gives an input: some indices of an axis, or all of it."""
+
+
 def whole(case: Case) -> Sample:
     """Every element."""
     return Sample(case, {})
 
 
 def draw_sample(
-    task: Task, shape: Shape, seed: int, rng: np.random.Generator, samples: int = 1
+    task: Task,
+    shape: Shape,
+    seed: int,
+    rng: np.random.Generator,
+    *,
+    samples: int = 1,
+    put: Callable[[Array], Array] = np.asarray,
 ) -> tuple[Mapping[str, Array], Sample]:
-    """Fresh inputs at a large shape, and a sample of what they must give; see `sample_of`."""
+    """Fresh inputs at a large shape, and a sample of what they must give; see `sample_of`.
+
+    `put` is called with what the reference is to get, and may put it elsewhere.
+    """
     inputs = task.draw_inputs(shape, seed)
 
     def take(tensor: Tensor, bands: Bands | None) -> Array:
-        return bands.of(inputs[tensor.name]) if bands is not None else inputs[tensor.name]
+        return put(bands.of(inputs[tensor.name]) if bands is not None else inputs[tensor.name])
 
     # Drawn again where they are needed, rather than kept whole.
-    again = None if task.independent else lambda: task.draw_inputs(shape, seed)
-    return inputs, sample_of(task, shape, seed, rng, take, samples=samples, again=again)
+    def again(tensor: Tensor, _: Bands | None) -> Array:
+        return put(task.draw_inputs(shape, seed, {tensor.name})[tensor.name])
+
+    again_if_whole = None if task.independent else again
+    return inputs, sample_of(task, shape, seed, rng, take, samples=samples, again=again_if_whole)
 
 
 def sample_of(
@@ -117,15 +140,15 @@ def sample_of(
     shape: Shape,
     seed: int,
     rng: np.random.Generator,
-    take: Callable[[Tensor, Bands | None], Array],
+    take: Take,
     *,
     samples: int = 1,
-    again: Callable[[], Mapping[str, Array]] | None = None,
+    again: Take | None = None,
 ) -> Sample:
     """Bands of what the inputs of a large shape must give; `rng` chooses them. Inputs aren't part of its case.
 
     `take` gives an input at some indices of the independent dimension, or all of one that doesn't have it; `again`
-    gives all of that once more, and without it they are kept. `samples` is among how many of them, this one included,
+    gives the same later, and without it they are kept. `samples` is among how many of them, this one included,
     the elements that are compared are shared out.
     """
     elements = ELEMENTS // samples
@@ -141,10 +164,10 @@ def sample_of(
         runs = _runs(int(shape[task.independent]), few, rng)
         taken = {name: Bands(axis, runs) for name, (axis, _) in axes.items()}
         part[task.independent] = sum(count for _, count in runs)
-    inputs = {tensor.name: take(tensor, taken.get(tensor.name)) for tensor in task.inputs}
-    case = expect(task, part, seed, inputs, part_of=shape)
+    case = expect(task, part, seed, _taken(task, take, taken), part_of=shape)
     if again is not None:
-        case = replace(case, magnitudes=Magnitudes(task, part, seed, again))
+        inputs_again = partial(_taken, task, again, taken)
+        case = replace(case, magnitudes=Magnitudes(task, part, seed, inputs_again))
     compared = {
         output.name: tuple(_compared(output.extents(part), taken.get(output.name), elements, rng))
         for output in task.outputs
@@ -166,6 +189,10 @@ def sample_of(
         for name, others in compared.items()
     }
     return Sample(case, {name: tuple(each) for name, each in bands.items() if each})
+
+
+def _taken(task: Task, take: Take, bands: Mapping[str, Bands]) -> dict[str, Array]:
+    return {tensor.name: take(tensor, bands.get(tensor.name)) for tensor in task.inputs}
 
 
 def _part(array: Array, bands: Bands) -> Array:

@@ -220,6 +220,11 @@ class Task:
         return path.read_text("utf-8", "replace") if path.is_file() else ""
 
     @property
+    def takes_tensors(self) -> bool:
+        """Whether the reference, by its attribute of this name, takes `TensorArray`s and computes on their device."""
+        return getattr(self.reference, "takes_tensors", False) is True
+
+    @property
     def buffer_names(self) -> tuple[str, ...]:
         """Inputs, then outputs; one that is both, once."""
         return tuple(dict.fromkeys(tensor.name for tensor in (*self.inputs, *self.outputs)))

@@ -169,10 +169,11 @@ def _reference(name: str, parameters: Sequence[str], module: Any, *, is_copied: 
     imports = "from pathlib import Path\n\n" if is_copied else ""
     names = ", ".join(parameters)
     return (
-        f'"""{name} of PyTorch, on the CPU."""\n\n{imports}'
+        f'"""{name} of PyTorch."""\n\n{imports}'
         f"from mctskernel.problems.torch_reference import call_in_numpy\n\n\n"
         f"def reference({names}):\n"
-        f'    return call_in_numpy({where}, "{name.partition(":")[2]}", {names})\n'
+        f'    return call_in_numpy({where}, "{name.partition(":")[2]}", {names})\n\n\n'
+        "reference.takes_tensors = True\n"
     )
 
 

@@ -10,20 +10,21 @@ import functools
 import importlib
 import runpy
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from mctskernel.core.dtypes import DTYPE_BYTES, arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.task import Array, TaskError
+from mctskernel.core.tensor_array import TensorArray
 
 _ONE_CALL = threading.Lock()
 """PyTorch's default precision is global, and so are parameters that inputs stand in for."""
 
 
-def call_in_numpy(where: str, name: str, *inputs: Array) -> Array | tuple[Array, ...]:
-    """Call a function on the CPU; with 64-bit inputs everything is computed in 64 bits, in spite of casts.
+def call_in_numpy(where: str, name: str, *inputs: Array | TensorArray) -> Array | tuple[Array, ...]:
+    """Call a function; with 64-bit inputs everything is computed in 64 bits, in spite of casts.
 
     `where` is the path of a Python file or the name of a module, `name` that of its function. Raises TaskError if
     there is none.
@@ -31,8 +32,11 @@ def call_in_numpy(where: str, name: str, *inputs: Array) -> Array | tuple[Array,
     return in_numpy(find_function(where, name), *inputs)
 
 
-def in_numpy(function: Callable[..., Any], *inputs: Array) -> Array | tuple[Array, ...]:
-    """Call a function of tensors on the CPU, as `call_in_numpy` does; one thread at a time."""
+def in_numpy(function: Callable[..., Any], *inputs: Array | TensorArray) -> Array | tuple[Array, ...]:
+    """Call a function of tensors, as `call_in_numpy` does; one thread at a time.
+
+    It runs on the device of the tensors among the inputs, or else on the CPU, and without TensorFloat-32.
+    """
     import torch  # noqa: PLC0415 - a task is read by many processes that never call its reference
 
     if _CAPTURED is not None:
@@ -40,7 +44,10 @@ def in_numpy(function: Callable[..., Any], *inputs: Array) -> Array | tuple[Arra
         raise _CapturedError
     widths = [array.dtype.itemsize for array in inputs if is_floating(array.dtype)]
     precision = torch.float64 if max(widths, default=4) > 4 else torch.float32
-    with _ONE_CALL, torch.no_grad(), _in_precision(precision):
+    device = device_of(inputs)
+    elsewhere = torch.device(device) if device else nullcontext()
+    exact = torch.backends.cudnn.flags(enabled=True, allow_tf32=False) if device else nullcontext()
+    with _ONE_CALL, torch.no_grad(), elsewhere, exact, _in_precision(precision):
         before = torch.get_default_dtype()
         torch.set_default_dtype(precision)
         try:
@@ -72,15 +79,22 @@ class _CapturedError(BaseException):
 _CAPTURED: list[Callable[..., Any]] | None = None
 
 
+def device_of(inputs: Sequence[Array | TensorArray]) -> str:
+    """PyTorch's name of the device that the inputs are on; empty for numpy's arrays."""
+    return next((str(each.tensor.device) for each in inputs if isinstance(each, TensorArray)), "")
+
+
 def listed_results(result: Any) -> tuple[Any, ...]:
     """The results of a function as a tuple."""
     return tuple(result) if isinstance(result, tuple | list) else (result,)
 
 
-def tensor_of(array: Array, precision: Any) -> Any:
+def tensor_of(array: Array | TensorArray, precision: Any) -> Any:
     """A copy of an array as a tensor; floating-point numbers in this precision of PyTorch."""
     import torch  # noqa: PLC0415 - as above
 
+    if isinstance(array, TensorArray):
+        return array.tensor.to(precision if is_floating(array.dtype) else array.tensor.dtype, copy=True)
     if not is_floating(array.dtype):
         return torch.from_numpy(array.copy())
     return torch.from_numpy(array.astype(arithmetic_dtype(array.dtype), order="C")).to(precision)

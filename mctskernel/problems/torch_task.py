@@ -110,7 +110,8 @@ def reference_text(
         f"{docstring(about)}\n\nfrom pathlib import Path\n\n"
         f"from {module} import call_reference{', make_problem_inputs' if makes_inputs else ''}\n\n"
         "FOLDER = Path(__file__).parent\n\n\n"
-        f"def reference({', '.join(parameters)}):\n    return call_reference({', '.join(given)})\n"
+        f"def reference({', '.join(parameters)}):\n    return call_reference({', '.join(given)})\n\n\n"
+        "reference.takes_tensors = True\n"
     )
     if not makes_inputs:
         return text

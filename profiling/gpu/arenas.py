@@ -1,25 +1,31 @@
 """The cases that candidates are evaluated on, as tensors on a GPU: inputs, what to fetch, expected outputs.
 
-An arena is one case's tensors. Its inputs stay in the shared window as long as the search runs, so that a GPU process
-that replaces another one finds them there.
+An arena is one case's tensors. Its inputs stay in the shared window as long as the search runs, or are drawn on the
+GPU, so that a GPU process that replaces another one has the same.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
 
 import numpy as np
 
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check
-from mctskernel.core.task import Array, Shape, Task, Tensor
-from mctskernel.profiling.gpu.protocol import Place, Read, TensorPlace
+from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor
+from mctskernel.core.tensor_array import TensorArray, on_device
+from mctskernel.profiling.gpu.drawing import drawing_of, drawn, drawn_tensor
+from mctskernel.profiling.gpu.protocol import Drawing, Place, Read, TensorPlace
 from mctskernel.profiling.input_values import poison_word
 from mctskernel.profiling.processes.shared_window import SharedWindow
-from mctskernel.profiling.sampling import Sample, draw_sample, whole
+from mctskernel.profiling.sampling import Bands, Sample, draw_sample, sample_of, whole
 from mctskernel.profiling.verify import Case, draw_verification, judge
 
 VARIANTS = 3
@@ -108,52 +114,117 @@ class Arenas:
     """Every case that candidates are verified on, and timed on."""
 
     verified: tuple[Arena, ...]
-    timed: tuple[Arena, ...]
+    timed: tuple[Arena, ...] = ()
 
     def __iter__(self) -> Iterator[Arena]:
         yield from (*self.verified, *self.timed)
 
 
-def draw_arenas(task: Task, seed: int, window: SharedWindow) -> Arenas:
-    """The cases of a seed, with their inputs in the window. Raises TaskError."""
+def draw_verified(task: Task, seed: int, window: SharedWindow) -> tuple[Arena, ...]:
+    """The cases of a seed that candidates are verified on, with their inputs in the window. Raises TaskError."""
     _keep_freed_memory()
-    drawn: list[Arena] = []
-
-    def keep(variants: Sequence[tuple[Mapping[str, Array], Sample]]) -> Arena:
-        drawn.append(_arena(len(drawn), task, variants, window))
-        return drawn[-1]
-
     cases = draw_verification(task, seed)
-    verified = [keep([(case.inputs, whole(case))]) for case in cases]
-    timed = [keep(_draw_variants(task, shape, seed)) for shape in task.search_shapes]
-    return Arenas(tuple(verified), tuple(timed))
+    return tuple(
+        _arena(index, task, [(_Inputs(case.inputs), whole(case))], window) for index, case in enumerate(cases)
+    )
 
 
-def _draw_variants(task: Task, shape: Shape, seed: int) -> list[tuple[Mapping[str, Array], Sample]]:
-    """Independent inputs at a shape that is timed, without the inputs in their cases."""
-    nbytes = max(1, sum(tensor.nbytes(shape) for tensor in task.inputs))
-    count = min(VARIANTS, max(2, MOST_INPUT_BYTES // nbytes))
-    others = np.random.SeedSequence([seed, 1]).generate_state(count - 1)
+def draw_timed(
+    task: Task, seed: int, window: SharedWindow, first: int, device: str = ""
+) -> tuple[Arena, ...]:
+    """The cases that candidates are timed on, numbered from `first`. Raises TaskError.
 
-    def draw(each: int) -> tuple[Mapping[str, Array], Sample]:
-        inputs, sample = draw_sample(task, shape, each, np.random.default_rng(each), count)
-        return inputs, replace(sample, case=replace(sample.case, inputs={}))
+    The reference of a task that takes tensors is computed on `device`, as PyTorch names it, or on the CPU where it
+    fails there. Inputs that the GPU draws aren't in the window.
+    """
+    return tuple(
+        _arena(index, task, _draw_variants(task, shape, seed, device), window)
+        for index, shape in enumerate(task.search_shapes, first)
+    )
 
-    # numpy releases the interpreter's lock while it draws and computes.
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(draw, (seed, *map(int, others))))
+
+def timed_bytes(task: Task) -> int:
+    """About how much of a GPU's memory the timed arenas take: each variant of the inputs, a copy that kernels get, and
+    outputs.
+    """
+    return sum(
+        task.compulsory_bytes(shape) + _variants(task, shape) * _input_bytes(task, shape)
+        for shape in task.search_shapes
+    )
 
 
-def _arena(
-    index: int, task: Task, variants: Sequence[tuple[Mapping[str, Array], Sample]], window: SharedWindow
-) -> Arena:
+@dataclass(frozen=True)
+class _Inputs:
+    """One set of inputs by name: their contents, or how the GPU draws them."""
+
+    contents: Mapping[str, Array]
+    drawings: Mapping[str, Drawing] = field(default_factory=dict)
+
+
+def _draw_variants(task: Task, shape: Shape, seed: int, device: str) -> list[tuple[_Inputs, Sample]]:
+    """Independent inputs at a shape that is timed, and samples of what they must give."""
+    count = _variants(task, shape)
+    seeds = (seed, *map(int, np.random.SeedSequence([seed, 1]).generate_state(count - 1)))
+
+    for computing in dict.fromkeys((device, "")):
+        # What fails on the GPU, for want of memory perhaps, may succeed on the CPU.
+        with suppress(TaskError) if computing else nullcontext(), ThreadPoolExecutor(count) as pool:
+            # numpy releases the interpreter's lock while it draws and computes; on a GPU all of them may not fit.
+            each_of = map if computing else pool.map
+            return list(each_of(partial(_draw_variant, task, shape, count, computing), seeds))
+    raise AssertionError("what is computed on the CPU is returned or raised")
+
+
+def _draw_variant(task: Task, shape: Shape, samples: int, device: str, seed: int) -> tuple[_Inputs, Sample]:
+    """One set of inputs, to be drawn on the GPU where that can be, and a sample of what they must give.
+
+    numpy draws more slowly by the GPU's generator than by its own, so without a device only slices are drawn there.
+    """
+    rng = np.random.default_rng(seed)
+    found = {tensor.name: drawing_of(tensor, shape, seed) for tensor in task.inputs}
+    drawings = {name: drawing for name, drawing in found.items() if drawing is not None}
+    if task.make_inputs is not None or len(drawings) < len(found) or not (device or task.independent):
+        inputs, sample = draw_sample(
+            task, shape, seed, rng, samples=samples, put=partial(on_device, device=device)
+        )
+        return _Inputs(inputs), sample
+
+    def take(tensor: Tensor, bands: Bands | None) -> Array:
+        extents, drawing = tensor.extents(shape), drawings[tensor.name]
+        places: Array | range = range(math.prod(extents))
+        if bands is not None:
+            places = bands.places(extents)
+            extents = places.shape
+        if not device:
+            return drawn(drawing, np.asarray(places)).reshape(extents)
+        return cast("Array", TensorArray(drawn_tensor(drawing, places, device).reshape(extents)))
+
+    return _Inputs({}, drawings), sample_of(task, shape, seed, rng, take, samples=samples, again=take)
+
+
+def _variants(task: Task, shape: Shape) -> int:
+    return min(VARIANTS, max(2, MOST_INPUT_BYTES // max(1, _input_bytes(task, shape))))
+
+
+def _input_bytes(task: Task, shape: Shape) -> int:
+    return sum(tensor.nbytes(shape) for tensor in task.inputs)
+
+
+def _arena(index: int, task: Task, variants: Sequence[tuple[_Inputs, Sample]], window: SharedWindow) -> Arena:
     shape = variants[0][1].case.shape
     tensors = [
         *(
             TensorPlace(
                 each.name,
                 each.nbytes(shape),
-                offsets=tuple(window.put(inputs[each.name]) for inputs, _ in variants),
+                offsets=tuple(
+                    window.put(inputs.contents[each.name])
+                    for inputs, _ in variants
+                    if each.name in inputs.contents
+                ),
+                drawings=tuple(
+                    inputs.drawings[each.name] for inputs, _ in variants if each.name in inputs.drawings
+                ),
                 output=each.name in task.in_place,
             )
             for each in task.inputs

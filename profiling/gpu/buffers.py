@@ -19,6 +19,7 @@ from mctskernel.profiling.gpu.cuda_driver import (
     read_rows,
 )
 from mctskernel.profiling.gpu.device_kernels import Segment
+from mctskernel.profiling.gpu.drawing import Drawer
 from mctskernel.profiling.gpu.protocol import (
     Code,
     Packed,
@@ -186,13 +187,17 @@ class Arena:
         read_rows(target, buffer.address + read.start, read.rows, read.width, read.pitch)
 
 
-def place(tensors: Iterable[TensorPlace], window: SharedWindow) -> Arena:
-    """Put tensors on the GPU. Raises CudaError when its memory is full."""
+def place(tensors: Iterable[TensorPlace], window: SharedWindow, draw: Drawer) -> Arena:
+    """Put tensors on the GPU, or draw them there. Raises CudaError when its memory is full."""
     placed: dict[str, Tensor] = {}
     for each in tensors:
-        pristine = [GuardedBuffer(each.name, each.nbytes) for _ in each.offsets]
-        for buffer, offset in zip(pristine, each.offsets, strict=True):
-            buffer.write(window.bytes_at(offset, each.nbytes))
+        pristine = [GuardedBuffer(each.name, each.nbytes) for _ in (*each.offsets, *each.drawings)]
+        if each.drawings:
+            for buffer, drawing in zip(pristine, each.drawings, strict=True):
+                draw(drawing, buffer.address, each.nbytes)
+        else:
+            for buffer, offset in zip(pristine, each.offsets, strict=True):
+                buffer.write(window.bytes_at(offset, each.nbytes))
         placed[each.name] = Tensor(GuardedBuffer(each.name, each.nbytes), pristine, each.poison, each.output)
     arena = Arena(placed)
     arena.restore()

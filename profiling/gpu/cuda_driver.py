@@ -192,6 +192,11 @@ def current_device() -> int:
     return int(call(cu.cuCtxGetDevice))
 
 
+def free_bytes() -> int:
+    """The memory that is left on the current context's GPU."""
+    return int(call(cu.cuMemGetInfo)[0])
+
+
 def multiprocessors() -> int:
     """How many multiprocessors the current context's GPU has."""
     which = cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT

@@ -95,7 +95,7 @@ class GpuEvaluator:
             self._worker = GpuWorker(task, self._spec.seed, self._metrics, self._service, self._spec.gpu)
             if self._interrupted:
                 self._worker.interrupt()
-            opened = self._worker.opened
+            opened = self._worker.open()
         if self._lock is None:
             self._lock = GpuLock(opened.gpu.uuid)
         return opened

@@ -28,16 +28,27 @@ class OpenGpu(msgspec.Struct, tag=True, frozen=True):
     gpu: str = ""
 
 
-class TensorPlace(msgspec.Struct, frozen=True):
-    """A tensor of an arena: the contents of an input are in the window, once for each variant of the inputs.
+class Drawing(msgspec.Struct, frozen=True):
+    """How an input is drawn on the GPU (`gpu.drawing`): its distribution, and a key that is good for it alone."""
 
-    Without `offsets` it is filled with a 32-bit `poison`. `output` says that the kernel writes it; an output with
-    offsets is changed in place.
+    key: int
+    dtype: str
+    distribution: str
+    low: float
+    high: float
+
+
+class TensorPlace(msgspec.Struct, frozen=True):
+    """A tensor of an arena: the contents of an input are in the window or drawn, once for each variant of the inputs.
+
+    Without `offsets` and `drawings` it is filled with a 32-bit `poison`. `output` says that the kernel writes it; an
+    output that has them is changed in place.
     """
 
     name: str
     nbytes: int
     offsets: tuple[int, ...] = ()
+    drawings: tuple[Drawing, ...] = ()
     poison: int = 0
     output: bool = False
 
@@ -171,13 +182,15 @@ class ReleaseCounters(msgspec.Struct, tag=True, frozen=True):
 class Opened(msgspec.Struct, tag=True, frozen=True):
     """The GPU and its ceilings; `counters` says why there are no counters, empty when there are.
 
-    `state` says likewise why its clocks and its temperature aren't known.
+    `state` says likewise why its clocks and its temperature aren't known. `free_bytes` is the memory that is left, 0
+    where that is unknown.
     """
 
     gpu: Gpu
     ceilings: Ceilings
     counters: str
     state: str = ""
+    free_bytes: int = 0
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -12,10 +12,12 @@ from mctskernel.profiling.gpu.buffers import Arena, BoundPlan, LoadedKernel, bou
 from mctskernel.profiling.gpu.cuda_driver import (
     CudaError,
     DeviceBuffer,
+    free_bytes,
     open_gpu,
 )
 from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler, when_free
 from mctskernel.profiling.gpu.device_kernels import Digests, Scrub, Segment
+from mctskernel.profiling.gpu.drawing import Drawer
 from mctskernel.profiling.gpu.protocol import (
     Count,
     Counted,
@@ -63,6 +65,7 @@ class GpuService:
             # Twice the cache, so that filling it leaves nothing of the tensors there.
             self._cleaner = Cleaner(DeviceBuffer(2 * gpu.l2_bytes), Scrub(gpu))
             self._digests = Digests(gpu.architecture)
+            self._draw = Drawer(gpu.architecture)
             ceilings = measured_ceilings(gpu, default_cache_folder())
             counters = self._open_counters(request.metrics)
             state = self._open_monitor(gpu.uuid)
@@ -70,7 +73,7 @@ class GpuService:
             return Broken(f"The GPU can't be used: {error}. Perhaps another process has filled its memory.")
         except DeviceError as error:
             return Broken(str(error))
-        return Opened(gpu, ceilings, counters, state)
+        return Opened(gpu, ceilings, counters, state, free_bytes())
 
     def answer(self, request: GpuRequest) -> GpuReply:
         """The reply to anything but OpenGpu."""
@@ -108,7 +111,7 @@ class GpuService:
         return ""
 
     def _place(self, request: Place) -> Ready:
-        arena = self._arenas[request.arena] = place(request.tensors, self._window)
+        arena = self._arenas[request.arena] = place(request.tensors, self._window, self._draw)
         self._input_digests[request.arena] = [
             self._digests.now(arena.fresh_inputs(variant)) for variant in range(arena.variants)
         ]
@@ -184,7 +187,7 @@ class GpuService:
                     runs.on_seen(variant)
                     collect()
             while runs.held_back and (samples.baseline or len(checked) < FEWEST_VARIANTS):
-                unseen += runs.unseen()
+                unseen += runs.unseen(again=bool(samples.baseline))
                 collect()
             samples = samples.extended(unseen, self._monitor.read())
             return Timed(

@@ -261,14 +261,14 @@ class TimedRuns:
         """Run the candidate once more on one variant."""
         self._batch([variant])
 
-    def unseen(self) -> list[float]:
+    def unseen(self, *, again: bool = True) -> list[float]:
         """Run the candidate on a variant that was held back, and again; the seconds of each run.
 
-        A slow one runs again on the last such variant only.
+        A slow one runs again on the last such variant only, and if that is asked for.
         """
         unseen = self.held_back.pop()
         if self.is_slow:
-            times = 1 if self.held_back else 2
+            times = 1 if self.held_back or not again else 2
             before = []
         else:
             # The first run after a pause is slower: that one is on a variant that has been seen.

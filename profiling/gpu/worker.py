@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from mctskernel.core.device import DeviceError
@@ -16,7 +17,7 @@ from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.launch_plan import ResolvedPlan
 from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.candidate import Candidate, RefusedError
-from mctskernel.profiling.gpu.arenas import Arena, draw_arenas
+from mctskernel.profiling.gpu.arenas import Arena, Arenas, draw_timed, draw_verified, timed_bytes
 from mctskernel.profiling.gpu.protocol import (
     GPU_REPLIES,
     Code,
@@ -43,6 +44,7 @@ from mctskernel.profiling.gpu.protocol import (
     Timed,
     Wear,
 )
+from mctskernel.profiling.gpu.reference_device import give_back_memory, reference_device
 from mctskernel.profiling.gpu.timing import FEWEST_VARIANTS
 from mctskernel.profiling.processes.channel import Ready
 from mctskernel.profiling.processes.child_process import LostError
@@ -78,12 +80,13 @@ class GpuWorker:
     def __init__(
         self, task: Task, seed: int, metrics: Sequence[str], service: str = GPU_SERVICE, gpu: str = ""
     ) -> None:
-        self.task = task
+        self.task, self._seed = task, seed
         self._window = SharedWindow()
         self._baseline: Candidate | None = None
         self._counts = False
         self._opened: Opened | None = None
-        # The process starts while the inputs are drawn.
+        self.arenas = Arenas(())
+        # The process starts while the cases are drawn.
         self._process: Conversation[GpuReply] = Conversation(
             "mctskernel.profiling.gpu.process",
             "ran the kernel",
@@ -93,7 +96,7 @@ class GpuWorker:
             shared=(self._window.fd,),
         )
         try:
-            self.arenas = draw_arenas(task, seed, self._window)
+            self.arenas = Arenas(draw_verified(task, seed, self._window))
         except BaseException:
             self.close()
             raise
@@ -107,6 +110,24 @@ class GpuWorker:
     def has_baseline(self) -> bool:
         """Whether times are interleaved with a baseline, and not with the candidate itself."""
         return self._baseline is not None
+
+    def open(self) -> Opened:
+        """Wait for the GPU, then draw what is timed there: its ceilings are measured while nothing else uses it."""
+        opened = self.opened
+        self._require_memory(opened)
+        device = reference_device(self.task, opened.gpu.uuid)
+        try:
+            timed = draw_timed(self.task, self._seed, self._window, len(self.arenas.verified), device)
+        finally:
+            give_back_memory(device)
+        self.arenas = replace(self.arenas, timed=timed)
+        try:
+            for arena in timed:
+                self._place(arena)
+        except LostError:
+            # Its replacement gets all of them.
+            self._process.open()
+        return opened
 
     @property
     def opened(self) -> Opened:
@@ -197,22 +218,35 @@ class GpuWorker:
             raise self._process.unexpected()
         self._opened = reply
         for arena in self.arenas:
-            match self._process.ask(arena.place, PLACE_SECONDS):
-                case Ready():
-                    pass
-                case Failed(message, lost=True):
-                    # No candidate has run in this process: the machine failed, and another process may succeed.
-                    self._process.renew()
-                    raise LostError(Outcome.CRASH, message)
-                case Failed(message):
-                    raise DeviceError(
-                        f"The GPU has no room for the tensors of '{self.task.name}' at {shape_label(arena.shape)}: "
-                        f"{message} Perhaps another process is using it."
-                    )
-                case _:
-                    raise self._process.unexpected()
+            self._place(arena)
         if self._baseline is not None:
             self._load(BASELINE, self._baseline)
+
+    def _place(self, arena: Arena) -> None:
+        match self._process.ask(arena.place, PLACE_SECONDS):
+            case Ready():
+                pass
+            case Failed(message, lost=True):
+                # No candidate has run in this process: the machine failed, and another process may succeed.
+                self._process.renew()
+                raise LostError(Outcome.CRASH, message)
+            case Failed(message):
+                raise DeviceError(
+                    f"The GPU has no room for the tensors of '{self.task.name}' at {shape_label(arena.shape)}: "
+                    f"{message} Perhaps another process is using it."
+                )
+            case _:
+                raise self._process.unexpected()
+
+    def _require_memory(self, opened: Opened) -> None:
+        """Raise DeviceError, before anything large is drawn, where it would not fit."""
+        needed = timed_bytes(self.task)
+        if opened.free_bytes and needed > opened.free_bytes:
+            raise DeviceError(
+                f"'{self.task.name}' needs {needed / 1e9:.1f} GB of the GPU's memory for its inputs, copies of them "
+                f"and outputs, and {opened.free_bytes / 1e9:.1f} GB are free: use smaller sizes or another GPU, or end "
+                "other processes on it."
+            )
 
     def _load(self, slot: int, candidate: Candidate) -> Loaded:
         return self._ask(Load(slot, _codes(candidate)), RUN_SECONDS, Loaded, candidate)

@@ -12,6 +12,8 @@ torch = pytest.importorskip("torch")
 
 from torch.func import functional_call  # noqa: E402 - an extra
 
+from mctskernel.core.dtypes import numpy_dtype  # noqa: E402 - as above
+from mctskernel.core.tensor_array import TensorArray, on_device  # noqa: E402 - as above
 from mctskernel.problems.torch_reference import captured, in_numpy  # noqa: E402 - as above
 
 pytestmark = pytest.mark.slow
@@ -59,3 +61,20 @@ def test_the_function_of_a_reference_is_captured_without_a_call() -> None:
         raise AssertionError("the block ends where the function would be called")
     assert found == [torch.neg]
     np.testing.assert_array_equal(in_numpy(torch.neg, np.ones(3)), -np.ones(3))
+
+
+@pytest.mark.parametrize("name", ["float32", "float64", "int64", "bfloat16", "float8_e5m2"])
+def test_tensors_are_computed_on_where_they_are(name: str) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x += torch.ones(1).to(x.dtype)
+        return x * 2
+
+    array = np.full(3, 7.1).astype(numpy_dtype(name))
+    given = on_device(array, "cpu")
+    assert isinstance(given, TensorArray)
+    assert (given.dtype, given.shape, given.size) == (array.dtype, (3,), 3)
+    found = in_numpy(function, given)
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_array_equal(found, in_numpy(function, array))
+    np.testing.assert_array_equal(np.asarray(given), array, "its own numbers stay")
+    assert given.astype(np.float64).dtype == np.float64

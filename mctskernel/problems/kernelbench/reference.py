@@ -20,8 +20,9 @@ import msgspec
 import numpy as np
 
 from mctskernel.core.task import Array, TaskError, Tensor
+from mctskernel.core.tensor_array import TensorArray
 from mctskernel.problems.problem import read_record
-from mctskernel.problems.torch_reference import in_numpy
+from mctskernel.problems.torch_reference import device_of, in_numpy
 
 SOURCE_FILE = "problem.py"
 
@@ -153,10 +154,10 @@ def module_function(
     return function
 
 
-def call_reference(folder: Path, *inputs: Array) -> Array | tuple[Array, ...]:
-    """Call the problem of a task's folder on the CPU, in the precision of its inputs. Raises TaskError."""
+def call_reference(folder: Path, *inputs: Array | TensorArray) -> Array | tuple[Array, ...]:
+    """Call the problem of a task's folder, in the precision of its inputs. Raises TaskError."""
     wide = any(array.dtype == np.float64 for array in inputs)
-    return in_numpy(_function(folder, wide), *inputs)
+    return in_numpy(_function(folder, wide, device_of(inputs)), *inputs)
 
 
 def make_problem_inputs(folder: Path, rng: np.random.Generator, /, **shape: int) -> dict[str, Array]:
@@ -187,18 +188,23 @@ def _loaded(folder: Path) -> tuple[Mapping[str, Any], Any]:
     return names, made_model(names)
 
 
-@functools.lru_cache(maxsize=2)
-def _function(folder: Path, wide: bool) -> Callable[..., Any]:  # noqa: FBT001 - the key of a cache
-    """The problem's function, with all its tensors in one precision."""
+@functools.lru_cache(maxsize=4)
+def _function(folder: Path, wide: bool, device: str) -> Callable[..., Any]:  # noqa: FBT001 - the key of a cache
+    """The problem's function, with all its tensors in one precision, on a device if one is named.
+
+    There the inputs stand in for all of the model's parameters and buffers that matter, so none of them is copied.
+    """
     import torch  # noqa: PLC0415 - as said above
 
     problem = read_module_problem(folder)
     precision = torch.float64 if wide else torch.float32
-    model = without_running_statistics(copy.deepcopy(_loaded(folder)[1])).to(precision)
+    model = without_running_statistics(copy.deepcopy(_loaded(folder)[1]))
+    model = model if device else model.to(precision)
     for module in model.modules():
         for name, value in vars(module).items():
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                setattr(module, name, value.to(precision))
+            if isinstance(value, torch.Tensor):
+                kind = precision if value.is_floating_point() else value.dtype
+                setattr(module, name, value.to(device=device or "cpu", dtype=kind))
     return module_function(model, problem.arguments, problem.state, problem.scalars)
 
 

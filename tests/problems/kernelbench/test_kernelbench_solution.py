@@ -12,6 +12,7 @@ import torch
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
+from mctskernel.core.tensor_array import TensorArray
 from mctskernel.problems.kernelbench.reference import SOURCE_FILE, call_reference
 from mctskernel.problems.registry import read_problem, solution_of, write_problem
 from tests.problems.kernelbench.problem_files import HINGE, LINEAR, MASKED, NORMALISED, written
@@ -47,9 +48,11 @@ def launched(task: Task) -> Callable[..., None]:
         assert [str(each.dtype).removeprefix("torch.") for each in inputs] == [
             each.dtype for each in task.inputs
         ]
-        out.copy_(
-            torch.from_numpy(np.asarray(call_reference(task.folder, *(each.numpy() for each in inputs))))
-        )
+        assert task.takes_tensors
+        arrays = call_reference(task.folder, *(each.numpy() for each in inputs))
+        tensors = call_reference(task.folder, *map(TensorArray, inputs))
+        np.testing.assert_array_equal(np.asarray(arrays), np.asarray(tensors))
+        out.copy_(torch.from_numpy(np.asarray(arrays)))
 
     return launch
 

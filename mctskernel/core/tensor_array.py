@@ -1,0 +1,57 @@
+"""A PyTorch tensor, perhaps on a GPU, where a task's reference may take an array."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+
+from mctskernel.core.dtypes import DType, numpy_dtype
+from mctskernel.core.task import Array
+
+
+class TensorArray:
+    """What a reference whose `takes_tensors` is set gets instead of an array; numpy gets a copy of its numbers."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    @property
+    def dtype(self) -> DType:
+        """The element type, as numpy has it."""
+        return numpy_dtype(str(self.tensor.dtype).removeprefix("torch."))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents."""
+        return tuple(self.tensor.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return int(self.tensor.numel())
+
+    def astype(self, dtype: Any, *, copy: bool = True) -> TensorArray:
+        """The same numbers in another type."""
+        import torch  # noqa: PLC0415 - there is a tensor, so it is imported already
+
+        return TensorArray(self.tensor.to(getattr(torch, np.dtype(dtype).name), copy=copy))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: FBT001 - numpy's protocol
+        narrow = self.tensor.is_floating_point() and self.tensor.element_size() < 4
+        values = (self.tensor.float() if narrow else self.tensor).cpu().numpy().astype(self.dtype, copy=False)
+        return np.asarray(values if dtype is None else values.astype(dtype))
+
+
+def on_device(array: Array, device: str) -> Array:
+    """An array as a tensor on a device, as PyTorch names it; itself without one."""
+    if not device:
+        return array
+    import torch  # noqa: PLC0415 - only who has a device for it needs it
+
+    name = array.dtype.name
+    if not hasattr(np, name):
+        # numpy's borrowed types, which PyTorch doesn't read.
+        array = array.view({1: np.uint8, 2: np.int16}[array.dtype.itemsize])
+    tensor = torch.from_numpy(np.ascontiguousarray(array)).view(getattr(torch, name))
+    return cast("Array", TensorArray(tensor.to(device)))
