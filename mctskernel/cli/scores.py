@@ -18,28 +18,16 @@ from mctskernel.problems.scores import (
     BaselineScores,
     RunScore,
     Scores,
-    score_results,
     score_runs,
-    scored,
-    traces_in,
 )
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.baselines import COMPILED, EAGER
 from mctskernel.report.comparison import find_runs
 from mctskernel.report.view import View
 
-REFERENCE = "the reference of each workload"
-
 
 @click.command()
-@click.argument("sides", metavar="RUN...", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
-    "--traces",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Score the solutions in a file of traces, as flashinfer-bench and SOL-ExecBench write them; again for more.",
-)
+@click.argument("sides", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--time-pytorch",
     "time",
@@ -48,7 +36,7 @@ REFERENCE = "the reference of each workload"
     "of each run, as a search does at its end.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, times in seconds.")
-def scores(sides: tuple[Path, ...], *, files: tuple[Path, ...], time: bool, as_json: bool) -> None:
+def scores(sides: tuple[Path, ...], *, time: bool, as_json: bool) -> None:
     """Score runs of benchmark problems as KernelBench does: correct or not, speed-ups, fast_p and geometric mean.
 
     Each RUN is a run of a problem, or a folder of runs. A run is correct if its answer passed final validation. fast_p
@@ -56,23 +44,15 @@ def scores(sides: tuple[Path, ...], *, files: tuple[Path, ...], time: bool, as_j
     correct ones only. The baselines are PyTorch's times on the run's GPU, where they are known, and the starting
     kernel, which is no benchmark's baseline.
     """
-    if not sides and not files:
-        raise click.UsageError("Name a RUN, a folder of runs, or --traces FILE.")
     views = [view for side in dict.fromkeys(sides) for view in _runs_of_problems(side)]
     for view in views if time else ():
         baselines = time_baselines(view, partial(echo, err=True))
         echo(f"{view.folder.path}: {baselines.sentence}.", err=True)
     found = score_runs(views)
-    traces = [trace for file in files for trace in traces_in(file)]
-    solutions = {name: score_results(REFERENCE, results) for name, results in scored(traces).items()}
     if as_json:
-        deliver_json({"runs": found, "solutions": solutions})
-        return
-    console = PlainConsole()
-    if views:
-        _print(console, found)
-    for name, score in solutions.items():
-        console.print(Text(f"{name}: {_in_words(score)}"), soft_wrap=True)
+        deliver_json(found)
+    else:
+        _print(PlainConsole(), found)
 
 
 def _runs_of_problems(side: Path) -> list[View]:

@@ -1,4 +1,4 @@
-"""Runs of problems and traces of solutions, scored as benchmarks do: fast_p and the geometric mean over baselines.
+"""Runs of problems, scored as benchmarks do: fast_p and the geometric mean over baselines.
 
 Baselines are the starting kernel, and the problem's own module on this machine's GPU, eager and compiled. Those times
 are stored in the run's folder, since they are only valid on its device. Source: KernelBench's `fast_p` and geometric
@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
-from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.evaluation import Evaluation, Source
 from mctskernel.core.task import TaskError
-from mctskernel.problems.definitions.definition import Name, Text, Workload
 from mctskernel.problems.registry import benchmark_of
 from mctskernel.report.baselines import COMPILED, EAGER, read_baselines
 from mctskernel.report.resampling import share_interval
@@ -33,7 +30,7 @@ THRESHOLDS = (0.0, 0.5, 1.0, 1.5, 2.0)
 
 @dataclass(frozen=True)
 class Scored:
-    """The result of a problem or workload. `speedup` is the baseline's time over the solution's, None if unknown."""
+    """The result of a problem. `speedup` is the baseline's time over the solution's, None if unknown."""
 
     correct: bool
     speedup: float | None = None
@@ -183,66 +180,3 @@ def _successes(results: Sequence[Scored], threshold: float) -> int:
         each.correct and ((each.speedup is not None and each.speedup > threshold) or threshold <= 0)
         for each in results
     )
-
-
-class Performance(msgspec.Struct, frozen=True):
-    """The reference's time over the solution's; 0 where one wasn't timed."""
-
-    speedup_factor: float = 0.0
-
-
-class TraceEvaluation(msgspec.Struct, frozen=True):
-    """The result of an evaluation; the status of a correct solution is PASSED."""
-
-    status: str
-    performance: Performance | None = None
-
-
-class Trace(msgspec.Struct, frozen=True):
-    """A solution at a workload; without a solution, the workload alone."""
-
-    definition: Name
-    workload: Workload
-    solution: Text = None
-    evaluation: TraceEvaluation | None = None
-
-
-def traces_in(file: Path) -> tuple[Trace, ...]:
-    """Read a file of traces, one per line. Raises TaskError."""
-    try:
-        lines = file.read_bytes().split(b"\n")
-    except OSError as error:
-        raise TaskError(f"{file} can't be read: {error.strerror or error}.") from error
-    found = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                found.append(_TRACES.decode(line))
-            except UNDECODABLE as error:
-                raise TaskError(f"{file}, line {number} is no trace: {excerpt(error)}.") from error
-    return tuple(found)
-
-
-def scored(traces: Iterable[Trace]) -> dict[str, list[Scored]]:
-    """The result at each workload, by solution.
-
-    Of several traces of one workload the fastest that passed counts, as in flashinfer-bench.
-    """
-    best: dict[tuple[str, str, str], Scored] = {}
-    for trace in traces:
-        if trace.solution is not None and trace.evaluation is not None:
-            key = trace.solution, trace.definition, trace.workload.uuid
-            found_here = [_scored(trace.evaluation), *([best[key]] if key in best else [])]
-            best[key] = max(found_here, key=lambda each: (each.correct, each.speedup or 0.0))
-    found: dict[str, list[Scored]] = {}
-    for (name, _, _), each in best.items():
-        found.setdefault(name, []).append(each)
-    return found
-
-
-_TRACES = msgspec.json.Decoder(Trace)
-
-
-def _scored(evaluation: TraceEvaluation) -> Scored:
-    speedup = evaluation.performance.speedup_factor if evaluation.performance is not None else 0.0
-    return Scored(evaluation.status == "PASSED", speedup if 0 < speedup < math.inf else None)

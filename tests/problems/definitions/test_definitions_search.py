@@ -1,4 +1,4 @@
-"""A search of a problem with several workloads, its solution, and the scores of traces."""
+"""A search of a problem with several workloads, and its solution."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import pytest
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.external.session import RepliedBlock, RepliedEdit, Reply, begin_session
 from mctskernel.problems.definitions.solution import SOLUTION_FILE
 from mctskernel.problems.problem import PROBLEM_FILE
 from mctskernel.problems.registry import read_problem, solution_of
-from mctskernel.problems.scores import Scored, scored, traces_in
 from mctskernel.report.view import load_view
 from mctskernel.run import RunFolder
 from mctskernel.tree.trajectory import edit_title
@@ -113,31 +111,3 @@ def test_a_solution_in_c_plus_plus_for_sol_execbench(run: RunFolder, tmp_path: P
     assert "--use_fast_math" not in found["spec"]["compile_options"]["cuda_cflags"]
     arguments = "at::Tensor tensor_0, at::Tensor tensor_1, double scalar_0, at::Tensor tensor_2"
     assert f"mctskernel_run({arguments})" in found["sources"][0]["content"]
-
-
-def test_traces_are_scored(tmp_path: Path) -> None:
-    """As a harness writes them: with unknown fields, errors that are no numbers, and failures."""
-    one = {"uuid": "w", "axes": {"rows": 1}, "inputs": {"x": {"type": "random"}}}
-    passed = {
-        "status": "PASSED",
-        "environment": {"hardware": "NVIDIA_H100", "libs": {"torch": "2.9"}},
-        "timestamp": "2026-01-01T00:00:00",
-        "correctness": {"max_relative_error": "NaN", "max_absolute_error": 1e-3, "has_nan": False},
-        "performance": {"latency_ms": 0.5, "speedup_factor": 2.0, "profile": None},
-    }
-    slower = json.loads(json.dumps(passed).replace("2.0", "1.5"))
-    failed = {**passed, "status": "TIMEOUT", "correctness": None, "performance": None}
-    lines = [
-        {"definition": "d", "workload": one, "solution": None, "evaluation": None},
-        {"definition": "d", "workload": one, "solution": "a", "evaluation": failed},
-        {"definition": "d", "workload": one, "solution": "a", "evaluation": passed},
-        {"definition": "d", "workload": one, "solution": "a", "evaluation": slower},
-        {"definition": "d", "workload": {**one, "uuid": "v"}, "solution": "b", "evaluation": failed},
-    ]
-    file = tmp_path / "traces.jsonl"
-    file.write_text("\n".join(map(json.dumps, lines)))
-    assert scored(traces_in(file)) == {"a": [Scored(True, 2.0)], "b": [Scored(False)]}
-    for bad in (b"{", b'{"definition": "d"}', b"\xff"):
-        file.write_bytes(bad)
-        with pytest.raises(TaskError, match="line 1 is no trace"):
-            traces_in(file)
