@@ -1,11 +1,10 @@
-"""What indices, guards and statements of a kernel say about its threads, and code that matches a template."""
+"""What indices, guards and statements of a kernel say about its threads."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from tree_sitter import Node
 
@@ -227,23 +226,6 @@ def condition_of(statement: Node) -> Node | None:
     )
 
 
-def _returns(node: Node) -> bool:
-    statements = code(node)
-    return len(statements) == 1 and cu.text_of(statements[0]).replace(" ", "") == "return;"
-
-
-_IGNORED = frozenset({"comment", ";", "preproc_call"})
-_ANY = "$"
-
-
-def match(template: str, statements: Sequence[Node]) -> Mapping[str, Node] | None:
-    """The node that each `$name` (without the sign) of a template matches in some statements; None without a match."""
-    wanted = [node for node in _statements(template) if node.type not in _IGNORED]
-    found = [node for node in statements if node.type not in _IGNORED]
-    bound: dict[str, Node] = {}
-    return bound if _all_match(wanted, found, bound) else None
-
-
 def expression(text: str) -> Node:
     """The tree of an expression. Raises ValueError for a text that isn't one."""
     root = cu.parse(f"void f() {{ auto value = {text}; }}").root
@@ -254,47 +236,6 @@ def expression(text: str) -> Node:
     return value
 
 
-def same_text(first: Node, second: Node) -> bool:
-    """Whether two nodes are the same text but for blanks and outer parentheses."""
-    return cu.squeezed(cu.strip_parentheses(first)) == cu.squeezed(cu.strip_parentheses(second))
-
-
-@lru_cache(maxsize=64)
-def _statements(template: str) -> tuple[Node, ...]:
-    root = cu.parse(f"void f() {{\n{template}\n}}").root
-    if root.has_error:
-        raise ValueError(f"This template can't be parsed: {template}")
-    return tuple(code(next(cu.walk(root, "compound_statement"))))
-
-
-def _all_match(wanted: Sequence[Node], found: Sequence[Node], bound: dict[str, Node]) -> bool:
-    return len(wanted) == len(found) and all(
-        _matches(one, other, bound) for one, other in zip(wanted, found, strict=True)
-    )
-
-
-def _matches(wanted: Node, found: Node, bound: dict[str, Node]) -> bool:
-    wanted, found = _bare(wanted), _bare(found)
-    if wanted.child_count == 0 and cu.text_of(wanted).startswith(_ANY):
-        name = cu.text_of(wanted).removeprefix(_ANY)
-        before = bound.setdefault(name, found)
-        return same_text(before, found)
-    if wanted.type != found.type:
-        return False
-    if wanted.child_count == 0 or found.child_count == 0:
-        return wanted.child_count == found.child_count and cu.text_of(wanted) == cu.text_of(found)
-    return _all_match(_parts(wanted), _parts(found), bound)
-
-
-def _bare(node: Node) -> Node:
-    """A node without parentheses; a block of one statement as that statement."""
-    node = cu.strip_parentheses(node)
-    if node.type == "compound_statement":
-        inner = _parts(node)[1:-1]
-        if len(inner) == 1 and inner[0].type != "declaration":
-            return _bare(inner[0])
-    return node
-
-
-def _parts(node: Node) -> list[Node]:
-    return [child for child in node.children if child.type not in _IGNORED]
+def _returns(node: Node) -> bool:
+    statements = code(node)
+    return len(statements) == 1 and cu.text_of(statements[0]).replace(" ", "") == "return;"

@@ -16,7 +16,6 @@ from mctskernel.edits.rules import (
     row_registers,
     row_scan,
     shared_tiles,
-    tiled_attention,
     tree_reduction,
     tuning,
     vector_elements,
@@ -46,7 +45,6 @@ ALL: tuple[Rule[Context], ...] = (
     row_scan.scan_rows,
     recipes.rows_on_chip,
     recipes.fused_rows_on_chip,
-    atomics.warp_atomics,
     tree_reduction.warp_shuffle_reduction,
     tree_reduction.strided_block_reduction,
     launch.grouped_blocks,
@@ -58,5 +56,4 @@ ALL: tuple[Rule[Context], ...] = (
     matmul.matmul_shared_tiles,
     matmul.matmul_register_blocks,
     matmul.matmul_tensor_cores,
-    tiled_attention.tiled_attention,
 )

@@ -1,4 +1,4 @@
-"""Fewer atomic additions: sums in warps first, histograms per block in shared memory."""
+"""Fewer atomic additions: histograms per block in shared memory."""
 
 from __future__ import annotations
 
@@ -9,110 +9,18 @@ from math import prod
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category
-from mctskernel.core.launch_plan import Launch
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.device_code import filled
-from mctskernel.edits.indexing import Guarded, condition_of, distinct_arguments, guarded
+from mctskernel.edits.indexing import distinct_arguments, guarded
 from mctskernel.edits.rewrite import (
     Rewrite,
     apply,
     changed,
-    dedented,
     fresh_names,
-    only_launches,
     with_launch,
 )
 from mctskernel.edits.rule import Context, Proposal, rule
-from mctskernel.edits.rules.coarsening import COLLECTIVES, MULTIPROCESSORS, CoveredIndex, covered_indices
-
-TYPES = frozenset({"float", "int", "unsigned", "unsigned int"})
-WARP = 32
-
-
-@dataclass(frozen=True)
-class Addition:
-    """`atomicAdd(target, value)` at the end of a guarded body, for the same target in all threads."""
-
-    body: Guarded
-    before: tuple[Node, ...]
-    target: Node
-    value: Node
-    type: str
-
-
-@rule(Category.WARP_PRIMITIVES, 2.0, "l2_bandwidth atomics")
-def warp_atomics(context: Context) -> Iterable[Proposal]:
-    for launch, function in only_launches(context):
-        found = _addition(function)
-        if found is None or not _whole_warps(context, launch):
-            continue
-        yield Proposal(
-            f"reduce in each warp before the atomicAdd to {cu.text_of(found.target)}{context.where(function.name)}",
-            _summed(context, function, found),
-            rationale=(
-                "Atomic additions to one address are serialized; lanes of a warp can add up their values with "
-                "shuffles, so that one of them adds for all."
-            ),
-            expected_effect=f"{WARP} times fewer atomic additions.",
-        )
-
-
-def _addition(function: cu.Function) -> Addition | None:
-    body = guarded(function)
-    if body is None or not body.statements or any(d.shared for d in function.declarations):
-        return None
-    *before, last = body.statements
-    if any(node.type != "declaration" for node in before) or last.type != "expression_statement":
-        return None
-    call = last.named_children[0]
-    found = cu.calls(last, "atomicAdd")
-    arguments = call.child_by_field_name("arguments")
-    if len(found) != 1 or found[0] != call or arguments is None or len(arguments.named_children) != 2:
-        return None
-    if any(
-        cu.text_of(each.children[0]).startswith((*COLLECTIVES, "atomic"))
-        for each in cu.calls(function.body)
-        if each != call
-    ):
-        return None
-    target, value = arguments.named_children
-    parameters = {p.name: p for p in function.parameters}
-    pointers = [
-        parameters[name] for name in cu.identifiers(target) if name in parameters and parameters[name].pointer
-    ]
-    if not cu.identifiers(target) <= parameters.keys() or len(pointers) != 1:
-        return None
-    if cu.calls(target) or pointers[0].type not in TYPES or cu.uses(function.body, pointers[0].name) != 1:
-        return None
-    if cu.has(value, "assignment_expression", "update_expression"):
-        return None
-    return Addition(body, tuple(before), target, value, pointers[0].type)
-
-
-def _whole_warps(context: Context, launch: Launch) -> bool:
-    threads = context.constant(launch.block[0])
-    return len(launch.block) == 1 and threads is not None and threads % WARP == 0
-
-
-def _summed(context: Context, function: cu.Function, found: Addition) -> str:
-    source, guard = context.source, found.body.guard
-    wanted = "warp_total", "offset"
-    fresh = fresh_names(cu.names_in_scope(source, function), *wanted)
-    condition, consequence = condition_of(guard), guard.child_by_field_name("consequence")
-    inside = cu.text_of(condition) if condition is not None else "true"
-    leaves = consequence is not None and cu.has(consequence, "return_statement")
-    holes = {
-        "type": found.type,
-        "inside": f"!({inside})" if leaves else inside,
-        "statements": dedented(source, found.before),
-        "value": cu.text_of(found.value),
-        "target": cu.text_of(found.target),
-    }
-    lines = filled("warp_atomics", dict(zip(wanted, fresh, strict=True)), holes)
-    end = max(guard.end_byte, found.body.statements[-1].end_byte)
-    text = f"\n{cu.indentation(source, guard)}".join(lines)
-    return apply(context, Rewrite(function, more=[cu.Replacement(guard.start_byte, end, text)]))
-
+from mctskernel.edits.rules.coarsening import MULTIPROCESSORS, CoveredIndex, covered_indices
 
 BLOCKS = (8 * MULTIPROCESSORS, 2 * MULTIPROCESSORS)
 MOST_BINS = 8192

@@ -154,29 +154,3 @@ extern "C" __global__ void share_of_elements(
     }
 }
 """
-ATOMICS = """\
-/*
-[[launch]]
-kernel = "clear"
-grid = [1]
-block = [1]
-args = ["out"]
-
-[[launch]]
-kernel = "add"
-grid = ["ceil_div(n, BLOCK)"]
-block = ["BLOCK"]
-args = ["x", "out", "n"]
-*/
-#define BLOCK 64
-
-extern "C" __global__ void clear(float* out) { out[0] = 0.0f; }
-
-extern "C" __global__ void add(const float* x, float* out, int n) {
-    int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i < n) {
-        float value = x[i];
-        atomicAdd(&out[0], value);
-    }
-}
-"""

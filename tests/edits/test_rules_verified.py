@@ -20,25 +20,19 @@ from mctskernel.core.task_file import load_task
 from mctskernel.edits.patch import apply
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.profiling.model_device import ModelDevice
-from tests.edits.kernels import ATOMICS, THREE_LAUNCHES, verified_everywhere
+from tests.edits.kernels import THREE_LAUNCHES, verified_everywhere
 
 Results = Callable[..., list[str]]
 
 FOLDER = Path(mctskernel.tasks.builtin.__path__[0])
 TASKS = ("bias_gelu", "cross_entropy", "int4_matmul", "layernorm", "matmul", "spmv", "stencil", "transpose")
 
-SMALL = {"attention": {"heads": 2, "seq": 100, "dim": 35}, "warp-atomics": {"n": 5000}}
-
 
 @cache
 def task_of(name: str) -> Task:
-    if name == "warp-atomics":
-        whole = dataclasses.replace(load_task(FOLDER / "sum"), starting_kernel=Kernel(ATOMICS))
-    elif name == "three-launches":
+    if name == "three-launches":
         return dataclasses.replace(load_task(FOLDER / "softmax"), starting_kernel=Kernel(THREE_LAUNCHES))
-    else:
-        whole = load_task(FOLDER / name)
-    return dataclasses.replace(whole, search_shapes=(SMALL[name],)) if name in SMALL else whole
+    return load_task(FOLDER / name)
 
 
 @cache
@@ -73,7 +67,6 @@ GAINS = [
     ("conv3x3", ("stage-grid-axis",), 4.0),
     ("stencil", ("float4-stencils", "coarsen-threads"), 1.1),
     ("transpose", ("transpose-tiles",), 2.5),
-    ("attention", ("tiled-attention",), 0.0),
 ]
 
 
@@ -95,11 +88,6 @@ PLANTED = {
     ("conv3x3", "stage-grid-axis"): [("        __syncthreads();\n        if", "        if")],
     ("matmul", "matmul-register-blocks"): [("k0 + k < K ?", "true ?")],
     ("matmul_bf16", "matmul-tensor-cores"): [("__pipeline_wait_prior(STAGES - 2);", "")],
-    ("attention", "tiled-attention"): [
-        ("!(key <= query)", "!(key < query)"),
-        ("            __syncthreads();\n            #pragma", "            #pragma"),
-    ],
-    ("warp-atomics", "warp-atomics"): [("offset = 16", "offset = 8")],
 }
 
 
