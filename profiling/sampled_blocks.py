@@ -25,7 +25,7 @@ from mctskernel.profiling.emulator import Execution, GlobalMemory, Limits, Modul
 from mctskernel.profiling.emulator.ptx import Instruction
 from mctskernel.profiling.verify import Case, expect, judge
 
-LIMITS = Limits(lane_instructions=400_000_000, block_executions=300_000, seconds=3.0)
+LIMITS = Limits(lane_instructions=400_000_000, block_executions=300_000, seconds=15.0)
 """What one emulation may take before the check gives up."""
 
 WHOLE = 200_000_000
