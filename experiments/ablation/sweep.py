@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
 from multiprocessing.synchronize import Event
-from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from mctskernel.core.documents import UNDECODABLE, excerpt, parse_toml
 from mctskernel.core.evaluation import Source
 from mctskernel.experiments.ablation.configuration import Ablation, AblationError
 from mctskernel.experiments.ablation.subjects import subjects_of
-from mctskernel.experiments.ablation.trials import Plan, Trial, Trials, plans_of
+from mctskernel.experiments.ablation.trials import Plan, Trial, make, plans_of
 from mctskernel.experiments.json_lines import append_line, read_lines
 from mctskernel.experiments.results import Provenance, provenance_here
 from mctskernel.experiments.simulated_search import StopRequested
@@ -191,12 +190,11 @@ def _make_all(
     if processes > 1:
         yield from _make_in_processes(ablation, out, plans, processes, stop_requested)
         return
-    with Trials(ablation, out) as trials:
-        for plan in plans:
-            trial = None if stop_requested() else trials.make(plan, stop_requested)
-            if trial is None:
-                return
-            yield trial
+    for plan in plans:
+        trial = None if stop_requested() else make(ablation, out, plan, stop_requested)
+        if trial is None:
+            return
+        yield trial
 
 
 def _make_in_processes(
@@ -225,18 +223,16 @@ def _make_in_processes(
             stop.set()
 
 
-_process: list[tuple[Trials, Event]] = []
+_process: list[tuple[Ablation, Path, Event]] = []
 """What a process of the pool works with."""
 
 
 def _begin_process(ablation: Ablation, out: Path, stop: Event) -> None:
     # Ctrl-C reaches every process of a terminal; the parent says when these stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    trials = Trials(ablation, out)
-    Finalize(None, trials.close, exitpriority=1)
-    _process.append((trials, stop))
+    _process.append((ablation, out, stop))
 
 
 def _make_here(plan: Plan) -> Trial | None:
-    trials, stop = _process[0]
-    return None if stop.is_set() else trials.make(plan, stop.is_set)
+    ablation, out, stop = _process[0]
+    return None if stop.is_set() else make(ablation, out, plan, stop.is_set)

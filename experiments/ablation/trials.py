@@ -6,19 +6,13 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import msgspec
 
-from mctskernel.config import SearchConfig
-from mctskernel.core.device import DeviceSpec
-from mctskernel.core.executor import Executor
-from mctskernel.executors import open_executor
 from mctskernel.experiments.ablation.configuration import Ablation, Arm
-from mctskernel.experiments.ablation.shared_evaluations import SharedEvaluations
 from mctskernel.experiments.ablation.subjects import Subject
 from mctskernel.experiments.simulated_search import StopRequested, search_space
 from mctskernel.loop import StopReason
@@ -99,72 +93,21 @@ def plans_of(ablation: Ablation, subjects: Sequence[Subject]) -> list[Plan]:
     ]
 
 
-class Trials:
-    """Makes trials of one ablation in this process; a context manager.
-
-    On `model` an evaluation depends on the kernel alone, so consecutive trials of one task and seed share evaluations.
-    On a GPU they don't: one lucky time would be every arm's.
-    """
-
-    def __init__(self, ablation: Ablation, out: Path) -> None:
-        self._ablation, self._out = ablation, out
-        self._open = ExitStack()
-        self._key: tuple[object, ...] = ()
-        self._shared: Executor | None = None
-
-    def __enter__(self) -> Trials:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the processes of the executor that is open."""
-        self._key, self._shared = (), None
-        self._open.close()
-
-    def make(self, plan: Plan, stop_requested: StopRequested) -> Trial | None:
-        """Make a trial; None if it was stopped before its end. Raises what `mctskernel.run.begin` raises."""
-        if plan.subject.is_task:
-            return self._run(plan, stop_requested)
-        return _search_space(plan, self._ablation, stop_requested)
-
-    def _run(self, plan: Plan, stop_requested: StopRequested) -> Trial | None:
-        name = f"{RUNS}/{plan.arm.name}/{plan.subject.name}/{plan.seed}"
-        folder = RunFolder(self._out / name)
-        if folder.manifest.exists():
-            search_result = resume(folder.path, None, None, lambda _: None, stop_requested)
-        else:
-            discard_run(folder)
-            configuration = msgspec.structs.replace(plan.arm.config, task=plan.subject.name, seed=plan.seed)
-            search_result = begin(
-                folder.path,
-                Path(plan.subject.source),
-                configuration,
-                lambda _: None,
-                stop_requested,
-                executor=self._executor(plan.subject, configuration),
-            )
-        return (
-            None if search_result.stop_reason is StopReason.INTERRUPTED else _trial(plan, search_result, name)
+def make(ablation: Ablation, out: Path, plan: Plan, stop_requested: StopRequested) -> Trial | None:
+    """Make a trial; None if it was stopped before its end. Raises what `mctskernel.run.begin` raises."""
+    if not plan.subject.is_task:
+        return _search_space(plan, ablation, stop_requested)
+    name = f"{RUNS}/{plan.arm.name}/{plan.subject.name}/{plan.seed}"
+    folder = RunFolder(out / name)
+    if folder.manifest.exists():
+        search_result = resume(folder.path, None, None, lambda _: None, stop_requested)
+    else:
+        discard_run(folder)
+        configuration = msgspec.structs.replace(plan.arm.config, task=plan.subject.name, seed=plan.seed)
+        search_result = begin(
+            folder.path, Path(plan.subject.source), configuration, lambda _: None, stop_requested
         )
-
-    def _executor(self, subject: Subject, configuration: SearchConfig) -> Executor | None:
-        if configuration.device != "model" or configuration.budget.seconds is not None:
-            return None
-        key = subject.source, configuration.language, configuration.seed, configuration.workers
-        if key != self._key:
-            self.close()
-            spec = DeviceSpec(
-                configuration.device,
-                Path(subject.source),
-                architecture=configuration.architecture,
-                seed=configuration.seed,
-                language=configuration.language,
-            )
-            opened = open_executor(spec, configuration.workers, configuration.executor)
-            self._key, self._shared = key, SharedEvaluations(self._open.enter_context(opened))
-        return self._shared
+    return None if search_result.stop_reason is StopReason.INTERRUPTED else _trial(plan, search_result, name)
 
 
 def _search_space(plan: Plan, ablation: Ablation, stop_requested: StopRequested) -> Trial | None:
