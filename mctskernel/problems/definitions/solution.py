@@ -18,7 +18,8 @@ from mctskernel.core.task import Task, TaskError
 from mctskernel.problems.definitions.definition import SOL_EXECBENCH
 from mctskernel.problems.definitions.reference import DefinitionProblem, read_definition_problem
 from mctskernel.problems.host_code import HostCodeError, host_module
-from mctskernel.problems.host_code.cpp_program import COMPILER_FLAGS, cpp_program
+from mctskernel.problems.host_code.cpp_program import cpp_program
+from mctskernel.problems.host_code.cuda import COMPILER_FLAGS
 
 SOLUTION_FILE = "solution.json"
 AUTHOR = "mctskernel"
@@ -73,9 +74,7 @@ def _built(task: Task, problem: DefinitionProblem, kernel: Kernel) -> tuple[dict
         "binding": "torch",
         "compile_options": {"cuda_cflags": list(COMPILER_FLAGS)},
     }
-    inputs, outputs = problem.definition.inputs, problem.definition.outputs
-    flat = [name for name, tensor in (*inputs.items(), *outputs.items()) if tensor.shape == ()]
-    return spec, CUDA_FILE, cpp_program(task, kernel, list(inputs), flat=flat)
+    return spec, CUDA_FILE, cpp_program(task, kernel, list(problem.definition.inputs))
 
 
 def _python_program(task: Task, problem: DefinitionProblem, kernel: Kernel) -> str:

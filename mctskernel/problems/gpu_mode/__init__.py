@@ -9,8 +9,7 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.problems.gpu_mode.reference import GpuModeProblem, read_gpu_mode_problem
 from mctskernel.problems.gpu_mode.task_file import NAME, TASK_FILE, folder_of, read_task_file
-from mctskernel.problems.host_code import HostCodeError, host_module, host_module_into
-from mctskernel.problems.host_code.expressions import solve
+from mctskernel.problems.host_code import HostCodeError, dimensions_of_inputs, host_module
 from mctskernel.problems.problem import Benchmark, Problem
 
 
@@ -33,42 +32,27 @@ _FUNCTION = "custom_kernel"
 def solution(task: Task, kernel: Kernel) -> Mapping[str, str]:
     """submission.py. Raises TaskError for a kernel that can't stand in a module."""
     problem = read_gpu_mode_problem(task.folder)
-    into = len(problem.buffers) == len(problem.outputs)
-    write = host_module_into if into else host_module
     try:
-        module = write(task, kernel, function="run", reserved=[_FUNCTION])
+        module = host_module(task, kernel, function="run", reserved=[_FUNCTION])
     except HostCodeError as error:
         raise TaskError(f"This kernel has no {SUBMISSION}: {error}") from error
-    return {SUBMISSION: f"{module}\n\n{_entry(task, problem, into=into)}"}
+    return {SUBMISSION: f"{module}\n\n{_entry(task, problem)}"}
 
 
-def _entry(task: Task, problem: GpuModeProblem, *, into: bool) -> str:
-    """The function that the harness calls; `into` says that it writes into the buffers of the data."""
-    places = {
-        leaf.input or leaf.buffer or leaf.dimension: f"data{leaf.subscripts}"
-        for leaf in reversed(problem.leaves)
-    }
-    tensors = [tensor.name for tensor in task.inputs] + (list(problem.outputs) if into else [])
-    given = [f"{places[name]}.reshape(1)" if name in problem.scalars else places[name] for name in tensors]
-    solved = _solved_dimensions(task, into=into)
+def _entry(task: Task, problem: GpuModeProblem) -> str:
+    """The function that the harness calls."""
+    places = {leaf.input or leaf.dimension: f"data{leaf.subscripts}" for leaf in reversed(problem.leaves)}
+    names = [tensor.name for tensor in task.inputs]
+    given = [f"{places[name]}.reshape(1)" if name in problem.scalars else places[name] for name in names]
     dimensions = dict.fromkeys(leaf.dimension for leaf in problem.leaves if leaf.dimension)
-    given += [f"{name}={places[name]}" for name in dimensions if name not in solved]
-    call = f"run({', '.join(given)})"
-    if into:
-        results = ", ".join(places[name] for name in problem.outputs)
-        return f"def {_FUNCTION}(data):\n    {call}\n    return {results}\n"
-    names = ", ".join(problem.outputs)
+    given += [f"{name}={places[name]}" for name in dimensions if name not in dimensions_of_inputs(task)]
     results = ", ".join(
         f"{name}.reshape(())" if name in problem.scalars else name for name in problem.outputs
     )
-    return f"def {_FUNCTION}(data):\n    {names} = {call}\n    return {results}\n"
-
-
-def _solved_dimensions(task: Task, *, into: bool) -> frozenset[str]:
-    """The dimensions that the host code computes from shapes."""
-    tensors = (*task.inputs, *task.outputs) if into else task.inputs
-    names = [name for name in task.search_shapes[0] if name != task.inputs_by]
-    return frozenset(each.name for each in solve(tensors, names))
+    return (
+        f"def {_FUNCTION}(data):\n    {', '.join(problem.outputs)} = run({', '.join(given)})\n"
+        f"    return {results}\n"
+    )
 
 
 GPU_MODE = Benchmark(NAME, lambda path: folder_of(path) is not None, read, solution)

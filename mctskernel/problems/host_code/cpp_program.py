@@ -8,43 +8,16 @@ text of a task or a candidate can be mistaken for C++.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from string import Template
 
 from mctskernel.core.expression import Number
-from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import ResolvedPlan, resolve
-from mctskernel.core.task import Task, Tensor
+from mctskernel.core.task import Task
 from mctskernel.problems.host_code.cuda import device_text, host_functions, passed_arguments
 from mctskernel.problems.host_code.expressions import HostCodeError
-from mctskernel.problems.host_code.launch import Argument, Kind, WrittenLaunch, vetted_plan
-
-SCALAR_TYPES: Mapping[str, str] = {
-    "float64": "at::kDouble",
-    "float32": "at::kFloat",
-    "float16": "at::kHalf",
-    "bfloat16": "at::kBFloat16",
-    "float8_e4m3fn": "at::kFloat8_e4m3fn",
-    "float8_e5m2": "at::kFloat8_e5m2",
-    "bool": "at::kBool",
-    "int8": "at::kChar",
-    "uint8": "at::kByte",
-    "int16": "at::kShort",
-    "int32": "at::kInt",
-    "uint32": "at::kUInt32",
-    "int64": "at::kLong",
-    "uint64": "at::kUInt64",
-}
-"""PyTorch's C++ names of element types."""
-
-COMPILER_FLAGS = (
-    "-O3",
-    "-U__CUDA_NO_HALF_OPERATORS__",
-    "-U__CUDA_NO_HALF_CONVERSIONS__",
-    "-U__CUDA_NO_HALF2_OPERATORS__",
-    "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
-)
-"""Flags for nvcc: no --use_fast_math, as in searches, and the operators that PyTorch's own flags disable."""
+from mctskernel.problems.host_code.launch import Argument, WrittenLaunch, vetted_plan
 
 _PROGRAM = Template("""\
 #ifndef __CUDA_ARCH__
@@ -65,40 +38,36 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 """)
 
 
-def cpp_program(task: Task, kernel: Kernel, order: Sequence[str], *, flat: Collection[str] = ()) -> str:
+def cpp_program(task: Task, kernel: Kernel, order: Sequence[str]) -> str:
     """The program's text; `order` names the inputs and scalars that its function `run` takes before the outputs.
 
-    Scalars have the task's values, whatever is passed. Tensors of `flat` have no extents in the call, and one of 1 in
-    the task. Raises HostCodeError.
+    Scalars have the task's values, whatever is passed. Raises HostCodeError.
     """
-    if kernel.language is not Language.CUDA:
-        raise HostCodeError(f"A kernel in {kernel.language} is launched from Python.")
     if task.in_place:
         raise HostCodeError("A task that works in place has no outputs to fill.")
     plan, tensors = vetted_plan(task, kernel), (*task.inputs, *task.outputs)
     buffers = {tensor.name: f"tensor_{number}" for number, tensor in enumerate(tensors)}
     buffers |= {each.name: f"scratch_{number}" for number, each in enumerate(plan.scratch)}
-    plans: dict[tuple[tuple[int, ...], ...], ResolvedPlan] = {}
+    varying = [tensor for tensor in tensors if any(isinstance(extent, str) for extent in tensor.shape)]
+    plans: dict[str, ResolvedPlan] = {}
     for shape in task.shapes:
-        extents = tuple(tensor.extents(shape) for tensor in tensors)
-        resolved = resolve(plan, task.names(shape, kernel), task.buffer_names)
-        if plans.setdefault(extents, resolved) != resolved:
-            raise HostCodeError("A dimension of the task doesn't follow from the shapes of tensors.")
-    launches = {extents: _launches(each, plans.values(), buffers) for extents, each in plans.items()}
-    host = host_functions(kernel, next(iter(launches.values())))
-    lines = list(_checks(task, buffers, flat))
-    for extents, resolved in plans.items():
-        known = zip(tensors, extents, strict=True)
         sizes = (
-            f"{buffers[e.name]}.sizes() == at::IntArrayRef{{{', '.join(map(_literal, shape))}}}"
-            for e, shape in known
+            f"{buffers[each.name]}.sizes() == at::IntArrayRef{{{', '.join(map(_literal, each.extents(shape)))}}}"
+            for each in varying
         )
+        resolved = resolve(plan, task.names(shape, kernel), task.buffer_names)
+        if plans.setdefault(" && ".join(sizes) or "true", resolved) != resolved:
+            raise HostCodeError("A dimension of the task doesn't follow from the shapes of tensors.")
+    launches = {condition: _launches(each, buffers) for condition, each in plans.items()}
+    host = host_functions(kernel, next(iter(launches.values())))
+    lines = [f"{buffers[each.name]} = {buffers[each.name]}.contiguous();" for each in task.inputs]
+    for condition, resolved in plans.items():
         calls = (
             f"{name}({', '.join(passed_arguments(launch))});"
-            for (name, _), launch in zip(host.calls, launches[extents], strict=True)
+            for (name, _), launch in zip(host.calls, launches[condition], strict=True)
         )
         body = [*_scratch(resolved, buffers), *calls, "return;"]
-        lines += [f"if ({' && '.join(sizes)}) {{", *(f"    {line}" for line in body), "}"]
+        lines += [f"if ({condition}) {{", *(f"    {line}" for line in body), "}"]
     lines.append(
         'TORCH_CHECK_VALUE(false, "These shapes are none of those that the kernel was written for.");'
     )
@@ -120,50 +89,27 @@ def _parameters(task: Task, order: Sequence[str], buffers: Mapping[str, str]) ->
             yield f"at::Tensor {buffers[name]}"
 
 
-def _checks(task: Task, buffers: Mapping[str, str], flat: Collection[str]) -> Iterator[str]:
-    def check(tensor: Tensor, *, written: bool) -> Iterator[str]:
-        local = buffers[tensor.name]
-        if tensor.name in flat:
-            yield f"{local} = {local}.view({{1}});"
-        yield (
-            f"TORCH_CHECK_VALUE({local}.scalar_type() == {SCALAR_TYPES[tensor.dtype]}, "
-            f'"{tensor.name} must hold {tensor.dtype}.");'
-        )
-        if written:
-            yield f'TORCH_CHECK_VALUE({local}.is_contiguous(), "{tensor.name} must be contiguous.");'
-        else:
-            yield f"{local} = {local}.contiguous();"
-
-    for tensor in task.inputs:
-        yield from check(tensor, written=False)
-    for tensor in task.outputs:
-        yield from check(tensor, written=True)
-
-
 def _scratch(plan: ResolvedPlan, buffers: Mapping[str, str]) -> Iterator[str]:
     for scratch in plan.scratch:
         make = "zeros" if scratch.zero else "empty"
-        options = f"tensor_0.options().dtype({SCALAR_TYPES[scratch.dtype]})"
-        yield f"const at::Tensor {buffers[scratch.name]} = at::{make}({{{_literal(scratch.elements)}}}, {options});"
+        size = _literal(scratch.nbytes)
+        yield f"const at::Tensor {buffers[scratch.name]} = at::{make}({{{size}}}, tensor_0.options().dtype(at::kByte));"
 
 
-def _launches(
-    plan: ResolvedPlan, plans: Collection[ResolvedPlan], buffers: Mapping[str, str]
-) -> list[WrittenLaunch]:
-    """The launches of a plan. A number that is real at any shape is passed as a real one at all of them."""
-    found = []
-    for number, launch in enumerate(plan.launches):
-        everywhere = zip(*(each.launches[number].arguments for each in plans), strict=True)
-        kinds = [Kind.REAL if any(isinstance(v, float) for v in each) else Kind.WHOLE for each in everywhere]
-        arguments = tuple(
-            Argument(buffers[value], Kind.BUFFER)
-            if isinstance(value, str)
-            else Argument(_literal(value), kind)
-            for value, kind in zip(launch.arguments, kinds, strict=True)
+def _launches(plan: ResolvedPlan, buffers: Mapping[str, str]) -> list[WrittenLaunch]:
+    return [
+        WrittenLaunch(
+            launch.kernel,
+            tuple(map(_literal, launch.grid)),
+            tuple(map(_literal, launch.block)),
+            _literal(launch.shared_bytes),
+            tuple(
+                Argument(buffers[each], is_buffer=True) if isinstance(each, str) else Argument(_literal(each))
+                for each in launch.arguments
+            ),
         )
-        grid, block = tuple(map(_literal, launch.grid)), tuple(map(_literal, launch.block))
-        found.append(WrittenLaunch(launch.kernel, grid, block, _literal(launch.shared_bytes), arguments))
-    return found
+        for launch in plan.launches
+    ]
 
 
 def _literal(value: Number) -> str:

@@ -19,13 +19,17 @@ from tree_sitter import Node
 from mctskernel.core.kernel import Kernel
 from mctskernel.edits.syntax import Function, Parameter, enclosing, parse, text_of, walk
 from mctskernel.problems.host_code.expressions import HostCodeError, raw_literal
-from mctskernel.problems.host_code.launch import Kind, WrittenLaunch
+from mctskernel.problems.host_code.launch import WrittenLaunch
 from mctskernel.profiling.source_rules import scan
 
-NAMES = ("functools", "torch", "load_inline", "DEVICE", "HOST", "DECLARATIONS", "extension")
-"""The names that the module text defines."""
-
-_TYPES = {Kind.BUFFER: "const at::Tensor&", Kind.WHOLE: "int64_t", Kind.REAL: "double"}
+COMPILER_FLAGS = (
+    "-O3",
+    "-U__CUDA_NO_HALF_OPERATORS__",
+    "-U__CUDA_NO_HALF_CONVERSIONS__",
+    "-U__CUDA_NO_HALF2_OPERATORS__",
+    "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
+)
+"""Flags for nvcc: no --use_fast_math, as in searches, and the operators that PyTorch's own flags disable."""
 
 _GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")
 
@@ -54,36 +58,30 @@ $signature {
 }
 """)
 
-# PyTorch's own flags disable operators of 16-bit types, and wgmma needs the `a` in the architecture.
+# wgmma needs the `a` in the architecture.
 _MODULE = Template("""\
-import functools$as_functools
+import functools
 
-import torch$as_torch
-from torch.utils.cpp_extension import load_inline$as_load_inline
+import torch
+from torch.utils.cpp_extension import load_inline
 
-$DEVICE = $device_text
+_DEVICE = $device_text
 
-$HOST = $host_text
+_HOST = $host_text
 
-$DECLARATIONS = $declaration_text
+_DECLARATIONS = $declaration_text
 
 
-@$functools.cache
-def $extension():
-    major, minor = $torch.cuda.get_device_capability()
+@functools.cache
+def _extension():
+    major, minor = torch.cuda.get_device_capability()
     architecture = f"{major}{minor}a" if major >= 9 else f"{major}{minor}"
-    return $load_inline(
+    return load_inline(
         name=$label,
-        cpp_sources=$DECLARATIONS,
-        cuda_sources=$DEVICE + $HOST,
+        cpp_sources=_DECLARATIONS,
+        cuda_sources=_DEVICE + _HOST,
         functions=$function_names,
-        extra_cuda_cflags=[
-            f"-gencode=arch=compute_{architecture},code=sm_{architecture}",
-            "-U__CUDA_NO_HALF_OPERATORS__",
-            "-U__CUDA_NO_HALF_CONVERSIONS__",
-            "-U__CUDA_NO_HALF2_OPERATORS__",
-            "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
-        ],
+        extra_cuda_cflags=[f"-gencode=arch=compute_{architecture},code=sm_{architecture}", *$flags],
     )
 """)
 
@@ -101,7 +99,10 @@ def host_functions(kernel: Kernel, launches: Sequence[WrittenLaunch]) -> HostFun
     """The host functions of a file that begins with the kernel's `device_text`. Raises HostCodeError."""
     signatures = {name: signature(kernel, name) for name in dict.fromkeys(each.kernel for each in launches)}
     functions = [f"launch_{number}" for number in range(len(launches))]
-    declared = [_declaration(name, launch) for name, launch in zip(functions, launches, strict=True)]
+    declared = [
+        _declaration(name, launch, signatures[launch.kernel])
+        for name, launch in zip(functions, launches, strict=True)
+    ]
     defined = [
         _definition(declaration, launch, signatures[launch.kernel])
         for declaration, launch in zip(declared, launches, strict=True)
@@ -118,28 +119,18 @@ def host_functions(kernel: Kernel, launches: Sequence[WrittenLaunch]) -> HostFun
     return HostFunctions(host, "".join(f"{declaration};\n" for declaration in declared), calls)
 
 
-def write_host(
-    kernel: Kernel, launches: Sequence[WrittenLaunch], names: Mapping[str, str], label: str
-) -> tuple[str, list[str]]:
-    """The part of a module that builds its kernels, and the statement of each launch.
-
-    `names` maps `NAMES` to names in the module, `label` is the extension's name. Raises HostCodeError.
-    """
+def write_host(kernel: Kernel, launches: Sequence[WrittenLaunch], label: str) -> tuple[str, list[str]]:
+    """The part of a module that builds its extension, and the statement of each launch. Raises HostCodeError."""
     functions = host_functions(kernel, launches)
     text = _MODULE.substitute(
-        names,
-        **{
-            f"as_{each}": "" if names[each] == each else f" as {names[each]}"
-            for each in ("functools", "torch", "load_inline")
-        },
         device_text=raw_literal(device_text(kernel)),
         host_text=raw_literal(functions.text),
         declaration_text=raw_literal(functions.declarations),
         label=repr(label),
         function_names=repr([name for name, _ in functions.calls]),
+        flags=repr(COMPILER_FLAGS),
     )
-    statements = [f"{names['extension']}().{name}({', '.join(passed)})" for name, passed in functions.calls]
-    return text, statements
+    return text, [f"_extension().{name}({', '.join(passed)})" for name, passed in functions.calls]
 
 
 def passed_arguments(launch: WrittenLaunch) -> list[str]:
@@ -147,35 +138,35 @@ def passed_arguments(launch: WrittenLaunch) -> list[str]:
     return [*launch.grid, *launch.block, launch.shared, *(each.source for each in launch.arguments)]
 
 
-def _declaration(name: str, launch: WrittenLaunch) -> str:
-    parameters = [f"int64_t {each}" for each in _GEOMETRY]
-    parameters += [
-        f"{_TYPES[argument.kind]} argument_{number}" for number, argument in enumerate(launch.arguments)
-    ]
-    return f"void {name}({', '.join(parameters)})"
-
-
-def _definition(declaration: str, launch: WrittenLaunch, wanted: Signature) -> str:
+def _declaration(name: str, launch: WrittenLaunch, wanted: Signature) -> str:
     what = f"The launch of '{launch.kernel}'"
     if len(launch.arguments) != len(wanted.types):
         raise HostCodeError(
             f"{what} has {len(launch.arguments)} arguments; the kernel has {len(wanted.types)} parameters."
         )
-    tensors = [f"argument_{n}" for n, each in enumerate(launch.arguments) if each.kind is Kind.BUFFER]
-    if not tensors:
-        raise HostCodeError(f"{what} has no buffer among its arguments.")
-    passed = []
+    parameters = [f"int64_t {each}" for each in _GEOMETRY]
     for number, (argument, type_) in enumerate(zip(launch.arguments, wanted.types, strict=True)):
-        is_pointer = type_.endswith("*")
-        if is_pointer != (argument.kind is Kind.BUFFER):
+        if type_.endswith("*") != argument.is_buffer:
             raise HostCodeError(f"{what}: argument {number + 1} doesn't fit a parameter of the type {type_}.")
-        value = f"argument_{number}.data_ptr()" if is_pointer else f"argument_{number}"
-        passed.append(f"static_cast<{type_}>({value})")
+        passed = "const at::Tensor&" if argument.is_buffer else "double" if type_ in _REAL else "int64_t"
+        parameters.append(f"{passed} argument_{number}")
+    return f"void {name}({', '.join(parameters)})"
+
+
+def _definition(declaration: str, launch: WrittenLaunch, wanted: Signature) -> str:
+    tensors = [f"argument_{n}" for n, each in enumerate(launch.arguments) if each.is_buffer]
+    if not tensors:
+        raise HostCodeError(f"The launch of '{launch.kernel}' has no buffer among its arguments.")
+    passed = [
+        f"static_cast<{type_}>(argument_{number}{'.data_ptr()' if argument.is_buffer else ''})"
+        for number, (argument, type_) in enumerate(zip(launch.arguments, wanted.types, strict=True))
+    ]
     return _HOST_FUNCTION.substitute(
         signature=declaration, tensor=tensors[0], kernel=launch.kernel, arguments=", ".join(passed)
     )
 
 
+_REAL = frozenset({"float", "double", "half", "__half", "nv_bfloat16", "__nv_bfloat16"})
 _PLAIN = frozenset(["bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned"])
 _SIZED = frozenset(["size_t", *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64))])
 HEADERS: Mapping[str, str] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,7 +11,6 @@ from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan, LaunchPlanEr
 from mctskernel.core.task import Task
 from mctskernel.problems.host_code.expressions import (
     HostCodeError,
-    Variable,
     translate,
     translate_whole,
 )
@@ -20,20 +18,12 @@ from mctskernel.profiling.source_rules import breach
 from mctskernel.profiling.triton.source import SourceError, TritonModule, read_module
 
 
-class Kind(enum.Enum):
-    """The kind of an argument, which decides its C++ type."""
-
-    BUFFER = enum.auto()
-    WHOLE = enum.auto()
-    REAL = enum.auto()
-
-
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a launch."""
+    """An argument of a launch: a buffer, or a number."""
 
     source: str
-    kind: Kind
+    is_buffer: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,27 +47,16 @@ class WrittenLaunch:
     options: Options | None = None
 
 
-def write_launch(
-    launch: Launch,
-    buffers: Mapping[str, str],
-    variables: Mapping[str, Variable],
-    functions: Mapping[str, str],
-) -> WrittenLaunch:
-    """Translate a launch; `buffers` are the module's names of tensors and scratch buffers. Raises HostCodeError."""
+def write_launch(launch: Launch, buffers: Mapping[str, str], names: Mapping[str, str]) -> WrittenLaunch:
+    """Translate a launch, with the module's names of buffers and of numbers. Raises HostCodeError."""
 
     def whole(extent: Extent) -> str:
-        return translate_whole(extent, variables, functions).source
-
-    def argument(value: Extent | float) -> Argument:
-        if isinstance(value, str) and value in buffers:
-            return Argument(buffers[value], Kind.BUFFER)
-        number = translate(value, variables, functions)
-        return Argument(number.source, Kind.WHOLE if number.is_whole else Kind.REAL)
+        return translate_whole(extent, names)
 
     options = None
     if launch.triton is not None:
         options = Options(
-            {name: translate(each, variables, functions).source for name, each in launch.triton.constexprs},
+            {name: translate(each, names) for name, each in launch.triton.constexprs},
             whole(launch.triton.num_warps),
             whole(launch.triton.num_stages),
         )
@@ -86,7 +65,12 @@ def write_launch(
         _three([whole(extent) for extent in launch.grid]),
         _three([whole(extent) for extent in launch.block]),
         whole(launch.shared),
-        tuple(argument(each) for each in launch.args),
+        tuple(
+            Argument(buffers[each], is_buffer=True)
+            if isinstance(each, str) and each in buffers
+            else Argument(translate(each, names))
+            for each in launch.args
+        ),
         options,
     )
 

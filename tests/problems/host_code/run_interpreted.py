@@ -37,21 +37,13 @@ def small_shape(task: Task) -> Shape:
 def main(folder: Path) -> None:
     errors = {}
     for path in sorted(folder.glob("*.py")):
-        task = widened(
-            load_task(Path("mctskernel/tasks/builtin") / path.stem.partition("-")[0], Language.TRITON)
-        )
+        task = widened(load_task(Path("mctskernel/tasks/builtin") / path.stem, Language.TRITON))
         shape = small_shape(task)
         drawn = task.draw_inputs(shape, 0)
         given = [torch.from_numpy(array) for array in drawn.values()]
         run = runpy.run_path(str(path))
-        if "run_into" in run:
-            outputs = [
-                torch.empty(each.extents(shape), dtype=getattr(torch, each.dtype)) for each in task.outputs
-            ]
-            run["run_into"](*given, *outputs)
-        else:
-            result = run["run"](*given)
-            outputs = list(result) if isinstance(result, tuple) else [result]
+        result = run["run"](*given)
+        outputs = list(result) if isinstance(result, tuple) else [result]
         wide = {
             key: array.astype(np.float64) if array.dtype.kind == "f" else array
             for key, array in drawn.items()

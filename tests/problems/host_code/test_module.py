@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mctskernel.core.kernel import Kernel
-from mctskernel.problems.host_code import host_module, host_module_into
+from mctskernel.problems.host_code import host_module
 from tests.problems.host_code.test_module_text import CUDA, double, task
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ def loaded(source: str) -> tuple[dict[str, Any], Extension]:
     names: dict[str, Any] = {}
     exec(compile(source, "module.py", "exec"), names)  # noqa: S102 - what is tested
     extension = Extension()
-    names["extension"] = lambda: extension
+    names["_extension"] = lambda: extension
     return names, extension
 
 
@@ -41,13 +41,18 @@ def test_a_launch_gets_what_its_plan_says() -> None:
     assert (out.shape, out.dtype) == ((130,), torch.float32)
 
 
-def test_outputs_that_are_given_are_filled() -> None:
-    names, extension = loaded(host_module_into(double(), Kernel(CUDA), function="fill"))
-    x, out = torch.ones(5), torch.empty(5)
-    assert names["fill"](x, out) is None
-    assert extension.calls[0][-2] is out
-    with pytest.raises(ValueError, match="contiguous"):
-        names["fill"](x, torch.empty(10)[::2])
+def test_a_dimension_that_no_extent_equals_is_looked_up() -> None:
+    names, extension = loaded(host_module(task("int4_matmul"), task("int4_matmul").starting_kernel))
+    half = torch.bfloat16
+    given = [
+        torch.ones(3, 66, dtype=half),
+        torch.ones(37, 33, dtype=torch.uint8),
+        torch.ones(37, 3, dtype=half),
+    ]
+    names["run"](*given)
+    assert extension.calls[0][-4:] == (3, 37, 66, 22)
+    with pytest.raises(ValueError, match="none of those"):
+        names["run"](*(tensor[:2] for tensor in given))
 
 
 def test_tensors_that_do_not_fit_are_refused_in_words() -> None:

@@ -53,12 +53,12 @@ def strings(source: str) -> dict[str, str]:
 def test_the_host_of_each_built_in_kernel_is_written(name: str) -> None:
     kernel = task(name).starting_kernel
     texts = strings(host_module(task(name), kernel))
-    assert kernel.source.strip() in texts["DEVICE"]
-    for text in (texts["DEVICE"], texts["HOST"]):
+    assert kernel.source.strip() in texts["_DEVICE"]
+    for text in (texts["_DEVICE"], texts["_HOST"]):
         assert text.startswith("#if")
         assert text.endswith("#endif\n")
-    assert not parse(texts["HOST"]).root.has_error
-    stubs = {function.name: len(function.parameters) for function in parse(texts["HOST"]).kernels}
+    assert not parse(texts["_HOST"]).root.has_error
+    stubs = {function.name: len(function.parameters) for function in parse(texts["_HOST"]).kernels}
     assert stubs == {each.name: len(each.parameters) for each in parse(kernel.source).kernels}
 
 
@@ -83,8 +83,8 @@ def test_a_text_can_not_leave_its_literal_or_the_device(quotes: str) -> None:
     texts = strings(
         host_module(double(), Kernel(f"{CUDA}struct S {{ S() {{ system(1); }} }} s; // {quotes}"))
     )
-    assert quotes in texts["DEVICE"]
-    assert "system" not in texts["HOST"]
+    assert quotes in texts["_DEVICE"]
+    assert "system" not in texts["_HOST"]
 
 
 @pytest.mark.parametrize(
