@@ -58,9 +58,11 @@ class SharedWindow:
         return self.bytes_at(offset, count * dtype.itemsize).view(dtype).reshape(extents)
 
     def close(self) -> None:
-        """Free the memory once no view of it is left."""
+        """Free the memory once no view of it is left. May be called again."""
         self._map = None
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
     def _mapped(self, end: int) -> int:
         """The mapped size, at least `end` where the window is that large. Older views stay valid."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,6 +76,8 @@ _OPTIONS: Mapping[str, object] = {
     "triton.cooperative_reductions": False,
     "triton.mix_order_reduction": False,
     "triton.coalesce_tiling_analysis": False,
+    "autotune_num_choices_displayed": 0,
+    "max_autotune_report_choices_stats": False,
 }
 """Kernels of Inductor's own, none of a library, and nothing that a launch plan can't say.
 
@@ -111,6 +115,7 @@ def capture(graph: Any, tensors: Sequence[Any], values: Callable[[], Sequence[An
         torch.no_grad(),
         sdpa_kernel(SDPBackend.MATH),
         _symbolic_channels(),
+        _quietly(),
     ):
         try:
             _, sources = utils.run_and_get_code(run)
@@ -136,6 +141,19 @@ def _tf32_in_convolutions(allowed: bool) -> Iterator[None]:  # noqa: FBT001 - it
         yield
     finally:
         torch.backends.cudnn.allow_tf32 = before
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what PyTorch logs of choices that don't fit the GPU, and its advice; what fails raises."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 @contextmanager

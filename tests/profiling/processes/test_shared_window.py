@@ -21,6 +21,7 @@ def test_arrays_keep_their_place_while_the_window_grows(contents: list[bytes]) -
     found = [bytes(window.bytes_at(at, len(each))) for at, each in zip(offsets, contents, strict=True)]
     assert found == contents
     window.close()
+    window.close()
 
 
 def test_the_other_side_sees_what_is_written_and_writes_back() -> None:
