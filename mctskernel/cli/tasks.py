@@ -39,10 +39,7 @@ def find_task_or_problem(context: click.Context, name: str, language: Language |
     """
     if not is_problem(name):
         return find_task(name)
-    echo(
-        f"Reading {name}; on a GPU torch.compile makes a starting kernel too, which may take a minute",
-        err=True,
-    )
+    echo(f"Reading {name}: its sizes, inputs and starting kernels", err=True)
     problem = read_problem(Path(name), language)
     for warning in problem.notes:
         echo(f"mctskernel: {warning}", err=True)
