@@ -9,22 +9,22 @@ result, and refused elsewhere.
 
 from __future__ import annotations
 
-import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import msgspec
 
-from mctskernel.core.expression import ExpressionError, evaluate, evaluate_int, names_in
+from mctskernel.core.expression import MAX_LENGTH, ExpressionError, evaluate, evaluate_int, names_in
 from mctskernel.core.task import Shape, TaskError
 
 FLASHINFER_BENCH = "flashinfer-bench"
 SOL_EXECBENCH = "SOL-ExecBench"
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
+Identifier = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_]\w*\Z", max_length=200)]
+Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 48)]
 Allowance = Annotated[float, msgspec.Meta(ge=0)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Text = str | None
@@ -81,9 +81,9 @@ class Definition(msgspec.Struct, frozen=True):
     """A computation: `run(...)` in the text of `reference`, called with the inputs in order."""
 
     name: Name
-    axes: dict[Name, Const | Var | Expr]
-    inputs: dict[Name, Spec]
-    outputs: Annotated[dict[Name, Spec], msgspec.Meta(min_length=1)]
+    axes: dict[Identifier, Const | Var | Expr]
+    inputs: dict[Identifier, Spec]
+    outputs: Annotated[dict[Identifier, Spec], msgspec.Meta(min_length=1)]
     reference: str
     op_type: Text = None
     description: Text = None
@@ -142,15 +142,6 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.tolerance or self.correctness or Allowed()
 
 
-MOST_POWER = 8
-"""Exponents are small; a power is written as a product."""
-
-MOST_CHARACTERS = 500
-"""The longest expression, before and after axes are substituted."""
-
-_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
-
-
 @dataclass(frozen=True)
 class Axes:
     """The dimensions, whose sizes workloads give, and each axis as a number or an expression over them."""
@@ -169,97 +160,44 @@ class Axes:
         except ExpressionError as error:
             raise TaskError(str(error)) from error
 
+    def allow(self, definition: Definition, shape: Shape) -> bool:
+        """Whether all constraints depend on sizes alone and hold at a shape."""
+        try:
+            return all(
+                evaluate(_over_dimensions(text, self.extents), shape) for text in definition.constraints or ()
+            )
+        except ExpressionError:
+            return False
+
 
 def read_axes(definition: Definition) -> Axes:
-    """The axes of a definition. Raises TaskError."""
+    """The axes of a definition; one may be computed from those before it. Raises TaskError."""
     extents: dict[str, int | str] = {}
-    for name in definition.axes:
-        if not name.isidentifier():
-            raise TaskError(f"The axis {name!r} has no name that an expression could use.")
-        _resolve(definition, name, extents, ())
+    for name, axis in sorted(definition.axes.items(), key=lambda item: isinstance(item[1], Expr)):
+        match axis:
+            case Const(value=value):
+                extents[name] = value
+            case Var():
+                extents[name] = name
+            case Expr(expression=text):
+                written = _over_dimensions(text, extents)
+                try:
+                    extents[name] = written if names_in(written) else evaluate_int(written, {})
+                except ExpressionError as error:
+                    raise TaskError(f"The axis '{name}': {error}") from error
     for name, spec in (*definition.inputs.items(), *definition.outputs.items()):
-        for axis in spec.shape or ():
-            if not axis.isdecimal() and axis not in extents:
-                raise TaskError(f"The shape of '{name}' has the axis {axis!r}, which isn't among the axes.")
+        for each in spec.shape or ():
+            if not each.isdecimal() and each not in extents:
+                raise TaskError(f"The shape of '{name}' has the axis {each!r}, which isn't among the axes.")
     dimensions = tuple(name for name, axis in definition.axes.items() if isinstance(axis, Var))
     return Axes(dimensions, {name: extents[name] for name in definition.axes})
 
 
-def constraint_holds(text: str, axes: Axes, shape: Shape) -> bool | None:
-    """Whether a constraint holds at a shape; None where it isn't a comparison of two expressions over axes."""
-    try:
-        node = _parsed(text, "A constraint")
-        if not isinstance(node, ast.Compare) or len(node.ops) != 1:
-            return None
-        substitution = _Substitution(axes.extents, "A constraint")
-        node.left, node.comparators[0] = map(substitution.visit, (node.left, node.comparators[0]))
-        return bool(evaluate(ast.unparse(node), shape))
-    except (TaskError, ExpressionError):
-        return None
+def _over_dimensions(text: str, extents: Mapping[str, int | str]) -> str:
+    """An expression over axes as one over dimensions; one that is too long for `evaluate` is cut, and refused there."""
 
+    def extent(match: re.Match[str]) -> str:
+        found = str(extents.get(match[0], match[0]))
+        return found if re.fullmatch(r"\w+", found) else f"({found})"
 
-def _resolve(definition: Definition, name: str, known: dict[str, int | str], above: tuple[str, ...]) -> None:
-    """Add an axis, and those that it is computed from, to the known ones."""
-    if name in known:
-        return
-    if name in above:
-        raise TaskError(f"The axis '{name}' is computed from itself.")
-    match definition.axes[name]:
-        case Const(value=value):
-            known[name] = value
-        case Var():
-            known[name] = name
-        case Expr(expression=text):
-            what = f"The axis '{name}'"
-            node = _parsed(text, what)
-            used = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-            for each in sorted(used & definition.axes.keys()):
-                _resolve(definition, each, known, (*above, name))
-            written = ast.unparse(_Substitution(known, what).visit(node))
-            if len(written) > MOST_CHARACTERS:
-                raise TaskError(f"{what} expands to an expression of more than {MOST_CHARACTERS} characters.")
-            try:
-                known[name] = written if names_in(written) else evaluate_int(written, {})
-            except ExpressionError as error:
-                raise TaskError(f"{what}: {error}") from error
-
-
-def _parsed(text: str, what: str) -> ast.expr:
-    if len(text) > MOST_CHARACTERS:
-        raise TaskError(f"{what} has an expression of more than {MOST_CHARACTERS} characters.")
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise TaskError(f"{what} has {text!r}, which is no expression.") from error
-
-
-class _Substitution(ast.NodeTransformer):
-    """Replaces axes by their extents and small powers by products. Raises TaskError for anything but arithmetic."""
-
-    def __init__(self, extents: Mapping[str, int | str], what: str) -> None:
-        self._extents, self._what = extents, what
-
-    def visit(self, node: ast.AST) -> ast.expr:
-        """The replacement of an expression."""
-        match node:
-            case ast.Constant(value=int(value)) if not isinstance(value, bool) and 0 <= value < 1 << 48:
-                return node
-            case ast.Name(id=name) if name in self._extents:
-                return ast.parse(str(self._extents[name]), mode="eval").body
-            case ast.Name(id=name):
-                raise TaskError(f"{self._what} is computed from {name!r}, which isn't among the axes.")
-            case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-                return self.visit(operand)
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return ast.UnaryOp(ast.USub(), self.visit(operand))
-            case ast.BinOp(op=ast.Pow(), left=ast.Name() as base, right=ast.Constant(value=int(power))) if (
-                not isinstance(power, bool) and 1 <= power <= MOST_POWER
-            ):
-                factors = [self.visit(base)] * power
-                return reduce(lambda left, right: ast.BinOp(left, ast.Mult(), right), factors)
-            case ast.BinOp(op=op, left=left, right=right) if isinstance(op, _ARITHMETIC):
-                return ast.BinOp(self.visit(left), op, self.visit(right))
-        raise TaskError(
-            f"{self._what} has {ast.unparse(cast('ast.expr', node))[:MOST_CHARACTERS]!r}, which is no arithmetic over "
-            f"axes (+ - * / // %, and an axis to a power up to {MOST_POWER})."
-        )
+    return re.sub(r"[A-Za-z_]\w*", extent, text[: MAX_LENGTH + 1])

@@ -6,7 +6,6 @@ PyTorch is imported when they are called.
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,15 +40,10 @@ FULL_RANGE = {"int8": (-128, 127), "bool": (0, 1)}
 """The range of integers that are no indices, as harnesses draw them."""
 
 
-class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of tensors: its name in the task's folder, or its path if it is too large to copy."""
-
-    file: str
-    sha256: str
-
-
 class DefinitionProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of `PROBLEM_FILE`. `shapes` are in the order of `workloads`, `given` the files that these name."""
+    """The content of `PROBLEM_FILE`. `shapes` are in the order of `workloads`, `given` the
+    files that these name: in the task's folder, or where they are if they are too large to copy.
+    """
 
     benchmark: str
     name: str
@@ -57,7 +51,7 @@ class DefinitionProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     workloads: tuple[Workload, ...]
     shapes: tuple[dict[str, int], ...]
     scalars: dict[str, bool | int | float] = {}
-    given: dict[str, Given] = {}
+    given: dict[str, str] = {}
 
 
 @functools.lru_cache
@@ -153,6 +147,7 @@ def _task_tensor(name: str, spec: Spec, axes: Axes) -> Tensor:
     return Tensor(name, dtype, extents, "normal" if "float" in dtype else "integers")
 
 
+@functools.lru_cache(maxsize=4)
 def stored_tensors(file: Path) -> Mapping[str, Array]:
     """Read a safetensors file. Raises TaskError."""
     try:
@@ -170,23 +165,10 @@ def stored_tensors(file: Path) -> Mapping[str, Array]:
 
 
 def _stored(folder: Path, problem: DefinitionProblem, source: Safetensors) -> Array:
-    given = problem.given[source.path]
-    tensors = _loaded(folder / given.file, given.sha256)
+    tensors = stored_tensors(folder / problem.given[source.path])
     if source.tensor_key not in tensors:
         raise TaskError(f"{source.path} has no tensor {source.tensor_key!r}.")
     return tensors[source.tensor_key]
-
-
-@functools.lru_cache(maxsize=4)
-def _loaded(file: Path, sha256: str) -> Mapping[str, Array]:
-    try:
-        with file.open("rb") as opened:
-            found = hashlib.file_digest(opened, "sha256").hexdigest()
-    except OSError as error:
-        raise TaskError(f"{file} can't be read: {error.strerror or error}.") from error
-    if found != sha256:
-        raise TaskError(f"{file} has changed since the task was made.")
-    return stored_tensors(file)
 
 
 def _checked(value: Any, tensor: Tensor, shape: Shape, what: str) -> Array:

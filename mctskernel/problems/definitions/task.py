@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,19 +21,16 @@ from mctskernel.core.task import Array, Bound, Shape, TaskError, Tensor, shape_l
 from mctskernel.problems.definitions.definition import FLASHINFER_BENCH, Allowed, Axes, Safetensors, read_axes
 from mctskernel.problems.definitions.folder import (
     Found,
-    allows,
     check_definition,
     fixed_scalars,
     has_files,
     nbytes,
-    unchecked_constraints,
     workload_shapes,
 )
 from mctskernel.problems.definitions.reference import (
     RUN_FILE,
     WORKLOAD,
     DefinitionProblem,
-    Given,
     call_reference,
     custom_values,
     definition_function,
@@ -221,7 +217,7 @@ def _awkward(trial: _Trial) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
 
     def works(shape: Shape) -> bool:
         try:
-            if not allows(definition, axes, shape) or trial.nbytes(shape) > TRIED:
+            if not axes.allow(definition, shape) or trial.nbytes(shape) > TRIED:
                 return False
             if any(min(each.extents(shape)) < 1 for each in (*trial.inputs, *trial.outputs)):
                 return False
@@ -269,13 +265,11 @@ def _independent(trial: _Trial) -> str:
 
 def _notes(trial: _Trial) -> Iterator[str]:
     problem = trial.problem
-    for text in unchecked_constraints(problem.definition, trial.axes, problem.shapes[0]):
-        yield f"The constraint {text!r} isn't checked, because it depends on more than sizes."
     if any(each.allowed.required_matched_ratio < 1 for each in problem.workloads):
         yield "The benchmark allows a share of wrong elements at some workloads; here every element must be right."
-    for each in problem.given.values():
-        if Path(each.file).is_absolute():
-            yield f"{each.file} is too large to copy: the task reads it there."
+    for file in problem.given.values():
+        if Path(file).is_absolute():
+            yield f"{file} is too large to copy: the task reads it there."
 
 
 def _bounds(trial: _Trial) -> list[tuple[Shape, Bound]]:
@@ -296,20 +290,17 @@ def _bound(benchmark: str, allowed: Allowed, rounding: float) -> Bound:
     return Bound(max(share * allowed.max_rtol, rounding), share * allowed.max_atol, most)
 
 
-def _given_files(found: Found) -> tuple[dict[str, Given], dict[str, bytes]]:
+def _given_files(found: Found) -> tuple[dict[str, str], dict[str, bytes]]:
     """The files that workloads name, and the content of those small enough to copy."""
-    given: dict[str, Given] = {}
+    given: dict[str, str] = {}
     copied: dict[str, bytes] = {}
-    sources = [source for workload in found.workloads for source in workload.inputs.values()]
-    for source in sources:
+    for source in (source for workload in found.workloads for source in workload.inputs.values()):
         if isinstance(source, Safetensors) and source.path not in given:
             file = found.file(source.path)
-            data = file.read_bytes()
-            sha256, name = hashlib.sha256(data).hexdigest(), str(file)
-            if len(data) <= TASK_FILE_LIMIT:
-                name = f"given_{sha256[:16]}.safetensors"
-                copied[name] = data
-            given[source.path] = Given(name, sha256)
+            given[source.path] = str(file)
+            if file.stat().st_size <= TASK_FILE_LIMIT:
+                given[source.path] = f"given_{len(given)}.safetensors"
+                copied[given[source.path]] = file.read_bytes()
     return given, copied
 
 
