@@ -8,10 +8,8 @@ repository).
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -28,33 +26,13 @@ THRESHOLDS = (0.0, 0.5, 1.0, 1.5, 2.0)
 """The speed-ups at which `fast_p` is usually given."""
 
 
-@dataclass(frozen=True)
-class Scored:
-    """The result of a problem. `speedup` is the baseline's time over the solution's, None if unknown."""
+def fast_p(speedups: Sequence[float | None], threshold: float) -> float:
+    """The share of results that are correct and more than `threshold` times as fast as the baseline.
 
-    correct: bool
-    speedup: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.speedup is not None and not 0 < self.speedup < math.inf:
-            raise ValueError(f"A speed-up must be a positive number, not {self.speedup}.")
-
-
-def fast_p(results: Sequence[Scored], threshold: float) -> float:
-    """The share of all results that are correct and more than `threshold` times as fast as the baseline.
-
-    A correct one with an unknown speed-up only counts at a threshold of 0. The share of nothing is 0.
+    A wrong result is None. A correct one with an unknown speed-up is 0, and only counts at a threshold of 0. The share
+    of nothing is 0.
     """
-    return _successes(results, threshold) / len(results) if results else 0.0
-
-
-def geomean(results: Sequence[Scored]) -> float | None:
-    """The geometric mean of the known speed-ups of the correct results; None without any.
-
-    Failures don't count in it, as in KernelBench, so give it together with the share of correct results.
-    """
-    known = [each.speedup for each in results if each.correct and each.speedup is not None]
-    return statistics.geometric_mean(known) if known else None
+    return _successes(speedups, threshold) / len(speedups) if speedups else 0.0
 
 
 class RunScore(msgspec.Struct, frozen=True):
@@ -71,10 +49,6 @@ class RunScore(msgspec.Struct, frozen=True):
     seconds: float | None
     speedups: dict[str, float]
     note: str = ""
-
-    def scored(self, baseline: str) -> Scored:
-        """The result against a baseline."""
-        return Scored(self.correct, self.speedups.get(baseline))
 
 
 class FastP(msgspec.Struct, frozen=True):
@@ -110,7 +84,10 @@ def score_runs(views: Sequence[View]) -> Scores:
     return Scores(
         runs,
         sum(run.correct for run in runs),
-        tuple(score_results(name, [run.scored(name) for run in runs]) for name in baselines),
+        tuple(
+            score_results(name, [run.speedups.get(name, 0.0) if run.correct else None for run in runs])
+            for name in baselines
+        ),
     )
 
 
@@ -136,18 +113,18 @@ def score_run(view: View) -> RunScore:
     )
 
 
-def score_results(baseline: str, results: Sequence[Scored]) -> BaselineScores:
-    """Score results against one baseline."""
+def score_results(baseline: str, speedups: Sequence[float | None]) -> BaselineScores:
+    """Score results against one baseline, as `fast_p` takes them; the geometric mean is of known speed-ups."""
     fast = tuple(
         FastP(
             threshold,
-            fast_p(results, threshold),
-            *share_interval(_successes(results, threshold), len(results)),
+            fast_p(speedups, threshold),
+            *share_interval(_successes(speedups, threshold), len(speedups)),
         )
         for threshold in THRESHOLDS
     )
-    known = sum(each.correct and each.speedup is not None for each in results)
-    return BaselineScores(baseline, known, fast, geomean(results))
+    known = [each for each in speedups if each]
+    return BaselineScores(baseline, len(known), fast, statistics.geometric_mean(known) if known else None)
 
 
 def _speedups(view: View, evaluation: Evaluation | None) -> tuple[dict[str, float], str]:
@@ -175,8 +152,5 @@ def _seconds(evaluation: Evaluation | None) -> float | None:
     return statistics.geometric_mean(timing.seconds for timing in evaluation.timings)
 
 
-def _successes(results: Sequence[Scored], threshold: float) -> int:
-    return sum(
-        each.correct and ((each.speedup is not None and each.speedup > threshold) or threshold <= 0)
-        for each in results
-    )
+def _successes(speedups: Sequence[float | None], threshold: float) -> int:
+    return sum(each is not None and (each > threshold or threshold <= 0) for each in speedups)

@@ -15,7 +15,7 @@ from mctskernel.core.expression import Number
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import ResolvedPlan, resolve
 from mctskernel.core.task import Task
-from mctskernel.problems.host_code.cuda import device_text, host_functions, passed_arguments
+from mctskernel.problems.host_code.cuda import calls, device_text, host_functions
 from mctskernel.problems.host_code.expressions import HostCodeError
 from mctskernel.problems.host_code.launch import Argument, WrittenLaunch, vetted_plan
 
@@ -62,11 +62,8 @@ def cpp_program(task: Task, kernel: Kernel, order: Sequence[str]) -> str:
     host = host_functions(kernel, next(iter(launches.values())))
     lines = [f"{buffers[each.name]} = {buffers[each.name]}.contiguous();" for each in task.inputs]
     for condition, resolved in plans.items():
-        calls = (
-            f"{name}({', '.join(passed_arguments(launch))});"
-            for (name, _), launch in zip(host.calls, launches[condition], strict=True)
-        )
-        body = [*_scratch(resolved, buffers), *calls, "return;"]
+        statements = [f"{call};" for call in calls(host, launches[condition])]
+        body = [*_scratch(resolved, buffers), *statements, "return;"]
         lines += [f"if ({condition}) {{", *(f"    {line}" for line in body), "}"]
     lines.append(
         'TORCH_CHECK_VALUE(false, "These shapes are none of those that the kernel was written for.");'

@@ -88,11 +88,11 @@ def _extension():
 
 @dataclass(frozen=True)
 class HostFunctions:
-    """The C++ functions that launch kernels, their declarations, and their calls in order."""
+    """The C++ functions that launch kernels, their declarations, and their names in order."""
 
     text: str
     declarations: str
-    calls: tuple[tuple[str, tuple[str, ...]], ...]
+    names: list[str]
 
 
 def host_functions(kernel: Kernel, launches: Sequence[WrittenLaunch]) -> HostFunctions:
@@ -113,10 +113,7 @@ def host_functions(kernel: Kernel, launches: Sequence[WrittenLaunch]) -> HostFun
         stubs="\n".join(each.stub for each in signatures.values()),
         functions="\n".join(defined),
     )
-    calls = tuple(
-        (name, tuple(passed_arguments(launch))) for name, launch in zip(functions, launches, strict=True)
-    )
-    return HostFunctions(host, "".join(f"{declaration};\n" for declaration in declared), calls)
+    return HostFunctions(host, "".join(f"{declaration};\n" for declaration in declared), functions)
 
 
 def write_host(kernel: Kernel, launches: Sequence[WrittenLaunch], label: str) -> tuple[str, list[str]]:
@@ -127,15 +124,18 @@ def write_host(kernel: Kernel, launches: Sequence[WrittenLaunch], label: str) ->
         host_text=raw_literal(functions.text),
         declaration_text=raw_literal(functions.declarations),
         label=repr(label),
-        function_names=repr([name for name, _ in functions.calls]),
+        function_names=repr(functions.names),
         flags=repr(COMPILER_FLAGS),
     )
-    return text, [f"_extension().{name}({', '.join(passed)})" for name, passed in functions.calls]
+    return text, [f"_extension().{call}" for call in calls(functions, launches)]
 
 
-def passed_arguments(launch: WrittenLaunch) -> list[str]:
-    """What the host function of a launch is called with."""
-    return [*launch.grid, *launch.block, launch.shared, *(each.source for each in launch.arguments)]
+def calls(functions: HostFunctions, launches: Sequence[WrittenLaunch]) -> list[str]:
+    """The call of each launch's host function."""
+    return [
+        f"{name}({', '.join([*each.grid, *each.block, each.shared, *(a.source for a in each.arguments)])})"
+        for name, each in zip(functions.names, launches, strict=True)
+    ]
 
 
 def _declaration(name: str, launch: WrittenLaunch, wanted: Signature) -> str:
