@@ -152,7 +152,7 @@ class Search:
         for node in map(self._tree.nodes.__getitem__, self._tree.evaluated):
             self._count(node)
         if self._is_out_of_patience():
-            self._without_gain = 0  # whoever resumes such a search wants to see more of it
+            self._without_gain = 0  # a resumed search has its patience anew
 
     def run(self, unfinished: Iterable[int] = ()) -> StopReason:
         """Evaluate the unfinished nodes, then search until the budget is spent. Resumable at any moment.
@@ -445,7 +445,7 @@ class Search:
         )
 
     def say(self, note: str) -> None:
-        """Tell whoever follows the search something, in a sentence."""
+        """Pass a sentence on to those who follow the search."""
         self.follow(replace(self._snapshot(self._tree.nodes[self._best]), note=note))
 
     def _report_notes(self) -> None:

@@ -322,7 +322,7 @@ def begin(
     *,
     executor: Executor | None = None,
 ) -> SearchResult:
-    """Make a new run and search, with an executor of its own unless one is lent that judges the same task as asked.
+    """Make a new run and search, on an executor of its own unless one for the same task is given.
 
     Where the starting kernel has no valid time, the search begins again with the next start of the task. Raises
     TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything is paid for, MemoryUnusableError and
@@ -375,7 +375,7 @@ def replay(
     source = open_run(recorded)
     tree, then = read_tree(source.journal), read_manifest(source).configuration
     if then.proposer == OUTSIDE:
-        raise RunError(f"{recorded} was told its edits by another program, which a replay can't ask again.")
+        raise RunError(f"{recorded} got its edits from another program, which a replay can't ask again.")
     configuration = msgspec.structs.replace(
         then,
         budget=Budget(evaluations=tree.evaluations + then.spent.evaluations),
@@ -399,7 +399,7 @@ def _difference(recorded: Tree, repeated: Tree) -> str:
 
 @contextmanager
 def new_run(
-    path: Path, task_folder: Path, configuration: SearchConfig, lent: Executor | None = None
+    path: Path, task_folder: Path, configuration: SearchConfig, shared: Executor | None = None
 ) -> Iterator[tuple[RunFolder, Executor]]:
     """Make a new run, and what evaluates its kernels for as long as it is searched. Raises what `begin` raises."""
     task = load_task(task_folder, configuration.language)
@@ -407,8 +407,8 @@ def new_run(
         task.expected(task.draw_inputs(shape, seed=0), shape)
     folder = prepare_run(path, task)
     opening = (
-        nullcontext(lent)
-        if lent
+        nullcontext(shared)
+        if shared
         else open_executor(folder.device_spec(configuration), configuration.workers, configuration.executor)
     )
     try:
@@ -636,7 +636,7 @@ def _recall(folder: RunFolder, configuration: SearchConfig, fingerprint: dict[st
 
 
 def kept_snapshot(folder: RunFolder) -> tuple[Experience, ...]:
-    """What a run was told of earlier ones at its beginning; nothing without a memory. Raises RunError."""
+    """What a run knew of earlier ones at its beginning; nothing without a memory. Raises RunError."""
     if not folder.memory.exists():
         return ()
     try:

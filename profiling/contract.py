@@ -11,7 +11,7 @@ from mctskernel.core.task import Denormals, Propagation, Shape, SignedZero, Task
 from mctskernel.profiling.comparison import in_float64
 from mctskernel.profiling.input_values import Values, applicable, places
 from mctskernel.profiling.propagation import settle
-from mctskernel.profiling.verify import draw_case, draw_widened_case, judge
+from mctskernel.profiling.verify import check_outputs, draw_case, draw_widened_case
 
 SEEDS = range(3)
 
@@ -93,7 +93,7 @@ def _contradiction(task: Task, shape: Shape, seed: int, values: Values) -> str:
             f"with {values} inputs at {shape_label(shape)}, rounding them changes the reference's results so much "
             "that nothing can be checked."
         )
-    check = judge(widened[0], case.plain)
+    check = check_outputs(widened[0], case.plain)
     return (
         "" if check.passed else f"the reference itself doesn't meet it in its own precision. {check.message}"
     )

@@ -13,7 +13,7 @@ from mctskernel.profiling.emulation import BlockOrder, Stopped, emulated_outputs
 from mctskernel.profiling.emulator import GlobalMemory, Limits, Module
 from mctskernel.profiling.guardrails import worn_check
 from mctskernel.profiling.sampled_blocks import check_blocks
-from mctskernel.profiling.verify import Case, draw_verification, judge
+from mctskernel.profiling.verify import Case, check_outputs, draw_verification
 
 LARGE_BYTES = 16 << 20
 """Inputs and outputs of a verify shape beyond which it is emulated in samples, with drawn values only."""
@@ -115,7 +115,7 @@ def _checked(
     outputs = emulated_outputs(task, candidate, modules, case, order=order, limits=LIMITS)
     if isinstance(outputs, Stopped):
         return outputs.outcome, outputs.check
-    check = judge(case, outputs)
+    check = check_outputs(case, outputs)
     if not check.passed and order is BlockOrder.DESCENDING:
         check = replace(check, message=f"{check.message} The blocks ran from the last to the first.")
     return Outcome.OK if check.passed else Outcome.WRONG_RESULT, check
@@ -141,7 +141,7 @@ def _worn(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Se
         outputs = emulated_outputs(
             task, candidate, modules, case, limits=LIMITS, memory=memory, variables=kept
         )
-        check = outputs.check if isinstance(outputs, Stopped) else judge(case, outputs)
+        check = outputs.check if isinstance(outputs, Stopped) else check_outputs(case, outputs)
         if not check.passed:
             return worn_check(check, runs)
         kept = {buffer.name: buffer.data.tobytes() for buffer in memory if buffer.name in names}

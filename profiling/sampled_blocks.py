@@ -23,7 +23,7 @@ from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulation import most_important, place
 from mctskernel.profiling.emulator import Execution, GlobalMemory, Limits, Module
 from mctskernel.profiling.emulator.ptx import Instruction
-from mctskernel.profiling.verify import Case, expect, judge
+from mctskernel.profiling.verify import Case, check_outputs, expect
 
 LIMITS = Limits(lane_instructions=400_000_000, block_executions=300_000, seconds=15.0)
 """What one emulation may take before the check gives up."""
@@ -41,7 +41,7 @@ MOST_LANES = 200_000_000
 """Lane instructions of a plan after which no further launch is emulated where no values can be compared."""
 
 LEAST_WRITTEN = 0.95
-"""The fraction of an output that all blocks must come to, judged by the emulated ones; edge tiles write less."""
+"""The fraction of an output that all blocks must come to, estimated from the emulated ones; edge tiles write less."""
 
 MOST_ELEMENTS = 1 << 16
 """About how many elements of an output are compared."""
@@ -132,7 +132,7 @@ class _Run:
         return f"{self.emulated:,} of {self.total:,} blocks"
 
     def check(self) -> Check:
-        """Emulate the launches before the last in full and blocks of the last, and judge what they left."""
+        """Emulate the launches before the last in full and blocks of the last, and check_outputs what they left."""
         *earlier, last = self.placed.plan.launches
         for launch in earlier:
             if self._launch(launch, 1) and not self.incomplete:
@@ -158,7 +158,7 @@ class _Run:
                 share = 1.0 if whole else _share(written[name], last.blocks, each.mask.size)
             if share < (LEAST_WRITTEN if sampled else 1.0):
                 raise self._failure(f"its blocks write too little: about {share:.1%} of '{name}'.")
-        return self._judge(finished)
+        return self._compare(finished)
 
     def _launch(
         self, launch: ResolvedLaunch, groups: int, follow: Callable[[int], None] = lambda _: None
@@ -253,7 +253,7 @@ class _Run:
                 before = sum(count for count, _ in written[output.name])
                 written[output.name].append((elements - before, blocks))
 
-    def _judge(self, written: Mapping[str, _Written]) -> Check:
+    def _compare(self, written: Mapping[str, _Written]) -> Check:
         """Compare what was written at some indices of the independent dimension, or of each output's first one."""
         task = self.task
         axes = {
@@ -280,7 +280,9 @@ class _Run:
                 plain={name: array[few[name]] for name, array in case.plain.items()},
                 places=few,
             )
-        check = judge(replace(case, shape=self.shape, inputs={}), self._outputs(case, written, few, axes))
+        check = check_outputs(
+            replace(case, shape=self.shape, inputs={}), self._outputs(case, written, few, axes)
+        )
         if check.passed:
             return check
         raise _Failed(replace(check, guard=Guard.TIMED_OUTPUTS) if self.timed else check)

@@ -1,7 +1,7 @@
 """Verification: compare what a kernel wrote with the reference, for every language and device.
 
 A case is one set of fresh inputs with the expected outputs. A device poisons the outputs, runs the kernel on a copy of
-the inputs, and returns the contents of both afterwards; `judge` compares them.
+the inputs, and returns the contents of both afterwards; `check_outputs` compares them.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def expect(
     )
 
 
-def judge(
+def check_outputs(
     case: Case, outputs: Mapping[str, Array], inputs_afterwards: Mapping[str, Array] | None = None
 ) -> Check:
     """Check one run of a kernel. `inputs_afterwards` is what the input buffers hold at its end."""

@@ -129,11 +129,11 @@ def validate_finally(
     if checks.beside is not None:
         beside = in_thread(partial(checks.beside, kernel, spec, interrupt), "check")
     with (
-        GpuExecutor(spec, metrics=metrics, service=service, baseline=baseline) as gate,
-        interrupt.calls(gate.interrupt),
+        GpuExecutor(spec, metrics=metrics, service=service, baseline=baseline) as validating,
+        interrupt.calls(validating.interrupt),
     ):
-        gate.submit(0, kernel)
-        ((_, evaluation),) = gate.wait()
+        validating.submit(0, kernel)
+        ((_, evaluation),) = validating.wait()
     if evaluation.ok and checks.after is not None:
         evaluation = checks.after(kernel, spec, interrupt).added_to(evaluation)
     if evaluation.ok and beside is not None:

@@ -50,7 +50,7 @@ def find_violation(timed: Timed) -> Violation | None:
 
 def count_mismatches(timed: Timed) -> int:
     """How many timed runs left other bytes than the checked run on the same inputs."""
-    return sum(run.outputs != timed.judged[run.variant] for run in timed.runs)
+    return sum(run.outputs != timed.fetched[run.variant] for run in timed.runs)
 
 
 def refused_check(arena: Arena, sentence: str, guard: Guard) -> Check:

@@ -26,7 +26,7 @@ from mctskernel.profiling.gpu.protocol import Drawing, Place, Read, TensorPlace
 from mctskernel.profiling.input_values import poison_word
 from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.sampling import Bands, Sample, draw_sample, sample_of, whole
-from mctskernel.profiling.verify import Case, draw_verification, judge
+from mctskernel.profiling.verify import Case, check_outputs, draw_verification
 
 VARIANTS = 3
 """How many independent inputs a timed arena has: one that is held back, and two to choose among."""
@@ -89,7 +89,7 @@ class Arena:
             for tensor in self.task.inputs
             if tensor.name in case.inputs
         }
-        return judge(case, self.outputs(variant), inputs)
+        return check_outputs(case, self.outputs(variant), inputs)
 
     def outputs(self, variant: int = 0) -> dict[str, Array]:
         """A copy of the fetched outputs."""

@@ -280,7 +280,7 @@ class GpuEvaluator:
         """The checks of the timed runs at one shape, up to the first that fails, and a note."""
         if violation := find_violation(timed):
             return [refused_check(arena, violation.sentence, violation.guard)], ""
-        checks = list(self._threads.map(arena.verdict, sorted(timed.judged)))
+        checks = list(self._threads.map(arena.verdict, sorted(timed.fetched)))
         wrong = [check for check in checks if not check.passed]
         different = count_mismatches(timed)
         if wrong:

@@ -207,11 +207,11 @@ class Loaded(msgspec.Struct, tag=True, frozen=True):
 class Ran(msgspec.Struct, tag=True, frozen=True):
     """The runs ended. `overruns` are buffers that were written beyond their ends, as sentences, by step.
 
-    `trespass` is a sentence about other memory that was written, here and in other replies; empty when none was.
+    `foreign_write` is a sentence about other memory that was written, here and in other replies; empty when none was.
     """
 
     overruns: dict[int, str]
-    trespass: str = ""
+    foreign_write: str = ""
 
 
 class TimedRun(msgspec.Struct, frozen=True):
@@ -233,8 +233,8 @@ class Batch(msgspec.Struct, frozen=True):
 class Timed(msgspec.Struct, tag=True, frozen=True):
     """Seconds of the runs that count, and of the baseline's runs among them.
 
-    `runs` are all of the candidate's, in order, `judged` the digests of the fetched outputs, by variant: of each one
-    that it ran on.
+    `runs` are all of the candidate's, in order, `fetched` the digests of the outputs that were fetched, by variant: of
+    each one that it ran on.
     `digest_seconds` is the time of the digests. `conditions` are the GPU's clocks and temperature, None where they
     are unknown; `disturbed` says what disturbed the runs that count, as the end of a sentence.
     """
@@ -242,11 +242,11 @@ class Timed(msgspec.Struct, tag=True, frozen=True):
     samples: tuple[float, ...]
     baseline: tuple[float, ...]
     runs: tuple[TimedRun, ...]
-    judged: dict[int, int]
+    fetched: dict[int, int]
     batches: tuple[Batch, ...] = ()
     digest_seconds: float = 0.0
     overrun: str = ""
-    trespass: str = ""
+    foreign_write: str = ""
     conditions: Conditions | None = None
     disturbed: str = ""
 
@@ -256,7 +256,7 @@ class Rechecked(msgspec.Struct, tag=True, frozen=True):
 
     run: TimedRun
     overrun: str = ""
-    trespass: str = ""
+    foreign_write: str = ""
 
 
 class Counted(msgspec.Struct, tag=True, frozen=True):
@@ -264,7 +264,7 @@ class Counted(msgspec.Struct, tag=True, frozen=True):
 
     launches: tuple[dict[str, float], ...]
     problem: str = ""
-    trespass: str = ""
+    foreign_write: str = ""
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):

@@ -46,7 +46,7 @@ from mctskernel.profiling.gpu.timing import FEWEST_VARIANTS, Cleaner, Schedule, 
 from mctskernel.profiling.processes.channel import Broken, Ready
 from mctskernel.profiling.processes.shared_window import SharedWindow
 
-TRESPASS = "The kernel writes to memory of the evaluator that no argument of its points to."
+FOREIGN_WRITE = "The kernel writes to memory of the evaluator that no argument of its points to."
 
 
 class GpuService:
@@ -133,10 +133,10 @@ class GpuService:
                 self._cleaner.clean(plan, 0)
                 plan.run()
                 if self._digests.now(plan.guards) != guards:
-                    overruns[index] = plan.overrun() or TRESPASS
+                    overruns[index] = plan.overrun() or FOREIGN_WRITE
                 for read in step.reads:
                     plan.arena.fetch(read, self._window)
-        return Ran(overruns, self._trespass(foreign, before))
+        return Ran(overruns, self._foreign_write(foreign, before))
 
     def _wear(self, request: Wear) -> Ran:
         step = request.step
@@ -150,10 +150,10 @@ class GpuService:
             self._cleaner.clean_but_variables(plan)
             plan.run()
             written = self._digests.now([*before.guards, *plan.guards]) != guards
-            overrun = (before.overrun() or plan.overrun() or TRESPASS) if written else ""
+            overrun = (before.overrun() or plan.overrun() or FOREIGN_WRITE) if written else ""
             for read in step.reads:
                 plan.arena.fetch(read, self._window)
-        return Ran({0: overrun} if overrun else {}, self._trespass(foreign, digest))
+        return Ran({0: overrun} if overrun else {}, self._foreign_write(foreign, digest))
 
     def _time(self, request: Time) -> Timed:
         with self._bound(request.baseline) as baseline, self._bound(request.plan) as candidate:
@@ -198,7 +198,7 @@ class GpuService:
                 tuple(runs.batches),
                 runs.digest_seconds,
                 self._overrun(candidate, guards),
-                self._trespass(foreign, before),
+                self._foreign_write(foreign, before),
                 samples.conditions,
                 samples.disturbed,
             )
@@ -210,7 +210,7 @@ class GpuService:
             runs = TimedRuns(candidate, baseline, self._cleaner, self._digests, self._inputs(request.plan))
             runs.again()
             last = self._fetch_last(runs, request.reads)
-            return Rechecked(last, self._overrun(candidate, guards), self._trespass(foreign, before))
+            return Rechecked(last, self._overrun(candidate, guards), self._foreign_write(foreign, before))
 
     def _fetch_last(self, runs: TimedRuns, reads: Sequence[Sequence[Read]]) -> TimedRun:
         """Copy the outputs of the last run to the place of its variant."""
@@ -224,7 +224,7 @@ class GpuService:
 
     def _overrun(self, plan: BoundPlan, guards: int) -> str:
         """A sentence about guards whose digest was `guards` before."""
-        return plan.overrun() or TRESPASS if self._digests.now(plan.guards) != guards else ""
+        return plan.overrun() or FOREIGN_WRITE if self._digests.now(plan.guards) != guards else ""
 
     def _foreign(self, used: Iterable[int]) -> list[Segment]:
         """Memory that a kernel on these arenas must not write."""
@@ -234,8 +234,8 @@ class GpuService:
             segment for each in self._kernels.values() for segment in each.kept
         ]
 
-    def _trespass(self, foreign: Sequence[Segment], before: int) -> str:
-        return TRESPASS if self._digests.now(foreign) != before else ""
+    def _foreign_write(self, foreign: Sequence[Segment], before: int) -> str:
+        return FOREIGN_WRITE if self._digests.now(foreign) != before else ""
 
     def _count(self, request: Count) -> Counted:
         if self._profiler is None:
@@ -259,7 +259,7 @@ class GpuService:
                 )
             except CountersUnavailableError as error:
                 problem = str(error)
-            return Counted(launches, problem, self._trespass(foreign, before))
+            return Counted(launches, problem, self._foreign_write(foreign, before))
 
     def _release_counters(self, _: ReleaseCounters) -> Ready:
         if self._profiler is not None:

@@ -176,9 +176,9 @@ class GpuWorker:
         timed = self._own(self._ask(request, TIME_SECONDS, Timed, candidate), candidate)
         hopeless = bool(timed.samples) and not timed.baseline and timed.samples[0] > hopeless_seconds
         fewest = min(FEWEST_VARIANTS, len(arena.variants)) if hopeless else len(arena.variants)
-        if not timed.samples or not (timed.baseline or hopeless) or len(timed.judged) < fewest:
+        if not timed.samples or not (timed.baseline or hopeless) or len(timed.fetched) < fewest:
             raise self._process.unexpected()
-        self._check_variants(arena, (*timed.judged, *(run.variant for run in timed.runs)), timed.judged)
+        self._check_variants(arena, (*timed.fetched, *(run.variant for run in timed.runs)), timed.fetched)
         return timed
 
     def recheck(self, candidate: Candidate, arena: Arena) -> Rechecked:
@@ -263,11 +263,11 @@ class GpuWorker:
 
     def _own(self, reply: Reply, candidate: Candidate) -> Reply:
         """The reply of a kernel that wrote to its own memory only. Raises RefusedError for any other."""
-        if not reply.trespass:
+        if not reply.foreign_write:
             return reply
         # Inputs and other data of the evaluator may be overwritten.
         self._process.renew()
-        raise RefusedError(Outcome.WRONG_RESULT, Guard.GUARD_BYTES, reply.trespass, candidate)
+        raise RefusedError(Outcome.WRONG_RESULT, Guard.GUARD_BYTES, reply.foreign_write, candidate)
 
     def _ask(
         self,

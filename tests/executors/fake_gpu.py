@@ -99,8 +99,8 @@ class FakeGpu:
             case ReleaseCounters():
                 return Ready()
             case Count(plan, _):
-                if any(each.entry == "trespasses_last" for each in plan.launches):
-                    return Counted((), trespass="It writes elsewhere.")
+                if any(each.entry == "foreign_writees_last" for each in plan.launches):
+                    return Counted((), foreign_write="It writes elsewhere.")
                 return Counted(tuple({"gpu__time_duration.sum": self.counted(plan)} for _ in plan.launches))
         raise AssertionError(request)
 
@@ -127,7 +127,7 @@ class FakeGpu:
             (Batch(0.1, 0.001 if "outlasts" in names else 0.0999),),
             digest_seconds=1e-4,
             overrun="it writes 4 bytes behind the buffer 'out'." if "overruns_timed" in names else "",
-            trespass="It writes elsewhere." if "trespasses" in names else "",
+            foreign_write="It writes elsewhere." if "foreign_writees" in names else "",
         )
 
     def timed_run(self, plan: Plan, variant: int, in_order: int) -> tuple[Failed | None, TimedRun]:

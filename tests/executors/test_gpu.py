@@ -127,8 +127,8 @@ def test_faults_and_cheats_are_refused_by_the_guard_that_noticed(
         ("die", Outcome.CRASH, "was killed by SIGABRT"),
         ("hang", Outcome.TIMEOUT, "more than its limit of 2 s"),
         ("forges", Outcome.CRASH, "unexpected reply"),
-        ("trespasses", Outcome.WRONG_RESULT, "writes elsewhere"),
-        ("trespasses_last", Outcome.WRONG_RESULT, "writes elsewhere"),
+        ("foreign_writees", Outcome.WRONG_RESULT, "writes elsewhere"),
+        ("foreign_writees_last", Outcome.WRONG_RESULT, "writes elsewhere"),
     ],
 )
 def test_a_kernel_that_costs_its_process_costs_one_evaluation(

@@ -7,7 +7,7 @@ import pytest
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.task import Array
 from mctskernel.core.task_file import load_task
-from mctskernel.profiling.verify import draw_case, judge
+from mctskernel.profiling.verify import check_outputs, draw_case
 from mctskernel.tasks.builtin import builtin_tasks
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ def test_the_operator_computes_the_task(name: str) -> None:
         (output,) = task.outputs
         found = {output.name: as_array(made, output.dtype)}
         assert found[output.name].shape == output.extents(shape)
-        verdict = judge(case, found)
+        verdict = check_outputs(case, found)
         assert verdict.error <= ALLOWED, f"{shape}: {verdict.message}"
 
 

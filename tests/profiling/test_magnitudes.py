@@ -13,7 +13,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Array, Task, Tensor, Tolerance
 from mctskernel.profiling.input_values import Values
 from mctskernel.profiling.sampling import draw_sample
-from mctskernel.profiling.verify import draw_verification, expect, judge
+from mctskernel.profiling.verify import check_outputs, draw_verification, expect
 
 SHAPE = {"n": 1500}
 SEEDS = range(6)
@@ -63,8 +63,8 @@ def test_a_huge_element_excuses_nothing(cheat: Function) -> None:
     task = task_of(square)
     inputs = one_huge(task)
     case = expect(task, SHAPE, 0, inputs)
-    assert judge(case, {"out": square(inputs["x"])}).passed
-    check = judge(case, {"out": cheat(inputs["x"])})
+    assert check_outputs(case, {"out": square(inputs["x"])}).passed
+    check = check_outputs(case, {"out": cheat(inputs["x"])})
     assert not check.passed
     assert "1499 of 1500 elements" in check.message
 
@@ -98,7 +98,7 @@ def test_honest_kernels_pass_whose_terms_cancel(reference: Function, kernel: Fun
             if case.values is Values.OFFSET:
                 continue  # a mean of many equal digits is another matter, of matrices too
             with np.errstate(all="ignore"):
-                check = judge(case, {"out": kernel(case.inputs["x"])})
+                check = check_outputs(case, {"out": kernel(case.inputs["x"])})
             assert check.passed, check.message
 
 
@@ -108,6 +108,6 @@ def test_parts_of_a_row_are_measured_as_the_whole_is() -> None:
     inputs, sample = draw_sample(task, shape, 3, np.random.default_rng(0))
     out = sample.bands["out"][0].of(differences_in_another_order(inputs["x"]))
     assert len(out) < shape["n"]
-    check = judge(sample.case, {"out": out})
+    check = check_outputs(sample.case, {"out": out})
     assert check.passed, check.message
-    assert not judge(sample.case, {"out": out * np.float32(1.001)}).passed
+    assert not check_outputs(sample.case, {"out": out * np.float32(1.001)}).passed

@@ -11,7 +11,7 @@ import pytest
 from mctskernel.core.task import Array, Numerics, Propagation, Task
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.input_values import Values
-from mctskernel.profiling.verify import draw_case, draw_cases, judge
+from mctskernel.profiling.verify import check_outputs, draw_case, draw_cases
 from tests.conftest import TASK_TOML, WriteTask
 
 ROWS = (
@@ -83,7 +83,7 @@ def verdict(task: Task, kernel: Function, values: Values) -> bool:
         case = draw_case(task, SHAPE, seed, values)
         with np.errstate(all="ignore"):
             out = kernel(case.inputs["x"]).astype(np.float32)
-        if not judge(case, {"out": out}).passed:
+        if not check_outputs(case, {"out": out}).passed:
             return False
     return True
 

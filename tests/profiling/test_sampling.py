@@ -14,7 +14,7 @@ from mctskernel.core.task import Array, Shape, Task, Tensor
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling import sampling
 from mctskernel.profiling.sampling import Sample, draw_sample
-from mctskernel.profiling.verify import judge
+from mctskernel.profiling.verify import check_outputs
 
 TASKS = Path(__file__).parents[2] / "mctskernel" / "tasks" / "builtin"
 
@@ -29,7 +29,7 @@ def fetched(sample: Sample, tensor: Tensor, shape: Shape, array: Array) -> Array
 
 
 def passes(task: Task, sample: Sample, shape: Shape, outputs: Mapping[str, Array]) -> bool:
-    return judge(
+    return check_outputs(
         sample.case, {each.name: fetched(sample, each, shape, outputs[each.name]) for each in task.outputs}
     ).passed
 

@@ -11,7 +11,7 @@ from mctskernel.core.task import Array, Bound, Task, Tolerance, ToleranceAt
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.comparison import compare
 from mctskernel.profiling.input_values import Values
-from mctskernel.profiling.verify import draw_case, draw_verification, judge
+from mctskernel.profiling.verify import check_outputs, draw_case, draw_verification
 from tests.conftest import WriteTask
 
 STRICT, LAX = {"n": 32}, {"n": 48}
@@ -34,7 +34,8 @@ def task(write_task: WriteTask) -> Task:
 
 def test_each_shape_is_judged_by_its_own_tolerance(task: Task) -> None:
     verdicts = [
-        judge(draw_case(task, each, 0), {"out": off_by(OFF, task, each)}).passed for each in (STRICT, LAX)
+        check_outputs(draw_case(task, each, 0), {"out": off_by(OFF, task, each)}).passed
+        for each in (STRICT, LAX)
     ]
     assert verdicts == [False, True]
 

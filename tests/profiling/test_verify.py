@@ -12,7 +12,7 @@ from mctskernel.core.task import Array, Task, Tolerance
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.comparison import compare
 from mctskernel.profiling.input_values import FIRST, IN_TURN, Values, poison
-from mctskernel.profiling.verify import draw_case, draw_cases, judge
+from mctskernel.profiling.verify import check_outputs, draw_case, draw_cases
 
 TASKS = Path(mctskernel.tasks.builtin.__file__).parent
 NAMES = sorted(folder.name for folder in TASKS.iterdir() if (folder / "task.toml").exists())
@@ -33,7 +33,7 @@ def test_a_plain_implementation_passes_every_case_of_its_task(name: str) -> None
     task = load_task(TASKS / name)
     shapes = (*task.verify_shapes, *task.held_out_shapes)
     for case in draw_cases(task, shapes, 0, turns=len(IN_TURN)):
-        check = judge(case, case.plain)
+        check = check_outputs(case, case.plain)
         assert check.passed, check.message
 
 
@@ -80,7 +80,7 @@ def half_precision(out: Array) -> Array:
 )
 def test_a_cheat_is_found(softmax: Task, cheat: Callable[[Array], Array]) -> None:
     case = draw_case(softmax, {"rows": 7, "cols": 130}, 5)
-    check = judge(case, {"out": cheat(case.plain["out"].copy())})
+    check = check_outputs(case, {"out": cheat(case.plain["out"].copy())})
     assert not check.passed
     assert "got" in check.message
     assert check.error > 1
@@ -89,11 +89,11 @@ def test_a_cheat_is_found(softmax: Task, cheat: Callable[[Array], Array]) -> Non
 def test_an_input_changed_in_place_is_found(softmax: Task) -> None:
     case = draw_case(softmax, {"rows": 7, "cols": 130}, 5)
     after = {"x": case.inputs["x"].copy()}
-    assert judge(case, case.plain, after).passed
+    assert check_outputs(case, case.plain, after).passed
     # The same number with another sign bit: only a comparison of bits sees it.
     case.inputs["x"][3, 3] = 0.0
     after["x"][3, 3] = -0.0
-    check = judge(case, case.plain, after)
+    check = check_outputs(case, case.plain, after)
     assert not check.passed
     assert "'x' was changed in place" in check.message
 

@@ -12,7 +12,7 @@ from mctskernel.profiling.candidate import prepare
 from mctskernel.profiling.emulation import BlockOrder, Stopped, emulable, emulated_outputs
 from mctskernel.profiling.emulator import Finding, Limits
 from mctskernel.profiling.stages import Stages
-from mctskernel.profiling.verify import draw_cases, judge
+from mctskernel.profiling.verify import check_outputs, draw_cases
 from tests.races.planted_bugs import PlantedBug, planted_bugs
 
 LIMITS = Limits(lane_instructions=50_000_000, block_executions=5_000, seconds=60.0)
@@ -33,7 +33,7 @@ def emulated(bug: PlantedBug, kernel: Kernel) -> tuple[Sequence[Finding], str]:
         outputs = emulated_outputs(task, built.candidate, built.modules, case, order=order, limits=LIMITS)
         if isinstance(outputs, Stopped):
             return outputs.findings, outputs.check.message
-        check = judge(case, outputs)
+        check = check_outputs(case, outputs)
         if not check.passed:
             return (), check.message
     return (), ""
