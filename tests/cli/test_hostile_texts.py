@@ -80,6 +80,7 @@ TRIALS: dict[str, tuple[Callable[[Hostile], Words], ...]] = {
     "ask": (lambda given: (given.torn,),),
     "tell": (lambda given: (given.run, given.file),),
     "mcp": (lambda given: ("--runs", given.run, ORDERS),),
+    "watch": (lambda given: (given.run,), lambda given: (given.torn,)),
     "show": (
         lambda given: (given.run,),
         lambda given: (given.run, "1"),
