@@ -6,7 +6,6 @@ from mctskernel.edits.rule import Context, Rule
 from mctskernel.edits.rules import (
     atomics,
     coarsening,
-    grid_axis,
     hints,
     launch,
     matmul,
@@ -49,7 +48,6 @@ ALL: tuple[Rule[Context], ...] = (
     tree_reduction.strided_block_reduction,
     launch.grouped_blocks,
     atomics.private_counts,
-    grid_axis.stage_grid_axis,
     vectorize.float4_loops,
     vector_elements.float4_elements,
     vector_elements.float4_stencils,

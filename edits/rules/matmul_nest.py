@@ -139,7 +139,7 @@ def naive_nest(context: Context, launch: Launch, function: cu.Function) -> Matmu
         return None
     total, loop, epilogue = found
     known = definitions(function)
-    product = accumulated_product(loop.body, total.name, known)
+    product = _accumulated_product(loop.body, total.name, known)
     if product is None:
         return None
     axes = _axes(context, launch, function, body)
@@ -186,7 +186,7 @@ def naive_nest(context: Context, launch: Launch, function: cu.Function) -> Matmu
     )
 
 
-def accumulated_product(body: Node, total: str, known: Mapping[str, Node]) -> tuple[Node, Node] | None:
+def _accumulated_product(body: Node, total: str, known: Mapping[str, Node]) -> tuple[Node, Node] | None:
     """The two factors of `total += a * b` (or `total = total + a * b`, `total = fmaf(a, b, total)`)."""
     statements = [node for node in code(body) if node.type != "declaration"]
     parts = cu.assignment(statements[0]) if len(statements) == 1 else None

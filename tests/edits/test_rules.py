@@ -202,10 +202,6 @@ LOOK_ALIKES: dict[tuple[str, str], list[tuple[str, str]]] = {
         ("partial[blockIdx.x] = tile[0];", "partial[blockIdx.x + 1] = tile[0];"),
         ("int i = tid; i < count", "int i = tid + 1; i < count"),
     ],
-    ("conv3x3", "stage-grid-axis"): [
-        ("blockIdx.z / filters", "blockIdx.z / channels"),
-        ("sum += __bf", "sum *= 0.5f; sum += __bf"),
-    ],
     ("stencil", "float4-stencils"): [
         ("grid[i - 1]", "grid[2 * i]"),
         ("out[i] = center", "grid[i] = 0.0f; out[i] = center"),
