@@ -14,7 +14,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,12 +32,6 @@ from mctskernel.report.view import View, load_view
 from mctskernel.run import spent_seconds
 from mctskernel.tasks.builtin import builtin_tasks
 from mctskernel.tree.journal import read_events
-
-TIMING_SECONDS = 75.0
-"""Allowed for timing one task beside PyTorch: most of it is torch.compile's."""
-
-STARTING_SECONDS = 25.0
-"""Allowed for a search beside its budget: drawing inputs, opening a GPU, the final validation."""
 
 ALIKE = 0.02
 """A kernel whose output is further from PyTorch's than this share is marked: it may compute something else."""
@@ -93,7 +86,6 @@ class Report(msgspec.Struct, frozen=True):
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Seconds a search, at most.")
 @click.option("--workers", type=click.IntRange(min=1), help="As of `mctskernel search`.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--minutes", type=float, help="Begin nothing that would end later; the next call continues.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="A folder.")
 def main(
     *,
@@ -105,21 +97,19 @@ def main(
     seconds: float | None,
     workers: int | None,
     seed: int,
-    minutes: float | None,
     out: Path,
 ) -> None:
     """Search the tasks, time their winners beside PyTorch, and print the tables."""
-    end = time.monotonic() + 60 * minutes if minutes else float("inf")
     plan = Plan(device, architecture, workers, Budget(budget, seconds), seed, out / "runs")
     rows = out / "rows.jsonl"
     searches: list[Searched] = []
     for name in tasks.split(",") if tasks else builtin_tasks():
         for language in map(Language, languages.split(",")):
-            searches.append(search_task(name, language, plan, end))
+            searches.append(search_task(name, language, plan))
             click.echo(f"{name} in {language}: {searches[-1].problem or f'{searches[-1].speedup:.2f}x'}")
         if device == "gpu":
             runs = [plan.folder(name, each.language) for each in searches if each.task == name and each.cost]
-            time_task(rows, name, runs, end)
+            time_task(rows, name, runs)
     report = Report(searches, list(read_times(rows).values()))
     write_result(out / "suite.json", report)
     text = document(report) + "\n"
@@ -127,14 +117,11 @@ def main(
     click.echo(text)
 
 
-def search_task(name: str, language: Language, plan: Plan, end: float = float("inf")) -> Searched:
-    """Search one task, or continue an interrupted search, unless it would end after `end` (`time.monotonic`)."""
+def search_task(name: str, language: Language, plan: Plan) -> Searched:
+    """Search one task, or continue an interrupted search."""
     folder = plan.folder(name, language)
-    if not (folder / "best" / "answer.json").exists():
-        if time.monotonic() + (plan.budget.seconds or 0.0) + STARTING_SECONDS > end:
-            return Searched(name, language, problem="No time was left.")
-        if problem := run_search(name, language, plan):
-            return Searched(name, language, problem=problem)
+    if not (folder / "best" / "answer.json").exists() and (problem := run_search(name, language, plan)):
+        return Searched(name, language, problem=problem)
     view = load_view(folder)
     first, last = view.steps[0], view.steps[-1]
     cost = search_cost(view)
@@ -217,13 +204,10 @@ def stage_medians(spent: Iterable[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(stages[name] for stages in rows if name in stages) for name in names}
 
 
-def time_task(rows: Path, name: str, runs: Sequence[Path], end: float) -> None:
+def time_task(rows: Path, name: str, runs: Sequence[Path]) -> None:
     """Time the winners of a task's runs beside PyTorch in a process of its own, unless a row has their times."""
     known = read_times(rows).get(name)
     if not runs or (known is not None and known.seconds):
-        return
-    if time.monotonic() + TIMING_SECONDS > end:
-        click.echo(f"No time is left to time {name} beside PyTorch.")
         return
     command = [sys.executable, "-m", "mctskernel.experiments.suite_timing", "--rows", str(rows), name]
     done = subprocess.run([*command, *map(str, runs)], check=False)

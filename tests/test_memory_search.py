@@ -88,7 +88,6 @@ def test_the_commands_of_the_memory(first: Path, tmp_path: Path) -> None:
     shown = mctskernel("memory", "show", **home).stdout
     assert "modelled" in shown
     assert "cuda, sm_90" in shown
-    assert "Nothing is remembered" in mctskernel("memory", "show", "--source", "measured", **home).stdout
     (kept,) = (tmp_path / "data" / "mctskernel" / "memory").iterdir()
     kept.unlink()
     assert "Nothing is remembered" in mctskernel("memory", "show", **home).stdout

@@ -46,8 +46,7 @@ class ArmRow:
 class Comparison:
     """An arm against the baseline after `at` evaluations: the mean difference of their scores over pairs.
 
-    `standardised` is that mean over the standard deviation of the differences within subjects (Cohen's d of paired
-    samples), None where they don't differ. The arm was ahead in `won` pairs and behind in `lost`, and its mean was
+    The arm was ahead in `won` pairs and behind in `lost`, and its mean was
     higher on `subjects_won` of the subjects. `adjusted_p` is Holm's, for all comparisons of the table. Of fewer than
     `FEWEST` pairs there is neither interval nor p-value.
     """
@@ -60,7 +59,6 @@ class Comparison:
     high: float | None
     p: float | None
     adjusted_p: float | None
-    standardised: float | None
     won: int
     tied: int
     lost: int
@@ -172,21 +170,12 @@ def _comparison(arm: str, at: int, groups: Sequence[Array]) -> Comparison:
         high=found.high if enough else None,
         p=sign_flip_p(units) if enough else None,
         adjusted_p=None,
-        standardised=_standardised(found.mean, groups),
         won=int(np.count_nonzero(units > 0)),
         tied=int(np.count_nonzero(units == 0)),
         lost=int(np.count_nonzero(units < 0)),
         subjects=len(groups),
         subjects_won=sum(float(each.mean()) > 0 for each in groups),
     )
-
-
-def _standardised(mean: float, groups: Sequence[Array]) -> float | None:
-    """Source: Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988, d of paired samples, here with
-    the standard deviation pooled over subjects."""
-    squares = sum(float(((each - each.mean()) ** 2).sum()) for each in groups)
-    freedom = sum(len(each) - 1 for each in groups)
-    return mean / float(np.sqrt(squares / freedom)) if freedom and squares > 0 else None
 
 
 def _adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:

@@ -77,7 +77,6 @@ def _tables(results: Results, found: Statistics) -> list[Table]:
                 words.head,
                 "p",
                 "p (Holm)",
-                "standardised",
                 "pairs won / tied / lost",
                 "share won",
                 "subjects won",
@@ -139,7 +138,6 @@ def _compared(each: Comparison, words: _Words) -> tuple[str, ...]:
         f"{words.change(each.difference)}{interval}",
         _p(each.p),
         _p(each.adjusted_p),
-        "" if each.standardised is None else f"{each.standardised:+.2f}",
         f"{each.won} / {each.tied} / {each.lost}",
         f"{each.share_won:.0%}",
         f"{each.subjects_won} of {each.subjects}",
@@ -198,9 +196,8 @@ def _notes(results: Results) -> Iterator[str]:
     yield from dict.fromkeys(f"{trial.subject}: {trial.problem}" for trial in results.trials if trial.problem)
     yield (
         "Intervals (bootstrap) and p-values (sign flips of the pairs; Holm's correction over all rows) generalise to "
-        f"other seeds on these subjects, not to other subjects; fewer than {FEWEST} pairs have none. Standardised: the "
-        "mean difference over the standard deviation of differences within subjects. Share won: of the pairs, a tie "
-        "counting half."
+        f"other seeds on these subjects, not to other subjects; fewer than {FEWEST} pairs have none. Share won: of the "
+        "pairs, a tie counting half."
     )
 
 

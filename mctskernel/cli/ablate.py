@@ -4,20 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 import rich_click as click
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from mctskernel.cli.errors import INTERRUPTED
@@ -34,7 +24,6 @@ from mctskernel.experiments.ablation.configuration import (
     ready_configurations,
 )
 from mctskernel.experiments.ablation.sweep import (
-    Follower,
     Results,
     read_results,
     sweep,
@@ -44,8 +33,8 @@ from mctskernel.experiments.ablation.trials import Trial
 
 TABLE = "table"
 
-PLAIN_INTERVAL = 10.0
-"""Seconds between plain lines about progress."""
+INTERVAL = 10.0
+"""Seconds between lines about progress."""
 
 FORMS = {"md": "markdown", "tex": "latex", "csv": "csv"}
 
@@ -161,8 +150,8 @@ def _sweep(ablation: Ablation, path: Path, jobs: int) -> Results:
         f"{ablation.title}: {len(ablation.arms)} arms, {len(ablation.seeds)} seeds, {ablation.budget.evaluations} "
         f"evaluations each, into {path}"
     )
-    with stopping() as stop_requested, _progress() as follow:
-        results = sweep(ablation, path, jobs, follow, stop_requested)
+    with stopping() as stop_requested:
+        results = sweep(ablation, path, jobs, _Progress(), stop_requested)
     if results.trials:
         for written in write_tables(path, results):
             echo(f"{written}")
@@ -181,31 +170,9 @@ def _print_list() -> None:
     PlainConsole().print(table)
 
 
-@contextmanager
-def _progress() -> Iterator[Follower]:
-    console = PlainConsole(stderr=True)
-    if not console.is_terminal:
-        yield _PlainLines()
-        return
-    columns = (
-        TextColumn("trials"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[last]}"),
-    )
-    with Progress(*columns, console=console) as progress:
-        row = progress.add_task("trials", total=None, last="")
+class _Progress:
+    """Prints from time to time how many trials are finished and how long the rest may take."""
 
-        def follow(done: int, planned: int, trial: Trial | None) -> None:
-            last = f"{trial.arm} on {trial.subject}, seed {trial.seed}" if trial else ""
-            progress.update(row, completed=done, total=planned, last=last)
-
-        yield follow
-
-
-class _PlainLines:
     def __init__(self) -> None:
         self._began = self._last = time.monotonic()
         self._found: int | None = None
@@ -214,7 +181,7 @@ class _PlainLines:
         if self._found is None:
             self._found = done
         now = time.monotonic()
-        if done > self._found and now - self._last >= PLAIN_INTERVAL:
+        if done > self._found and now - self._last >= INTERVAL:
             self._last = now
             left = (now - self._began) / (done - self._found) * (planned - done)
             echo(f"{done} of {planned} trials; about {left:.0f} s left", err=True)

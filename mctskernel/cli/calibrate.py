@@ -28,12 +28,6 @@ from mctskernel.profiling.calibration.microbenchmark import Machine
 from mctskernel.profiling.gpu.cuda_driver import CudaError
 
 
-def _printable_name(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    if not value.isprintable():
-        raise click.BadParameter("A name can't hold characters that can't be printed.", ctx, param)
-    return value.strip()
-
-
 @click.command()
 @click.option(
     "--out",
@@ -41,15 +35,12 @@ def _printable_name(ctx: click.Context, param: click.Parameter, value: str) -> s
     help="The file to write. [default: the GPU's name with .toml]",
 )
 @click.option(
-    "--name", default="", callback=_printable_name, help="The GPU's name in the file. [default: the driver's]"
-)
-@click.option(
     "--against",
     metavar=GPUS,
     callback=described_gpu,
     help="The description to compare with and to complete: a name, or a file. [default: that of the closest GPU]",
 )
-def calibrate(out: Path | None, name: str, against: str | None) -> None:
+def calibrate(out: Path | None, against: str | None) -> None:
     """Measure the constants of the GPU in this machine, and write them as a file for --architecture.
 
     Microbenchmarks load one part of the GPU each: a pipe, a cache, a queue. It takes less than two minutes on an idle
@@ -66,11 +57,11 @@ def calibrate(out: Path | None, name: str, against: str | None) -> None:
             if against
             else closest_architecture(machine.board.architecture, machine.board.name)
         )
-        path = out or Path(re.sub(r"\W+", "-", (name or machine.board.name).lower()) + FILE_SUFFIX)
+        path = out or Path(re.sub(r"\W+", "-", machine.board.name.lower()) + FILE_SUFFIX)
         with _writing(path):  # before a minute is spent on measuring
             path.parent.mkdir(parents=True, exist_ok=True)
         with progress.status("measuring") as status:
-            found = calibrate_gpu(machine, shipped, name, lambda each: status.update(f"measuring {each}"))
+            found = calibrate_gpu(machine, shipped, lambda each: status.update(f"measuring {each}"))
     print_calibration(console, found)
     for note in (*notes, *found.notes):
         console.print(Text(note, "yellow"))

@@ -9,7 +9,6 @@ import rich_click as click
 from rich.table import Table
 
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
-from mctskernel.core.evaluation import Source
 from mctskernel.memory import Remembered, default_path, encode_snapshot, recall
 from mctskernel.run import open_run
 from mctskernel.run import remember as remember_run_folder
@@ -35,15 +34,10 @@ def memory() -> None:
 
 @memory.command()
 @_folder
-@click.option("--source", type=click.Choice([Source.MEASURED.value, Source.MODELLED.value]))
-@click.option("--language", metavar="[cuda|triton]")
-@click.option("--architecture", metavar="sm_90")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, which `search --memory FILE.json` takes.")
-def show(
-    *, folder: Path, source: str | None, language: str | None, architecture: str | None, as_json: bool
-) -> None:
+def show(*, folder: Path, as_json: bool) -> None:
     """List what is remembered, the most tried first."""
-    found = recall(folder, language, architecture, Source(source) if source else None)
+    found = recall(folder)
     if as_json:
         deliver(encode_snapshot(found))
     else:

@@ -62,14 +62,12 @@ class Calibration:
 def calibrate_gpu(
     machine: Machine,
     like: Architecture,
-    name: str = "",
     follow: Follow = lambda _: None,
     now: Callable[[], float] = time.monotonic,
 ) -> Calibration:
     """Measure what can be measured of the machine's GPU; the rest is as in `like`.
 
-    The file is to be called `name`, or as the driver calls the GPU. `follow` is called
-    with the name of every microbenchmark before it runs. Raises CudaError when the GPU is lost.
+    `follow` is called with the name of every microbenchmark before it runs. Raises CudaError when the GPU is lost.
     """
     board = machine.board
     began, beat = now(), clock(board)
@@ -90,7 +88,7 @@ def calibrate_gpu(
     measured = {each.constant: each for each in found if isinstance(each, Measured)}
     measured |= {each.constant: each for each in _derived(measured, board)}
     refused = {each.constant: each for each in found if isinstance(each, Refused)}
-    description = msgspec.to_builtins(like) | {"name": name or board.name, "architecture": board.architecture}
+    description = msgspec.to_builtins(like) | {"name": board.name, "architecture": board.architecture}
     sources: dict[str, str] = {}
     for path, kept in constants(like):
         section, field = path.split(".")

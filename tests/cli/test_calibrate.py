@@ -41,11 +41,10 @@ def run(*arguments: str) -> tuple[int, str]:
 
 def test_it_writes_a_file_that_a_search_can_take(connect: Callable[..., PaperGpu], tmp_path: Path) -> None:
     connect(PaperGpu(load_architecture("H200")))
-    code, output = run("--out", "files/mine.toml", "--name", "mine")
+    code, output = run("--out", "files/mine.toml")
     assert code == 0
     assert "Written to files/mine.toml" in output
     found = load_architecture(str(tmp_path / "files" / "mine.toml"))
-    assert found.name == "mine"
     assert found.memory.dram_bytes_per_second == pytest.approx(4.3e12, rel=0.02)
     measured = tomllib.loads((tmp_path / "files" / "mine.toml").read_text())["measured"]
     assert measured["driver"] == "13.0"
@@ -95,7 +94,6 @@ def test_a_gpu_that_is_lost_is_a_sentence(connect: Callable[..., PaperGpu], tmp_
     [
         (("--against", "GTX480"), "There is no description of the GPU 'GTX480'"),
         (("--against", "missing.toml"), "There is no file 'missing.toml'"),
-        (("--name", "\x1b[31m"), "can't be printed"),
         (("--out", "taken/mine.toml"), "can't be written"),
         (("--out", "."), "is a directory"),
     ],
