@@ -15,7 +15,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -319,21 +319,19 @@ def begin(
     configuration: SearchConfig,
     follow: Follower,
     stop_requested: Callable[[], bool],
-    *,
-    executor: Executor | None = None,
 ) -> SearchResult:
-    """Make a new run and search, on an executor of its own unless one for the same task is given.
+    """Make a new run and search.
 
     Where the starting kernel has no valid time, the search begins again with the next start of the task. Raises
     TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything is paid for, MemoryUnusableError and
     ModelError.
     """
     with (
-        new_run(path, task_folder, configuration, executor) as (folder, used),
-        open_search(folder, configuration, used, follow, stop_requested) as (search, unfinished),
+        new_run(path, task_folder, configuration) as (folder, executor),
+        open_search(folder, configuration, executor, follow, stop_requested) as (search, unfinished),
     ):
         found = finish(folder, search, search.run(unfinished))
-    if found.stop_reason is not StopReason.NO_BASELINE or executor is not None:
+    if found.stop_reason is not StopReason.NO_BASELINE:
         return found
     with TemporaryDirectory(prefix="mctskernel-") as temporary:
         rest = Path(temporary) / task_folder.resolve().name
@@ -399,18 +397,15 @@ def _difference(recorded: Tree, repeated: Tree) -> str:
 
 @contextmanager
 def new_run(
-    path: Path, task_folder: Path, configuration: SearchConfig, shared: Executor | None = None
+    path: Path, task_folder: Path, configuration: SearchConfig
 ) -> Iterator[tuple[RunFolder, Executor]]:
     """Make a new run, and what evaluates its kernels for as long as it is searched. Raises what `begin` raises."""
     task = load_task(task_folder, configuration.language)
     for shape in task.verify_shapes:  # A mistake in the user's reference is met before anything is written.
         task.expected(task.draw_inputs(shape, seed=0), shape)
     folder = prepare_run(path, task)
-    opening = (
-        nullcontext(shared)
-        if shared
-        else open_executor(folder.device_spec(configuration), configuration.workers, configuration.executor)
-    )
+    device = folder.device_spec(configuration)
+    opening = open_executor(device, configuration.workers, configuration.executor)
     try:
         with opening as executor:
             fingerprint = executor.fingerprint()
