@@ -66,7 +66,7 @@ def test_a_search_in_cuda_from_the_task_to_the_answer(run: Path) -> None:
     assert mctskernel("best", run).stdout == (run / "best" / "kernel.cu").read_text()
     module = ast.parse(mctskernel("best", run, "--as", "module").stdout)
     functions = [node.name for node in module.body if isinstance(node, ast.FunctionDef)]
-    assert functions[:2] == ["extension", "run"]
+    assert functions[:2] == ["_extension", "run"]
     nodes = exported(run)
     wanted = {"id", "parent", "edit", "outcome", "seconds", "speedup", "reward", "terms", "visits", "value"}
     assert all(wanted <= node.keys() for node in nodes)
