@@ -221,7 +221,7 @@ class Task:
 
     @property
     def takes_tensors(self) -> bool:
-        """Whether the reference, by its attribute of this name, takes `TensorArray`s and computes on their device."""
+        """Whether the reference, by its attribute of this name, takes arrays that are PyTorch tensors."""
         return getattr(self.reference, "takes_tensors", False) is True
 
     @property
