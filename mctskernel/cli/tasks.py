@@ -38,6 +38,10 @@ def find_task_or_problem(context: click.Context, name: str, language: Language |
     Prints warnings about a problem on standard error. Raises TaskError.
     """
     if not is_problem(name):
+        if Path(name).suffix == ".py" and Path(name).is_file():
+            raise TaskError(
+                f"{name} is no benchmark's problem: KernelBench's have a class Model and get_inputs."
+            )
         return find_task(name)
     echo(f"Reading {name}: its sizes, inputs and starting kernels", err=True)
     problem = read_problem(Path(name), language)

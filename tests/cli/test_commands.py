@@ -231,3 +231,11 @@ def test_an_output_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path, s
     (tmp_path / "file").write_text("")
     result = mctskernel("search", small_task, "--budget", "2", "--out", tmp_path / "file" / "run")
     assert (result.exit_code, "can't be used" in result.stderr) == (4, True)
+
+
+def test_a_file_that_is_no_problem_is_called_so(tmp_path: Path) -> None:
+    file = tmp_path / "other.py"
+    file.write_text("x = 1\n")
+    result = mctskernel("search", file)
+    assert result.exit_code != 0
+    assert "is no benchmark's problem" in result.stderr
