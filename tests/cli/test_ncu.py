@@ -1,4 +1,4 @@
-"""`mctskernel profile` as a user types it, with an `ncu` that plays its part."""
+"""`mctskernel show --ncu` as a user types it, with an `ncu` that plays its part."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import mctskernel.report.node_profile
 from tests.cli.command import mctskernel
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 from tests.profiling.test_ncu import DETAILS, FORBIDDEN
@@ -58,7 +57,7 @@ def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "output").write_text('==PROF== Profiling "twice": 0%....50%....100% - 38 passes\n')
     (folder / "succeed").touch()
     monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr(mctskernel.report.node_profile, "describe_gpu", lambda: "a GPU")
+    monkeypatch.setattr("mctskernel.report.node_profile.describe_gpu", lambda: "a GPU")
     return folder
 
 
