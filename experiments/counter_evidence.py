@@ -299,6 +299,7 @@ def steps_of(folder: Path) -> Iterator[Step]:
     tree, task = view.tree, view.folder.load_task()
     compulsory = task.compulsory_bytes(task.search_shapes[0])
     seconds = {node.id: time for node in tree.nodes if (time := _seconds(node.evaluation)) is not None}
+    evaluations = {node.id: node.evaluation for node in tree.nodes if node.evaluation is not None}
     after = _times_after(tree, seconds)
     configuration = view.manifest.configuration
     name = Path(configuration.task).name
@@ -307,8 +308,7 @@ def steps_of(folder: Path) -> Iterator[Step]:
         if node.parent is None or node.edit is None or node.parent not in seconds:
             continue
         parent = tree.nodes[node.parent]
-        before, evaluation = parent.evaluation, node.evaluation
-        assert before is not None and evaluation is not None  # noqa: S101 - both have a time
+        before, evaluation = evaluations[node.parent], evaluations[number]
         yield Step(
             search=f"{name}-{configuration.language}-{view.manifest.created}",
             task=name,

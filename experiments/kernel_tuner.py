@@ -149,8 +149,7 @@ def search(job: Job) -> Trace:
 
 
 def _simulate(job: Job, space: Mapping[str, Any]) -> list[dict[str, Any]]:
-    # Imported here: it is no dependency of this project.
-    from kernel_tuner import tune_kernel  # noqa: PLC0415 - as said above
+    from kernel_tuner import tune_kernel  # noqa: PLC0415 - only the extra `comparison` brings it
 
     names, known = space["tune_params_keys"], space["cache"].keys()
 

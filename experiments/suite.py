@@ -232,7 +232,7 @@ def document(report: Report) -> str:
         "s a candidate",
         "GPU busy",
     ]
-    searches = [_search_cells(each) for each in report.searches if each.cost]
+    searches = [_search_cells(each, each.cost) for each in report.searches if each.cost]
     timed = [times for times in report.times if best_of(times)]
     versions = next((each.versions for each in timed), {})
     blocks = [
@@ -309,17 +309,16 @@ def _means(timed: Sequence[TaskTimes]) -> str:
     return "Geometric means: " + ", ".join(means) + "." if means else ""
 
 
-def _search_cells(each: Searched) -> list[str]:
-    assert each.cost is not None  # noqa: S101 - only searches that ended have cells
+def _search_cells(each: Searched, cost: SearchCost) -> list[str]:
     return [
         each.task,
         each.language,
         f"{each.start_seconds * 1e6:.1f}",
         f"{each.best_seconds * 1e6:.1f}",
         f"{each.speedup:.2f}x",
-        str(each.cost.evaluations),
-        f"{each.cost.candidate_seconds:.2f}",
-        f"{each.cost.gpu_busy_share:.0%}",
+        str(cost.evaluations),
+        f"{cost.candidate_seconds:.2f}",
+        f"{cost.gpu_busy_share:.0%}",
     ]
 
 

@@ -79,7 +79,7 @@ def kernels_of(runs: tuple[Path, ...]) -> dict[str, Kernel]:
 def time_task(name: str, kernels: Mapping[str, Kernel]) -> TaskTimes:
     """Samples of all contenders at each search shape. What can't be run has a sentence in `problem`."""
     task = load_task(find_task(name))
-    torch.cuda.init()  # type: ignore[no-untyped-call]
+    torch.cuda.init()  # type: ignore[no-untyped-call] # PyTorch's has no types
     gpu = open_gpu()
     seconds: dict[str, dict[str, tuple[float, ...]]] = {}
     differences: dict[str, float] = {}

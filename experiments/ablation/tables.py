@@ -42,8 +42,7 @@ def write_tables(out: Path, results: Results) -> tuple[Path, ...]:
         (out / name).write_text(text, encoding="utf-8")
     written = [out / name for name in texts]
     if find_spec("matplotlib") is not None:
-        # Imported here: it needs the extra.
-        from mctskernel.experiments.ablation.plots import plot  # noqa: PLC0415 - as said above
+        from mctskernel.experiments.ablation.plots import plot  # noqa: PLC0415 - needs the extra `plots`
 
         plots = (out / "plot.svg", out / "plot.pdf")
         plot(results, *plots)

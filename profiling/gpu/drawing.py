@@ -1,8 +1,8 @@
 """Inputs of large shapes, drawn on a GPU by a counter-based generator (Philox4x32-10; Salmon et al. 2011).
 
-An element depends on the key and its place alone. So a GPU process draws inputs where kernels read them, and whoever
-needs the expected outputs draws the same elements again: all of them or a few, in numpy or PyTorch, bit by bit. For
-that values are made of integers, products and sums in float32; a normal distribution is a table of its quantiles,
+An element depends on the key and its place alone. So a GPU process draws inputs where kernels read them, and the
+search draws the elements that expected outputs need again: all of them or a few, in numpy or PyTorch, bit by bit. For
+that, values are made of integers, products and sums in float32; a normal distribution is a table of its quantiles,
 interpolated between them.
 """
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -103,6 +101,8 @@ def capture(graph: Any, tensors: Sequence[Any], values: Callable[[], Sequence[An
     from torch._inductor.compile_fx import compile_fx  # noqa: PLC0415
     from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415
 
+    from mctskernel.problems.plain_cuda.tracing import quiet  # noqa: PLC0415 - imports PyTorch
+
     known = config.get_config_copy()
     options = {**list_mode_options(MODE), **{key: value for key, value in _OPTIONS.items() if key in known}}
 
@@ -115,7 +115,7 @@ def capture(graph: Any, tensors: Sequence[Any], values: Callable[[], Sequence[An
         torch.no_grad(),
         sdpa_kernel(SDPBackend.MATH),
         _symbolic_channels(),
-        _quietly(),
+        quiet(),
     ):
         try:
             _, sources = utils.run_and_get_code(run)
@@ -141,19 +141,6 @@ def _tf32_in_convolutions(allowed: bool) -> Iterator[None]:  # noqa: FBT001 - it
         yield
     finally:
         torch.backends.cudnn.allow_tf32 = before
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without what PyTorch logs of choices that don't fit the GPU, and its advice; what fails raises."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
 
 
 @contextmanager

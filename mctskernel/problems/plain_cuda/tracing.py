@@ -200,15 +200,12 @@ def symbolic_roots() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence PyTorch's logs of failures, which become a PlainCudaError."""
-    loggers = [logging.getLogger("torch._subclasses.fake_tensor"), logging.getLogger("torch.fx.experimental")]
-    levels = [each.level for each in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for each in loggers:
-            each.setLevel(logging.CRITICAL)
-        try:
+    """Silence PyTorch's logs and advice: what fails raises, and what doesn't fit a GPU isn't chosen."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             yield
-        finally:
-            for each, level in zip(loggers, levels, strict=True):
-                each.setLevel(level)
+    finally:
+        logging.disable(before)

@@ -174,7 +174,7 @@ def test_at_the_root_both_propose_and_the_best_of_each_is_as_promising() -> None
     assert reply.more
 
 
-def test_elsewhere_whoever_did_better_is_asked() -> None:
+def test_elsewhere_the_better_proposer_is_asked() -> None:
     experts = {f"llm/{name}" for name in ("memory", "parallelism", "instructions", "numerics", "tensor")}
     good, bad = (0.5,) * 30, (0.0,) * 30
     for standings, wanted in (
