@@ -71,7 +71,7 @@ BRIEF_SECONDS = 0.02
 class GpuEvaluator:
     """Evaluates candidates of one task on one GPU, which it holds alone meanwhile. For one thread, besides `interrupt`.
 
-    `spec.gpu` is the GPU's UUID; where it is empty, and the first visible one is meant, opening it waits for no lock.
+    `spec.gpu` is the GPU's UUID; where it is empty the first visible one is meant, and opened without its lock.
     `service` names what runs in the GPU process. Every method raises DeviceError when the GPU is broken or lost.
     """
 
@@ -86,18 +86,24 @@ class GpuEvaluator:
         self._interrupted = False
 
     def open(self) -> Opened:
-        """Draw the inputs, open the GPU and put the inputs there; before anything else.
+        """Open the GPU, draw the inputs and put them there; before anything else.
 
-        Raises TaskError for a reference that fails, and DeviceError for a GPU that can't be used.
+        What is drawn on the CPU, and PyTorch's import for it, keeps no other process from the GPU. Raises TaskError for
+        a reference that fails, and DeviceError for a GPU that can't be used.
         """
-        with self._lock.held() if self._lock is not None else nullcontext():
-            task = task_of(self._spec)
-            self._worker = GpuWorker(task, self._spec.seed, self._metrics, self._service, self._spec.gpu)
-            if self._interrupted:
-                self._worker.interrupt()
-            opened = self._worker.open()
-        if self._lock is None:
-            self._lock = GpuLock(opened.gpu.uuid)
+        task = task_of(self._spec)
+        with ThreadPoolExecutor(1, "draw") as thread:
+            with self._lock.held() if self._lock is not None else nullcontext():
+                worker = GpuWorker(task, self._spec.seed, self._metrics, self._service, self._spec.gpu)
+                self._worker = worker
+                if self._interrupted:
+                    worker.interrupt()
+                verified = thread.submit(worker.draw_verified)
+                opened = worker.opened
+            self._lock = self._lock or GpuLock(opened.gpu.uuid)
+            cases = verified.result()
+        with self._lock.held():
+            worker.place(cases)
         return opened
 
     @property

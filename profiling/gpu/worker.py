@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TypeVar
 
 from mctskernel.core.device import DeviceError
@@ -73,7 +72,7 @@ class GpuWorker:
     """A GPU with the tensors of one task on it. For one thread, besides `interrupt`.
 
     `service` names what runs in the GPU process, `gpu` is the GPU's UUID, empty for the first visible one. Inputs
-    follow from `seed`. Raises TaskError for a reference that fails. Requests raise LostError when the process is lost,
+    follow from `seed`. `place` comes before all other requests. They raise LostError when the process is lost,
     RefusedError when the GPU refuses the kernel, and DeviceError when the GPU can't be used at all.
     """
 
@@ -86,7 +85,6 @@ class GpuWorker:
         self._counts = False
         self._opened: Opened | None = None
         self.arenas = Arenas(())
-        # The process starts while the cases are drawn.
         self._process: Conversation[GpuReply] = Conversation(
             "mctskernel.profiling.gpu.process",
             "ran the kernel",
@@ -95,11 +93,6 @@ class GpuWorker:
             self._set_up,
             shared=(self._window.fd,),
         )
-        try:
-            self.arenas = Arenas(draw_verified(task, seed, self._window))
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def pid(self) -> int:
@@ -111,27 +104,30 @@ class GpuWorker:
         """Whether times are interleaved with a baseline, and not with the candidate itself."""
         return self._baseline is not None
 
-    def open(self) -> Opened:
-        """Wait for the GPU, then draw what is timed there: its ceilings are measured while nothing else uses it."""
+    def draw_verified(self) -> tuple[Arena, ...]:
+        """Draw the cases that candidates are verified on, from any thread; the GPU isn't used. Raises TaskError."""
+        return draw_verified(self.task, self._seed, self._window)
+
+    def place(self, verified: tuple[Arena, ...]) -> None:
+        """Draw what is timed, there where the GPU can, and put all cases there. Raises TaskError."""
         opened = self.opened
         self._require_memory(opened)
         device = reference_device(self.task, opened.gpu.uuid)
         try:
-            timed = draw_timed(self.task, self._seed, self._window, len(self.arenas.verified), device)
+            timed = draw_timed(self.task, self._seed, self._window, len(verified), device)
         finally:
             give_back_memory(device)
-        self.arenas = replace(self.arenas, timed=timed)
+        self.arenas = Arenas(verified, timed)
         try:
-            for arena in timed:
+            for arena in self.arenas:
                 self._place(arena)
         except LostError:
             # Its replacement gets all of them.
             self._process.open()
-        return opened
 
     @property
     def opened(self) -> Opened:
-        """The open GPU."""
+        """The open GPU; the first time its ceilings are measured, and nothing else should use it."""
         self._process.open()
         assert self._opened is not None  # noqa: S101 - set by `_set_up`
         return self._opened

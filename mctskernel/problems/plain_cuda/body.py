@@ -113,6 +113,10 @@ class Body:
 
     # Indices
 
+    def as_index(self, text: str) -> str:
+        """A size or number as a value of the type of indices, for functions that are overloaded by type."""
+        return text if self.index_type == "int" else f"({self.index_type}){text}"
+
     def size(self, extent: sympy.Expr) -> str:
         """An extent; a local variable if it is an expression."""
         text = in_cpp(extent)

@@ -65,8 +65,13 @@ class _Printer(StrPrinter):  # type: ignore[misc] # sympy has no types
     def _print_Mul(self, expr: Any) -> str:
         return " * ".join(self._tight(each) for each in expr.as_ordered_factors())
 
+    def _print_floor(self, expr: Any) -> str:
+        return self._quotient(*expr.args[0].as_numer_denom())
+
     def _print_FloorDiv(self, expr: Any) -> str:
-        left, right = expr.args
+        return self._quotient(*expr.args)
+
+    def _quotient(self, left: Any, right: Any) -> str:
         return f"({self.parenthesize(left, PRECEDENCE['Mul'])} {self.divides} {self._tight(right)})"
 
     def _print_Mod(self, expr: Any) -> str:

@@ -165,10 +165,11 @@ def _clipped_window(body: Body, pool: Node, index: Index, blocks: contextlib.Exi
     for number, name in enumerate(_AXES[rank]):
         extent = body.size(extents[number - rank])
         start = body.let(body.index_type, f"start_{name}", starts[number])
-        clipped = f"min({start} + {size[number]}, {extent} + {padding[number]})"
+        padded = body.as_index(f"({extent} + {padding[number]})")
+        clipped = f"min({start} + {size[number]}, {padded})"
         end = body.let(body.index_type, f"end_{name}", clipped)
-        first = body.let(body.index_type, f"first_{name}", f"max({start}, 0)")
-        last = body.let(body.index_type, f"last_{name}", f"min({end}, {extent})")
+        first = body.let(body.index_type, f"first_{name}", f"max({start}, {body.as_index('0')})")
+        last = body.let(body.index_type, f"last_{name}", f"min({end}, {body.as_index(extent)})")
         counts.append(f"({end} - {start})" if argument(pool, "count_include_pad") else f"({last} - {first})")
         bounds.append((name, first, last))
     inner = [blocks.enter_context(body.loop(f"in_{name}", first, last)) for name, first, last in bounds]

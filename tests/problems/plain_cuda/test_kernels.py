@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
 
-from tests.problems.plain_cuda.verified import source_of, tensor, wrong
+from tests.problems.plain_cuda.verified import SIZES, source_of, tensor, wrong
 
 pytestmark = pytest.mark.slow
 
@@ -169,6 +169,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 def test_a_plain_kernel_computes_what_the_function_does(name: str) -> None:
     function, inputs = CASES[name]
     assert wrong(function, *inputs) == ""
+
+
+@pytest.mark.parametrize("name", ["pooled", "gathered", "moved", "convolved"])
+def test_indices_of_large_tensors_have_64_bits(name: str) -> None:
+    function, inputs = CASES[name]
+    source = source_of(function, *inputs, sizes=dict.fromkeys(SIZES, 1 << 16))
+    assert "(long long)blockIdx.x" in source
+    assert wrong(function, *inputs, source=source) == ""
 
 
 def test_many_elements_are_reduced_in_parts() -> None:

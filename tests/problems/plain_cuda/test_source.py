@@ -10,12 +10,14 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra `gpu` is not installed")
 
+import sympy
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import plan_of
 from mctskernel.problems.plain_cuda import PlainCudaError
+from mctskernel.problems.plain_cuda.extents import in_cpp
 from tests.problems.plain_cuda.verified import SIZES, source_of, tensor
 
 pytestmark = pytest.mark.slow
@@ -39,6 +41,11 @@ def test_names_that_mean_something_in_cpp_are_others_in_the_kernel() -> None:
     source = source_of(lambda x, y: x + y, tensor("float", "rows"), tensor("i", "rows"))
     assert "const float* float_2, const float* i, float* out" in source
     assert 'args = ["float", "i", "out", "rows"]' in source
+
+
+def test_sizes_that_sympy_rounds_down_are_integer_divisions() -> None:
+    channels = sympy.Symbol("channels", integer=True, positive=True)
+    assert in_cpp(channels // 8) == "(channels / 8)"
 
 
 @pytest.mark.parametrize(
