@@ -132,9 +132,6 @@ FILE_SUFFIX = ".toml"
 LARGEST_FILE = 1 << 20
 """Bytes; a description has about four thousand."""
 
-MEASURED_TABLE = "measured"
-"""The table of a file that says what measured it and when; nothing is computed from it."""
-
 
 def load_architecture(name: str = "H100") -> Architecture:
     """Read a GPU's description by its short name (`H100`), in any case, or from a file: a path that ends in `.toml`.
@@ -146,7 +143,7 @@ def load_architecture(name: str = "H100") -> Architecture:
 
 
 def read_architecture(path: Path) -> Architecture:
-    """Read a GPU's description from a file, such as `mctskernel calibrate` writes. Raises ArchitectureError."""
+    """Read a GPU's description from a file of the user's. Raises ArchitectureError."""
     try:
         # Reading anything but a regular file may never end.
         if not path.is_file():
@@ -164,9 +161,7 @@ def read_architecture(path: Path) -> Architecture:
 def parse_architecture(text: str, source: str) -> Architecture:
     """A description from the text of a file; `source` is what messages call it. Raises ArchitectureError."""
     try:
-        document = parse_toml(text)
-        document.pop(MEASURED_TABLE, None)
-        found = read_as(document, Architecture)
+        found = read_as(parse_toml(text), Architecture)
     except DocumentError as error:
         raise ArchitectureError(f"The file '{source}' describes no GPU: it {error}.") from error
     if not found.name.isprintable() or not found.name.strip():

@@ -332,6 +332,6 @@ def architecture_for(gpu: str, code: str) -> str:
         known = ", ".join(known_architectures())
         raise DeviceError(
             f"No description fits the GPU '{gpu}' ({code}), so nothing predicts its times (known: {known}; "
-            "`mctskernel calibrate` writes one, for --architecture)."
+            "--architecture takes a file that describes another)."
         )
     return next(name for name in known_architectures() if load_architecture(name) == found)

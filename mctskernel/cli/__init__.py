@@ -12,7 +12,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "Look at runs": ("watch", "show", "compare", "scores", "report"),
     "Take results along": ("best", "export", "memory"),
     "Tasks and kernels": ("tasks", "new-task", "check", "evaluate"),
-    "This machine and this program": ("doctor", "calibrate", "gauntlet", "ablate"),
+    "This machine and this program": ("doctor", "gauntlet", "ablate"),
 }
 """The commands as the help page groups them; each is the function of that name in the module of that name."""
 

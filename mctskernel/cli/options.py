@@ -172,7 +172,7 @@ SETTINGS = (
         "architecture",
         "--architecture",
         DEVICE,
-        "The GPU that --device model stands for: a name, or a file that `mctskernel calibrate` wrote.",
+        "The GPU that --device model stands for: a name, or a file that describes another one.",
         metavar=GPUS,
         callback=described_gpu,
     ),

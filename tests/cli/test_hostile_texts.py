@@ -121,7 +121,6 @@ TRIALS: dict[str, tuple[Callable[[Hostile], Words], ...]] = {
         lambda given: (given.folder / ORDERS,),
         lambda given: ("table", given.run),
     ),
-    "calibrate": (lambda given: ("--out", given.file),),
     "gauntlet": (lambda given: ("--corpus", given.corpus, "--device", "model"),),
     "doctor": (lambda given: (),),
 }
