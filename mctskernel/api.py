@@ -96,13 +96,12 @@ def evaluate_kernels(
     return tuple(found[number] for number in range(len(kernels)))
 
 
-def compare(*runs: str | Path, at: int | None = None) -> RunComparison:
+def compare(*runs: str | Path) -> RunComparison:
     """Compare runs, or folders of runs: the best kernel of each, and whether the differences are significant.
 
-    `at` is the number of evaluations after which the best is compared, None for as many as all have made. Print the
-    result for sentences; its fields have the figures. Raises RunError and JournalError.
+    Print the result for sentences; its fields have the figures. Raises RunError and JournalError.
     """
-    return compare_runs([run for side in dict.fromkeys(runs) for run in find_runs(Path(side))], at)
+    return compare_runs([run for side in dict.fromkeys(runs) for run in find_runs(Path(side))])
 
 
 def load_run(path: str | Path) -> Run:

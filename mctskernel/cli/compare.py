@@ -13,13 +13,8 @@ from mctskernel.report.comparison_table import print_run_comparison
 
 @click.command()
 @click.argument("sides", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--at",
-    type=click.IntRange(min=1),
-    help="Compare the best after so many evaluations. [default: as many as all have made]",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, times in seconds.")
-def compare(sides: tuple[Path, ...], *, at: int | None, as_json: bool) -> None:
+def compare(sides: tuple[Path, ...], *, as_json: bool) -> None:
     """Compare runs: the best of each, and whether the differences are significant.
 
     Each RUN is a run, or a folder of runs. The best kernels of all others are compared with that of the first, by a
@@ -28,12 +23,12 @@ def compare(sides: tuple[Path, ...], *, at: int | None, as_json: bool) -> None:
 
         mctskernel compare runs/softmax-a runs/softmax-b
 
-        mctskernel compare runs/mcts runs/puct --at 100 --json
+        mctskernel compare runs/* --json
     """
     runs = [run for side in dict.fromkeys(sides) for run in find_runs(side)]
     if len(runs) < 2:
         raise click.UsageError("One run can't be compared: name another, or a folder of several.")
-    comparison = compare_runs(runs, at)
+    comparison = compare_runs(runs)
     if as_json:
         deliver_json(comparison)
     else:

@@ -38,19 +38,7 @@ SUFFIXES = (".pdf", ".svg", ".png")
     show_default=True,
     help="Of a figure: columns of a two-column paper that it fills, 85 or 178 mm.",
 )
-@click.option(
-    "--font", default="DejaVu Sans", show_default=True, help="Of a figure: a font that matplotlib finds."
-)
-@click.option(
-    "--dpi",
-    type=click.IntRange(72, 1200),
-    default=300,
-    show_default=True,
-    help="Of a PNG figure: dots an inch.",
-)
-def report(
-    *, runs: tuple[Path, ...], out: Path | None, figure: str | None, columns: int, font: str, dpi: int
-) -> None:
+def report(*, runs: tuple[Path, ...], out: Path | None, figure: str | None, columns: int) -> None:
     """Write RUN as one HTML file that needs nothing else, or draw a figure of runs.
 
     The file shows the tree, with everything about each node, and replays how it grew; the best path, the best so far,
@@ -68,7 +56,7 @@ def report(
     if figure is not None:
         if out is None:
             raise click.UsageError("A figure needs -o FILE.")
-        _draw(runs, figure, out, columns=columns, font=font, dpi=dpi)
+        _draw(runs, figure, out, columns)
         return
     if len(runs) > 1:
         raise click.UsageError("A page shows one RUN; several are for --figure, or for `mctskernel compare`.")
@@ -78,19 +66,16 @@ def report(
     echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
 
 
-def _draw(sides: tuple[Path, ...], figure: str, out: Path, *, columns: int, font: str, dpi: int) -> None:
+def _draw(sides: tuple[Path, ...], figure: str, out: Path, columns: int) -> None:
     if out.suffix not in SUFFIXES:
         raise click.BadParameter(f"'{out}' ends in none of {', '.join(SUFFIXES)}.", param_hint="-o")
     found = [run for side in dict.fromkeys(sides) for run in find_runs(side)]
     try:
-        from mctskernel.report.figures.drawing import Look, draw  # noqa: PLC0415 - an extra
-        from mctskernel.report.figures.style import FontError  # noqa: PLC0415 - an extra
+        from mctskernel.report.figures.drawing import draw  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         echo(f'mctskernel: {error.name} is missing: pip install "mctskernel[plots]"', err=True)
         sys.exit(BAD_MACHINE)
     try:
-        draw(figure, found, out, Look(columns, dpi, font))
-    except FontError as error:
-        raise click.BadParameter(str(error), param_hint="--font") from error
+        draw(figure, found, out, columns)
     except OSError as error:
         raise click.BadParameter(f"{out} can't be written: {error.strerror}.", param_hint="-o") from error

@@ -22,16 +22,13 @@ from mctskernel.core.task import Array
 from mctskernel.profiling.guardrails import NOISE, beside
 from mctskernel.profiling.model.price import log_ratio_sigma
 from mctskernel.profiling.reward import is_eligible, log_speedup
-from mctskernel.report.progress import Moment, best_after, moments
+from mctskernel.report.progress import Moment, moments
 from mctskernel.report.resampling import ratio_of_medians
 from mctskernel.report.view import View, load_view
 from mctskernel.run import RunError
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node
 from mctskernel.tree.trajectory import edit_title, run_seconds
-
-FEWEST = 5
-"""With fewer runs of a side there is no interval of their mean."""
 
 VERSIONS = frozenset(
     ("driver", "mctskernel", "numpy", "triton", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm")
@@ -122,17 +119,13 @@ class RunRow:
     """The result of a run. Times are seconds of one run of a kernel, None where there is none.
 
     `low` and `high` belong to `speedup`, the starting kernel's time over the best one's; `interval` says how they were
-    made. `speedup_at` is the best after `at` evaluations, `held_out_speedup` the one at the shapes of the final
-    validation. `failures` are evaluations without a trusted time.
+    made. `held_out_speedup` is the one at the shapes of the final validation. `failures` are evaluations without a
+    trusted time.
     """
 
-    side: str
     path: str
     task: str
     device: str
-    strategy: str
-    seed: int
-    finished: bool
     evaluations: int
     failures: int
     seconds: float
@@ -144,8 +137,6 @@ class RunRow:
     low: float | None
     high: float | None
     interval: str
-    at: int
-    speedup_at: float | None
     held_out_speedup: float | None
 
 
@@ -188,47 +179,36 @@ class RunComparison:
     runs: tuple[RunRow, ...]
     kernels: tuple[KernelRatio, ...]
     notes: tuple[str, ...]
-    schema: str = "mctskernel.comparison"
-    schema_version: int = 1
 
     def __str__(self) -> str:
         """The comparisons in sentences."""
         return "\n".join((*(each.sentence for each in self.kernels), *self.notes))
 
 
-def compare_runs(runs: Sequence[ComparedRun], at: int | None = None) -> RunComparison:
-    """Compare runs. `at` is the number of evaluations after which the best so far is compared.
-
-    Without it that is as many as every run has made of the same task on the same device. Raises JournalError.
-    """
+def compare_runs(runs: Sequence[ComparedRun]) -> RunComparison:
+    """Compare the best kernel of the first of each task and device with those of the others. Raises JournalError."""
     grounds: dict[Ground, list[ComparedRun]] = defaultdict(list)
     for run in runs:
         grounds[run.ground].append(run)
-    common = {ground: at or min(run.view.evaluations for run in each) for ground, each in grounds.items()}
     return RunComparison(
-        runs=tuple(_run_row(run, common[run.ground]) for run in runs),
-        kernels=tuple(_kernels(grounds.values())),
-        notes=tuple(dict.fromkeys(_notes(runs))),
+        tuple(map(_run_row, runs)), tuple(_kernels(grounds.values())), tuple(dict.fromkeys(_notes(runs)))
     )
 
 
-def _run_row(run: ComparedRun, at: int) -> RunRow:
-    view, tree, configuration = run.view, run.view.tree, run.view.manifest.configuration
+def _run_row(run: ComparedRun) -> RunRow:
+    view, tree = run.view, run.view.tree
     evaluated = [node.evaluation for node in tree.nodes if node.evaluation is not None]
     best = run.best.evaluation if run.best else None
     gain = _speedup(best, run.start) if best and run.start else None
     timings = view.answer.timings if view.answer else ()
     held_out = [each.baseline_seconds / each.seconds for each in timings if each.baseline_seconds]
     return RunRow(
-        side=run.side,
         path=run.name,
         task=run.task,
         device=run.device,
-        strategy=configuration.policy.strategy,
-        seed=configuration.seed,
-        finished=view.answer is not None,
         evaluations=view.evaluations,
-        failures=sum(_timed(each) is None for each in evaluated) + configuration.spent.evaluations,
+        failures=sum(_timed(each) is None for each in evaluated)
+        + view.manifest.configuration.spent.evaluations,
         seconds=run.moments[-1].seconds if run.moments else 0.0,
         dollars=tree.dollars,
         best=run.best.id if run.best else None,
@@ -238,17 +218,12 @@ def _run_row(run: ComparedRun, at: int) -> RunRow:
         low=gain.low if gain else None,
         high=gain.high if gain else None,
         interval=gain.interval if gain else "",
-        at=at,
-        speedup_at=best_after(run.moments, at) or None,
         held_out_speedup=statistics.geometric_mean(held_out) if held_out else None,
     )
 
 
 def _kernels(grounds: Iterable[list[ComparedRun]]) -> Iterator[KernelRatio]:
-    """The best kernel of the first run of each ground against those of the others, where each run is its own side."""
     for first, *others in grounds:
-        if len({run.side for run in (first, *others)}) <= len(others):
-            continue
         for other in others:
             if (found := _best_ratio(first, other)) is None:
                 continue
@@ -321,14 +296,9 @@ def _notes(runs: Sequence[ComparedRun]) -> Iterator[str]:
         yield f"{_listed(idle)}: no valid kernel yet."
     if unfinished := [run.name for run in runs if run.best is not None and run.view.answer is None]:
         yield f"{_listed(unfinished)}: the search is not finished, so figures are those so far."
-    sides: dict[str, list[ComparedRun]] = defaultdict(list)
-    for run in runs:
-        sides[run.side].append(run)
-    first, *others = sides.values()
+    first, *others = runs
     for other in others:
         yield from _differences(first, other)
-        if max(len(first), len(other)) > 1:
-            yield "To compare ways to search, use `mctskernel ablate`."
     starts = {run.ground: run for run in reversed(runs)}
     for run in runs:
         reference = starts[run.ground]
@@ -339,25 +309,24 @@ def _notes(runs: Sequence[ComparedRun]) -> Iterator[str]:
             )
 
 
-def _differences(firsts: Sequence[ComparedRun], seconds: Sequence[ComparedRun]) -> Iterator[str]:
-    """Why two sides are not compared, or what differs between them."""
-    first, second = firsts[0], seconds[0]
-    if {run.ground for run in firsts} & {run.ground for run in seconds}:
+def _differences(first: ComparedRun, second: ComparedRun) -> Iterator[str]:
+    """Why two runs are not compared, or what differs between them."""
+    if first.ground == second.ground:
         before, after = (
             {name: run.view.manifest.fingerprint.get(name, "unknown") for name in VERSIONS}
             for run in (first, second)
         )
         for name in sorted(name for name in VERSIONS if before[name] != after[name]):
-            yield f"{first.side} used {name} {before[name]}, {second.side} {after[name]}: this may matter."
+            yield f"{first.name} used {name} {before[name]}, {second.name} {after[name]}: this may matter."
     elif first.ground.task == second.ground.task:
         yield (
-            f"{first.side} was timed on {first.device} and {second.side} on {second.device}: times of different "
+            f"{first.name} was timed on {first.device} and {second.name} on {second.device}: times of different "
             "devices are not compared. `mctskernel resume RUN --device gpu` times its kernels on this machine's GPU."
         )
     else:
         same = first.task == second.task
         which = f"other versions of {first.task}" if same else f"{first.task} and {second.task}"
-        yield f"{first.side} and {second.side} searched {which}: times of different tasks are not compared."
+        yield f"{first.name} and {second.name} searched {which}: times of different tasks are not compared."
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -124,7 +124,7 @@ def _table(rows: Sequence[RunRow], names: Mapping[str, str]) -> Table:
     paid = any(row.dollars for row in rows)
     held_out = any(row.held_out_speedup for row in rows)
     table.add_column("run", overflow="fold", min_width=8)
-    headings = ("time", "speed-up", f"after {rows[0].at}", *(("held out",) if held_out else ()))
+    headings = ("time", "speed-up", *(("held out",) if held_out else ()))
     for heading in (*headings, "evals", "failed", "s", *(("$",) if paid else ())):
         table.add_column(heading, justify="right", no_wrap=heading != "speed-up", min_width=len(heading))
     for row in rows:
@@ -132,7 +132,6 @@ def _table(rows: Sequence[RunRow], names: Mapping[str, str]) -> Table:
             Text(names[row.path]),
             time_text(row.best_seconds) if row.best_seconds is not None else "",
             _speedup(row),
-            _times(row.speedup_at),
             *((_times(row.held_out_speedup),) if held_out else ()),
             str(row.evaluations),
             str(row.failures),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from jinja2 import Environment
@@ -141,16 +141,16 @@ class Run:
 
         return TreeView(Parts(self.view, self.document))
 
-    def plot(self, figure: str = "evaluations", file: str | Path | None = None, **look: Any) -> Figure:
+    def plot(self, figure: str = "evaluations", file: str | Path | None = None, columns: int = 1) -> Figure:
         """Draw one of the figures of `mctskernel report --figure`, into a file too if one is named.
 
-        `look` has the fields of `mctskernel.report.figures.drawing.Look`. Needs the extra `plots`. Raises RunError for
-        a run that lacks what the figure shows.
+        It fills 1 or 2 columns of a paper. Needs the extra `plots`. Raises RunError for a run that lacks what the
+        figure shows.
         """
-        from mctskernel.report.figures.drawing import Look, draw  # noqa: PLC0415 - an extra
+        from mctskernel.report.figures.drawing import draw  # noqa: PLC0415 - an extra
 
         run = ComparedRun(str(self.view.folder.path), self.view)
-        return draw(figure, (run,), Path(file) if file else None, Look(**look))
+        return draw(figure, (run,), Path(file) if file else None, columns)
 
     def __repr__(self) -> str:
         """Its task, its folder, and how many nodes it has."""

@@ -55,8 +55,3 @@ def moments(events: Iterable[Event], spent: Spent = NOTHING) -> Iterator[Moment]
 def over_start(moment: Moment, speedup: float) -> Moment:
     """A moment with speed-ups over a start that has this one over the root."""
     return replace(moment, speedup=moment.speedup / speedup, best_speedup=moment.best_speedup / speedup)
-
-
-def best_after(found: Iterable[Moment], evaluations: int) -> float:
-    """The best speed-up after so many evaluations; 0 before any success."""
-    return max((moment.best_speedup for moment in found if moment.evaluations <= evaluations), default=0.0)

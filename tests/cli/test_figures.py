@@ -14,7 +14,7 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.proposer import Exchange, Purpose
 from mctskernel.report.comparison import find_runs
 from mctskernel.report.figures import FIGURES
-from mctskernel.report.figures.drawing import Look, draw
+from mctskernel.report.figures.drawing import draw
 from mctskernel.report.figures.style import PlottedRun, by_ground, start_factors
 from tests.cli.command import mctskernel
 from tests.conftest import WriteTask
@@ -60,9 +60,9 @@ def test_a_pdf_embeds_truetype_and_a_png_has_its_dots(run: Path, tmp_path: Path)
     pdf = (tmp_path / "a.pdf").read_bytes()
     assert b"/FontFile2" in pdf
     assert b"/Type3" not in pdf
-    assert plot(run, "--figure", "tree", "--dpi", 100, "-o", tmp_path / "a.png").exit_code == 0
+    assert plot(run, "--figure", "tree", "-o", tmp_path / "a.png").exit_code == 0
     png = (tmp_path / "a.png").read_bytes()
-    assert (png[:4], int.from_bytes(png[16:20], "big")) == (b"\x89PNG", 335)
+    assert (png[:4], int.from_bytes(png[16:20], "big")) == (b"\x89PNG", 1005)
 
 
 def test_sides_of_several_runs_become_means(small_task: Path, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_sides_of_several_runs_become_means(small_task: Path, tmp_path: Path) ->
             told = SyntheticRun(tmp_path / side / str(seed), small_task, with_configuration(seed=seed))
             told.edits(0, ("a", timed(90 - seed)), ("b", timed(90 * gain - seed)))
     sides = (tmp_path / "one", tmp_path / "two")
-    result = plot(*sides, "--figure", "evaluations", "-o", tmp_path / "evaluations.png", "--dpi", 72)
+    result = plot(*sides, "--figure", "evaluations", "-o", tmp_path / "evaluations.png")
     assert result.exit_code == 0, result.output
     result = plot(*sides, "--figure", "tree", "-o", tmp_path / "tree.png")
     assert result.exit_code == BAD_RUN
@@ -82,9 +82,6 @@ def test_bad_options_are_refused(run: Path, tmp_path: Path) -> None:
     result = plot(run, "--figure", "tree", "-o", tmp_path / "figure.jpeg")
     assert result.exit_code == USAGE
     assert "ends in none of .pdf, .svg, .png" in re.sub(r"[\s│]+", " ", result.stderr)
-    result = plot(run, "--figure", "tree", "--font", "No Such Font", "-o", tmp_path / "a.png")
-    assert result.exit_code == USAGE
-    assert "No Such Font" in re.sub(r"[\s│]+", " ", result.stderr)
 
 
 @pytest.mark.parametrize(
@@ -118,4 +115,4 @@ def test_speed_ups_over_other_starts_are_made_one(write_task: WriteTask, tmp_pat
     (_, together), *others = by_ground(runs)
     assert not others
     assert list(start_factors(together).values()) == [1.0, pytest.approx(4.0)]
-    draw("evaluations", [run.run for run in runs], tmp_path / "a.svg", Look())
+    draw("evaluations", [run.run for run in runs], tmp_path / "a.svg")

@@ -13,7 +13,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mctskernel.core.task import Array
-from mctskernel.report.comparison import FEWEST
 from mctskernel.report.figures.style import (
     DASHES,
     ORANGE,
@@ -38,6 +37,9 @@ class _Line:
     colour: str
     dashes: Any
 
+
+FEWEST = 5
+"""With fewer runs of a side there is no interval of their mean."""
 
 PANEL_INCHES = 2.2
 """The smallest width of a panel."""

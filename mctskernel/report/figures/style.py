@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.font_manager import findfont
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -73,8 +72,7 @@ COLUMN_INCHES = {1: 3.35, 2: 7.0}
 """Widths of figures: one of two columns (85 mm), and both (178 mm)."""
 
 DPI = 300
-FONT = "DejaVu Sans"
-"""It comes with matplotlib, so a figure looks the same everywhere."""
+"""Of a PNG."""
 
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 SKY, AMBER, BLACK, GREY = "#56B4E9", "#E69F00", "#000000", "#8c8c8c"
@@ -89,10 +87,6 @@ SPEED_COLOURS = "viridis"
 
 HALO = [withStroke(linewidth=1.6, foreground="white")]
 """A white outline, which keeps small text readable over lines."""
-
-
-class FontError(ValueError):
-    """A font that isn't installed."""
 
 
 class Mark(NamedTuple):
@@ -118,20 +112,17 @@ MARKS: Mapping[str, Mark] = {
 
 
 @contextmanager
-def paper_style(font: str = FONT) -> Iterator[None]:
-    """Draw and save in the style of a paper within the block. Raises FontError for a font that isn't installed."""
-    try:
-        findfont(font, fallback_to_default=False)
-    except ValueError as error:
-        raise FontError(f"matplotlib finds no font '{font}'.") from error
-    settings: Any = _SETTINGS | {"font.family": font}
-    with mpl.rc_context(settings), warnings.catch_warnings():
+def paper_style() -> Iterator[None]:
+    """Draw and save in the style of a paper within the block."""
+    with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
         # Titles of edits may be in any script; missing glyphs are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
 
-_SETTINGS: dict[str, Any] = {
+_SETTINGS: Any = {
+    # It comes with matplotlib, so a figure looks the same everywhere.
+    "font.family": "DejaVu Sans",
     "font.size": 8,
     "axes.labelsize": 8,
     "axes.titlesize": 8,
@@ -163,10 +154,10 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-def save(figure: Figure, path: Path, dpi: int = DPI) -> None:
+def save(figure: Figure, path: Path) -> None:
     """Write the figure in the format of the file's suffix; the same figure gives the same bytes. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=dpi, metadata=_UNDATED.get(path.suffix, {}))
+    figure.savefig(path, dpi=DPI, metadata=_UNDATED.get(path.suffix, {}))
 
 
 _UNDATED: Mapping[str, dict[str, Any]] = {
