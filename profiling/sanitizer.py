@@ -41,9 +41,18 @@ class Tool(enum.StrEnum):
 def parse_findings(tool: Tool, output: str) -> tuple[Finding, ...]:
     """The defects in a tool's output, the first of each kind on each pair of lines."""
     found: dict[tuple[str, int | None, int | None], Finding] = {}
-    for record in _records(output):
-        for finding in _findings(tool, record):
-            found.setdefault((finding.kind, finding.line, finding.other_line), finding)
+    for shape, record in _records(output):
+        kind = next((kind for pattern, kind in _KINDS if re.search(pattern, record)), None)
+        if kind is None:
+            continue
+        line, *others = [_line(*each) for each in _PLACE.findall(record)] or [None]
+        where = f"{tool.value}{f' at {shape}' if shape else ''}, line {line or 'unknown'}"
+        message = f"{where}: {' '.join(record.split())[:MOST_LETTERS]}"
+        for other in (others or [None]) if kind == "race" else [None]:
+            buffer = "shared" if kind == "race" else None
+            found.setdefault(
+                (kind, line, other), Finding(kind, message, line, buffer=buffer, other_line=other)
+            )
     return tuple(found.values())
 
 
@@ -62,15 +71,9 @@ def failure(tool: Tool, output: str) -> str:
     return f"{tool.value} could not check the kernel: {reason}"
 
 
-@dataclass(frozen=True)
-class _Record:
-    shape: str
-    head: str
-    body: str
-
-
-def _records(output: str) -> Iterator[_Record]:
-    shape, head, body = "", "", list[str]()
+def _records(output: str) -> Iterator[tuple[str, str]]:
+    """The shape at which a tool reports something, and the lines of the report."""
+    shape, record = "", list[str]()
     # A kernel can print without ending the line, which would hide the record behind it.
     for line in (*_UNSTARTED.sub(f"\n{_PREFIX}", output).splitlines(), f"{_PREFIX} end"):
         if line.startswith(AT_SHAPE):
@@ -78,95 +81,36 @@ def _records(output: str) -> Iterator[_Record]:
         if not line.startswith(_PREFIX):
             continue
         text = line.removeprefix(_PREFIX)
-        if text.startswith("   "):
-            body.append(text.strip())
-            continue
-        if head:
-            yield _Record(shape, head, " ".join(body))
-        head, body = text.strip(), []
+        if not text.startswith("   "):
+            if record:
+                yield shape, "\n".join(record)
+            record = []
+        record.append(text.strip())
 
 
 _PREFIX = "========="
 _UNSTARTED = re.compile(rf"(?<=[^\n=]){_PREFIX}(?!=)")
-_ACCESS = re.compile(
-    r"(?:Potential i|I)nvalid __(?P<space>\w+)__ (?P<verb>\w+) of size (?P<size>[\d,]+) bytes"
+
+_KINDS: tuple[tuple[str, Kind], ...] = (
+    (r"nvalid __\w+__ \w+ of size [\s\S]*is misaligned", "misaligned"),
+    (r"nvalid __\w+__ \w+ of size ", "out_of_bounds"),
+    (r"^Uninitialized __\w+__ memory read", "uninitialised_read"),
+    (r"Race reported between ", "race"),
+    (r"^Barrier error detected\.(?:.*(?:warp|Invalid arguments)|[\s\S]*warpsync)", "divergent_warp"),
+    (r"^Barrier error detected\.", "divergent_barrier"),
 )
-_UNINITIALISED = re.compile(r"Uninitialized __(?P<space>\w+)__ memory read of size (?P<size>[\d,]+) bytes")
-_RACE = re.compile(r"Race reported between (?P<verb>\w+) access at (?P<place>.*)")
-_OTHER = re.compile(r"and (?P<verb>\w+) access at (?P<place>.*?)(?= and \w+ access at |$)")
-_BARRIER = re.compile(r"Barrier error detected\. ?(?P<what>[^.]*)")
-_BY = re.compile(r"by thread \((?P<thread>[\d, ]+)\) in block \((?P<block>[\d, ]+)\)")
-_ADDRESS = re.compile(r"(?:Address|Access to) 0x(?P<address>[0-9a-f]+)(?P<detail>.*)")
-_LINE = re.compile(r" in (?P<file>\S+):(?P<line>\d+)")
+"""What a record says of each kind of defect; the first that matches holds."""
+
+_PLACE = re.compile(r" in (\S+):(\d+)")
 _HEADER = (".h", ".hpp", ".cuh", ".inl")
 
-
-def _findings(tool: Tool, record: _Record) -> list[Finding]:
-    if match := _ACCESS.search(record.head):
-        misaligned = "is misaligned" in record.body
-        what = f"{'a misaligned' if misaligned else 'an invalid'} __{match['space']}__ {match['verb']}"
-        return [
-            _access(
-                tool,
-                record,
-                "misaligned" if misaligned else "out_of_bounds",
-                f"{what} of {match['size']} bytes",
-            )
-        ]
-    if match := _UNINITIALISED.search(record.head):
-        what = f"a read of {match['size']} bytes of __{match['space']}__ memory that nothing has written"
-        return [_access(tool, record, "uninitialised_read", what)]
-    if match := _RACE.search(record.head):
-        return _races(tool, record, match)
-    if match := _BARRIER.search(record.head):
-        warp = "warp" in record.head or "warpsync" in record.body or "Invalid arguments" in record.head
-        what = match["what"].strip().lower() or "barrier error"
-        return [_access(tool, record, "divergent_warp" if warp else "divergent_barrier", what)]
-    return []
+MOST_LETTERS = 300
+"""Of a record in a message."""
 
 
-def _access(tool: Tool, record: _Record, kind: Kind, what: str) -> Finding:
-    line = _line(record.body)
-    by = _BY.search(record.body)
-    thread, block = (_dim3(by["thread"]), _dim3(by["block"])) if by else (None, None)
-    address = _ADDRESS.search(record.body)
-    who = f" by thread {thread} of block {block}" if by else ""
-    detail = f" (the address {address['detail'].strip()})" if address and address["detail"].strip() else ""
-    return Finding(
-        kind,
-        f"{_opening(tool, record)}line {line or 'unknown'}: {what}{who}{detail}",
-        line,
-        int(address["address"], 16) if address else None,
-        thread=thread,
-        block=block,
-    )
-
-
-def _races(tool: Tool, record: _Record, match: re.Match[str]) -> list[Finding]:
-    """One access against each of the others that it races with."""
-    line = _line(match["place"])
-    opening = f"{_opening(tool, record)}line {line or 'unknown'}: nothing orders the {match['verb'].lower()}"
-    found = []
-    for other in _OTHER.finditer(record.body):
-        other_line = _line(other["place"])
-        message = f"{opening} and the {other['verb'].lower()} of line {other_line or 'unknown'}"
-        found.append(Finding("race", message, line, buffer="shared", other_line=other_line))
-    return found or [Finding("race", opening, line, buffer="shared")]
-
-
-def _opening(tool: Tool, record: _Record) -> str:
-    return f"{tool.value} at {record.shape}, " if record.shape else f"{tool.value}, "
-
-
-def _line(place: str) -> int | None:
-    """The kernel's line in `f(int *)+0x90 in kernel.cu:41`; None where it is a header's or unknown."""
-    match = _LINE.search(place)
-    return None if match is None or match["file"].endswith(_HEADER) else int(match["line"])
-
-
-def _dim3(text: str) -> tuple[int, int, int]:
-    x, y, z = (int(number) for number in text.split(","))
-    return x, y, z
+def _line(file: str, number: str) -> int | None:
+    """The kernel's line in `f(int *)+0x90 in kernel.cu:41`; None where it is a header's."""
+    return None if file.endswith(_HEADER) else int(number)
 
 
 VALIDATION_TOOLS = (Tool.MEMCHECK, Tool.RACECHECK, Tool.INITCHECK, Tool.SYNCCHECK)
