@@ -33,9 +33,6 @@ from mctskernel.run import spent_seconds
 from mctskernel.tasks.builtin import builtin_tasks
 from mctskernel.tree.journal import read_events
 
-ALIKE = 0.02
-"""A kernel whose output is further from PyTorch's than this share is marked: it may compute something else."""
-
 BEST, START = " best", " start"
 
 GPU_STAGES = ("verify", "time", "counters")
@@ -45,14 +42,12 @@ GPU_STAGES = ("verify", "time", "counters")
 class TaskTimes(msgspec.Struct, frozen=True):
     """Samples of each contender at each search shape, in seconds; `mctskernel.experiments.suite_timing` takes them.
 
-    `differences` are how far each kernel's output is from eager PyTorch's, as the norm of the difference over that of
-    the output. `floor_seconds` is the time of a copy of the compulsory bytes at the first shape, or of the arithmetic
+    `floor_seconds` is the time of a copy of the compulsory bytes at the first shape, or of the arithmetic
     where that is longer. `problem` says in a sentence what could not be timed.
     """
 
     task: str
     seconds: dict[str, dict[str, tuple[float, ...]]] = {}
-    differences: dict[str, float] = {}
     floor_seconds: float = 0.0
     versions: dict[str, str] = {}
     problem: str = ""
@@ -253,12 +248,6 @@ def document(report: Report) -> str:
         blocks += ["## Beside PyTorch", table(columns, [_time_cells(each) for each in timed]), _means(timed)]
     reported: list[Searched | TaskTimes] = [*report.searches, *report.times]
     problems = [f"- {each.task}: {each.problem}" for each in reported if each.problem]
-    problems += [
-        f"- {each.task}: the output of {name} is {difference:.1%} from PyTorch's."
-        for each in timed
-        for name, difference in each.differences.items()
-        if difference > ALIKE
-    ]
     if problems:
         blocks += ["## Problems", "\n".join(problems)]
     return page("The suite", *blocks)

@@ -12,13 +12,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import click
 import torch
-from torch import Tensor
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.expression import evaluate
@@ -82,19 +80,13 @@ def time_task(name: str, kernels: Mapping[str, Kernel]) -> TaskTimes:
     torch.cuda.init()  # type: ignore[no-untyped-call] # PyTorch's has no types
     gpu = open_gpu()
     seconds: dict[str, dict[str, tuple[float, ...]]] = {}
-    differences: dict[str, float] = {}
     problems: dict[str, str] = {}
     for shape in task.search_shapes:
         with _contenders(task, shape, kernels, gpu.architecture, problems) as found:
-            seconds[shape_label(shape)] = interleaved(
-                {each: timed(call) for each, call in found.calls.items()}
-            )
-            for each, difference in _differences(found).items():
-                differences[each] = max(differences.get(each, 0.0), difference)
+            seconds[shape_label(shape)] = interleaved({each: timed(call) for each, call in found.items()})
     return TaskTimes(
         task=task.name,
         seconds=seconds,
-        differences=differences,
         floor_seconds=_floor(task, gpu),
         versions={
             "gpu": gpu.name,
@@ -113,25 +105,15 @@ def _floor(task: Task, gpu: Gpu) -> float:
     return max(task.compulsory_bytes(shape) / ceilings.copy_bytes_per_second, flops / rate)
 
 
-@dataclass(frozen=True)
-class _Contenders:
-    """What each of them runs, what eager PyTorch makes of the inputs, and where each kernel leaves its output."""
-
-    calls: Mapping[str, Call]
-    expected: Tensor
-    outputs: Mapping[str, Tensor]
-
-
 @contextmanager
 def _contenders(
     task: Task, shape: Shape, kernels: Mapping[str, Kernel], architecture: str, problems: dict[str, str]
-) -> Iterator[_Contenders]:
-    """All that can be built and called; `problems` has the others' errors."""
+) -> Iterator[Mapping[str, Call]]:
+    """What each contender runs, of those that can be built and called; `problems` has the others' errors."""
     inputs = task.draw_inputs(shape, seed=0)
     tensors = {each: as_tensor(array, "cuda") for each, array in inputs.items()}
     operator = bound(OPERATORS[task.name], task, inputs, shape, "cuda")
     calls: dict[str, Call] = {"eager": operator}
-    outputs: dict[str, Tensor] = {}
     modules: list[LoadedKernel] = []
     try:
         for mode in COMPILE_MODES:
@@ -147,24 +129,14 @@ def _contenders(
             try:
                 candidate = prepare(task, kernel, architecture, Stages())
                 modules.append(loaded(candidate))
-                calls[each], outputs[each] = bound_plan(task, shape, candidate, modules[-1], tensors)
+                calls[each], _ = bound_plan(task, shape, candidate, modules[-1], tensors)
             except (RefusedError, CudaError) as error:
                 problems[each] = str(error)
-        yield _Contenders(calls, operator(), outputs)
+        yield calls
     finally:
         for module in modules:
             module.unload()
         torch.cuda.empty_cache()
-
-
-def _differences(found: _Contenders) -> dict[str, float]:
-    """How far each kernel's output is from eager PyTorch's: the norm of the difference over that of the output."""
-    wanted = found.expected.double().flatten()
-    scale = float(wanted.norm()) or 1.0
-    return {
-        each: float((output.double().flatten() - wanted).norm()) / scale
-        for each, output in found.outputs.items()
-    }
 
 
 if __name__ == "__main__":

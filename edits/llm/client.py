@@ -1,4 +1,4 @@
-"""A model on an OpenAI-compatible server: the SDK's retries, a bound on time and bytes, and a budget in dollars."""
+"""A model on an OpenAI-compatible server: the SDK's retries, a bound on time, and a budget in dollars."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -43,9 +43,6 @@ _MOST_WORDS = 300
 _LEAST_SECRET = 8
 """Characters below which a key is a placeholder such as `EMPTY`, and too common a word to be redacted."""
 
-_SHARED = 48
-"""Characters in a row that an error message shares with a prompt only if it quotes the prompt."""
-
 
 def open_client(options: LLMOptions, dollars_left: float | None = None) -> Client:
     """A client of the server in the options, with the key from the environment. Raises ModelError."""
@@ -64,18 +61,14 @@ class Client:
         self._host = urlsplit(options.url).hostname or ""
         self._redact = Redaction(key, str(Path("~").expanduser()))
         self._price(options.model)
-        # No redirections, which could carry prompts elsewhere; no compression, whose size isn't known beforehand.
-        http = openai.DefaultAsyncHttpxClient(
-            follow_redirects=False, event_hooks={"response": [_limit(options.max_reply_bytes)]}
-        )
         try:
             self._openai = openai.AsyncOpenAI(
                 api_key=key or _NO_KEY,
                 base_url=options.url,
                 timeout=httpx2.Timeout(options.request_seconds, connect=_CONNECT_SECONDS),
                 max_retries=options.retries,
-                default_headers={"Accept-Encoding": "identity"},
-                http_client=http,
+                # No redirections, which could carry prompts elsewhere.
+                http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
             )
         except httpx2.InvalidURL:
             raise ModelError("--base-url is not a URL, such as http://localhost:8000/v1.") from None
@@ -184,8 +177,6 @@ class Client:
                 )
         except TimeoutError:
             return _lost(f"{self._host} brought no reply within {limit:g} s")
-        except _UnusableReplyError as error:
-            return _lost(f"{self._host} {error}", error.loss)
         except openai.APIStatusError as error:
             refused = error
         except openai.APIConnectionError as error:
@@ -201,7 +192,7 @@ class Client:
         if refused is not None:
             # Outside of the handler: a ModelError must not carry the server's words as its context.
             bill.refused(_requests(refused.request))
-            return self._failed(call, model, refused)
+            return self._failed(model, refused)
         completion = read_completion(response.content)
         bill.answered(completion, response.retries_taken + 1)
         if completion.loss is Loss.NO_REPLY:
@@ -228,9 +219,9 @@ class Client:
             arguments["response_format"] = {"type": "json_object"}
         return arguments
 
-    def _failed(self, call: Call, model: str, error: openai.APIStatusError) -> Completion:
+    def _failed(self, model: str, error: openai.APIStatusError) -> Completion:
         """A status other than success. Raises ModelError for what the user has to fix."""
-        status, words = error.status_code, _words(error.body, call)
+        status, words = error.status_code, _words(error.body)
         variable = self._options.key_variable
         if not self._has_answered:
             if status in (401, 403) and not self._has_key:
@@ -269,7 +260,7 @@ def read_completion(body: bytes) -> Completion:
     try:
         content = json.loads(body.decode("utf-8-sig", "replace"))
     except (ValueError, RecursionError):
-        return _lost(f"answered with {_other_than_json(body)}")
+        return _lost("answered with something other than JSON")
     if isinstance(content, dict) and content.get("error") and not content.get("choices"):
         return _lost(f"answered with an error in place of a reply: {_message_of(content['error'])[:300]}")
     try:
@@ -312,15 +303,6 @@ def _tokens(usage: Any) -> Tokens | None:
         return None  # no prompt is empty: these zeros mean that nothing was counted
     cached = found.prompt_tokens_details.cached_tokens if found.prompt_tokens_details else None
     return Tokens(found.prompt_tokens, found.completion_tokens, cached or 0)
-
-
-def _other_than_json(body: bytes) -> str:
-    start = body[:256].lstrip().lower()
-    if not start:
-        return "an empty body"
-    if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
-        return "a web page"
-    return "JSON that ends early" if start.startswith(b"{") else "something other than JSON"
 
 
 class _Part(msgspec.Struct):
@@ -444,50 +426,6 @@ class Redaction:
         return re.sub(r"(?<=://)[^\s/@\"'<>]+@", "", text)
 
 
-class _UnusableReplyError(openai.OpenAIError):
-    """A reply that is not read to its end. The SDK doesn't retry after errors of its own base class."""
-
-    def __init__(self, event: str, loss: Loss) -> None:
-        super().__init__(event)
-        self.loss = loss
-
-
-class _LimitedStream(httpx2.AsyncByteStream):
-    """The bytes of a reply up to a limit; of an error the rest is left unread, any other reply is unusable."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, *, is_error: bool) -> None:
-        self._stream = stream
-        self._limit = limit
-        self._is_error = is_error
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for chunk in self._stream:
-            size += len(chunk)
-            if size > self._limit:
-                if self._is_error:
-                    return
-                raise _UnusableReplyError(
-                    f"sent more than the {self._limit} bytes that are read of a reply", Loss.CUT_OFF
-                )
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-def _limit(most_bytes: int) -> Any:
-    """A hook that httpx runs before it reads a response."""
-
-    async def limit(response: httpx2.Response) -> None:
-        if response.headers.get("content-encoding", "identity") != "identity":
-            raise _UnusableReplyError("compressed its reply, though asked not to", Loss.NO_REPLY)
-        stream = cast("httpx2.AsyncByteStream", response.stream)
-        response.stream = _LimitedStream(stream, most_bytes, is_error=response.is_error)
-
-    return limit
-
-
 def _requests(request: httpx2.Request) -> int:
     """How many requests were made up to this one, by the SDK's own header."""
     return int(request.headers.get("x-stainless-retry-count", "0")) + 1
@@ -498,17 +436,12 @@ def _times(request: httpx2.Request) -> str:
     return f" after {count} requests" if count > 1 else ""
 
 
-def _words(body: object, call: Call) -> str:
-    """What an error says, after a colon, unless it quotes the prompt."""
+def _words(body: object) -> str:
+    """What an error says, after a colon."""
     detail = body.get("detail") if isinstance(body, dict) else None
     listed = json.dumps(detail, ensure_ascii=False) if isinstance(detail, list) else ""
-    said = _message_of(body) or _message_of(detail) or clean(listed)
-    words = " ".join(said.split())[:_MOST_WORDS]
-    prompt = " ".join(" ".join(message.content.split()) for message in call.messages)
-    starts = range(max(len(words) - _SHARED + 1, 0))
-    if any(words[start : start + _SHARED] in prompt for start in starts):
-        return ""
-    return f": {words}" if words else ""
+    words = " ".join((_message_of(body) or _message_of(detail) or clean(listed)).split())
+    return f": {words[:_MOST_WORDS]}" if words else ""
 
 
 def _key(options: LLMOptions) -> str:

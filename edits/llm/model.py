@@ -149,7 +149,6 @@ class LLMOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     call_seconds: _Positive = 900.0
     request_seconds: _Positive = 300.0
     retries: Annotated[int, msgspec.Meta(ge=0)] = 4
-    max_reply_bytes: _Count = 400_000
     price: tuple[_Dollars, _Dollars] | None = None
     cache: str = ""
 
