@@ -31,7 +31,7 @@ class Call:
 
     `schema` is the JSON schema of the reply. `model` is empty for the configured one, `temperature` None for the
     server's default. `subject` is the identity of the kernel that the call is about: a recording finds its reply by it
-    where the prompt differs in measured times alone. `seed` tells calls with the same prompt apart in a cache.
+    where the prompt differs in measured times alone.
     """
 
     purpose: Purpose
@@ -40,7 +40,6 @@ class Call:
     expert: str = ""
     model: str = ""
     temperature: float | None = None
-    seed: int = 0
     subject: str = ""
 
 
@@ -137,7 +136,7 @@ class LLMOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     `base_url` is empty for OpenAI's own server; `key_variable` is the environment variable that holds the key.
     `temperature` is None for the server's default. `call_seconds` bounds a call with its retries and the waits between
     them, `request_seconds` how long each request may be silent. `price` is (input, output) in US dollars for a million
-    tokens; None looks the model up in `PRICES`. `cache` is a folder with replies to identical calls, empty for none.
+    tokens; None looks the model up in `PRICES`.
     """
 
     model: str
@@ -150,7 +149,6 @@ class LLMOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     request_seconds: _Positive = 300.0
     retries: Annotated[int, msgspec.Meta(ge=0)] = 4
     price: tuple[_Dollars, _Dollars] | None = None
-    cache: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what can't work, and a URL that holds a secret: run.json keeps these options. Raises ModelError."""

@@ -72,12 +72,12 @@ class LLMProposer:
         rng = _generator(request)
         arms = [expert.arm for expert in self.experts]
         chosen = choose(arms, request.standings, request.evaluation.diagnosis, self.at_once, rng)
-        return self.ask(request, [arm.name for arm in chosen], rng)
+        return self.ask(request, [arm.name for arm in chosen])
 
-    def ask(self, request: ProposalRequest, names: Iterable[str], rng: np.random.Generator) -> Proposals:
+    def ask(self, request: ProposalRequest, names: Iterable[str]) -> Proposals:
         """Edits from the experts with these proposers' names."""
         experts = {expert.proposer: expert for expert in self.experts}
-        replies = [self._asked(request, experts[name], int(rng.integers(1 << 31))) for name in names]
+        replies = [self._asked(request, experts[name]) for name in names]
         return _without_repeats(_merged(replies), request)
 
     def repair(self, request: ProposalRequest) -> Proposals:
@@ -88,14 +88,13 @@ class LLMProposer:
             Purpose.REPAIR,
             messages_to_repair(request, REPAIRS, self.device),
             schema=EDITS_SCHEMA,
-            seed=int(_generator(request).integers(1 << 31)),
             subject=request.kernel.identity,
         )
         reply = converse(self.model, call, request.kernel, REPAIRS)
         edits = (replace(edit, category=Category.REPAIR, proposer=REPAIRER) for edit in reply.edits)
         return _without_repeats(replace(reply, edits=tuple(edits)), request)
 
-    def _asked(self, request: ProposalRequest, expert: Expert, seed: int) -> Proposals:
+    def _asked(self, request: ProposalRequest, expert: Expert) -> Proposals:
         call = Call(
             Purpose.PROPOSE,
             messages_to_propose(request, expert, self.edits, self.device, self.feedback),
@@ -103,7 +102,6 @@ class LLMProposer:
             expert=expert.name,
             model=expert.model,
             temperature=expert.temperature,
-            seed=seed,
             subject=request.kernel.identity,
         )
         reply = converse(self.model, call, request.kernel, SURPLUS * self.edits)
@@ -158,7 +156,7 @@ class MixedProposer:
             return replace(ruled, more=True)
         if not experts:
             experts = [choose(arms, request.standings, request.evaluation.diagnosis, 1, rng)[0].name]
-        found = _both(ruled, self.llm.ask(request, experts, rng))
+        found = _both(ruled, self.llm.ask(request, experts))
         # A server that doesn't answer must not end a search that rules can continue.
         return _both(self.rules.propose(request), found) if found.is_silent and not were_asked else found
 

@@ -1,94 +1,14 @@
-"""Models that answer from what was kept: a cache folder for later searches, or the exchanges of a recorded one."""
+"""A model that answers from the exchanges of a recorded search."""
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from mctskernel.core.disk import write_whole
-from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.proposer import Exchange, Loss
-from mctskernel.edits.llm.model import Call, LLMOptions, ModelError, OpenModel, encode
-
-
-class CachedModel:
-    """A model that is called only where a folder has no whole reply to an identical call."""
-
-    def __init__(self, model: OpenModel, options: LLMOptions, folder: Path) -> None:
-        """Make the folder, which only its owner can read. Raises ModelError if that fails."""
-        self._model = model
-        self._options = options
-        self._folder = folder
-        self.close = model.close
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            model.close()
-            raise ModelError(f"The --cache folder {folder.name} can't be made: {error.strerror}.") from None
-
-    def complete(self, call: Call) -> Exchange:
-        """Return the exchange of an identical call, free of charge, or else the model's."""
-        file = self._file(call)
-        try:
-            kept = msgspec.json.decode(file.read_bytes(), type=_Kept)
-        except (OSError, *UNDECODABLE):
-            # Nothing was kept, or the file is damaged: it is written anew.
-            exchange = self._model.complete(call)
-            if exchange.loss is None and exchange.reply:
-                _keep(file, exchange)
-            return exchange
-        return Exchange(
-            purpose=call.purpose,
-            model=call.model or self._options.model,
-            prompt=encode(call.messages),
-            reply=kept.reply,
-            expert=call.expert,
-            input_tokens=kept.input_tokens,
-            output_tokens=kept.output_tokens,
-            recorded=True,
-            requests=0,
-            estimated=kept.estimated,
-        )
-
-    def _file(self, call: Call) -> Path:
-        """The file of a call, named by all that decides its reply: the same model elsewhere is another model."""
-        options = self._options
-        identity: dict[str, Any] = {
-            "server": options.url,
-            "model": call.model or options.model,
-            "messages": encode(call.messages),
-            "schema": call.schema,
-            "reply_format": options.reply_format,
-            "temperature": options.temperature if call.temperature is None else call.temperature,
-            "seed": call.seed,
-            "max_output_tokens": options.max_output_tokens,
-        }
-        digest = hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
-        return self._folder / digest[:2] / f"{digest}.json"
-
-
-class _Kept(msgspec.Struct, frozen=True):
-    reply: str
-    input_tokens: int
-    output_tokens: int
-    estimated: bool
-
-
-def _keep(file: Path, exchange: Exchange) -> None:
-    """Keep a reply so that it is never seen half-written. A full disk costs the reply later, not the search now."""
-    kept = _Kept(exchange.reply, exchange.input_tokens, exchange.output_tokens, exchange.estimated)
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(file, msgspec.json.encode(kept))
-    except OSError:
-        return
+from mctskernel.edits.llm.model import Call, encode
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def generate(
     language = config.language or Language.CUDA
     order = Order(text, folder, language, _text_of(reference), _text_of(task_toml))
     mixture = msgspec.convert(table.get("mixture", {}), MixtureOptions)
-    effort = Effort(tries, chosen_experts(mixture.experts), mixture.in_flight, config.seed)
+    effort = Effort(tries, chosen_experts(mixture.experts), mixture.in_flight)
     device = default_kind() if config.device == "auto" else config.device
     workers = config.workers or workers_on(device, language)
     spec = DeviceSpec(device, folder, config.architecture, config.seed, language)

@@ -320,14 +320,6 @@ SETTINGS = (
         type=click.Choice([each.value for each in ReplyFormat]),
     ),
     _setting(
-        "llm.cache",
-        "--cache",
-        MODEL,
-        "A folder that keeps replies: an identical call is not made again.",
-        type=click.Path(file_okay=False, path_type=Path),
-        callback=lambda _ctx, _param, value: str(value.resolve()) if value else None,
-    ),
-    _setting(
         "mixture.experts",
         "--expert",
         MODEL,

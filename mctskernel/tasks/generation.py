@@ -53,7 +53,6 @@ class Effort:
     tries: int = 10
     experts: tuple[Expert, ...] = EXPERTS
     at_once: int = 4
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,7 @@ class _Writing:
         while left > 0 and (waiting := [each for each in writers if each.problem]):
             asked = waiting[:left]
             left -= len(asked)
-            self._round(asked, left)
+            self._round(asked)
             for writer in asked:
                 self.say(str(writer))
             if all(writer.is_silent for writer in asked):
@@ -193,12 +192,11 @@ class _Writing:
             raise GenerationError(f"No kernel is right after {self.effort.tries - left} tries. {reasons}")
         return tuple(sorted(found.values(), key=lambda each: each.seconds))
 
-    def _round(self, writers: Sequence[_Writer], turn: int) -> None:
+    def _round(self, writers: Sequence[_Writer]) -> None:
         """Each expert's next kernels, evaluated; the experts are asked at the same time."""
-        seeds = [self.effort.seed + (turn << 8) + place for place in range(len(writers))]
         with ThreadPoolExecutor(self.effort.at_once) as threads:
             try:
-                written = list(threads.map(self._kernels, writers, seeds))
+                written = list(threads.map(self._kernels, writers))
             except BaseException:
                 self.model.close()  # The pool waits for the calls in flight.
                 raise
@@ -214,15 +212,15 @@ class _Writing:
             if found:
                 self._take(writer, [(kernel, evaluations[kernel.identity]) for kernel in found])
 
-    def _kernels(self, writer: _Writer, seed: int) -> list[Kernel]:
+    def _kernels(self, writer: _Writer) -> list[Kernel]:
         """The kernels that an expert now gives: a repair's are alternatives. None is a failure."""
         if writer.kernel is not None and writer.evaluation is not None:
             edited = writer.kernel
-            request = ProposalRequest(self.task, edited, writer.evaluation, seed=seed)
+            request = ProposalRequest(self.task, edited, writer.evaluation)
             reply = LLMProposer(self.model, self.briefing).repair(request)
         else:
             edited = self.task.starting_kernel
-            reply = self._first(writer, seed)
+            reply = self._first(writer)
         kernels, problem = [], "The reply holds no kernel."
         for edit in reply.edits:
             try:
@@ -236,7 +234,7 @@ class _Writing:
             writer.fail(reply.dropped[-1].reason if reply.dropped else problem)
         return kernels
 
-    def _first(self, writer: _Writer, seed: int) -> Proposals:
+    def _first(self, writer: _Writer) -> Proposals:
         """A reply with a first kernel, as an edit of the task's placeholder."""
         expert, placeholder = writer.expert, self.task.starting_kernel
         call = Call(
@@ -246,7 +244,6 @@ class _Writing:
             expert=expert.name,
             model=expert.model,
             temperature=expert.temperature,
-            seed=seed,
             subject=placeholder.identity,
         )
         return converse(self.model, call, placeholder, 1)
