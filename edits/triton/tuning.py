@@ -114,7 +114,9 @@ def _sizes(node: ast.AST) -> Iterator[str]:
             yield from _listed(shape)
         case ast.Call(func=ast.Attribute(value=ast.Name(id="tl"), attr="broadcast_to"), args=[_, shape]):
             yield from _listed(shape)
-        case ast.BinOp(op=ast.Mod(), right=right):
+        case ast.Call(func=ast.Attribute(attr="multiple_of" | "max_contiguous"), args=[_, size]):
+            yield from _name(size)  # what is known of a block's addresses
+        case ast.BinOp(op=ast.Mod(), right=right) | ast.Compare(comparators=[right]):
             yield from _name(right)  # whether blocks of this size fit
         case ast.BinOp(left=left, op=ast.Sub(), right=ast.Constant(value=1)):
             yield from _name(left)  # the last of a block
@@ -310,9 +312,11 @@ def _is_trifle(context: py.TritonContext, launched: py.LaunchedFunction) -> bool
 
 
 def _is_step(function: ast.FunctionDef, name: str) -> bool:
-    """Whether a loop goes on by a parameter, so that it covers what it must whatever the size."""
+    """Whether a loop goes on by a parameter, or counts its blocks: it covers what it must whatever the size."""
     loops = (node for node in ast.walk(function) if isinstance(node, ast.For))
-    return any(name in py.names_read(loop.iter.args[2]) for loop in loops if _has_step(loop.iter))
+    steps = [loop.iter.args[2] for loop in loops if _has_step(loop.iter)]
+    counts = [call.args[1] for call in py.calls(function, "cdiv") if len(call.args) == 2]
+    return any(name in py.names_read(each) for each in (*steps, *counts))
 
 
 def _has_step(iterable: ast.expr) -> TypeGuard[ast.Call]:

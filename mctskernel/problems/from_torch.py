@@ -89,7 +89,7 @@ def create_task_from_torch(
     reference = _reference(function, parameters, module, is_copied=bool(copied))
     files = {"task.toml": _with_guesses(task_toml(task)), "reference.py": reference}
     files |= {"function.py": copied} if copied else {}
-    starts = starting_kernels(task, files, language)
+    starts = starting_kernels(task, language)
     files |= starts.files
     write_new_task(folder, files)
     return FromTorch(files, starts.missing, "" if installed or copied else package)

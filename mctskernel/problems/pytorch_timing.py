@@ -26,7 +26,6 @@ from mctskernel.core.documents import excerpt
 from mctskernel.core.task import Shape, Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.problems import torch_reference
-from mctskernel.problems.inductor.start import MODE
 from mctskernel.problems.kernelbench.benchmark import NAME as KERNELBENCH
 from mctskernel.problems.kernelbench.reference import (
     SOURCE_FILE,
@@ -50,6 +49,9 @@ from mctskernel.tree.blobs import get_kernel
 
 LIMIT_SECONDS = 180.0
 """How long PyTorch may take; compiling with autotuning is most of it."""
+
+MODE = "max-autotune-no-cudagraphs"
+"""torch.compile's, without CUDA graphs, which change how kernels are launched."""
 
 HEARTBEAT_SECONDS = 10.0
 

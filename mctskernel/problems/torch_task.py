@@ -21,7 +21,6 @@ from mctskernel.problems.inductor.generated import InductorError
 from mctskernel.problems.inductor.start import compiled_start
 from mctskernel.problems.plain_cuda import PlainCudaError, kernel_source
 from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
-from mctskernel.problems.start_check import refusal_on_gpu
 from mctskernel.problems.torch_reference import dtype_name
 from mctskernel.profiling.devices import default_kind
 
@@ -88,7 +87,7 @@ def problem_of(benchmark: str, draft: Draft, language: Language | None = None) -
         "task.toml": task_toml(task).encode(),
         "reference.py": task.reference.encode(),
     }
-    starts = starting_kernels(task, files, language)
+    starts = starting_kernels(task, language)
     files |= {name: text.encode() for name, text in starts.files.items()}
     return Problem(benchmark, task.name, files, (*draft.notes, *starts.missing))
 
@@ -129,14 +128,12 @@ class Starts:
     missing: tuple[str, ...]
 
 
-def starting_kernels(
-    task: TorchTask, others: Mapping[str, str | bytes], language: Language | None = None
-) -> Starts:
+def starting_kernels(task: TorchTask, language: Language | None = None) -> Starts:
     """The starting kernels of a task, in one language or in every one that this machine can make them in.
 
-    In CUDA C++ it is a plain kernel, made without a GPU; in Triton torch.compile generates it on this machine's GPU,
-    where it is verified with the task's other files. The first is what the search's tree begins with, the second a
-    further starting point.
+    In CUDA C++ it is a plain kernel, made without a GPU; in Triton it is what torch.compile generates for this
+    machine's GPU. The first is what the search's tree begins with, the second a further starting point, which the
+    search verifies before anything else.
     """
     files, missing = {}, []
     if language is not Language.TRITON:
@@ -147,7 +144,7 @@ def starting_kernels(
             missing.append(f"There is no starting kernel in CUDA C++: {error}")
     if language is Language.TRITON or (language is None and default_kind() == "gpu"):
         try:
-            files["start_torch_compile.py" if files else "kernel.py"] = _compiled(task, others)
+            files["start_torch_compile.py" if files else "kernel.py"] = _compiled(task)
         except InductorError as error:
             missing.append(f"There is no starting kernel in Triton from torch.compile: {error}")
     return Starts(files, tuple(missing))
@@ -349,21 +346,16 @@ def _part(value: Any, tensor: Tensor, name: str, chosen: list[int]) -> Any:
     return value
 
 
-def _compiled(task: TorchTask, others: Mapping[str, str | bytes]) -> str:
-    source = compiled_start(
+def _compiled(task: TorchTask) -> str:
+    return compiled_start(
         task.function,
         task.inputs,
-        lambda: list(drawn_tensors(task.inputs, task.sizes, "cuda").values()),
         sizes=task.sizes,
         distinct=task.distinct,
         outputs=[tensor.name for tensor in task.outputs],
         name=task.name or task.summary,
         tf32=task.tolerance.get("relative", 0.0) >= TF32_ERROR,
     )
-    reason = refusal_on_gpu({**others, "kernel.py": source}, Language.TRITON)
-    if reason:
-        raise InductorError(f"its kernel is refused. {reason}")
-    return source
 
 
 def _tensor_table(tensor: Tensor, *, drawn: bool) -> dict[str, Any]:

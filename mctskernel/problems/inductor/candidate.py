@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.launch_plan import MAX_GRID, MAX_LAUNCHES
 from mctskernel.problems.inductor.generated import (
+    BLOCK,
     Call,
     GeneratedKernel,
     GeneratedModule,
@@ -29,7 +30,7 @@ _GRIDS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Config:
-    """The launch that PyTorch's autotuner chose: block sizes by parameter, warps and stages."""
+    """A launch as Inductor's rules choose it: block sizes by parameter, warps and stages."""
 
     blocks: Mapping[str, int]
     num_warps: int
@@ -137,13 +138,17 @@ class _Rewritten:
         self.function = jitted(kernel.function)
         self._parameters = [p.arg for p in self.function.args.args if p.annotation is None]
         given = [self._given(call) for call in calls]
-        blocks = [p.arg for p in self.function.args.args if p.annotation is not None]
-        missing = [block for block in blocks if block not in config.blocks]
-        if missing:
+        blocks = {
+            p.arg: config.blocks.get(p.arg) for p in self.function.args.args if p.annotation is not None
+        }
+        if missing := [block for block, value in blocks.items() if value is None]:
             raise InductorError(f"The value of {missing[0]} in PyTorch's launch of {kernel.name} is unknown.")
+        own = {s: found for s in self.function.body if (found := _own_block(s)) is not None}
+        blocks |= dict(own.values())
+        self.function.body = [s for s in self.function.body if s not in own]
         suffix = "" if number is None else f"_{number}"
         self._blocks = {block: block + suffix for block in blocks}
-        self.constants = [f"{block}{suffix} = {config.blocks[block]}" for block in blocks]
+        self.constants = [f"{block}{suffix} = {value}" for block, value in blocks.items()]
         self._pointers = [name for name in self._parameters if isinstance(given[0][name], View)]
         sizes = [name for name in self._parameters if name not in self._pointers]
         self._offset = [
@@ -160,7 +165,7 @@ class _Rewritten:
         for node in ast.walk(self.function):
             if isinstance(node, ast.Name):
                 node.id = self._names.get(node.id, node.id)
-        self.function = _Sizes(self._names.values()).visited(self.function)
+        self.function = _Sizes(self._names.values()).visited(_Divisions().visit(self.function))
         own_helpers = [jitted(each) for each in kernel.helpers]
         for each in (self.function, *own_helpers):
             each.body = [s for s in each.body if not _is_assertion(s)] or [ast.Pass()]
@@ -207,7 +212,7 @@ class _Rewritten:
         if self._grid == "FixedGrid":
             for extent in call.arguments[len(self._parameters) :]:
                 assert not isinstance(extent, View)  # noqa: S101 - as PyTorch passes them
-                yield extent
+                yield self._named(extent) if isinstance(extent, str) else extent
             return
         for axis in _GRIDS[self._grid]:
             size, block = given.get(f"{axis}numel"), self._blocks.get(f"{axis.upper()}BLOCK")
@@ -219,6 +224,44 @@ class _Rewritten:
                 yield f"ceil_div({extent}, {along_z})"
                 extent = along_z
             yield extent
+
+    def _named(self, extent: str) -> str:
+        """An extent of the grid with the names that this kernel's block sizes have in the candidate."""
+        found = ast.parse(extent, mode="eval")
+        for node in ast.walk(found):
+            if isinstance(node, ast.Name):
+                node.id = self._blocks.get(node.id, node.id)
+        return ast.unparse(found)
+
+
+def _own_block(statement: ast.stmt) -> tuple[str, int] | None:
+    """A block size that a template sets in its kernel."""
+    match statement:
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=int(value))) if name.startswith(
+            BLOCK
+        ):
+            return name, value
+    return None
+
+
+class _Divisions(ast.NodeTransformer):
+    """Writes numbers of blocks as `tl.cdiv`."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """`(size + BLOCK - 1) // BLOCK`, or anything else as it is."""
+        self.generic_visit(node)
+        match node:
+            case ast.BinOp(
+                left=ast.BinOp(
+                    left=ast.BinOp(left=size, op=ast.Add(), right=ast.Name(id=added)),
+                    op=ast.Sub(),
+                    right=ast.Constant(value=1),
+                ),
+                op=ast.FloorDiv(),
+                right=ast.Name(id=block),
+            ) if added == block:
+                return ast.Call(ast.parse("tl.cdiv", mode="eval").body, [size, node.right], [])
+        return node
 
 
 def _dimension_names(

@@ -15,7 +15,10 @@ Size = int | str
 _SILENT_CALLS = frozenset({"assert_size_stride", "assert_alignment", "get_raw_stream"})
 _SILENT_METHODS = frozenset({"clear", "set_device"})
 _KEPT_TENSORS = frozenset({"copy_if_misaligned"})
-_FUNCTIONS = frozenset({"max", "min"})
+_FUNCTIONS = frozenset({"max", "min", "ceil_div"})
+
+BLOCK = "BLOCK_"
+"""How the names of a template's block sizes begin, in its kernel and in its grid."""
 
 
 class InductorError(ValueError):
@@ -78,7 +81,7 @@ def read_generated(source: str, dimensions: Mapping[str, str]) -> GeneratedModul
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError) as error:
         raise InductorError(f"torch.compile's code is not valid Python: {error}.") from error
-    kernels = {kernel.name: kernel for kernel in _kernels(module)}
+    kernels = {name: _kernel(name, text) for name, text in _texts(module)}
     body = _Body(kernels, dict(dimensions))
     body.read(_call_function(module).body)
     if not body.calls:
@@ -93,7 +96,12 @@ def read_generated(source: str, dimensions: Mapping[str, str]) -> GeneratedModul
     )
 
 
-def _kernels(module: ast.Module) -> Iterator[GeneratedKernel]:
+def kernel_texts(source: str) -> dict[str, str]:
+    """The text of each Triton kernel of a generated module, a module itself."""
+    return dict(_texts(ast.parse(source)))
+
+
+def _texts(module: ast.Module) -> Iterator[tuple[str, str]]:
     for statement in module.body:
         match statement:
             case ast.Assign(
@@ -103,7 +111,7 @@ def _kernels(module: ast.Module) -> Iterator[GeneratedKernel]:
                     args=[ast.Constant(), ast.Constant(value=str(text)), *_],
                 ),
             ):
-                yield _kernel(name, text)
+                yield name, text
 
 
 def _kernel(name: str, text: str) -> GeneratedKernel:
@@ -270,6 +278,8 @@ def _named(node: ast.expr, names: Mapping[str, Size | float]) -> ast.expr:
             return node
         case ast.Name(id=name) if name in names:
             return ast.parse(str(names[name]), mode="eval").body
+        case ast.Name(id=name) if name.startswith(BLOCK):
+            return node
         case ast.UnaryOp(op=ast.USub() as op, operand=operand):
             return ast.UnaryOp(op, _named(operand, names))
         case ast.BinOp(

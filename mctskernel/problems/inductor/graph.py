@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._inductor.decomposition import select_decomp_table
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -40,7 +41,10 @@ def traced(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape)
             enable_python_dispatcher(),
             sdpa_kernel(SDPBackend.MATH),
         ):
-            graph = make_fx(called, {aten.convolution.default: _convolution})(*symbolic.tensors)
+            decompositions = {**select_decomp_table(), aten.convolution.default: _convolution}
+            graph = make_fx(torch.func.functionalize(called, remove="mutations"), decompositions)(
+                *symbolic.tensors
+            )
     except InductorError:
         raise
     except Exception as error:

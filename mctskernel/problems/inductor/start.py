@@ -1,4 +1,7 @@
-"""Compile a function with torch.compile's Inductor on this machine's GPU, and make the code a starting kernel."""
+"""Generate a function's code as torch.compile does, for this machine's GPU, and make it a starting kernel.
+
+Nothing is compiled or timed: that is the search's part, to which the block sizes are left as constants.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,21 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from mctskernel.core.task import Shape, Tensor
 from mctskernel.problems.inductor.candidate import Config, candidate_source
-from mctskernel.problems.inductor.generated import InductorError, read_generated
+from mctskernel.problems.inductor.generated import InductorError, kernel_texts, read_generated
 from mctskernel.profiling.triton.source import SourceError, read_module
+
+if TYPE_CHECKING:  # which imports PyTorch
+    from mctskernel.problems.plain_cuda.tracing import Symbolic
 
 
 def compiled_start(
     function: Callable[..., Any],
     inputs: Sequence[Tensor],
-    values: Callable[[], Sequence[Any]],
     *,
     sizes: Shape,
     distinct: Shape,
@@ -27,10 +31,10 @@ def compiled_start(
     name: str,
     tf32: bool,
 ) -> str:
-    """The source of a Triton kernel for all sizes of the dimensions, tuned at `sizes`.
+    """The source of a Triton kernel for all sizes of the dimensions, with block sizes that suit `sizes`.
 
-    `distinct` are sizes that no number of the function's own is equal to. `values` draws the inputs on the GPU at
-    `sizes`; `tf32` lets convolutions multiply in TF32, if PyTorch does.
+    `distinct` are sizes that no number of the function's own is equal to. `tf32` lets convolutions multiply in TF32,
+    if PyTorch does.
     Raises InductorError without a GPU, and where the generated code can't become a candidate.
     """
     import torch  # noqa: PLC0415 - an extra
@@ -41,7 +45,7 @@ def compiled_start(
         raise InductorError("torch.compile needs a GPU to generate kernels, and there is none.")
     graph, symbolic = traced(function, inputs, distinct), on_gpu(inputs, sizes)
     with _tf32_in_convolutions(tf32):
-        generated = capture(graph, symbolic.tensors, values)
+        generated = generate(graph, symbolic)
     found = {name: symbolic.env.replace(symbol.node.expr) for name, symbol in symbolic.symbols.items()}
     fixed = [name for name, symbol in found.items() if not symbol.free_symbols]
     if fixed:
@@ -62,27 +66,6 @@ def compiled_start(
     return text
 
 
-MODE = "max-autotune-no-cudagraphs"
-"""Without CUDA graphs, which change how kernels are launched."""
-
-_OPTIONS: Mapping[str, object] = {
-    "max_autotune_gemm_backends": "TRITON",
-    "max_autotune_conv_backends": "TRITON",
-    "shape_padding": False,
-    "comprehensive_padding": False,
-    "assert_indirect_indexing": False,
-    "triton.cooperative_reductions": False,
-    "triton.mix_order_reduction": False,
-    "triton.coalesce_tiling_analysis": False,
-    "autotune_num_choices_displayed": 0,
-    "max_autotune_report_choices_stats": False,
-}
-"""Kernels of Inductor's own, none of a library, and nothing that a launch plan can't say.
-
-The analysis of tilings fails at some symbolic sizes.
-"""
-
-
 @dataclass(frozen=True)
 class Generated:
     """A generated module, and how its kernels are launched."""
@@ -91,44 +74,45 @@ class Generated:
     configs: Mapping[str, Config]
 
 
-def capture(graph: Any, tensors: Sequence[Any], values: Callable[[], Sequence[Any]]) -> Generated:
-    """Compile a graph for fake tensors and run it once on `values`, so that its kernels are tuned.
+class _WrittenError(Exception):
+    """Ends a compilation when its code is written, before any of it is compiled."""
 
-    Raises InductorError where that fails.
-    """
+
+def generate(graph: Any, symbolic: Symbolic) -> Generated:
+    """Generate code for a graph of fake tensors without compiling or timing any of it. Raises InductorError."""
     import torch  # noqa: PLC0415 - an extra
-    from torch._inductor import config, list_mode_options, utils  # noqa: PLC0415
-    from torch._inductor.compile_fx import compile_fx  # noqa: PLC0415
-    from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415
+    from torch._inductor import config, utils  # noqa: PLC0415
+    from torch._inductor.compile_fx import compile_fx_inner  # noqa: PLC0415
+    from torch._inductor.graph import GraphLowering  # noqa: PLC0415
 
-    from mctskernel.problems.plain_cuda.tracing import quiet  # noqa: PLC0415 - imports PyTorch
+    from mctskernel.problems.inductor.choices import OPTIONS, one_choice  # noqa: PLC0415
+    from mctskernel.problems.plain_cuda.tracing import quiet  # noqa: PLC0415
+
+    written: list[str] = []
+    failure: Exception | None = None
+
+    def end(lowering: GraphLowering) -> None:
+        written.append(lowering.codegen()[0].value)
+        raise _WrittenError
 
     known = config.get_config_copy()
-    options = {**list_mode_options(MODE), **{key: value for key, value in _OPTIONS.items() if key in known}}
-
-    def run() -> Any:
-        compiled: Any = compile_fx(graph, list(tensors), config_patches=options)
-        return compiled(*values())
-
     with (
         utils.fresh_cache(),
         torch.no_grad(),
-        sdpa_kernel(SDPBackend.MATH),
+        config.patch({key: value for key, value in OPTIONS.items() if key in known}),
+        one_choice(symbolic.hint),
         _symbolic_channels(),
+        patch.object(GraphLowering, "compile_to_module", end),
         quiet(),
     ):
         try:
-            _, sources = utils.run_and_get_code(run)
-        except Exception as error:
-            said = (str(error).strip().splitlines() or ["no message"])[0]
-            raise InductorError(f"torch.compile fails: {type(error).__name__}: {said[:300]}") from error
-        finally:
-            torch.cuda.empty_cache()  # for the processes that run kernels
-        if len(sources) != 1:
-            raise InductorError(
-                f"torch.compile breaks this function into {len(sources)} graphs; only a single one is supported."
-            )
-        return Generated(sources[0], _configs(sources[0]))
+            compile_fx_inner(graph, list(symbolic.tensors), is_inference=True)
+        except Exception as error:  # noqa: BLE001 - whatever it is costs this start
+            failure = error
+        if written:
+            return Generated(written[0], _configs(written[0]))
+    said = (str(failure).strip().splitlines() or ["no message"])[0]
+    raise InductorError(f"torch.compile fails: {type(failure).__name__}: {said[:300]}") from failure
 
 
 @contextmanager
@@ -163,27 +147,14 @@ def helpers_source() -> str:
 
 
 def _configs(source: str) -> dict[str, Config]:
-    """The configuration that the autotuner chose for each kernel of a module."""
+    """The first of the launch configurations that Inductor's rules have for each kernel of a module."""
     from torch._inductor.codecache import PyCodeCache  # noqa: PLC0415 - an extra
+    from torch._inductor.runtime import triton_helpers  # noqa: PLC0415
 
     found: dict[str, Config] = {}
-    for module in PyCodeCache.modules:
-        if _text(module) != source:
-            continue
-        for name, kernel in vars(module).items():
-            launchers = getattr(kernel, "launchers", None)
-            if launchers:
-                config = launchers[0].config
-                found[name] = Config(
-                    {key: value for key, value in config.kwargs.items() if isinstance(value, int)},
-                    config.num_warps,
-                    config.num_stages,
-                )
+    for name, text in kernel_texts(source).items():
+        with patch.object(triton_helpers, "set_driver_to_gpu"):  # which compiles, and nothing runs here
+            first = getattr(PyCodeCache.load(text), name).configs[0]
+        blocks = {key: value for key, value in first.kwargs.items() if isinstance(value, int)}
+        found[name] = Config(blocks, first.num_warps, first.num_stages)
     return found
-
-
-def _text(module: Any) -> str:
-    try:
-        return Path(module.__file__).read_text("utf-8")
-    except (OSError, TypeError, AttributeError):
-        return ""

@@ -92,6 +92,12 @@ class Symbolic:
     mode: FakeTensorMode
     symbols: Mapping[str, Any]
     tensors: Sequence[torch.Tensor]
+    sizes: Shape
+
+    def hint(self, size: Any) -> int:
+        """An expression's value at the sizes that the tensors were made for."""
+        known = {symbol.node.expr: self.sizes[name] for name, symbol in self.symbols.items()}
+        return int(sympy.sympify(size).xreplace(known))
 
 
 def symbolic_tensors(inputs: Sequence[Tensor], sizes: Shape, device: str = "cpu") -> Symbolic:
@@ -106,7 +112,7 @@ def symbolic_tensors(inputs: Sequence[Tensor], sizes: Shape, device: str = "cpu"
             )
             for tensor in inputs
         ]
-    return Symbolic(env, mode, symbols, tensors)
+    return Symbolic(env, mode, symbols, tensors, sizes)
 
 
 def _graph(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> Any:

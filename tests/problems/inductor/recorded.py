@@ -45,6 +45,7 @@ OUTPUTS: Mapping[str, tuple[Tensor, ...]] = {
     "linear_gelu": (Tensor("out", "float32", ("rows", "cols")),),
     "conv_cat": (Tensor("out", "float32", ("batch", 12, "2 * length")),),
 }
+BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 CONFIG = Config({"XBLOCK": 4, "R0_BLOCK": 64}, 4, 1)
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from mctskernel.api import evaluate_kernels
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import plan_of
-from mctskernel.core.task_file import write_new_task
+from mctskernel.core.proposer import ProposalRequest
+from mctskernel.core.task_file import load_task, write_new_task
+from mctskernel.edits.proposer import RuleProposer
+from mctskernel.edits.triton.tuning import block_sizes
 from mctskernel.problems.inductor.generated import InductorError
 from mctskernel.tasks.check import check_task
 from tests.problems.inductor import recorded
@@ -50,10 +56,7 @@ def test_is_a_candidate_that_the_guards_let_in(name: str) -> None:
         )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SHAPES)
-def test_is_right_at_awkward_shapes(tmp_path: Path, name: str) -> None:
-    """On the emulator, with blocks that are small enough for it to be quick."""
+def written_task(folder: Path, name: str) -> Path:
     inputs = recorded.INPUTS[name]
     task = TorchTask(
         name,
@@ -73,9 +76,24 @@ def test_is_right_at_awkward_shapes(tmp_path: Path, name: str) -> None:
         "function.py": (recorded.FOLDER / "functions.py").read_text(),
         "kernel.py": recorded.candidate(name),
     }
-    write_new_task(tmp_path / name, files)
-    report = check_task(tmp_path / name)
+    write_new_task(folder / name, files)
+    return folder / name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHAPES)
+def test_is_right_at_awkward_shapes(tmp_path: Path, name: str) -> None:
+    """On the emulator, with blocks that are small enough for it to be quick."""
+    report = check_task(written_task(tmp_path, name))
     assert report.ok, report.problems
+
+
+def test_block_sizes_of_a_template_can_be_changed(tmp_path: Path) -> None:
+    task = load_task(written_task(tmp_path, "linear_gelu"), Language.TRITON)
+    request = ProposalRequest(task, task.starting_kernel, Evaluation(Outcome.OK, Source.MODELLED))
+    edits = RuleProposer(triton_rules=(block_sizes,)).propose(request).edits
+    titles = {edit.title for edit in edits}
+    assert {"BLOCK_M 32 -> 64", "BLOCK_N 32 -> 64", "BLOCK_K 16 -> 32"} <= titles
 
 
 @pytest.mark.parametrize(
@@ -94,11 +112,18 @@ def test_what_no_candidate_can_have_is_refused(name: str, old: str, new: str, sa
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")  # those of PyTorch's own imports
-def test_is_compiled_and_verified_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_is_right_on_a_gpu_with_other_blocks_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(recorded.FOLDER)
     shapes = ("rows=256xk=128", "cols=192xk=128", "cols=192")
     made = create_task_from_torch(
         tmp_path / "task", "functions:linear_gelu", shapes, ("fp32",), Language.TRITON
     )
+    source = made.files["kernel.py"]
     assert made.missing == ()
-    assert "tl.dot(" in made.files["kernel.py"]
+    assert "tl.dot(" in source
+    others = [
+        re.sub(rf"^{block} = \d+$", f"{block} = 16", source, flags=re.MULTILINE) for block in recorded.BLOCKS
+    ]
+    kernels = [Kernel(each, Language.TRITON) for each in (source, *others)]
+    found = evaluate_kernels(tmp_path / "task", kernels, device="gpu")
+    assert [(each.outcome, each.message) for each in found] == [(Outcome.OK, "")] * len(kernels)
