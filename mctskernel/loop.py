@@ -27,7 +27,14 @@ from mctskernel.executors.forecaster import Forecaster
 from mctskernel.profiling.guardrails import flags_against
 from mctskernel.profiling.reward import Reward, composite, is_eligible
 from mctskernel.registry import in_use
-from mctskernel.tasks.starts import are_proposed, proposals_of, start_speedup, untried
+from mctskernel.tasks.starts import (
+    are_evaluated,
+    are_proposed,
+    proposals_of,
+    start_name,
+    start_speedup,
+    untried,
+)
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.recorded_order import RecordedOrder
 from mctskernel.tree.search import Action, TreeSearch, Try
@@ -72,7 +79,7 @@ class StopReason(enum.StrEnum):
 class Snapshot:
     """The state of a search after an evaluation; `improved_by` names the edit when it is a new best.
 
-    `best_speedup` is over the fastest start so far.
+    `best_speedup` is over the fastest start, and 1 until all of them were evaluated.
     `note` is what the executor says anew, and then nothing else has changed.
     """
 
@@ -143,6 +150,7 @@ class Search:
     _unanswered: int = 0
     _outcomes: Counter[str] = field(default_factory=Counter)
     _best: int = 0
+    _told: int = 0
     _without_gain: int = 0
     _notes: tuple[str, ...] = ()
 
@@ -151,6 +159,7 @@ class Search:
         self._began = self.clock()
         for node in map(self._tree.nodes.__getitem__, self._tree.evaluated):
             self._count(node)
+        self._told = self._best
         if self._is_out_of_patience():
             self._without_gain = 0  # a resumed search has its patience anew
 
@@ -267,11 +276,10 @@ class Search:
             return StopReason.INTERRUPTED
         if root.evaluation is not None and not is_eligible(root.evaluation):
             return StopReason.NO_BASELINE
-        left = self.budget.left(
-            self.evaluations + len(self._in_flight),
-            self.elapsed_seconds + self.validation_seconds,
-            self._tree.dollars,
-        )
+        elapsed, in_flight = self.elapsed_seconds, len(self._in_flight)
+        # What is in flight takes its time too, at the pace so far.
+        expected = elapsed * (1 + in_flight / max(1, self.evaluations)) + self.validation_seconds
+        left = self.budget.left(self.evaluations + in_flight, expected, self._tree.dollars)
         if 0 in (left.evaluations, left.seconds, left.dollars):
             return StopReason.BUDGET
         if self._is_out_of_patience():
@@ -413,23 +421,31 @@ class Search:
         if is_retimed:
             self._best = reduce(self._better, self._tree.evaluated, 0)
             return
-        improved = self._count(node)
-        self.follow(
-            replace(self._snapshot(node), improved_by=edit_title(self._tree, node) if improved else "")
-        )
+        self._count(node)
+        if (start := start_name(self._tree, node_id)) and not is_eligible(evaluation):
+            reason = evaluation.message or evaluation.quarantine
+            self.say(f"The start '{start}' is left out ({evaluation.outcome}): {reason}")
+        improved = ""
+        if self._best != self._told and self._knows_starts:
+            self._told, improved = self._best, edit_title(self._tree, self._tree.nodes[self._best])
+        self.follow(replace(self._snapshot(node), improved_by=improved))
 
     def _better(self, best: int, other: int) -> int:
         nodes = self._tree.nodes
         return other if other and is_improvement(nodes[other], nodes[best]) else best
 
-    def _count(self, node: Node) -> bool:
-        """Count a finished evaluation. Returns whether it is the best so far."""
+    def _count(self, node: Node) -> None:
+        """Count a finished evaluation, which may be the best so far."""
         assert node.evaluation is not None  # noqa: S101 - it has finished
         self._outcomes[node.evaluation.outcome] += 1
         before, self._best = self._best, self._better(self._best, node.id)
         improved = self._best != before
         self._without_gain = 0 if improved or node.id == 0 else self._without_gain + 1
-        return improved
+
+    @property
+    def _knows_starts(self) -> bool:
+        """Whether it is known which start is the fastest."""
+        return (are_proposed(self._tree) or not self.starts) and are_evaluated(self._tree)
 
     def _snapshot(self, node: Node) -> Snapshot:
         return Snapshot(
@@ -437,12 +453,17 @@ class Search:
             evaluations=self.evaluations,
             outcomes=dict(self._outcomes.most_common()),
             best_node=self._best,
-            best_speedup=valid_speedup(self._tree.nodes[self._best]) / start_speedup(self._tree),
+            best_speedup=self._best_speedup,
             source=node.evaluation.source if node.evaluation else Source.MEASURED,
             elapsed_seconds=self.elapsed_seconds,
             dollars=self._tree.dollars,
             unverified_reference=self.task.unverified_reference,
         )
+
+    @property
+    def _best_speedup(self) -> float:
+        speedup = valid_speedup(self._tree.nodes[self._best])
+        return speedup / start_speedup(self._tree) if self._knows_starts else min(1.0, speedup)
 
     def say(self, note: str) -> None:
         """Pass a sentence on to those who follow the search."""

@@ -14,7 +14,7 @@ from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
-from mctskernel.loop import Search
+from mctskernel.loop import Search, Snapshot
 from mctskernel.report.view import load_view
 from mctskernel.tasks.starts import best_start, only_language, origin, start_speedup, starting_points
 from mctskernel.tree.blobs import MemoryBlobs, get_edit, put_edit
@@ -61,6 +61,20 @@ def test_starting_points_of_all_languages_are_tried_before_anything_else_and_onc
     for edit in starting_points(landscape.task(tmp_path)):
         blobs = MemoryBlobs()
         assert get_edit(blobs, put_edit(blobs, edit)).change == edit.change
+
+
+def test_progress_is_over_the_fastest_start_and_only_rises(tmp_path: Path) -> None:
+    write_starts(tmp_path)
+    (tmp_path / "start_odd.cu").write_text(landscape.kernel(3, 9).source)
+    told: list[Snapshot] = []
+    starts = starting_points(landscape.task(tmp_path))
+    found = landscape.search(Budget(evaluations=12), starts=starts, follow=told.append)
+    found.run((landscape.start(found),))
+    speedups = [snapshot.best_speedup for snapshot in told]
+    assert speedups == sorted(speedups)
+    assert speedups[:4] == [1.0] * 4
+    assert speedups[-1] > 1
+    assert "The start 'odd' is left out (build error): odd" in [snapshot.note for snapshot in told]
 
 
 def test_the_winner_says_where_it_came_from_and_how_much_faster_than_the_fastest_start_it_is(

@@ -114,6 +114,7 @@ def validate_finally(
     spec: DeviceSpec,
     kernel: Kernel,
     baseline: Kernel,
+    architecture: str,
     *,
     metrics: Sequence[str] = DEFAULT_METRICS,
     service: str = GPU_SERVICE,
@@ -122,18 +123,24 @@ def validate_finally(
 ) -> Evaluation:
     """Evaluate a kernel on held-out shapes on the GPU of a device, in new processes and with a new seed.
 
-    Raises DeviceError, also where the interrupt is set meanwhile.
+    The GPU is opened while the kernels are built. Raises DeviceError, also where the interrupt is set meanwhile.
     """
     spec, interrupt = spec.in_final_validation, interrupt or Interrupt()
     beside: Future[Checked] | None = None
     if checks.beside is not None:
         beside = in_thread(partial(checks.beside, kernel, spec, interrupt), "check")
     with (
-        GpuExecutor(spec, metrics=metrics, service=service, baseline=baseline) as validating,
-        interrupt.calls(validating.interrupt),
+        closing(compile_worker(spec, architecture)) as compiler,
+        closing(GpuEvaluator(spec, metrics, service)) as evaluator,
+        interrupt.calls(compiler.interrupt),
+        interrupt.calls(evaluator.interrupt),
     ):
-        validating.submit(0, kernel)
-        ((_, evaluation),) = validating.wait()
+        building = in_thread(lambda: (compiler.prepare(kernel), compiler.prepare(baseline)), "compile")
+        evaluator.open()
+        built, other = building.result()
+        if isinstance(other, Prepared):
+            evaluator.use_baseline(other.candidate)
+        evaluation = evaluator.evaluate(built) if isinstance(built, Prepared) else built
     if evaluation.ok and checks.after is not None:
         evaluation = checks.after(kernel, spec, interrupt).added_to(evaluation)
     if evaluation.ok and beside is not None:
@@ -148,9 +155,9 @@ class GpuExecutor(TicketedExecutor):
 
     `gpus` are the UUIDs of GPUs of one kind; without them it is that of `spec`. The next free GPU takes the next kernel
     that was built, and is held alone meanwhile, among all processes of the machine. Times are interleaved with the
-    baseline's, which is the starting kernel unless another one is named; `validation_checks` follow the final
-    validation. A GPU that is lost is left out from then on. Use it as a context manager, or call `close`. Not shared
-    between threads. Raises TaskError, and DeviceError where no GPU can be used.
+    starting kernel's; `validation_checks` follow the final validation. A GPU that is lost is left out from then on. Use
+    it as a context manager, or call `close`. Not shared between threads. Raises TaskError, and DeviceError where no GPU
+    can be used.
     """
 
     def __init__(
@@ -161,7 +168,6 @@ class GpuExecutor(TicketedExecutor):
         gpus: Sequence[str] = (),
         metrics: Sequence[str] = DEFAULT_METRICS,
         service: str = GPU_SERVICE,
-        baseline: Kernel | None = None,
         validation_checks: ValidationChecks = ValidationChecks(),
         notes: Sequence[str] = (),
     ) -> None:
@@ -183,7 +189,7 @@ class GpuExecutor(TicketedExecutor):
             for _ in range(workers):
                 self._compilers.append(compile_worker(spec, self._opened.gpu.architecture))
                 self._idle_compilers.put(self._compilers[-1])
-            building = self._compile_threads.submit(self._compile, baseline or task.starting_kernel)
+            building = self._compile_threads.submit(self._compile, task.starting_kernel)
             self._gpus.begin(partial(_use_baseline, building))
         except BaseException:
             self.close()
@@ -239,6 +245,7 @@ class GpuExecutor(TicketedExecutor):
             replace(self._spec, gpu=evaluator.opened.gpu.uuid),
             kernel,
             baseline,
+            self._opened.gpu.architecture,
             metrics=self._metrics,
             service=self._service,
             checks=self._validation_checks,

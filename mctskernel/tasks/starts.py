@@ -79,6 +79,18 @@ def are_proposed(tree: Tree) -> bool:
     return any(edit.proposer.startswith(PROPOSER) for edit in tree.nodes[0].edits)
 
 
+def are_evaluated(tree: Tree) -> bool:
+    """Whether every starting point among the root's edits came to its end."""
+    root = tree.nodes[0]
+    fates = [
+        fate for edit, fate in zip(root.edits, root.fates, strict=True) if edit.proposer.startswith(PROPOSER)
+    ]
+    return all(
+        fate != UNTRIED and (fate.node is None or tree.nodes[fate.node].evaluation is not None)
+        for fate in fates
+    )
+
+
 def origin(tree: Tree, node: int) -> str:
     """The starting point that a node comes from; empty for the starting kernel itself."""
     return next((name for each in tree.lineage(node) if (name := start_name(tree, each))), "")

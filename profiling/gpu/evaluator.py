@@ -15,9 +15,10 @@ from dataclasses import replace
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Check, Evaluation, GpuState, Guard, Outcome, Source, Timing
+from mctskernel.core.kernel import SOURCE_LANGUAGES
 from mctskernel.core.launch_plan import LaunchPlanError
 from mctskernel.core.task import Array, shape_label
-from mctskernel.core.task_file import task_of
+from mctskernel.core.task_file import read_text, start_files, task_of
 from mctskernel.profiling.architecture import architecture_of
 from mctskernel.profiling.candidate import Candidate, RefusedError, check_block
 from mctskernel.profiling.ceilings import documented_ceilings, highest, roofline
@@ -61,6 +62,9 @@ for both. A GPU's first candidate has all of them beside it: from then on its ti
 FEWEST_BASELINE_RUNS = 3
 """How many of them each candidate has beside it at least."""
 
+MUCH_FASTER = 2.0
+"""How many times as fast as the baseline a start is that takes its place: its runs beside each kernel cost less."""
+
 HOPELESS = 1.5
 """How many times as long as the best kernel a slow one takes that is timed on two runs only."""
 
@@ -82,6 +86,9 @@ class GpuEvaluator:
         self._worker: GpuWorker | None = None
         self._baseline_runs: dict[int, deque[tuple[float, GpuState | None]]] = {}
         self._best: dict[int, float] = {}
+        files = [file for each in SOURCE_LANGUAGES for file in start_files(spec.task_folder, each)]
+        self._starts = frozenset(read_text(file) for file in files)
+        self._baseline_scale: dict[int, float] = {}
         self._threads = ThreadPoolExecutor(VARIANTS, "verify")
         self._interrupted = False
 
@@ -207,7 +214,29 @@ class GpuEvaluator:
         if evaluation.ok and not evaluation.quarantine:
             for arena, found in zip(worker.arenas.timed, evaluation.timings, strict=True):
                 self._best[arena.index] = min(found.seconds, self._best.get(arena.index, math.inf))
+            if candidate.kernel.source in self._starts:
+                self._prefer(candidate, evaluation.timings)
         return evaluation
+
+    def _prefer(self, start: Candidate, timings: Sequence[Timing]) -> None:
+        """Interleave with a start from now on if it takes much less time than the baseline.
+
+        Its times are scaled to the starting kernel's, by what the two took beside each other, so ratios stay the same.
+        """
+        arenas = [arena.index for arena in self._open_worker.arenas.timed]
+        scales = dict(
+            zip(arenas, ((each.baseline_seconds or 0.0) / each.seconds for each in timings), strict=True)
+        )
+        if all(
+            scale >= MUCH_FASTER * self._baseline_scale.get(index, 1.0) for index, scale in scales.items()
+        ):
+            self._open_worker.load_baseline(start)
+            self._starts -= {start.kernel.source}
+            self._baseline_scale = scales
+            for index, found in zip(arenas, timings, strict=True):
+                state = found.conditions.after if found.conditions is not None else None
+                runs = ((seconds, state) for seconds in found.samples)
+                self._baseline_runs[index] = deque(runs, maxlen=BASELINE_RUNS)
 
     def _check_limits(self, candidate: Candidate, loaded: Loaded) -> None:
         """Raise RefusedError for a launch that asks for more than the GPU has."""
@@ -327,12 +356,14 @@ class GpuEvaluator:
         return tuple(seconds for seconds, then in recent if are_alike(then, recent[-1][1]))
 
     def _baseline_samples(self, arena: Arena, timed: Timed) -> tuple[float, ...]:
-        if not self._open_worker.has_baseline or timed.disturbed:
-            return timed.baseline
-        now = timed.conditions.before if timed.conditions is not None else None
-        recent = self._baseline_runs.setdefault(arena.index, deque(maxlen=BASELINE_RUNS))
-        recent.extend((seconds, now) for seconds in timed.baseline)
-        return self._alike(arena)
+        if self._open_worker.has_baseline and not timed.disturbed:
+            now = timed.conditions.before if timed.conditions is not None else None
+            recent = self._baseline_runs.setdefault(arena.index, deque(maxlen=BASELINE_RUNS))
+            recent.extend((seconds, now) for seconds in timed.baseline)
+            found = self._alike(arena)
+        else:
+            found = timed.baseline
+        return tuple(self._baseline_scale.get(arena.index, 1.0) * each for each in found)
 
     def _counted(self, evaluation: Evaluation, candidate: Candidate, stages: Stages) -> Evaluation:
         """With counters of one run at the first search shape and a diagnosis; without, where there are none."""

@@ -290,17 +290,22 @@ def test_an_interrupt_ends_a_final_validation(small_task: Path, fake: pytest.Mon
     checks = ValidationChecks(beside=None, after=endless)
     spec = DeviceSpec("gpu", small_task)
     with pytest.raises(DeviceError, match="interrupted"):
-        validate_finally(spec, *kernels, service=SERVICE, checks=checks, interrupt=interrupt)
+        validate_finally(spec, *kernels, "sm_90", service=SERVICE, checks=checks, interrupt=interrupt)
     with pytest.raises(DeviceError):
-        validate_finally(spec, *kernels, service=SERVICE, checks=NO_CHECKS, interrupt=interrupt)
+        validate_finally(spec, *kernels, "sm_90", service=SERVICE, checks=NO_CHECKS, interrupt=interrupt)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("service", ["SlowerGpu", "DriftingGpu", "HotAtFirstGpu"])
+@pytest.mark.parametrize("service", ["SlowerGpu", "DriftingGpu", "HotAtFirstGpu", "start"])
 def test_kernels_compare_by_the_baseline_beside_them_whatever_the_gpu_does(
     small_task: Path, fake: pytest.MonkeyPatch, service: str
 ) -> None:
+    """A much faster start takes the baseline's place; ratios stay those to the starting kernel."""
     spec = DeviceSpec("gpu", small_task)
+    if service == "start":
+        (small_task / "start_faster.cu").write_text(kernel("faster").source)
+        fake.setattr("mctskernel.profiling.gpu.evaluator.MUCH_FASTER", 1.5)
+        service = "SlowerGpu"
     with closing(compile_worker(spec, "sm_90")) as compiler:
         faster, twice = (compiler.prepare(kernel(name)) for name in ("faster", "twice"))
     assert isinstance(faster, Prepared)
