@@ -7,10 +7,14 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+
+from mctskernel.core.documents import excerpt
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.space import Entry, Parameter, SearchSpace, SpaceError, Value
 
@@ -20,18 +24,39 @@ MOST_BYTES = 1 << 30
 NO_TIME = 1e20
 """What old versions of Kernel Tuner wrote for the time of a configuration that failed."""
 
-LARGEST = 2**63 - 1
+
+class _Cache(msgspec.Struct):
+    """What is read of a cache file."""
+
+    tune_params: Annotated[dict[str, tuple[Value, ...]], msgspec.Meta(min_length=1)]
+    cache: dict[str, dict[str, Any]]
+    tune_params_keys: tuple[str, ...] | None = None
+    device_name: str | None = None
+    kernel_name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Names are each there once. Raises ValueError."""
+        if sorted(self.names) != sorted(self.tune_params):
+            raise ValueError("'tune_params_keys' must name the parameters of 'tune_params', each once")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters in the order of values."""
+        return tuple(self.tune_params) if self.tune_params_keys is None else self.tune_params_keys
 
 
 def read_space(path: Path) -> SearchSpace:
     """The space of a file, compressed by gzip or not. Raises SpaceError."""
-    document = _document(path)
-    if "cache" in document and "tune_params" in document:
-        return _read_cache(document, path)
-    keys = ", ".join(f"'{key}'" for key in list(document)[:5]) or "nothing"
-    raise SpaceError(
-        f"{path} is no cache file of Kernel Tuner, which has 'cache' and 'tune_params'; it has {keys}."
-    )
+    text = _contents(path)
+    try:
+        found = msgspec.convert(json.loads(text), _Cache)
+    except msgspec.ValidationError as error:
+        raise SpaceError(f"{path} is no cache file of Kernel Tuner: {excerpt(error)}.") from error
+    except (ValueError, RecursionError) as error:
+        raise SpaceError(
+            f"{path} is not JSON: where a tuning was cut off, let Kernel Tuner go on with the same cache file."
+        ) from error
+    return _assembled(path, found)
 
 
 def space_name(path: Path) -> str:
@@ -106,93 +131,67 @@ OUTCOME = "outcome"
 """Where we say of a failure what Kernel Tuner has no word for. Kernel Tuner takes it for one more measurement."""
 
 
-def _read_cache(document: Mapping[str, Any], path: Path) -> SearchSpace:
-    parameters = _parameters(document, path)
-    cache = document["cache"]
-    if not isinstance(cache, dict):
-        raise SpaceError(f"{path}: 'cache' must map configurations to what was measured.")
-    entries = _cache_entries(cache, [parameter.name for parameter in parameters], path)
-    device, kernel = (str(document.get(key) or "") for key in ("device_name", "kernel_name"))
-    return _assembled(path, parameters, entries, device=device, kernel=kernel)
-
-
-def _parameters(document: Mapping[str, Any], path: Path) -> list[Parameter]:
-    listed = document["tune_params"]
-    if (
-        not isinstance(listed, dict)
-        or not listed
-        or not all(isinstance(each, list) for each in listed.values())
-    ):
-        raise SpaceError(f"{path}: 'tune_params' must map each parameter to a list of its values.")
-    keys = document.get("tune_params_keys", list(listed))
-    if not isinstance(keys, list) or sorted(map(repr, keys)) != sorted(map(repr, listed)):
-        raise SpaceError(f"{path}: 'tune_params_keys' must name the parameters of 'tune_params', each once.")
-    return [
-        Parameter(
-            _text(key, f"{path}: a parameter's name"),
-            tuple(dict.fromkeys(_value(value, f"{path}: a value of {key!r}") for value in listed[key])),
-        )
-        for key in keys
-    ]
-
-
-def _cache_entries(cache: dict[str, Any], names: Sequence[str], path: Path) -> Iterator[Entry]:
-    for key, content in cache.items():
-        what = f"{path}, configuration {key!r}"
-        if not isinstance(content, dict):
-            raise SpaceError(f"{what} must hold what was measured.")
-        outcome, seconds, word = _result(content.get(ERROR, content.get("time")), what)
-        said = content.get(OUTCOME)
-        if seconds is None and isinstance(said, str) and said in set(Outcome) - {Outcome.OK}:
-            outcome = Outcome(said)
-        taken = _stages(content, what)
-        yield Entry(_configuration(content, names, what), outcome, seconds, word, taken)
-
-
-# `what` begins the sentence of a SpaceError.
-
-
-def _assembled(
-    path: Path,
-    parameters: Sequence[Parameter],
-    entries: Iterable[Entry],
-    *,
-    device: str = "",
-    kernel: str = "",
-) -> SearchSpace:
+def _assembled(path: Path, found: _Cache) -> SearchSpace:
     """The space of a file's entries. Raises SpaceError where there is none.
 
     Values that entries have and their parameter doesn't are added to it. Of a configuration that occurs more than
     once, the first counts.
     """
-    found: dict[tuple[Value, ...], Entry] = {}
-    for entry in entries:
-        found.setdefault(entry.values, entry)
-    if not found:
+    entries: dict[tuple[Value, ...], Entry] = {}
+    for entry in _entries(found, path):
+        entries.setdefault(entry.values, entry)
+    if not entries:
         raise SpaceError(f"{path} has no configurations.")
     # Equal values are written alike everywhere (1 and 1.0 are equal), so that a configuration is one text.
     known = [
-        {value: value for value in dict.fromkeys((*parameter.values, *(values[place] for values in found)))}
-        for place, parameter in enumerate(parameters)
+        {
+            value: value
+            for value in dict.fromkeys((*found.tune_params[name], *(each[place] for each in entries)))
+        }
+        for place, name in enumerate(found.names)
     ]
+    for value in (*found.names, *(value for values in known for value in values)):
+        _check(value, path)
     return SearchSpace(
         name=space_name(path),
         parameters=tuple(
-            Parameter(each.name, tuple(values)) for each, values in zip(parameters, known, strict=True)
+            Parameter(name, tuple(values)) for name, values in zip(found.names, known, strict=True)
         ),
         entries=tuple(
-            Entry(
-                tuple(written[value] for written, value in zip(known, entry.values, strict=True)),
-                entry.outcome,
-                entry.seconds,
-                entry.word,
-                entry.stage_seconds,
+            replace(
+                entry, values=tuple(written[each] for written, each in zip(known, entry.values, strict=True))
             )
-            for entry in found.values()
+            for entry in entries.values()
         ),
-        device=_printable(device),
-        kernel=_printable(kernel),
+        device=_printable(found.device_name or ""),
+        kernel=_printable(found.kernel_name or ""),
     )
+
+
+def _entries(found: _Cache, path: Path) -> Iterator[Entry]:
+    for key, content in found.cache.items():
+        what = f"{path}, configuration {key!r}"
+        missing = next((name for name in found.names if name not in content), None)
+        if missing is not None:
+            raise SpaceError(f"{what}: the parameter {missing!r} is missing.")
+        outcome, seconds, word = _result(content.get(ERROR, content.get("time")), what)
+        said = content.get(OUTCOME)
+        if seconds is None and isinstance(said, str) and said in set(Outcome) - {Outcome.OK}:
+            outcome = Outcome(said)
+        values = tuple(content[name] for name in found.names)
+        if not all(isinstance(each, bool | int | float | str) for each in values):
+            raise SpaceError(f"{what}: values must be numbers, booleans or strings.")
+        yield Entry(values, outcome, seconds, word, _stages(content, what))
+
+
+# `what` begins the sentence of a SpaceError.
+
+
+def _check(value: Value, path: Path) -> None:
+    """Raise SpaceError for a value that can't be written down."""
+    is_endless = isinstance(value, float) and not math.isfinite(value)
+    if is_endless or (isinstance(value, str) and _printable(value) != value):
+        raise SpaceError(f"{path} has the value {_short(value)}, which can't be written down.")
 
 
 def _result(time: object, what: str) -> tuple[Outcome, float | None, str]:
@@ -208,30 +207,6 @@ def _result(time: object, what: str) -> tuple[Outcome, float | None, str]:
     if time <= 0 or time * MILLISECOND <= 0:
         raise SpaceError(f"{what}: its time is {time!r}, which is not above 0.")
     return Outcome.OK, time * MILLISECOND, ""
-
-
-def _configuration(found: Mapping[str, Any], names: Sequence[str], what: str) -> tuple[Value, ...]:
-    missing = next((name for name in names if name not in found), None)
-    if missing is not None:
-        raise SpaceError(f"{what}: the parameter {missing!r} is missing.")
-    return tuple(_value(found[name], f"{what}: {name!r}") for name in names)
-
-
-def _value(found: object, what: str) -> Value:
-    if isinstance(found, str):
-        return _text(found, what)
-    if isinstance(found, bool) or (isinstance(found, int) and abs(found) <= LARGEST):
-        return found
-    if isinstance(found, float) and math.isfinite(found):
-        return found
-    raise SpaceError(f"{what} is {_short(found)}; values must be numbers, booleans or strings.")
-
-
-def _text(found: object, what: str) -> str:
-    """A text that can be written down."""
-    if isinstance(found, str) and _printable(found) == found:
-        return found
-    raise SpaceError(f"{what} is {_short(found)}, which is no text.")
 
 
 def _stages(found: Mapping[str, Any], what: str) -> dict[str, float]:
@@ -253,19 +228,6 @@ def _printable(text: str) -> str:
 
 def _short(found: object) -> str:
     return repr(found)[:60]
-
-
-def _document(path: Path) -> dict[str, Any]:
-    text = _contents(path)
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SpaceError(
-            f"{path} is not JSON: where a tuning was cut off, let Kernel Tuner go on with the same cache file."
-        ) from error
-    if not isinstance(document, dict):
-        raise SpaceError(f"{path} holds no JSON object, as a search space does.")
-    return document
 
 
 def _contents(path: Path) -> str:

@@ -47,7 +47,7 @@ def test_times_costs_and_failures_are_seconds_and_outcomes(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ([], "no JSON object"),
+        ([], "no cache file"),
         ({}, "no cache file"),
         (spaces.cache_document({}), "has no configurations"),
         (spaces.cache_document({"1,a": {"x": 1, "time": 1.0}}), "'y' is missing"),
