@@ -7,6 +7,7 @@ Layouts are those of CUPTI 13 (`cupti_profiler_target.h`, `cupti_target.h`, `cup
 from __future__ import annotations
 
 import ctypes
+import re
 from ctypes import POINTER, c_char_p, c_double, c_int, c_size_t, c_uint8, c_uint16, c_uint32, c_void_p
 from typing import Any, ClassVar
 
@@ -49,151 +50,96 @@ class Params(ctypes.Structure):
         self.structSize = last.offset + last.size
 
 
-def _params(function: str, structure: str, **fields: Any) -> type[Params]:
-    """The parameters of a function; `structure` is their name in C, `fields` are in the order of the header."""
-    members: dict[str, Any] = {"FUNCTION": function, "STRUCTURE": structure}
-    if fields:
+_TYPES: dict[str, Any] = {
+    "size_t ": c_size_t,
+    "int ": c_int,
+    "uint8_t ": c_uint8,
+    "uint16_t ": c_uint16,
+    "uint32_t ": c_uint32,
+    "char *": c_char_p,
+    "char **": Names,
+    "double *": POINTER(c_double),
+    "void *": c_void_p,
+}
+"""What the structures are made of; a type is all that stands before a field's name."""
+
+
+def _params(name: str, fields: str = "") -> type[Params]:
+    """The parameters of the function `cupti` + NAME without underscores, as the structure CUpti_NAME_Params.
+
+    `fields` are declared as in the header, in its order, with commas.
+    """
+    structure = f"CUpti_{name}_Params"
+    members: dict[str, Any] = {"FUNCTION": f"cupti{name.replace('_', '')}", "STRUCTURE": structure}
+    declared = [re.fullmatch(r"(.*?)(\w+)", field) for field in fields.split(", ") if field]
+    if declared:
         # ctypes puts the fields of the base class first.
-        members["_fields_"] = list(fields.items())
+        members["_fields_"] = [(field[2], _TYPES[field[1]]) for field in declared if field]
     return type(structure, (Params,), members)
 
 
-ProfilerInitialize = _params("cuptiProfilerInitialize", "CUpti_Profiler_Initialize_Params")
-DeviceGetChipName = _params(
-    "cuptiDeviceGetChipName", "CUpti_Device_GetChipName_Params", deviceIndex=c_size_t, pChipName=c_char_p
-)
+ProfilerInitialize = _params("Profiler_Initialize")
+DeviceGetChipName = _params("Device_GetChipName", "size_t deviceIndex, char *pChipName")
 ProfilerGetCounterAvailability = _params(
-    "cuptiProfilerGetCounterAvailability",
-    "CUpti_Profiler_GetCounterAvailability_Params",
-    ctx=c_void_p,
-    counterAvailabilityImageSize=c_size_t,
-    pCounterAvailabilityImage=c_void_p,
+    "Profiler_GetCounterAvailability",
+    "void *ctx, size_t counterAvailabilityImageSize, void *pCounterAvailabilityImage",
 )
 HostInitialize = _params(
-    "cuptiProfilerHostInitialize",
-    "CUpti_Profiler_Host_Initialize_Params",
-    profilerType=c_int,
-    pChipName=c_char_p,
-    pCounterAvailabilityImage=c_void_p,
-    pHostObject=c_void_p,
+    "Profiler_Host_Initialize",
+    "int profilerType, char *pChipName, void *pCounterAvailabilityImage, void *pHostObject",
 )
-HostDeinitialize = _params(
-    "cuptiProfilerHostDeinitialize", "CUpti_Profiler_Host_Deinitialize_Params", pHostObject=c_void_p
-)
+HostDeinitialize = _params("Profiler_Host_Deinitialize", "void *pHostObject")
 HostGetMetricProperties = _params(
-    "cuptiProfilerHostGetMetricProperties",
-    "CUpti_Profiler_Host_GetMetricProperties_Params",
-    pHostObject=c_void_p,
-    pMetricName=c_char_p,
-    pDescription=c_char_p,
-    pHwUnit=c_char_p,
-    pDimUnit=c_char_p,
-    metricType=c_int,
+    "Profiler_Host_GetMetricProperties",
+    "void *pHostObject, char *pMetricName, char *pDescription, char *pHwUnit, char *pDimUnit, int metricType",
 )
 HostConfigAddMetrics = _params(
-    "cuptiProfilerHostConfigAddMetrics",
-    "CUpti_Profiler_Host_ConfigAddMetrics_Params",
-    pHostObject=c_void_p,
-    ppMetricNames=Names,
-    numMetrics=c_size_t,
+    "Profiler_Host_ConfigAddMetrics", "void *pHostObject, char **ppMetricNames, size_t numMetrics"
 )
 HostGetConfigImageSize = _params(
-    "cuptiProfilerHostGetConfigImageSize",
-    "CUpti_Profiler_Host_GetConfigImageSize_Params",
-    pHostObject=c_void_p,
-    configImageSize=c_size_t,
+    "Profiler_Host_GetConfigImageSize", "void *pHostObject, size_t configImageSize"
 )
 HostGetConfigImage = _params(
-    "cuptiProfilerHostGetConfigImage",
-    "CUpti_Profiler_Host_GetConfigImage_Params",
-    pHostObject=c_void_p,
-    configImageSize=c_size_t,
-    pConfigImage=c_void_p,
+    "Profiler_Host_GetConfigImage", "void *pHostObject, size_t configImageSize, void *pConfigImage"
 )
 HostGetNumOfPasses = _params(
-    "cuptiProfilerHostGetNumOfPasses",
-    "CUpti_Profiler_Host_GetNumOfPasses_Params",
-    configImageSize=c_size_t,
-    pConfigImage=c_void_p,
-    numOfPasses=c_size_t,
+    "Profiler_Host_GetNumOfPasses", "size_t configImageSize, void *pConfigImage, size_t numOfPasses"
 )
 HostEvaluateToGpuValues = _params(
-    "cuptiProfilerHostEvaluateToGpuValues",
-    "CUpti_Profiler_Host_EvaluateToGpuValues_Params",
-    pHostObject=c_void_p,
-    pCounterDataImage=c_void_p,
-    counterDataImageSize=c_size_t,
-    rangeIndex=c_size_t,
-    ppMetricNames=Names,
-    numMetrics=c_size_t,
-    pMetricValues=POINTER(c_double),
+    "Profiler_Host_EvaluateToGpuValues",
+    "void *pHostObject, void *pCounterDataImage, size_t counterDataImageSize, size_t rangeIndex, "
+    "char **ppMetricNames, size_t numMetrics, double *pMetricValues",
 )
 # A null `ctx` is the current context.
-RangeProfilerEnable = _params(
-    "cuptiRangeProfilerEnable",
-    "CUpti_RangeProfiler_Enable_Params",
-    ctx=c_void_p,
-    pRangeProfilerObject=c_void_p,
-)
-RangeProfilerDisable = _params(
-    "cuptiRangeProfilerDisable", "CUpti_RangeProfiler_Disable_Params", pRangeProfilerObject=c_void_p
-)
+RangeProfilerEnable = _params("RangeProfiler_Enable", "void *ctx, void *pRangeProfilerObject")
+RangeProfilerDisable = _params("RangeProfiler_Disable", "void *pRangeProfilerObject")
 RangeProfilerGetCounterDataSize = _params(
-    "cuptiRangeProfilerGetCounterDataSize",
-    "CUpti_RangeProfiler_GetCounterDataSize_Params",
-    pRangeProfilerObject=c_void_p,
-    pMetricNames=Names,
-    numMetrics=c_size_t,
-    maxNumOfRanges=c_size_t,
-    maxNumRangeTreeNodes=c_uint32,
-    counterDataSize=c_size_t,
+    "RangeProfiler_GetCounterDataSize",
+    "void *pRangeProfilerObject, char **pMetricNames, size_t numMetrics, size_t maxNumOfRanges, "
+    "uint32_t maxNumRangeTreeNodes, size_t counterDataSize",
 )
 RangeProfilerCounterDataImageInitialize = _params(
-    "cuptiRangeProfilerCounterDataImageInitialize",
-    "CUpti_RangeProfiler_CounterDataImage_Initialize_Params",
-    pRangeProfilerObject=c_void_p,
-    counterDataSize=c_size_t,
-    pCounterData=c_void_p,
+    "RangeProfiler_CounterDataImage_Initialize",
+    "void *pRangeProfilerObject, size_t counterDataSize, void *pCounterData",
 )
 RangeProfilerSetConfig = _params(
-    "cuptiRangeProfilerSetConfig",
-    "CUpti_RangeProfiler_SetConfig_Params",
-    pRangeProfilerObject=c_void_p,
-    configSize=c_size_t,
-    pConfig=c_void_p,
-    counterDataImageSize=c_size_t,
-    pCounterDataImage=c_void_p,
-    range=c_int,
-    replayMode=c_int,
-    maxRangesPerPass=c_size_t,
-    numNestingLevels=c_uint16,
-    minNestingLevel=c_uint16,
-    passIndex=c_size_t,
-    targetNestingLevel=c_uint16,
+    "RangeProfiler_SetConfig",
+    "void *pRangeProfilerObject, size_t configSize, void *pConfig, size_t counterDataImageSize, "
+    "void *pCounterDataImage, int range, int replayMode, size_t maxRangesPerPass, "
+    "uint16_t numNestingLevels, uint16_t minNestingLevel, size_t passIndex, "
+    "uint16_t targetNestingLevel",
 )
-RangeProfilerStart = _params(
-    "cuptiRangeProfilerStart", "CUpti_RangeProfiler_Start_Params", pRangeProfilerObject=c_void_p
-)
+RangeProfilerStart = _params("RangeProfiler_Start", "void *pRangeProfilerObject")
 RangeProfilerStop = _params(
-    "cuptiRangeProfilerStop",
-    "CUpti_RangeProfiler_Stop_Params",
-    pRangeProfilerObject=c_void_p,
-    passIndex=c_size_t,
-    targetNestingLevel=c_size_t,
-    isAllPassSubmitted=c_uint8,
+    "RangeProfiler_Stop",
+    "void *pRangeProfilerObject, size_t passIndex, size_t targetNestingLevel, uint8_t isAllPassSubmitted",
 )
 RangeProfilerDecodeData = _params(
-    "cuptiRangeProfilerDecodeData",
-    "CUpti_RangeProfiler_DecodeData_Params",
-    pRangeProfilerObject=c_void_p,
-    numOfRangeDropped=c_size_t,
+    "RangeProfiler_DecodeData", "void *pRangeProfilerObject, size_t numOfRangeDropped"
 )
 RangeProfilerGetCounterDataInfo = _params(
-    "cuptiRangeProfilerGetCounterDataInfo",
-    "CUpti_RangeProfiler_GetCounterDataInfo_Params",
-    pCounterDataImage=c_void_p,
-    counterDataImageSize=c_size_t,
-    numTotalRanges=c_size_t,
+    "RangeProfiler_GetCounterDataInfo",
+    "void *pCounterDataImage, size_t counterDataImageSize, size_t numTotalRanges",
 )
 
 
