@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import csv
-import re
 import shutil
 import subprocess
 import tempfile
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,49 +47,38 @@ def find_ncu() -> str:
     return found
 
 
-def write_report(file: Path, program: Sequence[str], follow: Callable[[str], None]) -> None:
+def write_report(file: Path, program: Sequence[str]) -> None:
     """Profile what `program` launches between cuProfilerStart and cuProfilerStop into an `.ncu-rep` file.
 
-    It runs in a folder of its own, which is removed afterwards: paths in it are absolute. `follow` gets a few words
-    whenever something begins. Raises DeviceError when there is no report.
+    It runs in a folder of its own, which is removed afterwards: paths in it are absolute. Raises DeviceError when there
+    is no report.
     """
     command = [find_ncu(), "--set", "full", "--clock-control", "none", "--profile-from-start", "off"]
     command += ["--target-processes", "application-only", "--force-overwrite"]
     command += ["--export", str(file.resolve().with_suffix("")), *program]
     file.unlink(missing_ok=True)
-    follow("starting ncu")
-    with (
-        tempfile.TemporaryDirectory(prefix="mctskernel-ncu-") as scratch,
-        subprocess.Popen(  # noqa: S603 - ncu, and our own interpreter and module
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            cwd=scratch,
-            # The program locks a file in TMPDIR for ncu, and may write in its own folder alone.
-            env=environment_without_secrets()
-            | {"PYTHONPATH": worker_environment(Path(scratch))["PYTHONPATH"], "TMPDIR": scratch},
-        ) as process,
-    ):
-        timer = threading.Timer(LIMIT_SECONDS, process.kill)
-        timer.start()
-        lines: deque[str] = deque(maxlen=200)
+    with tempfile.TemporaryDirectory(prefix="mctskernel-ncu-") as scratch:
+        # The program locks a file in TMPDIR for ncu, and may write in its own folder alone.
+        environment = environment_without_secrets() | {
+            "PYTHONPATH": worker_environment(Path(scratch))["PYTHONPATH"],
+            "TMPDIR": scratch,
+        }
         try:
-            for line in process.stdout or ():
-                lines.append(line.strip())
-                if profiling := _PROFILING.search(line):
-                    follow(f"profiling {profiling['kernel']}")
-        except BaseException:
-            process.kill()
-            raise
-        finally:
-            timer.cancel()
+            done = subprocess.run(  # noqa: S603 - ncu, and our own interpreter and module
+                command,
+                check=False,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                cwd=scratch,
+                env=environment,
+                timeout=LIMIT_SECONDS,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise DeviceError(f"ncu was not done after {LIMIT_SECONDS:g} s.") from error
     if not file.is_file():
-        raise DeviceError(explanation(lines))
-
-
-_PROFILING = re.compile(r'==PROF== Profiling "(?P<kernel>[^"]+)"')
+        raise DeviceError(explanation(done.stdout.splitlines()))
 
 
 def explanation(output: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import rich_click as click
@@ -100,22 +99,9 @@ def _parent(view: View, number: int) -> int:
 
 
 def _profile(view: View, node: int) -> None:
-    progress = PlainConsole(stderr=True)
-    with progress.status("") as status:
-        found = profile_node(view, node, _reporter(progress, status.update))
+    with PlainConsole(stderr=True).status(f"profiling node {node}"):
+        found = profile_node(view, node)
     print_profile(PlainConsole(), found)
-
-
-def _reporter(progress: Console, update: Callable[[str], None]) -> Callable[[str], None]:
-    """In a terminal the last words stay beside a spinner; elsewhere each is a line."""
-
-    def report(words: str) -> None:
-        if progress.is_terminal:
-            update(words)
-        else:
-            progress.print(Text(words))
-
-    return report
 
 
 def print_profile(console: Console, found: NodeProfile) -> None:
@@ -130,6 +116,10 @@ def print_profile(console: Console, found: NodeProfile) -> None:
         console.print(Text(f"The run's diagnosis ({found.source})", "bold"))
         for cause in found.diagnosis.causes:
             console.print(Text(f"  {cause.share:.0%}  {cause.sentence}"))
+    if not found.is_confined:
+        console.print(
+            Text("ncu doesn't work here in a confined process: the kernel ran in a free one.", "yellow")
+        )
     console.print(Text(f"The report: {found.report}"))
 
 

@@ -381,7 +381,7 @@ def node_profile(call: Call, run: RunName, node: NodeNumber, *, ncu: bool = Fals
     answer: Answer = msgspec.to_builtins(explained(f"node {node}", evaluation))
     if ncu:
         with call.engine.turn(call.watch):
-            answer["findings"] = profile_node(view, node, lambda _: None).findings
+            answer["findings"] = profile_node(view, node).findings
     return answer
 
 

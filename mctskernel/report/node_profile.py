@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,19 +20,23 @@ PROFILABLE = frozenset({Outcome.OK, Outcome.WRONG_RESULT, Outcome.RACE})
 
 @dataclass(frozen=True)
 class NodeProfile:
-    """A node's report on disk, what its rules say, and what the run's own evaluation says."""
+    """A node's report on disk, what its rules say, and what the run's own evaluation says.
+
+    `is_confined` is False where ncu can't attach to a confined process.
+    """
 
     report: Path
     findings: tuple[Finding, ...]
     diagnosis: Diagnosis | None
     source: Source
+    is_confined: bool
 
 
-def profile_node(view: View, number: int, follow: Callable[[str], None]) -> NodeProfile:
+def profile_node(view: View, number: int) -> NodeProfile:
     """Run a node's kernel under `ncu`; the report stays in the run folder, the kernel's text beside it.
 
-    `follow` gets a few words whenever something begins. Raises RunError for a node that never ran, and DeviceError
-    for a machine without `ncu`, a GPU or the permission to read its counters.
+    Raises RunError for a node that never ran, and DeviceError for a machine without `ncu`, a GPU or the permission to
+    read its counters.
     """
     view.refuse_recorded()
     evaluation = view.evaluation(number)
@@ -47,17 +50,17 @@ def profile_node(view: View, number: int, follow: Callable[[str], None]) -> Node
     report = view.folder.profiles / f"{number}.ncu-rep"
     source = report.with_suffix(view.node(number).kernel.language.suffix)
     write_text(source, view.source(number))
+    is_confined = True
     try:
-        write_report(report, _replay(view, source, Freedom.CONFINED), follow)
+        write_report(report, _replay(view, source, Freedom.CONFINED))
     except DeviceError:
         start = report.with_name(f"start{view.node(0).kernel.language.suffix}")
         write_text(start, view.source(0))
         if _works(view, start):
             raise
-        follow("ncu doesn't work here in a confined process: once more in a free one")
-        write_report(report, _replay(view, source, Freedom.FREE), follow)
-    follow("reading the rules' findings")
-    return NodeProfile(report, read_findings(report), evaluation.diagnosis, evaluation.source)
+        is_confined = False
+        write_report(report, _replay(view, source, Freedom.FREE))
+    return NodeProfile(report, read_findings(report), evaluation.diagnosis, evaluation.source, is_confined)
 
 
 def _replay(view: View, source: Path, freedom: Freedom) -> list[str]:
@@ -70,7 +73,7 @@ def _works(view: View, start: Path) -> bool:
     """Whether the starting kernel can be profiled in a confined process."""
     report = start.with_suffix(".ncu-rep")
     try:
-        write_report(report, _replay(view, start, Freedom.CONFINED), lambda _: None)
+        write_report(report, _replay(view, start, Freedom.CONFINED))
     except DeviceError:
         return False
     finally:

@@ -74,10 +74,9 @@ def test_no_ncu_on_the_path_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_p
 @pytest.mark.parametrize("freedom", ["confined", "free"])
 def test_a_kernel_of_a_task_is_profiled(write_task: WriteTask, tmp_path: Path, freedom: str) -> None:
     folder = write_task()
-    report, said = tmp_path / "7.ncu-rep", list[str]()
+    report = tmp_path / "7.ncu-rep"
     program = [sys.executable, "-m", "mctskernel.profiling.replay", str(folder)]
-    write_report(report, [*program, str(folder / "kernel.cu"), "0", freedom], said.append)
+    write_report(report, [*program, str(folder / "kernel.cu"), "0", freedom])
     findings = read_findings(report)
-    assert said == ["starting ncu", "profiling twice"]
     assert {each.kernel for each in findings} == {"twice"}
     assert any(each.speedup for each in findings)

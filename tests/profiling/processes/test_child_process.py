@@ -67,6 +67,6 @@ def test_a_profiled_kernel_gets_no_key_in_its_environment(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("SOME_NAME")
     with pytest.raises(ncu.DeviceError):
-        ncu.write_report(tmp_path / "report.ncu-rep", ["true"], lambda _: None)
+        ncu.write_report(tmp_path / "report.ncu-rep", ["true"])
     assert "CUDA_VISIBLE_DEVICES" in seen.read_text()
     assert "sk-do-not-tell" not in seen.read_text()
