@@ -58,7 +58,7 @@ def fit(between: Distances, rows: Array, values: Array) -> Hyperparameters:
 class Evidence:
     """What is fitted to, and the prior of what is fitted: lengths of the factors that vary, then weights; logarithms.
 
-    `apart` are distances of every two kernels in each of these `factors`.
+    `apart` are distances in each of these `factors`, of each two kernels once.
     """
 
     factors: list[int]
@@ -72,15 +72,16 @@ class Evidence:
 def evidence_of(between: Distances, rows: Array, values: Array) -> Evidence:
     """What the times of kernels described by `rows` say, and what is assumed of them."""
     factors = [j for j in between.tables if (rows[:, j] != rows[0, j]).any()]
-    apart = [between.tables[j][rows[:, None, j], rows[None, :, j]] for j in factors]
+    first, second = np.triu_indices(len(rows), 1)
+    apart = np.array([between.tables[j][rows[first, j], rows[second, j]] for j in factors])
     # The weights are larger the fewer factors two kernels differ in, so that their times differ with variance 1.
-    differing = sum(float((each > 0).mean()) for each in apart)
+    differing = 2 * np.count_nonzero(apart) / len(rows) ** 2
     share = max(differing, 1.0) / between.places
     main, pairs, whole, noise = WEIGHTS
     weights = np.log([main / share, pairs / (1 - (1 - share) ** 2), whole, noise])
     return Evidence(
         factors,
-        np.array(apart).reshape(len(factors), len(rows), len(rows)),
+        apart.reshape(len(factors), len(first)),
         values,
         between.places,
         np.append(np.full(len(factors), math.log(LENGTH)), weights),
@@ -100,23 +101,29 @@ def loss_and_slope(evidence: Evidence, theta: Array) -> tuple[float, Array]:
     """The negative logarithm of the posterior probability but for a constant, and its slope."""
     places, values = evidence.places, evidence.values
     main, pairs, whole, noise = np.exp(theta[-len(WEIGHTS) :]).tolist()
-    nearness = evidence.apart / -np.exp(theta[: -len(WEIGHTS)])[:, None, None]
+    nearness = evidence.apart / -np.exp(theta[: -len(WEIGHTS)])[:, None]
     alike, idle = np.exp(nearness), places - len(evidence.factors)
-    total, squares = alike.sum(axis=0) + idle, (alike * alike).sum(axis=0) + idle
-    product = np.exp(nearness.sum(axis=0))
-    mean, paired = total / places, pair_mean(total, squares, places)
-    noisy = (noise + JITTER) * np.eye(len(values))
-    lower = np.linalg.cholesky(main * mean + pairs * paired + whole * product + noisy)
+    total, squares = alike.sum(axis=0) + idle, np.einsum("fp,fp->p", alike, alike) + idle
+    mean, paired, product = total / places, pair_mean(total, squares, places), np.exp(nearness.sum(axis=0))
+    gram = np.zeros((len(values), len(values)))
+    above = np.triu_indices(len(values), 1)
+    gram[above] = main * mean + pairs * paired + whole * product
+    gram += gram.T
+    np.fill_diagonal(gram, main + pairs + whole + noise + JITTER)
+    lower = np.linalg.cholesky(gram)
     inverse = np.linalg.inv(lower)
     inverse = inverse.T @ inverse
     weights = inverse @ values
     away = (theta - evidence.mean) / evidence.spread
     loss = 0.5 * float(values @ weights) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(away @ away)
-    # The slope in a direction in which the covariance changes by C is the sum of `outer` times C.
-    outer = 0.5 * (inverse - np.outer(weights, weights))
-    rest = main / places + pairs * 2 * (total - alike) / (places * (places - 1))
+    # The slope in a direction in which the covariance changes by C is the sum of `outer` times C; it is symmetric.
+    outer = inverse - np.outer(weights, weights)
+    own, outer = 0.5 * float(np.trace(outer)), outer[above]
     # d k / d log(length) is -k log k, of one factor and of the product alike.
-    lengths = -(outer * nearness * (alike * rest + whole * product)).sum(axis=(1, 2))
-    slopes = [main * (outer * mean).sum(), pairs * (outer * paired).sum(), whole * (outer * product).sum()]
-    slope: Array = away / evidence.spread + np.concatenate([lengths, slopes, [noise * np.trace(outer)]])
+    each = 2 * pairs / (places * (places - 1))
+    changes = nearness * alike
+    lengths = each * (changes * alike) @ outer - changes @ (outer * (main / places + each * total))
+    lengths -= nearness @ (outer * whole * product)
+    slopes = [weight * (own + outer @ k) for weight, k in ((main, mean), (pairs, paired), (whole, product))]
+    slope: Array = away / evidence.spread + np.concatenate([lengths, slopes, [noise * own]])
     return loss, slope

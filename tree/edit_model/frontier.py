@@ -42,6 +42,11 @@ class Vocabulary:
         """How many levels there are of factors with so many that their order matters."""
         return sum(len(codes) for codes in self._codes if len(codes) > 2)
 
+    @property
+    def levels_known(self) -> int:
+        """How many levels there are of all factors."""
+        return sum(map(len, self._codes))
+
     def __len__(self) -> int:
         return len(self._factors)
 

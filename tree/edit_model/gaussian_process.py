@@ -13,7 +13,7 @@ times jump from one level to the next: the smoother Matern functions were worse 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,14 +64,12 @@ def distances(vocabulary: Vocabulary, places: int) -> Distances:
     return Distances({j: _table(vocabulary.levels(j)) for j in vocabulary.order}, places)
 
 
-def similarities(between: Distances, lengths: Array, first: Array, second: Array) -> list[Array]:
+def similarities(between: Distances, lengths: Array, first: Array, second: Array) -> Iterator[Array]:
     """k_j of every pair of rows of two tables, for each factor in which any of them differ."""
-    found = []
     for j, table in between.tables.items():
         a, b = first[:, j], second[:, j]
         if (a != a[:1]).any() or (b != a[:1]).any():
-            found.append(np.exp(table / -lengths[j])[a].take(b, axis=1))
-    return found
+            yield np.exp(table / -lengths[j])[a].take(b, axis=1)
 
 
 def covariance(between: Distances, hyper: Hyperparameters, first: Array, second: Array) -> Array:
@@ -83,8 +81,8 @@ def covariance(between: Distances, hyper: Hyperparameters, first: Array, second:
     for k in similarities(between, hyper.lengths, first, second):
         alike -= 1
         total += k
-        squares += k * k
         product *= k
+        squares += np.square(k, out=k)
     total += alike
     squares += alike
     combined: Array = (
@@ -114,11 +112,12 @@ class Posterior:
         self, between: Distances, hyper: Hyperparameters, observed: Array, candidates: Array
     ) -> None:
         self._between, self._hyper = between, hyper
-        self._observed, self._candidates = Grid(observed), Grid(candidates)
+        # Candidates are kept by factor, so that a factor's codes are read in one piece.
+        self._observed, self._candidates = Grid(observed), Grid(np.ascontiguousarray(candidates.T))
         gram = covariance(between, hyper, observed, observed)
         lower = np.linalg.cholesky(gram + self._noise * np.eye(len(observed)))
         inverse = np.linalg.inv(lower)
-        projections = inverse @ covariance(between, hyper, observed, candidates)
+        projections = inverse @ covariance(between, hyper, observed, self._candidates.view.T)
         self._variances = hyper.variance - (projections**2).sum(axis=0)
         self._lower, self._inverse = Grid(lower), Grid(inverse)
         self._projections = Grid(projections.astype(np.float32))
@@ -131,14 +130,14 @@ class Posterior:
         """Further candidates, after those that there are."""
         alike = covariance(self._between, self._hyper, self._observed.view, candidates)
         projections = self._inverse.view @ alike
-        self._candidates.append_rows(candidates)
+        self._candidates.append_columns(candidates.T)
         self._projections.append_columns(projections)
         variances = self._hyper.variance - (projections**2).sum(axis=0)
         self._variances = np.concatenate([self._variances, variances])
 
     def keep(self, candidates: Sequence[int]) -> None:
         """Forget all but these candidates."""
-        self._candidates = Grid(self._candidates.view[candidates])
+        self._candidates = Grid(self._candidates.view[:, candidates])
         self._projections = Grid(self._projections.view[:, candidates])
         self._variances = self._variances[candidates]
 
@@ -148,7 +147,7 @@ class Posterior:
         alike = covariance(self._between, self._hyper, self._observed.view, row)[:, 0]
         along = self._inverse.view @ alike
         pivot = math.sqrt(max(self._hyper.variance + self._noise - float(along @ along), JITTER))
-        ahead = covariance(self._between, self._hyper, row, self._candidates.view)[0]
+        ahead = covariance(self._between, self._hyper, row, self._candidates.view.T)[0]
         projection = (ahead - self._projected(along)) / pivot
         inverse = -(along @ self._inverse.view) / pivot
         self._variances = self._variances - projection**2

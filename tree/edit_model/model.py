@@ -11,7 +11,7 @@ from mctskernel.tree.edit_model.fitting import fit, prior_hyperparameters
 from mctskernel.tree.edit_model.frontier import Row, Vocabulary, table
 from mctskernel.tree.edit_model.gaussian_process import Array, Posterior, distances
 from mctskernel.tree.edit_model.score import Prospects
-from mctskernel.tree.node import Node, Tree
+from mctskernel.tree.node import Tree
 
 FEWEST = 4
 """Evaluations from which on hyperparameters are fitted."""
@@ -19,7 +19,7 @@ FEWEST = 4
 FITTED = 128
 """Evaluations that they are fitted to, at the most."""
 
-CHOSEN, OBSERVED = 384, 512
+CHOSEN, OBSERVED = 192, 256
 """Kernels that are learnt from, at the most: when the model is made, and with those that came since."""
 
 FEWEST_PLACES = 8
@@ -46,13 +46,14 @@ class EditModel:
         described = table([rows[node] for node in fitted], places)
         between = distances(vocabulary, places)
         hyper = (
-            fit(between, described, _Standardised(map(_log_speedup, _nodes(tree, fitted))).values)
+            fit(between, described, _Standardised(_log_speedups(tree, fitted)).values)
             if len(fitted) >= FEWEST
             else prior_hyperparameters(between, described)
         )
         self._observed = _training_nodes(tree, known)
         observed = table([rows[node] for node in self._observed], places)
         self._posterior = Posterior(between, hyper, observed, table(candidates, places))
+        self._levels = vocabulary.levels_known
         self._nodes, self._candidates = len(tree.nodes), len(candidates)
         self._speedups, self._means = self._standardised(tree), np.zeros(0)
         self._learnt = len(self._observed), len(tree.evaluated)
@@ -66,7 +67,8 @@ class EditModel:
         added = candidates[self._candidates :]
         observed = range(self._nodes, min(len(rows), self._nodes + OBSERVED - len(self._observed)))
         self._nodes, self._candidates = len(rows), len(candidates)
-        if added or observed:
+        if self._levels != self._vocabulary.levels_known:
+            self._levels = self._vocabulary.levels_known
             self._posterior.extend(distances(self._vocabulary, self._places))
         for node in observed:
             self._posterior.observe(table([rows[node]], self._places)[0])
@@ -101,11 +103,11 @@ class EditModel:
         )
 
     def _standardised(self, tree: Tree) -> _Standardised:
-        return _Standardised(map(_log_speedup, _nodes(tree, self._observed)))
+        return _Standardised(_log_speedups(tree, self._observed))
 
     def _log_seconds(self, tree: Tree) -> Array:
         """By the same covariance: what makes kernels alike in time makes them alike in cost."""
-        costs = _Standardised(map(_log_cost, _nodes(tree, self._observed)))
+        costs = _Standardised(_log_costs(tree, self._observed))
         return costs.mean + costs.spread * self._posterior.means(costs.values)
 
 
@@ -128,37 +130,33 @@ def _places(vocabulary: Vocabulary) -> int:
     return max(FEWEST_PLACES, 1 << (len(vocabulary) - 1).bit_length())
 
 
-def _nodes(tree: Tree, numbers: Iterable[int]) -> Iterable[Node]:
-    return map(tree.nodes.__getitem__, numbers)
-
-
-def _log_speedup(node: Node) -> float | None:
-    """None for a kernel that failed or was quarantined; NaN for a pending one."""
-    if node.score is None:
-        return math.nan
-    return math.log(node.score.speedup) if node.score.speedup > 0 else None
+def _log_speedups(tree: Tree, nodes: Iterable[int]) -> Array:
+    """Minus infinity for a kernel that failed or was quarantined; NaN for a pending one."""
+    scores = [tree.nodes[node].score for node in nodes]
+    with np.errstate(divide="ignore"):
+        return np.log([math.nan if score is None else score.speedup for score in scores])
 
 
 LEAST_SECONDS = 1e-3
 
 
-def _log_cost(node: Node) -> float | None:
-    """Of its evaluation's seconds; NaN for a pending one."""
-    return math.log(max(node.evaluation.cost_seconds, LEAST_SECONDS)) if node.evaluation else math.nan
+def _log_costs(tree: Tree, nodes: Iterable[int]) -> Array:
+    """Of their evaluations' seconds; NaN for a pending one."""
+    evaluations = [tree.nodes[node].evaluation for node in nodes]
+    return np.log([max(each.cost_seconds, LEAST_SECONDS) if each else math.nan for each in evaluations])
 
 
 class _Standardised:
     """Values with mean 0 and variance 1; NaN for those that aren't known yet.
 
-    That of a kernel that failed, None, counts as the median: its factors promise nothing, and yet what lies beyond a
-    limit of the GPU says little about the kernels before it, which are often the best.
+    That of a kernel that failed, minus infinity, counts as the median: its factors promise nothing, and yet what lies
+    beyond a limit of the GPU says little about the kernels before it, which are often the best.
     """
 
-    def __init__(self, found: Iterable[float | None]) -> None:
-        numbers = list(found)
-        known = [each for each in numbers if each is not None and not math.isnan(each)]
-        middle = float(np.median(known)) if known else 0.0
-        values = np.array([middle if each is None else each for each in numbers])
+    def __init__(self, values: Array) -> None:
+        known = values[np.isfinite(values)]
+        middle = np.median(known) if len(known) else 0.0
+        values = np.where(np.isneginf(values), middle, values)
         there = values[~np.isnan(values)]
         self.mean, self.spread = float(there.mean()), max(float(there.std()), LEAST_SPREAD)
         self.values: Array = (values - self.mean) / self.spread

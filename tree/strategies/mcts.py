@@ -36,9 +36,9 @@ from mctskernel.tree.strategies.strategy import (
     favoured,
 )
 
-LARGEST_FRONTIER, LARGEST_TABLE = 16384, 1 << 21
+LARGEST_FRONTIER, LARGEST_TABLE = 16384, 1 << 20
 """What may be tried, at most, and that times the kernels that are learnt from: beyond either, only edits of the fastest
-nodes. An iteration reads the whole table, in some milliseconds."""
+nodes. An iteration reads the whole table, in about a millisecond."""
 
 TIE = 1e-6
 """Values this near are equal: the older candidate is taken."""
