@@ -16,20 +16,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from mctskernel.core.budget import PATIENCE, Budget, Spent
 from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml, unknown_name
 from mctskernel.core.executor import LOCAL, ExecutorOptions
-from mctskernel.core.kernel import Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
+from mctskernel.core.option import Option, settings
 from mctskernel.core.task import Task
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import LLMOptions
 from mctskernel.executors import workers_on
 from mctskernel.memory import default_path
+from mctskernel.profiling.architecture import FILE_SUFFIX, known_architectures, load_architecture
 from mctskernel.profiling.devices import default_kind
 from mctskernel.proposers import ASK_A_MODEL, OUTSIDE, PARAMETERS, RULES
 from mctskernel.registry import check_name
@@ -51,39 +54,119 @@ class ConfigError(MisuseError, ValueError):
     """A configuration that can't be used; the message is a sentence that says where it stands."""
 
 
-class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user chose, and enough to continue with it.
+def described_gpu(value: str) -> str:
+    """The short name of a described GPU, or the whole path of a file that describes one, for a run to be resumed from
+    anywhere. Raises ArchitectureError."""
+    load_architecture(value)
+    return str(Path(value).resolve()) if value.endswith(FILE_SUFFIX) else value.upper()
 
-    `device` is a kind of device; "auto" is a GPU if there is one, else the model. A `language` leaves out what the task
-    has in others. `workers` are evaluations in flight,
-    0 for as many as suit the device. With a `surrogate`, edits are predicted. `spent` counts against the budget.
-    `memory` is the file that earlier runs taught and this one is to be added to. `llm` is the model that proposes
-    edits, with the experts of `mixture`. `replayed` is the folder of the run that this one repeats, with the replies
-    that its model gave. `proposer`, `reward` and the policy's strategy are registered names.
+
+GPUS = f"[{'|'.join(known_architectures())}|FILE{FILE_SUFFIX}]"
+"""How a help page writes what `described_gpu` takes."""
+
+
+class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a user chose, in the order of a help page, and enough to continue with it.
+
+    `spent` counts against the budget. `replayed` is the folder of the run that this one repeats, with the replies that
+    its model gave.
     """
 
     task: str = ""
-    device: str = "auto"
-    architecture: str = "H100"
-    proposer: str = RULES
-    seed: int = 0
-    workers: int = 0
-    budget: Budget = Budget(evaluations=200)
-    policy: Policy = Policy()
-    language: Language | None = None
-    surrogate: bool = False
+    budget: Annotated[Budget, Option(panel="Budget")] = Budget(evaluations=200)
+    device: Annotated[
+        str,
+        Option(
+            "Where kernels are evaluated: on a GPU, by a model of one, or nowhere, because a --space has their "
+            "recorded times; auto takes that, or else a GPU if there is one.",
+            panel="Device",
+            registered="device",
+            choices=("auto",),
+        ),
+    ] = "auto"
+    architecture: Annotated[
+        str,
+        Option(
+            "The GPU that --device model stands for: a name, or a file that describes another one.",
+            panel="Device",
+            metavar=GPUS,
+            parse=described_gpu,
+        ),
+    ] = "H100"
+    workers: Annotated[
+        Annotated[int, Meta(ge=0)],
+        Option(
+            "Evaluations in flight; on a GPU, processes that compile for it.",
+            panel="Device",
+            default="one for each CPU core; on a GPU 4, for Triton 8; in a Ray cluster as many as there is room for",
+        ),
+    ] = 0
+    executor: Annotated[ExecutorOptions, Option(panel="Device")] = LOCAL
+    proposer: Annotated[
+        str,
+        Option(
+            "What proposes edits: the rules, a language model (llm), both (mixed: for each node the one that did "
+            "better so far), or an external program that uses ask and tell (outside).",
+            panel="Proposer",
+            registered="proposer",
+        ),
+    ] = RULES
+    language: Annotated[
+        Language | None,
+        Option(
+            "Only starting kernels in this language. Otherwise kernel.cu, or else kernel.py of the task, beside all of "
+            "its further starting points.",
+            panel="Proposer",
+            choices=SOURCE_LANGUAGES,
+        ),
+    ] = None
+    memory: Annotated[
+        str | None,
+        Option(
+            "Weigh edits by what earlier runs taught, and add this run to them: in a folder of your own (on) or in "
+            "FOLDER. A FILE.json, which `mctskernel memory show --json` printed, is only read.",
+            panel="Proposer",
+            default="off",
+            metavar="[off|on|FOLDER|FILE.json]",
+            variable="MCTSKERNEL_MEMORY",
+        ),
+    ] = None
+    policy: Annotated[
+        Policy,
+        Option(
+            "Any other choice of the search policy or option of its strategy, for instance patience=3; again for more. "
+            "An unknown NAME or VALUE lists those that exist.",
+            panel="Policy",
+            default="those of the strategy",
+            metavar="NAME=VALUE",
+        ),
+    ] = Policy()
+    reward: Annotated[
+        str,
+        Option(
+            "The reward of an evaluation. The answer is chosen by time and final validation all the same.",
+            panel="Policy",
+            registered="reward",
+        ),
+    ] = "composite"
+    surrogate: Annotated[
+        bool,
+        Option("Predict edits with the analytical model before they are evaluated.", panel="Policy"),
+    ] = False
+    seed: Annotated[Annotated[int, Meta(ge=0)], Option("Inputs and random choices.", panel="Policy")] = 0
+    llm: Annotated[LLMOptions | None, Option(panel="Language model")] = None
+    mixture: Annotated[MixtureOptions | None, Option(panel="Language model")] = None
     spent: Spent = Spent()
-    memory: str | None = None
-    llm: LLMOptions | None = None
-    mixture: MixtureOptions | None = None
     replayed: str | None = None
-    reward: str = "composite"
-    executor: ExecutorOptions = LOCAL
 
     @property
     def asks_a_model(self) -> bool:
         """Whether a language model is needed."""
         return self.proposer in ASK_A_MODEL
+
+
+SETTINGS = {each.path: each for each in settings(SearchConfig, SearchConfig())}
+"""Every field that a user sets, by its path."""
 
 
 def read_config(table: Mapping[str, Any], where: str = "") -> SearchConfig:
@@ -135,6 +218,10 @@ def check(config: SearchConfig) -> None:
 
     Raises ConfigError and RegistryError.
     """
+    try:
+        _validated(msgspec.to_builtins(config))
+    except _LocatedError as error:
+        raise ConfigError(str(error)) from error
     for is_wrong, sentence in _mistakes(config):
         if is_wrong:
             raise ConfigError(sentence)
@@ -173,12 +260,9 @@ def for_task(config: SearchConfig, task: Task) -> SearchConfig:
 
 def _mistakes(config: SearchConfig) -> tuple[tuple[object, str], ...]:
     executor, device, strategy = config.executor, config.device, config.policy.strategy
-    limits = (config.budget.evaluations, config.budget.seconds, config.budget.dollars)
     is_recorded, on_ray = device == "recorded", executor.engine == "ray"
     of_gpus = "gpus" if executor.gpus else "counters"
     return (
-        (any(limit is not None and limit <= 0 for limit in limits), "A limit of the budget must be above 0."),
-        (config.seed < 0 or config.workers < 0, "The seed and the number of workers can't be below 0."),
         (config.surrogate and is_recorded, "--surrogate is for kernels, not for a search-space cache."),
         (
             config.surrogate and strategy != PREDICTED,
@@ -259,6 +343,10 @@ def _converted(table: Mapping[str, Any]) -> SearchConfig:
     if memory := table.get("memory"):
         file = default_path() if memory == "on" else Path(memory).resolve()
         fields["memory"] = None if memory == "off" else str(file)
+    return _validated(fields)
+
+
+def _validated(fields: Mapping[str, Any]) -> SearchConfig:
     try:
         return msgspec.convert(fields, SearchConfig)
     except msgspec.ValidationError as error:

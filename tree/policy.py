@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from mctskernel.core.option import Option
 from mctskernel.core.user_errors import MisuseError
 
 
@@ -17,13 +18,12 @@ class PolicyError(MisuseError, ValueError):
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How the tree grows.
 
-    `strategy` is the registered name of what decides which edit is tried next, `options` are those of its own options
-    that are set. For every strategy: a failed kernel may be repaired by up to `repair_depth` edits in a row, `repair`
-    says whether before anything else, and a node is exhausted after `patience` replies in a row that led to no new
-    kernel. `mctskernel.tree.choices` checks and sets them.
+    `options` are those of the strategy's own options that are set. For every strategy: a failed kernel may be repaired
+    by up to `repair_depth` edits in a row, `repair` says whether before anything else, and a node is exhausted after
+    `patience` replies in a row that led to no new kernel. `mctskernel.tree.choices` checks and sets them.
     """
 
-    strategy: str = "mcts"
+    strategy: Annotated[str, Option("What decides which edit is tried next.", registered="strategy")] = "mcts"
     options: dict[str, str | int | float] = {}
     repair: Literal["in-turn", "at-once"] = "in-turn"
     repair_depth: Annotated[int, Meta(ge=0)] = 1

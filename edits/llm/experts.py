@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from mctskernel.core.evaluation import Bottleneck, Diagnosis
+from mctskernel.core.option import Option
 from mctskernel.core.user_errors import MisuseError
 
 PREFIX = "llm/"
@@ -131,17 +132,33 @@ _Count = Annotated[int, msgspec.Meta(ge=1, le=64)]
 
 
 class MixtureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Which experts are asked for edits of a node, and how.
+    """Which experts are asked for edits of a node, and how."""
 
-    `experts` are written as for `chosen_experts`, none for all; `at_once` of them are asked for each node, for `edits`
-    edits each. Up to `in_flight` nodes wait for replies at the same time.
-    """
-
-    experts: tuple[str, ...] = ()
-    edits: _Count = EDITS
-    at_once: _Count = 1
-    in_flight: _Count = 4
-    feedback: Feedback = Feedback.DIAGNOSIS
+    experts: Annotated[
+        tuple[str, ...],
+        Option(
+            f"Experts that may be asked, perhaps of another model: {', '.join(each.name for each in EXPERTS)}.",
+            "--expert",
+            default="all",
+            metavar="NAME[=MODEL][@TEMPERATURE],...",
+        ),
+    ] = ()
+    edits: Annotated[_Count, Option("Edits that an expert is asked for at a time.", "--edits-per-call")] = (
+        EDITS
+    )
+    at_once: Annotated[
+        Annotated[int, msgspec.Meta(ge=1, le=len(EXPERTS))],
+        Option(
+            "Experts that are asked for edits of a node at a time, one after the other.", "--experts-per-node"
+        ),
+    ] = 1
+    in_flight: Annotated[_Count, Option("Nodes that may wait for the model at the same time.", "--calls")] = 4
+    feedback: Annotated[
+        Feedback,
+        Option(
+            "What models see of a kernel beside its time: nothing, its counters, or the diagnosis in sentences."
+        ),
+    ] = Feedback.DIAGNOSIS
 
     def __post_init__(self) -> None:
         """Refuse experts that don't exist. Raises ExpertError."""

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from mctskernel.core.option import Count, Option, Positive
 from mctskernel.core.proposer import Exchange, Purpose
 from mctskernel.core.user_errors import MisuseError
 
@@ -77,10 +78,7 @@ def estimated_tokens(text: str) -> int:
 
 
 OPENAI_URL = "https://api.openai.com/v1"
-KEY_VARIABLE = "OPENAI_API_KEY"
 
-_Positive = Annotated[float, msgspec.Meta(gt=0)]
-_Count = Annotated[int, msgspec.Meta(ge=1)]
 _Dollars = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 
@@ -133,22 +131,45 @@ PRICES = {
 class LLMOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A model on an OpenAI-compatible server, and how requests are made.
 
-    `base_url` is empty for OpenAI's own server; `key_variable` is the environment variable that holds the key.
-    `temperature` is None for the server's default. `call_seconds` bounds a call with its retries and the waits between
-    them, `request_seconds` how long each request may be silent. `price` is (input, output) in US dollars for a million
-    tokens; None looks the model up in `PRICES`.
+    `call_seconds` bounds a call with its retries and the waits between them, `request_seconds` how long each request
+    may be silent.
     """
 
-    model: str
-    base_url: str = ""
-    key_variable: str = KEY_VARIABLE
-    max_output_tokens: _Count = 16384
-    temperature: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    reply_format: ReplyFormat = ReplyFormat.SCHEMA
-    call_seconds: _Positive = 900.0
-    request_seconds: _Positive = 300.0
+    model: Annotated[str, Option("The language model, as its server calls it.", metavar="NAME")]
+    base_url: Annotated[
+        str,
+        Option(
+            "An OpenAI-compatible server, such as http://localhost:8000/v1.",
+            default="OpenAI's own",
+            metavar="URL",
+        ),
+    ] = ""
+    key_variable: Annotated[
+        str,
+        Option("The environment variable that holds the server's key.", "--api-key-env", metavar="VARIABLE"),
+    ] = "OPENAI_API_KEY"
+    max_output_tokens: Count = 16384
+    temperature: Annotated[
+        Annotated[float, msgspec.Meta(ge=0, le=2)] | None,
+        Option("Of the model's replies.", default="the server's own"),
+    ] = None
+    reply_format: Annotated[
+        ReplyFormat,
+        Option(
+            "Ask the server for replies that follow a JSON schema, for any JSON object, or for plain text."
+        ),
+    ] = ReplyFormat.SCHEMA
+    call_seconds: Positive = 900.0
+    request_seconds: Positive = 300.0
     retries: Annotated[int, msgspec.Meta(ge=0)] = 4
-    price: tuple[_Dollars, _Dollars] | None = None
+    price: Annotated[
+        tuple[_Dollars, _Dollars] | None,
+        Option(
+            "What the model costs: US dollars for a million tokens. Without it, and without a list price, its cost is "
+            "unknown and counted as $0; --max-usd then refuses it.",
+            metavar="INPUT OUTPUT",
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         """Refuse what can't work, and a URL that holds a secret: run.json keeps these options. Raises ModelError."""

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
+
+from mctskernel.core.option import Count, Option, Positive
 
 PATIENCE = 50
 """Evaluations without a gain after which a search by rules stops (docs/tree_search.md has the experiment)."""
 
 
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a search stops, whichever comes first; None is no limit.
+    """Where a search stops, whichever comes first; None is no limit."""
 
-    `patience` is how many evaluations in a row may bring no gain; 0 is no limit either.
-    """
-
-    evaluations: int | None = None
-    seconds: float | None = None
-    dollars: float | None = None
-    patience: int | None = None
+    evaluations: Annotated[
+        Count | None,
+        Option("At most so many evaluations, those of earlier sessions of the run included.", "--budget"),
+    ] = None
+    seconds: Annotated[Positive | None, Option("At most so many seconds.")] = None
+    dollars: Annotated[
+        Positive | None,
+        Option("At most so many US dollars for language models.", "--max-usd", metavar="USD"),
+    ] = None
+    patience: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Option(
+            "Stop when N evaluations in a row brought no gain; 0 is never.",
+            default=f"{PATIENCE} where rules alone propose edits of kernels, otherwise 0",
+            metavar="N",
+        ),
+    ] = None
 
     def left(self, evaluations: int, seconds: float, dollars: float) -> Budget:
         """What is left of it when so much is spent; never less than nothing."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
+from mctskernel.core.option import Option
 
 
 class CounterSet(enum.StrEnum):
@@ -25,24 +26,41 @@ class CounterSet(enum.StrEnum):
 
 
 class ExecutorOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What runs the evaluations.
+    """What runs the evaluations."""
 
-    `engine` is `local`, processes of this machine, or `ray`, a cluster at `address`; an empty address is that of
-    RAY_ADDRESS or `ray start`, or else a new cluster on this machine. `gpus` are indices or beginnings of the
-    UUIDs of this machine's GPUs; none means all of them. `counters` are read on GPUs; None is all of them for one
-    GPU, and few for several of a machine, which wait for each other to count.
-    """
-
-    engine: str = "local"
-    gpus: tuple[str, ...] = ()
-    address: str = ""
-    counters: CounterSet | None = None
+    engine: Annotated[
+        Literal["local", "ray"],
+        Option("What runs the evaluations: processes of this machine, or a Ray cluster.", "--executor"),
+    ] = "local"
+    gpus: Annotated[
+        tuple[str, ...],
+        Option(
+            "The GPUs of this machine to use: indices, or beginnings of UUIDs.",
+            default="all",
+            metavar="GPU,...",
+        ),
+    ] = ()
+    counters: Annotated[
+        CounterSet | None,
+        Option(
+            "Which hardware counters are read on a GPU: all; few, those of the multiprocessors and of DRAM; or only "
+            "the time, which gives no diagnosis. Several GPUs of a machine wait for each other to read them.",
+            default="all for one GPU, few for several",
+        ),
+    ] = None
+    address: Annotated[
+        str,
+        Option(
+            "The cluster of --executor ray.",
+            "--ray-address",
+            default="RAY_ADDRESS, or that of `ray start` on this machine, or a new one",
+            metavar="HOST:PORT",
+        ),
+    ] = ""
 
 
 LOCAL = ExecutorOptions()
 """This machine, with every GPU that it has."""
-
-ENGINES = ("local", "ray")
 
 
 class Executor(Protocol):

@@ -25,6 +25,7 @@ from pydantic import Field, WithJsonSchema
 
 from mctskernel import __version__
 from mctskernel.answer import valid_speedup
+from mctskernel.config import SETTINGS
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Attempt
@@ -188,6 +189,13 @@ Edits = Annotated[
 ]
 
 
+def _setting(path: str, default: str = "") -> Any:
+    """The description and the bounds of a setting."""
+    found = SETTINGS[path]
+    text = f"{found.option.text} [default: {default}]" if default else found.option.text
+    return Field(description=text, ge=found.limits.ge)
+
+
 def search_list(
     call: Call, limit: Annotated[int, Field(ge=1, le=100, description="Runs, at the most.")] = 20
 ) -> Answer:
@@ -214,11 +222,9 @@ def search_create(
     run: Annotated[
         str | None, Field(description="A name for the run; made of task and time if left out.")
     ] = None,
-    language: Language | None = None,
-    evaluations: Annotated[
-        int | None, Field(ge=1, description="The budget. [default: all that the user allows]")
-    ] = None,
-    seed: Annotated[int, Field(ge=0)] = 0,
+    language: Annotated[Language | None, _setting("language")] = None,
+    evaluations: Annotated[int | None, _setting("budget.evaluations", "all that the user allows")] = None,
+    seed: Annotated[int, _setting("seed")] = 0,
 ) -> Answer:
     """Begin a run on a task: its starting kernel is evaluated, and the task and the first node that needs edits come
     back."""

@@ -172,7 +172,7 @@ def test_a_damaged_journal_is_a_sentence(
     ("arguments", "code", "says"),
     [
         (("search", "--budget", "0"), 2, "budget"),
-        (("search", "--workers", "0"), 2, "workers"),
+        (("search", "--workers", "-1"), 2, "workers"),
         (("search", "--strategy", "guess"), 2, "best-of-n"),
         (("search", "--policy", "exploration=nan"), 2, "exploration"),
         (("search", "--policy", "patience"), 2, "NAME=VALUE"),

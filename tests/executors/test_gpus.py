@@ -24,7 +24,6 @@ from mctskernel.profiling.gpu.evaluator import GpuEvaluator
 from mctskernel.profiling.processes.worker import compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.run import RunError, prepare_run, write_manifest
-from mctskernel.tree.policy import Policy
 from tests.executors.test_gpu import kernel
 
 FINE = Evaluation(Outcome.OK, Source.MEASURED)
@@ -209,7 +208,7 @@ def test_a_run_goes_on_with_a_gpu_of_its_own_model(
 ) -> None:
     folder = prepare_run(tmp_path / "run", load_task(write_task()))
     limits = Budget(evaluations=1)
-    configuration = SearchConfig("double", "gpu", "H100", "rules", 0, 1, limits, Policy())
+    configuration = SearchConfig("double", limits, device="gpu", workers=1)
     write_manifest(folder, configuration, {"gpu": "H200"} | then)
 
     @contextmanager
