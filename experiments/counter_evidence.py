@@ -21,12 +21,12 @@ import numpy as np
 from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Evaluation, Source
 from mctskernel.core.task import Array
-from mctskernel.experiments.results import Interval, clustered_mean, interval_text, page, table
+from mctskernel.experiments.results import clustered_mean, interval_text, page, table
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.diagnosis import diagnose_counters
 from mctskernel.profiling.guardrails import NOISE
 from mctskernel.profiling.reward import first_bottleneck_relief, is_eligible
-from mctskernel.report.resampling import holm, ranks, sign_flip_p
+from mctskernel.report.resampling import Estimate, holm, ranks, sign_flip_p
 from mctskernel.report.view import load_view
 from mctskernel.run import RunError, RunFolder, write_text
 from mctskernel.tree.journal import JournalError
@@ -106,7 +106,7 @@ class Evidence:
     proxy: str
     steps: int
     tasks: int
-    correlation: Interval
+    correlation: Estimate
     p: float
     adjusted: float = 1.0
 
@@ -246,13 +246,13 @@ def _category_table(steps: Sequence[Step]) -> str:
     return table(["category", "steps", "tasks", "speed-up", "faster", "slower", *SHOWN], rows)
 
 
-def _factor(pairs: Iterable[tuple[str, float]]) -> Interval:
+def _factor(pairs: Iterable[tuple[str, float]]) -> Estimate:
     """The exponential of the mean over tasks of the median of their logarithms."""
     by_task: dict[str, list[float]] = {}
     for task, logarithm in pairs:
         by_task.setdefault(task, []).append(logarithm)
     found = clustered_mean([float(np.median(each)) for each in by_task.values()], list(by_task))
-    return Interval(*map(math.exp, (found.mean, found.low, found.high)))
+    return Estimate(*map(math.exp, (found.mean, found.low, found.high)))
 
 
 def _move_table(steps: Sequence[Step]) -> str:

@@ -16,7 +16,7 @@ from mctskernel.core.device import DeviceError
 from mctskernel.core.disk import write_whole
 from mctskernel.core.task import Array
 from mctskernel.profiling.versions import package_versions
-from mctskernel.report.resampling import CONFIDENCE, RESAMPLES
+from mctskernel.report.resampling import CONFIDENCE, RESAMPLES, Estimate
 from mctskernel.report.terminal import table_lines
 
 PACKAGES = ("numpy", "nvidia-cuda-nvrtc", "triton", "torch")
@@ -29,14 +29,6 @@ class Provenance(msgspec.Struct, frozen=True):
     machine: str
     date: str
     versions: dict[str, str] = {}
-
-
-class Interval(msgspec.Struct, frozen=True):
-    """A mean and its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
 
 
 def provenance_here(command: str = "") -> Provenance:
@@ -65,12 +57,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(table_lines(columns, rows))
 
 
-def interval_text(found: Interval, form: str) -> str:
+def interval_text(found: Estimate, form: str) -> str:
     """Write `mean (low to high)`, each in a format such as `.3f`."""
     return f"{found.mean:{form}} ({found.low:{form}} to {found.high:{form}})"
 
 
-def clustered_mean(values: Sequence[float], clusters: Sequence[str]) -> Interval:
+def clustered_mean(values: Sequence[float], clusters: Sequence[str]) -> Estimate:
     """The mean of all values, and its percentile interval when whole clusters are drawn again with replacement.
 
     Values of one cluster may depend on each other. With one cluster the interval says nothing, and is the mean.
@@ -86,7 +78,7 @@ def clustered_mean(values: Sequence[float], clusters: Sequence[str]) -> Interval
     drawn = np.random.default_rng(0).integers(len(names), size=(RESAMPLES, len(names)))
     means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
     low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Interval(float(np.mean(values)), float(low), float(high))
+    return Estimate(float(np.mean(values)), float(low), float(high))
 
 
 def cluster_means(values: Sequence[float], clusters: Sequence[str]) -> Array:

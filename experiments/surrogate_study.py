@@ -31,12 +31,12 @@ from mctskernel.executors.forecaster import Forecaster
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.experiments.json_lines import LineError, read_lines
 from mctskernel.experiments.model_tables import Row
-from mctskernel.experiments.results import Interval, cluster_means, clustered_mean, interval_text, page, table
+from mctskernel.experiments.results import cluster_means, clustered_mean, interval_text, page, table
 from mctskernel.experiments.simulated_search import grow
 from mctskernel.experiments.variants import Variant, VariantError, measured_kernel, read_variants
 from mctskernel.profiling.model.price import log_ratio_sigma
 from mctskernel.profiling.reward import is_eligible
-from mctskernel.report.resampling import sign_flip_p
+from mctskernel.report.resampling import Estimate, sign_flip_p
 from mctskernel.run import write_text
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.trajectory import run_seconds
@@ -283,7 +283,7 @@ def document(found: Sequence[Searches], seeds: int) -> str:
             [
                 f"within {target - 1:.0%}",
                 *(f"{each.mean():.1f}" for each in (without, evaluations, predictions)),
-                interval_text(Interval(*map(math.exp, (ratio.mean, ratio.low, ratio.high))), ".2f"),
+                interval_text(Estimate(*map(math.exp, (ratio.mean, ratio.low, ratio.high))), ".2f"),
                 f"{sign_flip_p(cluster_means(fewer.tolist(), tasks)):.3f}",
             ]
         )

@@ -33,7 +33,7 @@ class VariantError(BadRunError, RuntimeError):
 
 
 class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A kernel and what a GPU needed for one run of it, in microseconds: median, least and most.
+    """A kernel and what a GPU needed for one run of it, in microseconds, at the median.
 
     `source` is relative to the folder. Without a `task`, `macros` are put before the source as `#define` lines, and
     `kernel` runs with this `grid`, `block`, `shared` bytes of dynamic shared memory, `arguments` (names of buffers,
@@ -46,11 +46,6 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     family: str
     source: str
     us: float | None = None
-    us_min: float | None = None
-    us_max: float | None = None
-    registers: int = 0
-    shared_bytes: int = 0
-    local_bytes: int = 0
     ncu: dict[str, float] = {}
     stage_seconds: dict[str, float] = {}
     outcome: Outcome = Outcome.OK
@@ -100,7 +95,6 @@ def variants_of(
     first search shape alone, and go with it.
     """
     name = ", ".join(f"{name}={value}" for name, value in tunables.items()) or "as it is"
-    resources = evaluation.resources
     refused = Outcome.REJECTED if evaluation.quarantine else evaluation.outcome
     common = Variant(
         name=name,
@@ -111,9 +105,6 @@ def variants_of(
         tunables=dict(tunables),
         outcome=refused,
         message=evaluation.quarantine or evaluation.message,
-        registers=max((each.registers for each in resources), default=0),
-        shared_bytes=max((each.shared_bytes for each in resources), default=0),
-        local_bytes=max((each.stack_bytes for each in resources), default=0),
         stage_seconds=dict(evaluation.stage_seconds),
     )
     if not is_eligible(evaluation):
@@ -121,15 +112,12 @@ def variants_of(
     shapes = {shape_label(shape): shape for shape in task.search_shapes}
     lines = []
     for index, timing in enumerate(evaluation.timings):
-        samples = timing.samples or (timing.low, timing.high)
         lines.append(
             msgspec.structs.replace(
                 common,
                 name=name if len(shapes) == 1 else f"{name} at {timing.shape}",
                 shape=dict(shapes[timing.shape]),
                 us=_microseconds(timing.seconds),
-                us_min=_microseconds(min(samples)),
-                us_max=_microseconds(max(samples)),
                 ncu=dict(evaluation.counters) if index == 0 else {},
                 stage_seconds=common.stage_seconds if index == 0 else {},
             )
