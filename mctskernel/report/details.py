@@ -9,6 +9,7 @@ from functools import cached_property
 import msgspec
 
 from mctskernel.core.evaluation import Cause, Check, Evaluation, Resources, Timing
+from mctskernel.core.proposer import Exchange
 from mctskernel.profiling.diagnosis import account
 from mctskernel.report.notes import (
     EditKey,
@@ -48,21 +49,6 @@ LONGEST_TEXT = 200_000
 """Characters of a log, prompt or reply before it is cut."""
 
 
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """The exchange with a language model that an edit came from."""
-
-    model: str
-    expert: str
-    purpose: str
-    prompt: str
-    reply: str
-    problem: str
-    input_tokens: int
-    output_tokens: int
-    dollars: float
-    seconds: float
-
-
 class NodeDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A node in full. Changes are of lines, against another node's source.
 
@@ -78,7 +64,7 @@ class NodeDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     rationale: str = ""
     expected_effect: str = ""
     factors: tuple[tuple[str, str], ...] = ()
-    conversation: Conversation | None = None
+    conversation: Exchange | None = None
     log: str = ""
     timings: tuple[Timing, ...] = ()
     gpu: str = ""
@@ -134,25 +120,18 @@ class Detailer:
             return None
         return self._view.tree.nodes[node.parent].edits[node.edit]
 
-    def _conversation(self, node: Node, edit: EditRecord) -> Conversation | None:
+    def _conversation(self, node: Node, edit: EditRecord) -> Exchange | None:
         if edit.exchange is None:
             return None
         record = self._exchanges.get(edit_key(node.parent or 0, edit))
         if record is None:
             return None
         blobs = self._view.folder.blobs
-        return Conversation(
-            model=record.model,
-            expert=record.expert,
-            purpose=str(record.purpose),
-            prompt=_shown(blobs.get(record.prompt)),
-            reply=_shown(blobs.get(record.reply)) if record.reply else "",
-            problem=record.problem,
-            input_tokens=record.input_tokens,
-            output_tokens=record.output_tokens,
-            dollars=record.dollars,
-            seconds=record.seconds,
-        )
+        texts = {
+            "prompt": _shown(blobs.get(record.prompt)),
+            "reply": _shown(blobs.get(record.reply)) if record.reply else "",
+        }
+        return Exchange(**(msgspec.structs.asdict(record) | texts))
 
     @cached_property
     def _exchanges(self) -> dict[EditKey, ExchangeRecord]:

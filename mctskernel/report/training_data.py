@@ -21,6 +21,7 @@ from mctskernel.core.edit import Block, Category
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task, shape_label
+from mctskernel.edits.llm.model import Message
 from mctskernel.edits.patch import as_patch
 from mctskernel.profiling.reward import gain_of, is_eligible, log_speedup
 from mctskernel.report.notes import EditKey, edit_key, exchange_by_edit
@@ -96,13 +97,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     speedup: float
     log_gain: float | None
     noise: float | None
-
-
-class Message(msgspec.Struct, frozen=True):
-    """A turn of a conversation."""
-
-    role: Literal["user", "assistant"]
-    content: str
 
 
 class SftLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,20 +45,10 @@ class ValueSource(StrEnum):
 
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An input of a task with `make_inputs`: the source of its values, and their distribution if they are drawn."""
+    """An input of a task with `make_inputs`, and the source of its values."""
 
-    name: str
-    dtype: str
-    shape: tuple[int | str, ...]
+    tensor: Tensor
     source: ValueSource
-    distribution: str = "normal"
-    low: float | str = 0.0
-    high: float | str = 1.0
-
-    @property
-    def tensor(self) -> Tensor:
-        """The task's input."""
-        return Tensor(self.name, self.dtype, self.shape, self.distribution, self.low, self.high)
 
 
 class ModuleProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -173,12 +163,12 @@ def make_problem_inputs(folder: Path, rng: np.random.Generator, /, **shape: int)
         tensor = origin.tensor
         match origin.source:
             case ValueSource.GET_INPUTS:
-                array = given[origin.name].detach().numpy()
+                array = given[tensor.name].detach().numpy()
             case ValueSource.MODEL:
-                array = state_of(model)[problem.state[origin.name]].detach().numpy()
+                array = state_of(model)[problem.state[tensor.name]].detach().numpy()
             case ValueSource.DRAWN:
                 array = tensor.draw(shape, rng)
-        found[origin.name] = np.ascontiguousarray(array.reshape(tensor.extents(shape)).astype(origin.dtype))
+        found[tensor.name] = np.ascontiguousarray(array.reshape(tensor.extents(shape)).astype(tensor.dtype))
     return found
 
 

@@ -383,6 +383,5 @@ def _require_memory(names: Mapping[str, Any], given: Sequence[Operand], memory: 
 
 def _origins(operands: Operands) -> tuple[Origin, ...]:
     return tuple(
-        Origin(each.name, each.dtype, each.shape, member.source, each.distribution, each.low, each.high)
-        for member, each in zip(operands.members, operands.inputs, strict=True)
+        Origin(each, member.source) for member, each in zip(operands.members, operands.inputs, strict=True)
     )
