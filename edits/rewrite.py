@@ -74,19 +74,6 @@ def with_launch(
     )
 
 
-def fresh_names(taken: Iterable[str], *wanted: str) -> tuple[str, ...]:
-    """The wanted names, each with a number after it if it is taken."""
-    used = set(taken)
-    found = []
-    for name in wanted:
-        candidate, number = name, 2
-        while candidate in used:
-            candidate, number = f"{name}{number}", number + 1
-        used.add(candidate)
-        found.append(candidate)
-    return tuple(found)
-
-
 def without_dead_macros(before: cu.Source, text: str) -> str:
     """Drop the definitions of object-like macros that `before` used and the new text doesn't."""
     while True:
@@ -135,10 +122,9 @@ def indented(lines: Iterable[str], levels: int = 1) -> list[str]:
     return [f"{'    ' * levels}{line}" if line else line for line in lines]
 
 
-def each(variable: str, count: str, *body: str, step: str = "1") -> list[str]:
+def each(variable: str, count: str, *body: str) -> list[str]:
     """An unrolled loop over `variable` from 0 up to `count`."""
-    update = f"++{variable}" if step == "1" else f"{variable} += {step}"
-    loop = f"for (int {variable} = 0; {variable} < {count}; {update}) {{"
+    loop = f"for (int {variable} = 0; {variable} < {count}; ++{variable}) {{"
     return ["#pragma unroll", loop, *indented(body), "}"]
 
 

@@ -170,12 +170,21 @@ def names_in_scope(source: Source, function: Function) -> frozenset[str]:
 
 def fresh_name(source: Source, wanted: str) -> str:
     """`wanted`, or with a number after it, so that it is no name of the file."""
-    taken = identifiers(source.root) | source.macro_names | source.macro_words
-    number = 2
-    name = wanted
-    while name in taken:
-        name, number = f"{wanted}{number}", number + 1
+    (name,) = fresh_names(identifiers(source.root) | source.macro_names | source.macro_words, wanted)
     return name
+
+
+def fresh_names(taken: Iterable[str], *wanted: str) -> tuple[str, ...]:
+    """The wanted names, each with a number after it if it is taken."""
+    used = set(taken)
+    found = []
+    for name in wanted:
+        candidate, number = name, 2
+        while candidate in used:
+            candidate, number = f"{name}{number}", number + 1
+        used.add(candidate)
+        found.append(candidate)
+    return tuple(found)
 
 
 @lru_cache(maxsize=4096)

@@ -12,13 +12,7 @@ from mctskernel.core.edit import Category
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.device_code import filled
 from mctskernel.edits.indexing import distinct_arguments, guarded
-from mctskernel.edits.rewrite import (
-    Rewrite,
-    apply,
-    changed,
-    fresh_names,
-    with_launch,
-)
+from mctskernel.edits.rewrite import Rewrite, apply, changed, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.coarsening import MULTIPROCESSORS, CoveredIndex, covered_indices
 
@@ -118,7 +112,7 @@ def _private(context: Context, found: Counting, blocks: int) -> str:
     source, function, index = context.source, found.index.function, found.index
     grid = cu.fresh_name(source, "GRID")
     taken = cu.names_in_scope(source, function)
-    private, bin_ = fresh_names(taken, f"private_{found.counts}", "bin")
+    private, bin_ = cu.fresh_names(taken, f"private_{found.counts}", "bin")
     holes = {
         "type": found.type,
         "bins": str(found.bins),

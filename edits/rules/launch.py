@@ -16,7 +16,7 @@ from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import filled
 from mctskernel.edits.indexing import AXES, BUILT_INS
 from mctskernel.edits.plan_text import mentions, with_named_divisor, with_plan
-from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, only_launches, with_launch
+from mctskernel.edits.rewrite import Rewrite, apply, only_launches, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
 
 WARP = 32
@@ -164,7 +164,7 @@ def _asked_elsewhere(context: Context, function: cu.Function) -> bool:
         return True
     whole = [node for node in cu.walk(context.source.root, "identifier") if cu.text_of(node) == "blockIdx"]
     return not all(
-        _is_place(node) and _within(node, function) for node in whole
+        _is_place(node) and cu.within(node, function.node) for node in whole
     ) or "gridDim.y" in cu.identifiers(function.body)
 
 
@@ -172,15 +172,11 @@ def _is_place(node: Node) -> bool:
     return node.parent is not None and node.parent.type == "field_expression"
 
 
-def _within(node: Node, function: cu.Function) -> bool:
-    return function.node.start_byte <= node.start_byte < function.node.end_byte
-
-
 def _grouped(context: Context, function: cu.Function, size: int) -> str:
     """Blocks numbered row by row take places group by group, column by column within a group: each place once."""
     macro = cu.fresh_name(context.source, "GROUP")
     wanted = "block", "first_row", "rows_of_group", "block_x", "block_y"
-    fresh = fresh_names(cu.names_in_scope(context.source, function), *wanted)
+    fresh = cu.fresh_names(cu.names_in_scope(context.source, function), *wanted)
     names = {**dict(zip(wanted, fresh, strict=True)), "GROUP": macro}
     x, y, lines = names["block_x"], names["block_y"], filled("grouped_blocks", names, {})
     start = function.body.start_byte + 1

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from mctskernel.core.edit import Category
 from mctskernel.edits.device_code import ALIGNED, filled, fragment_functions, renamed, with_headers
 from mctskernel.edits.indexing import replace_names
-from mctskernel.edits.rewrite import Rewrite, apply, each, fresh_names, indented, only_launches, with_launch
+from mctskernel.edits.rewrite import Rewrite, apply, each, indented, only_launches, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.matmul_nest import MatmulNest, Operand, naive_nest
-from mctskernel.edits.syntax import fresh_name
+from mctskernel.edits.syntax import fresh_name, fresh_names
 
 MACROS = ("BM", "BN", "BK", "TM", "TN", "VEC", "THREADS", "PAD")
 SIZES = ((64, 64, 16, 4, 4, 4), (128, 128, 16, 8, 8, 4))

@@ -21,7 +21,6 @@ from mctskernel.edits.indexing import Guarded, ThreadIndex, plan_expression, rep
 from mctskernel.edits.plan_text import with_plan
 from mctskernel.edits.rewrite import (
     changed,
-    fresh_names,
     indented,
     names_used,
     only_launches,
@@ -232,7 +231,7 @@ def _with_part(context: Context, fused: Fused, part: Part, wanted: frozenset[str
     parameters = _with_parameters(fused, part)
     if parameters is None:
         return None
-    column, *_ = fresh_names(fused.taken | _names_of(part), "k")
+    column, *_ = cu.fresh_names(fused.taken | _names_of(part), "k")
     names = _new_names(fused, part, parameters, column)
     length = replace_names(cu.text_of(part.divisor), names) if part.divisor is not None else ""
     rewrite = _Rewriting(context, part, fused, names, column, length)
@@ -247,7 +246,7 @@ def _with_part(context: Context, fused: Fused, part: Part, wanted: frozenset[str
         buffer, parameter, value = store
         values[buffer] = names.get(cu.text_of(value), "")
         if not _stays(part, value, parameter, part.statements[position + 1 :]):
-            (values[buffer],) = fresh_names(taken, f"row_{parameter.name}")
+            (values[buffer],) = cu.fresh_names(taken, f"row_{parameter.name}")
             lines.append(f"{parameter.type} {values[buffer]} = {rewrite.text(value)};")
         taken.add(values[buffer])
         if buffer in wanted:
@@ -270,7 +269,7 @@ def _with_parameters(fused: Fused, part: Part) -> dict[str, tuple[str, cu.Parame
         argument = part.argument(parameter.name)
         if argument not in parameters:
             used = fused.taken | {name for name, _ in parameters.values()}
-            (name,) = fresh_names(used, parameter.name)
+            (name,) = cu.fresh_names(used, parameter.name)
             parameters[argument] = (name, parameter)
         before = parameters[argument][1]
         if (before.type, before.pointer) != (parameter.type, parameter.pointer):
@@ -291,7 +290,7 @@ def _new_names(
         if value is not None and part.length is not None and (part.is_row(value) or part.is_column(value)):
             names[name] = fused.row if part.is_row(value) else column
         elif name in fused.taken or name in {new for new in names.values() if new != name}:
-            (names[name],) = fresh_names(used, name)
+            (names[name],) = cu.fresh_names(used, name)
             used |= {names[name]}
         else:
             names[name] = name

@@ -22,7 +22,7 @@ from mctskernel.edits.indexing import (
     inlined,
     plan_expression,
 )
-from mctskernel.edits.rewrite import Rewrite, apply, changed, fresh_names, indented, only_launches
+from mctskernel.edits.rewrite import Rewrite, apply, changed, indented, only_launches
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.tuning import block_macros
 
@@ -253,7 +253,7 @@ def _kept(context: Context, found: Passes, items: int, threads: Threads) -> str:
     limit = cu.fresh_name(source, "ROW_ITEMS")
     known = definitions(function)
     wanted = [f"{load.buffer}_kept" for load in found.kept]
-    item, *names = fresh_names(cu.names_in_scope(source, function), "item", *wanted)
+    item, *names = cu.fresh_names(cu.names_in_scope(source, function), "item", *wanted)
     step = f"({first.step})" if not first.step.isidentifier() else first.step
     header = [
         "#pragma unroll",

@@ -20,7 +20,6 @@ from mctskernel.edits.rewrite import (
     changed,
     dedented,
     each,
-    fresh_names,
     indented,
     only_launches,
     with_launch,
@@ -133,7 +132,7 @@ def _scanned(
     text = _text(context, function, scan)
     variable, total, width = scan.loop.variable, scan.total.name, text.width
     local = ("tile", "whole", "carry", "share", "block_total")
-    fresh = fresh_names(cu.names_in_scope(source, function) | {text.first, text.lane}, *local)
+    fresh = cu.fresh_names(cu.names_in_scope(source, function) | {text.first, text.lane}, *local)
     names = dict(zip(local, fresh, strict=True))
     starts = [f"{aligned}(&{entry.array}[{_moved(entry.index, variable, '0')}])" for entry in scan.arrays]
     statements = code(scan.loop.body)
@@ -254,7 +253,7 @@ class LaneText:
 def _text(context: Context, function: cu.Function, scan: Scan) -> LaneText:
     wanted = [f"{entry.array}_lanes" for entry in scan.arrays]
     taken = cu.names_in_scope(context.source, function)
-    lane, first, *names = fresh_names(taken, "lane", f"first_{scan.loop.variable}", *wanted)
+    lane, first, *names = cu.fresh_names(taken, "lane", f"first_{scan.loop.variable}", *wanted)
     width = lanes_for(entry.type for entry in scan.arrays)
     vectors = tuple(
         Vector(entry.type, width, name, f"&{entry.array}[{_moved(entry.index, scan.loop.variable, first)}]")

@@ -14,7 +14,7 @@ from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import Polynomial, definitions, polynomial
 from mctskernel.edits.device_code import filled, renamed
 from mctskernel.edits.indexing import ThreadIndex, distinct_arguments, guarded, inlined, thread_indices
-from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, only_launches, with_launch
+from mctskernel.edits.rewrite import Rewrite, apply, only_launches, with_launch
 from mctskernel.edits.rule import TYPE_BYTES, Context, Proposal, rule
 
 SIZES = ((32, 8), (64, 8))
@@ -178,7 +178,7 @@ def _tiled(
     side, rows = cu.fresh_name(context.source, "TILE"), cu.fresh_name(context.source, "TILE_ROWS")
     near, far = found.along_input, found.along_output
     wanted = {"tile": "tile", "near0": f"{near.name}0", "far0": f"{far.name}0", "i": "i"}
-    fresh = fresh_names(cu.names_in_scope(context.source, function), *wanted.values())
+    fresh = cu.fresh_names(cu.names_in_scope(context.source, function), *wanted.values())
     names = {**dict(zip(wanted, fresh, strict=True)), "SIDE": side, "ROWS": rows}
     holes = {
         "type": found.type,

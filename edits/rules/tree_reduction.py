@@ -22,7 +22,7 @@ from mctskernel.edits.indexing import (
     upper_bounds,
 )
 from mctskernel.edits.reductions import COMBINED, EXTREMA, NEUTRAL, is_zero, reduced_value, reductions_of
-from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented, only_launches, without_dead_macros
+from mctskernel.edits.rewrite import Rewrite, apply, indented, only_launches, without_dead_macros
 from mctskernel.edits.rule import Context, Proposal, rule
 
 
@@ -196,7 +196,7 @@ def _fits(context: Context, tree: Tree) -> bool:
 def _with_shuffles(context: Context, tree: Tree) -> list[cu.Replacement]:
     source, array, thread = context.source, tree.array.name, tree.thread
     taken = cu.names_in_scope(source, tree.function)
-    lane, offset = fresh_names(taken, f"lane_{tree.operation}", "offset")
+    lane, offset = cu.fresh_names(taken, f"lane_{tree.operation}", "offset")
     shuffled = f"__shfl_down_sync(0xffffffff, {lane}, {offset})"
     warps = f"{tree.threads} / 32"
     holes = {
@@ -415,7 +415,7 @@ def _gathers_each(
 def _strided(context: Context, found: PartialSums, blocks: int) -> str:
     source, function, element = context.source, found.function, found.element
     limit = cu.fresh_name(source, "BLOCKS")
-    (total,) = fresh_names(cu.names_in_scope(source, function), "total")
+    (total,) = cu.fresh_names(cu.names_in_scope(source, function), "total")
     index, operation = element.index.name, found.tree.operation
     value = cu.text_of(element.value)
     added = (

@@ -24,7 +24,7 @@ from mctskernel.edits.indexing import (
     inlined,
     replace_names,
 )
-from mctskernel.edits.rewrite import Rewrite, apply, changed, each, fresh_names, indented, with_launch
+from mctskernel.edits.rewrite import Rewrite, apply, changed, each, indented, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.along import Along, along, step_along
 from mctskernel.edits.rules.coarsening import MULTIPROCESSORS, CoveredIndex, covered_indices
@@ -129,7 +129,7 @@ def _widened(
     lanes = lanes_for(group.type for group in groups)
     aligned = cu.fresh_name(source, "is_aligned")
     names = [f"{group.array}_lanes" for group in groups]
-    lane, *names = fresh_names(cu.names_in_scope(source, function), "lane", *names)
+    lane, *names = cu.fresh_names(cu.names_in_scope(source, function), "lane", *names)
     left = f"{factor(cu.text_of(found.bound))} - {index}"
     conditions, loads, stores = [f"{left} >= {lanes}"], list[str](), list[str]()
     moved: dict[int, cu.Replacement] = {}
@@ -336,7 +336,7 @@ def _widened_stencil(context: Context, stencil: Stencil, lanes: int) -> str:
     found, source = stencil.cell, context.source
     function, cell = found.function, found.index.name
     aligned = cu.fresh_name(source, "is_aligned")
-    lane, *names = fresh_names(
+    lane, *names = cu.fresh_names(
         cu.names_in_scope(source, function), "lane", *(f"{line.own.array}_line" for line in stencil.lines)
     )
     left = f"{factor(cu.text_of(found.bound))} - {cell}"

@@ -22,7 +22,7 @@ from mctskernel.edits.indexing import (
     is_block_extent,
     replace_names,
 )
-from mctskernel.edits.rewrite import Rewrite, apply, dedented, each, fresh_names, indented, only_launches
+from mctskernel.edits.rewrite import Rewrite, apply, dedented, each, indented, only_launches
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.along import Along, along, step_along
 from mctskernel.edits.rules.vector_elements import factor
@@ -208,7 +208,7 @@ def _widened(context: Context, function: cu.Function, loops: Sequence[WideLoop])
     first = loops[0].loop
     width = lanes_for(lanes.type for wide in loops for lanes in wide.lanes)
     taken = cu.names_in_scope(context.source, function)
-    end, lane, wide_name = fresh_names(taken, f"wide_{_word(first)}", "lane", "wide")
+    end, lane, wide_name = cu.fresh_names(taken, f"wide_{_word(first)}", "lane", "wide")
     bases = dict.fromkeys(
         f"{aligned}(&{lanes.array}[{_at_zero(lanes.index, wide.loop.variable)}])"
         for wide in loops
@@ -243,7 +243,7 @@ def _wide_and_rest(
     changes: dict[int, tuple[int, str]] = {}
     for number, lanes in enumerate(wide.lanes):
         same = [other.array for other in wide.lanes[:number]].count(lanes.array)
-        (name,) = fresh_names(taken, f"{lanes.array}_lanes{same + 1 if same else ''}")
+        (name,) = cu.fresh_names(taken, f"{lanes.array}_lanes{same + 1 if same else ''}")
         vector = Vector(lanes.type, width, name, f"&{lanes.array}[{lanes.index}]")
         loads.append(vector.declaration)
         if lanes.reads:
