@@ -10,18 +10,27 @@ from pathlib import Path
 
 import pytest
 
+OWN_PARTS = Path(__file__).parents[3] / "docs" / "examples" / "own_parts"
+"""A package of a user's, which workers of the cluster import too."""
+
 
 @pytest.mark.slow
-def test_a_search_brings_its_own_cluster_and_leaves_nothing_of_it(small_task: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "parts", [("--device", "model"), ("--device", "own_parts:open_lines", "--strategy", "own_parts:Newest")]
+)
+def test_a_search_brings_its_own_cluster_and_leaves_nothing_of_it(
+    parts: tuple[str, ...], small_task: Path, tmp_path: Path
+) -> None:
     with tempfile.TemporaryDirectory(prefix="mk-", dir="/tmp") as folder:
         environment = {
             **os.environ,
             "HOME": str(tmp_path),
             "TMPDIR": folder,
             "RAY_ADDRESS": "local",
+            "PYTHONPATH": os.pathsep.join((str(OWN_PARTS), os.environ.get("PYTHONPATH", ""))),
             "OPENAI_API_KEY": "sk-not-for-processes",
         }
-        options = ("--device", "model", "--executor", "ray", "--workers", "1", "--budget", "2")
+        options = (*parts, "--executor", "ray", "--workers", "1", "--budget", "2")
         command = (sys.executable, "-m", "mctskernel", "search", str(small_task), *options)
         done = subprocess.run(
             (*command, "--out", str(tmp_path / "run")),
