@@ -18,7 +18,13 @@ from typing import TypeGuard
 
 from mctskernel.core.edit import Category, Factor
 from mctskernel.core.expression import names_in
-from mctskernel.core.launch_plan import WARP_THREADS, LaunchPlan, LaunchPlanError, ResolvedOptions, resolve
+from mctskernel.core.launch_plan import (
+    WARP_THREADS,
+    LaunchPlan,
+    LaunchPlanError,
+    ResolvedOptions,
+    resolve_options,
+)
 from mctskernel.edits.plan_text import is_or_caps
 from mctskernel.edits.rule import Proposal
 from mctskernel.edits.triton import module as py
@@ -94,9 +100,10 @@ def sane(
 def _options(
     context: py.TritonContext, launched: py.LaunchedFunction, constants: Mapping[str, int], plan: LaunchPlan
 ) -> ResolvedOptions | None:
+    launch = plan.launches[launched.index]
     names = {**context.kernel.macros, **constants, **context.task.scalars, **context.shapes[0]}
     try:
-        return resolve(plan, names, context.task.buffer_names).launches[launched.index].triton
+        return resolve_options(launch.triton, names, launch.kernel) if launch.triton else None
     except LaunchPlanError:
         return None
 

@@ -37,6 +37,9 @@ def evaluate(text: str | Number, names: Mapping[str, Number]) -> Number:
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"An expression of {len(text)} characters is over the limit of {MAX_LENGTH}.")
     try:
+        read = _names(text)
+        if all(name in names for name in read):
+            return _computed(text, *[names[name] for name in read])
         return _value(_parse(text).body, names, text)
     except (SyntaxError, ValueError, RecursionError, MemoryError, ZeroDivisionError, OverflowError) as error:
         if isinstance(error, ExpressionError):
@@ -62,10 +65,24 @@ def names_in(text: str | Number) -> frozenset[str]:
     if not isinstance(text, str) or len(text) > MAX_LENGTH:
         return frozenset()
     try:
-        tree = _parse(text)
+        return frozenset(_names(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return frozenset()
-    return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) - _FUNCTIONS.keys()
+
+
+@lru_cache(maxsize=1024)
+def _names(text: str) -> tuple[str, ...]:
+    nodes = list(ast.walk(_parse(text)))
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    return tuple(
+        dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called)
+    )
+
+
+@lru_cache(maxsize=1 << 14, typed=True)
+def _computed(text: str, *values: Number) -> Number:
+    """The value, remembered: a plan is resolved for many edits, each of which changes few of its expressions."""
+    return _value(_parse(text).body, dict(zip(_names(text), values, strict=True)), text)
 
 
 @lru_cache(maxsize=1024)

@@ -8,7 +8,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.expression import ExpressionError, evaluate_int
@@ -81,11 +81,16 @@ def leading_comment(source: str) -> tuple[int, int] | None:
     return match.span(1) if match else None
 
 
+def leading_docstring(source: str) -> tuple[int, int] | None:
+    """Start and end offsets of the text inside a Triton module's first string, when it leads the file."""
+    match = re.match(r'\s*[rR]?"""(.*?)"""', source, re.DOTALL)
+    return match.span(1) if match else None
+
+
 def _normalise(source: str, language: Language) -> str:
     if language is Language.TRITON:
-        module = _parsed(source)
-        text = _unparsed(module) if module is not None else None
-        return source if text is None else text
+        statements = _statements(source)
+        return source if statements is None else "\n".join(each.text for each in statements)
     source = source.replace("\r\n", "\n")
     if language is Language.CONFIGURATION:
         lines = [line.strip() for line in source.split("\n")]
@@ -120,20 +125,57 @@ def _macros(source: str) -> dict[str, int]:
     return values
 
 
-def _parsed(source: str) -> ast.Module | None:
-    """The syntax tree of a Triton module, or None where it has none."""
+@dataclass(frozen=True)
+class _Statement:
+    """A statement of a Triton module as `ast` writes it, and the value that it assigns to a name, if it does."""
+
+    text: str
+    name: str = ""
+    value: str = ""
+
+
+_PARTS = re.compile(r"\n\n(?=[^\s#])")
+
+
+def _statements(source: str) -> tuple[_Statement, ...] | None:
+    """The statements of a Triton module, or None where it has no syntax tree.
+
+    Versions of a kernel share most of their text, so the parts after its launch plan are read one by one, and
+    remembered. Where each of them can be parsed, no string and no bracket reaches from one into another.
+    """
+    plan = leading_docstring(source)
+    head = plan[1] + 3 if plan else 0
+    found: list[_Statement] = []
+    for part in (source[:head], *_PARTS.split(source[head:])):
+        statements = _read(part)
+        if statements is None:
+            return _read(source)
+        found += statements
+    return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def _read(source: str) -> tuple[_Statement, ...] | None:
+    # Parsing goes deeper than writing does, and Python writes no number of very many digits.
     try:
-        return ast.parse(source)
+        return tuple(map(_statement, ast.parse(source).body))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-def _unparsed(tree: ast.AST) -> str | None:
-    """The text of a syntax tree, or None where it is too deep: parsing goes deeper than writing does."""
-    try:
-        return ast.unparse(tree)
-    except (RecursionError, ValueError):  # a number of more digits than Python writes
-        return None
+def _statement(node: ast.stmt) -> _Statement:
+    text = ast.unparse(node)
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            pass
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            pass
+        case _:
+            return _Statement(text)
+    match value:
+        case ast.Call(func=ast.Attribute(attr="constexpr"), args=[wrapped]):
+            value = wrapped
+    return _Statement(text, name, ast.unparse(value))
 
 
 def _toml(source: str) -> Mapping[str, object]:
@@ -146,20 +188,10 @@ def _toml(source: str) -> Mapping[str, object]:
 
 def _constants(source: str) -> dict[str, int]:
     values: dict[str, int] = {}
-    module = _parsed(source)
-    for statement in module.body if module is not None else ():
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                pass
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                pass
-            case _:
-                continue
-        match value:
-            case ast.Call(func=ast.Attribute(attr="constexpr"), args=[wrapped]):
-                value = wrapped
-        try:
-            values[name] = evaluate_int(_unparsed(value) or "", values)
-        except ExpressionError:
-            values.pop(name, None)
+    for statement in _statements(source) or ():
+        if statement.name:
+            try:
+                values[statement.name] = evaluate_int(statement.value, values)
+            except ExpressionError:
+                values.pop(statement.name, None)
     return values

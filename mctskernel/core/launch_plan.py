@@ -28,7 +28,6 @@ whole-number constants).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -39,7 +38,7 @@ from msgspec import Meta
 from mctskernel.core.documents import DocumentError, parse_toml, read_as
 from mctskernel.core.dtypes import DTYPE_BYTES, check_dtype
 from mctskernel.core.expression import ExpressionError, Number, evaluate, evaluate_int
-from mctskernel.core.kernel import Kernel, Language, leading_comment
+from mctskernel.core.kernel import Kernel, Language, leading_comment, leading_docstring
 
 MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
@@ -177,11 +176,8 @@ def plan_of(kernel: Kernel) -> LaunchPlan:
 
 def plan_span(kernel: Kernel) -> tuple[int, int]:
     """Start and end offsets of the plan's TOML in the source."""
-    if kernel.language is Language.CUDA:
-        span = leading_comment(kernel.source)
-    else:
-        match = re.match(r'\s*[rR]?"""(.*?)"""', kernel.source, re.DOTALL)
-        span = match.span(1) if match else None
+    leading = leading_comment if kernel.language is Language.CUDA else leading_docstring
+    span = leading(kernel.source)
     if span is None:
         where = "a leading /* ... */ comment" if kernel.language is Language.CUDA else "a leading docstring"
         raise LaunchPlanError(f"The kernel has no launch plan: TOML is expected in {where}.")
@@ -202,6 +198,23 @@ def resolve(plan: LaunchPlan, names: Mapping[str, Number], tensors: Collection[s
             f"The scratch buffers would take {total} bytes together; the limit is {MAX_SCRATCH_BYTES}."
         )
     return ResolvedPlan(tuple(_resolve_launch(launch, names, seen) for launch in plan.launches), scratch)
+
+
+def resolve_options(options: TritonOptions, names: Mapping[str, Number], what: str) -> ResolvedOptions:
+    """How a Triton kernel is compiled at one shape; `what` is its launch, for the message of a LaunchPlanError."""
+    warps = _whole(options.num_warps, names, f"{what}: num_warps")
+    if warps < 1 or warps & (warps - 1) or warps * WARP_THREADS > MAX_THREADS:
+        raise LaunchPlanError(f"{what}: num_warps is {warps}; it must be a power of two up to 32.")
+    stages = _whole(options.num_stages, names, f"{what}: num_stages")
+    if not 1 <= stages <= MAX_STAGES:
+        raise LaunchPlanError(f"{what}: num_stages is {stages}; it must be from 1 to {MAX_STAGES}.")
+    constexprs = []
+    for name, value in options.constexprs:
+        try:
+            constexprs.append((name, evaluate(value, names)))
+        except ExpressionError as error:
+            raise LaunchPlanError(f"{what}: constexpr '{name}': {error}") from error
+    return ResolvedOptions(tuple(constexprs), warps, stages)
 
 
 _Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*\Z")]
@@ -280,7 +293,7 @@ def _three(
 
 def _resolve_launch(launch: Launch, names: Mapping[str, Number], buffers: Collection[str]) -> ResolvedLaunch:
     what = f"The launch of '{launch.kernel}'"
-    triton = _resolve_options(launch.triton, names, what) if launch.triton is not None else None
+    triton = resolve_options(launch.triton, names, what) if launch.triton is not None else None
     grid = _three(launch.grid, MAX_GRID, names, f"{what}: the grid")
     block = _three(launch.block, MAX_BLOCK, names, f"{what}: the block")
     threads = block[0] * block[1] * block[2]
@@ -291,22 +304,6 @@ def _resolve_launch(launch: Launch, names: Mapping[str, Number], buffers: Collec
         raise LaunchPlanError(f"{what}: {shared} bytes of shared memory is negative.")
     arguments = tuple(_argument(argument, names, buffers, what) for argument in launch.args)
     return ResolvedLaunch(launch.kernel, grid, block, shared, arguments, triton)
-
-
-def _resolve_options(options: TritonOptions, names: Mapping[str, Number], what: str) -> ResolvedOptions:
-    warps = _whole(options.num_warps, names, f"{what}: num_warps")
-    if warps < 1 or warps & (warps - 1) or warps * WARP_THREADS > MAX_THREADS:
-        raise LaunchPlanError(f"{what}: num_warps is {warps}; it must be a power of two up to 32.")
-    stages = _whole(options.num_stages, names, f"{what}: num_stages")
-    if not 1 <= stages <= MAX_STAGES:
-        raise LaunchPlanError(f"{what}: num_stages is {stages}; it must be from 1 to {MAX_STAGES}.")
-    constexprs = []
-    for name, value in options.constexprs:
-        try:
-            constexprs.append((name, evaluate(value, names)))
-        except ExpressionError as error:
-            raise LaunchPlanError(f"{what}: constexpr '{name}': {error}") from error
-    return ResolvedOptions(tuple(constexprs), warps, stages)
 
 
 def _argument(
