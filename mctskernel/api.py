@@ -12,7 +12,7 @@ from rich.console import Console
 from mctskernel.config import for_task, read_config
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language, language_of
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
@@ -111,11 +111,12 @@ def load_run(path: str | Path) -> Run:
 
 def read_kernel(file: Path) -> Kernel:
     """A kernel from a file, in the language that its suffix says. Raises TaskError."""
-    known = {language.suffix: language for language in SOURCE_LANGUAGES}
-    if file.suffix not in known:
-        raise TaskError(f"{file} is no kernel: its name ends neither in {' nor in '.join(known)}.")
+    language = language_of(file)
+    if language is None:
+        suffixes = " nor in ".join(each.suffix for each in SOURCE_LANGUAGES)
+        raise TaskError(f"{file} is no kernel: its name ends neither in {suffixes}.")
     try:
-        return Kernel(file.read_text(encoding="utf-8"), known[file.suffix])
+        return Kernel(file.read_text(encoding="utf-8"), language)
     except OSError as error:
         raise TaskError(f"{file} can't be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:

@@ -21,7 +21,7 @@ import numpy as np
 from cuda.bindings import driver as cu
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.kernel import Kernel, Language, language_of
 from mctskernel.core.task import Array, Shape, Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling import build_cache
@@ -111,7 +111,7 @@ def _prepared(
     task_folder: Path, kernel_file: Path, freedom: Freedom, uuid: str = ""
 ) -> tuple[Task, Gpu, Candidate]:
     """The task, the open GPU, and the kernel built for it: confined before the first byte of the kernel is read."""
-    language = Language.TRITON if kernel_file.suffix == Language.TRITON.suffix else Language.CUDA
+    language = language_of(kernel_file) or Language.CUDA
     task = load_task(task_folder)
     gpu = open_gpu(uuid)
     # A process that compiles a candidate writes no builds for others.

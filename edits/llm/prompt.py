@@ -155,10 +155,7 @@ def _reference(task: Task) -> str:
 
 
 def _source_text(kernel: Kernel) -> str:
-    return fenced(kernel.source, _FENCE_NAMES[kernel.language], SOURCE_CHARACTERS)
-
-
-_FENCE_NAMES = {Language.CUDA: "cuda", Language.TRITON: "python", Language.CONFIGURATION: "toml"}
+    return fenced(kernel.source, kernel.language.markdown, SOURCE_CHARACTERS)
 
 
 def _attempts(attempts: Iterable[Attempt]) -> list[str]:

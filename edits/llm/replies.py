@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
-from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of
 from mctskernel.core.proposer import Dropped, Loss
 from mctskernel.edits.patch import PatchError, apply
@@ -179,7 +179,6 @@ _CATEGORIES = {
     for category in Category
     for name in (category.value, category.name)
 }
-_NATIVE = {Language.CUDA: "__global__", Language.TRITON: "@triton.jit"}
 
 # All but line feeds and tabs, halves of surrogate pairs, and marks that reverse or hide text.
 _CONTROL = re.compile(
@@ -256,9 +255,9 @@ def _nothing(answer: str, written: _Written, *, cut: bool) -> Dropped:
 
 def _fitted(edit: Edit, kernel: Kernel, taken: dict[str, Edit]) -> Unfit | Dropped | None:
     """Take an edit that makes a new kernel, or say what is wrong with it."""
-    native = _NATIVE.get(kernel.language, "")
-    if isinstance(edit.change, WholeSource) and native not in edit.change.source:
-        reason = f"The edit '{edit.title}' gives a source without any {native} function."
+    mark = kernel.language.mark
+    if isinstance(edit.change, WholeSource) and mark not in edit.change.source:
+        reason = f"The edit '{edit.title}' gives a source without any {mark} function."
         return Dropped(Loss.WRONG_SCHEMA, reason)
     try:
         result = apply(kernel, edit)
@@ -492,4 +491,4 @@ def _ended(lines: Sequence[str]) -> str:
 
 def _is_source(text: str) -> bool:
     """Whether a text has a kernel in it, of either language."""
-    return any(native in text for native in _NATIVE.values())
+    return any(language.mark in text for language in SOURCE_LANGUAGES)

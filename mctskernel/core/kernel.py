@@ -9,29 +9,45 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 
 from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.expression import ExpressionError, evaluate_int
 
 
 class Language(enum.StrEnum):
-    """The languages that a kernel can be written in."""
+    """The languages that a kernel can be written in.
 
-    CUDA = "cuda"
-    TRITON = "triton"
-    CONFIGURATION = "configuration"
-    """Values of the parameters of a search-space cache, in TOML: nothing that could be built."""
+    Each has the suffix of its files, its name in Markdown, what marks a kernel, and where the launch plan stands.
+    """
 
-    @property
-    def suffix(self) -> str:
-        """The suffix of a file in this language."""
-        return _SUFFIXES[self]
+    suffix: str
+    markdown: str
+    mark: str
+    plan_place: str
 
+    CUDA = "cuda", ".cu", "cuda", "__global__", "a leading /* ... */ comment"
+    TRITON = "triton", ".py", "python", "@triton.jit", "a leading docstring"
+    CONFIGURATION = "configuration", ".toml", "toml", "", ""
+    """Values of the parameters of a search-space cache: nothing that could be built."""
 
-_SUFFIXES = {Language.CUDA: ".cu", Language.TRITON: ".py", Language.CONFIGURATION: ".toml"}
+    def __new__(
+        cls, value: str, suffix: str = "", markdown: str = "", mark: str = "", plan_place: str = ""
+    ) -> Language:
+        """A member whose value is its name for users."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.suffix, member.markdown, member.mark, member.plan_place = suffix, markdown, mark, plan_place
+        return member
+
 
 SOURCE_LANGUAGES = (Language.CUDA, Language.TRITON)
 """Those that a compiler reads."""
+
+
+def language_of(file: Path) -> Language | None:
+    """The language of a file with a kernel, by its suffix."""
+    return next((each for each in SOURCE_LANGUAGES if each.suffix == file.suffix), None)
 
 
 @dataclass(frozen=True)

@@ -179,8 +179,8 @@ def plan_span(kernel: Kernel) -> tuple[int, int]:
     leading = leading_comment if kernel.language is Language.CUDA else leading_docstring
     span = leading(kernel.source)
     if span is None:
-        where = "a leading /* ... */ comment" if kernel.language is Language.CUDA else "a leading docstring"
-        raise LaunchPlanError(f"The kernel has no launch plan: TOML is expected in {where}.")
+        place = kernel.language.plan_place
+        raise LaunchPlanError(f"The kernel has no launch plan: TOML is expected in {place}.")
     return span
 
 

@@ -64,7 +64,7 @@ from mctskernel.core.disk import stray_link
 from mctskernel.core.documents import DocumentError, parse_toml, read_as
 from mctskernel.core.dtypes import check_dtype, is_floating, numpy_dtype
 from mctskernel.core.expression import ExpressionError, evaluate, names_in
-from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language, language_of
 from mctskernel.core.task import (
     Allowance,
     Bound,
@@ -128,7 +128,7 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
         held_out_shapes=file.shapes.held_out,
         held_out_timed_shapes=file.shapes.held_out_timed,
         tolerance=tolerance,
-        starting_kernel=Kernel(read_text(kernel_file), _language_of(kernel_file)),
+        starting_kernel=Kernel(read_text(kernel_file), language_of(kernel_file) or Language.CUDA),
         flops=file.flops,
         independent=file.independent,
         deterministic=file.deterministic,
@@ -331,7 +331,7 @@ def start_files(folder: Path, language: Language) -> list[Path]:
 def _kernel_file(folder: Path, name: str, language: Language | None) -> Path:
     if name:
         named = _beside(folder / "task.toml", "kernel", name)
-        if language in (None, _language_of(named)):
+        if language in (None, language_of(named) or Language.CUDA):
             return named
     wanted = (language,) if language else SOURCE_LANGUAGES
     files = [folder / f"kernel{each.suffix}" for each in wanted]
@@ -346,10 +346,6 @@ def _beside(where: Path, key: str, name: str) -> Path:
             f"{where}: '{key}' must be the name of a file in {where.parent}, not {name[:MAX_NAME]!r}."
         )
     return where.parent / name
-
-
-def _language_of(file: Path) -> Language:
-    return Language.TRITON if file.suffix == Language.TRITON.suffix else Language.CUDA
 
 
 def _check_independent(task: Task, where: Path) -> None:
