@@ -1,30 +1,36 @@
 """One output against its reference, element by element.
 
 A tolerance is relative to a row's largest result, since a sum's error follows its terms and not what is left when they
-cancel. Where a whole output is one row, one huge element would excuse errors of all the others. There each element has
-a scale of its own (`Magnitudes`): how far it moves when every input changes by a small fraction, and the error of the
-plain reference in roundings. Both are large where large terms cancel, and otherwise about as large as the element.
+cancel. Where a whole output is one row, one huge element would excuse errors of all the others, so each element counts
+by itself there. What float arithmetic can't do better, whatever the order of its sums, is `Noise`.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mctskernel.core.dtypes import (
+    DType,
     arithmetic_dtype,
     has_infinity,
     is_floating,
     largest_number,
     numpy_dtype,
     rounding_unit,
+    smallest_denormal,
+    smallest_normal,
 )
 from mctskernel.core.evaluation import Guard
-from mctskernel.core.task import Array, Bound, Shape, Task, TaskError, Tolerance
+from mctskernel.core.task import Array, Bound, Denormals, Shape, Task, TaskError, Tolerance
+from mctskernel.core.tensor_array import TensorArray, on_device
 from mctskernel.profiling.input_values import as_bits, is_poison
 
 Mask = npt.NDArray[np.bool_]
@@ -48,18 +54,12 @@ class Comparison:
 
 
 def compare(
-    actual: Array,
-    expected: Array,
-    plain: Array,
-    tolerance: Tolerance,
-    *,
-    least_yardstick: Array | float = 0.0,
-    magnitudes: Array | None = None,
+    actual: Array, expected: Array, plain: Array, tolerance: Tolerance, *, noise: Array | None = None
 ) -> Comparison:
     """One output against its reference, as `Tolerance` says; integers and truth values within its absolute part.
 
-    An error of the plain reference below `least_yardstick` is luck, and not what others are held to. `magnitudes` are
-    of the terms that reach each element of an output of a single row.
+    `noise` is what each element may be off in any case. Where it isn't known, an element of a single row is taken to be
+    made of terms of its own size, or of the middle one of all. The absolute part shrinks with outputs below 1.
 
     NaN and infinities pass only where the reference, rounded to the output's precision, has the same; what overflows
     a type without infinities may be its largest number too. A truth value is a byte of 0 or 1.
@@ -69,32 +69,38 @@ def compare(
     if not is_floating(actual.dtype):
         return _compare_integers(actual, expected, tolerance)
     truth = expected.astype(np.float64)
+    magnitude = np.where(np.isfinite(truth), np.abs(truth), 0.0)
     with np.errstate(all="ignore"):
         error = np.abs(actual.astype(np.float64) - truth)
         error[_same_special(actual, truth)] = 0.0
         error[~np.isfinite(error)] = np.inf
-        allowed = tolerance.absolute + tolerance.relative * _scale(truth, magnitudes)
+        absolute = tolerance.absolute * min(1.0, float(magnitude.max(initial=0.0)))
+        allowed = absolute + tolerance.relative * _scale(magnitude, noise, actual.dtype)
         if tolerance.element is not None:
             allowed = np.minimum(allowed, _bound(truth, tolerance.element))
+        unavoidable = absolute + np.zeros_like(truth) + (0.0 if noise is None else noise)
+        allowed = np.maximum(allowed, unavoidable)
         # An infinite error is too much, however much is allowed.
         excess = np.where((error == 0.0) | np.isinf(error), error, error / allowed)
     worst = float(excess.max(initial=0.0))
     if worst > 1.0:
         return _describe(actual, expected, excess > 1.0, worst)
+    usual = _plain_errors(plain, truth, actual.dtype)
     if is_single_row(truth.shape):
-        return _compare_shares(
-            error, allowed, _plain_errors(plain, truth, actual.dtype, least_yardstick), tolerance
-        )
-    yardstick = float(_plain_errors(plain, truth, actual.dtype, least_yardstick).max(initial=0.0))
-    limit = max(tolerance.ratio * yardstick, tolerance.absolute) if yardstick else tolerance.absolute
-    largest = float(error.max(initial=0.0))
-    if largest <= limit:
+        # As shares of what each element is allowed.
+        with np.errstate(all="ignore"):
+            usual, excess = (np.where(each == 0, 0.0, each / allowed) for each in (usual, error))
+    else:
+        unavoidable, excess = unavoidable.max(initial=0.0), error
+    limit = tolerance.ratio * float(usual.max(initial=0.0))
+    beyond = (excess > limit) & (error > unavoidable)
+    if not beyond.any():
         return Comparison(worst)
-    index = np.unravel_index(int(error.argmax()), error.shape)
+    index = np.unravel_index(int(np.where(beyond, excess, 0.0).argmax()), error.shape)
     return Comparison(
-        max(worst, largest / limit if limit else float("inf")),
-        f"its largest error, {largest:.3g} at {_index(index)}, is more than {tolerance.ratio:g} times the "
-        f"{yardstick:.3g} of the plain reference in the same precision.",
+        max(worst, float(excess[index]) / limit if limit else float("inf")),
+        f"its error of {error[index]:.3g} at {_index(index)} is more than {tolerance.ratio:g} times that of the plain "
+        "reference in the same precision.",
         Guard.PRECISION,
     )
 
@@ -148,25 +154,7 @@ def _compare_integers(actual: Array, expected: Array, tolerance: Tolerance) -> C
     return _describe(shown, expected, wrong, 1.0 if wrong.any() else 0.0)
 
 
-def _compare_shares(error: Array, allowed: Array, yardsticks: Array, tolerance: Tolerance) -> Comparison:
-    """The ratio test of a single row, on errors as shares of what each element is allowed."""
-    with np.errstate(all="ignore"):
-        shares, usual = (np.where(each == 0, 0.0, each / allowed) for each in (error, yardsticks))
-    worst = float(shares.max(initial=0.0))
-    limit = tolerance.ratio * float(usual.max(initial=0.0))
-    beyond = (shares > limit) & (error > tolerance.absolute)
-    if not beyond.any():
-        return Comparison(worst)
-    index = np.unravel_index(int(np.where(beyond, shares, 0.0).argmax()), error.shape)
-    return Comparison(
-        max(worst, float(shares[index]) / limit if limit else float("inf")),
-        f"its error of {error[index]:.3g} at {_index(index)} is, for the terms of that element, more than "
-        f"{tolerance.ratio:g} times that of the plain reference in the same precision.",
-        Guard.PRECISION,
-    )
-
-
-def _plain_errors(plain: Array, truth: Array, dtype: np.dtype[np.generic], least: Array | float) -> Array:
+def _plain_errors(plain: Array, truth: Array, dtype: np.dtype[np.generic]) -> Array:
     """The plain reference's errors, each at least half a unit in the last place.
 
     A plain result that happens to be exact, as a single sum may be, is no yardstick for anyone.
@@ -174,9 +162,7 @@ def _plain_errors(plain: Array, truth: Array, dtype: np.dtype[np.generic], least
     finite = np.isfinite(truth) & np.isfinite(plain)
     with np.errstate(all="ignore"):
         error = np.where(finite, np.abs(plain.astype(np.float64) - truth), 0.0)
-    magnitude = np.where(finite, np.abs(truth), 0.0)
-    roundings = 0.5 * rounding_unit(dtype) * magnitude
-    return np.asarray(np.maximum(np.maximum(error, roundings), least))
+    return np.asarray(np.maximum(error, 0.5 * rounding_unit(dtype) * np.where(finite, np.abs(truth), 0.0)))
 
 
 def _describe(actual: Array, expected: Array, wrong: Mask, error: float) -> Comparison:
@@ -195,31 +181,24 @@ def _describe(actual: Array, expected: Array, wrong: Mask, error: float) -> Comp
     return Comparison(error, message, Guard.POISON if unwritten else Guard.COMPARISON)
 
 
-def _scale(truth: Array, magnitudes: Array | None) -> Array:
-    """What the relative part of the tolerance is a share of.
+def _scale(magnitude: Array, noise: Array | None, dtype: DType) -> Array:
+    """What the relative part of the tolerance is a share of: the row's largest value, or the terms of an element.
 
-    Of a single row about which nothing else is known, an element is taken to be made of terms of its own size, or of
-    the middle one of all.
+    Terms are what the noise is roundings of, and of one element few are seen.
     """
-    scale = _row_scale(truth)
-    if not is_single_row(truth.shape):
-        return scale
-    magnitude = np.where(np.isfinite(truth), np.abs(truth), 0.0)
-    least = np.median(magnitude) if magnitudes is None else magnitudes
-    return np.asarray(np.minimum(scale, np.maximum(magnitude, least)))
+    if not magnitude.ndim:
+        return magnitude
+    row: Array = magnitude.max(axis=-1, keepdims=True, initial=0.0)
+    if not is_single_row(magnitude.shape):
+        return row
+    unit = 0.5 * rounding_unit(arithmetic_dtype(dtype))
+    terms = np.median(magnitude) if noise is None else 4.0 / MARGIN * noise / unit
+    return np.asarray(np.minimum(row, np.maximum(magnitude, terms)))
 
 
 def _bound(truth: Array, bound: Bound) -> Array:
     """What each element is allowed by its own size; one that isn't finite is compared otherwise."""
     return np.asarray(np.minimum(bound.absolute + bound.relative * np.abs(truth), bound.most))
-
-
-def _row_scale(truth: Array) -> Array:
-    if truth.ndim == 0:
-        return np.abs(truth)
-    magnitude = np.where(np.isfinite(truth), np.abs(truth), 0.0)
-    scale: Array = magnitude.max(axis=-1, keepdims=True, initial=0.0)
-    return scale
 
 
 def _same_special(actual: Array, truth: Array) -> Mask:
@@ -241,70 +220,110 @@ def _number(value: object) -> str:
     return f"{value:.9g}" if isinstance(value, np.floating) else str(value)
 
 
-FRACTION = 2.0**-16
-"""By how much of themselves inputs are moved: many roundings of float32, and little enough to be a derivative."""
+MARGIN = 16.0
+"""How many times what was seen to change an element may be off: few ways of rounding are tried."""
 
-DRAWN_WAYS = 1 << 16
+MOST_REPEATED = 1 << 14
+"""Of how many equal numbers a sum is thought to be at most; a quarter of its roundings are the same, in one direction.
+"""
 
 LARGE = 1 << 22
-"""Elements of all inputs above which the reference is called less often."""
+"""Elements of all inputs above which fewer of them are."""
 
-MARGIN = 4.0
-"""How many times the largest of the movements that were seen an element's terms may have; few are tried."""
-
-NUDGES = ((1.0,), (-1.0, 1.0), (-1.0, 1.0), (-1.0, 1.0))
-"""Which ways the inputs are moved to see what that changes: all upwards, which is about as much as the order of a sum
-can matter, and at random, where a sum of few may hardly change at all."""
+Way = Callable[[Sequence[int], np.random.Generator], list[Array]]
+"""By how many roundings an input of some extents moves along each of its axes."""
 
 
 @dataclass(frozen=True)
-class Magnitudes:
-    """The magnitudes of a task's outputs for inputs that `inputs` makes, computed when they are first asked for.
+class Noise:
+    """How far a task's outputs are off, for inputs that `inputs` makes, in arithmetic that rounds as theirs does.
 
-    That takes nine calls of the reference, five where inputs are `LARGE`, so it is done only when needed.
+    An algorithm that rounds gives the exact result for other inputs: each moved by its own rounding, and terms of a sum
+    by those of all partial sums that they are in (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2).
+    So the inputs are moved, in float64: all of them upwards; at random; and the more, the further along an axis, by
+    the square root of its extent. Where numbers are `equal`, roundings of a sum repeat and add up to more.
+
+    That takes calls of the reference, so it is done when it is first asked for. Inputs of few digits are moved by their
+    own roundings where they are `stored` so, else by those of arithmetic. `part` is what is compared of an output.
     """
 
     task: Task
     shape: Shape
     seed: int
     inputs: Callable[[], Mapping[str, Array]]
+    equal: bool = False
+    stored: bool = False
+    part: Callable[[str, Array], Array] = field(default=lambda _, array: array)
 
     @cached_property
     def of_outputs(self) -> Mapping[str, Array]:
-        """For each floating-point output of one row an array of its shape; none where no input is floating-point.
+        """For each floating-point output what its elements may be off, by rows unless it is a single one.
 
-        Infinite where it is unknown, as beside a NaN.
+        Nothing where the reference can't take moved inputs.
         """
-        inputs = self.inputs()
-        wanted = [
-            tensor.name
-            for tensor in self.task.outputs
-            if is_single_row(tensor.extents(self.shape)) and is_floating(numpy_dtype(tensor.dtype))
-        ]
-        if not wanted or not any(is_floating(array.dtype) for array in inputs.values()):
-            return {}
-        rng = np.random.default_rng((self.seed, len(NUDGES)))
-        unit = 0.5 * max(
-            rounding_unit(arithmetic_dtype(array.dtype))
-            for array in inputs.values()
-            if is_floating(array.dtype)
-        )
+        inputs, rng = self.inputs(), np.random.default_rng((self.seed, 1))
+        wanted = [each for each in self.task.outputs if is_floating(numpy_dtype(each.dtype))]
+        ways: list[Way] = [_upwards, self._drifting, _at_random, _at_random]
+        large = sum(array.size for array in inputs.values()) > LARGE
         with np.errstate(all="ignore"):
             try:
-                still = self.task.expected(in_float64(inputs), self.shape)
-                found = {name: np.abs(still[name].astype(np.float64)) for name in wanted}
-                large = sum(array.size for array in inputs.values()) > LARGE
-                for ways in NUDGES[:2] if large else NUDGES:
-                    moved = {name: _moved(array, ways, rng) for name, array in inputs.items()}
-                    truth = self.task.expected(in_float64(moved), self.shape)
-                    plain = self.task.expected(moved, self.shape)
-                    for name in wanted:
-                        movement = np.abs(truth[name] - still[name]) / FRACTION
-                        error = np.abs(plain[name] - truth[name]) / unit
-                        found[name] = np.maximum(found[name], MARGIN * np.maximum(movement, error))
+                truth = self._results(in_float64(inputs))
+                moved = [
+                    self._results({name: self._moved(each, way, rng) for name, each in inputs.items()})
+                    for way in (ways[:3] if large else ways)
+                ]
             except TaskError:
                 return {}
-        return {name: np.where(np.isnan(array), np.inf, array) for name, array in found.items()}
+            kept = self.task.numerics.denormals is Denormals.PRESERVE
+            least = smallest_denormal if kept else smallest_normal
+            return {
+                each.name: MARGIN * _noise(truth[each.name], [found[each.name] for found in moved])
+                + 4.0 * least(numpy_dtype(each.dtype))
+                for each in wanted
+            }
+
+    def _results(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        found = self.task.expected(inputs, self.shape)
+        return {name: self.part(name, array) for name, array in found.items()}
+
+    def _drifting(self, extents: Sequence[int], rng: np.random.Generator) -> list[Array]:
+        most = [math.prod(each.extents(self.shape)) for each in (*self.task.inputs, *self.task.outputs)]
+        repeated = min(MOST_REPEATED, max(most)) / 4
+        return [
+            rng.choice((-1.0, 1.0)) * (repeated if self.equal else extent**0.5) * np.linspace(0, 1, extent)
+            for extent in extents
+        ]
+
+    def _moved(self, array: Array, way: Way, rng: np.random.Generator) -> Array:
+        if not is_floating(array.dtype):
+            return array
+        unit = 0.5 * rounding_unit(array.dtype if self.stored else arithmetic_dtype(array.dtype))
+        wide: Any = array.astype(np.float64)
+        wide, device = (wide.tensor, str(wide.tensor.device)) if isinstance(wide, TensorArray) else (wide, "")
+        along: list[Any] = []
+        for axis, steps in enumerate(way(array.shape, rng)):
+            put: Any = on_device(steps, device)
+            along.append((put.tensor if device else put).reshape(-1, *[1] * (len(array.shape) - 1 - axis)))
+        steps = unit * reduce(operator.mul if way is _at_random else operator.add, along)
+        # Zeros alone become numbers that roundings leave of others.
+        moved = wide * (1.0 + steps) if bool((wide != 0).any()) else wide + steps
+        return TensorArray(moved) if device else moved  # type: ignore[return-value] # where the reference takes it
+
+
+def _upwards(extents: Sequence[int], _: np.random.Generator) -> list[Array]:
+    return [np.full(extent, 1.0 / len(extents)) for extent in extents]
+
+
+def _at_random(extents: Sequence[int], rng: np.random.Generator) -> list[Array]:
+    return [rng.choice((-1.0, 1.0), extent) for extent in extents]
+
+
+def _noise(truth: Array, moved: Sequence[Array]) -> Array:
+    """The largest change of each element, or of its row."""
+    changes = np.nan_to_num(np.max([np.abs(each - truth) for each in moved], axis=0), posinf=0.0)
+    if is_single_row(truth.shape) or not truth.ndim:
+        return np.asarray(changes)
+    return np.asarray(np.broadcast_to(changes.max(axis=-1, keepdims=True, initial=0.0), truth.shape))
 
 
 def is_single_row(extents: Sequence[int]) -> bool:
@@ -318,12 +337,3 @@ def in_float64(inputs: Mapping[str, Array]) -> dict[str, Array]:
         name: array.astype(np.float64) if is_floating(array.dtype) else array
         for name, array in inputs.items()
     }
-
-
-def _moved(array: Array, ways: Sequence[float], rng: np.random.Generator) -> Array:
-    """In the precision that a plain implementation computes in; which way repeats itself in large arrays."""
-    if not is_floating(array.dtype):
-        return array
-    dtype = arithmetic_dtype(array.dtype)
-    factors = (1.0 + FRACTION * rng.choice(ways, min(array.size, DRAWN_WAYS))).astype(dtype)
-    return np.asarray(np.asarray(array).astype(dtype, copy=False) * np.resize(factors, array.shape))

@@ -11,7 +11,7 @@ from mctskernel.core.task import Denormals, Propagation, Shape, SignedZero, Task
 from mctskernel.profiling.comparison import in_float64
 from mctskernel.profiling.input_values import Values, applicable, places
 from mctskernel.profiling.propagation import settle
-from mctskernel.profiling.verify import check_outputs, draw_case, draw_widened_case
+from mctskernel.profiling.verify import check_outputs, draw_case
 
 SEEDS = range(3)
 
@@ -87,13 +87,12 @@ def _contradiction(task: Task, shape: Shape, seed: int, values: Values) -> str:
         swallowed = _swallowed(task, shape, seed)
         if swallowed:
             return swallowed
-    widened = draw_widened_case(task, shape, seed, values)
-    if not widened:
+    noise = case.noise.of_outputs if case.noise is not None else {}
+    if any(np.max(noise.get(name, 0.0)) > np.abs(truth).max() > 0 for name, truth in case.expected.items()):
         return (
-            f"with {values} inputs at {shape_label(shape)}, rounding them changes the reference's results so much "
-            "that nothing can be checked."
+            f"with {values} inputs at {shape_label(shape)}, rounding them changes all that could be checked."
         )
-    check = check_outputs(widened[0], case.plain)
+    check = check_outputs(case, case.plain)
     return (
         "" if check.passed else f"the reference itself doesn't meet it in its own precision. {check.message}"
     )

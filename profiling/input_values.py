@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from mctskernel.core.dtypes import (
-    has_infinity,
     is_floating,
     numpy_dtype,
     rounding_unit,
@@ -36,6 +36,9 @@ class Values(enum.StrEnum):
     ONE_HOT = "one-hot"
     OFFSET = "offset"
     EXTREMES = "extreme"
+    FULL_PRECISION = "full-precision"
+    LARGE_FULL_PRECISION = "large full-precision"
+    WIDENED = "widened"
 
 
 FIRST = (Values.LARGE, Values.SMALL, Values.ZERO, Values.CONSTANT_ROWS)
@@ -54,43 +57,47 @@ IN_TURN = (
 )
 """One of these is in each verification, chosen by its seed; all are in the final validation."""
 
+_DIGITS = {"float32": (8, 0.375 * 2.0**-11), "float64": (20, 0.375 * 2.0**-24)}
+"""The bits that a full-precision number begins with, and what is behind them; of mantissas between 0.5 and 1.
+
+Rounded to TF32, bfloat16 or float16 (of a float64: to float32) all such numbers lose this, whichever way they are
+rounded, so that the errors of products add up in whatever is made of them.
+"""
+
+_LARGER = (1.0, 4.0, 16.0)
+"""What large numbers of full precision are multiplied by, one input by one of them at random.
+
+Where a small number is added to others its digits are lost, and where a large one is an exponent.
+"""
+
 _MIXED_BITS = {"float8_e4m3fn": 2, "float8_e5m2": 4, "float16": 5}
 _POWERS_OF_TWO = (-2.0, -1.0, -0.5, 0.5, 1.0, 2.0)
 
 
 def applicable(task: Task, values: Values) -> bool:
     """Whether a task's inputs can have such values and its contract covers them."""
-    numerics = task.numerics
+    numerics, made = task.numerics, task.make_inputs is not None
+    propagation = {Values.NAN: numerics.nan, Values.INFINITY: numerics.infinity}
     match values:
         case Values.DRAWN:
             return True
-        case Values.NAN:
-            return numerics.nan is not Propagation.UNSPECIFIED and bool(receivers(task, values))
-        case Values.INFINITY:
-            return numerics.infinity is not Propagation.UNSPECIFIED and bool(receivers(task, values))
+        case Values.NAN | Values.INFINITY:
+            return propagation[values] is not Propagation.UNSPECIFIED and bool(task.receivers(_KEYS[values]))
         case Values.DENORMAL:
-            return numerics.denormals is not Denormals.UNSPECIFIED and bool(receivers(task, values))
-    if task.make_inputs is not None:
-        return False
-    if values is Values.EXTREMES:
-        return any(_is_whole(tensor) for tensor in task.inputs)
-    if values in IN_TURN:
-        return any(_is_normal(tensor) for tensor in task.inputs)
-    return True
+            return numerics.denormals is not Denormals.UNSPECIFIED and bool(task.receivers("denormals"))
+        case Values.FULL_PRECISION:
+            return any(tensor.dtype in _DIGITS for tensor in task.inputs)
+        case Values.LARGE_FULL_PRECISION:
+            return not made and any(tensor.dtype in _DIGITS for tensor in task.inputs)
+        case Values.WIDENED:
+            return not made and any(map(is_drawn_float, task.inputs))
+        case Values.EXTREMES:
+            return not made and any(map(_is_whole, task.inputs))
+    return not made and (values not in IN_TURN or bool(task.receivers("scales")))
 
 
-def receivers(task: Task, values: Values) -> tuple[Tensor, ...]:
-    """The inputs in which a NaN, an infinity or denormals may be: every float where the contract is stated in
-    `task.toml`, and otherwise those that are drawn from a normal distribution.
-    """
-    key = {Values.NAN: "nan", Values.INFINITY: "infinity", Values.DENORMAL: "denormals"}[values]
-    return tuple(
-        tensor
-        for tensor in task.inputs
-        if is_floating(numpy_dtype(tensor.dtype))
-        and (key in task.numerics.stated or (_is_normal(tensor) and task.make_inputs is None))
-        and (values is not Values.INFINITY or has_infinity(numpy_dtype(tensor.dtype)))
-    )
+_KEYS = {Values.NAN: "nan", Values.INFINITY: "infinity", Values.DENORMAL: "denormals"}
+"""What a task's contract calls these values."""
 
 
 def with_values(
@@ -100,8 +107,16 @@ def with_values(
     if values in {Values.DRAWN, Values.NAN, Values.INFINITY}:
         return dict(drawn)
     if values is Values.DENORMAL:
-        chosen = _one_of(receivers(task, values), rng)
+        chosen = _one_of(task.receivers("denormals"), rng)
         return {**drawn, chosen.name: _denormals(drawn[chosen.name], rng)}
+    if values in {Values.FULL_PRECISION, Values.LARGE_FULL_PRECISION}:
+        scales = (1.0,) if values is Values.FULL_PRECISION else _LARGER
+        return {
+            tensor.name: _full_precision(
+                drawn[tensor.name], rng.choice(scales), positive=_may_be_positive(task, tensor, shape)
+            )
+            for tensor in task.inputs
+        }
     made = {
         tensor.name: _within_limits(tensor.limits(shape), drawn[tensor.name], values, rng)
         if tensor.distribution != "normal"
@@ -118,6 +133,19 @@ def with_values(
     return made
 
 
+def is_drawn_float(tensor: Tensor) -> bool:
+    """Whether an input is of floats from a distribution."""
+    return tensor.distribution != "integers" and is_floating(numpy_dtype(tensor.dtype))
+
+
+def widened(tensor: Tensor, shape: Shape) -> Tensor:
+    """An input of other numbers than its task draws: of both signs, shifted and larger."""
+    if tensor.distribution == "normal":
+        return replace(tensor, distribution="uniform", low=-4.0, high=8.0)
+    low, high = tensor.limits(shape)
+    return replace(tensor, low=2.5 * low - 1.5 * high, high=1.5 * high - 0.5 * low)
+
+
 def places(
     task: Task, drawn: Mapping[str, Array], values: Values, rng: np.random.Generator
 ) -> tuple[str, Array]:
@@ -125,7 +153,7 @@ def places(
 
     One place, or one of each of two rows where there is an independent dimension; of the NaN a whole row as well.
     """
-    tensor = _one_of(receivers(task, values), rng)
+    tensor = _one_of(task.receivers(_KEYS[values]), rng)
     special = np.zeros(drawn[tensor.name].shape)
     kinds = [np.inf, -np.inf] if values is Values.INFINITY else [np.nan, np.nan]
     rng.shuffle(kinds)
@@ -160,12 +188,34 @@ def _one_of(tensors: tuple[Tensor, ...], rng: np.random.Generator) -> Tensor:
     return tensors[int(rng.integers(len(tensors)))]
 
 
-def _is_normal(tensor: Tensor) -> bool:
-    return tensor.distribution == "normal" and is_floating(numpy_dtype(tensor.dtype))
-
-
 def _is_whole(tensor: Tensor) -> bool:
     return tensor.distribution == "integers" and not is_floating(numpy_dtype(tensor.dtype))
+
+
+def _may_be_positive(task: Task, tensor: Tensor, shape: Shape) -> bool:
+    """Whether the numbers of an input may all be made positive: errors that have one sign don't average out."""
+    low, high = tensor.limits(shape)
+    return task.make_inputs is None and (tensor.distribution == "normal" or -low <= high)
+
+
+def _full_precision(drawn: Array, scale: float, *, positive: bool) -> Array:
+    """Numbers as drawn, times a power of two, but with digits that a lower precision drops; whole numbers stay."""
+    if not is_floating(drawn.dtype):
+        return drawn
+    found = np.abs(drawn)
+    if drawn.dtype.name in _DIGITS:
+        bits, rest = _DIGITS[drawn.dtype.name]
+        mantissa, exponent = np.frexp(found)
+        longer = np.ldexp(np.floor(np.ldexp(mantissa, bits)) / 2.0**bits + rest, exponent)
+        found = np.where(found == np.rint(found), found, longer)
+    found = (found.astype(np.float64) * scale).astype(drawn.dtype)
+    return found if positive else np.copysign(found, drawn)
+
+
+def without_digits(array: Array) -> Array:
+    """Numbers of full precision, rounded towards zero to the bits that they begin with."""
+    mantissa, exponent = np.frexp(array.astype(np.float64))
+    return np.asarray(np.ldexp(np.trunc(mantissa * 256) / 256, exponent))
 
 
 def _denormals(drawn: Array, rng: np.random.Generator) -> Array:

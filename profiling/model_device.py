@@ -7,6 +7,7 @@ code on the named GPU. Every number is labelled as modelled.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from dataclasses import replace
 
 import msgspec
@@ -29,6 +30,7 @@ from mctskernel.profiling.model.explanation import explain_launches, sentences
 from mctskernel.profiling.pricing import Pricing, timing_of
 from mctskernel.profiling.sampled_blocks import check_blocks
 from mctskernel.profiling.stages import Stages
+from mctskernel.profiling.verify import widened_task
 from mctskernel.profiling.versions import package_versions
 
 
@@ -118,10 +120,12 @@ class ModelDevice:
     ) -> Evaluation:
         """With a check at each timed shape of the search, which decides the outcome, or a note that there is none."""
         prepared = Pricing(task, self._gpu, self._seed).prepare(kernel, stages)
-        for shape in task.search_shapes:
+        smallest = min(task.verify_shapes, key=task.compulsory_bytes)
+        wider = widened_task(task, smallest, self._seed)
+        for drawn, shape in itertools.product([task] if wider is task else [task, wider], task.search_shapes):
             with stages.timed("verify"):
                 found = check_blocks(
-                    task, shape, self._seed, prepared.candidate, prepared.modules, timed=True
+                    drawn, shape, self._seed, prepared.candidate, prepared.modules, timed=True
                 )
             if found.check is None:
                 note = f"not verified at {shape_label(shape)}, where it is timed: {found.note}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from mctskernel.core.device import DeviceError
 from mctskernel.profiling.gpu.cupti import COUNTERS_FORBIDDEN
 from mctskernel.profiling.processes.child_process import environment_without_secrets, worker_environment
+from mctskernel.profiling.processes.sessions import end_session
 from mctskernel.profiling.replay import COMPLAINT
 
 LIMIT_SECONDS = 600.0
@@ -63,22 +64,25 @@ def write_report(file: Path, program: Sequence[str]) -> None:
             "PYTHONPATH": worker_environment(Path(scratch))["PYTHONPATH"],
             "TMPDIR": scratch,
         }
-        try:
-            done = subprocess.run(  # noqa: S603 - ncu, and our own interpreter and module
-                command,
-                check=False,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                cwd=scratch,
-                env=environment,
-                timeout=LIMIT_SECONDS,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise DeviceError(f"ncu was not done after {LIMIT_SECONDS:g} s.") from error
+        with subprocess.Popen(  # noqa: S603 - ncu, and our own interpreter and module
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            cwd=scratch,
+            env=environment,
+            start_new_session=True,
+        ) as process:
+            try:
+                output, _ = process.communicate(timeout=LIMIT_SECONDS)
+            except BaseException as error:
+                end_session(process.pid)
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                raise DeviceError(f"ncu was not done after {LIMIT_SECONDS:g} s.") from error
     if not file.is_file():
-        raise DeviceError(explanation(done.stdout.splitlines()))
+        raise DeviceError(explanation(output.splitlines()))
 
 
 def explanation(output: Iterable[str]) -> str:

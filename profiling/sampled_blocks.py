@@ -277,7 +277,7 @@ class _Run:
                 case,
                 expected={name: array[few[name]] for name, array in case.expected.items()},
                 plain={name: array[few[name]] for name, array in case.plain.items()},
-                places=few,
+                noise=replace(case.noise, part=lambda name, array: array[few[name]]) if case.noise else None,
             )
         check = check_outputs(
             replace(case, shape=self.shape, inputs={}), self._outputs(case, written, few, axes)

@@ -16,7 +16,7 @@ import numpy as np
 
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.task import Array, Shape, Task, Tensor
-from mctskernel.profiling.comparison import Magnitudes
+from mctskernel.profiling.comparison import Noise
 from mctskernel.profiling.verify import Case, expect
 
 ELEMENTS = 1 << 19
@@ -165,24 +165,23 @@ def sample_of(
         taken = {name: Bands(axis, runs) for name, (axis, _) in axes.items()}
         part[task.independent] = sum(count for _, count in runs)
     case = expect(task, part, seed, _taken(task, take, taken), part_of=shape)
-    if again is not None:
-        inputs_again = partial(_taken, task, again, taken)
-        case = replace(case, magnitudes=Magnitudes(task, part, seed, inputs_again))
     compared = {
         output.name: tuple(_compared(output.extents(part), taken.get(output.name), elements, rng))
         for output in task.outputs
     }
 
-    def chosen(arrays: Mapping[str, Array]) -> dict[str, Array]:
-        return {name: reduce(_part, compared[name], array) for name, array in arrays.items()}
+    def chosen(name: str, array: Array) -> Array:
+        return reduce(_part, compared[name], array)
 
+    given = case.inputs
+    inputs_again = partial(_taken, task, again, taken) if again is not None else lambda: given
     case = replace(
         case,
         shape=shape,
         inputs={},
-        expected=chosen(case.expected),
-        plain=chosen(case.plain),
-        places={name: each[0].indices for name, each in compared.items() if each},
+        expected={name: chosen(name, array) for name, array in case.expected.items()},
+        plain={name: chosen(name, array) for name, array in case.plain.items()},
+        noise=Noise(task, part, seed, inputs_again, part=chosen),
     )
     bands = {
         name: sorted((*([taken[name]] if name in taken else []), *others), key=lambda each: each.axis)

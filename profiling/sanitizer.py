@@ -12,7 +12,6 @@ import enum
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
 from mctskernel.profiling.emulator.findings import Finding, Kind
 from mctskernel.profiling.processes.child_process import worker_environment
+from mctskernel.profiling.processes.sessions import end_session
 from mctskernel.profiling.replay import AT_SHAPE, COMPLAINT, Freedom
 
 
@@ -278,6 +278,5 @@ def find_compute_sanitizer() -> str | None:
 
 def _killed(process: subprocess.Popen[str]) -> str:
     """End the program and its children; returns their output."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    end_session(process.pid)
     return process.communicate()[0]

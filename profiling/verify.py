@@ -7,18 +7,12 @@ the inputs, and returns the contents of both afterwards; `check_outputs` compare
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from mctskernel.core.dtypes import (
-    arithmetic_dtype,
-    is_floating,
-    numpy_dtype,
-    rounding_unit,
-    smallest_denormal,
-    smallest_normal,
-)
+from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.evaluation import Check, Guard
 from mctskernel.core.task import (
     Array,
@@ -32,14 +26,12 @@ from mctskernel.core.task import (
     shape_label,
 )
 from mctskernel.profiling.comparison import (
-    NUDGES,
     Comparison,
-    Magnitudes,
     Mask,
+    Noise,
     compare,
     compare_signs_of_zero,
     in_float64,
-    is_single_row,
     nearest_truth,
 )
 from mctskernel.profiling.input_values import (
@@ -50,14 +42,18 @@ from mctskernel.profiling.input_values import (
     applicable,
     as_bits,
     flush,
+    is_drawn_float,
     places,
+    widened,
     with_values,
+    without_digits,
 )
 from mctskernel.profiling.propagation import settle
 
 HELD_OUT_SEED = 1 << 40
-MAX_WIDENING = 1000.0
-ROUNDINGS = 4.0
+TRIES, MOST_BYTES = 6, 16 << 20
+"""How many cases are drawn to find those in which digits matter, and bytes of inputs above which only one is."""
+
 _ROWS = 4
 _EXACT = Tolerance(relative=0.0, absolute=0.0)
 
@@ -68,9 +64,7 @@ class Case:
 
     `expected` is the reference on float64 inputs, `plain` the reference in the inputs' own precision, whose
     error is the yardstick of the ratio test. Each element may be what one of the `alternatives` has instead, and
-    anything where it is `unsettled`. What rounding the inputs changes is the least of `yardsticks`: numbers whose
-    signs alternate, say, leave a running sum no error and sums in another order some. What is `in_place` is an input
-    that the result replaces.
+    anything where it is `unsettled`. What is `in_place` is an input that the result replaces.
     """
 
     shape: Shape
@@ -82,9 +76,7 @@ class Case:
     tolerances: Mapping[str, Tolerance]
     alternatives: Mapping[str, tuple[Array, ...]] = field(default_factory=dict)
     unsettled: Mapping[str, Mask] = field(default_factory=dict)
-    yardsticks: Mapping[str, Array] = field(default_factory=dict)
-    magnitudes: Magnitudes | None = None
-    places: Mapping[str, Array] = field(default_factory=dict)
+    noise: Noise | None = None
     in_place: frozenset[str] = frozenset()
     signed_zero: SignedZero = SignedZero.UNSPECIFIED
 
@@ -100,27 +92,31 @@ def draw_cases(
 ) -> tuple[Case, ...]:
     """For each shape `draws` cases of drawn values, small shapes first; special values for the larger ones.
 
-    Of special values there are those that every task gets, those that its numerical contract asks for, and `turns` of
-    the others, by the seed. They are left out where the task makes its own inputs and doesn't ask, and where rounding
-    the inputs would change the result too much.
+    Each shape also gets numbers of full precision, and the largest those in which each input's digits matter most and
+    some beyond the ranges that they are drawn from. Of special values there are those that every task gets, those that
+    its numerical contract asks for, and `turns` of the others, by the seed. They are left out where the task makes its
+    own inputs and doesn't ask, and where the plain reference itself fails.
     """
     shapes = sorted(shapes, key=task.compulsory_bytes)
-    count = len(shapes) * (draws + 1) + len(CONTRACTED) + len(IN_TURN)
+    count = len(shapes) * (draws + 2) + 2 + len(CONTRACTED) + len(IN_TURN)
     seeds = (int(word) for word in np.random.SeedSequence(seed).generate_state(count))
     cases: list[list[Case]] = [[] for _ in shapes]
     for index, shape in enumerate(shapes):
         cases[index] += [draw_case(task, shape, next(seeds)) for _ in range(draws)]
+        cases[index] += draw_special_case(task, shape, next(seeds), Values.FULL_PRECISION)
         left = len(shapes) - 1 - index
         if left < len(FIRST):
-            cases[index] += draw_widened_case(task, shape, next(seeds), FIRST[left])
+            cases[index] += draw_special_case(task, shape, next(seeds), FIRST[left])
+    cases[-1] += draw_special_case(task, shapes[-1], next(seeds), Values.WIDENED)
+    cases[-1] += _sensitive_cases(task, shapes[-1], next(seeds))
     spacious = _spacious(task, shapes)
     for turn, values in enumerate(CONTRACTED):
         index = spacious[(seed + turn) % len(spacious)]
-        cases[index] += draw_widened_case(task, shapes[index], next(seeds), values)
+        cases[index] += draw_special_case(task, shapes[index], next(seeds), values)
     for turn in range(len(IN_TURN)):
         if turns:
             index = spacious[(seed + turn) % len(spacious)]
-            found = draw_widened_case(task, shapes[index], next(seeds), IN_TURN[(seed + turn) % len(IN_TURN)])
+            found = draw_special_case(task, shapes[index], next(seeds), IN_TURN[(seed + turn) % len(IN_TURN)])
             cases[index] += found
             turns -= len(found)
     return tuple(case for group in cases for case in group)
@@ -134,7 +130,8 @@ def draw_verification(task: Task, seed: int) -> tuple[Case, ...]:
 def draw_case(task: Task, shape: Shape, seed: int, values: Values = Values.DRAWN) -> Case:
     """Fresh inputs at one shape with expected outputs. Raises TaskError where the reference can't take them."""
     rng = np.random.default_rng(seed)
-    drawn = task.draw_inputs(shape, seed)
+    source = widened_task(task, shape, seed) if values is Values.WIDENED else task
+    drawn = source.draw_inputs(shape, seed)
     if values in {Values.NAN, Values.INFINITY}:
         return _propagating_case(task, shape, seed, drawn, values)
     inputs = with_values(task, shape, drawn, values, rng)
@@ -172,7 +169,9 @@ def expect(
         {tensor.name: _tolerance_of(task, tensor, part_of or shape) for tensor in task.outputs},
         in_place=task.in_place,
         signed_zero=task.numerics.signed_zero,
-        magnitudes=Magnitudes(task, shape, seed, lambda: inputs),
+        noise=Noise(
+            task, shape, seed, lambda: inputs, equal=values in FIRST, stored=values is not Values.DRAWN
+        ),
     )
 
 
@@ -208,24 +207,14 @@ def _compared(case: Case, name: str, actual: Array) -> Comparison:
 
 
 def _compared_numbers(case: Case, name: str, actual: Array, truth: Array) -> Comparison:
-    plain, tolerance, least = case.plain[name], case.tolerances[name], case.yardsticks.get(name, 0.0)
-    if case.magnitudes is None or not is_single_row(truth.shape) or not is_floating(actual.dtype):
-        return compare(actual, truth, plain, tolerance, least_yardstick=least)
-    # Most kernels pass as if nothing cancelled anywhere, and magnitudes cost some calls of the reference.
-    closely = compare(actual, truth, truth, tolerance, magnitudes=np.abs(truth))
-    if closely.passed or not tolerance.relative:
+    plain, tolerance = case.plain[name], case.tolerances[name]
+    if case.noise is None or not is_floating(actual.dtype):
+        return compare(actual, truth, plain, tolerance)
+    # Most kernels pass as if nothing cancelled anywhere, and the noise costs some calls of the reference.
+    closely = compare(actual, truth, plain, tolerance, noise=np.zeros(()))
+    if closely.passed or not (tolerance.relative or tolerance.absolute):
         return closely
-    found = case.magnitudes.of_outputs.get(name)
-    if found is not None and truth.ndim == 1 and name in case.places:
-        found = found[case.places[name]]
-    return compare(
-        actual,
-        truth,
-        plain,
-        tolerance,
-        least_yardstick=least,
-        magnitudes=None if found is None else found.reshape(truth.shape),
-    )
+    return compare(actual, truth, plain, tolerance, noise=case.noise.of_outputs.get(name))
 
 
 def _propagating_case(
@@ -242,6 +231,50 @@ def _propagating_case(
     )
 
 
+def widened_task(task: Task, shape: Shape, seed: int) -> Task:
+    """The task with inputs drawn from elsewhere, each that the reference can take so at a shape.
+
+    There is no logarithm of a negative number, say. Where a task makes its own inputs it stays as it is.
+    """
+    for index, tensor in enumerate(task.inputs if task.make_inputs is None else ()):
+        if is_drawn_float(tensor):
+            others = (*task.inputs[:index], widened(tensor, shape), *task.inputs[index + 1 :])
+            wider = replace(task, inputs=others)
+            with suppress(TaskError), np.errstate(all="ignore"):
+                found = task.expected(in_float64(wider.draw_inputs(shape, seed)), shape)
+                if all(map(_is_finite, found.values())):
+                    task = wider
+    return task
+
+
+def _sensitive_cases(task: Task, shape: Shape, seed: int) -> tuple[Case, ...]:
+    """Of some cases with large numbers of full precision, for each input the one in which its digits matter most."""
+    if not applicable(task, Values.LARGE_FULL_PRECISION):
+        return ()
+    seeds = [int(word) for word in np.random.SeedSequence(seed).generate_state(TRIES)]
+    best: dict[str, tuple[float, Case]] = {}
+    for each in seeds[: 1 if sum(tensor.nbytes(shape) for tensor in task.inputs) > MOST_BYTES else TRIES]:
+        for case in draw_special_case(task, shape, each, Values.LARGE_FULL_PRECISION):
+            wide = in_float64(case.inputs)
+            for name in wide:
+                with np.errstate(all="ignore"):
+                    found = task.expected({**wide, name: without_digits(wide[name])}, shape)
+                share = max(_share(found[out], truth) for out, truth in case.expected.items())
+                if share > best.get(name, (0.0,))[0]:
+                    best[name] = share, case
+    return tuple({case.seed: case for _, case in best.values()}.values())
+
+
+def _share(changed: Array, truth: Array) -> float:
+    """The largest change, as a fraction of the largest number."""
+    with np.errstate(all="ignore"):
+        return float(np.nan_to_num(np.abs(changed - truth).max(initial=0.0) / np.abs(truth).max(initial=0.0)))
+
+
+def _is_finite(array: Array) -> bool:
+    return bool(np.isfinite(array).all())
+
+
 def _spacious(task: Task, shapes: Sequence[Shape]) -> range | list[int]:
     """The indices of shapes, by size, where a special value has neighbours: not the smaller half, and not the largest.
 
@@ -253,84 +286,20 @@ def _spacious(task: Task, shapes: Sequence[Shape]) -> range | list[int]:
     return [index for index in upper if shapes[index][task.independent] >= _ROWS] or upper
 
 
-def draw_widened_case(task: Task, shape: Shape, seed: int, values: Values) -> tuple[Case, ...]:
-    """A case whose tolerance is widened by what rounding the inputs changes, in a tuple; none where that is too much.
-
-    A constant row, say, makes layer normalisation divide a rounding error by almost nothing: a kernel that
-    sums in another order than the reference is not wrong there.
-    """
+def draw_special_case(task: Task, shape: Shape, seed: int, values: Values) -> tuple[Case, ...]:
+    """A case of such values in a tuple; none where they aren't applicable, or the plain reference itself fails."""
     if not applicable(task, values):
         return ()
     try:
         case = draw_case(task, shape, seed, values)
-        rng = np.random.default_rng(seed)
-        with np.errstate(all="ignore"):
-            moved = [
-                task.expected({name: _nudge(array, ways, rng) for name, array in case.inputs.items()}, shape)
-                for ways in NUDGES
-            ]
     except TaskError:
         # Not every reference can take a NaN: there is no index of that number.
         return ()
     # A bound of each element by its own size is for the values that are drawn: others cancel.
-    tolerances = {name: replace(_at_scale(task, case, name), element=None) for name in case.expected}
-    wider = 1.0
-    for name, tolerance in tolerances.items():
-        if case.plain[name].dtype.kind not in "biu" and (tolerance.absolute or tolerance.relative):
-            # Compared as a kernel's results are, but in the precision of the truth.
-            alone = {name: replace(tolerance, ratio=float("inf"))}
-            strict = replace(case, tolerances=alone, signed_zero=SignedZero.UNSPECIFIED)
-            errors = [_compared(strict, name, each[name]).error for each in moved]
-            wider = max(wider, *(ROUNDINGS * error for error in errors))
-    if not wider <= MAX_WIDENING:
+    case = replace(case, tolerances={n: replace(each, element=None) for n, each in case.tolerances.items()})
+    if values not in {*CONTRACTED, *FIRST} and not all(map(_is_finite, case.expected.values())):
         return ()
-    widened = {
-        name: replace(each, relative=each.relative * wider, absolute=each.absolute * wider)
-        for name, each in tolerances.items()
-    }
-    with np.errstate(invalid="ignore"):
-        yardsticks = {
-            tensor.name: np.nan_to_num(
-                np.max([np.abs(each[tensor.name] - case.expected[tensor.name]) for each in moved], axis=0),
-                posinf=0.0,
-            )
-            for tensor in task.outputs
-            if is_floating(numpy_dtype(tensor.dtype))
-        }
-    return (replace(case, tolerances=widened, yardsticks=yardsticks),)
-
-
-def _at_scale(task: Task, case: Case, name: str) -> Tolerance:
-    """The tolerance where results may be so small that its absolute part would let anything through."""
-    tolerance = case.tolerances[name]
-    tensor = next(each for each in task.outputs if each.name == name)
-    dtype = numpy_dtype(tensor.dtype)
-    if not is_floating(dtype) or not tolerance.absolute:
-        return tolerance
-    if case.values is Values.DENORMAL:
-        least = smallest_denormal if task.numerics.denormals is Denormals.PRESERVE else smallest_normal
-        return replace(tolerance, absolute=min(tolerance.absolute, ROUNDINGS * least(dtype)))
-    if case.values is Values.SMALL and "scales" in task.numerics.stated:
-        usual = draw_case(task, case.shape, case.seed).expected[name]
-        share = _largest(case.expected[name]) / max(_largest(usual), smallest_normal(dtype))
-        return replace(tolerance, absolute=tolerance.absolute * min(1.0, share))
-    return tolerance
-
-
-def _largest(array: Array) -> float:
-    return float(np.abs(array[np.isfinite(array)]).max(initial=0))
-
-
-def _nudge(array: Array, ways: Sequence[float], rng: np.random.Generator) -> Array:
-    """Every finite element but zeros moved by a rounding of its precision, in one of the ways at random, in float64."""
-    if not is_floating(array.dtype):
-        return array
-    wide = array.astype(np.float64)
-    size = np.where(np.isfinite(wide), np.abs(wide), 0.0)
-    least = np.where(size == 0, 0.0, 0.5 * smallest_denormal(array.dtype))
-    step = np.maximum(0.5 * rounding_unit(array.dtype) * size, least)
-    moved: Array = wide + step * rng.choice(ways, array.shape)
-    return moved
+    return (case,) if check_outputs(case, case.plain).passed else ()
 
 
 def _tolerance_of(task: Task, output: Tensor, shape: Shape) -> Tolerance:

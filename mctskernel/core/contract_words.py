@@ -21,14 +21,24 @@ def contract_sentences(task: Task) -> tuple[str, ...]:
     """The tolerance of each output, and what the task's numerical contract requires."""
     numerics = task.numerics
     sentences = [*(_tolerance_sentence(task, output) for output in task.outputs), *_sentences_at(task)]
-    if any(is_floating(numpy_dtype(tensor.dtype)) for tensor in task.inputs):
-        sentences += [
-            _special_sentence("A NaN", numerics.nan, " A maximum, a minimum or a comparison may drop it."),
-            _special_sentence("An infinity", numerics.infinity, " It may become a NaN, as inf - inf does."),
-            _DENORMALS[numerics.denormals],
-        ]
-        low, high = numerics.scales
-        sentences.append(f"Random inputs are also tried multiplied by {low:g} and by {high:g}.")
+    special = {
+        "nan": _special_sentence("A NaN", numerics.nan, " A maximum, a minimum or a comparison may drop it."),
+        "infinity": _special_sentence(
+            "An infinity", numerics.infinity, " It may become a NaN, as inf - inf does."
+        ),
+        "denormals": _DENORMALS[numerics.denormals],
+        "scales": "Random inputs are also tried multiplied by {:g} and by {:g}.".format(*numerics.scales),
+    }
+    sentences += [words for key, words in special.items() if task.receivers(key)]
+    if task.ranged:
+        sentences.append(
+            f"{', '.join(tensor.name for tensor in task.ranged)}: also tried with numbers beyond the range and of both "
+            "signs, wherever the reference's results are finite."
+        )
+    if any(tensor.dtype == "float32" for tensor in task.inputs):
+        sentences.append(
+            "Products of TF32, bfloat16 or float16 numbers are too imprecise for float32 inputs."
+        )
     if numerics.signed_zero is SignedZero.PRESERVE:
         sentences.append("A zero must have the sign of the reference's zero.")
     if task.in_place:

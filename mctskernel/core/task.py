@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from mctskernel.core.dtypes import DTYPE_BYTES, is_number, numpy_dtype
+from mctskernel.core.dtypes import DTYPE_BYTES, has_infinity, is_floating, is_number, numpy_dtype
 from mctskernel.core.expression import Number, evaluate, evaluate_int
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.user_errors import BadTaskError
@@ -233,6 +233,33 @@ class Task:
     def in_place(self) -> frozenset[str]:
         """The outputs that share an input's buffer."""
         return frozenset(tensor.name for tensor in self.outputs) & {tensor.name for tensor in self.inputs}
+
+    def receivers(self, key: str) -> tuple[Tensor, ...]:
+        """The inputs that have what `key` names: `nan`, `infinity`, `denormals`, or other `scales` than the drawn.
+
+        Every float where the contract states it; otherwise those drawn from a normal distribution.
+        """
+        return tuple(
+            tensor
+            for tensor in self.inputs
+            if is_floating(numpy_dtype(tensor.dtype))
+            and (
+                (key in self.numerics.stated and key != "scales")
+                or (tensor.distribution == "normal" and self.make_inputs is None)
+            )
+            and (key != "infinity" or has_infinity(numpy_dtype(tensor.dtype)))
+        )
+
+    @property
+    def ranged(self) -> tuple[Tensor, ...]:
+        """The floating-point inputs that are drawn from an interval."""
+        return tuple(
+            tensor
+            for tensor in self.inputs
+            if self.make_inputs is None
+            and tensor.distribution == "uniform"
+            and is_floating(numpy_dtype(tensor.dtype))
+        )
 
     def tolerance_of(self, output: str, shape: Shape | None = None) -> Tolerance:
         """The tolerance of one output, at a shape if one is given. Of several that fit, the last wins."""

@@ -12,6 +12,9 @@ GRANULARITIES = (1, 2, 4, 8, 16, 32, 64)
 
 _VERIFY = ((1, 1), (67, 1), (1, 2056), (35, 37), (12, 130), (64, 32), (33, 128))
 _HELD_OUT = ((1, 259), (130, 2), (31, 97), (64, 256))
+_ALIGNED = (256, 128, 64, 32, 16, 8)
+"""Sizes of all dimensions at once, of which the first that the function accepts is verified: for kernels by tiles."""
+
 _BETWEEN = (1, 3, 2, 5, 1, 4, 3)
 """Sizes of the first, the last and other dimensions: one, odd, and more than a block."""
 
@@ -92,6 +95,8 @@ def _varying(
 def awkward_shapes(dimensions: Dimensions, works: Works) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
     """Shapes to verify at and shapes to hold out, which the function accepts."""
     verify = [shape for shape in _sized(dimensions, _VERIFY) if works(shape)]
+    aligned = (dict.fromkeys(dimensions.sizes, size) for size in _ALIGNED)
+    verify += [shape for shape in [next(filter(works, aligned), {})] if shape and shape not in verify]
     held_out = [shape for shape in _sized(dimensions, _HELD_OUT) if works(shape) and shape not in verify]
     return tuple(verify) or (dimensions.sizes,), tuple(held_out)
 

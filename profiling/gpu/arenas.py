@@ -26,7 +26,7 @@ from mctskernel.profiling.gpu.protocol import Drawing, Place, Read, TensorPlace
 from mctskernel.profiling.input_values import poison_word
 from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.sampling import Bands, Sample, draw_sample, sample_of, whole
-from mctskernel.profiling.verify import Case, check_outputs, draw_verification
+from mctskernel.profiling.verify import Case, check_outputs, draw_verification, widened_task
 
 VARIANTS = 3
 """How many independent inputs a timed arena has: one that is held back, and two to choose among."""
@@ -165,17 +165,21 @@ def _draw_variants(task: Task, shape: Shape, seed: int, device: str) -> list[tup
     """Independent inputs at a shape that is timed, and samples of what they must give."""
     count = _variants(task, shape)
     seeds = (seed, *map(int, np.random.SeedSequence([seed, 1]).generate_state(count - 1)))
+    tasks = [task] * count
+    if task.thorough and task.verify_shapes:
+        # The one that is held back: numbers that a kernel may not be made for.
+        tasks[-1] = widened_task(task, min(task.verify_shapes, key=task.compulsory_bytes), seed)
 
     for computing in dict.fromkeys((device, "")):
         # What fails on the GPU, for want of memory perhaps, may succeed on the CPU.
         with suppress(TaskError) if computing else nullcontext(), ThreadPoolExecutor(count) as pool:
             # numpy releases the interpreter's lock while it draws and computes; on a GPU all of them may not fit.
             each_of = map if computing else pool.map
-            return list(each_of(partial(_draw_variant, task, shape, count, computing), seeds))
+            return list(each_of(partial(_draw_variant, shape, count, computing), tasks, seeds))
     raise AssertionError("what is computed on the CPU is returned or raised")
 
 
-def _draw_variant(task: Task, shape: Shape, samples: int, device: str, seed: int) -> tuple[_Inputs, Sample]:
+def _draw_variant(shape: Shape, samples: int, device: str, task: Task, seed: int) -> tuple[_Inputs, Sample]:
     """One set of inputs, to be drawn on the GPU where that can be, and a sample of what they must give.
 
     numpy draws more slowly by the GPU's generator than by its own, so without a device only slices are drawn there.

@@ -301,9 +301,9 @@ class ReferenceClient:
         made = self._ask(Create(seed, from_seed), Weights)
         return Model(seed, self._value(made.arguments), self._value(made.weights))
 
-    def draw(self, seed: int) -> Round:
-        """Fresh inputs for the model that was made last."""
-        drawn = self._ask(Draw(seed), Drawn)
+    def draw(self, seed: int, *, widened: bool = False) -> Round:
+        """Fresh inputs for the model that was made last, as `Draw` says."""
+        drawn = self._ask(Draw(seed, widened), Drawn)
         inputs, truth, plain = map(self._value, (drawn.inputs, drawn.expected, drawn.plain))
         return Round(inputs, truth, plain, drawn.changed)
 

@@ -168,9 +168,13 @@ class Reread(msgspec.Struct, tag=True, frozen=True):
 
 
 class Draw(msgspec.Struct, tag=True, frozen=True):
-    """For the reference: draw inputs and compute their outputs. Answered by Drawn or Failed."""
+    """For the reference: draw inputs and compute their outputs. Answered by Drawn or Failed.
+
+    Where it can, it takes `widened` inputs: floats of both signs, and larger ones, than `get_inputs` gives.
+    """
 
     seed: int
+    widened: bool = False
 
 
 class Constructed(msgspec.Struct, tag=True, frozen=True):

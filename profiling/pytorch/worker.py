@@ -200,8 +200,8 @@ class ReferenceWorker:
                 self.get_init_inputs = getattr(module, "get_init_inputs", list)
             case Create():
                 return self._create(request)
-            case Draw(seed):
-                return self._draw(seed)
+            case Draw():
+                return self._draw(request)
             case _:
                 raise UnsupportedValueError("the reference is timed in a worker")
         return Ready()
@@ -222,10 +222,12 @@ class ReferenceWorker:
         stored = store(self.window, structure, tensors)
         return Weights(stored, store(self.window, described, list(weights.values())))
 
-    def _draw(self, seed: int) -> Drawn:
-        torch.manual_seed(seed)
+    def _draw(self, request: Draw) -> Drawn:
+        torch.manual_seed(request.seed)
         structure, tensors = flatten(list(self.get_inputs()))
         tensors = [tensor.to(self.device) for tensor in tensors]
+        if request.widened:
+            tensors = self._widened(structure, tensors)
         own = [tensor.clone() for tensor in tensors]
         torch.seed()  # a model that draws numbers must not seem to repeat itself
         with torch.no_grad():
@@ -239,6 +241,24 @@ class ReferenceWorker:
             store(self.window, plain, plain_tensors),
             changed,
         )
+
+    def _widened(self, structure: Structure, tensors: Tensors) -> Tensors:
+        """Inputs three times as large around another middle, each whose outputs are then numbers.
+
+        Whole numbers may be indices, and what has zeros is shifted nowhere: they may be a structure.
+        """
+        for index, tensor in enumerate(tensors):
+            if not tensor.is_floating_point() or not tensor.numel() or bool((tensor == tensor.round()).all()):
+                continue
+            middle = 0.0 if bool((tensor == 0).any()) else (tensor.amin() + tensor.amax()) / 2
+            wider = [*tensors[:index], -3 * (tensor - middle), *tensors[index + 1 :]]
+            with torch.no_grad(), contextlib.suppress(RuntimeError):
+                _, found = flatten(
+                    copy.deepcopy(self.model)(*unflatten(structure, [t.clone() for t in wider]))
+                )
+                if all(bool(each.isfinite().all()) for each in found):
+                    tensors = wider
+        return tensors
 
     def _in_float64(self, structure: Structure, tensors: Tensors) -> tuple[Structure, Tensors] | None:
         """The model's outputs in 64-bit floats; None where its code insists on another precision."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mctskernel.core.contract_words import contract_sentences, narrowest_tolerance
@@ -64,3 +66,13 @@ def test_what_tells_inputs_apart_is_not_for_kernels(write_task: WriteTask) -> No
     for name, sentence in (("workload", "no dimension of every shape"), ("n", "depends on it")):
         with pytest.raises(TaskError, match=sentence):
             load_task(write_task(f'inputs_by = "{name}"\n{TASK_TOML}'))
+
+
+def test_only_values_that_are_tried_are_named(write_task: WriteTask) -> None:
+    task = load_task(write_task())
+    uniform = replace(task, inputs=tuple(replace(each, distribution="uniform") for each in task.inputs))
+    drawn, ranged = (" ".join(contract_sentences(each)) for each in (task, uniform))
+    assert "A NaN" in drawn
+    assert "multiplied by" in drawn
+    assert "A NaN" not in ranged
+    assert "beyond the range" in ranged

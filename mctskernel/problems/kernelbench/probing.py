@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mctskernel.core.task import TaskError
-from mctskernel.problems.plain_cuda.schedule import FEW, LONG, THREADS
 
 Called = Callable[..., Any]
 
@@ -142,39 +139,6 @@ def _share_memory(one: Any, other: Any) -> bool:
     return isinstance(other, torch.Tensor) and bool(
         one.untyped_storage()._cdata == other.untyped_storage()._cdata
     )
-
-
-class LongestReduction(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
-    """Records the longest sum within the mode that one thread of a plain kernel makes, without products of matrices.
-
-    Operators are decomposed by PyTorch: layer normalisation sums what it normalises, softmax its row. Meant for `meta`
-    tensors, where this costs next to nothing.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # nor its constructor
-        self.longest = 1
-
-    def __torch_dispatch__(
-        self,
-        func: OpOverload[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Decompose an operator, or call it."""
-        kwargs = kwargs or {}
-        if func.overloadpacket in (torch.ops.prims.sum, torch.ops.prims.var):
-            tensor, axes, *_ = args
-            count = math.prod(tensor.shape[axis] for axis in axes or range(tensor.dim()))
-            is_shared = count >= LONG and tensor.numel() <= FEW * count
-            self.longest = max(self.longest, tensor.numel() // THREADS if is_shared else count)
-        elif (parts := decomposition_table.get(func)) is not None:
-            with self:
-                result = parts(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
-        return func(*args, **kwargs)
 
 
 def _called(function: Called, tensors: Sequence[Any], name: str, seed: int) -> Any:

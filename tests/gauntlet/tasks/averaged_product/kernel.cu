@@ -1,0 +1,25 @@
+/*
+[[launch]]
+kernel = "averaged"
+grid = ["rows"]
+block = [128]
+args = ["x", "w", "out", "N", "K"]
+*/
+// One block for each row.
+extern "C" __global__ void averaged(const float* x, const float* w, float* out, int N, int K) {
+    __shared__ float sums[128];
+    const float* row = x + (size_t)blockIdx.x * K;
+    float sum = 0.0f;
+    for (int j = threadIdx.x; j < N; j += 128) {
+        float product = 0.0f;
+        for (int k = 0; k < K; ++k) product += row[k] * w[(size_t)j * K + k];
+        sum += product;
+    }
+    sums[threadIdx.x] = sum;
+    for (int half = 64; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+    __syncthreads();
+    for (int k = threadIdx.x; k < K; k += 128) out[(size_t)blockIdx.x * K + k] = row[k] + sums[0] / N;
+}

@@ -1,0 +1,170 @@
+"""One product in lower precision is found in every operator, and float32 passes in whatever order it adds."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task import Array, Task, Tensor, Tolerance
+from mctskernel.problems.torch_reference import in_numpy
+from mctskernel.profiling.verify import Case, check_outputs, draw_verification
+
+torch = pytest.importorskip("torch")
+functional = torch.nn.functional
+
+Rounding = Callable[[Any], Any]
+Extents = tuple[int | str, ...]
+
+
+def to_tf32(x: Any) -> Any:
+    return ((x.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+PRECISIONS: dict[str, Rounding] = {
+    "TF32": to_tf32,
+    "TF32, truncated": lambda x: (x.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32),
+    "bfloat16": lambda x: x.bfloat16().float(),
+    "float16": lambda x: x.half().float(),
+}
+
+
+def attention(scores: Rounding, values: Rounding, q: Any, k: Any, v: Any) -> Any:
+    weights = torch.softmax(scores(q) @ scores(k).transpose(-1, -2) / q.shape[-1] ** 0.5, -1)
+    return values(weights) @ values(v)
+
+
+def averaged(r: Rounding, x: Any, w: Any, b: Any) -> Any:
+    means = (r(x) @ r(w).T - b).mean(1, keepdim=True)
+    return x + functional.gelu(torch.logsumexp(means, 1, keepdim=True))
+
+
+def two_layers(first: Rounding, second: Rounding, x: Any, w: Any, v: Any) -> Any:
+    hidden = torch.sigmoid(first(x) @ first(w).T)
+    return torch.logsumexp(second(hidden) @ second(v).T, 1)
+
+
+def normalised(r: Rounding, x: Any, w: Any) -> Any:
+    centred = x - x.mean(-1, keepdim=True)
+    return r(centred) * torch.rsqrt((r(centred) * r(centred)).mean(-1, keepdim=True) + 1e-5) * w
+
+
+def keep(x: Any) -> Any:
+    return x
+
+
+SMALL = 128**-0.5
+OPERATORS: dict[str, tuple[Callable[..., Any], dict[str, Extents], Extents]] = {
+    "matmul": (lambda r, x, w: r(x) @ r(w), {"x": ("n", "n"), "w": ("n", "n")}, ("n", "n")),
+    "batched": (lambda r, x, w: r(x) @ r(w), {"x": (3, "n", "n"), "w": (3, "n", "n")}, (3, "n", "n")),
+    "linear": (
+        lambda r, x, w, b: r(x) @ r(w).T + b,
+        {"x": (9, "n"), "w": ("n", "n"), "b": ("n",)},
+        (9, "n"),
+    ),
+    "linear, softmax": (
+        lambda r, x, w: torch.softmax(r(x) @ r(w).T, 1),
+        {"x": (9, "n"), "w": (2048, "n")},
+        (9, 2048),
+    ),
+    "linear, mean, logsumexp, residual": (
+        averaged,
+        {"x": (9, "n"), "w": ("n", "n"), "b": ("n",)},
+        (9, "n"),
+    ),
+    "linear, sigmoid": (
+        lambda r, x, w, v: two_layers(r, keep, x, w, v),
+        {"x": (9, "n"), "w": ("n", "n"), "v": (64, "n")},
+        (9,),
+    ),
+    "sigmoid, linear, logsumexp": (
+        lambda r, x, w, v: two_layers(keep, r, x, w, v),
+        {"x": (9, "n"), "w": ("n", "n"), "v": (64, "n")},
+        (9,),
+    ),
+    "convolution": (
+        lambda r, x, w: functional.conv2d(r(x), r(w), padding=1),
+        {"x": (2, 8, 16, "n"), "w": (8, 8, 3, 3)},
+        (2, 8, 16, "n"),
+    ),
+    "transposed convolution": (
+        lambda r, x, w: functional.conv_transpose2d(r(x), r(w), stride=2),
+        {"x": (2, 8, 8, 8), "w": (8, 4, 3, 3)},
+        (2, 4, 17, 17),
+    ),
+    "attention's scores": (
+        lambda r, x, w, v: attention(r, keep, x, w, v),
+        {"x": (2, "n", 32), "w": (2, "n", 32), "v": (2, "n", 32)},
+        (2, "n", 32),
+    ),
+    "attention's values": (
+        lambda r, x, w, v: attention(keep, r, x, w, v),
+        {"x": (2, "n", 32), "w": (2, "n", 32), "v": (2, "n", 32)},
+        (2, "n", 32),
+    ),
+    "reduction": (lambda r, x: r(x).sum(1), {"x": (33, "n")}, (33,)),
+    "mean of squares": (lambda r, x: (r(x) * r(x)).mean(1), {"x": (33, "n")}, (33,)),
+    "normalisation": (normalised, {"x": (33, "n"), "w": ("n",)}, (33, "n")),
+    "chain": (
+        lambda r, x, w: functional.gelu(r(x) * r(w)) + x,
+        {"x": (33, "n"), "w": (33, "n")},
+        (33, "n"),
+    ),
+}
+
+
+QUICK = ("matmul", "linear, mean, logsumexp, residual", "linear, sigmoid", "normalisation")
+
+
+def task_of(name: str, *, uniform: bool) -> Task:
+    function, inputs, output = OPERATORS[name]
+
+    def drawn(each: str) -> dict[str, Any]:
+        reach = SMALL if each in "wvb" else 1.0
+        return {"distribution": "uniform", "low": 0.0 if each == "x" else -reach, "high": reach}
+
+    def reference(**arrays: Array) -> object:
+        return in_numpy(lambda *given: function(keep, *given), *arrays.values())
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(each, kind) for each in inputs]
+    reference.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # what a task reads
+    return Task(
+        name=name,
+        summary="",
+        folder=Path("operator"),
+        inputs=tuple(
+            Tensor(each, "float32", extents, **(drawn(each) if uniform else {}))
+            for each, extents in inputs.items()
+        ),
+        outputs=(Tensor("out", "float32", output),),
+        scalars={},
+        search_shapes=(),
+        verify_shapes=({"n": 5}, {"n": 128}),
+        held_out_shapes=(),
+        tolerance=Tolerance(ratio=64.0),
+        starting_kernel=Kernel(""),
+        reference=reference,
+    )
+
+
+def passes(name: str, case: Case, rounding: Rounding) -> bool:
+    given = [torch.from_numpy(each) for each in case.inputs.values()]
+    out = OPERATORS[name][0](rounding, *given).numpy()
+    return check_outputs(case, {"out": out}).passed
+
+
+@pytest.mark.parametrize("uniform", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[] if each in QUICK else pytest.mark.slow) for each in OPERATORS]
+)
+def test_lower_precision_is_found_at_an_aligned_shape(name: str, uniform: bool) -> None:
+    cases = draw_verification(task_of(name, uniform=uniform), 0)
+    assert all(passes(name, case, keep) for case in cases)
+    for precision, rounding in PRECISIONS.items():
+        found = [case.label for case in cases if case.shape["n"] == 128 and not passes(name, case, rounding)]
+        assert found, precision
