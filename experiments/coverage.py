@@ -168,7 +168,7 @@ def _searched(row: Row, config: SearchConfig, out: Path) -> Row:
     except UserError as error:
         return msgspec.structs.replace(row, reason=excerpt(error))
     refused = found.answer.refused[-1][1] if found.answer.refused else "Nothing was validated."
-    is_valid = found.answer.node is not None
+    is_valid = found.answer.node is not None and found.answer.validated
     return msgspec.structs.replace(
         row,
         is_valid=is_valid,

@@ -48,6 +48,9 @@ LOST = 3
 
 WARM_UP = 2
 
+WATCHED_BYTES = 1 << 28
+"""The most bytes of inputs and outputs that compute-sanitizer watches."""
+
 PROGRAMS = 8
 """How many compilers and disassemblers may run at a time."""
 
@@ -81,13 +84,19 @@ def profile(task_folder: Path, kernel_file: Path, seed: int, freedom: Freedom) -
 def sanitize(
     task_folder: Path, kernel_file: Path, seed: int, freedom: Freedom, *, seconds: float, gpu: str = ""
 ) -> None:
-    """Run the plan once at every verify and held-out shape, the smallest first, until `seconds` have passed."""
+    """Run the plan once at verify and held-out shapes, the smallest first, until `seconds` have passed.
+
+    Shapes of more than `WATCHED_BYTES` are left out unless all are: their inputs alone take longer than a tool has.
+    """
     end = time.monotonic() + seconds
     task, _, candidate = _prepared(task_folder, kernel_file, freedom, gpu)
     modules = [LoadedModule(made.cubin) for made in candidate.builds]
-    shapes = task.verify_shapes + task.held_out_shapes or task.search_shapes
-    for shape in sorted(shapes, key=task.compulsory_bytes):
-        if time.monotonic() > end:
+    shapes = sorted(
+        task.verify_shapes + task.held_out_shapes or task.search_shapes, key=task.compulsory_bytes
+    )
+    for shape in shapes:
+        late = time.monotonic() > end
+        if shape is not shapes[0] and (late or task.compulsory_bytes(shape) > WATCHED_BYTES):
             break
         print(f"{AT_SHAPE}{shape_label(shape)}", flush=True)
         with _placed(task, candidate, modules, shape, task.draw_inputs(shape, seed)) as run:

@@ -21,13 +21,14 @@ from mctskernel.profiling.counters import DEFAULT_METRICS, METRICS, counters_for
 from mctskernel.profiling.emulation import most_important
 from mctskernel.profiling.gpu.choice import chosen_gpus
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
+from mctskernel.profiling.gpu.lock import GpuLock, InterruptedLockError
 from mctskernel.profiling.gpu.worker import GPU_SERVICE
 from mctskernel.profiling.processes.worker import Limits, Worker, compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.profiling.sanitizer import sanitize
 from mctskernel.profiling.versions import package_versions
 
-CHECK_SECONDS = 10.0
+CHECK_SECONDS = 6.0
 """How long the emulator and compute-sanitizer may each take over a kernel of the final validation."""
 
 
@@ -56,15 +57,19 @@ REFUSING = frozenset({Guard.MEMORY_CHECKS, Guard.RACE_CHECKS, Guard.UNTOUCHED_IN
 
 
 def watched(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
-    """What compute-sanitizer finds. Nothing should be timed meanwhile."""
-    found = sanitize(
-        task_of(spec),
-        kernel,
-        seed=spec.seed,
-        gpu=spec.gpu,
-        limit_seconds=CHECK_SECONDS,
-        stopped=lambda: interrupt.is_set,
-    )
+    """What compute-sanitizer finds, on a GPU on which nothing is timed meanwhile."""
+    try:
+        with closing(GpuLock(spec.gpu)) as lock, interrupt.calls(lock.interrupt), lock.held():
+            found = sanitize(
+                task_of(spec),
+                kernel,
+                seed=spec.seed,
+                gpu=spec.gpu,
+                limit_seconds=CHECK_SECONDS,
+                stopped=lambda: interrupt.is_set,
+            )
+    except InterruptedLockError:
+        return Checked()
     if not found.findings:
         return Checked(notes=found.notes)
     first, outcome, guard = most_important(found.findings)
