@@ -1,4 +1,4 @@
-"""A model on an OpenAI-compatible server: the SDK's retries, a bound on time, and a budget in dollars."""
+"""A model on an OpenAI-compatible server: the SDK's retries, a bound on time and bytes, and a budget in dollars."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 import re
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -40,6 +40,9 @@ _NO_KEY = "none"
 _CONNECT_SECONDS = 10.0
 _CLOSING_SECONDS = 1.0
 _MOST_WORDS = 300
+_MOST_BYTES = 400_000
+"""Of a reply. More are not read."""
+
 _LEAST_SECRET = 8
 """Characters below which a key is a placeholder such as `EMPTY`, and too common a word to be redacted."""
 
@@ -61,14 +64,16 @@ class Client:
         self._host = urlsplit(options.url).hostname or ""
         self._redact = Redaction(key, str(Path("~").expanduser()))
         self._price(options.model)
+        # No redirections, which could carry prompts elsewhere; no compression, whose size isn't known beforehand.
+        http = openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_limit]})
         try:
             self._openai = openai.AsyncOpenAI(
                 api_key=key or _NO_KEY,
                 base_url=options.url,
                 timeout=httpx2.Timeout(options.request_seconds, connect=_CONNECT_SECONDS),
                 max_retries=options.retries,
-                # No redirections, which could carry prompts elsewhere.
-                http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+                default_headers={"Accept-Encoding": "identity"},
+                http_client=http,
             )
         except httpx2.InvalidURL:
             raise ModelError("--base-url is not a URL, such as http://localhost:8000/v1.") from None
@@ -177,6 +182,8 @@ class Client:
                 )
         except TimeoutError:
             return _lost(f"{self._host} brought no reply within {limit:g} s")
+        except _UnusableReplyError as error:
+            return _lost(f"{self._host} {error}", error.loss)
         except openai.APIStatusError as error:
             refused = error
         except openai.APIConnectionError as error:
@@ -424,6 +431,45 @@ class Redaction:
         if self._home is not None:
             text = self._home.sub("~", text)
         return re.sub(r"(?<=://)[^\s/@\"'<>]+@", "", text)
+
+
+class _UnusableReplyError(openai.OpenAIError):
+    """A reply that is not read to its end. The SDK doesn't retry after errors of its own base class."""
+
+    def __init__(self, event: str, loss: Loss) -> None:
+        super().__init__(event)
+        self.loss = loss
+
+
+class _LimitedStream(httpx2.AsyncByteStream):
+    """The bytes of a reply up to the limit; of an error the rest is left unread, any other reply is unusable."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, *, is_error: bool) -> None:
+        self._stream = stream
+        self._is_error = is_error
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > _MOST_BYTES:
+                if self._is_error:
+                    return
+                raise _UnusableReplyError(
+                    f"sent more than the {_MOST_BYTES} bytes that are read of a reply", Loss.CUT_OFF
+                )
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _limit(response: httpx2.Response) -> None:
+    """Bound a response before httpx reads it."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise _UnusableReplyError("compressed its reply, though asked not to", Loss.NO_REPLY)
+    stream = cast("httpx2.AsyncByteStream", response.stream)
+    response.stream = _LimitedStream(stream, is_error=response.is_error)
 
 
 def _requests(request: httpx2.Request) -> int:
