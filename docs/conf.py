@@ -18,8 +18,14 @@ nitpicky = False
 
 
 def setup(app):
-    """Show indented blocks of docstrings as code."""
+    """Show indented blocks of docstrings as code, and the option of each setting."""
     app.connect("autodoc-process-docstring", _mark_code)
+    app.connect("autodoc-process-docstring", _list_settings)
+
+
+def _list_settings(app, what, name, obj, options, lines):  # noqa: ARG001, PLR0917 - Sphinx's signature
+    if name == "mctskernel.config.SETTINGS":
+        lines += ["", *(f"- `{path}`: `{each.option.flag}`" for path, each in obj.items())]
 
 
 def _mark_code(app, what, name, obj, options, lines):  # noqa: ARG001, PLR0917 - Sphinx's signature

@@ -166,7 +166,7 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 SETTINGS = {each.path: each for each in settings(SearchConfig, SearchConfig())}
-"""Every field that a user sets, by its path."""
+"""Every field of `SearchConfig` that a user sets, by its path: the option of each says what it is."""
 
 
 def read_config(table: Mapping[str, Any], where: str = "") -> SearchConfig:

@@ -57,19 +57,21 @@ LOWEST, HIGHEST, PARTS = -30.0, 10.0, 500
 
 def log_excess(z: Array) -> Array:
     """log(z * Phi(z) + phi(z)): of how far a standard normal variable exceeds -z, values below it counting as 0."""
-    places, known = _table()
+    known = _table()
+    place = (np.clip(z, LOWEST, HIGHEST) - LOWEST) * PARTS
+    left = np.minimum(place.astype(np.intp), len(known) - 2)
+    excess: Array = known[left] + (place - left) * (known[left + 1] - known[left])
     # Far below 0 it approaches phi(z) / z^2, above it z.
-    low = np.minimum(z, LOWEST)
-    far = known[0] + (LOWEST**2 - low**2) / 2 - 2 * np.log(low / LOWEST)
-    high = np.log(np.maximum(z, HIGHEST))
-    excess: Array = np.where(z < LOWEST, far, np.where(z > HIGHEST, high, np.interp(z, places, known)))
+    low, high = z[z < LOWEST], z[z > HIGHEST]
+    excess[z < LOWEST] = known[0] + (LOWEST**2 - low**2) / 2 - 2 * np.log(low / LOWEST)
+    excess[z > HIGHEST] = np.log(high)
     return excess
 
 
 @cache
-def _table() -> tuple[Array, Array]:
+def _table() -> Array:
     places = np.linspace(LOWEST, HIGHEST, int(HIGHEST - LOWEST) * PARTS + 1)
-    return places, np.array([math.log(_excess(z)) for z in places.tolist()])
+    return np.array([math.log(_excess(z)) for z in places.tolist()])
 
 
 def _excess(z: float) -> float:
