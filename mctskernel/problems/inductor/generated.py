@@ -101,6 +101,32 @@ def kernel_texts(source: str) -> dict[str, str]:
     return dict(_texts(ast.parse(source)))
 
 
+def reduction_hint(text: str) -> str:
+    """How a kernel's reductions read, in Inductor's words, which finds it out at fixed sizes only.
+
+    INNER where elements that are reduced together lie beside each other, OUTER where those of neighbouring results do.
+    """
+    beside: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="load"), args=[ast.BinOp(op=ast.Add(), right=index), *_]):
+                if {name[0] for name in _names(index)} >= {"r", "x"}:
+                    beside |= {term.id[0] for term in _terms(index) if isinstance(term, ast.Name)}
+    return "INNER" if "r" in beside else "OUTER" if "x" in beside else "DEFAULT"
+
+
+def _names(index: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(index) if isinstance(node, ast.Name)}
+
+
+def _terms(index: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(index, ast.BinOp) and isinstance(index.op, ast.Add):
+        yield from _terms(index.left)
+        yield from _terms(index.right)
+    else:
+        yield index
+
+
 def _texts(module: ast.Module) -> Iterator[tuple[str, str]]:
     for statement in module.body:
         match statement:

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from mctskernel.core.task import Shape, Tensor
 from mctskernel.problems.inductor.candidate import Config, candidate_source
-from mctskernel.problems.inductor.generated import InductorError, kernel_texts, read_generated
+from mctskernel.problems.inductor.generated import InductorError, kernel_texts, read_generated, reduction_hint
 from mctskernel.profiling.triton.source import SourceError, read_module
 
 if TYPE_CHECKING:  # which imports PyTorch
@@ -153,8 +153,9 @@ def _configs(source: str) -> dict[str, Config]:
 
     found: dict[str, Config] = {}
     for name, text in kernel_texts(source).items():
+        hinted = text.replace("ReductionHint.DEFAULT", f"ReductionHint.{reduction_hint(text)}")
         with patch.object(triton_helpers, "set_driver_to_gpu"):  # which compiles, and nothing runs here
-            first = getattr(PyCodeCache.load(text), name).configs[0]
+            first = getattr(PyCodeCache.load(hinted), name).configs[0]
         blocks = {key: value for key, value in first.kwargs.items() if isinstance(value, int)}
         found[name] = Config(blocks, first.num_warps, first.num_stages)
     return found

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mctskernel.problems.inductor.generated import InductorError, View, read_generated
+from mctskernel.problems.inductor.generated import (
+    InductorError,
+    View,
+    kernel_texts,
+    read_generated,
+    reduction_hint,
+)
 from tests.problems.inductor import recorded
 
 
@@ -54,6 +60,20 @@ def test_what_no_plan_can_say_is_refused(statement: str, said: str) -> None:
     assert before in text
     with pytest.raises(InductorError, match=said):
         recorded.module("softmax", text.replace(before, f"            {statement}\n{before}"))
+
+
+@pytest.mark.parametrize(
+    ("after", "hint"),
+    [
+        ("r0_1 + ks0*x0", "INNER"),
+        ("x0 + ks0*r0_1", "OUTER"),
+        ("ks1*x0 + ks0*r0_1", "DEFAULT"),
+        ("r0_1", "DEFAULT"),
+    ],
+)
+def test_finds_out_along_what_a_reduction_reads(after: str, hint: str) -> None:
+    (kernel,) = kernel_texts(recorded.text("softmax")).values()
+    assert reduction_hint(kernel.replace("r0_1 + ks0*x0", after)) == hint
 
 
 @pytest.mark.parametrize("text", ["", "x = (", "def call(args):\n    return (buf0,)", "x = '\\0'"])
