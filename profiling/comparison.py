@@ -272,6 +272,7 @@ class Noise:
                     self._results({name: self._moved(each, way, rng) for name, each in inputs.items()})
                     for way in (ways[:3] if large else ways)
                 ]
+                moved += self._with_rounded_sums(in_float64(inputs))
             except TaskError:
                 return {}
             kept = self.task.numerics.denormals is Denormals.PRESERVE
@@ -285,6 +286,19 @@ class Noise:
     def _results(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         found = self.task.expected(inputs, self.shape)
         return {name: self.part(name, array) for name, array in found.items()}
+
+    def _with_rounded_sums(self, inputs: Mapping[str, Array]) -> list[dict[str, Array]]:
+        """The results of a reference that is PyTorch's when its own sums, too, are added in another order."""
+        widths = [arithmetic_dtype(each.dtype) for each in self.inputs().values() if is_floating(each.dtype)]
+        if not self.task.takes_tensors or not widths:
+            return []
+        from mctskernel.profiling.torch_rounding import RoundedSums  # noqa: PLC0415 - PyTorch is an extra
+
+        unit, found = 0.5 * max(map(rounding_unit, widths)), []
+        for seed in (None, self.seed):
+            with RoundedSums(unit, seed, equal=self.equal, most=MOST_REPEATED):
+                found.append(self._results(inputs))
+        return found
 
     def _drifting(self, extents: Sequence[int], rng: np.random.Generator) -> list[Array]:
         most = [math.prod(each.extents(self.shape)) for each in (*self.task.inputs, *self.task.outputs)]
