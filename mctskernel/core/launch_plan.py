@@ -43,8 +43,8 @@ from mctskernel.core.kernel import Kernel, Language, leading_comment, leading_do
 MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
-MAX_LAUNCHES = 64
-MAX_PLAN_CHARACTERS = 16384
+MAX_LAUNCHES = 512
+MAX_PLAN_CHARACTERS = 1 << 18
 MAX_STAGES = 16
 WARP_THREADS = 32
 

@@ -101,7 +101,7 @@ SCRATCH = '[[scratch]]\nname = "s"\nshape = [1]\n'
         (LAUNCH + f"shared = {10**30}\n", "exceeds 64 bits"),
         (LAUNCH.replace('"out"', '"y"'), "argument 'y' uses the unknown name 'y' .* Buffers: out, x"),
         (LAUNCH.replace('"out"', '"__import__(1)"'), "something other than integer arithmetic"),
-        (LAUNCH * 65, "length <= 64"),
+        (LAUNCH * 513, "length <= 512"),
         (LAUNCH + SCRATCH.replace('"s"', '"x"'), "'x' takes a name that is already in use"),
         (LAUNCH + SCRATCH.replace("[1]", '["1 << 40"]'), "would take 4398046511104 bytes"),
         (

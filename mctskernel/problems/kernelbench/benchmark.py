@@ -52,20 +52,28 @@ def read(path: Path, language: Language | None) -> Problem:
     if missing:
         raise TaskError(f"{path} is no KernelBench problem: it has no {missing[0]}.")
     try:
-        from mctskernel.problems.kernelbench.task import drafted  # noqa: PLC0415 - imports PyTorch, an extra
+        from mctskernel.problems.kernelbench.task import MOST_DIMENSIONS, drafted  # noqa: PLC0415 - imports PyTorch, an extra
         from mctskernel.problems.plain_cuda.tracing import SPECIALISED  # noqa: PLC0415 - imports PyTorch, an extra
     except ImportError as error:
         raise TaskError(
             "A KernelBench problem needs PyTorch, which isn't installed: mctskernel[gpu]."
         ) from error
     own_files = {SOURCE_FILE: text.encode()}
-    draft = drafted(path, own_files, benchmark=NAME, tolerance=TOLERANCE)
-    problem = problem_of(NAME, draft, language)
-    if problem.has_kernel or SPECIALISED not in problem.notes[-1] or len(draft.task.search[0]) <= 1:
-        return problem
-    draft = drafted(path, own_files, benchmark=NAME, tolerance=TOLERANCE, most_dimensions=1)
-    simpler = problem_of(NAME, draft, language)
-    return simpler if simpler.has_kernel else problem
+    found: Problem | None = None
+    for most in (MOST_DIMENSIONS, 1, 0):
+        try:
+            draft = drafted(path, own_files, benchmark=NAME, tolerance=TOLERANCE, most_dimensions=most)
+        except TaskError:
+            raise
+        except Exception as error:  # the problem's own code runs at many shapes, and may raise anything
+            said = str(error).strip().partition("\n")[0]
+            raise TaskError(f"{path.name} can't be read: {type(error).__name__}: {said}") from error
+        problem = problem_of(NAME, draft, language)
+        found = problem if found is None or problem.has_kernel else found
+        if problem.has_kernel or SPECIALISED not in problem.notes[-1] or len(draft.task.search[0]) == 0:
+            break
+    assert found is not None  # noqa: S101 - the loop's first turn makes one
+    return found
 
 
 FUNCTION = "run_kernel"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -79,6 +81,31 @@ def drawn_again(
     torch.manual_seed(seed)
     with torch.no_grad(), torch.device(device), _Resizing(extents, shape, device):
         return tuple(function())
+
+
+FEW_VALUES = 1 << 20
+"""How many of a large random weight's values are drawn."""
+
+
+@contextmanager
+def few_values() -> Iterator[None]:
+    """Within the block `uniform_` and `normal_` fill the beginning of large tensors of the CPU only.
+
+    The rest of new memory holds zeros, and takes neither time nor place before it is read.
+    """
+
+    def partial(fill: Callable[..., Any]) -> Callable[..., Any]:
+        def filled(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if tensor.device.type != "cpu" or tensor.numel() < 4 * FEW_VALUES or not tensor.is_contiguous():
+                return fill(tensor, *args, **kwargs)
+            fill(tensor.detach().view(-1)[:FEW_VALUES], *args, **kwargs)
+            return tensor
+
+        return filled
+
+    uniform, normal = partial(torch.Tensor.uniform_), partial(torch.Tensor.normal_)
+    with patch.object(torch.Tensor, "uniform_", uniform), patch.object(torch.Tensor, "normal_", normal):
+        yield
 
 
 def _watched(function: Callable[[], Any], mode: _Watching) -> Watched:

@@ -16,7 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.task import Shape, TaskError, Tensor
-from mctskernel.problems.kernelbench.drawing import Drawn, Extents, Sizes, drawn_again
+from mctskernel.problems.kernelbench.drawing import FEW_VALUES, Drawn, Extents, Sizes, drawn_again
+from mctskernel.problems.kernelbench.probing import Operators, TooManyOperatorsError
 from mctskernel.problems.kernelbench.reference import Argument, ValueSource, module_function, state_of
 from mctskernel.problems.plain_cuda.tracing import quiet
 from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
@@ -256,9 +257,12 @@ class Operands:
     def agree(self) -> bool:
         """Whether, at other shapes, outputs have the expected extents and inputs can be made."""
         shapes = [*self.awkward_shapes[0], *self.awkward_shapes[1]]
-        return extents_agree(self.function, self.inputs, self.outputs, shapes) and all(
-            self._runs(shape) for shape in shapes[:2] if self.can_run(shape)
-        )
+        try:
+            return extents_agree(self.function, self.inputs, self.outputs, shapes) and all(
+                self._runs(shape) for shape in shapes[:2] if self.can_run(shape)
+            )
+        except _FAILURES:  # at the sizes by which dimensions are recognised
+            return False
 
     def works(self, shape: Shape) -> bool:
         """Whether the module accepts tensors at a shape, and `get_inputs` makes them.
@@ -284,7 +288,10 @@ class Operands:
     def check_result(self) -> None:
         """Raise TaskError unless the result at the problem's own sizes is a tensor."""
         try:
-            result = called(self.function, self.inputs, self.sizes, "meta")
+            with Operators():
+                result = called(self.function, self.inputs, self.sizes, "meta")
+        except TooManyOperatorsError:
+            raise
         except _FAILURES as error:
             said = str(error).strip().partition("\n")[0]
             raise TaskError(
@@ -365,10 +372,9 @@ class Operands:
 
 
 def _around(tensor: Any) -> Drawn:
-    """A uniform distribution with a parameter's initial mean and standard deviation."""
-    deviation, mean = (
-        map(float, torch.std_mean(tensor.detach(), correction=0)) if tensor.numel() else (0.0, 0.0)
-    )
+    """A uniform distribution with the mean and standard deviation of a parameter's first initial values."""
+    values = tensor.detach().flatten()[:FEW_VALUES]
+    deviation, mean = map(float, torch.std_mean(values, correction=0)) if len(values) else (0.0, 0.0)
     reach = math.sqrt(3) * deviation or max(0.5 * abs(mean), 0.5 if mean == 0 else 0.0)
     return Drawn("uniform", float(f"{mean - reach:.3g}"), float(f"{mean + reach:.3g}"))
 

@@ -9,6 +9,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mctskernel.core.launch_plan import MAX_LAUNCHES
 from mctskernel.core.task import TaskError
 
 Called = Callable[..., Any]
@@ -54,8 +55,8 @@ def check_operators(
             )
 
 
-def used_state(function: Called, tensors: Mapping[str, Any], state: Sequence[str]) -> set[str]:
-    """The parameters and buffers that the result depends on, by gradients; the others can be left out.
+def used_state(function: Called, tensors: Mapping[str, Any], state: Collection[str]) -> set[str]:
+    """The parameters that the result depends on, by gradients; the others can be left out.
 
     `tensors` may be on `meta`.
     """
@@ -101,8 +102,19 @@ def modes_differ(
     return not bool(same)
 
 
+MOST_OPERATORS = 8 * MAX_LAUNCHES
+"""A function that calls more needs too many kernels, and each look at it takes too long."""
+
+
+class TooManyOperatorsError(TaskError):
+    """A function that calls more than `MOST_OPERATORS`."""
+
+
 class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
-    """Records which operators are called within the mode, and which of the watched tensors they write to."""
+    """Records which operators are called within the mode, and which of the watched tensors they write to.
+
+    Raises TooManyOperatorsError.
+    """
 
     def __init__(self, watched: Sequence[Any] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # nor its constructor
@@ -120,6 +132,11 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's
     ) -> Any:
         """Call an operator."""
         kwargs = kwargs or {}
+        if len(self.calls) == MOST_OPERATORS:
+            raise TooManyOperatorsError(
+                f"Its forward calls more than {MOST_OPERATORS} operators, as recurrent networks do; a launch plan has "
+                f"at most {MAX_LAUNCHES} kernels."
+            )
         self.calls.append((str(func), *(repr(each) for each in args if not _holds_tensors(each))))
         self.is_random |= torch.Tag.nondeterministic_seeded in func.tags
         for place, described in enumerate(func._schema.arguments):

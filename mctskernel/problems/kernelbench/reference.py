@@ -99,11 +99,16 @@ def importable(names: Mapping[str, Any]) -> Iterator[None]:
 
 
 def made_model(names: Mapping[str, Any], device: str = "cpu") -> Any:
-    """Make a problem's model as the harness does: with a fixed seed and in training mode. Raises TaskError."""
+    """Make a problem's model as the harness does: with a fixed seed and in training mode. Raises TaskError.
+
+    Of large random weights only the beginning is drawn: kernels are verified with others, which are inputs.
+    """
     import torch  # noqa: PLC0415 - as said above
 
+    from mctskernel.problems.kernelbench.drawing import few_values  # noqa: PLC0415 - imports PyTorch
+
     try:
-        with torch.no_grad(), torch.device(device), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch.device(device), torch.random.fork_rng(devices=[]), few_values():
             torch.manual_seed(42)
             given = names.get("get_init_inputs", list)()
             torch.manual_seed(42)

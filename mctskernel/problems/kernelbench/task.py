@@ -199,7 +199,10 @@ def drafted(
         check_calls(pure, operands.function, values, operands.weights, path.name)
     else:
         check_operators(pure, operands.function, on_meta, operands.weights, path.name)
-    operands = operands.keeping(used_state(operands.function, on_meta, operands.weights))
+    parameters = dict(pure.named_parameters())
+    trained = {name for name, place in operands.state.items() if place in parameters}
+    used = used_state(operands.function, on_meta, trained)
+    operands = operands.keeping({*operands.weights} - trained | used)
     kept = [each.name for each in operands.members]
     evaluated = replace(operands, model=_copied(original).eval())
     problem = ModuleProblem(

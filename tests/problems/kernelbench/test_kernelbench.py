@@ -63,6 +63,13 @@ def test_the_channels_of_a_transposed_convolution_vary_with_those_of_its_weight(
     assert all(isinstance(extent, str) for extent in x.shape)
 
 
+def test_a_buffer_that_only_selects_is_an_input(tmp_path: Path) -> None:
+    buffer = 'self.register_buffer("mask", torch.tril(torch.ones(24, 24)))'
+    forward = "return (x @ x).masked_fill(self.mask == 0, -1.0)"
+    task = task_of(tmp_path, problem(forward, "torch.rand(24, 24)", init=buffer))
+    assert [each.name for each in task.inputs] == ["x", "mask"]
+
+
 def test_inputs_are_drawn_as_get_inputs_draws_them(tmp_path: Path) -> None:
     task = task_of(tmp_path, INDEXED)
     assert task.make_inputs is None
@@ -97,6 +104,11 @@ def test_inputs_are_drawn_as_get_inputs_draws_them(tmp_path: Path) -> None:
         ),
         (problem("return x.add_(1).relu()", "torch.rand(4, 4)"), "changes its input 'x' in place"),
         (problem("return x", "torch.rand(4)", head="import no_such_module_there\n"), "No module named"),
+        (problem("return {}[x.shape[0]]", "torch.rand(4)"), "KeyError"),
+        (
+            problem("for _ in range(9999): x = x + 1\n        return x", "torch.rand(4)"),
+            "more than 4096 operators",
+        ),
         (f"{HEAD}def get_inputs():\n    return []\n", r"it has no class Model\(nn.Module\)"),
         ("def get_inputs(:\n    return []\n", "is not valid Python"),
     ],
