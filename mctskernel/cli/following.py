@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -12,9 +12,15 @@ from rich.console import Console
 
 from mctskernel.cli.errors import BAD_TASK, INTERRUPTED
 from mctskernel.cli.plain_console import PlainConsole, echo
+from mctskernel.core.task import Task
 from mctskernel.core.user_errors import UserError
 from mctskernel.loop import Follower, StopReason
-from mctskernel.problems.pytorch_timing import has_pytorch_reference, time_baselines
+from mctskernel.problems.pytorch_timing import (
+    LIMIT_SECONDS,
+    PytorchTimer,
+    has_pytorch_reference,
+    time_baselines,
+)
 from mctskernel.report.baselines import read_baselines
 from mctskernel.report.live import following
 from mctskernel.report.terminal import print_summary, save_trajectory
@@ -46,26 +52,47 @@ def stopping() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def time_pytorch(search_result: SearchResult) -> None:
+BASELINE_SHARE = 0.25
+"""The share of a search's --seconds that timing PyTorch may take at its end."""
+
+
+@contextmanager
+def pytorch_timer(
+    device: str, tasks: Iterable[Task], *, wanted: bool = True
+) -> Iterator[PytorchTimer | None]:
+    """What times PyTorch at the end of searches, opened while they run; None where there is nothing to time."""
+    if not (wanted and device == "gpu" and any(map(has_pytorch_reference, tasks))):
+        yield None
+        return
+    with PytorchTimer() as timer:
+        yield timer
+
+
+def time_pytorch(search_result: SearchResult, timer: PytorchTimer | None) -> None:
     """Time PyTorch beside the answer of a search that measured it, if the task's reference is PyTorch's; says how long.
 
     A failure or Ctrl-C costs no more than these times.
     """
     view = View(search_result.folder, search_result.tree, search_result.answer)
     is_measured = view.manifest.fingerprint.get("device") == "gpu" and search_result.answer.node is not None
-    if not (
-        is_measured and search_result.answer.validated and has_pytorch_reference(view.folder.load_task())
-    ):
+    if timer is None or not (is_measured and search_result.answer.validated) or view.baselines is not None:
         return
-    if view.baselines is not None:
+    if not has_pytorch_reference(view.folder.load_task()):
         return
+    budget = view.manifest.configuration.budget.seconds
+    limit = LIMIT_SECONDS if budget is None else min(LIMIT_SECONDS, BASELINE_SHARE * budget)
     echo(
-        "Timing PyTorch, eager and compiled with autotuning, beside the start and the best; Ctrl-C leaves it out."
+        f"Timing PyTorch, eager and compiled with autotuning, beside the start and the best, for {limit:.0f} s at "
+        "most; Ctrl-C leaves it out."
     )
     try:
-        echo(f"That took {time_baselines(view, echo).spent_seconds:.0f} s.")
+        found = time_baselines(view, echo, timer, limit)
     except (UserError, KeyboardInterrupt) as error:
         echo(f"mctskernel: PyTorch was not timed{f': {error}' if str(error) else '.'}", err=True)
+        return
+    echo(f"That took {found.spent_seconds:.0f} s. {found.problem}".rstrip())
+    if found.compiled_seconds is None:
+        echo(f"With more time: mctskernel scores {view.folder.path} --time-pytorch")
 
 
 def print_outcome(search_result: SearchResult) -> None:

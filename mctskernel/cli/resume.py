@@ -13,6 +13,7 @@ from mctskernel.cli.following import (
     follow_search,
     print_outcome,
     print_story,
+    pytorch_timer,
     refuse_without_baseline,
     time_pytorch,
 )
@@ -24,6 +25,7 @@ from mctskernel.core.budget import Budget
 from mctskernel.executors import workers_on
 from mctskernel.report.comparison_table import print_comparison
 from mctskernel.report.view import View, load_view
+from mctskernel.run import open_run, read_manifest
 from mctskernel.run import resume as resume_run
 
 
@@ -76,18 +78,19 @@ def resume(run: Path, *, table: dict[str, Any], nodes: int, out: Path | None) ->
     if "device" in table:
         _measure(load_view(run), chosen, nodes, out)
         return
-    executor = table.get("executor", {})
-    with follow_search() as (follow, stop_requested):
-        search_result = resume_run(
-            run,
-            msgspec.convert(table["budget"], Budget) if "budget" in table else None,
-            chosen.workers or None,
-            follow,
-            stop_requested,
-            executor=chosen.executor if executor.keys() - {"counters"} else None,
-            counters=chosen.executor.counters,
-        )
-    time_pytorch(search_result)
+    executor, folder = table.get("executor", {}), open_run(run)
+    with pytorch_timer(read_manifest(folder).configuration.device, [folder.load_task()]) as timer:
+        with follow_search() as (follow, stop_requested):
+            search_result = resume_run(
+                run,
+                msgspec.convert(table["budget"], Budget) if "budget" in table else None,
+                chosen.workers or None,
+                follow,
+                stop_requested,
+                executor=chosen.executor if executor.keys() - {"counters"} else None,
+                counters=chosen.executor.counters,
+            )
+        time_pytorch(search_result, timer)
     print_outcome(search_result)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.cli.plain_console import PlainConsole, deliver_json, echo
-from mctskernel.problems.pytorch_timing import time_baselines
+from mctskernel.problems.pytorch_timing import PytorchTimer, time_baselines
 from mctskernel.problems.registry import benchmark_of
 from mctskernel.problems.scores import (
     START,
@@ -45,9 +46,10 @@ def scores(sides: tuple[Path, ...], *, time: bool, as_json: bool) -> None:
     kernel, which is no benchmark's baseline.
     """
     views = [view for side in dict.fromkeys(sides) for view in _runs_of_problems(side)]
-    for view in views if time else ():
-        baselines = time_baselines(view, partial(echo, err=True))
-        echo(f"{view.folder.path}: {baselines.sentence}.", err=True)
+    with PytorchTimer() if time and views else nullcontext() as timer:
+        for view in views if time else ():
+            baselines = time_baselines(view, partial(echo, err=True), timer)
+            echo(f"{view.folder.path}: {baselines.sentence}.", err=True)
     found = score_runs(views)
     if as_json:
         deliver_json(found)

@@ -15,7 +15,14 @@ from click.core import ParameterSource
 
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
-from mctskernel.cli.following import follow_search, print_outcome, print_result, stopping, time_pytorch
+from mctskernel.cli.following import (
+    follow_search,
+    print_outcome,
+    print_result,
+    pytorch_timer,
+    stopping,
+    time_pytorch,
+)
 from mctskernel.cli.options import Registered
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.several import Plan, read_weights, search_all, shared, speedup_of_model
@@ -160,10 +167,10 @@ def search_task(folder: Path, config: SearchConfig, out: Path | None, *, baselin
     starts = [task.starting_kernel, *starting_kernels(folder, config.language).values()]
     languages = " and ".join(dict.fromkeys(kernel.language for kernel in starts))
     echo(f"Searching {task.name} in {languages} on {config.device} with {workers} into {path}{note}")
-    with follow_search() as (follow, stop_requested):
-        search_result = begin(path, folder, config, follow, stop_requested)
-    if baselines:
-        time_pytorch(search_result)
+    with pytorch_timer(config.device, [task], wanted=baselines) as timer:
+        with follow_search() as (follow, stop_requested):
+            search_result = begin(path, folder, config, follow, stop_requested)
+        time_pytorch(search_result, timer)
     print_outcome(search_result)
 
 
@@ -175,7 +182,8 @@ def _search_several(
         raise click.UsageError("--executor ray is for one TASK at a time.")
     if config.proposer == OUTSIDE:
         raise click.UsageError(f"--proposer {OUTSIDE} is for one TASK at a time.")
-    found = [for_task(config, load_task(folder, config.language)) for folder in folders]
+    tasks = [load_task(folder, config.language) for folder in folders]
+    found = [for_task(config, task) for task in tasks]
     names = [each.task for each in found]
     if len(set(names)) < len(names):
         raise click.UsageError("Two of the tasks have the same name.")
@@ -186,12 +194,12 @@ def _search_several(
         for folder, each in zip(folders, found, strict=True)
     ]
     echo(f"Searching {', '.join(names)} on {found[0].device} into {path}")
-    with stopping() as stop_requested:
-        results = search_all(plans, config.budget, _print_improvement, stop_requested)
-    for plan, search_result in zip(plans, results, strict=True):
-        if baselines:
-            time_pytorch(search_result)
-        print_result(plan.configuration.task, search_result)
+    with pytorch_timer(found[0].device, tasks, wanted=baselines) as timer:
+        with stopping() as stop_requested:
+            results = search_all(plans, config.budget, _print_improvement, stop_requested)
+        for plan, search_result in zip(plans, results, strict=True):
+            time_pytorch(search_result, timer)
+            print_result(plan.configuration.task, search_result)
     echo(f"All of them together: {speedup_of_model(plans, results):.2f}x by their weights.")
     if any(search_result.stop_reason is StopReason.INTERRUPTED for search_result in results):
         echo(f"To go on: the same command with --out {path}")

@@ -1,20 +1,24 @@
 """PyTorch's own time for a task, eager and compiled, interleaved with the start and the answer of a run.
 
-    python -m mctskernel.problems.pytorch_timing ORDER RESULT
+    python -m mctskernel.problems.pytorch_timing
 
-runs in a process of its own: what PyTorch leaves in one stays there. Kernels come to it built, from a confined worker.
+imports PyTorch once, and times each order that it reads in a process of its own: what PyTorch leaves in one stays
+there. Kernels come to it built, from a confined worker.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +26,7 @@ from typing import Any
 import msgspec
 
 from mctskernel.core.device import DeviceError
+from mctskernel.core.disk import write_whole
 from mctskernel.core.documents import excerpt
 from mctskernel.core.task import Shape, Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task
@@ -55,6 +60,8 @@ MODE = "max-autotune-no-cudagraphs"
 
 HEARTBEAT_SECONDS = 10.0
 
+POLL_SECONDS = 0.1
+
 START, BEST = "start", "best"
 
 
@@ -82,8 +89,15 @@ def has_pytorch_reference(task: Task) -> bool:
     return benchmark_of(task) is not None or torch_reference.__name__ in task.reference_source
 
 
-def time_baselines(view: View, say: Callable[[str], None], limit_seconds: float = LIMIT_SECONDS) -> Baselines:
+def time_baselines(
+    view: View,
+    say: Callable[[str], None],
+    timer: PytorchTimer | None = None,
+    limit_seconds: float = LIMIT_SECONDS,
+) -> Baselines:
     """Time PyTorch beside the start and the answer of a run that measured them, and keep the times in its folder.
+
+    A `timer` is one that has been opened before.
 
     Raises DeviceError where that isn't possible, RunError and TaskError.
     """
@@ -101,7 +115,8 @@ def time_baselines(view: View, say: Callable[[str], None], limit_seconds: float 
                 raise DeviceError(f"Node {node} could not be built again: {made.message}")
             candidates[name] = made.candidate
     order = Order(str(view.folder.task.resolve()), candidates)
-    found = _timed_in_a_process(order, say, limit_seconds)
+    with PytorchTimer() if timer is None else nullcontext(timer) as opened:
+        found = opened.time(order, say, limit_seconds)
     baselines = Baselines(
         node=view.answer.node,
         shape=found.shape,
@@ -118,38 +133,70 @@ def time_baselines(view: View, say: Callable[[str], None], limit_seconds: float 
     return baselines
 
 
-def _timed_in_a_process(order: Order, say: Callable[[str], None], limit_seconds: float) -> Times:
-    """The times, without torch.compile's where that isn't done in time. Raises DeviceError."""
-    with tempfile.TemporaryDirectory(prefix="mctskernel-pytorch-") as folder:
-        given, result, log = (Path(folder) / name for name in ("order", "result", "log"))
+class PytorchTimer:
+    """A process that imports PyTorch when this is made, and times orders with it. Use it as a context manager."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="mctskernel-pytorch-")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._open()
+
+    def __enter__(self) -> PytorchTimer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kill()
+        self._folder.cleanup()
+
+    def time(self, order: Order, say: Callable[[str], None], limit_seconds: float) -> Times:
+        """The times, without torch.compile's where that isn't done in time. Raises DeviceError."""
+        folder = Path(self._folder.name)
+        given, result, done = (folder / name for name in ("order", "result", "done"))
+        result.unlink(missing_ok=True)
+        done.unlink(missing_ok=True)
         given.write_bytes(msgspec.msgpack.encode(order))
-        command = [sys.executable, "-P", "-m", "mctskernel.problems.pytorch_timing", str(given), str(result)]
+        process = self._open()
+        assert process.stdin is not None  # noqa: S101 - it is a pipe
         began, beats, late = time.monotonic(), 0, False
-        with (
-            log.open("wb") as said,
-            subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said
-            ) as process,
-        ):
-            try:
-                while process.poll() is None and not late:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(HEARTBEAT_SECONDS / 20)
-                    seconds = time.monotonic() - began
-                    late = seconds > limit_seconds
-                    if seconds >= (beats + 1) * HEARTBEAT_SECONDS:
-                        beats += 1
-                        say(f"PyTorch is being timed: {seconds:.0f} s")
-            finally:
-                process.kill()
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(f"{folder}\n".encode())
+                process.stdin.flush()
+            while not done.exists() and process.poll() is None and not late:
+                time.sleep(POLL_SECONDS)
+                seconds = time.monotonic() - began
+                late = seconds > limit_seconds
+                if seconds >= (beats + 1) * HEARTBEAT_SECONDS:
+                    beats += 1
+                    say(f"PyTorch is being timed: {seconds:.0f} s")
+        finally:
+            if not done.exists():
+                self._kill()
         if result.exists():
             found = msgspec.json.decode(result.read_bytes(), type=Times)
             if COMPILED not in found.seconds and not found.problem:
                 how = f"it was not done after {limit_seconds:.0f} s" if late else "its process ended"
                 found = msgspec.structs.replace(found, problem=f"torch.compile has no time: {how}.")
             return found
-        reason = f"it was not done after {limit_seconds:.0f} s" if late else excerpt(_last_line(log))
+        reason = (
+            f"it was not done after {limit_seconds:.0f} s" if late else excerpt(_last_line(folder / "log"))
+        )
         raise DeviceError(f"PyTorch could not be timed: {reason}")
+
+    def _open(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            command = [sys.executable, "-P", "-m", "mctskernel.problems.pytorch_timing"]
+            with (Path(self._folder.name) / "log").open("wb") as log:
+                self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                    command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+                )
+        return self._process
+
+    def _kill(self) -> None:
+        """End the process and those that it started."""
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
 
 def _last_line(log: Path) -> str:
@@ -235,14 +282,31 @@ def _tensors(task: Task, shape: Shape) -> Mapping[str, Any]:
     }
 
 
-def _main(order: Path, result: Path) -> None:
-    def write(found: Times) -> None:
-        whole = result.with_suffix(".new")
-        whole.write_bytes(msgspec.json.encode(found))
-        whole.replace(result)
+def _main() -> None:
+    """Time the orders in the folders that are read, each in a fork of this process."""
+    import torch  # noqa: F401, PLC0415 - which every fork then has
 
-    measure(msgspec.msgpack.decode(order.read_bytes(), type=Order), write)
+    for line in sys.stdin:
+        folder = Path(line.rstrip("\n"))
+        if (child := os.fork()) == 0:
+            status = 1
+            try:
+                _answer(folder)
+                status = 0
+            except BaseException:  # noqa: BLE001 - a fork must not go on as its parent
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        os.waitpid(child, 0)
+        (folder / "done").touch()
+
+
+def _answer(folder: Path) -> None:
+    def write(found: Times) -> None:
+        write_whole(folder / "result", msgspec.json.encode(found))
+
+    measure(msgspec.msgpack.decode((folder / "order").read_bytes(), type=Order), write)
 
 
 if __name__ == "__main__":
-    _main(Path(sys.argv[1]), Path(sys.argv[2]))
+    _main()
