@@ -211,9 +211,9 @@ class Search:
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why a search that can't begin another evaluation is over; None while something may come back."""
+        """Why a search that can't begin another evaluation is over; None while something may come back in time."""
         stop_reason = self._stop_reason()
-        if stop_reason is StopReason.INTERRUPTED:
+        if stop_reason is StopReason.INTERRUPTED or (stop_reason is StopReason.BUDGET and self._is_late):
             return stop_reason
         if self._in_flight or (stop_reason is None and self.expects_replies):
             return None
@@ -287,6 +287,14 @@ class Search:
         if self._silences >= SILENCES:
             return StopReason.SILENCE
         return StopReason.EXHAUSTED if self._tree.exhausted else None
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether the time is up but for the final validation: what is in flight stays unfinished."""
+        root, seconds = self._tree.nodes[0].evaluation, self.budget.seconds
+        if root is None or seconds is None:
+            return False
+        return self.elapsed_seconds + self.validation_seconds >= seconds
 
     def _is_over(self) -> bool:
         return self._stop_reason() is not None

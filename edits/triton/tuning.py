@@ -35,6 +35,9 @@ SMALLEST_DOT = 16
 ELEMENTS_PER_THREAD = 0.5, 128
 """Fewer leave most threads idle; more don't fit into the 255 registers that a thread may have."""
 
+MOST_SUMS = 32
+"""Sums of exact products of 32-bit floats for each thread: more of them take the compiler many seconds."""
+
 LARGEST_TILE = 1 << 16
 
 
@@ -90,11 +93,20 @@ def sane(
     now = rows * tiles.largest(values) / (WARP_THREADS * (warps or options.num_warps))
     then = tiles.largest(_values(before)) / (WARP_THREADS * before.num_warps)
     least, most = ELEMENTS_PER_THREAD
+    most = MOST_SUMS if tiles.multiplied and _multiplies_exactly(context, launched.function) else most
     if (now > most and now > then) or (now < least and now < then):
         return False
     if tiles.multiplied and any(values.get(name, SMALLEST_DOT) < SMALLEST_DOT for name in tiles.sizes):
         return False
     return rows * tiles.largest(values) <= LARGEST_TILE
+
+
+def _multiplies_exactly(context: py.TritonContext, function: ast.FunctionDef) -> bool:
+    """Whether tiles are multiplied as 32-bit floats without TF32, as far as their source says so."""
+    if not any(tensor.dtype == "float32" for tensor in context.task.inputs):
+        return False
+    text = ast.unparse(function)
+    return "ALLOW_TF32: tl.constexpr = False" in text or "allow_tf32=False" in text or "'ieee'" in text
 
 
 def _options(
