@@ -273,3 +273,19 @@ def test_two_searches_take_turns_on_the_same_executors_capacity() -> None:
     assert [search.evaluations for search in searches] == [12, 12]
     trees = [to_json(search.tree_search.tree) for search in searches]
     assert trees[0] == trees[1]
+
+
+def test_a_search_ends_in_time_though_an_evaluation_does_not_come_back() -> None:
+    class Endless(landscape.InProcess):
+        def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
+            return [] if self.judged else super().wait(timeout)
+
+    now = [0.0]
+    search = landscape.search(Budget(seconds=60), executor=Endless(2), clock=lambda: now[0])
+    search.begin((landscape.start(search),))
+    search.collect(0.0)
+    assert search.submit_next()
+    assert search.stop_reason is None
+    now[0] = 60.0
+    assert not search.submit_next()
+    assert (search.stop_reason, search.in_flight) == (StopReason.BUDGET, 1)
