@@ -112,7 +112,9 @@ def with_values(
     if values in {Values.FULL_PRECISION, Values.LARGE_FULL_PRECISION}:
         scales = (1.0,) if values is Values.FULL_PRECISION else _LARGER
         return {
-            tensor.name: _full_precision(
+            tensor.name: drawn[tensor.name]
+            if tensor.distribution == "integers"
+            else _full_precision(
                 drawn[tensor.name], rng.choice(scales), positive=_may_be_positive(task, tensor, shape)
             )
             for tensor in task.inputs

@@ -20,7 +20,7 @@ from mctskernel.core.evaluation import (
     Source,
 )
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.task import Task, shape_label
+from mctskernel.core.task import Shape, Task, shape_label
 from mctskernel.profiling.architecture import ArchitectureError, load_architecture
 from mctskernel.profiling.ceilings import architecture_ceilings, roofline
 from mctskernel.profiling.emulated_verification import draw, emulate
@@ -122,12 +122,16 @@ class ModelDevice:
         prepared = Pricing(task, self._gpu, self._seed).prepare(kernel, stages)
         smallest = min(task.verify_shapes, key=task.compulsory_bytes)
         wider = widened_task(task, smallest, self._seed)
+        undecided: list[Shape] = []
         for drawn, shape in itertools.product([task] if wider is task else [task, wider], task.search_shapes):
+            if shape in undecided:
+                continue
             with stages.timed("verify"):
                 found = check_blocks(
                     drawn, shape, self._seed, prepared.candidate, prepared.modules, timed=True
                 )
             if found.check is None:
+                undecided.append(shape)
                 note = f"not verified at {shape_label(shape)}, where it is timed: {found.note}"
                 evaluation = replace(evaluation, flags=(*evaluation.flags, note))
                 continue

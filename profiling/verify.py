@@ -268,7 +268,12 @@ def _sensitive_cases(task: Task, shape: Shape, seed: int) -> tuple[Case, ...]:
 def _share(changed: Array, truth: Array) -> float:
     """The largest change, as a fraction of the largest number."""
     with np.errstate(all="ignore"):
-        return float(np.nan_to_num(np.abs(changed - truth).max(initial=0.0) / np.abs(truth).max(initial=0.0)))
+        change = np.abs(changed.astype(np.float64) - truth.astype(np.float64)).max(initial=0.0)
+        return float(np.nan_to_num(change / np.abs(truth.astype(np.float64)).max(initial=0.0)))
+
+
+def _largest(array: Array) -> float:
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0))
 
 
 def _is_finite(array: Array) -> bool:
@@ -296,7 +301,18 @@ def draw_special_case(task: Task, shape: Shape, seed: int, values: Values) -> tu
         # Not every reference can take a NaN: there is no index of that number.
         return ()
     # A bound of each element by its own size is for the values that are drawn: others cancel.
-    case = replace(case, tolerances={n: replace(each, element=None) for n, each in case.tolerances.items()})
+    small = values in {Values.SMALL, Values.DENORMAL}
+    case = replace(
+        case,
+        tolerances={
+            name: replace(
+                each,
+                element=None,
+                absolute=each.absolute * (min(1.0, _largest(case.expected[name]) or 1.0) if small else 1.0),
+            )
+            for name, each in case.tolerances.items()
+        },
+    )
     if values not in {*CONTRACTED, *FIRST} and not all(map(_is_finite, case.expected.values())):
         return ()
     return (case,) if check_outputs(case, case.plain).passed else ()
