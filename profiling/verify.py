@@ -166,7 +166,12 @@ def expect(
         inputs,
         expected,
         plain,
-        {tensor.name: _tolerance_of(task, tensor, part_of or shape) for tensor in task.outputs},
+        {
+            tensor.name: _of_values(
+                _tolerance_of(task, tensor, part_of or shape), values, _largest(expected[tensor.name])
+            )
+            for tensor in task.outputs
+        },
         in_place=task.in_place,
         signed_zero=task.numerics.signed_zero,
         noise=Noise(
@@ -300,22 +305,18 @@ def draw_special_case(task: Task, shape: Shape, seed: int, values: Values) -> tu
     except TaskError:
         # Not every reference can take a NaN: there is no index of that number.
         return ()
-    # A bound of each element by its own size is for the values that are drawn: others cancel.
-    small = values in {Values.SMALL, Values.DENORMAL}
-    case = replace(
-        case,
-        tolerances={
-            name: replace(
-                each,
-                element=None,
-                absolute=each.absolute * (min(1.0, _largest(case.expected[name]) or 1.0) if small else 1.0),
-            )
-            for name, each in case.tolerances.items()
-        },
-    )
     if values not in {*CONTRACTED, *FIRST} and not all(map(_is_finite, case.expected.values())):
         return ()
     return (case,) if check_outputs(case, case.plain).passed else ()
+
+
+def _of_values(tolerance: Tolerance, values: Values, largest: float) -> Tolerance:
+    """A tolerance for special values: an element's own size bounds drawn ones only, since others cancel."""
+    if values is Values.DRAWN:
+        return tolerance
+    if values in {Values.SMALL, Values.DENORMAL}:
+        tolerance = replace(tolerance, absolute=tolerance.absolute * (min(1.0, largest) or 1.0))
+    return replace(tolerance, element=None)
 
 
 def _tolerance_of(task: Task, output: Tensor, shape: Shape) -> Tolerance:
