@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -42,6 +43,10 @@ def recognises(path: Path) -> bool:
         return bool(re.search(r"^(class Model\b|def get_inputs\b)", text, re.MULTILINE))
 
 
+PATIENCE = 10.0
+"""Seconds after which a problem isn't read once more with fewer variable dimensions."""
+
+
 def read(path: Path, language: Language | None) -> Problem:
     """Read a problem as a task. Runs the file, and its Model at a small shape. Raises TaskError."""
     text = read_text(path)
@@ -59,6 +64,7 @@ def read(path: Path, language: Language | None) -> Problem:
             "A KernelBench problem needs PyTorch, which isn't installed: mctskernel[gpu]."
         ) from error
     own_files = {SOURCE_FILE: text.encode()}
+    began = time.monotonic()
     found: Problem | None = None
     for most in (MOST_DIMENSIONS, 1, 0):
         try:
@@ -70,7 +76,8 @@ def read(path: Path, language: Language | None) -> Problem:
             raise TaskError(f"{path.name} can't be read: {type(error).__name__}: {said}") from error
         problem = problem_of(NAME, draft, language)
         found = problem if found is None or problem.has_kernel else found
-        if problem.has_kernel or SPECIALISED not in problem.notes[-1] or len(draft.task.search[0]) == 0:
+        may_help = SPECIALISED in problem.notes[-1] and len(draft.task.search[0]) > 0
+        if problem.has_kernel or not may_help or time.monotonic() - began > PATIENCE:
             break
     assert found is not None  # noqa: S101 - the loop's first turn makes one
     return found
