@@ -59,7 +59,8 @@ def compare(
     """One output against its reference, as `Tolerance` says; integers and truth values within its absolute part.
 
     `noise` is what each element may be off in any case. Where it isn't known, an element of a single row is taken to be
-    made of terms of its own size, or of the middle one of all. The absolute part shrinks with outputs below 1.
+    made of terms of its own size, or of the middle one of all. The absolute part shrinks with outputs below 1, unless
+    their noise is larger.
 
     NaN and infinities pass only where the reference, rounded to the output's precision, has the same; what overflows
     a type without infinities may be its largest number too. A truth value is a byte of 0 or 1.
@@ -74,13 +75,14 @@ def compare(
         error = np.abs(actual.astype(np.float64) - truth)
         error[_same_special(actual, truth)] = 0.0
         error[~np.isfinite(error)] = np.inf
-        largest = float(magnitude.max(initial=0.0))
-        absolute = tolerance.absolute * (min(1.0, largest) if largest > CANCELLED else 1.0)
+        largest, unknown = float(magnitude.max(initial=0.0)), 0.0 if noise is None else noise
+        # What is all noise is left over from terms of another size.
+        is_noise = noise is not None and largest < float(noise.max(initial=0.0))
+        absolute = tolerance.absolute * (1.0 if is_noise else min(1.0, largest))
         allowed = absolute + tolerance.relative * _scale(magnitude, noise, actual.dtype)
         if tolerance.element is not None:
             allowed = np.minimum(allowed, _bound(truth, tolerance.element))
-        unavoidable = absolute + np.zeros_like(truth) + (0.0 if noise is None else noise)
-        allowed = allowed + (unavoidable - absolute)
+        allowed, unavoidable = allowed + unknown, absolute + np.zeros_like(truth) + unknown
         # An infinite error is too much, however much is allowed.
         excess = np.where((error == 0.0) | np.isinf(error), error, error / allowed)
     worst = float(excess.max(initial=0.0))
@@ -220,9 +222,6 @@ def _index(index: Sequence[np.intp]) -> str:
 def _number(value: object) -> str:
     return f"{value:.9g}" if isinstance(value, np.floating) else str(value)
 
-
-CANCELLED = 2.0**-40
-"""Outputs that are no larger are what terms around 1 leave that cancel."""
 
 MARGIN = 16.0
 """How many times what was seen to change an element may be off: few ways of rounding are tried."""
