@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category
+from mctskernel.core.edit import Category, Factor
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.launch_plan import MAX_THREADS, Launch
 from mctskernel.edits import syntax as cu
@@ -335,6 +335,9 @@ def _name(call: Node) -> str:
 
 
 FACTORS = (4, 8, 2, 16)
+FULLY = 1 << 20
+"""Stands for all turns of a loop: more than any number of them that is chosen."""
+
 LARGEST_BODY = 2000
 """Bytes of a loop's text beyond which unrolling rather harms the instruction cache."""
 
@@ -367,15 +370,16 @@ def _variants(context: Context, function: cu.Function, loop: Node, number: int) 
     where = f"loop {number}{over}{context.where(function.name)}"
     synchronises = bool(cu.calls(loop, "__syncthreads"))
     scale = (1.0 if innermost else 0.5) * (0.5 if synchronises else 1.0)
+    variants = [(f"unroll {where} by {factor}", factor, 1 / (1 + factor / 16)) for factor in FACTORS]
     if _has_constant_trip_count(context, loop):
-        yield _edit_of_unrolling(context, loop, "#pragma unroll", f"fully unroll {where}", scale)
-    for factor in FACTORS:
-        title = f"unroll {where} by {factor}"
-        yield _edit_of_unrolling(context, loop, f"#pragma unroll {factor}", title, scale / (1 + factor / 16))
-    yield _edit_of_unrolling(context, loop, "#pragma unroll 1", f"don't unroll {where}", scale * 0.3)
+        variants.insert(0, (f"fully unroll {where}", FULLY, 1.0))
+    for title, factor, prior in (*variants, (f"don't unroll {where}", 1, 0.3)):
+        decided = Factor(f"unroll {where}", factor)
+        yield _edit_of_unrolling(context, loop, title, decided, scale * prior)
 
 
-def _edit_of_unrolling(context: Context, loop: Node, text: str, title: str, prior: float) -> Proposal:
+def _edit_of_unrolling(context: Context, loop: Node, title: str, decided: Factor, prior: float) -> Proposal:
+    text = "#pragma unroll" if decided.level == FULLY else f"#pragma unroll {decided.level:g}"
     indent, pragma = cu.indentation(context.source, loop), cu.unroll_pragma(loop)
     if pragma is not None:
         change = cu.Replacement(pragma.start_byte, pragma.end_byte, f"{text}\n")
@@ -390,6 +394,7 @@ def _edit_of_unrolling(context: Context, loop: Node, text: str, title: str, prio
         "are paid once for all of them.",
         expected_effect="More loads in flight, fewer instructions, more registers.",
         prior=prior,
+        factors=(decided,),
     )
 
 

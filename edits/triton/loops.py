@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mctskernel.core.edit import Category
+from mctskernel.core.edit import Category, Factor
 from mctskernel.edits.rule import Proposal
 from mctskernel.edits.triton import module as py
 from mctskernel.edits.triton.tuning import tiles_of
@@ -31,6 +31,7 @@ def prefetched_loops(context: py.TritonContext) -> Iterator[Proposal]:
                 rationale=f"While one turn computes, the data of the next {stages - 1} is on its way.",
                 expected_effect="Latency of loads hidden, for shared memory.",
                 prior=1.0 if stages == 3 else 0.6,
+                factors=(Factor(f"stages of loop {number}{context.where(function.name)}", stages),),
             )
 
 
@@ -45,6 +46,7 @@ def unrolled_loops(context: py.TritonContext) -> Iterator[Proposal]:
                 rationale="Loads of unrolled turns don't wait for each other, and the loop's own work is shared.",
                 expected_effect="More loads in flight, fewer instructions.",
                 prior=1.0 if factor == 4 else 0.6,
+                factors=(Factor(f"unroll loop {number}{context.where(function.name)}", factor),),
             )
 
 

@@ -94,3 +94,14 @@ def test_numbers_that_an_edit_sets_are_what_the_kernel_then_says(language: Langu
     for edit in tuned:
         after = apply(kernel, edit).macros
         assert all(after[each.name] == each.level for each in edit.factors if each.name in kernel.macros)
+
+
+def test_turns_of_an_unrolled_loop_are_levels_of_one_factor(make_request: MakeRequest) -> None:
+    request = make_request(load_task(find_task("softmax")).starting_kernel.source)
+    unrolled = [edit for edit in RuleProposer().propose(request).edits if edit.category is Category.UNROLLING]
+    by_name: dict[str, list[object]] = {}
+    for edit in unrolled:
+        for factor in edit.factors:
+            by_name.setdefault(factor.name, []).append(factor.level)
+    assert len(unrolled) > 4
+    assert all(len({*levels}) == len(levels) >= 5 for levels in by_name.values())
