@@ -12,7 +12,7 @@ from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.space import Entry, SearchSpace, SpaceError, configuration_kernel, values_of
-from mctskernel.core.task import Task, recorded_task
+from mctskernel.core.task import Task
 from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.executors.forecaster import Forecaster
 from mctskernel.executors.recorded import RecordedExecutor, evaluation_of
@@ -69,7 +69,7 @@ def search_space(
     kernel = configuration_kernel(space, start.entry.values)
     tree, stop_reason = grow(
         kernel,
-        task=recorded_task(space.name, kernel),
+        task=Task(name=space.name, starting_kernel=kernel),
         policy=policy,
         seed=seed,
         proposer=ParameterProposer(space, seed),

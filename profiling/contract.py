@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype
-from mctskernel.core.task import Denormals, Propagation, Shape, SignedZero, Task, TaskError, shape_label
+from mctskernel.core.task import Denormals, Propagation, Shape, Task, TaskError, shape_label
 from mctskernel.profiling.comparison import in_float64
 from mctskernel.profiling.input_values import Values, applicable, places
 from mctskernel.profiling.propagation import settle
@@ -22,42 +22,6 @@ _ASKED: Mapping[str, tuple[Values, ...]] = {
     "signed_zero": (Values.ZERO,),
     "scales": (Values.LARGE, Values.SMALL),
 }
-
-
-_MEANING = {
-    Propagation.PROPAGATE: "propagate as in the reference",
-    Propagation.LOCAL: "stay where they belong",
-}
-
-
-def contract_in_words(task: Task) -> str:
-    """The contract in a sentence."""
-    numerics = task.numerics
-    special = [
-        (what, propagation)
-        for what, values, propagation in (
-            ("NaN", Values.NAN, numerics.nan),
-            ("infinities", Values.INFINITY, numerics.infinity),
-        )
-        if applicable(task, values)
-    ]
-    words = [
-        f"{' and '.join(what for what, each in special if each is propagation)} {meaning}"
-        for propagation, meaning in _MEANING.items()
-        if any(each is propagation for _, each in special)
-    ]
-    if applicable(task, Values.DENORMAL):
-        kept = numerics.denormals is Denormals.PRESERVE
-        words.append("denormals are kept" if kept else "denormals may be flushed to zero")
-    if numerics.signed_zero is SignedZero.PRESERVE:
-        words.append("zeros have their sign")
-    if applicable(task, Values.OFFSET):
-        low, high = numerics.scales
-        words.append(f"inputs are scaled by {low:g} to {high:g}")
-    exact = [each.name for each in task.outputs if not is_floating(numpy_dtype(each.dtype))]
-    words += [f"{', '.join(exact)} must be equal"] if exact else []
-    words += [f"{', '.join(sorted(task.in_place))} is changed in place"] if task.in_place else []
-    return f"Numerics: {'; '.join(words) or 'nothing beyond the tolerance'}."
 
 
 def contradictions(task: Task) -> Iterator[str]:

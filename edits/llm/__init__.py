@@ -10,6 +10,6 @@ def open_model(options: LLMOptions, *, dollars_left: float | None = None) -> Ope
 
     No request is made yet. Raises ModelError: no key where one is needed, or no price where money is limited.
     """
-    from mctskernel.edits.llm.client import open_client  # noqa: PLC0415 - importing openai takes a second
+    from mctskernel.edits.llm.client import Client  # noqa: PLC0415 - importing openai takes a second
 
-    return open_client(options, dollars_left)
+    return Client(options, dollars_left)

@@ -47,23 +47,26 @@ _LEAST_SECRET = 8
 """Characters below which a key is a placeholder such as `EMPTY`, and too common a word to be redacted."""
 
 
-def open_client(options: LLMOptions, dollars_left: float | None = None) -> Client:
-    """A client of the server in the options, with the key from the environment. Raises ModelError."""
-    return Client(options, _key(options), dollars_left)
-
-
 class Client:
     """A model on a server. Its calls share an event loop in a thread, where `close` ends all of them."""
 
-    def __init__(self, options: LLMOptions, key: str, dollars_left: float | None) -> None:
-        """Make no request yet. Raises ModelError if money is limited and the model has no price."""
-        self._options = options
+    def __init__(self, options: LLMOptions, dollars_left: float | None = None) -> None:
+        """Read the key from the environment, and make no request yet.
+
+        Raises ModelError without a key where one is needed, and if money is limited and the model has no price.
+        """
+        key, price = _key(options), options.known_price
+        if price is None and dollars_left is not None:
+            raise ModelError(
+                f"The price of the model {options.model} is unknown, and money is limited: add --price INPUT OUTPUT, "
+                "US dollars for a million tokens, or --price 0 0 for a server of your own."
+            )
+        self._options, self._price = options, price or Price(0.0, 0.0)
         self._budget = Budget(dollars_left)
         self._has_key = bool(key)
         self._has_answered = False
         self._host = urlsplit(options.url).hostname or ""
         self._redact = Redaction(key, str(Path("~").expanduser()))
-        self._price(options.model)
         # No redirections, which could carry prompts elsewhere; no compression, whose size isn't known beforehand.
         http = openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_limit]})
         try:
@@ -86,20 +89,18 @@ class Client:
     def complete(self, call: Call) -> Exchange:
         """Return one exchange, whatever the server does.
 
-        Raises ModelError for what only the user can fix: a key that is missing or refused, a request or a model that
-        the server refuses before its first reply, or a model without a price where money is limited.
+        Raises ModelError for what only the user can fix: a key that is missing or refused, or a request or a model
+        that the server refuses before its first reply.
         """
-        model = call.model or self._options.model
-        price = self._price(model) or Price(0.0, 0.0)
         prompt, began = encode(call.messages), time.monotonic()
-        bill = _Bill(price, prompt, self._options.max_output_tokens)
+        bill = _Bill(self._price, prompt, self._options.max_output_tokens)
         try:
-            completion = self._run(self._answer(call, model, bill))
+            completion = self._run(self._answer(call, bill))
         except CancelledError:
             completion = _lost("The call was ended because the search stops")
         return Exchange(
             purpose=call.purpose,
-            model=model,
+            model=self._options.model,
             prompt=self._redact(prompt),
             reply=self._redact(completion.text),
             expert=call.expert,
@@ -151,34 +152,25 @@ class Client:
         await asyncio.gather(*calls, return_exceptions=True)
         await self._openai.close()
 
-    def _price(self, model: str) -> Price | None:
-        price = self._options.price_of(model)
-        if price is None and self._budget.left is not None:
-            raise ModelError(
-                f"The price of the model {model} is unknown, and money is limited: add --price INPUT OUTPUT, US "
-                "dollars for a million tokens, or --price 0 0 for a server of your own."
-            )
-        return price
-
-    async def _answer(self, call: Call, model: str, bill: _Bill) -> Completion:
+    async def _answer(self, call: Call, bill: _Bill) -> Completion:
         if not await self._budget.hold(bill.most):
             left = self._budget.left or 0.0
             return _lost(
                 f"A request could cost up to ${bill.most:.4f}, and ${left:.4f} is left", Loss.OVER_BUDGET
             )
         try:
-            return await self._send(call, model, bill)
+            return await self._send(call, bill)
         finally:
             self._budget.settle(bill.most, bill.dollars)
 
-    async def _send(self, call: Call, model: str, bill: _Bill) -> Completion:
+    async def _send(self, call: Call, bill: _Bill) -> Completion:
         limit = self._options.call_seconds
         refused: openai.APIStatusError | None = None
         bill.sent(1)
         try:
             async with asyncio.timeout(limit):
                 response = await self._openai.chat.completions.with_raw_response.create(
-                    **self._arguments(call, model)
+                    **self._arguments(call)
                 )
         except TimeoutError:
             return _lost(f"{self._host} brought no reply within {limit:g} s")
@@ -199,7 +191,7 @@ class Client:
         if refused is not None:
             # Outside of the handler: a ModelError must not carry the server's words as its context.
             bill.refused(_requests(refused.request))
-            return self._failed(model, refused)
+            return self._failed(refused)
         completion = read_completion(response.content)
         bill.answered(completion, response.retries_taken + 1)
         if completion.loss is Loss.NO_REPLY:
@@ -207,18 +199,17 @@ class Client:
         self._has_answered = True
         return completion
 
-    def _arguments(self, call: Call, model: str) -> dict[str, Any]:
+    def _arguments(self, call: Call) -> dict[str, Any]:
         """The parameters of a chat completion."""
         options = self._options
         limit_name = "max_completion_tokens" if options.url == OPENAI_URL else "max_tokens"
         arguments: dict[str, Any] = {
-            "model": model,
+            "model": options.model,
             "messages": [{"role": each.role, "content": clean(each.content)} for each in call.messages],
             limit_name: options.max_output_tokens,
         }
-        temperature = options.temperature if call.temperature is None else call.temperature
-        if temperature is not None:
-            arguments["temperature"] = temperature
+        if options.temperature is not None:
+            arguments["temperature"] = options.temperature
         if call.schema is not None and options.reply_format is ReplyFormat.SCHEMA:
             schema = {"name": call.purpose.value, "schema": call.schema, "strict": True}
             arguments["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -226,7 +217,7 @@ class Client:
             arguments["response_format"] = {"type": "json_object"}
         return arguments
 
-    def _failed(self, model: str, error: openai.APIStatusError) -> Completion:
+    def _failed(self, error: openai.APIStatusError) -> Completion:
         """A status other than success. Raises ModelError for what the user has to fix."""
         status, words = error.status_code, _words(error.body)
         variable = self._options.key_variable
@@ -237,8 +228,8 @@ class Client:
                 raise ModelError(f"{self._host} refuses the key in {variable}.")
             if status == 404:
                 raise ModelError(
-                    f"{self._host} has no model {model}, or no chat completions at this address: check --model and "
-                    "--base-url, which usually ends in /v1."
+                    f"{self._host} has no model {self._options.model}, or no chat completions at this address: check "
+                    "--model and --base-url, which usually ends in /v1."
                 )
             if status in (400, 415, 422, 501):
                 raise ModelError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -39,26 +39,19 @@ RELEVANCE = 3.0
 
 @dataclass(frozen=True)
 class Expert:
-    """One way to look at a kernel: `prompts/experts/NAME.md`, asked of `model` at `temperature`.
+    """One way to look at a kernel: `prompts/experts/NAME.md`; or the rules, which have no prefix.
 
-    An empty `model` is the configured one, a temperature of None the server's default. `relieves` are the bottlenecks
-    that its edits are for.
+    `relieves` are the bottlenecks that its edits are for; none is neutral.
     """
 
     name: str
-    relieves: frozenset[Bottleneck]
-    model: str = ""
-    temperature: float | None = None
+    relieves: frozenset[Bottleneck] = frozenset()
+    prefix: str = PREFIX
 
     @property
     def proposer(self) -> str:
         """The name that its edits carry."""
-        return f"{PREFIX}{self.name}"
-
-    @property
-    def arm(self) -> Arm:
-        """The expert as the bandit knows it."""
-        return Arm(self.proposer, self.relieves)
+        return f"{self.prefix}{self.name}"
 
 
 class ExpertError(MisuseError, ValueError):
@@ -87,33 +80,12 @@ EXPERTS = (
 
 
 def chosen_experts(wanted: Iterable[str]) -> tuple[Expert, ...]:
-    """Experts by NAME, NAME=MODEL, NAME@TEMPERATURE or NAME=MODEL@TEMPERATURE; all if none is named.
-
-    Raises ExpertError.
-    """
-    return tuple(map(_chosen, wanted)) or EXPERTS
-
-
-def _chosen(wanted: str) -> Expert:
-    text, at, number = wanted.rpartition("@")
-    temperature = _temperature(number) if at else None
-    if temperature is None:
-        text = wanted  # what follows an @ may belong to the name of a model
-    name, _, model = text.partition("=")
+    """Experts by name; all if none is named. Raises ExpertError."""
     known = {expert.name: expert for expert in EXPERTS}
-    if name not in known:
-        raise ExpertError(f"There is no expert '{name[:40]}' (known: {', '.join(known)}).")
-    return replace(known[name], model=model, temperature=temperature)
-
-
-def _temperature(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    if not 0 <= value <= 2:
-        raise ExpertError(f"An expert's temperature is {text}; it must be from 0 to 2.")
-    return value
+    names = list(wanted)
+    if unknown := [name for name in names if name not in known]:
+        raise ExpertError(f"There is no expert '{unknown[0][:40]}' (known: {', '.join(known)}).")
+    return tuple(known[name] for name in names) or EXPERTS
 
 
 class Feedback(enum.StrEnum):
@@ -137,10 +109,10 @@ class MixtureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     experts: Annotated[
         tuple[str, ...],
         Option(
-            f"Experts that may be asked, perhaps of another model: {', '.join(each.name for each in EXPERTS)}.",
+            f"Experts that may be asked: {', '.join(each.name for each in EXPERTS)}.",
             "--expert",
             default="all",
-            metavar="NAME[=MODEL][@TEMPERATURE],...",
+            metavar="NAME,...",
         ),
     ] = ()
     edits: Annotated[_Count, Option("Edits that an expert is asked for at a time.", "--edits-per-call")] = (
@@ -165,26 +137,18 @@ class MixtureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
         chosen_experts(self.experts)
 
 
-@dataclass(frozen=True)
-class Arm:
-    """An arm of the bandit: a proposer's name, and the bottlenecks that it is good at; none is neutral."""
-
-    name: str
-    relieves: frozenset[Bottleneck] = frozenset()
-
-
 def choose(
-    arms: Sequence[Arm],
+    arms: Sequence[Expert],
     standings: Mapping[str, Sequence[float]],
     diagnosis: Diagnosis | None,
     count: int,
     rng: np.random.Generator,
-) -> tuple[Arm, ...]:
-    """The `count` arms with the greatest draws, the greatest first; all if there are no more.
+) -> tuple[Expert, ...]:
+    """The `count` experts with the greatest draws, the greatest first; all if there are no more.
 
-    `standings` are logarithms of gains, 0 or more, by arm.
+    `standings` are logarithms of gains, 0 or more, by proposer.
     """
-    draws = [draw(standings.get(arm.name, ()), rng) * relevance(arm, diagnosis) for arm in arms]
+    draws = [draw(standings.get(arm.proposer, ()), rng) * relevance(arm, diagnosis) for arm in arms]
     ranked = sorted(range(len(arms)), key=lambda place: -draws[place])
     return tuple(arms[place] for place in ranked[:count])
 
@@ -196,8 +160,8 @@ def draw(log_gains: Sequence[float], rng: np.random.Generator) -> float:
     return float(total / rng.gamma(shape))
 
 
-def relevance(arm: Arm, diagnosis: Diagnosis | None) -> float:
-    """From 1 to RELEVANCE, by the share of the kernel's time that an arm's bottlenecks explain."""
+def relevance(arm: Expert, diagnosis: Diagnosis | None) -> float:
+    """From 1 to RELEVANCE, by the share of the kernel's time that an expert's bottlenecks explain."""
     causes = diagnosis.causes if diagnosis is not None else ()
     explained = sum(cause.share for cause in causes)
     if explained <= 0 or not arm.relieves:

@@ -30,17 +30,14 @@ class Message:
 class Call:
     """One request for a reply.
 
-    `schema` is the JSON schema of the reply. `model` is empty for the configured one, `temperature` None for the
-    server's default. `subject` is the identity of the kernel that the call is about: a recording finds its reply by it
-    where the prompt differs in measured times alone.
+    `schema` is the JSON schema of the reply. `subject` is the identity of the kernel that the call is about: a
+    recording finds its reply by it where the prompt differs in measured times alone.
     """
 
     purpose: Purpose
     messages: tuple[Message, ...]
     schema: Mapping[str, object] | None = None
     expert: str = ""
-    model: str = ""
-    temperature: float | None = None
     subject: str = ""
 
 
@@ -187,11 +184,10 @@ class LLMOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         """The server's URL."""
         return self.base_url or OPENAI_URL
 
-    def price_of(self, model: str) -> Price | None:
-        """The price of a model: as given, else as listed; None if it is unknown."""
-        if self.price is not None and (model == self.model or model not in PRICES):
-            return Price(*self.price)
-        return PRICES.get(model)
+    @property
+    def known_price(self) -> Price | None:
+        """The price of the model: as given, else as listed; None if it is unknown."""
+        return PRICES.get(self.model) if self.price is None else Price(*self.price)
 
 
 def _check_url(url: str) -> None:

@@ -36,6 +36,8 @@ WANTED_CHARACTERS = 8_000
 MOST_ATTEMPTS = 16
 """The latest of the lineage and of the siblings; of edits elsewhere, the greatest gains."""
 
+DRAFT_MEND = "draft_mend.md"
+
 MOST_SENTENCES = 24
 """Of any other list."""
 
@@ -48,6 +50,8 @@ def messages_to_propose(
     feedback: Feedback = Feedback.DIAGNOSIS,
 ) -> tuple[Message, ...]:
     """Ask an expert for `count` edits of a kernel that works."""
+    # Of each title the first.
+    elsewhere = {attempt.title: attempt for attempt in reversed(request.elsewhere)}
     text = _render(
         "propose.md",
         source=_source_text(request.kernel),
@@ -58,7 +62,7 @@ def messages_to_propose(
         lineage_left_out=max(0, len(request.lineage) - MOST_ATTEMPTS),
         siblings=_attempts(request.siblings[-MOST_ATTEMPTS:]),
         siblings_left_out=max(0, len(request.siblings) - MOST_ATTEMPTS),
-        elsewhere=_attempts(_with_different_titles(request.elsewhere)[:MOST_ATTEMPTS]),
+        elsewhere=_attempts([*elsewhere.values()][::-1][:MOST_ATTEMPTS]),
         experiences=[_experience_text(each) for each in request.experiences[:MOST_ATTEMPTS]],
     )
     return (_system_message(request.task, request.kernel.language, device), Message("user", text))
@@ -73,14 +77,6 @@ def messages_to_draft(wanted: str, reference: str, task_file: str) -> tuple[Mess
         task_file=fenced(task_file, "toml", REFERENCE_CHARACTERS) if task_file else "",
     )
     return (Message("user", text),)
-
-
-def messages_to_mend_draft(
-    asked: Sequence[Message], reply: str, problems: Sequence[str]
-) -> tuple[Message, ...]:
-    """Return a draft of a task with what is wrong with it."""
-    text = _render("draft_mend.md", problems=[plain(problem) for problem in problems[:MOST_SENTENCES]])
-    return (*asked, Message("assistant", cut(reply, REPLY_CHARACTERS)), Message("user", text))
 
 
 def messages_to_generate(
@@ -116,9 +112,11 @@ def messages_to_repair(request: ProposalRequest, count: int, device: Sequence[st
     return (_system_message(request.task, request.kernel.language, device), Message("user", text))
 
 
-def messages_to_mend(asked: Sequence[Message], reply: str, problems: Sequence[str]) -> tuple[Message, ...]:
-    """Return a reply with what is wrong with it, in at least one sentence."""
-    text = _render("mend.md", problems=[plain(problem) for problem in problems[:MOST_SENTENCES]])
+def messages_to_mend(
+    asked: Sequence[Message], reply: str, problems: Sequence[str], template: str = "mend.md"
+) -> tuple[Message, ...]:
+    """Return a reply with what is wrong with it, in at least one sentence; a draft by DRAFT_MEND."""
+    text = _render(template, problems=[plain(problem) for problem in problems[:MOST_SENTENCES]])
     return (*asked, Message("assistant", cut(reply, REPLY_CHARACTERS)), Message("user", text))
 
 
@@ -160,14 +158,6 @@ def _source_text(kernel: Kernel) -> str:
 
 def _attempts(attempts: Iterable[Attempt]) -> list[str]:
     return [attempt_text(attempt) for attempt in attempts]
-
-
-def _with_different_titles(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """The first attempt of each title."""
-    first: dict[str, Attempt] = {}
-    for attempt in attempts:
-        first.setdefault(attempt.title, attempt)
-    return list(first.values())
 
 
 def _render(name: str, **values: object) -> str:

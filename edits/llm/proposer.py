@@ -18,7 +18,6 @@ from mctskernel.core.proposer import Attempt, Dropped, Exchange, Loss, ProposalR
 from mctskernel.edits.llm.experts import (
     EDITS,
     EXPERTS,
-    Arm,
     Expert,
     Feedback,
     MixtureOptions,
@@ -70,14 +69,12 @@ class LLMProposer:
         if not request.evaluation.ok:
             return self.repair(request)
         rng = _generator(request)
-        arms = [expert.arm for expert in self.experts]
-        chosen = choose(arms, request.standings, request.evaluation.diagnosis, self.at_once, rng)
-        return self.ask(request, [arm.name for arm in chosen])
+        chosen = choose(self.experts, request.standings, request.evaluation.diagnosis, self.at_once, rng)
+        return self.ask(request, chosen)
 
-    def ask(self, request: ProposalRequest, names: Iterable[str]) -> Proposals:
-        """Edits from the experts with these proposers' names."""
-        experts = {expert.proposer: expert for expert in self.experts}
-        replies = [self._asked(request, experts[name]) for name in names]
+    def ask(self, request: ProposalRequest, experts: Iterable[Expert]) -> Proposals:
+        """Edits from these experts."""
+        replies = [self._asked(request, expert) for expert in experts]
         return _without_repeats(_merged(replies), request)
 
     def repair(self, request: ProposalRequest) -> Proposals:
@@ -100,8 +97,6 @@ class LLMProposer:
             messages_to_propose(request, expert, self.edits, self.device, self.feedback),
             schema=EDITS_SCHEMA,
             expert=expert.name,
-            model=expert.model,
-            temperature=expert.temperature,
             subject=request.kernel.identity,
         )
         reply = converse(self.model, call, request.kernel, SURPLUS * self.edits)
@@ -145,17 +140,16 @@ class MixedProposer:
         return self._chosen(request, rng)
 
     def _chosen(self, request: ProposalRequest, rng: np.random.Generator) -> Proposals:
-        rules = Arm(self.rules.name)
-        arms = [expert.arm for expert in self.llm.experts]
-        were_asked = any(attempt.proposer == rules.name for attempt in request.siblings)
-        candidates = arms if were_asked else [rules, *arms]
+        rules, arms = Expert(self.rules.name, prefix=""), self.llm.experts
+        were_asked = any(attempt.proposer == rules.proposer for attempt in request.siblings)
+        candidates = arms if were_asked else (rules, *arms)
         chosen = choose(candidates, request.standings, request.evaluation.diagnosis, self.llm.at_once, rng)
         ruled = self.rules.propose(request) if rules in chosen else Proposals(())
-        experts = [arm.name for arm in chosen if arm != rules]
+        experts = [arm for arm in chosen if arm != rules]
         if not experts and ruled.edits:
             return replace(ruled, more=True)
         if not experts:
-            experts = [choose(arms, request.standings, request.evaluation.diagnosis, 1, rng)[0].name]
+            experts = list(choose(arms, request.standings, request.evaluation.diagnosis, 1, rng))
         found = _both(ruled, self.llm.ask(request, experts))
         # A server that doesn't answer must not end a search that rules can continue.
         return _both(self.rules.propose(request), found) if found.is_silent and not were_asked else found

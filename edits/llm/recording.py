@@ -41,9 +41,7 @@ class Recording:
     def complete(self, call: Call) -> Exchange:
         """Return the recorded exchange, free of charge; one with a problem if there is none."""
         prompt = encode(call.messages)
-        asked = Exchange(
-            call.purpose, call.model, prompt, reply="", expert=call.expert, recorded=True, requests=0
-        )
+        asked = Exchange(call.purpose, "", prompt, reply="", expert=call.expert, recorded=True, requests=0)
         with self._lock:
             found = self._next(Recorded(call.subject, asked))
         if found is None:

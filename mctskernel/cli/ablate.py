@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from datetime import datetime
 from pathlib import Path
 
 import rich_click as click
@@ -13,6 +12,7 @@ from rich.table import Table
 from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import stopping
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
+from mctskernel.cli.search import now
 from mctskernel.experiments.ablation.configuration import (
     PAPER,
     SIZES,
@@ -129,7 +129,7 @@ def run(
     llm = {name: value for name, value in (("model", model), ("base_url", base_url)) if value is not None}
     overrides = Overrides(size, spaces, tasks, seeds, evaluations, llm)
     ablation = read_ablation(find_configuration(config), overrides)
-    path = out or Path("runs") / f"ablation-{Path(config).stem}-{_now()}"
+    path = out or Path("runs") / f"ablation-{Path(config).stem}-{now()}"
     results = _sweep(ablation, path, jobs)
     if not results.finished:
         echo(f"{len(results.trials)} of {results.planned} trials are finished and kept.")
@@ -185,7 +185,3 @@ class _Progress:
             self._last = now
             left = (now - self._began) / (done - self._found) * (planned - done)
             echo(f"{done} of {planned} trials; about {left:.0f} s left", err=True)
-
-
-def _now() -> str:
-    return f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"

@@ -11,7 +11,7 @@ from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import follow_search, refuse_without_baseline
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
-from mctskernel.external.session import ask_schema, encode_asks, open_session
+from mctskernel.external.session import Ask, encode_asks, open_session
 from mctskernel.loop import StopReason
 
 
@@ -26,7 +26,7 @@ from mctskernel.loop import StopReason
     help="The file to write. [default: standard output]",
 )
 @options.single("workers")
-@options.print_schema(ask_schema, "Print the JSON schema of a line.")
+@options.print_schema(Ask, "Print the JSON schema of a line.")
 def ask(run: Path, count: int, out: Path | None, workers: int | None) -> None:
     """Print the nodes of RUN that need edits next, with their evidence, as lines of JSON.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import rich_click as click
@@ -12,6 +11,7 @@ from mctskernel.core.task import UNVERIFIED_REFERENCE, TaskError
 from mctskernel.problems.host_code import HostCodeError, host_module
 from mctskernel.problems.registry import solution_of
 from mctskernel.report.view import load_view
+from mctskernel.run import write_text
 from mctskernel.tree.blobs import get_kernel
 
 SOURCE, MODULE, SOLUTION = "source", "module", "solution"
@@ -55,20 +55,12 @@ def best(run: Path, *, form: str, out: Path | None) -> None:
     view.refuse_recorded()
     task = view.folder.load_task()
     if form == SOLUTION:
-        _write(solution_of(task, kernel), out or run / "solution")
+        for name, text in solution_of(task, kernel).items():
+            file = (out or run / "solution") / name
+            write_text(file, text)
+            echo(f"Wrote {file}.")
         return
     try:
         deliver(host_module(task, kernel))
     except HostCodeError as error:
         raise TaskError(str(error)) from error
-
-
-def _write(files: Mapping[str, str], folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (folder / name).write_text(text, "utf-8")
-    except OSError as error:
-        raise TaskError(f"{folder} can't be written: {error.strerror or error}.") from error
-    for name in files:
-        echo(f"Wrote {folder / name}.")

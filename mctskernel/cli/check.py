@@ -15,9 +15,10 @@ from mctskernel.cli.plain_console import deliver, echo
 from mctskernel.cli.tasks import find_task_or_problem
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Language
-from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings
+from mctskernel.core.task_file import read_text
+from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings, open_evaluator
 from mctskernel.profiling.pytorch.verdict import Speedup
-from mctskernel.tasks.check import check_task, evaluate_modules
+from mctskernel.tasks.check import check_task
 
 MOST_RUNS = 1000
 """Timed rounds of a module whose time is short against the round trip to its process, for at most a minute."""
@@ -76,14 +77,16 @@ def check(
     settings = Settings(device=device, seed=chosen, most_runs=MOST_RUNS, own_kernels=own_kernels)
     if runs is not None:
         settings = replace(settings, runs=runs, most_runs=runs)
-    refused = False
-    for path, verdict in evaluate_modules(Path(task), candidates, settings):
-        refused |= not verdict.evaluation.ok
-        if as_json:
-            found = _Checked(str(path), chosen, verdict.evaluation, verdict.speedup)
-            deliver(msgspec.json.encode(found).decode() + "\n")
-        else:
-            echo(_as_text(path, verdict, chosen))
+    sources, refused = {path: read_text(path) for path in candidates}, False
+    with open_evaluator(read_text(Path(task)), settings) as evaluator:
+        for path, source in sources.items():
+            verdict = evaluator.evaluate(source)
+            refused |= not verdict.evaluation.ok
+            if as_json:
+                found = _Checked(str(path), chosen, verdict.evaluation, verdict.speedup)
+                deliver(msgspec.json.encode(found).decode() + "\n")
+            else:
+                echo(_as_text(path, verdict, chosen))
     sys.exit(REFUSED if refused else 0)
 
 

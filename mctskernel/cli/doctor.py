@@ -73,12 +73,6 @@ def _compiler() -> str:
     return _package("nvidia-cuda-nvrtc")
 
 
-def _disassembler() -> str:
-    from mctskernel.profiling.machine_code.cubin import find_nvdisasm
-
-    return find_nvdisasm()
-
-
 def _imported(module: str) -> str:
     import_module(module)
     return _package(module.replace("_", "-"))
@@ -91,16 +85,15 @@ def _package(name: str) -> str:
         return f"{name} of this machine"
 
 
-def _gpu() -> str:
-    from mctskernel.profiling.gpu.cuda_driver import describe_gpu
-
-    return describe_gpu()
-
-
 def _profiler() -> str:
     if path := shutil.which("ncu"):
         return path
     raise _MissingError("not on the PATH")
+
+
+def _called(module: str, name: str) -> str:
+    """What a function of this package says, imported here because it may be missing."""
+    return str(getattr(import_module(f"mctskernel.profiling.{module}"), name)())
 
 
 _Probe = tuple[str, Callable[[], str], str, bool]
@@ -115,7 +108,12 @@ _PROBES: tuple[_Probe, ...] = (
         "On Linux: pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime",
         True,
     ),
-    ("Disassembler for the model (nvdisasm)", _disassembler, "pip install nvidia-cuda-nvdisasm", True),
+    (
+        "Disassembler for the model (nvdisasm)",
+        partial(_called, "machine_code.cubin", "find_nvdisasm"),
+        "pip install nvidia-cuda-nvdisasm",
+        True,
+    ),
     ("Triton (--language triton)", partial(_imported, "triton"), "pip install 'mctskernel[triton]'", False),
     (
         "Rule library (tree-sitter)",
@@ -125,7 +123,7 @@ _PROBES: tuple[_Probe, ...] = (
     ),
     (
         "NVIDIA GPU (--device gpu)",
-        _gpu,
+        partial(_called, "gpu.cuda_driver", "describe_gpu"),
         "Needs an NVIDIA GPU and its driver; without them, --device model works.",
         False,
     ),

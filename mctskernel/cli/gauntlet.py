@@ -10,7 +10,7 @@ from pathlib import Path
 
 import rich_click as click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn, Progress
 
 from mctskernel.cli import options
 from mctskernel.cli.errors import LET_THROUGH
@@ -122,14 +122,7 @@ def _joined(reports: list[Report]) -> Report:
 
 @contextmanager
 def _progress(console: Console, total: int) -> Iterator[Callable[[Result], None]]:
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-    )
-    with bar:
+    with Progress(*Progress.get_default_columns()[:2], MofNCompleteColumn(), console=console) as bar:
         row = bar.add_task("running the gauntlet", total=total)
 
         def follow(result: Result) -> None:

@@ -18,7 +18,8 @@ from mctskernel.cli.search import search_task
 from mctskernel.config import check, read_config
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import UNVERIFIED_REFERENCE, TaskError
+from mctskernel.core.task import UNVERIFIED_REFERENCE
+from mctskernel.core.task_file import read_text
 from mctskernel.edits.llm import open_model
 from mctskernel.edits.llm.experts import MixtureOptions, chosen_experts
 from mctskernel.edits.llm.model import LLMOptions
@@ -65,19 +66,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="The task's folder. [default: generated/WORDS-OF-THE-TEXT]",
 )
 @options.settings(
-    "budget",
-    "device",
-    "architecture",
-    "workers",
-    "proposer",
-    "language",
-    "memory",
-    "policy",
-    "reward",
-    "surrogate",
-    "seed",
-    "llm",
-    "mixture",
+    *options.SEARCH,
     file=True,
     changes={
         "device": {"type": click.Choice(("auto", "gpu", "model"))},
@@ -115,7 +104,9 @@ def generate(
     check(config)
     folder = out_task or Path("generated") / _slug(text)
     language = config.language or Language.CUDA
-    order = Order(text, folder, language, _text_of(reference), _text_of(task_toml))
+    order = Order(
+        text, folder, language, *(read_text(each) if each else "" for each in (reference, task_toml))
+    )
     mixture = msgspec.convert(table.get("mixture", {}), MixtureOptions)
     effort = Effort(tries, chosen_experts(mixture.experts), mixture.in_flight)
     device = default_kind() if config.device == "auto" else config.device
@@ -158,15 +149,6 @@ def _check_usage(reference: Path | None, model: str, *, unverified_reference: bo
 def _slug(text: str) -> str:
     """The first words of a text, as the name of a folder."""
     return "-".join(re.findall(r"[a-z0-9]+", text.lower())[:6])[:48].strip("-") or "task"
-
-
-def _text_of(file: Path | None) -> str:
-    if file is None:
-        return ""
-    try:
-        return file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"{file} can't be read: {error}.") from error
 
 
 def _print(made: Generation) -> None:

@@ -23,6 +23,12 @@ from mctskernel.registry import RegistryError, check_name, names
 
 Command = Callable[..., Any]
 
+SEARCH = (
+    *("budget", "device", "architecture", "workers", "proposer", "language", "memory", "policy", "reward"),
+    *("surrogate", "seed", "llm", "mixture"),
+)
+"""The settings of every search."""
+
 
 class Registered(click.ParamType[str]):
     """An option's value: the name of a registered part of a kind, or MODULE:ATTRIBUTE."""
@@ -46,12 +52,12 @@ class Registered(click.ParamType[str]):
         return f"[{'|'.join((*names(self.kind), *self.others))}|MODULE:ATTRIBUTE]"
 
 
-def print_schema(make: Callable[[], Mapping[str, Any]], text: str) -> Callable[[Command], Command]:
+def print_schema(kind: type, text: str) -> Callable[[Command], Command]:
     """An option --schema that prints a JSON schema and does nothing else."""
 
     def show(ctx: click.Context, _param: click.Parameter, wanted: object) -> None:
         if wanted and not ctx.resilient_parsing:
-            deliver(json.dumps(make(), indent=2) + "\n")
+            deliver(json.dumps(msgspec.json.schema(kind), indent=2) + "\n")
             ctx.exit()
 
     return click.option("--schema", is_flag=True, is_eager=True, expose_value=False, callback=show, help=text)

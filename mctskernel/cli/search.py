@@ -58,20 +58,8 @@ from mctskernel.tasks.starts import starting_kernels
     help="Where a search of a --space starts: near the middle of all parameters, anywhere, or at these values.",
 )
 @options.settings(
-    "budget",
-    "device",
-    "architecture",
-    "workers",
+    *options.SEARCH,
     "executor",
-    "proposer",
-    "language",
-    "memory",
-    "policy",
-    "reward",
-    "surrogate",
-    "seed",
-    "llm",
-    "mixture",
     file=True,
     changes={"proposer": {"type": Registered("proposer", REPLAY)}},
 )

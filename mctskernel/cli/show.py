@@ -14,7 +14,6 @@ from mctskernel.profiling.ncu import Finding
 from mctskernel.report.node_profile import NodeProfile, profile_node
 from mctskernel.report.terminal import (
     CONTEXT,
-    Compared,
     explained_node,
     plain_diff,
     print_diff,
@@ -73,22 +72,22 @@ def show(
         )
         deliver_json(found)
     elif other is not None and node is not None:
-        _print_diff(Compared(view, node, other), context)
+        _print_diff(view, (node, other), "", context)
     elif diff:
         if node is None:
             raise click.UsageError("--diff needs a NODE.")
-        _print_diff(Compared(view, _parent(view, node), node, "parent"), context)
+        _print_diff(view, (_parent(view, node), node), "parent", context)
     elif node is not None:
         print_node(PlainConsole(), view, node)
     else:
         print_run(PlainConsole(), view)
 
 
-def _print_diff(compared: Compared, context: int) -> None:
+def _print_diff(view: View, nodes: tuple[int, int], relation: str, context: int) -> None:
     if plain_console.on_terminal():
-        print_diff(PlainConsole(), compared, context)
+        print_diff(PlainConsole(), view, nodes, relation, context)
     else:
-        deliver(plain_diff(compared, context))
+        deliver(plain_diff(view, nodes, relation, context))
 
 
 def _parent(view: View, number: int) -> int:

@@ -12,7 +12,7 @@ from mctskernel.cli import options
 from mctskernel.cli.following import follow_search, print_outcome
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.core.budget import Budget
-from mctskernel.external.session import EditResult, open_session, read_replies, reply_schema
+from mctskernel.external.session import EditResult, Reply, open_session, read_replies
 
 
 @click.command()
@@ -23,7 +23,7 @@ from mctskernel.external.session import EditResult, open_session, read_replies, 
 )
 @options.single("workers")
 @click.option("--json", "as_json", is_flag=True, help="Print the result of each edit as a line of JSON.")
-@options.print_schema(reply_schema, "Print the JSON schema of a line of FILE.")
+@options.print_schema(Reply, "Print the JSON schema of a line of FILE.")
 def tell(*, run: Path, replies: TextIO, budget: int | None, workers: int | None, as_json: bool) -> None:
     """Evaluate the edits in FILE that promise most, until RUN needs others.
 

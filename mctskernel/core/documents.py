@@ -75,13 +75,10 @@ def unknown_name(name: str, known: Iterable[str], what: str) -> str:
     `what` is its kind, as in "There is no WHAT 'NAME'".
     """
     names = list(known)
-    return "" if name in names else f"There is no {what} '{name[:80]}'{_instead(name, names)}"
-
-
-def _instead(name: str, names: list[str]) -> str:
-    if close := nearest_name(name, names):
-        return f". Did you mean '{close}'?"
-    return f"; there are {', '.join(names)}." if names else "."
+    if name in names:
+        return ""
+    close, listed = nearest_name(name, names), f"; there are {', '.join(names)}" if names else ""
+    return f"There is no {what} '{name[:80]}'" + (f". Did you mean '{close}'?" if close else f"{listed}.")
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str | None:

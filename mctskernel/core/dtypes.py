@@ -10,29 +10,21 @@ import numpy as np
 
 DType = np.dtype[Any]
 
-DTYPE_BYTES: Mapping[str, int] = {
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-    "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "uint64": 8,
-}
-"""Size in bytes of each element type that tensors and scratch buffers may have."""
-
 _BORROWED: Mapping[str, DType] = {
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
     "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
     "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
+
+
+DTYPE_BYTES: Mapping[str, int] = {
+    name: int(np.dtype(_BORROWED.get(name, name)).itemsize)
+    for name in (
+        *("float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "float32", "float64", "bool"),
+        *("int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"),
+    )
+}
+"""Size in bytes of each element type that tensors and scratch buffers may have."""
 
 
 def check_dtype(name: str) -> None:

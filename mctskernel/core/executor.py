@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -63,27 +63,38 @@ LOCAL = ExecutorOptions()
 """This machine, with every GPU that it has."""
 
 
-class Executor(Protocol):
-    """Evaluates kernels in the background. A kernel that crashes its evaluator costs one evaluation."""
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+class Background(Protocol[Result_co]):
+    """Works on kernels in the background."""
 
     @property
     def capacity(self) -> int:
-        """How many evaluations can be in flight without one waiting for another.
+        """How many kernels can be in flight without one waiting for another.
 
         It may change while a run goes on: devices are lost, and others come.
         """
         ...
 
     def submit(self, ticket: int, kernel: Kernel) -> None:
-        """Begin an evaluation. `ticket`, not in flight already, comes back with its result."""
+        """Begin with a kernel. `ticket`, not in flight already, comes back with its result."""
         ...
 
-    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
-        """The evaluations that have finished since the last call, waiting for the first of them.
+    def wait(self, timeout: float | None = None) -> Sequence[tuple[int, Result_co]]:
+        """The results since the last call, waiting for the first of them.
 
         Empty when nothing is in flight, or when nothing finished in `timeout` seconds.
         """
         ...
+
+    def close(self) -> None:
+        """Stop at once, what is in flight included."""
+        ...
+
+
+class Executor(Background[Evaluation], Protocol):
+    """Evaluates kernels in the background. A kernel that crashes its evaluator costs one evaluation."""
 
     def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         """Evaluate at the held-out shapes, in a fresh process and with a fresh seed; waits for it.
@@ -101,10 +112,6 @@ class Executor(Protocol):
         """Warnings about this machine, in sentences: why there are no counters, for instance."""
         ...
 
-    def close(self) -> None:
-        """Stop at once, what is in flight included."""
-        ...
-
 
 @dataclass(frozen=True)
 class Prediction:
@@ -118,30 +125,9 @@ class Prediction:
     terms: Mapping[str, float]
 
 
-class Surrogate(Protocol):
-    """Predicts in the background, several kernels at a time."""
-
-    @property
-    def capacity(self) -> int:
-        """How many predictions can be in flight without one waiting for another."""
-        ...
-
-    def submit(self, ticket: int, kernel: Kernel) -> None:
-        """Begin a prediction. `ticket`, not in flight already, comes back with its result."""
-        ...
-
-    def wait(self, timeout: float | None = None) -> list[tuple[int, Prediction | None]]:
-        """The predictions that have finished since the last call, waiting for the first of them.
-
-        None where there is no prediction, for instance because the kernel doesn't build. Empty when nothing is in
-        flight, or when nothing finished in `timeout` seconds.
-        """
-        ...
+class Surrogate(Background[Prediction | None], Protocol):
+    """Predicts in the background; None where there is no prediction, for instance because the kernel doesn't build."""
 
     def uncertainty(self, first: Prediction, second: Prediction) -> float:
         """One standard deviation of the logarithm of the error of the ratio of two predicted times."""
-        ...
-
-    def close(self) -> None:
-        """Stop at once, what is in flight included."""
         ...

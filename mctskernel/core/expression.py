@@ -10,7 +10,7 @@ import ast
 import operator
 import warnings
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 MAX_LENGTH = 500
 MAX_MAGNITUDE = 1 << 63
@@ -102,16 +102,10 @@ def _divide(a: Number, b: Number) -> Number:
     return a / b
 
 
-def _shift_left(a: Number, b: Number) -> Number:
+def _shift(a: Number, b: Number, sign: str) -> int:
     if not (isinstance(a, int) and isinstance(b, int) and 0 <= b < 63):
-        raise ExpressionError(f"{a} << {b} is out of range.")
-    return a << b
-
-
-def _shift_right(a: Number, b: Number) -> Number:
-    if not (isinstance(a, int) and isinstance(b, int) and 0 <= b < 63):
-        raise ExpressionError(f"{a} >> {b} is out of range.")
-    return a >> b
+        raise ExpressionError(f"{a} {sign} {b} is out of range.")
+    return a << b if sign == "<<" else a >> b
 
 
 def _ceil_div(a: Number, b: Number) -> Number:
@@ -129,8 +123,8 @@ _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Div: _divide,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-    ast.LShift: _shift_left,
-    ast.RShift: _shift_right,
+    ast.LShift: partial(_shift, sign="<<"),
+    ast.RShift: partial(_shift, sign=">>"),
 }
 _COMPARE: dict[type[ast.cmpop], Callable[[Number, Number], bool]] = {
     ast.Lt: operator.lt,

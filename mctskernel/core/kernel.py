@@ -113,17 +113,16 @@ def _normalise(source: str, language: Language) -> str:
         return "\n".join(line for line in lines if line and not line.startswith("#"))
     span = leading_comment(source)
     plan, body = (source[span[0] : span[1]], source[span[1] + 2 :]) if span else ("", source)
-    lines = f"{plan}\n{_with_literals_kept(_without_comments(body))}".split("\n")
-    return "\n".join(kept for line in lines if (kept := " ".join(line.split())))
+    # Spaces in string literals become characters that no source holds, so that spacing rules spare them.
+    kept = _CUDA_TOKENS.sub(
+        lambda token: token[0].replace(" ", "\0").replace("\t", "\1"), _without_comments(body)
+    )
+    lines = f"{plan}\n{kept}".split("\n")
+    return "\n".join(text for line in lines if (text := " ".join(line.split())))
 
 
 def _without_comments(source: str) -> str:
     return _CUDA_TOKENS.sub(lambda token: " " if token[0].startswith("/") else token[0], source)
-
-
-def _with_literals_kept(source: str) -> str:
-    """Spaces in string literals become characters that no source holds, so that spacing rules spare them."""
-    return _CUDA_TOKENS.sub(lambda token: token[0].replace(" ", "\0").replace("\t", "\1"), source)
 
 
 def _macros(source: str) -> dict[str, int]:

@@ -24,6 +24,9 @@ from mctskernel.core.user_errors import BadTaskError
 Array = npt.NDArray[Any]
 Shape = Mapping[str, int]
 
+SLICE = 1 << 22
+"""Elements that are drawn at once."""
+
 UNVERIFIED_REFERENCE = "unverified reference: a language model wrote it, and it was not checked"
 """The warning beside every speed-up of an unverified_reference task."""
 
@@ -109,11 +112,24 @@ class Tensor:
 
     def nbytes(self, shape: Shape) -> int:
         """Size in bytes at one shape."""
-        return int(np.prod(self.extents(shape), dtype=np.int64)) * DTYPE_BYTES[self.dtype]
+        return math.prod(self.extents(shape)) * DTYPE_BYTES[self.dtype]
 
     def draw(self, shape: Shape, rng: np.random.Generator) -> Array:
         """Numbers of its distribution at one shape."""
-        return _draw(self, shape, rng)
+        dtype, extents = numpy_dtype(self.dtype), self.extents(shape)
+        low, high = self.limits(shape)
+        if self.distribution == "integers":
+            return rng.integers(int(low), int(high), extents, endpoint=True).astype(dtype)
+        if self.distribution == "uniform":
+            drawn = np.empty(extents, dtype)
+            flat = drawn.reshape(-1)
+            for start in range(0, flat.size, SLICE):  # numpy draws in float64, twice the memory
+                part = flat[start : start + SLICE]
+                part[...] = rng.uniform(low, high, part.size)
+            return drawn
+        if dtype.itemsize <= 4:
+            return rng.standard_normal(extents, dtype=np.float32).astype(dtype, copy=False)
+        return rng.standard_normal(extents).astype(dtype)
 
 
 Allowance = Annotated[float, Meta(ge=0)]
@@ -157,7 +173,7 @@ class ToleranceAt:
         return all(shape.get(name) == size for name, size in self.shape.items())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """What is computed, and what counts as right. Functions that take a shape need every dimension in it.
 
@@ -172,16 +188,16 @@ class Task:
     """
 
     name: str
-    summary: str
-    folder: Path
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    scalars: Mapping[str, Number]
-    search_shapes: tuple[Shape, ...]
-    verify_shapes: tuple[Shape, ...]
-    held_out_shapes: tuple[Shape, ...]
-    tolerance: Tolerance
     starting_kernel: Kernel
+    summary: str = ""
+    folder: Path = Path()
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    scalars: Mapping[str, Number] = field(default_factory=dict)
+    search_shapes: tuple[Shape, ...] = ()
+    verify_shapes: tuple[Shape, ...] = ()
+    held_out_shapes: tuple[Shape, ...] = ()
+    tolerance: Tolerance = field(default_factory=Tolerance)
     flops: int | str | None = None
     independent: str = ""
     deterministic: bool = False
@@ -293,7 +309,15 @@ class Task:
         made = self._call(self.make_inputs, {"rng": np.random.default_rng(seed), **shape, **self.scalars})
         if not isinstance(made, Mapping):
             raise TaskError(f"{self._where}: make_inputs must return a dictionary of arrays.")
-        return {t.name: self._checked(made.get(t.name), t, shape, "make_inputs") for t in self.inputs}
+        found = {}
+        for tensor in self.inputs:
+            array = _with_extents(made.get(tensor.name), tensor, shape, f"{self._where}: make_inputs")
+            if array.dtype != numpy_dtype(tensor.dtype):
+                raise TaskError(
+                    f"{self._where}: make_inputs made '{tensor.name}' as {array.dtype}, task.toml says {tensor.dtype}."
+                )
+            found[tensor.name] = np.ascontiguousarray(array)
+        return found
 
     def expected(self, inputs: Mapping[str, Array], shape: Shape) -> dict[str, Array]:
         """The reference's outputs for inputs of any precision; call it with float64 inputs for the truth."""
@@ -311,14 +335,6 @@ class Task:
     @property
     def _where(self) -> str:
         return str(self.folder / "reference.py")
-
-    def _checked(self, array: object, tensor: Tensor, shape: Shape, what: str) -> Array:
-        found = _with_extents(array, tensor, shape, f"{self._where}: {what}")
-        if found.dtype != numpy_dtype(tensor.dtype):
-            raise TaskError(
-                f"{self._where}: {what} made '{tensor.name}' as {found.dtype}, task.toml says {tensor.dtype}."
-            )
-        return np.ascontiguousarray(found)
 
     def _call(self, function: Callable[..., object], available: Mapping[str, object]) -> object:
         parameters = inspect.signature(function).parameters
@@ -343,50 +359,9 @@ class Task:
             ) from error
 
 
-def recorded_task(
-    name: str, start: Kernel, *, folder: Path = Path(), summary: str = "", space: str = ""
-) -> Task:
-    """A task whose kernels are never built or run, since their times are recorded: it has no tensors and no shapes."""
-    return Task(
-        name=name,
-        summary=summary,
-        folder=folder,
-        inputs=(),
-        outputs=(),
-        scalars={},
-        search_shapes=(),
-        verify_shapes=(),
-        held_out_shapes=(),
-        tolerance=Tolerance(),
-        starting_kernel=start,
-        space=space,
-    )
-
-
 def shape_label(shape: Shape) -> str:
     """A shape as people write it: `rows=8192 cols=4096`."""
     return " ".join(f"{name}={value}" for name, value in shape.items())
-
-
-SLICE = 1 << 22
-"""Elements that are drawn at once."""
-
-
-def _draw(tensor: Tensor, shape: Shape, rng: np.random.Generator) -> Array:
-    dtype, extents = numpy_dtype(tensor.dtype), tensor.extents(shape)
-    low, high = tensor.limits(shape)
-    if tensor.distribution == "integers":
-        return rng.integers(int(low), int(high), extents, endpoint=True).astype(dtype)
-    if tensor.distribution == "uniform":
-        drawn = np.empty(extents, dtype)
-        flat = drawn.reshape(-1)
-        for start in range(0, flat.size, SLICE):  # numpy draws in float64, twice the memory
-            part = flat[start : start + SLICE]
-            part[...] = rng.uniform(low, high, part.size)
-        return drawn
-    if dtype.itemsize <= 4:
-        return rng.standard_normal(extents, dtype=np.float32).astype(dtype, copy=False)
-    return rng.standard_normal(extents).astype(dtype)
 
 
 def _with_extents(array: object, tensor: Tensor, shape: Shape, what: str) -> Array:

@@ -78,7 +78,6 @@ from mctskernel.core.task import (
     Tensor,
     Tolerance,
     ToleranceAt,
-    recorded_task,
     shape_label,
 )
 
@@ -281,9 +280,9 @@ def _space_task(folder: Path, file: _SpaceFile, where: Path) -> Task:
     if not _beside(where, "space", file.space).is_file():
         raise TaskError(f"{where}: 'space' must be the name of a file in {folder}, not {file.space!r}.")
     language = Language.CONFIGURATION
-    return recorded_task(
-        _name(file.name, folder, where),
-        Kernel(read_text(folder / f"kernel{language.suffix}"), language),
+    return Task(
+        name=_name(file.name, folder, where),
+        starting_kernel=Kernel(read_text(folder / f"kernel{language.suffix}"), language),
         folder=folder,
         summary=file.summary,
         space=file.space,
@@ -400,20 +399,15 @@ def _check_names(task: Task, where: Path) -> None:
     ):
         for name in names:
             if name in task.in_place and kind == "an output":
-                _check_in_place(task, name, where)
+                tensors = [each for each in (*task.inputs, *task.outputs) if each.name == name]
+                if len({(each.dtype, each.shape) for each in tensors}) > 1:
+                    raise TaskError(
+                        f"{where}: '{name}' is an input and an output, and so in place; both must have the same dtype "
+                        "and shape."
+                    )
             elif name in known:
                 raise TaskError(f"{where}: '{name}' is {known[name]} and {kind}; names must differ.")
             known[name] = kind
-
-
-def _check_in_place(task: Task, name: str, where: Path) -> None:
-    before, after = (
-        next(each for each in tensors if each.name == name) for tensors in (task.inputs, task.outputs)
-    )
-    if (before.dtype, before.shape) != (after.dtype, after.shape):
-        raise TaskError(
-            f"{where}: '{name}' is an input and an output, and so in place; both must have the same dtype and shape."
-        )
 
 
 def _check_extents(task: Task, where: Path) -> None:

@@ -30,7 +30,8 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Attempt
 from mctskernel.core.task_file import load_task
-from mctskernel.external.mcp_engine import AGENT_ERRORS, Engine, RequestError, Settings, Watch
+from mctskernel.core.user_errors import UserError
+from mctskernel.external.mcp_engine import Engine, RequestError, Settings, Watch
 from mctskernel.external.session import (
     Ask,
     AskedTask,
@@ -133,7 +134,9 @@ def _tool(engine: Engine, function: Callable[..., Answer]) -> Callable[..., Any]
                 anyio.from_thread.run_sync(tasks.start_soon, *report)
 
             tasks.start_soon(_set_when_cancelled, stop)
-            call = Call(engine, Watch(follow, stop.is_set), _client(context))
+            client = context.session.client_params
+            name = client.client_info.name[:200] if client else ""
+            call = Call(engine, Watch(follow, stop.is_set), name or AGENT)
             result = await anyio.to_thread.run_sync(partial(_run, function, call, arguments))
             tasks.cancel_scope.cancel()
         return result
@@ -149,7 +152,7 @@ def _tool(engine: Engine, function: Callable[..., Answer]) -> Callable[..., Any]
 def _run(function: Callable[..., Answer], call: Call, arguments: Mapping[str, Any]) -> CallToolResult:
     try:
         answer = msgspec.to_builtins(function(call, **arguments))
-    except AGENT_ERRORS as error:
+    except UserError as error:
         return CallToolResult(content=[TextContent(text=str(error))], is_error=True)
     return CallToolResult(content=[TextContent(text=json.dumps(answer))], structured_content=answer)
 
@@ -159,11 +162,6 @@ async def _set_when_cancelled(stop: threading.Event) -> None:
         await anyio.sleep_forever()
     finally:
         stop.set()
-
-
-def _client(context: Context[Any, Any]) -> str:
-    params = context.session.client_params
-    return (params.client_info.name[:200] if params else "") or AGENT
 
 
 def _schema(kind: object) -> Any:
@@ -204,13 +202,22 @@ def search_list(
     for name, folder in call.engine.task_folders.items():
         try:
             tasks[name] = load_task(folder).summary
-        except AGENT_ERRORS as error:
+        except UserError as error:
             problems.append(f"Task {name}: {error}")
     names = call.engine.run_names()
     for name in names[:limit]:
         try:
-            runs.append(_listed_run(name, call.engine.view(name)))
-        except AGENT_ERRORS as error:
+            view = call.engine.view(name)
+            runs.append(
+                {
+                    "run": name,
+                    "task": view.manifest.configuration.task,
+                    "device": view.device,
+                    "evaluations": view.evaluations,
+                    "speedup": valid_speedup(view.best) if view.tree.nodes else 0.0,
+                }
+            )
+        except UserError as error:
             problems.append(f"Run {name}: {error}")
     return {"tasks": tasks, "runs": runs, "total": len(names), "problems": problems}
 
@@ -349,9 +356,7 @@ def node_show(call: Call, run: RunName, node: NodeNumber) -> Answer:
     """A node: the edit that made it, its outcome with message and log, what the edit did, and what was tried on it."""
     view = call.engine.view(run)
     found = view.node(node)
-    evaluation, comparison = found.evaluation, view.comparison(node)
-    is_root = found.parent is None or found.edit is None
-    edit = None if is_root else view.tree.nodes[found.parent or 0].edits[found.edit or 0]
+    evaluation, comparison, edit = found.evaluation, view.comparison(node), view.tree.made_by(found)
     answer = {
         "node": node,
         "parent": found.parent,
@@ -418,16 +423,6 @@ def _asked_node(ask: Ask) -> Answer:
         "lineage": _cut_messages(ask.lineage[-ATTEMPTS:]),
         "siblings": _cut_messages(ask.siblings[-ATTEMPTS:]),
         "elsewhere": _cut_messages(ask.elsewhere[-ATTEMPTS:]),
-    }
-
-
-def _listed_run(name: str, view: View) -> Answer:
-    return {
-        "run": name,
-        "task": view.manifest.configuration.task,
-        "device": view.device,
-        "evaluations": view.evaluations,
-        "speedup": valid_speedup(view.best) if view.tree.nodes else 0.0,
     }
 
 

@@ -14,19 +14,14 @@ import msgspec
 
 from mctskernel.config import SearchConfig, for_task
 from mctskernel.core.budget import Budget
-from mctskernel.core.device import DeviceError
-from mctskernel.core.disk import BlobError
 from mctskernel.core.kernel import Language
-from mctskernel.core.space import SpaceError
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
+from mctskernel.core.user_errors import MisuseError
 from mctskernel.external.session import ReplyError, Session, begin_session, open_session
 from mctskernel.loop import Snapshot, StopReason
-from mctskernel.memory import MemoryUnusableError
 from mctskernel.report.view import View, load_view
-from mctskernel.run import RunError
 from mctskernel.tasks.builtin import builtin_tasks
-from mctskernel.tree.journal import JournalError
 from mctskernel.tree.policy import Policy
 
 PATIENCE = 3
@@ -38,22 +33,8 @@ _TURN_SECONDS = 0.1
 """How often a call that waits for its turn looks whether it still should."""
 
 
-class RequestError(ValueError):
-    """A request that can't be granted; the message is a sentence for the agent."""
-
-
-AGENT_ERRORS: tuple[type[Exception], ...] = (
-    RequestError,
-    ReplyError,
-    TaskError,
-    SpaceError,
-    RunError,
-    JournalError,
-    BlobError,
-    DeviceError,
-    MemoryUnusableError,
-)
-"""Errors whose message goes to the agent; anything else is a bug."""
+class RequestError(MisuseError, ValueError):
+    """A request that can't be granted; the message is a sentence for the agent, as that of any UserError."""
 
 
 @dataclass(frozen=True)

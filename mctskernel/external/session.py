@@ -9,12 +9,11 @@ The engine chooses the nodes, and builds, verifies and times the edits: nothing 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -23,7 +22,7 @@ from mctskernel.core.budget import Budget
 from mctskernel.core.contract_words import contract_sentences
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
-from mctskernel.core.evaluation import Cause, Evaluation, Outcome, Source
+from mctskernel.core.evaluation import Cause, Outcome, Source
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Attempt, ProposalRequest, Proposals
@@ -39,6 +38,7 @@ from mctskernel.report.view import View
 from mctskernel.run import RunFolder, SearchResult, finish, new_run, open_search, reopen
 from mctskernel.tree.blobs import put_edit
 from mctskernel.tree.node import Tree
+from mctskernel.tree.trajectory import run_seconds
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,18 @@ class Session:
         submits nothing, if one is of a node that doesn't exist or isn't evaluated yet.
         """
         replies = tuple(replies)
+        nodes = self.tree.nodes
+        for number in (reply.node for reply in replies):
+            if not 0 <= number < len(nodes):
+                raise ReplyError(f"There is no node {number}: the run has {len(nodes)}, counted from 0.")
+            if nodes[number].evaluation is None:
+                raise ReplyError(
+                    f"Node {number} isn't evaluated yet: propose edits of it when it is asked for."
+                )
         for reply in replies:
-            self._check(reply)
-        for reply in replies:
-            self._take(reply)
+            asked = any(request.node == reply.node for request in self._queue.requests)
+            take = self._queue.answer if asked else self.search.tree_search.propose
+            take(reply.node, proposals_of(reply))
         self._run(len(self._queue.requests))
         return tuple(
             edit_result(self.tree, reply.node, number) for reply in replies for number in self._numbers(reply)
@@ -134,28 +142,12 @@ class Session:
         if self.is_over:
             self._queue.clear()
 
-    def _check(self, reply: Reply) -> None:
-        nodes = self.tree.nodes
-        if not 0 <= reply.node < len(nodes):
-            raise ReplyError(f"There is no node {reply.node}: the run has {len(nodes)}, counted from 0.")
-        if nodes[reply.node].evaluation is None:
-            raise ReplyError(
-                f"Node {reply.node} isn't evaluated yet: propose edits of it when it is asked for."
-            )
-
     def _numbers(self, reply: Reply) -> list[int]:
         """Which of its node's edits those of a reply are."""
         numbers: dict[str, int] = {}
         for number, edit in enumerate(self.tree.nodes[reply.node].edits):
             numbers.setdefault(edit.change, number)
         return [numbers[put_edit(self.folder.blobs, edit).change] for edit in proposals_of(reply).edits]
-
-    def _take(self, reply: Reply) -> None:
-        proposals = proposals_of(reply)
-        if reply.node in {request.node for request in self._queue.requests}:
-            self._queue.answer(reply.node, proposals)
-        else:
-            self.search.tree_search.propose(reply.node, proposals)
 
 
 @contextmanager
@@ -359,12 +351,25 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 def make_ask(request: ProposalRequest, device: tuple[str, ...] = ()) -> Ask:
     """The ask of a request, with what is known of the device in sentences."""
+    evaluation = request.evaluation
+    diagnosis = evaluation.diagnosis
+    evidence = AskedEvidence(
+        outcome=evaluation.outcome,
+        numbers=evaluation.source,
+        message=evaluation.message,
+        log=evaluation.log[:LONGEST_LOG],
+        seconds=run_seconds(evaluation),
+        speedup=request.speedup,
+        best_speedup=request.best_speedup,
+        causes=diagnosis.causes if diagnosis else (),
+        explanation=diagnosis.explanation if diagnosis else "",
+    )
     return Ask(
         node=request.node,
         language=request.kernel.language,
         source=request.kernel.source,
         task=asked_task(request.task, device),
-        evidence=_evidence(request),
+        evidence=evidence,
         lineage=request.lineage,
         siblings=request.siblings,
         elsewhere=request.elsewhere,
@@ -404,65 +409,31 @@ def encode_asks(asks: Iterable[Ask]) -> str:
 
 def read_replies(lines: str) -> tuple[Reply, ...]:
     """Replies, one a line; blank lines are nothing. Raises ReplyError at the first that isn't one."""
-    return tuple(
-        _read_reply(line, number) for number, line in enumerate(lines.split("\n"), 1) if line.strip()
-    )
-
-
-def ask_schema() -> Mapping[str, Any]:
-    """The JSON schema of an ask."""
-    return msgspec.json.schema(Ask)
-
-
-def reply_schema() -> Mapping[str, Any]:
-    """The JSON schema of a reply."""
-    return msgspec.json.schema(Reply)
-
-
-def _read_reply(line: str, number: int) -> Reply:
-    try:
-        reply = msgspec.json.decode(line, type=Reply)
-    except UNDECODABLE as error:
-        raise ReplyError(f"Line {number} is not a reply: {excerpt(error)}.") from error
-    if reply.version != VERSION:
-        raise ReplyError(
-            f"Line {number} is a reply of version {reply.version}; this mctskernel reads {VERSION}."
-        )
-    return reply
+    replies = []
+    for number, line in enumerate(lines.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            reply = msgspec.json.decode(line, type=Reply)
+        except UNDECODABLE as error:
+            raise ReplyError(f"Line {number} is not a reply: {excerpt(error)}.") from error
+        if reply.version != VERSION:
+            raise ReplyError(
+                f"Line {number} is a reply of version {reply.version}; this mctskernel reads {VERSION}."
+            )
+        replies.append(reply)
+    return tuple(replies)
 
 
 def _edit(replied: RepliedEdit, proposer: str) -> Edit:
-    if replied.source is not None:
-        change: Patch | WholeSource = WholeSource(replied.source)
-    else:
-        change = Patch(tuple(Block(block.search, block.replace) for block in replied.patch or ()))
+    blocks = tuple(Block(block.search, block.replace) for block in replied.patch or ())
+    change = Patch(blocks) if replied.source is None else WholeSource(replied.source)
     return Edit(
-        category=replied.category,
-        title=replied.title,
-        change=change,
-        rationale=replied.rationale,
-        expected_effect=replied.expected_effect,
-        prior=replied.prior,
-        proposer=proposer,
+        replied.category,
+        replied.title,
+        change,
+        replied.rationale,
+        replied.expected_effect,
+        replied.prior,
+        proposer,
     )
-
-
-def _evidence(request: ProposalRequest) -> AskedEvidence:
-    evaluation = request.evaluation
-    diagnosis = evaluation.diagnosis
-    return AskedEvidence(
-        outcome=evaluation.outcome,
-        numbers=evaluation.source,
-        message=evaluation.message,
-        log=evaluation.log[:LONGEST_LOG],
-        seconds=_seconds(evaluation),
-        speedup=request.speedup,
-        best_speedup=request.best_speedup,
-        causes=diagnosis.causes if diagnosis else (),
-        explanation=diagnosis.explanation if diagnosis else "",
-    )
-
-
-def _seconds(evaluation: Evaluation) -> float | None:
-    seconds = [timing.seconds for timing in evaluation.timings if timing.seconds > 0]
-    return math.exp(math.fsum(map(math.log, seconds)) / len(seconds)) if seconds else None

@@ -10,7 +10,7 @@ import hashlib
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,7 +90,7 @@ class ComparedRun:
     @cached_property
     def best(self) -> Node | None:
         """The node of its answer, or the fastest so far; None where no kernel is valid."""
-        best = self.view.best if self.view.tree.nodes else None
+        best = self.view.fastest
         return best if best is not None and _timed(best.evaluation) else None
 
     @cached_property
@@ -191,7 +191,14 @@ def compare_runs(runs: Sequence[ComparedRun]) -> RunComparison:
     for run in runs:
         grounds[run.ground].append(run)
     return RunComparison(
-        tuple(map(_run_row, runs)), tuple(_kernels(grounds.values())), tuple(dict.fromkeys(_notes(runs)))
+        tuple(map(_run_row, runs)),
+        tuple(
+            ratio
+            for first, *others in grounds.values()
+            for other in others
+            if (ratio := _best_ratio(first, other)) is not None
+        ),
+        tuple(dict.fromkeys(_notes(runs))),
     )
 
 
@@ -222,20 +229,6 @@ def _run_row(run: ComparedRun) -> RunRow:
     )
 
 
-def _kernels(grounds: Iterable[list[ComparedRun]]) -> Iterator[KernelRatio]:
-    for first, *others in grounds:
-        for other in others:
-            if (found := _best_ratio(first, other)) is None:
-                continue
-            differs = found.ratio != 1 if found.interval == EXACT else found.low > 1 or found.high < 1
-            if found.interval == BOOTSTRAP:
-                # Runs at different hours have medians that differ by more than their samples show.
-                differs &= abs(math.log(found.ratio)) > math.log1p(NOISE)
-            yield KernelRatio(
-                found.ratio, found.low, found.high, found.interval, first.name, other.name, differs
-            )
-
-
 def _speedup(best: Evaluation, start: Evaluation) -> Ratio | None:
     """The starting kernel's time over another's, which was timed beside it; None where a shape has no baseline.
 
@@ -249,7 +242,7 @@ def _speedup(best: Evaluation, start: Evaluation) -> Ratio | None:
     return _ratio(math.exp(gain), start, best, samples)
 
 
-def _best_ratio(first: ComparedRun, second: ComparedRun) -> Ratio | None:
+def _best_ratio(first: ComparedRun, second: ComparedRun) -> KernelRatio | None:
     """The time of the first run's best kernel over that of the second's; None unless both exist.
 
     Where both runs began at the same kernel, times are taken relative to it, as it was timed beside each: whatever
@@ -265,7 +258,12 @@ def _best_ratio(first: ComparedRun, second: ComparedRun) -> Ratio | None:
     same_start = first.starting_kernel == second.starting_kernel
     samples = [(_samples(a), _samples(beside(b, a) if same_start else b)) for a, b in pairs]
     ratio = statistics.geometric_mean(float(np.median(a) / np.median(b)) for a, b in samples)
-    return _ratio(ratio, one, other, samples)
+    found = _ratio(ratio, one, other, samples)
+    differs = ratio != 1 if found.interval == EXACT else found.low > 1 or found.high < 1
+    if found.interval == BOOTSTRAP:
+        # Runs at different hours have medians that differ by more than their samples show.
+        differs &= abs(math.log(ratio)) > math.log1p(NOISE)
+    return KernelRatio(ratio, found.low, found.high, found.interval, first.name, second.name, differs)
 
 
 def _ratio(

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mctskernel.core.evaluation import Evaluation
 from mctskernel.profiling.quantities import time_text
+from mctskernel.profiling.reward import is_eligible
 from mctskernel.report.comparison import EXACT, RunComparison, RunRow
 from mctskernel.report.notes import counted
 from mctskernel.report.resampling import rank_correlation
@@ -86,8 +86,10 @@ def compare_kernels(before: Tree, after: Tree) -> tuple[KernelRow, ...]:
         evaluation = new.evaluation
         state = "not finished" if evaluation is None else str(evaluation.outcome)
         state = "quarantined" if evaluation is not None and evaluation.quarantine else state
-        times = (_trusted_seconds(old.evaluation), _trusted_seconds(evaluation))
-        found.append(KernelRow(old.id, new.id, new.depth, edit_title(after, new), *times, state))
+        was, now = (
+            run_seconds(each) if each and is_eligible(each) else None for each in (old.evaluation, evaluation)
+        )
+        found.append(KernelRow(old.id, new.id, new.depth, edit_title(after, new), was, now, state))
     return tuple(found)
 
 
@@ -149,12 +151,6 @@ def _speedup(row: RunRow) -> str:
 
 def _times(speedup: float | None) -> str:
     return "" if speedup is None else f"{speedup:.2f}x"
-
-
-def _trusted_seconds(evaluation: Evaluation | None) -> float | None:
-    if evaluation is None or not evaluation.ok or evaluation.quarantine:
-        return None
-    return run_seconds(evaluation)
 
 
 def _device(view: View) -> str:

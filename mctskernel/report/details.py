@@ -8,7 +8,7 @@ from functools import cached_property
 
 import msgspec
 
-from mctskernel.core.evaluation import Cause, Check, Evaluation, Resources, Timing
+from mctskernel.core.evaluation import Cause, Check, Resources, Timing
 from mctskernel.core.proposer import Exchange
 from mctskernel.profiling.diagnosis import account
 from mctskernel.report.notes import (
@@ -19,11 +19,10 @@ from mctskernel.report.notes import (
     gpu_name,
     prediction_sentence,
 )
-from mctskernel.report.view import View
+from mctskernel.report.view import IN_FLIGHT, View
 from mctskernel.tree.events import EditRecord, ExchangeRecord
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node
-from mctskernel.tree.trajectory import trajectory
 
 Change = tuple[int, int, int, int]
 """First and last line (exclusive) in the old source, and those of the replacement in the new one."""
@@ -91,10 +90,9 @@ class Detailer:
     def details(self, number: int) -> NodeDetails:
         """The details of a node. Raises RunError and BlobError."""
         view, node = self._view, self._view.node(number)
-        source, evaluation = view.source(number), node.evaluation
-        lines = source.split("\n")
-        edit = self._edit(node)
-        found = NodeDetails(
+        source, found = view.source(number), node.evaluation or IN_FLIGHT
+        lines, edit, comparison = source.split("\n"), view.tree.made_by(node), view.comparison(number)
+        return NodeDetails(
             id=number,
             source=source,
             language=str(node.kernel.language),
@@ -112,13 +110,23 @@ class Detailer:
             else (),
             conversation=self._conversation(node, edit) if edit else None,
             log=_shown(view.folder.blobs.get(node.log)) if node.log else "",
+            timings=found.timings,
+            gpu=gpu_name(found.gpu) if found.gpu else "",
+            conditions=tuple(
+                conditions_text(each.conditions) if each.conditions else "" for each in found.timings
+            ),
+            checks=found.checks,
+            resources=found.resources,
+            causes=found.diagnosis.causes if found.diagnosis else (),
+            evidence=account(found),
+            effects=comparison.sentences if comparison else (),
+            flags=found.flags,
+            stage_seconds=found.stage_seconds,
+            terms=found.terms,
+            counters=found.counters,
+            reward=dict(node.score.terms) if node.score else {},
+            prediction=prediction_sentence(view.path(number)[-1]) if node.evaluation else "",
         )
-        return _with_evidence(found, view, node, evaluation) if evaluation else found
-
-    def _edit(self, node: Node) -> EditRecord | None:
-        if node.parent is None or node.edit is None:
-            return None
-        return self._view.tree.nodes[node.parent].edits[node.edit]
 
     def _conversation(self, node: Node, edit: EditRecord) -> Exchange | None:
         if edit.exchange is None:
@@ -136,29 +144,6 @@ class Detailer:
     @cached_property
     def _exchanges(self) -> dict[EditKey, ExchangeRecord]:
         return exchange_by_edit(read_events(self._view.folder.journal))
-
-
-def _with_evidence(found: NodeDetails, view: View, node: Node, evaluation: Evaluation) -> NodeDetails:
-    comparison = view.comparison(node.id)
-    return msgspec.structs.replace(
-        found,
-        timings=evaluation.timings,
-        gpu=gpu_name(evaluation.gpu) if evaluation.gpu else "",
-        conditions=tuple(
-            conditions_text(each.conditions) if each.conditions else "" for each in evaluation.timings
-        ),
-        checks=evaluation.checks,
-        resources=evaluation.resources,
-        causes=evaluation.diagnosis.causes if evaluation.diagnosis else (),
-        evidence=account(evaluation),
-        effects=comparison.sentences if comparison else (),
-        flags=evaluation.flags,
-        stage_seconds=evaluation.stage_seconds,
-        terms=evaluation.terms,
-        counters=evaluation.counters,
-        reward=dict(node.score.terms) if node.score else {},
-        prediction=prediction_sentence(trajectory(view.tree, node.id).steps[-1]),
-    )
 
 
 def _shown(text: str) -> str:

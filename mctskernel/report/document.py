@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from mctskernel.answer import valid_speedup
-from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.core.evaluation import Outcome
 from mctskernel.profiling.changes import Comparison, CountChange
 from mctskernel.profiling.diagnosis import account
 from mctskernel.profiling.quantities import count_text, time_text
@@ -27,7 +26,7 @@ from mctskernel.report.notes import (
 )
 from mctskernel.report.progress import Moment, moments, over_start
 from mctskernel.report.roofline import Roofline, roofline
-from mctskernel.report.view import View
+from mctskernel.report.view import IN_FLIGHT, View
 from mctskernel.tasks.starts import origin, start_name
 from mctskernel.tree.events import EditRecord, Evaluated, Submitted
 from mctskernel.tree.journal import read_events
@@ -156,28 +155,18 @@ class EditSuccess(msgspec.Struct, frozen=True):
     best_gain: float | None
 
 
-class Growth(msgspec.Struct, frozen=True):
-    """The order of submissions (a node's number) and results (minus a node's number, less 1)."""
-
-    steps: tuple[int, ...]
-
-
-class Fact(msgspec.Struct, frozen=True):
-    """A line of a table of facts about the run."""
-
-    name: str
-    value: str
-
-
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as a graphical report shows it before a node is selected."""
+    """A run as a graphical report shows it before a node is selected.
+
+    `growth` is the order of submissions (a node's number) and results (minus a node's number, less 1).
+    """
 
     schema: str = SCHEMA
     schema_version: int = SCHEMA_VERSION
     headline: Headline
     nodes: tuple[NodeRow, ...]
     transpositions: tuple[tuple[int, int], ...]
-    growth: Growth
+    growth: tuple[int, ...]
     progress: tuple[Moment, ...]
     best_path: tuple[int, ...]
     failures: tuple[FailureKind, ...]
@@ -185,12 +174,12 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     roofline: Roofline | None
     counters: tuple[str, ...]
     accounts: bool
-    environment: tuple[Fact, ...]
+    environment: dict[str, str]
 
 
 def view_headline(view: View) -> Headline:
     """The headline of a run."""
-    tree, best = view.tree, _best(view)
+    tree, best = view.tree, view.fastest
     first = tree.nodes[view.start].evaluation if tree.nodes else None
     evaluation = best.evaluation if best else None
     seconds, start = (run_seconds(each) if each else None for each in (evaluation, first))
@@ -214,9 +203,12 @@ def view_headline(view: View) -> Headline:
 
 def view_story(view: View) -> Story:
     """The best path of a run, without steps while there is none, and notes on the whole."""
-    best = _best(view)
+    best = view.fastest
     steps = view.steps if best else ()
-    notes = (*accuracy_sentences(view.tree), *conversation_sentences(view.conversation, view.tree))
+    notes = (
+        *accuracy_sentences(view.tree),
+        *conversation_sentences(read_events(view.folder.journal), view.tree),
+    )
     return Story(tuple(story_step(view, step) for step in steps), notes)
 
 
@@ -242,7 +234,7 @@ def story_step(view: View, step: Step) -> StoryStep:
 
 def view_document(view: View) -> Document:
     """The document of a run. Raises JournalError."""
-    tree, best = view.tree, _best(view)
+    tree, best = view.tree, view.fastest
     edits = _edits(tree)
     rows = tuple(_row(tree, node, edits.get(node.id), view.start_speedup) for node in tree.nodes)
     # The journal may have grown since the tree was read.
@@ -257,7 +249,7 @@ def view_document(view: View) -> Document:
         headline=view_headline(view),
         nodes=rows,
         transpositions=tuple(tree.transpositions),
-        growth=Growth(tuple(growth)),
+        growth=tuple(growth),
         progress=tuple(
             over_start(each, view.start_speedup)
             for each in moments(events, view.manifest.configuration.spent)
@@ -270,7 +262,7 @@ def view_document(view: View) -> Document:
             dict.fromkeys(name for node in tree.nodes if node.evaluation for name in node.evaluation.counters)
         ),
         accounts=can_account(tree.policy.strategy),
-        environment=tuple(_environment(view)),
+        environment=_environment(view),
     )
 
 
@@ -334,7 +326,9 @@ def _row(tree: Tree, node: Node, edit: EditRecord | None, start: float) -> NodeR
     parent = tree.nodes[node.parent] if node.parent is not None else None
     speedup = node.score.speedup if node.score and node.score.speedup > 0 else None
     before = parent.score.speedup if parent is not None and parent.score else 0.0
-    row = NodeRow(
+    evaluation = node.evaluation or IN_FLIGHT
+    timings, diagnosis = evaluation.timings, evaluation.diagnosis
+    return NodeRow(
         id=node.id,
         parent=node.parent,
         title=edit.title if edit else STARTING_KERNEL,
@@ -349,14 +343,6 @@ def _row(tree: Tree, node: Node, edit: EditRecord | None, start: float) -> NodeR
         value=_short(node.reward_max) if node.visits else None,
         prior=_short(edit.prior) if edit else None,
         predicted_gain=_short(node.prediction.gain) if node.prediction and node.prediction.gain else None,
-    )
-    return _with_evaluation(row, node.evaluation) if node.evaluation else row
-
-
-def _with_evaluation(row: NodeRow, evaluation: Evaluation) -> NodeRow:
-    timings, diagnosis = evaluation.timings, evaluation.diagnosis
-    return msgspec.structs.replace(
-        row,
         message=evaluation.message,
         guard=str(evaluation.guard or ""),
         quarantine=evaluation.quarantine,
@@ -380,14 +366,6 @@ def _log_factor(count: CountChange) -> float:
     if count.before <= 0 or count.after <= 0:
         return math.log(100) if count.before != count.after else 0.0
     return abs(math.log(count.after / count.before))
-
-
-def _best(view: View) -> Node | None:
-    """The answer's node, or the fastest so far; None while no kernel is valid."""
-    if view.answer is not None and view.answer.node is not None:
-        return view.tree.nodes[view.answer.node]
-    best = view.best if view.tree.nodes else None
-    return best if best is not None and valid_speedup(best) > 0 else None
 
 
 def _edits(tree: Tree) -> dict[int, EditRecord]:
@@ -450,14 +428,14 @@ def _start_sentences(view: View, best: Node) -> Iterator[str]:
     yield f"Starts: {', '.join(known)}."
 
 
-def _environment(view: View) -> Iterator[Fact]:
+def _environment(view: View) -> dict[str, str]:
     manifest = view.manifest
-    yield Fact("created", manifest.created)
-    yield Fact("mctskernel", manifest.version)
-    for name, value in _flat("", msgspec.to_builtins(manifest.configuration)):
-        yield Fact(name, value)
-    for name, value in manifest.fingerprint.items():
-        yield Fact(f"fingerprint.{name}", value)
+    return {
+        "created": manifest.created,
+        "mctskernel": manifest.version,
+        **dict(_flat("", msgspec.to_builtins(manifest.configuration))),
+        **{f"fingerprint.{name}": value for name, value in manifest.fingerprint.items()},
+    }
 
 
 def _flat(prefix: str, fields: Mapping[str, object]) -> Iterator[tuple[str, str]]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from jinja2 import Environment
+from rich.console import Console
+from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation, Outcome
-from mctskernel.profiling.quantities import time_text
 from mctskernel.report.comparison import ComparedRun
 from mctskernel.report.document import Document, NodeRow, view_document
 from mctskernel.report.page import Parts
+from mctskernel.report.terminal import print_summary
 from mctskernel.report.view import View
 
 if TYPE_CHECKING:
@@ -22,24 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mctskernel.report.widget import TreeView
-
-_PAGES = Environment(autoescape=True)
-_PAGES.filters["time"] = time_text
-_SUMMARY = _PAGES.from_string("""\
-<div><strong>{{ headline.task }}</strong>: \
-{% if headline.speedup %}<strong>{{ "%.2f" | format(headline.speedup) }}x</strong> over {{ headline.start }}, \
-{% if headline.over_pytorch %}{{ headline.over_pytorch }}, {% endif %}\
-{{ headline.numbers }} ({{ headline.starting_time }} to {{ headline.time }}){% else %}no valid kernel yet{% endif %}\
-<br>{{ headline.device }}; {{ headline.evaluations }} evaluations: \
-{% for outcome, count in headline.outcomes.items() %}{{ count }} {{ outcome }}{{ ", " if not loop.last }}{% endfor %}\
-<br>{{ headline.state }}\
-{% if path %}<table><thead><tr><th>node</th><th>edit</th><th>time</th><th>gain</th><th>in all</th></tr></thead><tbody>
-{% for step in path %}<tr><td>{{ step.id }}</td><td style="text-align: left">{{ step.title }}</td>\
-<td>{{ step.seconds | time if step.seconds else "" }}</td>\
-<td>{{ "%.2fx" | format(step.gain) if step.gain else "" }}</td>\
-<td>{{ "%.2fx" | format(step.speedup) if step.speedup else "" }}</td></tr>
-{% endfor %}</tbody></table>{% endif %}</div>
-""")
 
 
 @dataclass(frozen=True)
@@ -161,10 +145,12 @@ class Run:
         )
 
     def _repr_html_(self) -> str:
-        return _SUMMARY.render(
-            headline=self.document.headline,
-            path=[self.document.nodes[node] for node in self.document.best_path],
-        )
+        console = Console(file=StringIO(), record=True, width=120)
+        if self.view.fastest is None:
+            console.print(Text(f"{self!r}: no valid kernel yet"))
+        else:
+            print_summary(console, self.view)
+        return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
     def _frame(self, rows: tuple[NodeRow, ...]) -> pd.DataFrame:
         import pandas as pd  # noqa: PLC0415 - an extra

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,39 +47,6 @@ def conditions_text(conditions: Conditions) -> str:
     return ", ".join(part for part in parts if part)
 
 
-@dataclass(frozen=True)
-class Conversation:
-    """The exchanges with language models in a run.
-
-    `losses` counts replies and edits that were lost before they could be tried; `silence` is the reason for the latest
-    missing reply.
-    """
-
-    exchanges: tuple[ExchangeRecord, ...]
-    losses: Counter[Loss]
-    edits: int
-    silence: str = ""
-
-    @property
-    def dollars(self) -> float:
-        """The price of all exchanges."""
-        return sum(exchange.dollars for exchange in self.exchanges)
-
-
-def conversation(events: Iterable[Event]) -> Conversation:
-    """The exchanges in a journal."""
-    exchanges: list[ExchangeRecord] = []
-    losses: Counter[Loss] = Counter()
-    edits, silence = 0, ""
-    for event in events:
-        if isinstance(event, Proposed):
-            exchanges += event.exchanges
-            losses.update(each.loss for each in event.dropped)
-            edits += sum(edit.exchange is not None for edit in event.edits)
-            silence = next((each.reason for each in event.dropped if each.loss is Loss.NO_REPLY), silence)
-    return Conversation(tuple(exchanges), losses, edits, silence)
-
-
 EditKey = tuple[int, object]
 """A node, and what an edit of it changes."""
 
@@ -102,24 +68,32 @@ def exchange_by_edit(events: Iterable[Event]) -> dict[EditKey, ExchangeRecord]:
     return found
 
 
-def conversation_sentences(found: Conversation, tree: Tree) -> tuple[str, ...]:
-    """Calls, tokens and dollars, and how the edits of language models ended; nothing for a run without any."""
-    if not found.exchanges:
+def conversation_sentences(events: Iterable[Event], tree: Tree) -> tuple[str, ...]:
+    """Calls of language models, tokens and dollars, how their edits ended, and what was lost; nothing without any."""
+    exchanges: list[ExchangeRecord] = []
+    losses: Counter[Loss] = Counter()
+    edits, silence = 0, ""
+    for event in events:
+        if isinstance(event, Proposed):
+            exchanges += event.exchanges
+            losses.update(each.loss for each in event.dropped)
+            edits += sum(edit.exchange is not None for edit in event.edits)
+            silence = next((each.reason for each in event.dropped if each.loss is Loss.NO_REPLY), silence)
+    if not exchanges:
         return ()
-    answered = sum(bool(exchange.reply) for exchange in found.exchanges)
-    recorded = sum(exchange.recorded for exchange in found.exchanges)
-    tokens_in = sum(exchange.input_tokens for exchange in found.exchanges)
-    tokens_out = sum(exchange.output_tokens for exchange in found.exchanges)
+    recorded = sum(exchange.recorded for exchange in exchanges)
     from_recording = f", {recorded} from a recording" if recorded else ""
     lines = [
-        f"{counted(len(found.exchanges), 'model call')}{from_recording}, {answered} answered: {tokens_in} input and "
-        f"{tokens_out} output tokens, ${found.dollars:.4f}.",
-        f"{counted(found.edits, 'edit')} from models: {_counts(_model_edit_outcomes(tree))}.",
+        f"{counted(len(exchanges), 'model call')}{from_recording}, {sum(bool(each.reply) for each in exchanges)} "
+        f"answered: {sum(each.input_tokens for each in exchanges)} input and "
+        f"{sum(each.output_tokens for each in exchanges)} output tokens, "
+        f"${sum(each.dollars for each in exchanges):.4f}.",
+        f"{counted(edits, 'edit')} from models: {_counts(_model_edit_outcomes(tree))}.",
     ]
-    if found.losses:
-        lines.append(f"Lost before they could be tried: {_counts(found.losses)}.")
-    if found.silence:
-        lines.append(f"The latest call without a reply: {found.silence}")
+    if losses:
+        lines.append(f"Lost before they could be tried: {_counts(losses)}.")
+    if silence:
+        lines.append(f"The latest call without a reply: {silence}")
     return tuple(lines)
 
 

@@ -51,6 +51,8 @@ _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", r
 def report_page(view: View) -> str:
     """The page of a run. Raises what reading the run may raise."""
     parts, code = Parts(view), script("report")
+    content = {name: parts.part(name, SMALLEST) for name in parts.names()}
+    content["plotly"] = compressed_plotly(SMALLEST)
     headline = parts.document.headline
     speedup = f"{headline.speedup:.2f}x {headline.numbers}" if headline.speedup else "no valid kernel yet"
     return _PAGE.render(
@@ -58,7 +60,7 @@ def report_page(view: View) -> str:
         state=headline.state,
         policy=_policy(code),
         style=style(),
-        parts=_encoded(parts),
+        parts=[(name, base64.b64encode(part).decode()) for name, part in content.items()],
         script=code,
     )
 
@@ -84,12 +86,6 @@ def style() -> str:
 def compressed_plotly(level: int) -> bytes:
     """plotly.js from the plotly package, compressed at a level of gzip."""
     return gzip.compress(get_plotlyjs().encode(), compresslevel=level, mtime=0)
-
-
-def _encoded(parts: Parts) -> Iterator[tuple[str, str]]:
-    for name in parts.names():
-        yield name, base64.b64encode(parts.part(name, SMALLEST)).decode()
-    yield "plotly", base64.b64encode(compressed_plotly(SMALLEST)).decode()
 
 
 def _policy(code: str) -> str:

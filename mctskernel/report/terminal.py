@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -16,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation
+from mctskernel.edits.llm.prompt import fenced
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import compare
 from mctskernel.profiling.quantities import time_text
@@ -108,29 +108,23 @@ def _name(view: View, number: int) -> str:
     return f"node {number} ({edit_title(view.tree, view.node(number))})"
 
 
-@dataclass(frozen=True)
-class Compared:
-    """Two nodes of a run. `relation` is that of the first to the second, such as `parent`; it may be empty."""
+def print_diff(
+    console: Console, view: View, nodes: tuple[int, int], relation: str = "", context: int = CONTEXT
+) -> None:
+    """Print what changed from one kernel to another: time, counts, and the highlighted diff.
 
-    view: View
-    before: int
-    after: int
-    relation: str = ""
-
-
-def print_diff(console: Console, compared: Compared, context: int = CONTEXT) -> None:
-    """Print what changed between two kernels: time, counts, and the highlighted diff."""
-    for line, style in _diff_heading(compared):
+    `relation` is that of the first to the second, such as `parent`; it may be empty.
+    """
+    for line, style in _diff_heading(view, nodes, relation):
         console.print(Text(line, style), soft_wrap=True)
-    diff = _diff(compared, context)
-    if diff:
+    if diff := _diff(view, nodes, context):
         console.print(Syntax(diff, "diff", word_wrap=True))
 
 
-def plain_diff(compared: Compared, context: int = CONTEXT) -> str:
+def plain_diff(view: View, nodes: tuple[int, int], relation: str = "", context: int = CONTEXT) -> str:
     """The same as plain text: a unified diff with a heading, which `patch` accepts."""
-    heading = "".join(f"{line}\n" for line, _ in _diff_heading(compared))
-    return heading + _diff(compared, context)
+    heading = "".join(f"{line}\n" for line, _ in _diff_heading(view, nodes, relation))
+    return heading + _diff(view, nodes, context)
 
 
 def _headline(view: View) -> list[RenderableType]:
@@ -192,16 +186,14 @@ def _numbers(title: str, numbers: dict[str, float]) -> Table:
     return table
 
 
-def _diff(compared: Compared, context: int) -> str:
-    view = compared.view
-    return unified_diff(view.source(compared.before), view.source(compared.after), context=context)
+def _diff(view: View, nodes: tuple[int, int], context: int) -> str:
+    return unified_diff(*map(view.source, nodes), context=context)
 
 
-def _diff_heading(compared: Compared) -> Iterator[tuple[str, str]]:
+def _diff_heading(view: View, nodes: tuple[int, int], relation: str) -> Iterator[tuple[str, str]]:
     """Lines and their styles: the two nodes, and how the time and the counts behind it changed."""
-    view = compared.view
-    old, new = view.node(compared.before), view.node(compared.after)
-    yield f"--- {_title(view, old)}{f', the {compared.relation}' if compared.relation else ''}", "bold red"
+    old, new = map(view.node, nodes)
+    yield f"--- {_title(view, old)}{f', the {relation}' if relation else ''}", "bold red"
     yield f"+++ {_title(view, new)}", "bold green"
     found = compare(old.evaluation, new.evaluation) if old.evaluation and new.evaluation else None
     for sentence in found.sentences if found else ():
@@ -262,20 +254,13 @@ def _markdown_step(view: View, step: StoryStep) -> list[str]:
     if step.evidence:
         lines += ["What limits it now:", "", *(f"- {sentence}" for sentence in step.evidence), ""]
     diff = view.diff(step.node)
-    return [*lines, *_fenced(diff, "diff"), ""] if diff else lines
+    return [*lines, fenced(diff, "diff", len(diff)), ""] if diff else lines
 
 
 def _plain(text: str) -> str:
     """Text from a model or a compiler on one line, escaped: no link, image, heading or HTML."""
     line = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
     return _MARKUP.sub(r"\\\g<0>", line)
-
-
-def _fenced(text: str, language: str) -> list[str]:
-    """A code block whose fence is longer than any run of backticks inside, so that no text can close it."""
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return [f"{fence}{language}", text.rstrip("\n"), fence]
 
 
 def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -8,14 +8,14 @@ from functools import cached_property
 from pathlib import Path
 
 from mctskernel.answer import Answer, valid_speedup
-from mctskernel.core.evaluation import Evaluation, Timing
+from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import UNVERIFIED_REFERENCE
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.baselines import Baselines, read_baselines
-from mctskernel.report.notes import Conversation, conversation, counted
+from mctskernel.report.notes import counted
 from mctskernel.run import (
     NOTHING_HELD_OUT,
     Manifest,
@@ -26,9 +26,12 @@ from mctskernel.run import (
     read_manifest,
 )
 from mctskernel.tasks.starts import best_start, start_name, start_speedup
-from mctskernel.tree.journal import read_events, read_tree
+from mctskernel.tree.journal import read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import Step, trajectory
+
+IN_FLIGHT = Evaluation(Outcome.OK, Source.MODELLED)
+"""In place of the evaluation of a node that has none: nothing was found of it."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +89,6 @@ class View:
         if self.manifest.configuration.language is Language.CONFIGURATION:
             raise RunError(f"{self.folder.path} searched recorded configurations: it has no kernels to run.")
 
-    @cached_property
-    def conversation(self) -> Conversation:
-        """The exchanges with language models."""
-        return conversation(read_events(self.folder.journal))
-
     @property
     def gpus(self) -> dict[str, int]:
         """The number of kernels that each GPU timed, by UUID, as far as evaluations name one."""
@@ -104,6 +102,13 @@ class View:
         """The number of evaluations by outcome, the most frequent first."""
         found = (node.outcome for node in self.tree.nodes)
         return dict(Counter(str(outcome) for outcome in found if outcome is not None).most_common())
+
+    @property
+    def fastest(self) -> Node | None:
+        """The best node; None while no kernel is valid."""
+        if self.answer is not None and self.answer.node is not None:
+            return self.best
+        return self.best if self.tree.nodes and valid_speedup(self.best) > 0 else None
 
     @property
     def best(self) -> Node:

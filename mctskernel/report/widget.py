@@ -7,10 +7,8 @@ from typing import Any
 import anywidget
 import traitlets
 
-from mctskernel.core.disk import BlobError
+from mctskernel.core.user_errors import UserError
 from mctskernel.report.page import FASTEST, PartError, Parts, compressed_plotly, script, style
-from mctskernel.run import RunError
-from mctskernel.tree.journal import JournalError
 
 PLOTLY = "plotly"
 
@@ -32,7 +30,7 @@ class TreeView(anywidget.AnyWidget):
         name = str(message.get("name", ""))
         try:
             part = compressed_plotly(FASTEST) if name == PLOTLY else self._parts.part(name, FASTEST)
-        except (PartError, RunError, BlobError, JournalError) as error:
+        except (PartError, UserError) as error:
             self.send({"name": name, "problem": str(error)})
         else:
             self.send({"name": name}, [part])

@@ -6,7 +6,7 @@ found broken is left out, so that one mistake gives one sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mctskernel.core.contract_words import contract_sentences
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.documents import parse_toml
 from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
@@ -23,12 +24,11 @@ from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
 from mctskernel.core.space import SpaceError, values_of
 from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
-from mctskernel.core.task_file import languages, load_task, read_text
+from mctskernel.core.task_file import languages, load_task
 from mctskernel.edits.syntax import Function, Parameter, parse
-from mctskernel.profiling.contract import contract_in_words, contradictions
+from mctskernel.profiling.contract import contradictions
 from mctskernel.profiling.devices import open_for_check
 from mctskernel.profiling.processes.worker import Limits, Worker
-from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings, open_evaluator
 from mctskernel.profiling.spaces import read_space
 from mctskernel.profiling.verify import draw_case
 from mctskernel.tasks.starts import starting_kernels
@@ -51,20 +51,14 @@ C_TYPES: Mapping[str, str] = {
     "__nv_fp8_e5m2": "float8_e5m2",
     "char": "int8",
     "signed char": "int8",
-    "int8_t": "int8",
     "unsigned char": "uint8",
-    "uint8_t": "uint8",
     "short": "int16",
-    "int16_t": "int16",
     "int": "int32",
-    "int32_t": "int32",
     "unsigned": "uint32",
     "unsigned int": "uint32",
-    "uint32_t": "uint32",
     "long long": "int64",
-    "int64_t": "int64",
     "unsigned long long": "uint64",
-    "uint64_t": "uint64",
+    **{f"{name}_t": name for name in ("int8", "uint8", "int16", "int32", "uint32", "int64", "uint64")},
 }
 """The element type that a pointer to a C++ type points to."""
 
@@ -108,7 +102,7 @@ def check_task(folder: Path) -> Report:
         found = list(contradictions(task))
         problems += found
         if not found:
-            checked.append(contract_in_words(task))
+            checked += contract_sentences(task)
     sound = not found
     with _evaluating(task) as evaluate:
         for file, start in starts.items():
@@ -122,7 +116,11 @@ def check_task(folder: Path) -> Report:
                 if start.starting_kernel.language is Language.TRITON and find_spec("triton") is None:
                     checked.append(f"{file.name} was not built: Triton isn't installed (mctskernel[triton]).")
                     continue
-                found = list(_verification_problems(evaluate(start.starting_kernel), file))
+                evaluation = evaluate(start.starting_kernel)
+                reason = (
+                    evaluation.quarantine if evaluation.ok else f"{evaluation.outcome}: {evaluation.message}"
+                )
+                found = [f"{file}: {reason}"] if reason else []
                 if not found:
                     checked.append(f"{file.name} is right at every verify and held-out shape, as emulated.")
             problems += found
@@ -264,13 +262,6 @@ def _evaluating(task: Task) -> Iterator[Callable[[Kernel], Evaluation]]:
         yield lambda kernel: worker().evaluate(kernel)
 
 
-def _verification_problems(evaluation: Evaluation, file: Path) -> Iterator[str]:
-    if not evaluation.ok:
-        yield f"{file}: {evaluation.outcome}: {evaluation.message}"
-    elif evaluation.quarantine:
-        yield f"{file}: {evaluation.quarantine}"
-
-
 def _parameter_problems(
     task: Task, plan: LaunchPlan, launches: tuple[ResolvedLaunch, ...], file: Path
 ) -> Iterator[str]:
@@ -308,18 +299,3 @@ def _mismatch(written: str, dtype: str | None, parameter: Parameter, function: F
     if dtype is not None and expected is not None and expected != dtype and not as_bytes:
         return f"it points to {parameter.type}, but '{written}' is {dtype}."
     return ""
-
-
-def evaluate_modules(
-    reference: Path, candidates: Sequence[Path], settings: Settings | None = None
-) -> Iterator[tuple[Path, ModuleVerdict]]:
-    """The verdict on each candidate file, in order, as soon as it is known.
-
-    The reference has a class `Model`, `get_inputs()` and `get_init_inputs()`, a candidate a class `ModelNew`. Raises
-    TaskError for a reference that can't be used or a file that can't be read, and DeviceError for a machine that lacks
-    something.
-    """
-    sources = {path: read_text(path) for path in candidates}
-    with open_evaluator(read_text(reference), settings) as evaluator:
-        for path, source in sources.items():
-            yield path, evaluator.evaluate(source)

@@ -7,7 +7,6 @@ A model's task.toml is read for what a task needs and nothing else; its referenc
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from mctskernel.core.documents import DocumentError, parse_toml
-from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Purpose
-from mctskernel.core.task import Shape, Task, TaskError, shape_label
+from mctskernel.core.task import Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import NoKernelError
 from mctskernel.edits.llm.model import Call, Model, clean
-from mctskernel.edits.llm.prompt import messages_to_draft, messages_to_mend_draft
+from mctskernel.edits.llm.prompt import DRAFT_MEND, messages_to_draft, messages_to_mend
 from mctskernel.edits.llm.replies import DRAFT_SCHEMA, one_line
 from mctskernel.tasks.check import MAX_REFERENCE_BYTES, reference_problems
 
@@ -111,7 +109,7 @@ def draft_task(order: Order, model: Model, say: Say) -> Task:
                 say(f"--- {name}\n{(order.folder / name).read_text('utf-8')}")
             return load_task(order.folder, order.language)
         say(f"The task as the model states it can't be used: {problems[0]}")
-        mended = messages_to_mend_draft(asked, exchange.reply, problems)
+        mended = messages_to_mend(asked, exchange.reply, problems, DRAFT_MEND)
         call = replace(call, purpose=Purpose.MEND, messages=mended)
     raise GenerationError(f"The model states no task that can be used: {problems[0]}")
 
@@ -156,22 +154,16 @@ def _size_faults(task: Task) -> Iterator[str]:
     if len(task.shapes) > MAX_SHAPES:
         yield f"There are {len(task.shapes)} shapes; {MAX_SHAPES} are enough."
     for shape in task.search_shapes:
-        if _bytes_at(task, shape) > MAX_TASK_BYTES:
+        if task.compulsory_bytes(shape) > MAX_TASK_BYTES:
             yield f"The tensors at {shape_label(shape)} are larger than {MAX_TASK_BYTES >> 30} GiB."
     for shape in (*task.verify_shapes, *task.held_out_shapes):
-        if _bytes_at(task, shape) > MAX_REFERENCE_BYTES:
+        if task.compulsory_bytes(shape) > MAX_REFERENCE_BYTES:
             limit = MAX_REFERENCE_BYTES >> 20
             yield f"The tensors at {shape_label(shape)}, where kernels are verified, are larger than {limit} MiB."
 
 
-def _bytes_at(task: Task, shape: Shape) -> int:
-    """The task's compulsory bytes, however absurd the shape."""
-    tensors = (*task.inputs, *task.outputs)
-    return sum(math.prod(tensor.extents(shape)) * DTYPE_BYTES[tensor.dtype] for tensor in tensors)
-
-
 def _reference_problems(task: Task) -> list[str]:
-    small = tuple(shape for shape in task.shapes if _bytes_at(task, shape) <= MAX_REFERENCE_BYTES)
+    small = tuple(shape for shape in task.shapes if task.compulsory_bytes(shape) <= MAX_REFERENCE_BYTES)
     return list(reference_problems(task, small))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from mctskernel.core.kernel import Kernel, leading_comment
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import read_text, write_new_task
-from mctskernel.edits.syntax import Function, Parameter, parse
+from mctskernel.edits.syntax import Function, Parameter, parse, text_of
 from mctskernel.profiling.source_rules import breach
 from mctskernel.tasks.check import C_TYPES
 
@@ -168,9 +168,11 @@ def _with_plan(text: str, functions: Sequence[Function], shape: Sequence[str]) -
 def _launch(function: Function, text: str, shape: Sequence[str]) -> str:
     block, said = _block(function, text)
     axes = [
-        axis for axis in "xyz" if re.search(rf"\b(?:blockIdx|threadIdx)\.{axis}\b", _text_of(function))
+        axis for axis in "xyz" if re.search(rf"\b(?:blockIdx|threadIdx)\.{axis}\b", text_of(function.node))
     ] or ["x"]
-    strided = len(axes) == 1 and "threadIdx.x" in _text_of(function) and "blockDim.x" in _text_of(function)
+    strided = (
+        len(axes) == 1 and "threadIdx.x" in text_of(function.node) and "blockDim.x" in text_of(function.node)
+    )
     size = shape[0] if len(axes) > 1 or not strided else " * ".join(shape)
     grid = [f"ceil_div({size}, {block})" if strided else size]
     grid += [f"ceil_div({name}, 1)" for name in shape[1 : len(axes)]]
@@ -188,15 +190,10 @@ def _launch(function: Function, text: str, shape: Sequence[str]) -> str:
 
 def _block(function: Function, text: str) -> tuple[int, str]:
     bounds = function.launch_bounds
-    found = re.search(r"\d+", bounds.text.decode()) if bounds is not None and bounds.text else None
+    found = re.search(r"\d+", text_of(bounds)) if bounds is not None else None
     if found:
         return int(found[0]), "from __launch_bounds__"
     launched = re.search(rf"\b{function.name}\s*<<<[^,;]+,\s*(\d+)", text)
     if launched:
         return int(launched[1]), "from a launch in the file"
     return 256, "guessed: threads in x"
-
-
-def _text_of(function: Function) -> str:
-    found = function.node.text
-    return found.decode() if found else ""

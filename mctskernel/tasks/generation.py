@@ -92,7 +92,12 @@ def generate(
     """
     if order.unverified_reference:
         check_sandbox()
-    _make_folder(order.folder)
+    try:
+        order.folder.mkdir(parents=True, exist_ok=True)
+        if any(order.folder.iterdir()):
+            raise TaskError(f"{order.folder} already holds something: choose another --out-task.")
+    except OSError as error:
+        raise TaskError(f"{order.folder} can't be made: {error.strerror or error}.") from error
     transcript = Transcript(model, order.folder / TRANSCRIPT)
     try:
         task = draft_task(order, transcript, say)
@@ -117,16 +122,6 @@ def generate(
         dollars=sum(each.dollars for each in exchanges),
         evaluations=writing.evaluations,
     )
-
-
-def _make_folder(folder: Path) -> None:
-    """Raises TaskError if there is anything in it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise TaskError(f"{folder} already holds something: choose another --out-task.")
-    except OSError as error:
-        raise TaskError(f"{folder} can't be made: {error.strerror or error}.") from error
 
 
 @dataclass
@@ -242,8 +237,6 @@ class _Writing:
             messages_to_generate(self.task, self.wanted, expert, writer.ended, self.briefing),
             schema=EDITS_SCHEMA,
             expert=expert.name,
-            model=expert.model,
-            temperature=expert.temperature,
             subject=placeholder.identity,
         )
         return converse(self.model, call, placeholder, 1)

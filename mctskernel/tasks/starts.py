@@ -19,7 +19,7 @@ from mctskernel.core.proposer import Proposals
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task, read_text, start_files
 from mctskernel.profiling.reward import is_eligible
-from mctskernel.tree.node import UNTRIED, Tree
+from mctskernel.tree.node import UNTRIED, Fate, Tree
 
 PROPOSER = "start/"
 """How the name begins that a starting point's edit gives as its proposer; the rest is the starting point's own."""
@@ -67,28 +67,26 @@ def proposals_of(starts: tuple[Edit, ...]) -> Proposals:
 
 def untried(tree: Tree) -> int | None:
     """The number, among the root's edits, of a starting point that wasn't tried yet; None when all were."""
-    root = tree.nodes[0]
-    for number, (edit, fate) in enumerate(zip(root.edits, root.fates, strict=True)):
-        if edit.proposer.startswith(PROPOSER) and fate == UNTRIED:
-            return number
-    return None
+    return next((number for number, fate in _fates(tree).items() if fate == UNTRIED), None)
 
 
 def are_proposed(tree: Tree) -> bool:
     """Whether the root has its starting points as edits."""
-    return any(edit.proposer.startswith(PROPOSER) for edit in tree.nodes[0].edits)
+    return bool(_fates(tree))
 
 
 def are_evaluated(tree: Tree) -> bool:
     """Whether every starting point among the root's edits came to its end."""
-    root = tree.nodes[0]
-    fates = [
-        fate for edit, fate in zip(root.edits, root.fates, strict=True) if edit.proposer.startswith(PROPOSER)
-    ]
     return all(
         fate != UNTRIED and (fate.node is None or tree.nodes[fate.node].evaluation is not None)
-        for fate in fates
+        for fate in _fates(tree).values()
     )
+
+
+def _fates(tree: Tree) -> dict[int, Fate]:
+    """The fates of starting points, by their numbers among the root's edits."""
+    pairs = enumerate(zip(tree.nodes[0].edits, tree.nodes[0].fates, strict=True))
+    return {number: fate for number, (edit, fate) in pairs if edit.proposer.startswith(PROPOSER)}
 
 
 def origin(tree: Tree, node: int) -> str:

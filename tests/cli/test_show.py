@@ -16,7 +16,7 @@ from mctskernel.answer import Answer
 from mctskernel.cli.errors import BAD_RUN, USAGE
 from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.evaluation import Outcome
-from mctskernel.report.terminal import Compared, print_diff
+from mctskernel.report.terminal import print_diff
 from mctskernel.report.view import load_view
 from mctskernel.run import write_text
 from mctskernel.tree.journal import Journal
@@ -67,7 +67,7 @@ def test_elsewhere_than_in_a_terminal_it_is_a_patch(run: Path, tmp_path: Path) -
 def shown(run: Path, before: int, after: int, width: int = 100) -> str:
     file = io.StringIO()
     console = PlainConsole(file=file, force_terminal=True, width=width, color_system="truecolor")
-    print_diff(console, Compared(load_view(run), before, after))
+    print_diff(console, load_view(run), (before, after))
     return file.getvalue()
 
 

@@ -6,17 +6,14 @@ of flashinfer-bench they are ROOT/definitions/**/NAME.json and ROOT/workloads/**
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from mctskernel.core.documents import UNDECODABLE, excerpt
-from mctskernel.core.dtypes import DTYPE_BYTES
-from mctskernel.core.task import Shape, TaskError, Tensor
+from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import read_bytes
 from mctskernel.problems.definitions.definition import (
     FLASHINFER_BENCH,
@@ -92,7 +89,10 @@ def find_definition(path: Path) -> Found:
             f"{path} holds {len(files)} definitions: name the file of one{f', as {first}' if files else ''}."
         )
     file = path / "definition.json" if path.is_dir() else path
-    definition = read_definition(file)
+    try:
+        definition = msgspec.json.decode(read_bytes(file), type=Definition)
+    except UNDECODABLE as error:
+        raise TaskError(f"{file} is no definition: {excerpt(error)}.") from error
     root = _root_of(file) if file.name != "definition.json" else None
     if root is not None:
         # A name with separators or wildcards can't be looked for.
@@ -105,30 +105,19 @@ def find_definition(path: Path) -> Found:
     return Found(SOL_EXECBENCH, definition, read_workloads(file.with_name("workload.jsonl")), roots)
 
 
-def read_definition(file: Path) -> Definition:
-    """Read a definition. Raises TaskError."""
-    try:
-        return msgspec.json.decode(read_bytes(file), type=Definition)
-    except UNDECODABLE as error:
-        raise TaskError(f"{file} is no definition: {excerpt(error)}.") from error
-
-
 def read_workloads(file: Path) -> tuple[Workload, ...]:
     """Read a file of workloads, one per line, as either benchmark writes them. Raises TaskError."""
-    found = tuple(_workloads(file))
-    if not found:
-        raise TaskError(f"{file} holds no workload.")
-    return found
-
-
-def _workloads(file: Path) -> Iterator[Workload]:
+    found = []
     for number, line in enumerate(read_bytes(file).split(b"\n"), 1):
         if line.strip():
             try:
                 is_trace = "workload" in msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-                yield _TRACES.decode(line).workload if is_trace else _WORKLOADS.decode(line)
+                found.append(_TRACES.decode(line).workload if is_trace else _WORKLOADS.decode(line))
             except UNDECODABLE as error:
                 raise TaskError(f"{file}, line {number} is no workload: {excerpt(error)}.") from error
+    if not found:
+        raise TaskError(f"{file} holds no workload.")
+    return tuple(found)
 
 
 def _root_of(file: Path) -> Path | None:
@@ -159,11 +148,15 @@ def workload_shapes(
     """The shape of each workload, with a number where sizes are equal or inputs are files. Raises TaskError."""
     memory = available_memory()
     tensors = (*input_tensors(definition, axes), *output_tensors(definition, axes))
-    shapes = [_sizes(axes, workload) for workload in workloads]
-    for shape, workload in zip(shapes, workloads, strict=True):
+    shapes = []
+    for workload in workloads:
+        if unknown := [name for name in axes.dimensions if name not in workload.axes]:
+            raise TaskError(f"The workload {workload.uuid} gives the axis '{unknown[0]}' no size.")
         _check_inputs(definition, workload)
+        shape = {name: workload.axes[name] for name in axes.dimensions}
+        shapes.append(shape)
         axes.values(shape)  # raises where an axis has no size
-        memory.require(nbytes(tensors, shape), f"The workload {workload.uuid}")
+        memory.require(sum(each.nbytes(shape) for each in tensors), f"The workload {workload.uuid}")
     distinct = {tuple(shape.items()) for shape in shapes}
     if len(distinct) < len(shapes) or any(has_files(workload) for workload in workloads):
         if WORKLOAD in axes.extents:
@@ -192,13 +185,6 @@ def fixed_scalars(workloads: tuple[Workload, ...]) -> dict[str, bool | int | flo
     return found
 
 
-def _sizes(axes: Axes, workload: Workload) -> dict[str, int]:
-    for name in axes.dimensions:
-        if name not in workload.axes:
-            raise TaskError(f"The workload {workload.uuid} gives the axis '{name}' no size.")
-    return {name: workload.axes[name] for name in axes.dimensions}
-
-
 def _check_inputs(definition: Definition, workload: Workload) -> None:
     where = f"In the workload {workload.uuid}"
     for name, spec in definition.inputs.items():
@@ -214,8 +200,3 @@ def _check_inputs(definition: Definition, workload: Workload) -> None:
                 f"{where} '{name}' is random {spec.dtype} of an unknown range, which could be indices. Give the values "
                 "in a safetensors file, or by custom_inputs_entrypoint."
             )
-
-
-def nbytes(tensors: Sequence[Tensor], shape: Shape) -> int:
-    """Bytes of tensors at a shape, in Python's integers, since numpy's products would overflow."""
-    return sum(math.prod(tensor.extents(shape)) * DTYPE_BYTES[tensor.dtype] for tensor in tensors)

@@ -94,17 +94,21 @@ def make_problem_inputs(folder: Path, rng: np.random.Generator, /, **shape: int)
         entry = find_function(str(folder / RUN_FILE), definition.custom_inputs_entrypoint)
         made = custom_values(definition, axes, entry, shape, int(rng.integers(1 << 62)))
         name = definition.custom_inputs_entrypoint
-        tensors = input_tensors(definition, axes)
-        return {tensor.name: _checked(made[tensor.name], tensor, shape, name) for tensor in tensors}
+        return {
+            each.name: _checked(made[each.name], each, shape, name)
+            for each in input_tensors(definition, axes)
+        }
     workload = problem.workloads[max(shape.get(WORKLOAD, 0), 1) - 1]
     found = {}
     for tensor in input_tensors(definition, axes):
         source = workload.inputs.get(tensor.name)
-        found[tensor.name] = (
-            _checked(_stored(folder, problem, source), tensor, shape, source.path)
-            if isinstance(source, Safetensors)
-            else tensor.draw(shape, rng)
-        )
+        if not isinstance(source, Safetensors):
+            found[tensor.name] = tensor.draw(shape, rng)
+            continue
+        tensors = stored_tensors(folder / problem.given[source.path])
+        if source.tensor_key not in tensors:
+            raise TaskError(f"{source.path} has no tensor {source.tensor_key!r}.")
+        found[tensor.name] = _checked(tensors[source.tensor_key], tensor, shape, source.path)
     return found
 
 
@@ -162,13 +166,6 @@ def stored_tensors(file: Path) -> Mapping[str, Array]:
         return {name: array_of(tensor) for name, tensor in load_file(file).items()}
     except (OSError, ValueError, SafetensorError) as error:
         raise TaskError(f"{file} can't be read: {excerpt(error)}.") from error
-
-
-def _stored(folder: Path, problem: DefinitionProblem, source: Safetensors) -> Array:
-    tensors = stored_tensors(folder / problem.given[source.path])
-    if source.tensor_key not in tensors:
-        raise TaskError(f"{source.path} has no tensor {source.tensor_key!r}.")
-    return tensors[source.tensor_key]
 
 
 def _checked(value: Any, tensor: Tensor, shape: Shape, what: str) -> Array:

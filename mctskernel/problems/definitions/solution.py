@@ -65,7 +65,11 @@ def _built(task: Task, problem: DefinitionProblem, kernel: Kernel) -> tuple[dict
             "dependencies": ["torch", "triton"] if is_triton else ["torch"],
             "destination_passing_style": False,
         }
-        return spec, PYTHON_FILE, _python_program(task, problem, kernel)
+        reserved = {ENTRY, *problem.definition.inputs}
+        module = host_module(task, kernel, function=KERNEL_FUNCTION, reserved=reserved)
+        program = f"{module.rstrip()}\n\n\n{_run(problem)}"
+        ast.parse(program)  # names come from the definition
+        return spec, PYTHON_FILE, program
     # The harness of SOL-ExecBench builds C++ itself, and forbids building it from Python. Its default is fast math.
     spec = {
         "entry_point": f"{CUDA_FILE}::{ENTRY}",
@@ -75,14 +79,6 @@ def _built(task: Task, problem: DefinitionProblem, kernel: Kernel) -> tuple[dict
         "compile_options": {"cuda_cflags": list(COMPILER_FLAGS)},
     }
     return spec, CUDA_FILE, cpp_program(task, kernel, list(problem.definition.inputs))
-
-
-def _python_program(task: Task, problem: DefinitionProblem, kernel: Kernel) -> str:
-    reserved = {ENTRY, *problem.definition.inputs}
-    module = host_module(task, kernel, function=KERNEL_FUNCTION, reserved=reserved)
-    program = f"{module.rstrip()}\n\n\n{_run(problem)}"
-    ast.parse(program)  # names come from the definition
-    return program
 
 
 def _run(problem: DefinitionProblem) -> str:

@@ -24,7 +24,6 @@ from mctskernel.problems.definitions.folder import (
     check_definition,
     fixed_scalars,
     has_files,
-    nbytes,
     workload_shapes,
 )
 from mctskernel.problems.definitions.reference import (
@@ -139,7 +138,7 @@ class _Trial:
 
     def nbytes(self, shape: Shape) -> int:
         """Bytes of all inputs and outputs at a shape."""
-        return nbytes((*self.inputs, *self.outputs), shape)
+        return sum(each.nbytes(shape) for each in (*self.inputs, *self.outputs))
 
     def drawn(self, shape: Shape, seed: int) -> dict[str, Array]:
         """Inputs at a shape."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
-from mctskernel.problems.gpu_mode.reference import GpuModeProblem, read_gpu_mode_problem
+from mctskernel.problems.gpu_mode.reference import GpuModeProblem
 from mctskernel.problems.gpu_mode.task_file import NAME, TASK_FILE, folder_of, read_task_file
 from mctskernel.problems.host_code import HostCodeError, dimensions_of_inputs, host_module
-from mctskernel.problems.problem import Benchmark, Problem
+from mctskernel.problems.problem import Benchmark, Problem, read_record
 
 
 def read(path: Path, language: Language | None) -> Problem:
@@ -31,7 +31,7 @@ _FUNCTION = "custom_kernel"
 
 def solution(task: Task, kernel: Kernel) -> Mapping[str, str]:
     """submission.py. Raises TaskError for a kernel that can't stand in a module."""
-    problem = read_gpu_mode_problem(task.folder)
+    problem = read_record(task.folder, GpuModeProblem)
     try:
         module = host_module(task, kernel, function="run", reserved=[_FUNCTION])
     except HostCodeError as error:

@@ -68,11 +68,6 @@ class GpuModeProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scalars: tuple[str, ...]
 
 
-def read_gpu_mode_problem(folder: Path) -> GpuModeProblem:
-    """The problem of a task's folder. Raises TaskError."""
-    return read_record(folder, GpuModeProblem)
-
-
 def call_reference(folder: Path, /, *inputs: Array, **shape: int) -> Array | tuple[Array, ...]:
     """Call `ref_kernel`, in the precision of the inputs. Raises TaskError."""
     problem, program = _loaded(folder)
@@ -133,6 +128,6 @@ def _sizes(problem: GpuModeProblem, given: Mapping[str, Any]) -> dict[str, int]:
 def _loaded(folder: Path) -> tuple[GpuModeProblem, Program]:
     from mctskernel.problems.gpu_mode.cases import load_program  # noqa: PLC0415 - imports PyTorch
 
-    problem = read_gpu_mode_problem(folder)
+    problem = read_record(folder, GpuModeProblem)
     texts = {name: read_text(folder / MODULE_FILE.format(name=name)) for name in problem.modules}
     return problem, load_program(texts)

@@ -36,9 +36,9 @@ from mctskernel.problems.gpu_mode.reference import (
     call_reference,
     reference_function,
 )
-from mctskernel.problems.gpu_mode.task_file import NAME, Arguments, TaskFile, integer_arguments
+from mctskernel.problems.gpu_mode.task_file import NAME, TaskFile, integer_arguments
 from mctskernel.problems.problem import available_memory
-from mctskernel.problems.tolerance import OwnError, floating, imprecisions, own_errors, tolerance_table
+from mctskernel.problems.tolerance import floating, imprecisions, own_errors, tolerance_table
 from mctskernel.problems.torch_reference import dtype_name
 from mctskernel.problems.torch_task import (
     Draft,
@@ -94,10 +94,17 @@ def drafted(file: TaskFile) -> Draft:
     signature = _signature(file, cases, tried, find_buffers(program, tried, cases))
     problem = _problem(file, cases[0], signature)
     task = _task(file, signature, problem, program)
-    own = _own_errors(program, file.cases[small], problem, task)
-    outputs = _compared_outputs(task)
+    leaves = pytree.tree_leaves(program.generate(file.cases[small], SEED))
+    tensors = {leaf.input: each for leaf, each in zip(problem.leaves, leaves, strict=True) if leaf.input}
+    own = own_errors(reference_function(problem, program, task.verify[small]), [tensors], task.outputs)
+    # 64-bit results of narrower inputs only need to be right to 32 bits.
+    wide = any(tensor.dtype == "float64" for tensor in task.inputs)
+    outputs = tuple(
+        replace(each, dtype="float32") if each.dtype == "float64" and not wide else each
+        for each in task.outputs
+    )
     unit = max((rounding_unit(numpy_dtype(tensor.dtype)) for tensor in floating(outputs)), default=0.0)
-    allowed = [_narrowest(case) for case in cases]
+    allowed = [Compared(*map(min, zip(*case.comparisons, strict=True))) for case in cases]
     bounds: list[tuple[Shape, Bound]] = [
         ({CASE: number}, Bound(max(each.relative, unit), each.absolute))
         for number, each in enumerate(allowed)
@@ -271,28 +278,6 @@ def _outputs(cases: Sequence[Case], dimensions: Dimensions, name: str) -> tuple[
     if unknown := [each for each in dimensions.sizes if each not in before]:
         raise TaskError(f"{name}: its output depends on '{unknown[0]}', which no shape of its inputs has.")
     return tuple(found)
-
-
-def _own_errors(
-    program: Program, arguments: Arguments, problem: GpuModeProblem, task: TorchTask
-) -> dict[str, OwnError]:
-    """The errors of the reference's own precision against 64-bit floats, in one case."""
-    leaves = pytree.tree_leaves(program.generate(arguments, SEED))
-    tensors = {leaf.input: tensor for leaf, tensor in zip(problem.leaves, leaves, strict=True) if leaf.input}
-    shape = task.verify[problem.cases.index(dict(arguments))]
-    return own_errors(reference_function(problem, program, shape), [tensors], task.outputs)
-
-
-def _compared_outputs(task: TorchTask) -> tuple[Tensor, ...]:
-    """The outputs as they are verified: 64-bit results of narrower inputs only need to be right to 32 bits."""
-    if any(tensor.dtype == "float64" for tensor in task.inputs):
-        return task.outputs
-    return tuple(replace(each, dtype="float32") if each.dtype == "float64" else each for each in task.outputs)
-
-
-def _narrowest(case: Case) -> Compared:
-    relative, absolute = zip(*case.comparisons, strict=True)
-    return Compared(min(relative), min(absolute))
 
 
 def _independent(task: TorchTask) -> str:

@@ -260,7 +260,7 @@ def _signature(function: Function, names: Mapping[str, str]) -> Signature:
 
 
 def _type(parameter: Parameter, names: Mapping[str, str], kernel: str) -> str:
-    text = parameter.node.text.decode() if parameter.node.text is not None else ""
+    text = text_of(parameter.node)
     type_ = parameter.type
     for _ in range(_MAX_NAMES):
         type_ = names.get(type_, type_)

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan, LaunchPlanError, plan_of, resolve
+from mctskernel.core.launch_plan import (
+    Extent,
+    Launch,
+    LaunchPlan,
+    LaunchPlanError,
+    TritonOptions,
+    plan_of,
+    resolve,
+)
 from mctskernel.core.task import Task
 from mctskernel.problems.host_code.expressions import (
     HostCodeError,
@@ -27,15 +35,6 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Options:
-    """The options of a Triton launch."""
-
-    constexprs: Mapping[str, str]
-    num_warps: str
-    num_stages: str
-
-
-@dataclass(frozen=True)
 class WrittenLaunch:
     """A launch; `grid` and `block` have three extents each."""
 
@@ -44,7 +43,7 @@ class WrittenLaunch:
     block: tuple[str, ...]
     shared: str
     arguments: tuple[Argument, ...]
-    options: Options | None = None
+    options: TritonOptions | None = None
 
 
 def write_launch(launch: Launch, buffers: Mapping[str, str], names: Mapping[str, str]) -> WrittenLaunch:
@@ -55,8 +54,8 @@ def write_launch(launch: Launch, buffers: Mapping[str, str], names: Mapping[str,
 
     options = None
     if launch.triton is not None:
-        options = Options(
-            {name: translate(each, names) for name, each in launch.triton.constexprs},
+        options = TritonOptions(
+            tuple((name, translate(each, names)) for name, each in launch.triton.constexprs),
             whole(launch.triton.num_warps),
             whole(launch.triton.num_stages),
         )
@@ -121,7 +120,7 @@ def triton_launch(launch: WrittenLaunch, module: TritonModule) -> str:
     # Positional, as a parameter may have the name of one of Triton's launcher, such as `grid`.
     for name, is_constexpr, default in _parameters(module.functions[launch.kernel]):
         if is_constexpr and name in constexprs:
-            arguments.append(constexprs.pop(name))
+            arguments.append(str(constexprs.pop(name)))
         elif is_constexpr and default is not None:
             arguments.append(default)
         elif not is_constexpr and given:

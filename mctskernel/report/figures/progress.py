@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -24,19 +25,9 @@ from mctskernel.report.figures.style import (
     start_factors,
     times_axis,
 )
-from mctskernel.report.progress import Moment
+from mctskernel.report.progress import Moment, over_start
 from mctskernel.report.resampling import estimate
 from mctskernel.run import RunError
-
-
-@dataclass(frozen=True)
-class _Line:
-    """The label and look of a side's line."""
-
-    label: str
-    colour: str
-    dashes: Any
-
 
 FEWEST = 5
 """With fewer runs of a side there is no interval of their mean."""
@@ -53,19 +44,15 @@ POINTS = 200
 
 @dataclass(frozen=True)
 class Spending:
-    """The horizontal axis: the field of a moment, and its label."""
+    """The horizontal axis: what was spent by a moment, and its label."""
 
-    field: str
+    of: Callable[[Moment], float]
     label: str
 
-    def of(self, moment: Moment) -> float:
-        """The amount spent by a moment."""
-        return float(getattr(moment, self.field))
 
-
-EVALUATIONS = Spending("evaluations", "evaluations")
-SECONDS = Spending("seconds", "seconds of search")
-MONEY = Spending("dollars", "US dollars paid to models")
+EVALUATIONS = Spending(attrgetter("evaluations"), "evaluations")
+SECONDS = Spending(attrgetter("seconds"), "seconds of search")
+MONEY = Spending(attrgetter("dollars"), "US dollars paid to models")
 
 
 def draw_progress(figure: Figure, runs: Sequence[PlottedRun], spending: Spending) -> None:
@@ -115,15 +102,22 @@ def _panel(
         sides.setdefault(run.side, []).append(run)
     handles: dict[str, Artist] = {}
     factors = start_factors(runs)
-    moments = {run.name: _scaled(run.run.moments, factors[run.name]) for run in runs}
+    moments = {
+        run.name: [over_start(each, 1 / factors[run.name]) for each in run.run.moments] for run in runs
+    }
     for side, found in sides.items():
         number = looks[side] if len(sides) > 1 else 0
         label = f"{plain(side, 40)} ({len(found)} runs)" if len(found) > 1 else plain(side, 40)
-        line = _Line(label, SERIES[number % len(SERIES)], DASHES[number % len(DASHES)])
+        line = {
+            "label": label,
+            "color": SERIES[number % len(SERIES)],
+            "linestyle": DASHES[number % len(DASHES)],
+        }
         if len(found) > 1:
             _several(axes, [moments[run.name] for run in found], spending, line)
         else:
-            _best(axes, moments[found[0].name], spending, line)
+            x, y = _steps(moments[found[0].name], spending)
+            axes.plot(x, y, drawstyle="steps-post", zorder=3, **line)
     if len(runs) == 1:
         handles = _tried(axes, moments[runs[0].name], spending, SERIES[0])
     elif len(sides) > 1:
@@ -135,15 +129,6 @@ def _panel(
     return handles
 
 
-def _scaled(found: Sequence[Moment], factor: float) -> Sequence[Moment]:
-    if factor == 1:
-        return found
-    return [
-        replace(moment, speedup=factor * moment.speedup, best_speedup=factor * moment.best_speedup)
-        for moment in found
-    ]
-
-
 def _scale(axes: Axes, found: Sequence[Moment]) -> None:
     """Limit the axis to the fastest kernel and the slowest that is not far slower than the start."""
     high = max(moment.best_speedup for moment in found)
@@ -151,13 +136,6 @@ def _scale(axes: Axes, found: Sequence[Moment]) -> None:
     axes.set_yscale("log")
     axes.set_ylim(low / 1.06, high * (high / low) ** 0.06 * 1.02)
     times_axis(axes.yaxis, low, high)
-
-
-def _best(axes: Axes, found: Sequence[Moment], spending: Spending, line: _Line) -> None:
-    x, y = _steps(found, spending)
-    axes.plot(
-        x, y, drawstyle="steps-post", color=line.colour, linestyle=line.dashes, label=line.label, zorder=3
-    )
 
 
 def _tried(axes: Axes, found: Sequence[Moment], spending: Spending, colour: str) -> dict[str, Artist]:
@@ -188,22 +166,22 @@ def _tried(axes: Axes, found: Sequence[Moment], spending: Spending, colour: str)
     return handles
 
 
-def _several(axes: Axes, found: Sequence[Sequence[Moment]], spending: Spending, line: _Line) -> None:
+def _several(
+    axes: Axes, found: Sequence[Sequence[Moment]], spending: Spending, line: Mapping[str, Any]
+) -> None:
     """Each run thin, their geometric mean thick and, where there are enough, its 95 % bootstrap band."""
     for each in found:
         x, y = _steps(each, spending)
-        axes.plot(x, y, drawstyle="steps-post", color=line.colour, linewidth=0.5, alpha=0.35, zorder=2)
+        axes.plot(x, y, drawstyle="steps-post", color=line["color"], linewidth=0.5, alpha=0.35, zorder=2)
     grid = _grid(found, spending)
     logs = np.array([_logs_at(each, spending, grid) for each in found])
     known = ~np.isnan(logs).any(axis=0)
     grid, logs = grid[known], logs[:, known]
-    axes.plot(
-        grid, np.exp(logs.mean(axis=0)), color=line.colour, linestyle=line.dashes, label=line.label, zorder=3
-    )
+    axes.plot(grid, np.exp(logs.mean(axis=0)), zorder=3, **line)
     if len(found) >= FEWEST:
         band = [estimate([column]) for column in logs.T]
         low, high = (np.exp([getattr(each, side) for each in band]) for side in ("low", "high"))
-        axes.fill_between(grid, low, high, color=line.colour, alpha=0.18, linewidth=0, zorder=1)
+        axes.fill_between(grid, low, high, color=line["color"], alpha=0.18, linewidth=0, zorder=1)
 
 
 def _steps(found: Sequence[Moment], spending: Spending) -> tuple[list[float], list[float]]:

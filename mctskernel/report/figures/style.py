@@ -19,7 +19,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from mctskernel.core.evaluation import Outcome
 from mctskernel.report.comparison import ComparedRun, Ground
 from mctskernel.report.document import QUARANTINED, Document, view_document
-from mctskernel.run import RunError
 from mctskernel.tree.trajectory import run_seconds
 
 
@@ -59,13 +58,6 @@ def start_factors(runs: Sequence[PlottedRun]) -> dict[str, float]:
         same = each.run.starting_kernel == first.starting_kernel
         factors[each.name] = start / own if start and own and not same else 1.0
     return factors
-
-
-def the_only(runs: Sequence[PlottedRun], figure: str) -> PlottedRun:
-    """The run of a figure that shows one. Raises RunError for several."""
-    if len(runs) != 1:
-        raise RunError(f"{figure} shows one run, not {len(runs)}: name a single one.")
-    return runs[0]
 
 
 COLUMN_INCHES = {1: 3.35, 2: 7.0}
@@ -178,16 +170,13 @@ def plain(text: str, most: int = 0) -> str:
 def times_axis(axis: Axis, low: float, high: float) -> None:
     """Ticks such as `2x` on a logarithmic axis of ratios."""
     if high / low > 2.5:
-        axis.set_major_locator(LogLocator(10, subs=_subs(high / low), numticks=12))
+        # The multiples of powers of ten that get a tick.
+        subs = (1.0, 2.0, 5.0) if high / low < 30 else (1.0, 3.0) if high / low < 1000 else (1.0,)
+        axis.set_major_locator(LogLocator(10, subs=subs, numticks=12))
     else:
         axis.set_major_locator(MaxNLocator(4))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}\u00d7"))
-
-
-def _subs(ratio: float) -> tuple[float, ...]:
-    """The multiples of powers of ten that get a tick."""
-    return (1.0, 2.0, 5.0) if ratio < 30 else (1.0, 3.0) if ratio < 1000 else (1.0,)
 
 
 def legend_columns(figure: Figure, labels: Collection[str]) -> int:

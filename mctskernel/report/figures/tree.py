@@ -27,7 +27,6 @@ from mctskernel.report.figures.style import (
     PlottedRun,
     legend_columns,
     plain,
-    the_only,
     times_axis,
 )
 from mctskernel.run import RunError
@@ -42,7 +41,9 @@ _STROKES = ("x", "+")
 
 def draw_tree(figure: Figure, runs: Sequence[PlottedRun]) -> None:
     """The tree of one run, and the edits of the best path below it."""
-    run = the_only(runs, "A tree")
+    if len(runs) != 1:
+        raise RunError(f"A tree shows one run, not {len(runs)}: name a single one.")
+    (run,) = runs
     document = run.document
     if not document.nodes:
         raise RunError(f"{run.run.name} holds no evaluation yet.")

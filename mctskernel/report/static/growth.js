@@ -4,7 +4,7 @@
 export function times(doc) {
   const submitted = new Float64Array(doc.nodes.length).fill(Infinity);
   const evaluated = new Float64Array(doc.nodes.length).fill(Infinity);
-  doc.growth.steps.forEach((step, at) => {
+  doc.growth.forEach((step, at) => {
     if (step >= 0) submitted[step] = at + 1;
     else evaluated[-step - 1] = at + 1;
   });
@@ -25,6 +25,6 @@ export function visitsAt(doc, evaluated, step) {
 /** The last moment of the search at or before a step; undefined before the first evaluation. */
 export function momentAt(doc, step) {
   let evaluations = 0;
-  for (let at = 0; at < step; at++) if (doc.growth.steps[at] < 0) evaluations += 1;
+  for (let at = 0; at < step; at++) if (doc.growth[at] < 0) evaluations += 1;
   return doc.progress[evaluations - 1];
 }

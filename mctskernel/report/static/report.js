@@ -56,7 +56,7 @@ async function main() {
     section("roofline", "Roofline", ...rooflineChart(plotly, doc, go, view.charts)),
     section("failures", "Failures", failureTable(doc, go)),
     section("edits", "Edits by category", editTable(doc), sentences(story.notes)),
-    section("environment", "Environment", el("details", {}, el("summary", {}, `${doc.environment.length} facts`), environmentTable(doc))),
+    section("environment", "Environment", el("details", {}, el("summary", {}, `${Object.keys(doc.environment).length} facts`), environmentTable(doc))),
   ];
   root.append(...rest);
   root.dataset.ready = "true";

@@ -170,5 +170,5 @@ export function editTable(doc) {
 
 /** Where and how the run was made. */
 export function environmentTable(doc) {
-  return table([["what"], ["value"]], doc.environment.map((fact) => [counterName(fact.name), fact.value]), "Environment");
+  return table([["what"], ["value"]], Object.entries(doc.environment).map(([name, value]) => [counterName(name), value]), "Environment");
 }

@@ -30,7 +30,7 @@ export async function buildView(root, plotly, source, onSelect) {
     text: "",
     colour: doc.nodes.some((node) => node.speedup) ? "speedup" : "outcome",
     layout: "tree",
-    step: doc.growth.steps.length,
+    step: doc.growth.length,
     tab: "Overview",
   };
   const number = views++;
@@ -176,7 +176,7 @@ function collapseDull(view, state) {
 }
 
 function scrubber(view, state, soon) {
-  const { steps } = view.doc.growth;
+  const steps = view.doc.growth;
   const said = el("output", { class: "moment" });
   const say = () => {
     const moment = momentAt(view.doc, state.step);

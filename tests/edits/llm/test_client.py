@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mctskernel.core.proposer import Exchange, Loss, Purpose
-from mctskernel.edits.llm.client import Budget, Client, open_client
+from mctskernel.edits.llm.client import Budget, Client
 from mctskernel.edits.llm.model import Call, LLMOptions, Message, ModelError, Price, Tokens
 from tests.edits.llm import loopback
 from tests.edits.llm.loopback import Behaviour, Handler, Server, fails, replies, says, serving
@@ -30,7 +30,6 @@ CALL = Call(
     (Message("system", "You make kernels faster."), Message("user", "Here is one.")),
     schema=SCHEMA,
     expert="memory",
-    temperature=0.5,
 )
 RETRIES = 2
 KEY = "sk-proj/abc+DEF123_456-789"
@@ -48,10 +47,10 @@ def no_delays(monkeypatch: pytest.MonkeyPatch) -> None:
 def asking(
     *behaviours: Behaviour, dollars: float | None = None, **options: Any
 ) -> Iterator[tuple[Client, Server]]:
-    limits = {"retries": RETRIES, "max_output_tokens": 1000, "key_variable": "SOME_KEY"}
+    limits = {"retries": RETRIES, "max_output_tokens": 1000, "key_variable": "SOME_KEY", "temperature": 0.5}
     with serving(*behaviours) as server:
         configured = LLMOptions("some-model", base_url=server.url, **{**limits, **options})
-        with closing(open_client(configured, dollars)) as client:
+        with closing(Client(configured, dollars)) as client:
             yield client, server
 
 
@@ -186,7 +185,7 @@ def test_a_missing_key_is_said() -> None:
     with pytest.raises(ModelError, match="NO_SUCH_KEY"):
         exchange_with(fails(401), key_variable="NO_SUCH_KEY")
     with pytest.raises(ModelError, match="NO_SUCH_KEY"):
-        open_client(LLMOptions("gpt-4.1", key_variable="NO_SUCH_KEY"))
+        Client(LLMOptions("gpt-4.1", key_variable="NO_SUCH_KEY"))
 
 
 # --- what is written down
@@ -211,7 +210,7 @@ def test_a_value_that_can_be_no_key_is_refused_without_showing_it(
 ) -> None:
     monkeypatch.setenv("SOME_KEY", key)
     with pytest.raises(ModelError) as raised:
-        open_client(LLMOptions("m", base_url="http://localhost:1/v1", key_variable="SOME_KEY"))
+        Client(LLMOptions("m", base_url="http://localhost:1/v1", key_variable="SOME_KEY"))
     assert key not in str(raised.value)
 
 
@@ -240,9 +239,8 @@ def test_tokens_are_paid_by_their_price() -> None:
     exchange, _ = exchange_with(replies(usage=usage), call=PAID, **PRICE)
     assert exchange.dollars == pytest.approx((100 * 1000 + 20 * 10000) / 1e6)
     assert Price(1.0, 1.0, cached=0.0).dollars(Tokens(10, 0, 20)) == 0.0
-    options = LLMOptions("gpt-4.1")
-    assert options.price_of("gpt-4.1") == Price(2.0, 8.0, cached=0.5)
-    assert options.price_of("unknown") is None
+    assert LLMOptions("gpt-4.1").known_price == Price(2.0, 8.0, cached=0.5)
+    assert LLMOptions("unknown").known_price is None
 
 
 def test_no_request_begins_that_could_cost_more_than_is_left() -> None:

@@ -11,8 +11,6 @@ import pytest
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
 from mctskernel.edits.llm.experts import EXPERTS, ExpertError, choose, chosen_experts
 
-ARMS = [expert.arm for expert in EXPERTS]
-
 
 def bound_by(bottleneck: Bottleneck) -> Diagnosis:
     return Diagnosis((Cause(bottleneck, 0.6, "It binds."),))
@@ -21,7 +19,7 @@ def bound_by(bottleneck: Bottleneck) -> Diagnosis:
 def asked(standings: Mapping[str, Sequence[float]], diagnosis: Diagnosis | None = None) -> Counter[str]:
     """How often each arm comes first, over 400 seeds."""
     return Counter(
-        choose(ARMS, standings, diagnosis, 1, np.random.default_rng(seed))[0].name for seed in range(400)
+        choose(EXPERTS, standings, diagnosis, 1, np.random.default_rng(seed))[0].name for seed in range(400)
     )
 
 
@@ -31,24 +29,13 @@ def test_every_bottleneck_has_an_expert() -> None:
 
 def test_without_results_the_diagnosis_decides_and_excludes_none() -> None:
     counts = asked({}, bound_by(Bottleneck.BANK_CONFLICTS))
-    assert counts.most_common(1)[0][0] == "llm/memory"
-    assert set(counts) == {arm.name for arm in ARMS}
+    assert counts.most_common(1)[0][0] == "memory"
+    assert set(counts) == {expert.name for expert in EXPERTS}
     alike = asked({})
     assert min(alike.values()) > 0.5 * max(alike.values())
 
 
-@pytest.mark.parametrize(
-    ("text", "model", "temperature"),
-    [("memory", "", None), ("memory@0.7", "", 0.7), ("memory=a/b@2024@1", "a/b@2024", 1.0)],
-)
-def test_an_expert_is_read_with_its_model_and_temperature(
-    text: str, model: str, temperature: float | None
-) -> None:
-    (expert,) = chosen_experts((text,))
-    assert (expert.name, expert.model, expert.temperature) == ("memory", model, temperature)
-
-
-@pytest.mark.parametrize("text", ["", "nobody", "memory@3"])
+@pytest.mark.parametrize("text", ["", "nobody"])
 def test_an_expert_that_does_not_exist_is_a_sentence(text: str) -> None:
     with pytest.raises(ExpertError, match=r"expert.*\."):
         chosen_experts((text,))
