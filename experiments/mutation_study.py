@@ -1,0 +1,278 @@
+"""Mutants of correct kernels: how many of them verification and final validation find, by kind.
+
+    python -m mctskernel.experiments.mutation_study --out docs/results/mutation_study.md
+    python -m mctskernel.experiments.mutation_study TASK... --device gpu --out FILE
+
+Each mutant is a starting kernel in CUDA C++ with one change of its text, evaluated as the kernels of the gauntlet are.
+Of those that survive the page says by how much their results are off, beside PyTorch's own or numpy's.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product, zip_longest
+from pathlib import Path
+
+import click
+import numpy as np
+
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.task import Task
+from mctskernel.core.task_file import load_task
+from mctskernel.experiments.gauntlet.corpus import CORPUS, Entry
+from mctskernel.experiments.gauntlet.run import Result, Venue, Verdict, run_gauntlet
+from mctskernel.experiments.results import page, table
+from mctskernel.profiling.architecture import load_architecture
+from mctskernel.profiling.emulated_verification import LIMITS
+from mctskernel.profiling.emulation import Stopped, emulated_outputs
+from mctskernel.profiling.pricing import Pricing
+from mctskernel.profiling.stages import Stages
+from mctskernel.profiling.verify import draw_case
+from mctskernel.tasks.builtin import builtin_tasks, find_task
+
+LARGE_ERROR = 8.0
+"""How many times the error of the plain reference a mutant has at least that must be found."""
+
+ERROR_SEEDS = (11, 12)
+
+NARROW = """
+__device__ static float narrow(float x) {
+    return __uint_as_float((__float_as_uint(x) + 0x1000) & 0xffffe000);
+}
+"""
+"""Rounds to TF32."""
+
+_PLAN = re.compile(r"/\*.*?\*/", re.DOTALL)
+_OPERAND = r"[A-Za-z_]\w*(?:\[[^][]*\]|\.[xyz]\b)?"
+
+Change = Callable[[re.Match[str]], str]
+
+MUTATIONS: Mapping[str, Sequence[tuple[str, Change]]] = {
+    "dropped term": (
+        (rf"(?<=[\w\])]) [+-] {_OPERAND}(?=[;,)\s])", lambda _: ""),
+        (r"\+= (?!1;)", lambda _: "= "),
+    ),
+    "off by one": (
+        (r"(?<=[\w\])]) < (?=[A-Za-z_])", lambda _: " <= "),
+        (r"(?<=[\w\])]) < ([A-Za-z_]\w*)(?=[;) ])", lambda found: f" < {found[1]} - 1"),
+        (r"(?<=int )(\w+) = 0;", lambda found: f"{found[1]} = 1;"),
+    ),
+    "lower precision": (
+        (r"(?<=[=(*+] )([a-z]\w*\[[^][]*\])(?= \*|;|\))", lambda found: f"narrow({found[1]})"),
+        (r"(?<=\* )([a-z]\w*\[[^][]*\])", lambda found: f"narrow({found[1]})"),
+        (r"\+= ([^;=]+);", lambda found: f"+= narrow({found[1]});"),
+    ),
+    "wrong axis": (
+        (r"(?<=threadIdx\.)x|(?<=blockIdx\.)x", lambda _: "y"),
+        (r"(?<=threadIdx\.)y|(?<=blockIdx\.)y", lambda _: "x"),
+        (rf"(?<=\[)({_OPERAND}) \* (\w+) \+ ({_OPERAND})(?=\])", lambda f: f"{f[3]} * {f[2]} + {f[1]}"),
+    ),
+    "missing tail": (
+        (r"(?<=[\w\])]) < ([A-Za-z_]\w*)(?=[;) ])", lambda found: f" < ({found[1]} & ~3)"),
+        (
+            r"(?<=[\w\])]) < ([A-Za-z_]\w*)(?=[;) ])",
+            lambda found: f" < ({found[1]} > 4096 ? 4096 : {found[1]})",
+        ),
+    ),
+    "wrong constant": (
+        (
+            r"\b(\d*[1-9]\d*\.\d*(?:e-?\d+)?|0\.\d*[1-9]\d*)f\b",
+            lambda found: f"({found[1]}f * 1.01f + 1e-6f)",
+        ),
+        (r"\b(epsilon|eps)\b(?=\)|;)", lambda found: f"({found[1]} * 2)"),
+    ),
+    "wrong rounding": (
+        (r"_rn\b", lambda _: "_rz"),
+        (r"\b(rintf|roundf|nearbyintf)\b", lambda _: "truncf"),
+        (r"(\w+\[[^=;]*\]) = ([^;=]+);", lambda found: f"{found[1]} = ({found[2]}) * 1.00001f;"),
+    ),
+    "skipped results": (
+        (r"(\w+)\[([^=;]*)\] = ([^;=]+);", lambda f: f"if (({f[2]}) % 1000 != 997) {f[1]}[{f[2]}] = {f[3]};"),
+    ),
+    "wrong operator": (
+        (r"\bfmaxf\b", lambda _: "fminf"),
+        (r"(?<=[\w\])]) - (?=[A-Za-z_])", lambda _: " + "),
+        (r"(?<=[\w\])]) \* (?=[A-Za-z_]\w*\[)", lambda _: " + "),
+    ),
+}
+"""By kind: patterns in a kernel's text, and what takes the place of one match."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A task's folder, a kind of change, the changed source, and the line that changed, before and after."""
+
+    folder: Path
+    kind: str
+    source: str
+    change: str
+
+
+def mutants_of(folder: Path) -> Iterator[Mutant]:
+    """Every mutant of a task's starting kernel in CUDA C++, the launch plan left as it is."""
+    source = load_task(folder, Language.CUDA).starting_kernel.source
+    plan = _PLAN.match(source)
+    start = plan.end() if plan else 0
+    for kind, patterns in MUTATIONS.items():
+        for pattern, change in patterns:
+            for found in re.finditer(pattern, source[start:]):
+                begin, end = start + found.start(), start + found.end()
+                line = source[: begin + 1].count("\n")
+                changed = source[:begin] + change(found) + source[end:]
+                before, after = (text.splitlines()[line].strip() for text in (source, changed))
+                if not before.startswith(("//", "#include")) and before != after:
+                    yield Mutant(folder, kind, _with_helper(changed, start), f"{before} -> {after}")
+
+
+def chosen_mutants(folders: Sequence[Path], count: int, rng: np.random.Generator) -> list[Mutant]:
+    """So many mutants, of all kinds and tasks in turn."""
+    by_kind: dict[str, dict[Path, list[Mutant]]] = defaultdict(lambda: defaultdict(list))
+    for folder in folders:
+        for mutant in mutants_of(folder):
+            by_kind[mutant.kind][folder].append(mutant)
+    shuffled = (
+        _in_turn([each[index] for index in rng.permutation(len(each))] for each in tasks.values())
+        for tasks in by_kind.values()
+    )
+    return list({mutant.source: mutant for mutant in _in_turn(shuffled)}.values())[:count]
+
+
+def largest_error(task: Task, source: str, architecture: str) -> float:
+    """The largest error of a kernel over the plain reference's, on drawn cases of all small shapes.
+
+    0 where it leaves the same bytes as the starting kernel, infinite where it fails.
+    """
+    pricing = Pricing(task, load_architecture(architecture), 0)
+    changed, unchanged = (
+        pricing.prepare(kernel, Stages()) for kernel in (Kernel(source), task.starting_kernel)
+    )
+    worst, same = 0.0, True
+    for seed, shape in product(ERROR_SEEDS, (*task.verify_shapes, *task.held_out_shapes)):
+        case = draw_case(task, shape, seed)
+        ours, theirs = (
+            emulated_outputs(task, each.candidate, each.modules, case, limits=LIMITS)
+            for each in (changed, unchanged)
+        )
+        if isinstance(ours, Stopped) or isinstance(theirs, Stopped):
+            return float("inf")
+        for name, truth in case.expected.items():
+            same &= ours[name].tobytes() == theirs[name].tobytes()
+            usual = max(_distance(case.plain[name], truth), 2.0**-25 * _distance(truth, np.zeros_like(truth)))
+            error = _distance(ours[name], truth)
+            worst = max(worst, error / usual if usual else float("inf") if error else 0.0)
+    return 0.0 if same else worst
+
+
+@click.command()
+@click.argument("tasks", nargs=-1)
+@click.option("--mutants", "count", type=click.IntRange(min=1), default=200, show_default=True)
+@click.option("--device", type=click.Choice(["gpu", "model"]), default="model", show_default=True)
+@click.option("--architecture", default="H100", show_default=True, help="The GPU of --device model.")
+@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Write the page here.")
+def main(
+    *,
+    tasks: tuple[str, ...],
+    count: int,
+    device: str,
+    architecture: str,
+    workers: int,
+    seed: int,
+    out: Path,
+) -> None:
+    """Evaluate mutants of the starting kernels of TASKS, or of the built-in tasks and the gauntlet's."""
+    known = (
+        *map(find_task, builtin_tasks()),
+        *sorted(path.parent for path in CORPUS.glob("tasks/*/task.toml")),
+    )
+    folders = [find_task(name) for name in tasks] or [
+        each for each in known if (each / "kernel.cu").is_file()
+    ]
+    mutants = chosen_mutants(folders, count, np.random.default_rng(seed))
+    with tempfile.TemporaryDirectory(prefix="mctskernel-mutants-") as scratch:
+        entries = [_entry(Path(scratch, f"{number}.cu"), each) for number, each in enumerate(mutants)]
+        of = {entry.label: mutant for entry, mutant in zip(entries, mutants, strict=True)}
+
+        def follow(result: Result) -> None:
+            click.echo(
+                f"{of[result.label].folder.name}, {of[result.label].kind}: {result.guard or result.verdict}"
+            )
+
+        results = run_gauntlet(entries, Venue(device, architecture, seed, workers), follow).results
+    errors = {
+        each.label: largest_error(load_task(of[each.label].folder), of[each.label].source, architecture)
+        for each in results
+        if each.verdict is Verdict.ACCEPTED
+    }
+    out.write_text(_document(results, of, errors, device) + "\n", encoding="utf-8")
+
+
+def _document(
+    results: Sequence[Result], of: Mapping[str, Mutant], errors: Mapping[str, float], device: str
+) -> str:
+    rows = []
+    for kind in MUTATIONS:
+        found = [each for each in results if of[each.label].kind == kind]
+        guards = Counter(str(each.guard) for each in found if each.guard)
+        same = sum(errors.get(each.label) == 0 for each in found)
+        caught = ", ".join(f"{guard} {number}" for guard, number in guards.most_common())
+        rows.append(
+            (
+                kind,
+                str(len(found)),
+                str(len(found) - sum(each.label in errors for each in found)),
+                str(same),
+                caught,
+            )
+        )
+    same, large = (sum(test(each) for each in errors.values()) for test in ((0.0).__eq__, LARGE_ERROR.__lt__))
+    return page(
+        "Mutants of correct kernels",
+        f"{len(results) - len(errors)} of {len(results)} mutants of {len({each.folder for each in of.values()})} tasks "
+        f"were refused on the device `{device}`. {same} of the others leave the same bytes as the unchanged kernel, "
+        f"and {large} are off by more than {LARGE_ERROR:g} times its error.",
+        table(("kind", "mutants", "refused", "same results", "by"), rows),
+        "Those that were accepted, with their largest error over the plain reference's:",
+        table(
+            ("task", "kind", "change", "error"),
+            [
+                (
+                    of[label].folder.name,
+                    of[label].kind,
+                    "`" + of[label].change.replace("|", "\\|") + "`",
+                    f"{error:.2g}",
+                )
+                for label, error in sorted(errors.items(), key=lambda each: -each[1])
+            ],
+        ),
+    )
+
+
+def _entry(file: Path, mutant: Mutant) -> Entry:
+    file.write_text(mutant.source)
+    return Entry(file.stem, Language.CUDA, honest=True, text=mutant.change, task=mutant.folder, file=file)
+
+
+def _with_helper(source: str, start: int) -> str:
+    return source[:start] + NARROW + source[start:] if "narrow(" in source else source
+
+
+def _in_turn(streams: Iterable[Sequence[Mutant]]) -> list[Mutant]:
+    """The first of each, then the second of each, and so on."""
+    return [mutant for each in zip_longest(*streams) for mutant in each if mutant is not None]
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    with np.errstate(all="ignore"):
+        return float(
+            np.nan_to_num(np.abs(one.astype(np.float64) - other.astype(np.float64))).max(initial=0.0)
+        )
+
+
+if __name__ == "__main__":
+    main()
