@@ -11,7 +11,7 @@ from mctskernel.core.task import Task
 from mctskernel.edits.llm import open_model
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import LLMOptions, OpenModel
-from mctskernel.edits.llm.proposer import MixedProposer, mixture
+from mctskernel.edits.llm.proposer import LLMProposer, MixedProposer
 from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.profiling.architecture import briefing_of
 from mctskernel.profiling.spaces import read_space
@@ -57,7 +57,7 @@ def open_proposer(
         assert llm is not None  # noqa: S101 - the configuration is checked
         device = briefing_of(fingerprint.get("gpu", ""), fingerprint.get("architecture", ""), task)
         with closing(recording or open_model(llm, dollars_left=dollars_left)) as model:
-            asking = mixture(model, experts or MixtureOptions(), device)
+            asking = LLMProposer(model, device, experts or MixtureOptions())
             yield asking if name == LLM else MixedProposer(asking)
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +66,7 @@ class Client:
         self._has_key = bool(key)
         self._has_answered = False
         self._host = urlsplit(options.url).hostname or ""
-        self._redact = Redaction(key, str(Path("~").expanduser()))
+        self._redact = redaction(key, str(Path("~").expanduser()))
         # No redirections, which could carry prompts elsewhere; no compression, whose size isn't known beforehand.
         http = openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_limit]})
         try:
@@ -401,27 +401,19 @@ class _Bill:
         self.dollars = self._price.dollars(self.tokens)
 
 
-class Redaction:
-    """Removes a key, in the forms that a server may echo, the home folder, and user names in URLs."""
+def redaction(key: str, home: str) -> Callable[[str], str]:
+    """What removes a key, in the forms that a server may echo, the home folder, and user names in URLs from a text."""
+    forms = sorted({key, quote(key, safe="")}, key=len, reverse=True) if len(key) >= _LEAST_SECRET else ()
+    # A home of one name, such as /root, may also be a quotient in a source: only a path that goes on is one.
+    pattern = rf"(?<![\w)\]]){re.escape(home.rstrip('/'))}(?=/)" if home.strip("/") else ""
 
-    def __init__(self, key: str, home: str) -> None:
-        forms = {key, quote(key, safe="")} if len(key) >= _LEAST_SECRET else set()
-        self._forms = tuple(sorted(forms, key=len, reverse=True))
-        # A home of one name, such as /root, may also be a quotient in a source: only a path that goes on is one.
-        self._home = (
-            re.compile(rf"(?<![\w)\]]){re.escape(home.rstrip('/'))}(?=/)") if home.strip("/") else None
-        )
-
-    def __repr__(self) -> str:
-        return "Redaction()"
-
-    def __call__(self, text: str) -> str:
-        """The text without them."""
-        for form in self._forms:
+    def redact(text: str) -> str:
+        for form in forms:
             text = text.replace(form, "[key]")
-        if self._home is not None:
-            text = self._home.sub("~", text)
+        text = re.sub(pattern, "~", text) if pattern else text
         return re.sub(r"(?<=://)[^\s/@\"'<>]+@", "", text)
+
+    return redact
 
 
 class _UnusableReplyError(openai.OpenAIError):

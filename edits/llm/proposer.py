@@ -14,12 +14,9 @@ import numpy as np
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import REPAIRABLE, Outcome
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.proposer import Attempt, Dropped, Exchange, Loss, ProposalRequest, Proposals, Purpose
+from mctskernel.core.proposer import Dropped, Exchange, Loss, ProposalRequest, Proposals, Purpose
 from mctskernel.edits.llm.experts import (
-    EDITS,
-    EXPERTS,
     Expert,
-    Feedback,
     MixtureOptions,
     choose,
     chosen_experts,
@@ -51,25 +48,29 @@ _WORTH_RETURNING = frozenset({Loss.UNREADABLE, Loss.WRONG_SCHEMA, Loss.CUT_OFF})
 
 @dataclass(frozen=True)
 class LLMProposer:
-    """Asks `at_once` experts, chosen by the gains of their edits, each for `edits` edits; repairs kernels that failed.
+    """Asks experts, chosen by the gains of their edits, as the options say; repairs kernels that failed.
 
     `device` are sentences about the GPU.
     """
 
     model: Model
     device: tuple[str, ...] = ()
-    experts: tuple[Expert, ...] = EXPERTS
-    edits: int = EDITS
-    at_once: int = 1
+    options: MixtureOptions = field(default_factory=MixtureOptions)
     name: str = "llm"
-    feedback: Feedback = Feedback.DIAGNOSIS
+
+    @property
+    def experts(self) -> tuple[Expert, ...]:
+        """Those that may be asked."""
+        return chosen_experts(self.options.experts)
 
     def propose(self, request: ProposalRequest) -> Proposals:
         """Edits of the request's kernel, with every exchange and every loss."""
         if not request.evaluation.ok:
             return self.repair(request)
         rng = _generator(request)
-        chosen = choose(self.experts, request.standings, request.evaluation.diagnosis, self.at_once, rng)
+        chosen = choose(
+            self.experts, request.standings, request.evaluation.diagnosis, self.options.at_once, rng
+        )
         return self.ask(request, chosen)
 
     def ask(self, request: ProposalRequest, experts: Iterable[Expert]) -> Proposals:
@@ -94,25 +95,13 @@ class LLMProposer:
     def _asked(self, request: ProposalRequest, expert: Expert) -> Proposals:
         call = Call(
             Purpose.PROPOSE,
-            messages_to_propose(request, expert, self.edits, self.device, self.feedback),
+            messages_to_propose(request, expert, self.options.edits, self.device, self.options.feedback),
             schema=EDITS_SCHEMA,
             expert=expert.name,
             subject=request.kernel.identity,
         )
-        reply = converse(self.model, call, request.kernel, SURPLUS * self.edits)
+        reply = converse(self.model, call, request.kernel, SURPLUS * self.options.edits)
         return replace(reply, edits=tuple(replace(edit, proposer=expert.proposer) for edit in reply.edits))
-
-
-def mixture(model: Model, options: MixtureOptions, device: tuple[str, ...]) -> LLMProposer:
-    """The chosen experts of this model; `device` are sentences about the GPU."""
-    return LLMProposer(
-        model,
-        device,
-        chosen_experts(options.experts),
-        edits=options.edits,
-        at_once=options.at_once,
-        feedback=options.feedback,
-    )
 
 
 @dataclass(frozen=True)
@@ -143,7 +132,9 @@ class MixedProposer:
         rules, arms = Expert(self.rules.name, prefix=""), self.llm.experts
         were_asked = any(attempt.proposer == rules.proposer for attempt in request.siblings)
         candidates = arms if were_asked else (rules, *arms)
-        chosen = choose(candidates, request.standings, request.evaluation.diagnosis, self.llm.at_once, rng)
+        chosen = choose(
+            candidates, request.standings, request.evaluation.diagnosis, self.llm.options.at_once, rng
+        )
         ruled = self.rules.propose(request) if rules in chosen else Proposals(())
         experts = [arm for arm in chosen if arm != rules]
         if not experts and ruled.edits:
@@ -243,14 +234,11 @@ def _without_repeats(reply: Proposals, request: ProposalRequest) -> Proposals:
         else:
             made.add(kernel.identity)
             kept.append(edit)
-    more = bool(kept) and not _is_futile(request.siblings)
-    return replace(reply, edits=tuple(kept), dropped=tuple(dropped), more=more)
-
-
-def _is_futile(siblings: tuple[Attempt, ...]) -> bool:
-    last = siblings[-FUTILE:]
+    last = request.siblings[-FUTILE:]
     fruitless = (Outcome.DUPLICATE, Outcome.REJECTED)
-    return len(last) == FUTILE and all(each.outcome in fruitless for each in last)
+    is_futile = len(last) == FUTILE and all(each.outcome in fruitless for each in last)
+    more = bool(kept) and not is_futile
+    return replace(reply, edits=tuple(kept), dropped=tuple(dropped), more=more)
 
 
 def _normalised(title: str) -> str:

@@ -23,7 +23,7 @@ from mctskernel.problems.pytorch_timing import (
 )
 from mctskernel.report.baselines import read_baselines
 from mctskernel.report.live import following
-from mctskernel.report.terminal import print_summary, save_trajectory
+from mctskernel.report.terminal import save_trajectory, summary
 from mctskernel.report.view import View
 from mctskernel.run import SearchResult
 
@@ -131,7 +131,7 @@ def print_story(search_result: SearchResult) -> None:
         echo(f"mctskernel: {note}", err=True)
     view = View(search_result.folder, search_result.tree, search_result.answer)
     save_trajectory(view)
-    print_summary(PlainConsole(), view)
+    PlainConsole().print(summary(view))
     echo(f"The path with its evidence: mctskernel show {path}")
     echo(f"The kernel:                 mctskernel best {path}")
     if search_result.stop_reason is StopReason.INTERRUPTED:

@@ -102,7 +102,8 @@ def generate(
     table = {"proposer": MIXED if llm.get("model") else RULES, **table}
     config = read_config(table if table["proposer"] in ASK_A_MODEL else {**table, "llm": {}})
     check(config)
-    folder = out_task or Path("generated") / _slug(text)
+    words = re.findall(r"[a-z0-9]+", text.lower())[:6]
+    folder = out_task or Path("generated") / ("-".join(words)[:48].strip("-") or "task")
     language = config.language or Language.CUDA
     order = Order(
         text, folder, language, *(read_text(each) if each else "" for each in (reference, task_toml))
@@ -144,11 +145,6 @@ def _check_usage(reference: Path | None, model: str, *, unverified_reference: bo
         raise click.UsageError("--unverified-reference is for a task without a --reference.")
     if not model:
         raise click.UsageError("Name the model with --model NAME.")
-
-
-def _slug(text: str) -> str:
-    """The first words of a text, as the name of a folder."""
-    return "-".join(re.findall(r"[a-z0-9]+", text.lower())[:6])[:48].strip("-") or "task"
 
 
 def _print(made: Generation) -> None:

@@ -64,7 +64,10 @@ def show(
     """
     view = load_view(run)
     if ncu:
-        _profile(view, view.best.id if node is None else node)
+        profiled = view.best.id if node is None else node
+        with PlainConsole(stderr=True).status(f"profiling node {profiled}"):
+            profile = profile_node(view, profiled)
+        print_profile(PlainConsole(), profile)
     elif as_json:
         last = other if other is not None else node
         found = explained_node(
@@ -76,7 +79,10 @@ def show(
     elif diff:
         if node is None:
             raise click.UsageError("--diff needs a NODE.")
-        _print_diff(view, (_parent(view, node), node), "parent", context)
+        parent = view.node(node).parent
+        if parent is None:
+            raise RunError(f"Node {node} of {view.folder.path} is the starting kernel, which no edit made.")
+        _print_diff(view, (parent, node), "parent", context)
     elif node is not None:
         print_node(PlainConsole(), view, node)
     else:
@@ -88,19 +94,6 @@ def _print_diff(view: View, nodes: tuple[int, int], relation: str, context: int)
         print_diff(PlainConsole(), view, nodes, relation, context)
     else:
         deliver(plain_diff(view, nodes, relation, context))
-
-
-def _parent(view: View, number: int) -> int:
-    parent = view.node(number).parent
-    if parent is None:
-        raise RunError(f"Node {number} of {view.folder.path} is the starting kernel, which no edit made.")
-    return parent
-
-
-def _profile(view: View, node: int) -> None:
-    with PlainConsole(stderr=True).status(f"profiling node {node}"):
-        found = profile_node(view, node)
-    print_profile(PlainConsole(), found)
 
 
 def print_profile(console: Console, found: NodeProfile) -> None:

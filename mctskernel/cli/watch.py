@@ -10,8 +10,8 @@ import rich_click as click
 from rich.live import Live
 
 from mctskernel.cli.plain_console import PlainConsole, echo
-from mctskernel.report.terminal import print_summary, summary
-from mctskernel.report.view import View, load_view
+from mctskernel.report.terminal import summary
+from mctskernel.report.view import load_view
 from mctskernel.run import RunFolder
 from mctskernel.tree.journal import is_being_written
 from mctskernel.tree.trajectory import edit_title
@@ -40,14 +40,9 @@ def watch(run: Path) -> None:
                 if live is not None and view.tree.nodes:
                     live.update(summary(view))
                 elif view.tree.nodes and view.best.id != best:
-                    best = view.best.id
-                    echo(_improvement(view))
+                    best, step = view.best.id, view.steps[-1]
+                    edit = edit_title(view.tree, view.tree.nodes[step.node])
+                    echo(f"{view.tree.evaluations:5d}  {step.speedup:6.2f}x  node {step.node}: {edit}")
             if is_searched:
                 time.sleep(INTERVAL)
-    print_summary(console, view)
-
-
-def _improvement(view: View) -> str:
-    step = view.steps[-1]
-    edit = edit_title(view.tree, view.tree.nodes[step.node])
-    return f"{view.tree.evaluations:5d}  {step.speedup:6.2f}x  node {step.node}: {edit}"
+    console.print(summary(view))

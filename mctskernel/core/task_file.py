@@ -50,7 +50,7 @@ import math
 import re
 import runpy
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -139,11 +139,8 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
         inputs_by=file.inputs_by,
         numerics=file.numerics.numerics([tolerances.get(each.name, tolerance) for each in outputs]),
     )
-    _check_names(task, where)
-    _check_inputs_by(task, where)
-    _check_extents(task, where)
-    _check_independent(task, where)
-    _check_tolerances_at(task, where)
+    for fault in _faults(task):
+        raise TaskError(f"{where}: {fault}")
     return task
 
 
@@ -347,105 +344,83 @@ def _beside(where: Path, key: str, name: str) -> Path:
     return where.parent / name
 
 
-def _check_independent(task: Task, where: Path) -> None:
-    """The independent dimension must be an extent of every output by itself, so that it can be indexed."""
-    if not task.independent:
-        return
-    if any(task.independent not in shape for shape in task.search_shapes):
-        raise TaskError(
-            f"{where}: 'independent' is {task.independent!r}, which is no dimension of every shape."
-        )
-    for tensor in task.outputs:
-        if tensor.shape.count(task.independent) != 1:
-            raise TaskError(
-                f"{where}: '{task.independent}' is said to be independent, but the output '{tensor.name}' doesn't "
-                "have it as one of its extents."
-            )
-
-
-def _check_inputs_by(task: Task, where: Path) -> None:
-    """What only tells inputs apart is a dimension of every shape, and an extent of nothing: kernels don't see it."""
-    if not task.inputs_by:
-        return
-    if any(task.inputs_by not in shape for shape in task.shapes):
-        raise TaskError(f"{where}: 'inputs_by' is {task.inputs_by!r}, which is no dimension of every shape.")
-    for tensor in (*task.inputs, *task.outputs):
+def _faults(task: Task) -> Iterator[str]:
+    """What is wrong with a task, in sentences; only the first of them is sure to be a fault of its own."""
+    yield from _name_faults(task)
+    tensors = (*task.inputs, *task.outputs)
+    # What only tells inputs apart is an extent of nothing: kernels don't see it.
+    if task.inputs_by and any(task.inputs_by not in shape for shape in task.shapes):
+        yield f"'inputs_by' is {task.inputs_by!r}, which is no dimension of every shape."
+    for tensor in tensors if task.inputs_by else ():
         if any(task.inputs_by in names_in(each) for each in (*tensor.shape, tensor.low, tensor.high)):
-            raise TaskError(
-                f"{where}: '{task.inputs_by}' only tells inputs apart, but '{tensor.name}' depends on it."
+            yield f"'{task.inputs_by}' only tells inputs apart, but '{tensor.name}' depends on it."
+    for shape in task.shapes:
+        yield from _extent_faults(task, shape)
+    # The independent dimension must be an extent of every output by itself, so that it can be indexed.
+    if task.independent and any(task.independent not in shape for shape in task.search_shapes):
+        yield f"'independent' is {task.independent!r}, which is no dimension of every shape."
+    for tensor in task.outputs if task.independent else ():
+        if tensor.shape.count(task.independent) != 1:
+            yield (
+                f"'{task.independent}' is said to be independent, but the output '{tensor.name}' doesn't have it as "
+                "one of its extents."
             )
-
-
-def _check_tolerances_at(task: Task, where: Path) -> None:
-    """A tolerance for a size that no shape has is a mistake in writing."""
+    # A tolerance for a size that no shape has is a mistake in writing. Only single sizes: testing each entry against
+    # each shape could take long.
     known = {(name, size) for shape in task.shapes for name, size in shape.items()}
-    for entry in task.tolerances_at:
-        # Only single sizes: testing each entry against each shape could take long.
-        for name, size in entry.shape.items():
-            if (name, size) not in known:
-                raise TaskError(f"{where}: [[tolerance.at]] is for {name}={size}, which no shape has.")
+    for name, size in ((name, size) for entry in task.tolerances_at for name, size in entry.shape.items()):
+        if (name, size) not in known:
+            yield f"[[tolerance.at]] is for {name}={size}, which no shape has."
 
 
-def _check_names(task: Task, where: Path) -> None:
-    dimensions = {name for shape in task.search_shapes for name in shape}
+def _name_faults(task: Task) -> Iterator[str]:
     if len({each.name for each in task.outputs}) < len(task.outputs):
-        raise TaskError(f"{where}: two [[outputs]] tables have the same name.")
+        yield "two [[outputs]] tables have the same name."
     known: dict[str, str] = {}
     for kind, names in (
         ("an input", [tensor.name for tensor in task.inputs]),
         ("an output", [tensor.name for tensor in task.outputs]),
         ("a scalar", list(task.scalars)),
-        ("a dimension", sorted(dimensions)),
+        ("a dimension", sorted({name for shape in task.search_shapes for name in shape})),
     ):
         for name in names:
             if name in task.in_place and kind == "an output":
                 tensors = [each for each in (*task.inputs, *task.outputs) if each.name == name]
                 if len({(each.dtype, each.shape) for each in tensors}) > 1:
-                    raise TaskError(
-                        f"{where}: '{name}' is an input and an output, and so in place; both must have the same dtype "
-                        "and shape."
-                    )
+                    yield f"'{name}' is an input and an output, and so in place; both need the same dtype and shape."
             elif name in known:
-                raise TaskError(f"{where}: '{name}' is {known[name]} and {kind}; names must differ.")
+                yield f"'{name}' is {known[name]} and {kind}; names must differ."
             known[name] = kind
 
 
-def _check_extents(task: Task, where: Path) -> None:
-    for shape in task.shapes:
+def _extent_faults(task: Task, shape: Shape) -> Iterator[str]:
+    what = ""
+    try:
         for tensor in (*task.inputs, *task.outputs):
-            try:
-                extents = tensor.extents(shape)
-            except ExpressionError as error:
-                raise TaskError(f"{where}: shape of '{tensor.name}': {error}") from error
+            what = f"shape of '{tensor.name}'"
+            extents = tensor.extents(shape)
             if any(extent < 1 for extent in extents):
-                raise TaskError(
-                    f"{where}: '{tensor.name}' has the shape {extents} at {shape_label(shape)}; "
-                    "every extent must be at least 1."
+                yield (
+                    f"'{tensor.name}' has the shape {extents} at {shape_label(shape)}; every extent must be at least 1."
                 )
         for tensor in task.inputs:
-            _check_limits(tensor, shape, f"{where}: [[inputs]] '{tensor.name}'")
-        try:
-            if task.flops is not None:
-                evaluate(task.flops, {**task.scalars, **shape})
-        except ExpressionError as error:
-            raise TaskError(f"{where}: flops: {error}") from error
-
-
-def _check_limits(tensor: Tensor, shape: Shape, what: str) -> None:
-    try:
-        low, high = tensor.limits(shape)
+            what = f"[[inputs]] '{tensor.name}'"
+            low, high = tensor.limits(shape)
+            if not (math.isfinite(high - low) and low <= high):
+                yield (
+                    f"{what}: at {shape_label(shape)} it would be drawn from {low:g} to {high:g}; both must be finite, "
+                    "'low' first."
+                )
+            dtype = numpy_dtype(tensor.dtype)
+            if not is_floating(dtype):
+                least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+                if low < least or high > most:
+                    yield f"{what}: {low:g} to {high:g} doesn't fit {tensor.dtype}."
+        what = "flops"
+        if task.flops is not None:
+            evaluate(task.flops, {**task.scalars, **shape})
     except ExpressionError as error:
-        raise TaskError(f"{what}: {error}") from error
-    if not (math.isfinite(high - low) and low <= high):
-        raise TaskError(
-            f"{what}: at {shape_label(shape)} it would be drawn from {low:g} to {high:g}; "
-            "both must be finite, 'low' first."
-        )
-    dtype = numpy_dtype(tensor.dtype)
-    if not is_floating(dtype):
-        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        if low < least or high > most:
-            raise TaskError(f"{what}: {low:g} to {high:g} doesn't fit {tensor.dtype}.")
+        yield f"{what}: {error}"
 
 
 def _check_links(folder: Path) -> None:

@@ -16,7 +16,7 @@ from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.report.comparison import ComparedRun
 from mctskernel.report.document import Document, NodeRow, view_document
 from mctskernel.report.page import Parts
-from mctskernel.report.terminal import print_summary
+from mctskernel.report.terminal import summary
 from mctskernel.report.view import View
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Run:
         if self.view.fastest is None:
             console.print(Text(f"{self!r}: no valid kernel yet"))
         else:
-            print_summary(console, self.view)
+            console.print(summary(self.view))
         return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
     def _frame(self, rows: tuple[NodeRow, ...]) -> pd.DataFrame:

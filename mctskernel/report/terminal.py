@@ -39,11 +39,6 @@ def print_run(console: Console, view: View) -> None:
     console.print(Text(f"\nSource: mctskernel best {view.folder.path}", "dim"))
 
 
-def print_summary(console: Console, view: View) -> None:
-    """Print the headline and a line for each edit of the best path."""
-    console.print(summary(view))
-
-
 def summary(view: View) -> RenderableType:
     """The headline and a line for each edit of the best path."""
     return Group(*_headline(view), path_table(view.steps, view.tree))

@@ -30,7 +30,7 @@ from mctskernel.tree.blobs import BlobStore
 from mctskernel.tree.events import ExchangeRecord
 from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.trajectory import run_seconds
+from mctskernel.tree.trajectory import lineage_attempts, run_seconds
 
 SCHEMA_VERSION = 1
 
@@ -324,19 +324,11 @@ def _context(  # noqa: PLR0917 - a node and what it belongs to, from the outside
         message=evaluation.message,
         seconds=run_seconds(evaluation),
         diagnosis=tuple(cause.sentence for cause in causes),
-        lineage=_lineage(tree, node),
+        lineage=tuple(
+            f"{each.title} ({f'{each.gain:.2f}x' if each.gain else 'unknown'})"
+            for each in lineage_attempts(tree, node.id)[-LINEAGE:]
+        ),
     )
-
-
-def _lineage(tree: Tree, node: Node) -> tuple[str, ...]:
-    steps: list[str] = []
-    while len(steps) < LINEAGE and node.parent is not None and node.edit is not None:
-        parent = tree.nodes[node.parent]
-        before, after = parent.score, node.score
-        gain = after.speedup / before.speedup if before and after and before.speedup > 0 else 0.0
-        steps.append(f"{parent.edits[node.edit].title} ({f'{gain:.2f}x' if gain else 'unknown'})")
-        node = parent
-    return tuple(reversed(steps))
 
 
 def _result(evaluation: Evaluation, before: Evaluation, speedup: float) -> Result:

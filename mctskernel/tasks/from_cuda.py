@@ -45,8 +45,7 @@ def create_task_from_cuda(folder: Path, file: Path, kernel: str = "") -> Drafted
     Raises TaskError before anything is written.
     """
     text = read_text(file)
-    functions = _chosen(file, text, kernel)
-    drafted = _draft(file, text, functions)
+    drafted = _draft(file, text, _chosen(file, text, kernel))
     write_new_task(folder, drafted.files)
     return drafted
 

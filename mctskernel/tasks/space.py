@@ -38,7 +38,11 @@ def choose_start(space: SearchSpace, wanted: str, seed: int, budget: Budget) -> 
     when no configuration has the named values, when all of the space failed, or when the budget is spent before one is
     found.
     """
-    order = _drawn(space, seed) if wanted == RANDOM else _by_distance(space, wanted)
+    if wanted == RANDOM:
+        numbers = np.random.default_rng(seed).permutation(len(space.entries))
+        order = [space.entries[number] for number in numbers]
+    else:
+        order = _by_distance(space, wanted)
     failed = tuple(takewhile(lambda entry: entry.seconds is None, order))
     if len(failed) == len(order):
         raise SpaceError(
@@ -63,11 +67,6 @@ def write_space_task(space: SearchSpace, start: Entry, folder: Path) -> None:
     kernel = configuration_kernel(space, start.values)
     (folder / f"kernel{kernel.language.suffix}").write_text(kernel.source, encoding="utf-8")
     (folder / "task.toml").write_text(f'name = "{space.name}"\nspace = "{file}"\n', encoding="utf-8")
-
-
-def _drawn(space: SearchSpace, seed: int) -> list[Entry]:
-    numbers = np.random.default_rng(seed).permutation(len(space.entries))
-    return [space.entries[number] for number in numbers]
 
 
 def _by_distance(space: SearchSpace, wanted: str) -> list[Entry]:

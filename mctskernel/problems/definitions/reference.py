@@ -33,9 +33,6 @@ RUN_FILE = "run.py"
 WORKLOAD = "workload"
 """The dimension that numbers workloads of equal sizes, from 1; 0 is none of them."""
 
-DTYPES: Mapping[str, str] = {"float8_e4m3": "float8_e4m3fn"}
-"""Element types that have another name here."""
-
 FULL_RANGE = {"int8": (-128, 127), "bool": (0, 1)}
 """The range of integers that are no indices, as harnesses draw them."""
 
@@ -143,8 +140,7 @@ def output_tensors(definition: Definition, axes: Axes) -> tuple[Tensor, ...]:
 
 def _task_tensor(name: str, spec: Spec, axes: Axes) -> Tensor:
     """An input or output as a tensor of the task, with at least one extent."""
-    dtype = DTYPES.get(spec.dtype, spec.dtype)
-    extents = axes.of(spec) or (1,)
+    dtype, extents = spec.dtype, axes.of(spec) or (1,)
     if dtype in FULL_RANGE:
         low, high = FULL_RANGE[dtype]
         return Tensor(name, dtype, extents, "integers", low, high)

@@ -321,7 +321,7 @@ def _expressions(known: Mapping[str, int], size: int) -> Iterator[tuple[str, tup
         if one % size == 0:
             yield f"{name} // {one // size}", (name,)
         if size != one:
-            yield f"{name} {_signed(size - one)}", (name,)
+            yield f"{name} {size - one:+d}", (name,)
     for a, x in known.items():
         for b, y in known.items():
             if a <= b and size % (x * y) == 0:
@@ -329,13 +329,9 @@ def _expressions(known: Mapping[str, int], size: int) -> Iterator[tuple[str, tup
                 yield f"{a} * {b}" if factor == 1 else f"{factor} * {a} * {b}", (a, b)
             if a != b:
                 yield f"{a} // {b}", (a, b)
-                yield f"{a} - {b} {_signed(size - x + y)}", (a, b)
+                yield f"{a} - {b} {size - x + y:+d}", (a, b)
             if a < b:
-                yield f"{a} + {b} {_signed(size - x - y)}", (a, b)
-
-
-def _signed(number: int) -> str:
-    return f"{'+' if number >= 0 else '-'} {abs(number)}"
+                yield f"{a} + {b} {size - x - y:+d}", (a, b)
 
 
 def _run(program: Program, arguments: Mapping[str, Any]) -> Case:

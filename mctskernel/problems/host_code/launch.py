@@ -93,20 +93,12 @@ def vetted_plan(task: Task, kernel: Kernel) -> LaunchPlan:
     return plan
 
 
-_IMPORTED = frozenset({"triton", "tl", "libdevice"})
-
-
 def triton_module(kernel: Kernel) -> TritonModule:
     """The constants and functions of a Triton kernel's text. Raises HostCodeError for anything else in it."""
     try:
         return read_module(kernel.source)
     except SourceError as error:
         raise HostCodeError(f"The kernel can't be in a module: {error}") from error
-
-
-def names_of(module: TritonModule) -> frozenset[str]:
-    """The names that the candidate's text defines."""
-    return frozenset({*module.functions, *module.constants, *_IMPORTED})
 
 
 def triton_launch(launch: WrittenLaunch, module: TritonModule) -> str:

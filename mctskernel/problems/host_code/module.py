@@ -21,7 +21,6 @@ from mctskernel.problems.host_code.expressions import (
     translate_whole,
 )
 from mctskernel.problems.host_code.launch import (
-    names_of,
     triton_launch,
     triton_module,
     vetted_plan,
@@ -51,6 +50,7 @@ if $key not in _SIZES:
 $names = _SIZES[$key]""")
 
 _IMPORTED = frozenset({"torch", "functools"})
+_TRITON = ("triton", "tl", "libdevice")
 _DEFINED = frozenset(
     ["_DEVICE", "_HOST", "_DECLARATIONS", "_SIZES", "_extension", "_check_tensor", "_check_shape", *FUNCTIONS]
 )
@@ -67,7 +67,7 @@ def host_module(task: Task, kernel: Kernel, *, function: str = "run", reserved: 
     """
     plan = vetted_plan(task, kernel)
     triton = triton_module(kernel) if kernel.language is Language.TRITON else None
-    theirs = names_of(triton) if triton is not None else frozenset()
+    theirs = {*triton.functions, *triton.constants, *_TRITON} if triton is not None else set[str]()
     for name in (function, *reserved, *_DEFINED, *_IMPORTED):
         if name in theirs or (name in _DEFINED and name in reserved):
             raise HostCodeError(f"The module defines '{name}', which is defined already.")
