@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import product
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.space import Entry, Parameter, SearchSpace, configuration_kernel, values_of
-from mctskernel.core.task import Task, Tolerance
+from mctskernel.core.task import Task
 from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.executors.recorded import executor_of
 from mctskernel.loop import Search, StopReason
@@ -49,7 +48,7 @@ def evaluate_all(strategy: str, space: SearchSpace, seed: int, jumps: int, worke
     executor = executor_of(space, workers)
     search = Search(
         tree_search=tree_search,
-        task=Task(space.name, "", Path(), (), (), {}, (), (), (), Tolerance(), kernel),
+        task=Task(name=space.name, starting_kernel=kernel),
         proposer=ParameterProposer(space, seed, jumps),
         executor=executor,
         budget=Budget(evaluations=10**6),

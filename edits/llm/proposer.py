@@ -6,7 +6,7 @@ makes the same decisions, however many requests are in flight.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -156,11 +156,11 @@ def converse(model: Model, call: Call, kernel: Kernel, limit: int) -> Proposals:
     reading = _read(exchange, kernel, limit)
     problems = _problems(reading)
     if not problems:
-        return _proposals((reading,), (exchange,))
+        return _reply(reading, exchange)
     messages = messages_to_mend(call.messages, exchange.reply, problems)
     second = model.complete(replace(call, purpose=Purpose.MEND, messages=messages))
     remaining = max(limit - len(reading.edits), 1)
-    return _proposals((reading, _read(second, kernel, remaining)), (exchange, second))
+    return _merged([_reply(reading, exchange), _reply(_read(second, kernel, remaining), second)])
 
 
 def _read(exchange: Exchange, kernel: Kernel, limit: int) -> Reading:
@@ -182,18 +182,12 @@ def _problems(reading: Reading) -> list[str]:
     return [each.reason for each in reading.dropped if each.loss in _WORTH_RETURNING]
 
 
-def _proposals(readings: Sequence[Reading], exchanges: tuple[Exchange, ...]) -> Proposals:
-    edits = [
-        replace(edit, exchange=number) for number, reading in enumerate(readings) for edit in reading.edits
-    ]
-    dropped = [
-        loss
-        for reading in readings
-        for loss in (*reading.dropped, *(Dropped(each.loss, each.reason) for each in reading.unfit))
-    ]
-    surplus = sum(reading.surplus for reading in readings)
-    notes = (f"{surplus} edits were more than was asked for.",) if surplus else ()
-    return Proposals(tuple(edits), notes=notes, exchanges=exchanges, dropped=tuple(dropped))
+def _reply(reading: Reading, exchange: Exchange) -> Proposals:
+    """What one exchange gave."""
+    edits = tuple(replace(edit, exchange=0) for edit in reading.edits)
+    notes = (f"{reading.surplus} edits were more than was asked for.",) if reading.surplus else ()
+    unfit = (Dropped(each.loss, each.reason) for each in reading.unfit)
+    return Proposals(edits, notes=notes, exchanges=(exchange,), dropped=(*reading.dropped, *unfit))
 
 
 def _merged(proposals: Iterable[Proposals]) -> Proposals:

@@ -15,6 +15,9 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
+from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of
@@ -383,13 +386,11 @@ def _of_json(value: object) -> Edit | Dropped:
 
 def _blocks(value: object) -> tuple[Block, ...]:
     """The blocks of a patch; none where it isn't a list of them."""
-    found = []
-    for each in value[:MAX_LISTED] if isinstance(value, list) else ():
-        search, replacement = (each.get("search"), each.get("replace")) if isinstance(each, dict) else (0, 0)
-        if not isinstance(search, str) or not isinstance(replacement, str):
-            return ()
-        found.append(Block(_printable(search), _printable(replacement)))
-    return tuple(found)
+    try:
+        found = msgspec.convert(value[:MAX_LISTED] if isinstance(value, list) else (), tuple[Block, ...])
+    except UNDECODABLE:
+        return ()
+    return tuple(Block(_printable(each.search), _printable(each.replace)) for each in found)
 
 
 def _unfenced(text: str) -> str:

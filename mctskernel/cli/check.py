@@ -13,7 +13,6 @@ import rich_click as click
 from mctskernel.cli.errors import BAD_TASK, REFUSED
 from mctskernel.cli.plain_console import deliver, echo
 from mctskernel.cli.tasks import find_task_or_problem
-from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import read_text
 from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings, open_evaluator
@@ -83,7 +82,12 @@ def check(
             verdict = evaluator.evaluate(source)
             refused |= not verdict.evaluation.ok
             if as_json:
-                found = _Checked(str(path), chosen, verdict.evaluation, verdict.speedup)
+                found = {
+                    "candidate": str(path),
+                    "seed": chosen,
+                    "evaluation": verdict.evaluation,
+                    "speedup": verdict.speedup,
+                }
                 deliver(msgspec.json.encode(found).decode() + "\n")
             else:
                 echo(_as_text(path, verdict, chosen))
@@ -99,13 +103,6 @@ def _check_task(context: click.Context, task: str) -> None:
     if not report.ok:
         sys.exit(BAD_TASK)
     echo(f"Next: mctskernel search {task}")
-
-
-class _Checked(msgspec.Struct, frozen=True):
-    candidate: str
-    seed: int
-    evaluation: Evaluation
-    speedup: Speedup | None
 
 
 def _as_text(path: Path, verdict: ModuleVerdict, seed: int) -> str:

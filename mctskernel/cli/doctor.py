@@ -23,10 +23,6 @@ from mctskernel.profiling.isolation.confinement import coverage
 _PROBE = Kernel('extern "C" __global__ void probe(float* x) { x[threadIdx.x] += 1.0f; }\n')
 
 
-class _MissingError(RuntimeError):
-    """A capability that this machine lacks; the message says what was seen."""
-
-
 @click.command()
 def doctor() -> None:
     """List what this machine can do, what is missing, and how to get it.
@@ -54,7 +50,7 @@ def doctor() -> None:
 def _python() -> str:
     if (3, 11) <= sys.version_info < (3, 14):
         return platform.python_version()
-    raise _MissingError(platform.python_version())
+    raise RuntimeError(platform.python_version())
 
 
 def _processors() -> str:
@@ -69,7 +65,7 @@ def _compiler() -> str:
     build_cache.disable()
     result = build(_PROBE, ("probe",))
     if not isinstance(result, Build):
-        raise _MissingError(result.message)
+        raise RuntimeError(result.message)
     return _package("nvidia-cuda-nvrtc")
 
 
@@ -88,7 +84,7 @@ def _package(name: str) -> str:
 def _profiler() -> str:
     if path := shutil.which("ncu"):
         return path
-    raise _MissingError("not on the PATH")
+    raise RuntimeError("not on the PATH")
 
 
 def _called(module: str, name: str) -> str:

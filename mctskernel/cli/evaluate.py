@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import rich_click as click
 from rich.text import Text
 
@@ -17,18 +17,8 @@ from mctskernel.cli.tasks import find_task_or_problem
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.task_file import load_task
-from mctskernel.report.explained import ExplainedKernel, explained, print_explained
+from mctskernel.report.explained import explained, print_explained
 from mctskernel.tree.trajectory import run_seconds
-
-
-class EvaluatedKernel(msgspec.Struct, frozen=True):
-    """A kernel with its evaluation, as JSON has it. `seconds` and `explanation` are null where it has no time."""
-
-    kernel: str
-    seconds: float | None
-    evaluation: Evaluation
-    explanation: ExplainedKernel | None
-    against: EvaluatedKernel | None = None
 
 
 @click.command()
@@ -90,16 +80,19 @@ def evaluate(
         sys.exit(NO_KERNEL)
 
 
-def _report(first: tuple[str, Evaluation], *others: tuple[str, Evaluation]) -> EvaluatedKernel:
+def _report(first: tuple[str, Evaluation], *others: tuple[str, Evaluation]) -> dict[str, Any]:
+    """A kernel with its evaluation, as JSON has it; `seconds` and `explanation` are null where it has no time."""
     name, evaluation = first
     timed = [each for each in others if each[1].timings]
-    return EvaluatedKernel(
-        name,
-        run_seconds(evaluation),
-        evaluation,
-        explained(name, evaluation, *(timed[0] if timed else ())) if evaluation.timings else None,
-        _report(*others) if others else None,
-    )
+    return {
+        "kernel": name,
+        "seconds": run_seconds(evaluation),
+        "evaluation": evaluation,
+        "explanation": explained(name, evaluation, *(timed[0] if timed else ()))
+        if evaluation.timings
+        else None,
+        "against": _report(*others) if others else None,
+    }
 
 
 def _print(found: dict[str, Evaluation]) -> None:

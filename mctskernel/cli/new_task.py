@@ -9,7 +9,7 @@ import rich_click as click
 
 from mctskernel.cli.plain_console import echo
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
-from mctskernel.problems.from_torch import FromTorch, create_task_from_torch
+from mctskernel.problems.from_torch import create_task_from_torch
 from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.tasks.from_cuda import create_task_from_cuda
 from mctskernel.tasks.template import create_task
@@ -74,36 +74,35 @@ def new_task(
         raise click.UsageError("--from, --from-torch and --from-problem exclude each other.")
     if shapes and function is None:
         raise click.UsageError("--shape needs --from-torch.")
+    files: Collection[str] = ("task.toml", "reference.py", "kernel.cu")
+    notes: tuple[str, ...] = ()
     if file is not None:
         drafted = create_task_from_cuda(folder, file, kernel)
-        _say(folder, list(drafted.files), drafted.notes)
+        files, notes = drafted.files, drafted.notes
     elif function is not None:
         made = create_task_from_torch(folder, function, shapes, dtypes, chosen)
-        _say(folder, list(made.files), (*_about_the_function(made), *made.missing, *_remedy(made.files)))
+        files, notes = made.files, (*made.missing, *_remedy(made.files))
+        if made.uninstalled:
+            path = f"`export PYTHONPATH={Path.cwd()}`"
+            notes = (
+                f"{made.uninstalled} isn't installed: other commands find it once it is, or after {path}.",
+                *notes,
+            )
     elif problem is not None:
         read = read_problem(problem, chosen)
         write_problem(read, folder)
-        _say(folder, list(read.files), (*read.notes, *_remedy(read.files)))
+        files, notes = read.files, (*read.notes, *_remedy(read.files))
     else:
         create_task(folder)
-        _say(folder, ["task.toml", "reference.py", "kernel.cu"], ())
-
-
-def _about_the_function(made: FromTorch) -> tuple[str, ...]:
-    if not made.uninstalled:
-        return ()
-    found = f"`export PYTHONPATH={Path.cwd()}`"
-    return (f"{made.uninstalled} isn't installed: other commands find it once it is, or after {found}.",)
+    *others, last = files
+    for line in (
+        f"Wrote {folder}/{', '.join(others)} and {last}.",
+        *notes,
+        f"Next: mctskernel check {folder}",
+    ):
+        echo(line)
 
 
 def _remedy(files: Collection[str]) -> tuple[str, ...]:
     has_kernel = any(f"kernel{language.suffix}" in files for language in SOURCE_LANGUAGES)
     return () if has_kernel else ("Write kernel.cu or kernel.py, or use `mctskernel generate`.",)
-
-
-def _say(folder: Path, files: list[str], notes: tuple[str, ...]) -> None:
-    *others, last = files
-    echo(f"Wrote {folder}/{', '.join(others)} and {last}.")
-    for note in notes:
-        echo(note)
-    echo(f"Next: mctskernel check {folder}")

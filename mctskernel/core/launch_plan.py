@@ -28,6 +28,7 @@ whole-number constants).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -321,10 +322,7 @@ def _argument(
 
 def _resolve_scratch(scratch: Scratch, names: Mapping[str, Number]) -> ResolvedScratch:
     what = f"The scratch buffer '{scratch.name}'"
-    elements = 1
-    for extent in scratch.shape:
-        value = _whole(extent, names, what)
-        if value < 1:
-            raise LaunchPlanError(f"{what} has an extent of {value}; it must be at least 1.")
-        elements *= value
-    return ResolvedScratch(scratch.name, scratch.dtype, elements, scratch.zero)
+    extents = [_whole(extent, names, what) for extent in scratch.shape]
+    if min(extents) < 1:
+        raise LaunchPlanError(f"{what} has an extent of {min(extents)}; it must be at least 1.")
+    return ResolvedScratch(scratch.name, scratch.dtype, math.prod(extents), scratch.zero)

@@ -114,12 +114,22 @@ class Engine:
             raise RequestError(
                 f"A run may have {most} evaluations at the most on this server, not {evaluations}."
             )
-        configuration = self._configuration(folder, language, evaluations or most, seed)
+        loaded = load_task(folder, language)
+        if loaded.space:
+            raise TaskError(f"{loaded.name} is a search-space cache: there are no kernels in it to edit.")
+        config = msgspec.structs.replace(
+            self.settings.config,
+            proposer="outside",
+            language=language,
+            seed=seed,
+            budget=Budget(evaluations=evaluations or most),
+            policy=Policy(patience=PATIENCE),
+        )
         name = run or f"{task}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
         path = self.run_path(name)
         with self.turn(watch):
             self._close()
-            opening = begin_session(path, folder, configuration, self._follow, self._is_stopped)
+            opening = begin_session(path, folder, for_task(config, loaded), self._follow, self._is_stopped)
             self._open = (name, self._stack.enter_context(opening))
         return name
 
@@ -174,22 +184,6 @@ class Engine:
     def _close(self) -> None:
         self._open = None
         self._stack.close()
-
-    def _configuration(
-        self, folder: Path, language: Language | None, evaluations: int | None, seed: int
-    ) -> SearchConfig:
-        task = load_task(folder, language)
-        if task.space:
-            raise TaskError(f"{task.name} is a search-space cache: there are no kernels in it to edit.")
-        config = msgspec.structs.replace(
-            self.settings.config,
-            proposer="outside",
-            language=language,
-            seed=seed,
-            budget=Budget(evaluations=evaluations),
-            policy=Policy(patience=PATIENCE),
-        )
-        return for_task(config, task)
 
     def _follow(self, snapshot: Snapshot) -> None:
         self._watch.follow(snapshot)

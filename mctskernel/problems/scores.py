@@ -19,6 +19,7 @@ from mctskernel.problems.registry import benchmark_of
 from mctskernel.report.baselines import COMPILED, EAGER, read_baselines
 from mctskernel.report.resampling import share_interval
 from mctskernel.report.view import View
+from mctskernel.tree.trajectory import run_seconds
 
 START = "the starting kernel"
 
@@ -107,7 +108,7 @@ def score_run(view: View) -> RunScore:
         task.name,
         view.device,
         node is not None and view.answer is not None and view.answer.validated,
-        _seconds(evaluation),
+        run_seconds(evaluation) if evaluation else None,
         speedups,
         note if view.answer is not None else "The search has not stopped yet.",
     )
@@ -129,8 +130,7 @@ def score_results(baseline: str, speedups: Sequence[float | None]) -> BaselineSc
 
 def _speedups(view: View, evaluation: Evaluation | None) -> tuple[dict[str, float], str]:
     """Speed-ups by baseline, and why one is missing."""
-    seconds = _seconds(evaluation)
-    if evaluation is None or seconds is None or view.answer is None:
+    if evaluation is None or run_seconds(evaluation) is None or view.answer is None:
         return {}, "No kernel passed the final validation."
     found = {START: view.answer.speedup}
     baselines = read_baselines(view.folder.path)
@@ -144,12 +144,6 @@ def _speedups(view: View, evaluation: Evaluation | None) -> tuple[dict[str, floa
     if baselines.gpu != view.manifest.fingerprint.get("gpu"):
         return found, f"PyTorch was timed on another GPU, {baselines.gpu}."
     return found | baselines.speedups, baselines.problem
-
-
-def _seconds(evaluation: Evaluation | None) -> float | None:
-    if evaluation is None or not evaluation.timings:
-        return None
-    return statistics.geometric_mean(timing.seconds for timing in evaluation.timings)
 
 
 def _successes(speedups: Sequence[float | None], threshold: float) -> int:

@@ -186,20 +186,13 @@ class Parts:
         }
 
     def _nodes(self, number: str) -> range:
-        start = _whole(number) * NODES_A_PART
+        start = int(number) * NODES_A_PART if number.isdecimal() else len(self.document.nodes)
         nodes = range(len(self.document.nodes))[start : start + NODES_A_PART]
         if not nodes:
-            raise PartError(f"There is no part {number} of the nodes.")
+            raise PartError(f"There is no part '{number}' of the nodes.")
         return nodes
 
     def _node(self, number: str) -> int:
-        node = _whole(number)
-        if node >= len(self.document.nodes):
-            raise PartError(f"There is no node {node}.")
-        return node
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise PartError(f"'{text}' is not the number of a part.")
-    return int(text)
+        if not number.isdecimal() or int(number) >= len(self.document.nodes):
+            raise PartError(f"There is no node '{number}'.")
+        return int(number)

@@ -10,8 +10,6 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.tree.events import Evaluated, Event, Proposed, Resumed
 
-NOTHING = Spent()
-
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -32,8 +30,9 @@ class Moment:
     best_speedup: float
 
 
-def moments(events: Iterable[Event], spent: Spent = NOTHING) -> Iterator[Moment]:
+def moments(events: Iterable[Event], spent: Spent | None = None) -> Iterator[Moment]:
     """The moments of a journal. `spent` was used by starting configurations that failed before its first event."""
+    spent = spent or Spent()
     evaluations, seconds, dollars, best, best_speedup = spent.evaluations, spent.seconds, 0.0, None, 0.0
     last: float | None = None
     for event in events:

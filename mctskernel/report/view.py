@@ -60,10 +60,8 @@ class View:
     @property
     def validation(self) -> str:
         """The result of the final validation, in sentences."""
-        known = self._validation
-        return (
-            f"{known} {UNVERIFIED_REFERENCE.capitalize()}." if self.manifest.unverified_reference else known
-        )
+        unverified = f" {UNVERIFIED_REFERENCE.capitalize()}." if self.manifest.unverified_reference else ""
+        return f"{self._validation}{unverified}"
 
     @property
     def _validation(self) -> str:

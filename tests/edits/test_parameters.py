@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +16,7 @@ from mctskernel.core.space import (
     configuration_kernel,
     values_of,
 )
-from mctskernel.core.task import Task, Tolerance
+from mctskernel.core.task import Task
 from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.edits.patch import apply
 from tests import spaces
@@ -35,7 +33,7 @@ def ask(
     outcome: Outcome = Outcome.OK,
 ) -> Proposals:
     kernel = configuration_kernel(proposer.space, values)
-    task = Task("t", "", Path(), (), (), {}, (), (), (), Tolerance(), kernel)
+    task = Task(name="t", starting_kernel=kernel)
     evaluation = Evaluation(outcome, Source.RECORDED)
     return proposer.propose(ProposalRequest(task, kernel, evaluation, lineage, offered=offered))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
+from mctskernel.core.documents import nearest_name
 from mctskernel.core.task import TaskError
 
 DEFAULT_TASK = "matmul"
@@ -31,8 +31,8 @@ def find_task(name_or_path: str | Path) -> Path:
         return path
     if path.is_dir():
         raise TaskError(f"{path} is not a task: it has no task.toml.")
-    close = difflib.get_close_matches(str(name_or_path), tasks, n=1)
-    suggestion = f" Did you mean '{close[0]}'?" if close else ""
+    close = nearest_name(str(name_or_path), tasks)
+    suggestion = f" Did you mean '{close}'?" if close else ""
     raise TaskError(
         f"There is no task '{name_or_path}': it is neither a folder with a task.toml "
         f"nor a built-in task ({', '.join(tasks)}).{suggestion}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from mctskernel.core.evaluation import Outcome
@@ -62,17 +61,13 @@ def _task(function: Callable[..., Any], inputs: Sequence[Tensor], shape: Shape, 
     )
     narrow = any(each.dtype in {"float16", "bfloat16"} for each in inputs)
     return Task(
-        "plain",
-        "",
-        Path(),
-        tuple(inputs),
-        outputs,
-        {},
-        (shape,),
-        (shape,),
-        (),
-        HALF if narrow else FLOAT,
-        Kernel(source),
+        name="plain",
+        inputs=tuple(inputs),
+        outputs=outputs,
+        search_shapes=(shape,),
+        verify_shapes=(shape,),
+        tolerance=HALF if narrow else FLOAT,
+        starting_kernel=Kernel(source),
         reference=_reference(function, inputs),
     )
 
