@@ -45,7 +45,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     },
     "proposer": {
         "rules": "mctskernel.edits.proposer:RuleProposer",
-        "llm": "mctskernel.edits.llm.proposer:mixture",
+        "llm": "mctskernel.edits.llm.proposer:LLMProposer",
         "mixed": "mctskernel.edits.llm.proposer:MixedProposer",
         "outside": "mctskernel.edits.async_proposer:NoProposer",
     },
