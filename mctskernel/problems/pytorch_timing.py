@@ -185,6 +185,7 @@ class PytorchTimer:
 
     def _open(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
+            self._kill()
             command = [sys.executable, "-P", "-m", "mctskernel.problems.pytorch_timing"]
             with (Path(self._folder.name) / "log").open("wb") as log:
                 self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
@@ -194,9 +195,14 @@ class PytorchTimer:
 
     def _kill(self) -> None:
         """End the process and those that it started."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is None:
+            return
+        if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
 
 
 def _last_line(log: Path) -> str:

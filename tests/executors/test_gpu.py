@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -298,12 +299,13 @@ def test_an_interrupt_ends_a_final_validation(small_task: Path, fake: pytest.Mon
 @pytest.mark.slow
 @pytest.mark.parametrize("service", ["SlowerGpu", "DriftingGpu", "HotAtFirstGpu", "start"])
 def test_kernels_compare_by_the_baseline_beside_them_whatever_the_gpu_does(
-    small_task: Path, fake: pytest.MonkeyPatch, service: str
+    small_task: Path, tmp_path: Path, fake: pytest.MonkeyPatch, service: str
 ) -> None:
     """A much faster start takes the baseline's place; ratios stay those to the starting kernel."""
-    spec = DeviceSpec("gpu", small_task)
+    folder = shutil.copytree(small_task, tmp_path / "task")
+    spec = DeviceSpec("gpu", folder)
     if service == "start":
-        (small_task / "start_faster.cu").write_text(kernel("faster").source)
+        (folder / "start_faster.cu").write_text(kernel("faster").source)
         fake.setattr("mctskernel.profiling.gpu.evaluator.MUCH_FASTER", 1.5)
         service = "SlowerGpu"
     with closing(compile_worker(spec, "sm_90")) as compiler:

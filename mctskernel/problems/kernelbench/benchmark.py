@@ -76,8 +76,9 @@ def read(path: Path, language: Language | None) -> Problem:
             raise TaskError(f"{path.name} can't be read: {type(error).__name__}: {said}") from error
         problem = problem_of(NAME, draft, language)
         found = problem if found is None or problem.has_kernel else found
-        may_help = SPECIALISED in problem.notes[-1] and len(draft.task.search[0]) > 0
-        if problem.has_kernel or not may_help or time.monotonic() - began > PATIENCE:
+        if problem.has_kernel or SPECIALISED not in problem.notes[-1] or not draft.task.search[0]:
+            break
+        if time.monotonic() - began > PATIENCE:
             break
     assert found is not None  # noqa: S101 - the loop's first turn makes one
     return found
