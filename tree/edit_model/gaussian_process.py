@@ -120,7 +120,7 @@ class Posterior:
         projections = inverse @ covariance(between, hyper, observed, self._candidates.view.T)
         self._variances = hyper.variance - (projections**2).sum(axis=0)
         self._lower, self._inverse = Grid(lower), Grid(inverse)
-        self._projections = Grid(projections.astype(np.float32))
+        self._projections = Grid(projections)
 
     def extend(self, between: Distances) -> None:
         """Further factors, and levels of those without order, that no observation has."""
@@ -151,7 +151,7 @@ class Posterior:
         projection = (ahead - self._projected(along)) / pivot
         inverse = -(along @ self._inverse.view) / pivot
         self._variances = self._variances - projection**2
-        self._projections.append_rows(projection[None, :].astype(np.float32))
+        self._projections.append_rows(projection[None, :])
         for triangle, below, corner in ((self._lower, along, pivot), (self._inverse, inverse, 1 / pivot)):
             triangle.append_columns(np.zeros((len(along), 1)))
             triangle.append_rows(np.append(below, corner)[None, :])
@@ -177,9 +177,8 @@ class Posterior:
         return deviations
 
     def _projected(self, weights: Array, first: int = 0) -> Array:
-        """In single precision: reading the projections is most of the time that an iteration takes."""
-        projected: Array = weights.astype(np.float32) @ self._projections.view[:, first:]
-        return projected.astype(np.float64)
+        projected: Array = weights @ self._projections.view[:, first:]
+        return projected
 
     @property
     def _noise(self) -> float:
