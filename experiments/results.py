@@ -100,8 +100,7 @@ def _machine() -> str:
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     host = f"{next(names, platform.machine())}, {os.cpu_count()} cores, {platform.system()}"
     try:
-        # Imported here: it needs the driver's bindings.
-        from mctskernel.profiling.gpu.cuda_driver import describe_gpu  # noqa: PLC0415 - as said above
+        from mctskernel.profiling.gpu.cuda_driver import describe_gpu  # noqa: PLC0415 - needs the driver's bindings
 
         return f"{describe_gpu()}; {host}"
     except (DeviceError, ImportError):

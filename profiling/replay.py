@@ -84,23 +84,28 @@ def profile(task_folder: Path, kernel_file: Path, seed: int, freedom: Freedom) -
 def sanitize(
     task_folder: Path, kernel_file: Path, seed: int, freedom: Freedom, *, seconds: float, gpu: str = ""
 ) -> None:
-    """Run the plan once at verify and held-out shapes, the smallest first, until `seconds` have passed.
-
-    Shapes of more than `WATCHED_BYTES` are left out unless all are: their inputs alone take longer than a tool has.
-    """
+    """Run the plan once at every shape that is watched, the smallest first, until `seconds` have passed."""
     end = time.monotonic() + seconds
     task, _, candidate = _prepared(task_folder, kernel_file, freedom, gpu)
     modules = [LoadedModule(made.cubin) for made in candidate.builds]
-    shapes = sorted(
-        task.verify_shapes + task.held_out_shapes or task.search_shapes, key=task.compulsory_bytes
-    )
-    for shape in shapes:
-        late = time.monotonic() > end
-        if shape is not shapes[0] and (late or task.compulsory_bytes(shape) > WATCHED_BYTES):
+    watched, _ = watched_shapes(task)
+    for shape in watched:
+        if time.monotonic() > end:
             break
         print(f"{AT_SHAPE}{shape_label(shape)}", flush=True)
         with _placed(task, candidate, modules, shape, task.draw_inputs(shape, seed)) as run:
             run()
+
+
+def watched_shapes(task: Task) -> tuple[list[Shape], list[Shape]]:
+    """The verify and held-out shapes that compute-sanitizer watches, the smallest first, and those that it doesn't.
+
+    The inputs of more than `WATCHED_BYTES` alone take longer to draw than a tool has. The smallest shape always counts.
+    """
+    shapes = task.verify_shapes + task.held_out_shapes or task.search_shapes
+    first, *others = sorted(shapes, key=task.compulsory_bytes)
+    small = [shape for shape in others if task.compulsory_bytes(shape) <= WATCHED_BYTES]
+    return [first, *small], others[len(small) :]
 
 
 def confinement(task_folder: Path, kernel_file: Path, scratch: Path) -> Confinement:

@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.task import Task
+from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.emulator.findings import Finding, Kind
 from mctskernel.profiling.processes.child_process import worker_environment
 from mctskernel.profiling.processes.sessions import end_session
-from mctskernel.profiling.replay import AT_SHAPE, COMPLAINT, Freedom
+from mctskernel.profiling.replay import AT_SHAPE, COMPLAINT, Freedom, watched_shapes
 
 
 class Tool(enum.StrEnum):
@@ -155,10 +155,11 @@ class ToolReport:
 
 @dataclass(frozen=True)
 class Sanitized:
-    """The reports of all tools on a kernel, and the seconds of all of them."""
+    """The reports of all tools on a kernel, the seconds of all of them, and shapes that are too large for them."""
 
     reports: tuple[ToolReport, ...]
     seconds: float
+    unwatched: tuple[str, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -168,7 +169,10 @@ class Sanitized:
     @property
     def notes(self) -> tuple[str, ...]:
         """Which checks could not be made, and why, in sentences."""
-        return tuple(dict.fromkeys(report.note for report in self.reports if report.note))
+        notes = [report.note for report in self.reports]
+        if self.unwatched:
+            notes.append(f"compute-sanitizer did not check at {'; '.join(self.unwatched)}: too large for it.")
+        return tuple(dict.fromkeys(filter(None, notes)))
 
 
 def sanitize(
@@ -205,7 +209,8 @@ def sanitize(
             if not start.works(Freedom.CONFINED) and start.works(Freedom.FREE):
                 free = tuple(pool.map(replace(replay, freedom=Freedom.FREE).under, tools))
                 reports = tuple(replace(report, note=report.note or UNCONFINED) for report in free)
-        return Sanitized(reports, time.monotonic() - began)
+        _, unwatched = watched_shapes(task)
+        return Sanitized(reports, time.monotonic() - began, tuple(map(shape_label, unwatched)))
 
 
 @dataclass(frozen=True)

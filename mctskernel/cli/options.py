@@ -47,7 +47,7 @@ class Registered(click.ParamType[str]):
                 self.fail(str(error), param, ctx)
         return value
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - a ParamType
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - the signature of click's ParamType
         """The names, as the help page shows them."""
         return f"[{'|'.join((*names(self.kind), *self.others))}|MODULE:ATTRIBUTE]"
 

@@ -71,7 +71,7 @@ def _draw(sides: tuple[Path, ...], figure: str, out: Path, columns: int) -> None
         raise click.BadParameter(f"'{out}' ends in none of {', '.join(SUFFIXES)}.", param_hint="-o")
     found = [run for side in dict.fromkeys(sides) for run in find_runs(side)]
     try:
-        from mctskernel.report.figures.drawing import draw  # noqa: PLC0415 - an extra
+        from mctskernel.report.figures.drawing import draw  # noqa: PLC0415 - the extra `plots`
     except ModuleNotFoundError as error:
         echo(f'mctskernel: {error.name} is missing: pip install "mctskernel[plots]"', err=True)
         sys.exit(BAD_MACHINE)

@@ -28,7 +28,7 @@ from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.profiling.sanitizer import sanitize
 from mctskernel.profiling.versions import package_versions
 
-CHECK_SECONDS = 6.0
+CHECK_SECONDS = 10.0
 """How long the emulator and compute-sanitizer may each take over a kernel of the final validation."""
 
 

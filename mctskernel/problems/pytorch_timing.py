@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -46,6 +45,7 @@ from mctskernel.problems.torch_reference import tensor_of
 from mctskernel.problems.torch_task import Called, drawn_tensors
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.gpu.cuda_driver import open_gpu
+from mctskernel.profiling.processes.sessions import end_session
 from mctskernel.profiling.processes.worker import compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.report.baselines import COMPILED, EAGER, Baselines, write_baselines
@@ -197,8 +197,8 @@ class PytorchTimer:
         """End the process and those that it started."""
         if self._process is None:
             return
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.returncode is None:
+            end_session(self._process.pid)
             self._process.wait()
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):

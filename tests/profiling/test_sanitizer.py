@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mctskernel.core.task import shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling import sanitizer
 from mctskernel.profiling.sanitizer import (
@@ -71,7 +72,7 @@ def test_a_machine_that_refuses_is_a_sentence(output: str, sentence: str) -> Non
     assert parse_findings(Tool.RACECHECK, output) == ()
 
 
-def test_without_the_program_one_remark_says_so(small_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_program_one_note_says_so(small_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitizer, "find_compute_sanitizer", lambda: None)
     task = load_task(small_task)
     done = sanitize(task, task.starting_kernel)
@@ -87,6 +88,17 @@ def stand_in(folder: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program.write_text(f"#!{sys.executable}\nimport os, sys, time, subprocess\n{body}\n")
     program.chmod(0o755)
     monkeypatch.setattr(sanitizer, "find_compute_sanitizer", lambda: str(program))
+
+
+def test_shapes_that_are_too_large_are_named(
+    small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, "", monkeypatch)
+    task = load_task(small_task)
+    large = dict.fromkeys(task.verify_shapes[0], 1 << 28)
+    done = sanitize(replace(task, held_out_shapes=(large,)), task.starting_kernel)
+    assert done.notes == (f"compute-sanitizer did not check at {shape_label(large)}: too large for it.",)
+    assert sanitize(task, task.starting_kernel).notes == ()
 
 
 def test_every_tool_runs_in_a_process_without_secrets(

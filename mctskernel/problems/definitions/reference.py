@@ -113,7 +113,7 @@ def custom_values(
     definition: Definition, axes: Axes, entry: Callable[..., Any], shape: Shape, seed: int
 ) -> Mapping[str, Any]:
     """The inputs that the definition's own function makes on the CPU. Raises TaskError."""
-    import torch  # noqa: PLC0415 - an extra
+    import torch  # noqa: PLC0415 - PyTorch is an extra
 
     name = definition.custom_inputs_entrypoint
     with torch.random.fork_rng(devices=[]):
