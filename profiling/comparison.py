@@ -75,7 +75,9 @@ def compare(
         error = np.abs(actual.astype(np.float64) - truth)
         error[_same_special(actual, truth)] = 0.0
         error[~np.isfinite(error)] = np.inf
-        largest, unknown = float(magnitude.max(initial=0.0)), 0.0 if noise is None else noise
+        largest = float(magnitude.max(initial=0.0))
+        # Denormals of the output's type are as far apart as its smallest one is large.
+        unknown = 0.5 * smallest_denormal(actual.dtype) + (0.0 if noise is None else noise)
         # What is all noise is left over from terms of another size.
         is_noise = noise is not None and largest < float(noise.max(initial=0.0))
         absolute = tolerance.absolute * (1.0 if is_noise else min(1.0, largest))

@@ -379,8 +379,12 @@ class GpuEvaluator:
             stages.timed("counters"),
         ):
             counted = self._open_worker.count(candidate, self._open_worker.arenas.timed[0], brief=brief)
-        if counted.problem:
-            return replace(evaluation, counters=counters, flags=(*evaluation.flags, counted.problem))
+        problem = counted.problem
+        if not all(TIME in launch for launch in counted.launches):
+            # Seen of a launch of 0.8 s, whose counters all read NaN.
+            problem = problem or "It has no counters: the GPU gave no time of a launch."
+        if problem:
+            return replace(evaluation, counters=counters, flags=(*evaluation.flags, problem))
         if brief:
             note = f"Its counters are those of one run, fewer than usual: it takes {seconds * 1e3:.0f} ms."
             evaluation = replace(evaluation, flags=(*evaluation.flags, note))

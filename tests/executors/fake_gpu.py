@@ -101,6 +101,8 @@ class FakeGpu:
             case Count(plan, _):
                 if any(each.entry == "foreign_writees_last" for each in plan.launches):
                     return Counted((), foreign_write="It writes elsewhere.")
+                if any(each.entry == "has_no_time" for each in plan.launches):
+                    return Counted(tuple({"sm__cycles_elapsed.max": 1.0} for _ in plan.launches))
                 return Counted(tuple({"gpu__time_duration.sum": self.counted(plan)} for _ in plan.launches))
         raise AssertionError(request)
 

@@ -92,6 +92,13 @@ def test_a_right_kernel_is_timed_beside_the_starting_kernel_and_counted(executor
     assert {check.shape for check in evaluation.checks} == {"n=1", "n=130", "n=4096"}
 
 
+def test_a_kernel_without_a_time_among_its_counters_has_none(executor: GpuExecutor) -> None:
+    evaluation = evaluate(executor, "has_no_time")
+    assert evaluation.ok, evaluation.message
+    assert "sm__cycles_elapsed.max" not in evaluation.counters
+    assert evaluation.flags == ("It has no counters: the GPU gave no time of a launch.",)
+
+
 @pytest.mark.parametrize(
     ("name", "outcome", "guard", "sentence"),
     [
