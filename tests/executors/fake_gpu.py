@@ -99,12 +99,16 @@ class FakeGpu:
             case ReleaseCounters():
                 return Ready()
             case Count(plan, _):
-                if any(each.entry == "foreign_writees_last" for each in plan.launches):
-                    return Counted((), foreign_write="It writes elsewhere.")
-                if any(each.entry == "has_no_time" for each in plan.launches):
-                    return Counted(tuple({"sm__cycles_elapsed.max": 1.0} for _ in plan.launches))
-                return Counted(tuple({"gpu__time_duration.sum": self.counted(plan)} for _ in plan.launches))
+                return self.count(plan)
         raise AssertionError(request)
+
+    def count(self, plan: Plan) -> Counted:
+        names = {launch.entry for launch in plan.launches}
+        if "foreign_writees_last" in names:
+            return Counted((), foreign_write="It writes elsewhere.")
+        if "has_no_time" in names:
+            return Counted(tuple({"sm__cycles_elapsed.max": 1.0} for _ in plan.launches))
+        return Counted(tuple({"gpu__time_duration.sum": self.counted(plan)} for _ in plan.launches))
 
     def time(self, plan: Plan, baseline: Plan, reads: tuple[tuple[Read, ...], ...]) -> GpuReply:
         runs: list[TimedRun] = []
