@@ -11,7 +11,6 @@ import numpy as np
 
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check, Guard, Outcome
-from mctskernel.core.kernel import Language
 from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array, Shape, Task, shape_label
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
@@ -214,8 +213,6 @@ def emulable(task: Task, candidate: Candidate, stages: Stages) -> Emulable:
         return Emulable(candidate, modules)
     native = Emulable(candidate, modules) if modules else None
     message = f"The emulator doesn't know {unknown}, so the kernel can't be verified here."
-    if candidate.kernel.language is not Language.TRITON:
-        raise RefusedError(Outcome.REJECTED, Guard.EMULATOR, message, candidate)
     try:
         older = prepare(task, candidate.kernel, EMULATED_ARCHITECTURE, stages)
     except RefusedError as refusal:

@@ -19,7 +19,7 @@ from mctskernel.problems.distinct_sizes import Names, distinct_sizes
 from mctskernel.problems.host_code.expressions import docstring
 from mctskernel.problems.inductor.generated import InductorError
 from mctskernel.problems.inductor.start import compiled_start
-from mctskernel.problems.plain_cuda import PlainCudaError, kernel_source
+from mctskernel.problems.plain_cuda import PlainCudaError, kernel_sources
 from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
 from mctskernel.problems.torch_reference import dtype_name
 from mctskernel.profiling.devices import default_kind
@@ -131,15 +131,18 @@ class Starts:
 def starting_kernels(task: TorchTask, language: Language | None = None) -> Starts:
     """The starting kernels of a task, in one language or in every one that this machine can make them in.
 
-    In CUDA C++ it is a plain kernel, made without a GPU; in Triton it is what torch.compile generates for this
-    machine's GPU. The first is what the search's tree begins with, the second a further starting point, which the
-    search verifies before anything else.
+    In CUDA C++ these are a plain kernel and one made of templates, both without a GPU; in Triton it is what
+    torch.compile generates for this machine's GPU. The first is what the search's tree begins with, the others are
+    further starting points, which the search verifies before anything else.
     """
     files, missing = {}, []
     if language is not Language.TRITON:
         try:
             names = [tensor.name for tensor in task.outputs]
-            files["kernel.cu"] = kernel_source(task.function, task.inputs, names, task.distinct)
+            made = kernel_sources(task.function, task.inputs, names, task.distinct)
+            files["kernel.cu"] = made.plain
+            if made.templates:
+                files["start_templates.cu"] = made.templates
         except PlainCudaError as error:
             missing.append(f"There is no starting kernel in CUDA C++: {error}")
     if language is Language.TRITON or (language is None and default_kind() == "gpu"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from mctskernel.core.task import Shape, TaskError, Tensor
 
@@ -12,10 +12,17 @@ class PlainCudaError(TaskError):
     """A function that isn't supported; the message names the operator."""
 
 
-def kernel_source(
+class Sources(NamedTuple):
+    """Texts of a kernel.cu: the plain one, and one with templates, empty where none applies."""
+
+    plain: str
+    templates: str
+
+
+def kernel_sources(
     function: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[str], sizes: Shape
-) -> str:
-    """The text of a kernel.cu with its launch plan, which computes a function at any sizes of the dimensions.
+) -> Sources:
+    """Kernels with their launch plans, which compute a function at any sizes of the dimensions.
 
     `function` takes tensors in the order of `inputs` and returns as many as `outputs` has names. `sizes` has a typical
     size of each dimension, above 1 and all different. Raises PlainCudaError.

@@ -15,6 +15,7 @@ from mctskernel.core.launch_plan import MAX_LAUNCHES, MAX_PLAN_CHARACTERS
 from mctskernel.core.task import Shape, Tensor
 from mctskernel.problems.plain_cuda import (  # noqa: F401 - they fill the table of rules
     PlainCudaError,
+    Sources,
     elementwise,
     gathers,
     products,
@@ -32,6 +33,7 @@ from mctskernel.problems.plain_cuda.reductions import (
     splits,
 )
 from mctskernel.problems.plain_cuda.rules import Kind, Rule, argument, axis, is_tensor, operator_name, rule_of
+from mctskernel.problems.plain_cuda.templates import found_groups
 from mctskernel.problems.plain_cuda.tracing import Traced, trace
 
 BLOCK = 256
@@ -80,37 +82,65 @@ class _Job:
     parts: str = ""
 
 
+@dataclass(frozen=True)
+class Function:
+    """A `__global__` function: its name, a comment, its statements, what it may read, and the buffer that it fills.
+
+    `qualifiers` are those before its name, such as launch bounds; with any, its pointers are `__restrict__`.
+    """
+
+    name: str
+    about: str
+    text: str
+    reads: tuple[Place, ...]
+    place: Place
+    qualifiers: str = ""
+
+
 def written(
     function: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[str], sizes: Shape
-) -> str:
-    """As `kernel_source`."""
+) -> Sources:
+    """As `kernel_sources`."""
     traced = trace(function, inputs, sizes)
     if len(traced.outputs) != len(outputs):
         raise PlainCudaError(
             f"This function returns {len(traced.outputs)} tensors, and the task has {len(outputs)} outputs."
         )
-    return _Schedule(traced, [tensor.name for tensor in inputs], outputs, sizes).text()
+    names = [tensor.name for tensor in inputs]
+    plain, templates = (
+        Schedule(traced, names, outputs, sizes, templates=each).text() for each in (False, True)
+    )
+    return Sources(plain, "" if templates == plain else templates)
 
 
-class _Schedule:
+class Schedule:
     """The kernels of one traced function, and the names and buffers so far."""
 
-    def __init__(self, traced: Traced, inputs: Sequence[str], outputs: Sequence[str], sizes: Shape) -> None:
+    def __init__(
+        self,
+        traced: Traced,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        sizes: Shape,
+        *,
+        templates: bool,
+    ) -> None:
         self._traced = traced
+        self._templates = templates
         self._sizes = sizes
         given = (*sizes, *outputs, *inputs)
         self._taken = {*given, *_RESERVED}
-        self._names = {name: self._fresh(name) if name in _RESERVED else name for name in given}
+        self._names = {name: self.fresh(name) if name in _RESERVED else name for name in given}
         self._results = list(zip(outputs, traced.outputs, strict=True))
-        self._places = {
-            node: self._place(name, node) for node, name in traced.inputs.items() if is_tensor(node)
+        self.places = {
+            node: self.place(name, node) for node, name in traced.inputs.items() if is_tensor(node)
         }
         self._scratch: list[Place] = []
         self._headers: set[str] = set()
 
     def text(self) -> str:
         """The whole source."""
-        kernels = [self._kernel(job) for job in self._jobs()]
+        kernels = list(self._kernels())
         if len(kernels) > MAX_LAUNCHES:
             raise PlainCudaError(
                 f"This function needs {len(kernels)} kernels; a launch plan has at most {MAX_LAUNCHES}."
@@ -127,24 +157,35 @@ class _Schedule:
         includes = "".join(f"#include <{each}>\n" for each in sorted(self._headers))
         return f"/*\n{plan}*/\n{includes}\n#define BLOCK {BLOCK}\n\n{text}\n"
 
-    def _jobs(self) -> Iterator[_Job]:
-        """The kernels in order. An output that is only a view of something gets a kernel that copies it."""
+    def _kernels(self) -> Iterator[tuple[str, str]]:
+        """The kernels in order, and their launches.
+
+        An output that is only a view of something gets a kernel that copies it.
+        """
         kept = kept_nodes(ordered(self._traced.outputs), self._traced.outputs)
         names: dict[Node, str] = {}
         for name, node in self._results:
             found = written_flat(node, kept)
             if found is not None:
                 names.setdefault(found, name)
+        groups = found_groups(kept, names, self._traced) if self._templates else ()
+        last = {group.nodes[-1]: group for group in groups}
+        inner = {node for group in groups for node in group.nodes[:-1]}
         for node in kept:
-            place = self._place(names.get(node) or self._fresh(node.name), node)
+            if node in inner:
+                continue
+            place = self.place(names.get(node) or self.fresh(node.name), node)
             if node not in names:
                 self._scratch.append(place)
-            yield from self._jobs_of(node, place)
-            self._places[node] = place
+            if node in last:
+                yield from last[node].kernels(self, place)
+            else:
+                yield from map(self._kernel, self._jobs_of(node, place))
+            self.places[node] = place
         for name, node in self._results:
             if name not in names.values():
-                place = self._place(name, node)
-                yield self._whole(node, place)
+                place = self.place(name, node)
+                yield self._kernel(self._whole(node, place))
 
     def _jobs_of(self, node: Node, place: Place) -> Iterator[_Job]:
         """One kernel for a node, or three for a large reduction to few results."""
@@ -163,9 +204,7 @@ class _Schedule:
         """A reduction in three kernels: by many threads, of their results by fewer, and by one for each result."""
         fewer = 1 << (parts.bit_length() - 1) // 2
         first, second = (
-            Place(
-                self._fresh(f"{node.name}_parts"), accumulated(node), (*place.extents, sympy.Integer(count))
-            )
+            Place(self.fresh(f"{node.name}_parts"), accumulated(node), (*place.extents, sympy.Integer(count)))
             for count in (parts, fewer)
         )
         self._scratch += [first, second]
@@ -192,7 +231,7 @@ class _Schedule:
         if not splits(node):
             return 1
         source = tensors(node)[0]
-        extents = self._place("", source).extents
+        extents = self.place("", source).extents
         count = self._traced.estimate(product([extents[dim] for dim in reduced_axes(node)]))
         results = max(self._traced.estimate(product(place.extents)), 1)
         if results > FEW or count < LONG:
@@ -202,54 +241,75 @@ class _Schedule:
     # A kernel
 
     def _kernel(self, job: _Job) -> tuple[str, str]:
-        name = self._fresh(f"{operator_name(job.node).split('.')[-1].strip('_')}_kernel")
-        body = self._body(job, "int")
-        if any(self._traced.estimate(product(each.extents)) >= LARGE for each in body.used):
-            body = self._body(job, "long long")
+        name = self.fresh(f"{operator_name(job.node).split('.')[-1].strip('_')}_kernel")
+        body = self._emitted(job, "int")
+        if any(self.is_large(each) for each in body.used):
+            body = self._emitted(job, "long long")
         inside, bound = body.text(), count_in_cpp(job.space)
-        words = set(re.findall(r"[A-Za-z_]\w*", f"{inside} {bound}"))
-        dimensions = [each for each in self._sizes if self._names[each] in words]
-        sources = [each for each in body.reads.values() if self._parameter(each.name) in words]
-        parameters = [
-            *(f"const {stored_type(each.dtype)}* {self._parameter(each.name)}" for each in sources),
-            f"{stored_type(job.place.dtype)}* {self._parameter(job.place.name)}",
-            *(f"int {self._parameter(each)}" for each in dimensions),
-        ]
-        self._headers |= {header(each.dtype) for each in (*sources, job.place)} - {""}
-        first = "(long long)blockIdx.x" if body.index_type == "long long" else "blockIdx.x"
         about = (
-            f"{operator_name(job.node)} of {job.parts}" if job.parts else _described(job.node, self._places)
+            f"{operator_name(job.node)} of {job.parts}" if job.parts else _described(job.node, self.places)
         )
-        head = f'extern "C" __global__ void {name}('
+        first = "(long long)blockIdx.x" if body.index_type == "long long" else "blockIdx.x"
         text = (
-            f"// {about}\n"
-            f"{head}{_wrapped(parameters, len(head))}) {{\n"
             f"    {body.index_type} {body.thread} = {first} * blockDim.x + threadIdx.x;\n"
-            f"    if ({body.thread} < {bound}) {{\n{inside}\n    }}\n}}"
+            f"    if ({body.thread} < {bound}) {{\n{inside}\n    }}"
         )
-        args = ", ".join(f'"{each}"' for each in (*(s.name for s in sources), job.place.name, *dimensions))
-        launch = (
-            f'[[launch]]\nkernel = "{name}"\ngrid = ["ceil_div({count_in_plan(job.space)}, BLOCK)"]\n'
-            f'block = ["BLOCK"]\nargs = [{args}]\n'
-        )
-        return text, launch
+        grid = f"ceil_div({count_in_plan(job.space)}, BLOCK)"
+        made = Function(name, about, text, tuple(body.reads.values()), job.place)
+        return self.function(made), self.launch(made, grid, "BLOCK")
 
-    def _body(self, job: _Job, index_type: str) -> Body:
-        body = Body(
-            places=self._places,
-            compute=self._compute,
-            expression=self._traced.expression,
-            parameter=self._parameter,
-            index_type=index_type,
-            taken=self._taken,
-            target=job.place,
+    def is_large(self, place: Place) -> bool:
+        """Whether elements of a buffer need 64-bit indices."""
+        return self._traced.estimate(product(place.extents)) >= LARGE
+
+    def function(self, made: Function) -> str:
+        """The text of a `__global__` function."""
+        sources, dimensions = self._arguments(made)
+        self._headers |= {header(each.dtype) for each in (*sources, made.place)} - {""}
+        restrict = " __restrict__" if made.qualifiers else ""
+        parameters = [
+            *(f"const {stored_type(each.dtype)}*{restrict} {self.parameter(each.name)}" for each in sources),
+            f"{stored_type(made.place.dtype)}*{restrict} {self.parameter(made.place.name)}",
+            *(f"int {self.parameter(each)}" for each in dimensions),
+        ]
+        head = f'extern "C" __global__ void {made.qualifiers}{made.name}('
+        return f"// {made.about}\n{head}{_wrapped(parameters, len(head))}) {{\n{made.text}\n}}"
+
+    def launch(self, made: Function, grid: str, block: str, shared: str = "") -> str:
+        """The launch of a function in the plan."""
+        sources, dimensions = self._arguments(made)
+        args = ", ".join(f'"{each}"' for each in (*(s.name for s in sources), made.place.name, *dimensions))
+        shared = f'shared = "{shared}"\n' if shared else ""
+        return f'[[launch]]\nkernel = "{made.name}"\ngrid = ["{grid}"]\nblock = ["{block}"]\n{shared}args = [{args}]\n'
+
+    def _arguments(self, made: Function) -> tuple[list[Place], list[str]]:
+        """The buffers that a function reads, and the dimensions that it names."""
+        words = set(re.findall(r"[A-Za-z_]\w*", made.text))
+        return (
+            [each for each in made.reads if self.parameter(each.name) in words],
+            [each for each in self._sizes if self._names[each] in words],
         )
+
+    def _emitted(self, job: _Job, index_type: str) -> Body:
+        body = self.body(job.place, index_type)
         rank = len(job.space)
         names = _AXES.get(rank, tuple(f"i{dim}" for dim in range(rank))) if rank > 1 else ()
         value = job.emit(body, body.unflat(body.thread, job.space, names))
         if value:
             body.store(job.place, body.unflat(body.thread, job.space, names), value)
         return body
+
+    def body(self, target: Place, index_type: str = "int") -> Body:
+        """An empty body of a kernel that fills a buffer."""
+        return Body(
+            places=self.places,
+            compute=self._compute,
+            expression=self._traced.expression,
+            parameter=self.parameter,
+            index_type=index_type,
+            taken=self._taken,
+            target=target,
+        )
 
     def _compute(self, body: Body, node: Node, index: Index) -> str:
         return self._constant(node) if node.op == "get_attr" else rule_of(node).compute(body, node, index)
@@ -262,14 +322,17 @@ class _Schedule:
             )
         return literal(value.item(), value.dtype)
 
-    def _parameter(self, name: str) -> str:
+    def parameter(self, name: str) -> str:
+        """What a buffer or dimension is called in kernels."""
         return self._names.get(name, name)
 
-    def _place(self, name: str, node: Node) -> Place:
+    def place(self, name: str, node: Node) -> Place:
+        """A buffer for a node's elements."""
         extents = tuple(self._traced.expression(size) for size in node.meta["val"].shape)
         return Place(name, numbers(node), extents)
 
-    def _fresh(self, name: str) -> str:
+    def fresh(self, name: str) -> str:
+        """An unused name."""
         number, found = 1, name
         while found in self._taken:
             number += 1

@@ -1,0 +1,44 @@
+"""Groups of operators that one template computes, in place of a plain kernel for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from torch.fx import Node
+
+from mctskernel.problems.plain_cuda.body import Place
+from mctskernel.problems.plain_cuda.tracing import Traced
+
+if TYPE_CHECKING:
+    from mctskernel.problems.plain_cuda.schedule import Schedule
+
+
+class Group(Protocol):
+    """Nodes of a graph in order, of which only the last is stored."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that would each have a plain kernel."""
+
+    def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
+        """The texts of the kernels that fill a buffer with the last node, and their launches."""
+
+
+Finder = Callable[[Sequence[Node], Collection[Node], Traced], Iterable[Group]]
+"""Finds groups of one template among the nodes that would each have a plain kernel, given which are outputs."""
+
+FINDERS: tuple[Finder, ...] = ()
+"""In order: where two want the same node, the first gets it."""
+
+
+def found_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> tuple[Group, ...]:
+    """The groups of all templates, none of which share a node."""
+    found: list[Group] = []
+    free = set(kept)
+    for finder in FINDERS:
+        for group in finder(kept, outputs, traced):
+            if free.issuperset(group.nodes):
+                free.difference_update(group.nodes)
+                found.append(group)
+    return tuple(found)
