@@ -215,7 +215,9 @@ def _full_precision(drawn: Array, scale: float, *, positive: bool) -> Array:
 
 
 def without_digits(array: Array) -> Array:
-    """Numbers of full precision, rounded towards zero to the bits that they begin with."""
+    """Numbers of full precision, rounded towards zero to the bits that they begin with; integers as they are."""
+    if not is_floating(array.dtype):
+        return array
     mantissa, exponent = np.frexp(array.astype(np.float64))
     return np.asarray(np.ldexp(np.trunc(mantissa * 256) / 256, exponent))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import mctskernel.experiments
 import mctskernel.tasks.builtin
 from mctskernel.core.task import Array, Task, Tolerance
 from mctskernel.core.task_file import load_task
@@ -15,7 +16,8 @@ from mctskernel.profiling.input_values import FIRST, IN_TURN, Values, poison
 from mctskernel.profiling.verify import check_outputs, draw_case, draw_cases
 
 TASKS = Path(mctskernel.tasks.builtin.__file__).parent
-NAMES = sorted(folder.name for folder in TASKS.iterdir() if (folder / "task.toml").exists())
+PLAIN = Path(mctskernel.experiments.__file__).parent / "plain_suite"
+FOLDERS = sorted(file.parent for folder in (TASKS, PLAIN) for file in folder.glob("*/task.toml"))
 TOLERANCE = Tolerance(relative=1e-5, absolute=1e-6, ratio=16)
 
 
@@ -28,9 +30,9 @@ def truth() -> Array:
     return np.random.default_rng(1).standard_normal((6, 40))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_plain_implementation_passes_every_case_of_its_task(name: str) -> None:
-    task = load_task(TASKS / name)
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_plain_implementation_passes_every_case_of_its_task(folder: Path) -> None:
+    task = load_task(folder)
     shapes = (*task.verify_shapes, *task.held_out_shapes)
     for case in draw_cases(task, shapes, 0, turns=len(IN_TURN)):
         check = check_outputs(case, case.plain)
