@@ -74,8 +74,9 @@ class Tree:
     """Everything that is known of a search. Only `mctskernel.tree.replay` changes it.
 
     `evaluated` are nodes in the order of their results, `replied` those of proposers' replies; `pending` are being
-    evaluated, and of those in `requested` a proposer has been asked for edits. `transpositions` has the edit that
-    leads from a node to an older one, by the two. `low` and `high` are the least and the greatest reward.
+    evaluated, and of those in `requested` a proposer has been asked for edits. `duplicated` are edits, as their node
+    and number, that made a known kernel; `transpositions` has the edit that leads from a node to an older one, by the
+    two. `low` and `high` are the least and the greatest reward.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -83,6 +84,7 @@ class Tree:
     events: int = 0
     nodes: list[Node] = field(default_factory=list)
     by_identity: dict[str, int] = field(default_factory=dict)
+    duplicated: list[tuple[int, int]] = field(default_factory=list)
     transpositions: dict[tuple[int, int], int] = field(default_factory=dict)
     evaluated: list[int] = field(default_factory=list)
     replied: list[int] = field(default_factory=list)

@@ -160,6 +160,7 @@ def _settle(tree: Tree, number: int, edit: int, fate: Fate) -> None:
 
 
 def _duplicate(tree: Tree, event: Duplicated) -> None:
+    tree.duplicated.append((event.node, event.edit))
     if event.of not in (event.node, *tree.nodes[event.node].children):
         tree.transpositions.setdefault((event.node, event.of), event.edit)
     _settle(tree, event.node, event.edit, Fate(node=event.of, duplicate=True))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mctskernel.core.evaluation import Outcome
+from mctskernel.core.kernel import Kernel
 from mctskernel.registry import ExtensionError
 from mctskernel.tree.edit_model.score import (
     Prospects,
@@ -96,16 +97,20 @@ def test_of_two_ways_to_the_same_decisions_the_one_from_the_faster_kernel_is_tak
     assert tree.next_try().node == fast
 
 
-def test_what_would_decide_the_same_as_a_node_is_left_for_the_end() -> None:
+@pytest.mark.parametrize("duplicate", [False, True])
+def test_what_would_decide_the_same_as_a_node_or_a_duplicate_is_left_for_the_end(duplicate: bool) -> None:
     tree = modelled()
     tree.offer(0, edit(a=1.0), edit(b=1.0), edit(z=1.0))
     first, second, slow = (tree.make(0, number, gain) for number, gain in enumerate((3.0, 1.2, 0.001)))
     tree.offer(first, edit(b=1.0))
-    both = tree.make(first, 0, 3.1)
+    if duplicate:
+        assert tree.search.submit(Try(first, 0, tree.search.edit(first, 0)), Kernel("root")) is None
+    else:
+        tree.offer(tree.make(first, 0, 3.1))
     tree.offer(second, edit(a=1.0))
     tree.offer(slow, edit(a=1.0))
-    for node in (0, first, both):
-        tree.offer(node)
+    tree.offer(0)
+    tree.offer(first)
     assert tree.next_try().node == slow
     tree.make(slow, 0, 0.001)
     tree.offer(len(tree.tree.nodes) - 1)

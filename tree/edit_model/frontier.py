@@ -103,15 +103,15 @@ class Frontier:
     """Follows one tree. What is open in it depends on the tree alone, and not on when it was read.
 
     `rows` describe the nodes of the tree, `columns` the different kernels that may be tried next. A column is open
-    (`is_open`) while one of the candidates that would make it can be tried and no node has its description. Its `prior`
-    is the greatest of its candidates', each as a fraction of the greatest of its node.
+    (`is_open`) while one of the candidates that would make it can be tried and neither a node nor a duplicate has its
+    description. Its `prior` is the greatest of its candidates', each as a fraction of the greatest of its node.
     """
 
     def __init__(self) -> None:
         self.vocabulary = Vocabulary()
         self.rows: list[Row] = []
         self._known: set[Row] = set()
-        self._replies = self._evaluations = 0
+        self._replies = self._evaluations = self._duplicates = 0
         self._taken: list[Candidate] = []
         self._clear()
 
@@ -125,9 +125,10 @@ class Frontier:
         for node in tree.nodes[len(self.rows) :]:
             row = self._describe(tree, node)
             self.rows.append(row)
-            self._known.add(row)
-            if (column := self._places.get(row)) is not None:
-                self.is_open[column] = False
+            self._close(row)
+        for number, edit in tree.duplicated[self._duplicates :]:
+            self._close(self._decided(self.rows[number], tree.nodes[number].edits[edit]))
+        self._duplicates = len(tree.duplicated)
         for candidate in self._taken:
             if candidate.edit is not None and not candidate.is_open(tree):
                 self._drop(tree, candidate)
@@ -211,6 +212,12 @@ class Frontier:
         self._candidates[column][candidate] = prior
         self.is_open[column] = True
         self.prior[column] = max(self._candidates[column].values())
+
+    def _close(self, row: Row) -> None:
+        """A kernel of this description is known."""
+        self._known.add(row)
+        if (column := self._places.get(row)) is not None:
+            self.is_open[column] = False
 
     def _drop(self, tree: Tree, candidate: Candidate) -> None:
         column = self._places.get(self._row(tree, candidate))

@@ -56,7 +56,7 @@ class EditModel:
         self._levels = vocabulary.levels_known
         self._nodes, self._candidates = len(tree.nodes), len(candidates)
         self._speedups, self._means = self._standardised(tree), np.zeros(0)
-        self._learnt = len(self._observed), len(tree.evaluated)
+        self._waiting, self._learnt = list(self._observed), (0, 0)
 
     def is_current(self, tree: Tree) -> bool:
         """False once it should be made anew: much more is known, or there are new factors."""
@@ -73,6 +73,7 @@ class EditModel:
         for node in observed:
             self._posterior.observe(table([rows[node]], self._places)[0])
             self._observed.append(node)
+            self._waiting.append(node)
         if added:
             self._posterior.add(table(added, self._places))
 
@@ -88,7 +89,8 @@ class EditModel:
 
     def prospects(self, tree: Tree) -> Prospects:
         """What is expected of each candidate."""
-        learnt = len(self._observed), len(tree.evaluated)
+        self._waiting = [node for node in self._waiting if tree.nodes[node].score is None]
+        learnt = len(self._observed), len(self._waiting)
         if learnt != self._learnt:
             self._learnt, self._speedups, self._means = learnt, self._standardised(tree), np.zeros(0)
         # While nothing else is learnt, only new candidates are computed.
