@@ -77,10 +77,15 @@ def _fields(entry: Launch | Scratch) -> dict[str, Any]:
             "constexprs": dict(options.constexprs),
             "num_warps": options.num_warps,
             "num_stages": options.num_stages,
+            **({} if options.num_ctas == 1 else {"num_ctas": options.num_ctas}),
+            **({} if options.maxnreg == 0 else {"maxnreg": options.maxnreg}),
         }
     fields["block"] = list(entry.block)
     if entry.shared != 0:
         fields["shared"] = entry.shared
+    if entry.cluster:
+        fields["cluster"] = list(entry.cluster)
+    fields |= {name: True for name in ("nonportable_cluster", "programmatic") if getattr(entry, name)}
     return {**fields, "args": list(entry.args)}
 
 

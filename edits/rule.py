@@ -162,7 +162,7 @@ def rule(
 
 def resolve_at(task: Task, kernel: Kernel, plan: LaunchPlan, shape: Shape) -> ResolvedPlan:
     """A plan at one shape; raises LaunchPlanError."""
-    return resolve(plan, task.names(shape, kernel), task.buffer_names)
+    return resolve(plan, task.names(shape, kernel), task.buffers(shape))
 
 
 STATIC_SHARED_BYTES = 48 << 10
@@ -233,7 +233,7 @@ class Limits:
             plan = plan_of(kernel)
             for shape in self.shapes:
                 names = self.task.names(shape, kernel)
-                for launch in resolve(plan, names, self.task.buffer_names).launches:
+                for launch in resolve(plan, names, self.task.buffers(shape)).launches:
                     blocks[launch.kernel] = max(blocks.get(launch.kernel, 0), launch.threads)
         except LaunchPlanError:
             return None

@@ -118,7 +118,8 @@ def header_folders() -> tuple[str, ...]:
 
 
 def _include_folders() -> tuple[str, ...]:
-    return (*header_folders(), str(_SYSTEM_HEADERS))
+    # Ours first: NVIDIA has a cuda.h too.
+    return (str(_SYSTEM_HEADERS), *header_folders())
 
 
 @lru_cache(RECENT)

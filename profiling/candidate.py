@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Resources, Source
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch, ResolvedPlan, plan_of, resolve
+from mctskernel.core.launch_plan import (
+    LaunchPlanError,
+    ResolvedLaunch,
+    ResolvedPlan,
+    ResolvedScratch,
+    plan_of,
+    resolve,
+)
 from mctskernel.core.task import Shape, Task
 from mctskernel.profiling.architecture import Architecture, occupancy
 from mctskernel.profiling.build import Build, BuildFailure, build
 from mctskernel.profiling.guardrails import library_reason
-from mctskernel.profiling.ptx_text import bind, parameter_types, variable_bytes
+from mctskernel.profiling.ptx_text import (
+    TENSOR_MAP_BYTES,
+    bind,
+    parameter_types,
+    variable_bytes,
+    waits_for_grids,
+)
 from mctskernel.profiling.source_rules import breach, unreadable
 from mctskernel.profiling.stages import Stages
 
@@ -27,11 +41,19 @@ class Specialised:
     """The builds of a kernel's launches.
 
     `launches` maps each launch as the plan has it to the one that is made, whose shared memory and arguments are what
-    the compiled code wants, and to the index of its build.
+    the compiled code wants, and to the index of its build. `scratch` is a buffer that the compiler wants for a launch.
     """
 
     builds: tuple[Build, ...]
     launches: Mapping[ResolvedLaunch, tuple[ResolvedLaunch, int]]
+    scratch: Mapping[ResolvedLaunch, ResolvedScratch] = field(default_factory=dict)
+
+    def plan(self, written: ResolvedPlan) -> ResolvedPlan:
+        """The plan with launches as they are made, and the largest of the buffers that they want."""
+        wanted = [self.scratch[launch] for launch in written.launches if launch in self.scratch]
+        largest = sorted(wanted, key=lambda each: each.nbytes)[-1:]
+        launches = tuple(self.launches[launch][0] for launch in written.launches)
+        return replace(written, launches=launches, scratch=(*written.scratch, *largest))
 
 
 @dataclass(frozen=True)
@@ -63,8 +85,8 @@ class Candidate:
         """The name of a launch's function in its machine code."""
         return self.build_of(launch).entries[launch.kernel]
 
-    def arguments(self, launch: ResolvedLaunch, addresses: Mapping[str, int]) -> tuple[bytes, ...]:
-        """The bytes of each of a launch's arguments, given where the buffers are."""
+    def arguments(self, launch: ResolvedLaunch, addresses: Mapping[str, int | bytes]) -> tuple[bytes, ...]:
+        """The bytes of each of a launch's arguments, given where the buffers are, and the encoded tensor maps."""
         types = parameter_types(self.build_of(launch).ptx, self.entry_of(launch))
         return bind(launch, types, addresses)
 
@@ -104,10 +126,13 @@ class RefusedError(Exception):
         )
 
 
-def prepare(task: Task, kernel: Kernel, architecture: str, stages: Stages) -> Candidate:
+def prepare(
+    task: Task, kernel: Kernel, architecture: str, stages: Stages, *, emulated: bool = False
+) -> Candidate:
     """Guard and build a kernel, and check its launch plan at every shape of the task.
 
-    Raises RefusedError, and DeviceError on a machine without the kernel's compiler.
+    One that is only to be `emulated` as built for another GPU needs nothing that this one lacks. Raises RefusedError,
+    and DeviceError on a machine without the kernel's compiler.
     """
     if reason := breach(kernel):
         raise RefusedError(Outcome.REJECTED, Guard.SOURCE_RULES, reason)
@@ -118,10 +143,7 @@ def prepare(task: Task, kernel: Kernel, architecture: str, stages: Stages) -> Ca
         made = _build(task, kernel, plans, architecture)
     if isinstance(made, BuildFailure):
         raise RefusedError(Outcome.BUILD_ERROR, Guard.COMPILER, made.message, log=made.log)
-    ready = tuple(
-        ResolvedPlan(tuple(made.launches[launch][0] for launch in plan.launches), plan.scratch)
-        for plan in plans
-    )
+    ready = tuple(map(made.plan, plans))
     candidate = Candidate(kernel, ready, made.builds, tuple(made.launches.values()))
     if reason := next((found for each in made.builds if (found := library_reason(each.ptx))), ""):
         raise RefusedError(Outcome.REJECTED, Guard.FOREIGN_CALLS, reason, candidate)
@@ -130,18 +152,56 @@ def prepare(task: Task, kernel: Kernel, architecture: str, stages: Stages) -> Ca
         raise RefusedError(Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS, message, candidate)
     try:
         for plan in ready:
-            buffers = (*task.buffer_names, *(each.name for each in plan.scratch))
             for launch in plan.launches:
-                candidate.arguments(launch, dict.fromkeys(buffers, 0))
+                candidate.arguments(launch, unbound(task, plan))
+            if not emulated:
+                _check_overlap(candidate, plan)
+                _check_hopper(plan, architecture)
     except LaunchPlanError as error:
         raise RefusedError(Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS, str(error), candidate) from error
     return candidate
 
 
+def unbound(task: Task, plan: ResolvedPlan) -> dict[str, int | bytes]:
+    """A null pointer for each buffer and an empty tensor map for each map: arguments before there are addresses."""
+    buffers = (*task.buffer_names, *(each.name for each in plan.scratch))
+    return {**dict.fromkeys(buffers, 0), **{each.name: bytes(TENSOR_MAP_BYTES) for each in plan.tensor_maps}}
+
+
+def _check_overlap(candidate: Candidate, plan: ResolvedPlan) -> None:
+    """Raise LaunchPlanError for a programmatic launch that never waits for the one before it: they would race."""
+    for launch in plan.launches:
+        if launch.programmatic and not waits_for_grids(
+            candidate.build_of(launch).ptx, candidate.entry_of(launch)
+        ):
+            raise LaunchPlanError(
+                f"The launch of '{launch.kernel}' is programmatic, but the kernel doesn't wait for the one before it: "
+                'asm volatile("griddepcontrol.wait;" ::: "memory") does.'
+            )
+
+
+def _check_hopper(plan: ResolvedPlan, architecture: str) -> None:
+    """Raise LaunchPlanError for what GPUs before compute capability 9.0 don't have."""
+    needs = {
+        "clusters": any(launch.cluster != (1, 1, 1) for launch in plan.launches),
+        "programmatic launches": any(launch.programmatic for launch in plan.launches),
+        "tensor maps": bool(plan.tensor_maps),
+    }
+    lacking = next((name for name, needed in needs.items() if needed), "")
+    if lacking and int(re.sub(r"\D", "", architecture)) < HOPPER:
+        raise LaunchPlanError(
+            f"The launch plan asks for {lacking}, which {architecture} doesn't have; sm_90 has."
+        )
+
+
+HOPPER = 90
+"""The number of the first architecture with clusters, programmatic launches and TMA."""
+
+
 def _plans(task: Task, kernel: Kernel) -> tuple[ResolvedPlan, ...]:
     try:
         plan = plan_of(kernel)
-        return tuple(resolve(plan, task.names(shape, kernel), task.buffer_names) for shape in task.shapes)
+        return tuple(resolve(plan, task.names(shape, kernel), task.buffers(shape)) for shape in task.shapes)
     except LaunchPlanError as error:
         raise RefusedError(Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS, str(error)) from error
 

@@ -13,7 +13,7 @@ from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check, Guard, Outcome
 from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array, Shape, Task, shape_label
-from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
+from mctskernel.profiling.candidate import Candidate, RefusedError, prepare, unbound
 from mctskernel.profiling.emulator import (
     Execution,
     Finding,
@@ -125,7 +125,7 @@ class Placed:
     modules: Sequence[Module]
     plan: ResolvedPlan
     memory: GlobalMemory
-    addresses: Mapping[str, int]
+    addresses: Mapping[str, int | bytes]
 
     def module(self, launch: ResolvedLaunch) -> Module:
         """The PTX of a launch."""
@@ -157,7 +157,8 @@ def place(  # noqa: PLR0917 - what a plan runs on, from the outside in
 ) -> Placed:
     """Put inputs, poisoned outputs and scratch buffers of a plan at one shape into memory."""
     plan = candidate.at(task, shape)
-    addresses = {
+    addresses: dict[str, int | bytes] = unbound(task, plan)
+    addresses |= {
         name: memory.add(name, array, writable=name in task.in_place) for name, array in inputs.items()
     }
     for output in task.outputs:
@@ -214,7 +215,7 @@ def emulable(task: Task, candidate: Candidate, stages: Stages) -> Emulable:
     native = Emulable(candidate, modules) if modules else None
     message = f"The emulator doesn't know {unknown}, so the kernel can't be verified here."
     try:
-        older = prepare(task, candidate.kernel, EMULATED_ARCHITECTURE, stages)
+        older = prepare(task, candidate.kernel, EMULATED_ARCHITECTURE, stages, emulated=True)
     except RefusedError as refusal:
         message += f" Nor does it build for {EMULATED_ARCHITECTURE}: {refusal.message}"
         raise RefusedError(Outcome.REJECTED, Guard.EMULATOR, message, candidate) from refusal

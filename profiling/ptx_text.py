@@ -73,15 +73,32 @@ _INTEGER_BITS = {"8": 8, "16": 16, "32": 32, "64": 64}
 
 
 def parameter_types(ptx: str, entry: str) -> tuple[str, ...]:
-    """The PTX types of an entry's parameters, such as `u64` or `f32`; `struct` for one passed by value."""
+    """The PTX types of an entry's parameters, such as `u64` or `f32`; `struct` for one passed by value.
+
+    One of the size of a tensor map, which can be one, is a `TENSOR_MAP`.
+    """
     for match in _ENTRY.finditer(ptx):
         if match[1] == entry:
             return tuple(_type(text) for text in match[2].split(",") if text.strip())
     raise KeyError(entry)
 
 
-def bind(launch: ResolvedLaunch, types: tuple[str, ...], addresses: Mapping[str, int]) -> tuple[bytes, ...]:
-    """The bytes of each argument: an address for a buffer, else a number in its parameter's type.
+TENSOR_MAP = "tensor map"
+TENSOR_MAP_BYTES = 128
+"""The size of a CUtensorMap, and what its PTX type is called here."""
+
+
+def waits_for_grids(ptx: str, entry: str) -> bool:
+    """Whether an entry's own text, or a function's, waits for the launches before it (`griddepcontrol.wait`)."""
+    parts = re.split(r"^(?=[^\n]*\.entry\b)", ptx, flags=re.MULTILINE)
+    reached = re.compile(rf"\.func\b|\.entry\s+{re.escape(entry)}\b")
+    return any("griddepcontrol.wait" in part and reached.search(part) for part in parts)
+
+
+def bind(
+    launch: ResolvedLaunch, types: tuple[str, ...], addresses: Mapping[str, int | bytes]
+) -> tuple[bytes, ...]:
+    """The bytes of each argument: a buffer's address, an encoded tensor map, or a number in its parameter's type.
 
     Raises LaunchPlanError for a launch that C++ would refuse or silently bend.
     """
@@ -91,7 +108,7 @@ def bind(launch: ResolvedLaunch, types: tuple[str, ...], addresses: Mapping[str,
             f"{what} has {len(launch.arguments)} arguments; the kernel has {len(types)} parameters."
         )
     return tuple(
-        _address(addresses[argument], type_, f"{what}: argument {number} ('{argument}')")
+        _named(addresses[argument], type_, f"{what}: argument {number} ('{argument}')")
         if isinstance(argument, str)
         else _number(argument, type_, f"{what}: argument {number}")
         for number, (argument, type_) in enumerate(zip(launch.arguments, types, strict=True), 1)
@@ -100,9 +117,22 @@ def bind(launch: ResolvedLaunch, types: tuple[str, ...], addresses: Mapping[str,
 
 def _type(text: str) -> str:
     match = _PARAMETER.search(text.strip())
+    if match is not None and match[1] == "b8" and match[2] == f"[{TENSOR_MAP_BYTES}]":
+        return TENSOR_MAP
     if match is None or match[2]:
         return "struct"
     return match[1]
+
+
+def _named(value: int | bytes, type_: str, what: str) -> bytes:
+    if isinstance(value, int):
+        return _address(value, type_, what)
+    # The driver reads as many bytes as the parameter has.
+    if type_ != TENSOR_MAP:
+        raise LaunchPlanError(
+            f"{what} is a tensor map: the parameter must be 'const __grid_constant__ CUtensorMap'."
+        )
+    return value
 
 
 def _address(address: int, type_: str, what: str) -> bytes:

@@ -35,6 +35,7 @@ from mctskernel.profiling.gpu.cuda_driver import (
     open_gpu,
     synchronize,
 )
+from mctskernel.profiling.gpu.tensor_maps import encoded
 from mctskernel.profiling.isolation.confinement import confine
 from mctskernel.profiling.isolation.policy import Confinement, counter_capabilities, gpu_devices
 from mctskernel.profiling.stages import Stages
@@ -167,6 +168,7 @@ def _placed(
             data = np.ascontiguousarray(array)
             call(cu.cuMemcpyHtoD, addresses[name], data.ctypes.data, data.nbytes)
         addresses |= {scratch.name: allocated(scratch.nbytes) for scratch in plan.scratch}
+        maps = {each.name: encoded(each, addresses[each.tensor]) for each in plan.tensor_maps}
         zeroed = [(addresses[each.name], each.nbytes) for each in plan.scratch if each.zero]
         if flush_bytes:
             zeroed.append((allocated(flush_bytes), flush_bytes))
@@ -177,7 +179,9 @@ def _placed(
                 grid=launch.grid,
                 block=launch.block,
                 shared_bytes=launch.shared_bytes,
-                arguments=candidate.arguments(launch, addresses),
+                arguments=candidate.arguments(launch, {**addresses, **maps}),
+                cluster=launch.cluster,
+                programmatic=launch.programmatic,
             )
             for launch in plan.launches
         ]

@@ -25,7 +25,7 @@ CUDA_HEADERS = frozenset(
     cuda/std/algorithm cuda/std/array cuda/std/atomic cuda/std/bit cuda/std/cfloat cuda/std/climits
     cuda/std/cmath cuda/std/cstddef cuda/std/cstdint cuda/std/cstring cuda/std/functional
     cuda/std/initializer_list cuda/std/limits cuda/std/numeric cuda/std/tuple cuda/std/type_traits
-    cuda/std/utility cuda_awbarrier.h cuda_awbarrier_primitives.h cuda_bf16.h cuda_fp16.h cuda_fp4.h
+    cuda/std/utility cuda.h cuda_awbarrier.h cuda_awbarrier_primitives.h cuda_bf16.h cuda_fp16.h cuda_fp4.h
     cuda_fp6.h cuda_fp8.h cuda_pipeline.h cuda_pipeline_primitives.h cuda_runtime.h
     cuda_runtime_api.h device_functions.h device_launch_parameters.h math_constants.h
     math_functions.h mma.h sm_61_intrinsics.h vector_functions.h vector_types.h

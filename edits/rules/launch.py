@@ -118,7 +118,7 @@ def _with_name(plan: LaunchPlan, axis: str, size: int, name: str) -> LaunchPlan 
     rest += [extent for entry in scratch for extent in entry.shape]
     if any(mentions(extent, size) for extent in rest):
         return None
-    return LaunchPlan(tuple(launches), scratch)
+    return dataclasses.replace(plan, launches=tuple(launches), scratch=scratch)
 
 
 GROUPS = (8, 4, 16)

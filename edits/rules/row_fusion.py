@@ -441,4 +441,5 @@ def _plan(context: Context, run: Sequence[Part], name: str, arguments: Sequence[
         if launch is inside[0] or launch not in inside
     )
     used = {str(argument) for launch in launches for argument in launch.args}
-    return LaunchPlan(launches, tuple(each for each in context.plan.scratch if each.name in used))
+    scratch = tuple(each for each in context.plan.scratch if each.name in used)
+    return dataclasses.replace(context.plan, launches=launches, scratch=scratch)

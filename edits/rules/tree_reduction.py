@@ -465,7 +465,7 @@ def _with_grid(plan: LaunchPlan, found: PartialSums, grid: str) -> LaunchPlan:
         dataclasses.replace(entry, shape=(grid,)) if entry.name == found.buffer else entry
         for entry in plan.scratch
     )
-    return LaunchPlan(tuple(changed(launch) for launch in plan.launches), scratch)
+    return dataclasses.replace(plan, launches=tuple(changed(each) for each in plan.launches), scratch=scratch)
 
 
 def _without_line(data: bytes, node: Node) -> cu.Replacement:

@@ -303,10 +303,11 @@ class TritonContext(Subject):
         """The plan with other options for one launch; those not named stay."""
         launch = self.plan.launches[index]
         before = launch.triton or TritonOptions()
-        options = TritonOptions(
-            tuple((dict(before.constexprs) if constexprs is None else constexprs).items()),
-            before.num_warps if num_warps is None else num_warps,
-            before.num_stages if num_stages is None else num_stages,
+        options = replace(
+            before,
+            constexprs=tuple((dict(before.constexprs) if constexprs is None else constexprs).items()),
+            num_warps=before.num_warps if num_warps is None else num_warps,
+            num_stages=before.num_stages if num_stages is None else num_stages,
         )
         return self.with_launch(index, replace(launch, triton=options))
 
@@ -328,7 +329,7 @@ def _names_of(plan: LaunchPlan) -> frozenset[str]:
     for launch in plan.launches:
         options = launch.triton or TritonOptions()
         expressions += [*launch.grid, *launch.args, *(value for _, value in options.constexprs)]
-        expressions += [options.num_warps, options.num_stages]
+        expressions += [options.num_warps, options.num_stages, options.num_ctas, options.maxnreg]
     return frozenset[str]().union(*map(names_in, expressions))
 
 

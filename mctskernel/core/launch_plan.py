@@ -8,6 +8,8 @@ it and a reader can see it:
     grid = ["rows"]
     block = ["BLOCK"]             # CUDA C++ alone, as is:
     shared = "BLOCK * 4"          # bytes of dynamic shared memory, optional
+    cluster = [2]                 # optional: blocks of a thread block cluster; over 8 with nonportable_cluster = true
+    programmatic = true           # optional: may begin before the launch before it ends (dependent launch)
     args = ["x", "out", "rows", "cols"]
 
     [[scratch]]                   # optional, named in args like a tensor
@@ -16,11 +18,23 @@ it and a reader can see it:
     shape = ["rows"]
     zero = true                   # filled with zeros before every run, on the candidate's time
 
-A Triton launch has, in place of `block` and `shared`:
+    [[tensor_map]]                # CUDA C++ alone: a CUtensorMap for TMA, named in args
+    name = "x_map"                # the parameter is `const __grid_constant__ CUtensorMap x_map`
+    tensor = "x"                  # a tensor or a scratch buffer
+    box = [64, 64]                # elements of a copy, one for each axis, in the order of the tensor's shape
+    shape = ["rows", "cols"]      # optional, the tensor's own by default: the same elements seen with other axes
+    swizzle = 128                 # optional: 0, 32, 64 or 128 bytes
+    element_strides = [1, 1]      # optional
+    interleave = 0                # optional: 0, 16 or 32 bytes
+    fill = "zero"                 # optional: what lies outside of the tensor, or "nan"
+
+A Triton launch has, in place of `block`, `shared`, `cluster` and `programmatic`:
 
     constexprs = { BLOCK = "BLOCK" }   # by the parameter's name; `args` are the other parameters, in order
     num_warps = 4                      # optional, as is:
     num_stages = 3
+    num_ctas = 1                       # blocks of a cluster that share a program
+    maxnreg = 168                      # registers of a thread at most
 
 Numbers may be expressions over the task's dimensions and scalars and the source's macros (in Triton, the module's
 whole-number constants).
@@ -31,7 +45,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -40,10 +54,15 @@ from mctskernel.core.documents import DocumentError, parse_toml, read_as
 from mctskernel.core.dtypes import DTYPE_BYTES, check_dtype
 from mctskernel.core.expression import ExpressionError, Number, evaluate, evaluate_int
 from mctskernel.core.kernel import Kernel, Language, leading_comment, leading_docstring
+from mctskernel.core.tensor_map import MAX_RANK, ResolvedTensorMap, refused_by_tma
 
 MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_CLUSTER = 16
+PORTABLE_CLUSTER = 8
+"""How many blocks of a cluster every GPU that has clusters promises."""
+
 MAX_LAUNCHES = 512
 MAX_PLAN_CHARACTERS = 1 << 18
 MAX_STAGES = 16
@@ -53,6 +72,7 @@ TRITON_WARPS = 4
 TRITON_STAGES = 3
 """What Triton takes where a launch names no number of warps or pipeline stages."""
 
+MAX_REGISTERS = 255
 MAX_SCRATCH_BYTES = 8 << 30
 
 Extent = int | str
@@ -75,15 +95,20 @@ class Launch:
     args: tuple[Extent | float, ...]
     shared: Extent = 0
     triton: TritonOptions | None = None
+    cluster: tuple[Extent, ...] = ()
+    nonportable_cluster: bool = False
+    programmatic: bool = False
 
 
 @dataclass(frozen=True)
 class TritonOptions:
-    """How a Triton kernel is compiled for a launch, as written."""
+    """How a Triton kernel is compiled for a launch, as written; `maxnreg` is 0 where nothing limits registers."""
 
     constexprs: tuple[tuple[str, Extent | float], ...] = ()
     num_warps: Extent = TRITON_WARPS
     num_stages: Extent = TRITON_STAGES
+    num_ctas: Extent = 1
+    maxnreg: Extent = 0
 
 
 @dataclass(frozen=True)
@@ -97,16 +122,38 @@ class Scratch:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """How TMA copies boxes of a buffer, as written; without a shape it is the buffer's own."""
+
+    name: str
+    tensor: str
+    box: tuple[Extent, ...]
+    shape: tuple[Extent, ...] = ()
+    swizzle: int = 0
+    element_strides: tuple[Extent, ...] = ()
+    interleave: int = 0
+    fill: str = "zero"
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
-    """Launches in their order, and the scratch buffers that they share."""
+    """Launches in their order, and the scratch buffers and tensor maps that they share."""
 
     launches: tuple[Launch, ...]
     scratch: tuple[Scratch, ...] = ()
+    tensor_maps: tuple[TensorMap, ...] = ()
+
+
+class Buffer(NamedTuple):
+    """What a launch's argument can point to: a tensor at one shape."""
+
+    dtype: str
+    extents: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class ResolvedLaunch:
-    """A launch at one shape. `arguments` holds buffer names (str) and scalar values (int, float)."""
+    """A launch at one shape. `arguments` holds names of buffers and tensor maps (str) and numbers (int, float)."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -114,6 +161,8 @@ class ResolvedLaunch:
     shared_bytes: int
     arguments: tuple[str | Number, ...]
     triton: ResolvedOptions | None = None
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    programmatic: bool = False
 
     @property
     def threads(self) -> int:
@@ -133,6 +182,8 @@ class ResolvedOptions:
     constexprs: tuple[tuple[str, Number], ...]
     num_warps: int
     num_stages: int
+    num_ctas: int = 1
+    maxnreg: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,13 +192,13 @@ class ResolvedScratch:
 
     name: str
     dtype: str
-    elements: int
+    extents: tuple[int, ...]
     zero: bool
 
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.elements * DTYPE_BYTES[self.dtype]
+        return math.prod(self.extents) * DTYPE_BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -156,6 +207,7 @@ class ResolvedPlan:
 
     launches: tuple[ResolvedLaunch, ...]
     scratch: tuple[ResolvedScratch, ...]
+    tensor_maps: tuple[ResolvedTensorMap, ...] = ()
 
 
 def plan_of(kernel: Kernel) -> LaunchPlan:
@@ -170,8 +222,11 @@ def plan_of(kernel: Kernel) -> LaunchPlan:
         written = read_as(parse_toml(kernel.source[start:end]), kind)
     except DocumentError as error:
         raise LaunchPlanError(f"The launch plan {error}.") from error
+    maps = written.tensor_map if isinstance(written, _CudaPlan) else ()
     return LaunchPlan(
-        tuple(each.launch() for each in written.launch), tuple(each.scratch() for each in written.scratch)
+        tuple(each.launch() for each in written.launch),
+        tuple(each.scratch() for each in written.scratch),
+        tuple(each.tensor_map() for each in maps),
     )
 
 
@@ -185,20 +240,35 @@ def plan_span(kernel: Kernel) -> tuple[int, int]:
     return span
 
 
-def resolve(plan: LaunchPlan, names: Mapping[str, Number], tensors: Collection[str]) -> ResolvedPlan:
+def resolve(plan: LaunchPlan, names: Mapping[str, Number], tensors: Mapping[str, Buffer]) -> ResolvedPlan:
     """The plan at one shape: `names` are dimensions, scalars and macros, `tensors` the task's buffers."""
     scratch = tuple(_resolve_scratch(entry, names) for entry in plan.scratch)
-    seen = set(tensors)
+    seen = dict(tensors)
     for entry in scratch:
         if entry.name in seen or entry.name in names:
             raise LaunchPlanError(f"The scratch buffer '{entry.name}' takes a name that is already in use.")
-        seen.add(entry.name)
+        seen[entry.name] = Buffer(entry.dtype, entry.extents)
     total = sum(entry.nbytes for entry in scratch)
     if total > MAX_SCRATCH_BYTES:
         raise LaunchPlanError(
             f"The scratch buffers would take {total} bytes together; the limit is {MAX_SCRATCH_BYTES}."
         )
-    return ResolvedPlan(tuple(_resolve_launch(launch, names, seen) for launch in plan.launches), scratch)
+    maps: dict[str, ResolvedTensorMap] = {}
+    for each in plan.tensor_maps:
+        if each.name in seen or each.name in names or each.name in maps:
+            raise LaunchPlanError(f"The tensor map '{each.name}' takes a name that is already in use.")
+        maps[each.name] = _resolve_tensor_map(each, names, seen)
+    if plan.launches[0].programmatic:
+        raise LaunchPlanError(
+            f"The launch of '{plan.launches[0].kernel}' is the first, so there is none that it could overlap with: it "
+            "can't be programmatic."
+        )
+    known = (*seen, *maps)
+    return ResolvedPlan(
+        tuple(_resolve_launch(launch, names, known) for launch in plan.launches),
+        scratch,
+        tuple(maps.values()),
+    )
 
 
 def resolve_options(options: TritonOptions, names: Mapping[str, Number], what: str) -> ResolvedOptions:
@@ -209,13 +279,21 @@ def resolve_options(options: TritonOptions, names: Mapping[str, Number], what: s
     stages = _whole(options.num_stages, names, f"{what}: num_stages")
     if not 1 <= stages <= MAX_STAGES:
         raise LaunchPlanError(f"{what}: num_stages is {stages}; it must be from 1 to {MAX_STAGES}.")
+    ctas = _whole(options.num_ctas, names, f"{what}: num_ctas")
+    if ctas < 1 or ctas & (ctas - 1) or ctas > MAX_CLUSTER:
+        raise LaunchPlanError(f"{what}: num_ctas is {ctas}; it must be a power of two up to {MAX_CLUSTER}.")
+    registers = _whole(options.maxnreg, names, f"{what}: maxnreg")
+    if not 0 <= registers <= MAX_REGISTERS:
+        raise LaunchPlanError(
+            f"{what}: maxnreg is {registers}; it must be up to {MAX_REGISTERS}, or 0 for no limit."
+        )
     constexprs = []
     for name, value in options.constexprs:
         try:
             constexprs.append((name, evaluate(value, names)))
         except ExpressionError as error:
             raise LaunchPlanError(f"{what}: constexpr '{name}': {error}") from error
-    return ResolvedOptions(tuple(constexprs), warps, stages)
+    return ResolvedOptions(tuple(constexprs), warps, stages, ctas, registers)
 
 
 _Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*\Z")]
@@ -229,9 +307,21 @@ class _CudaLaunch(msgspec.Struct, forbid_unknown_fields=True):
     block: _Extents
     shared: Extent = 0
     args: tuple[_Argument, ...] = ()
+    cluster: _Extents | None = None
+    nonportable_cluster: bool = False
+    programmatic: bool = False
 
     def launch(self) -> Launch:
-        return Launch(self.kernel, _tuple(self.grid), _tuple(self.block), self.args, self.shared)
+        return Launch(
+            self.kernel,
+            _tuple(self.grid),
+            _tuple(self.block),
+            self.args,
+            self.shared,
+            cluster=() if self.cluster is None else _tuple(self.cluster),
+            nonportable_cluster=self.nonportable_cluster,
+            programmatic=self.programmatic,
+        )
 
 
 class _TritonLaunch(msgspec.Struct, forbid_unknown_fields=True):
@@ -241,9 +331,13 @@ class _TritonLaunch(msgspec.Struct, forbid_unknown_fields=True):
     constexprs: dict[str, _Argument] = {}
     num_warps: Extent = TRITON_WARPS
     num_stages: Extent = TRITON_STAGES
+    num_ctas: Extent = 1
+    maxnreg: Extent = 0
 
     def launch(self) -> Launch:
-        options = TritonOptions(tuple(self.constexprs.items()), self.num_warps, self.num_stages)
+        options = TritonOptions(
+            tuple(self.constexprs.items()), self.num_warps, self.num_stages, self.num_ctas, self.maxnreg
+        )
         block = (f"({self.num_warps}) * {WARP_THREADS}",)
         return Launch(self.kernel, _tuple(self.grid), block, self.args, triton=options)
 
@@ -261,9 +355,36 @@ class _Scratch(msgspec.Struct, forbid_unknown_fields=True):
         return Scratch(self.name, self.dtype, _tuple(self.shape), self.zero)
 
 
+_Axes = Annotated[tuple[Extent, ...], Meta(max_length=MAX_RANK)]
+
+
+class _TensorMap(msgspec.Struct, forbid_unknown_fields=True):
+    name: _Identifier
+    tensor: _Identifier
+    box: _Axes | int | str
+    shape: _Axes | int | str = ()
+    swizzle: Literal[0, 32, 64, 128] = 0
+    element_strides: _Axes | int | str = ()
+    interleave: Literal[0, 16, 32] = 0
+    fill: Literal["zero", "nan"] = "zero"
+
+    def tensor_map(self) -> TensorMap:
+        return TensorMap(
+            self.name,
+            self.tensor,
+            _tuple(self.box),
+            _tuple(self.shape),
+            self.swizzle,
+            _tuple(self.element_strides),
+            self.interleave,
+            self.fill,
+        )
+
+
 class _CudaPlan(msgspec.Struct, forbid_unknown_fields=True):
     launch: Annotated[tuple[_CudaLaunch, ...], Meta(min_length=1, max_length=MAX_LAUNCHES)]
     scratch: tuple[_Scratch, ...] = ()
+    tensor_map: Annotated[tuple[_TensorMap, ...], Meta(max_length=MAX_LAUNCHES)] = ()
 
 
 class _TritonPlan(msgspec.Struct, forbid_unknown_fields=True):
@@ -303,8 +424,29 @@ def _resolve_launch(launch: Launch, names: Mapping[str, Number], buffers: Collec
     shared = _whole(launch.shared, names, f"{what}: shared memory")
     if shared < 0:
         raise LaunchPlanError(f"{what}: {shared} bytes of shared memory is negative.")
+    cluster = _cluster(launch, grid, names, what)
     arguments = tuple(_argument(argument, names, buffers, what) for argument in launch.args)
-    return ResolvedLaunch(launch.kernel, grid, block, shared, arguments, triton)
+    return ResolvedLaunch(
+        launch.kernel, grid, block, shared, arguments, triton, cluster, programmatic=launch.programmatic
+    )
+
+
+def _cluster(
+    launch: Launch, grid: tuple[int, int, int], names: Mapping[str, Number], what: str
+) -> tuple[int, int, int]:
+    cluster = _three(launch.cluster, (MAX_CLUSTER,) * 3, names, f"{what}: the cluster")
+    blocks = math.prod(cluster)
+    if blocks > (MAX_CLUSTER if launch.nonportable_cluster else PORTABLE_CLUSTER):
+        allowed = f"; up to {MAX_CLUSTER} take nonportable_cluster = true" if blocks <= MAX_CLUSTER else ""
+        raise LaunchPlanError(
+            f"{what}: a cluster of {blocks} blocks is over the limit of {PORTABLE_CLUSTER}{allowed}."
+        )
+    for axis, extent, size in zip("xyz", grid, cluster, strict=True):
+        if extent % size:
+            raise LaunchPlanError(
+                f"{what}: the cluster's {size} blocks in {axis} don't divide the grid's {extent}."
+            )
+    return cluster
 
 
 def _argument(
@@ -325,4 +467,37 @@ def _resolve_scratch(scratch: Scratch, names: Mapping[str, Number]) -> ResolvedS
     extents = [_whole(extent, names, what) for extent in scratch.shape]
     if min(extents) < 1:
         raise LaunchPlanError(f"{what} has an extent of {min(extents)}; it must be at least 1.")
-    return ResolvedScratch(scratch.name, scratch.dtype, math.prod(extents), scratch.zero)
+    return ResolvedScratch(scratch.name, scratch.dtype, tuple(extents), scratch.zero)
+
+
+def _resolve_tensor_map(
+    written: TensorMap, names: Mapping[str, Number], buffers: Mapping[str, Buffer]
+) -> ResolvedTensorMap:
+    what = f"The tensor map '{written.name}'"
+    if written.tensor not in buffers:
+        known = ", ".join(sorted(buffers)) or "none"
+        raise LaunchPlanError(f"{what} is of '{written.tensor}', which is no buffer. Buffers: {known}.")
+    dtype, own = buffers[written.tensor]
+    extents = _axes(written.shape, names, f"{what}: the shape") or own
+    if math.prod(extents) > math.prod(own):
+        raise LaunchPlanError(
+            f"{what} has {math.prod(extents)} elements; '{written.tensor}' has {math.prod(own)}."
+        )
+    made = ResolvedTensorMap(
+        written.name,
+        written.tensor,
+        dtype,
+        extents,
+        _axes(written.box, names, f"{what}: the box"),
+        _axes(written.element_strides, names, f"{what}: element_strides") or (1,) * len(extents),
+        written.swizzle,
+        written.interleave,
+        written.fill,
+    )
+    if reason := refused_by_tma(made):
+        raise LaunchPlanError(f"{what} {reason}.")
+    return made
+
+
+def _axes(extents: tuple[Extent, ...], names: Mapping[str, Number], what: str) -> tuple[int, ...]:
+    return tuple(_whole(each, names, what) for each in extents)

@@ -19,6 +19,7 @@ from msgspec import Meta
 from mctskernel.core.dtypes import DTYPE_BYTES, has_infinity, is_floating, is_number, numpy_dtype
 from mctskernel.core.expression import Number, evaluate, evaluate_int
 from mctskernel.core.kernel import Kernel
+from mctskernel.core.launch_plan import Buffer
 from mctskernel.core.user_errors import BadTaskError
 
 Array = npt.NDArray[Any]
@@ -244,6 +245,10 @@ class Task:
     def buffer_names(self) -> tuple[str, ...]:
         """Inputs, then outputs; one that is both, once."""
         return tuple(dict.fromkeys(tensor.name for tensor in (*self.inputs, *self.outputs)))
+
+    def buffers(self, shape: Shape) -> dict[str, Buffer]:
+        """What a launch plan's arguments can point to, at a shape."""
+        return {each.name: Buffer(each.dtype, each.extents(shape)) for each in (*self.inputs, *self.outputs)}
 
     @property
     def in_place(self) -> frozenset[str]:

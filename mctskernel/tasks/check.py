@@ -235,13 +235,14 @@ def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
     try:
         plan = plan_of(task.starting_kernel)
         launches = [
-            resolve(plan, task.names(shape, task.starting_kernel), task.buffer_names).launches
+            resolve(plan, task.names(shape, task.starting_kernel), task.buffers(shape)).launches
             for shape in task.shapes
         ]
     except LaunchPlanError as error:
         yield f"{file}: {error}"
         return
     given = {argument for launch in launches[0] for argument in launch.arguments}
+    given |= {each.tensor for each in plan.tensor_maps if each.name in given}
     for tensor in task.outputs:
         if tensor.name not in given:
             yield f"{file}: no launch is given the output '{tensor.name}'."

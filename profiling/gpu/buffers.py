@@ -28,6 +28,7 @@ from mctskernel.profiling.gpu.protocol import (
     ScratchPlace,
     TensorPlace,
 )
+from mctskernel.profiling.gpu.tensor_maps import encoded
 from mctskernel.profiling.processes.shared_window import SharedWindow
 
 GUARD_BYTES = 1 << 16
@@ -310,8 +311,13 @@ class BoundPlan:
 def bound(plan: Plan, arena: Arena, kernel: LoadedKernel) -> Iterator[BoundPlan]:
     """Bind a plan, with scratch buffers that are freed at the end."""
     with scratch_buffers(plan.scratch) as scratch:
-        addresses = {name: tensor.buffer.address for name, tensor in arena.tensors.items()}
-        addresses |= {name: buffer.address for name, buffer in scratch.items()}
+        buffers = {**{name: tensor.buffer for name, tensor in arena.tensors.items()}, **scratch}
+        named = {name: buffer.address.to_bytes(8, "little") for name, buffer in buffers.items()}
+        for each in plan.tensor_maps:
+            buffer = buffers[each.tensor]
+            if each.nbytes > buffer.nbytes:
+                raise ValueError(f"The tensor map '{each.name}' reaches beyond '{each.tensor}'.")
+            named[each.name] = encoded(each, buffer.address)
         launches = [
             PreparedLaunch(
                 kernel.modules[launch.code],
@@ -320,9 +326,10 @@ def bound(plan: Plan, arena: Arena, kernel: LoadedKernel) -> Iterator[BoundPlan]
                 block=launch.block,
                 shared_bytes=launch.shared_bytes,
                 arguments=[
-                    each.data if isinstance(each, Packed) else addresses[each].to_bytes(8, "little")
-                    for each in launch.arguments
+                    each.data if isinstance(each, Packed) else named[each] for each in launch.arguments
                 ],
+                cluster=launch.cluster,
+                programmatic=launch.programmatic,
             )
             for launch in plan.launches
         ]

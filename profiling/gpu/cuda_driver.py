@@ -6,6 +6,7 @@ It uses `cuda.bindings.driver` alone, whose functions are the C API's, one for o
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from cuda.pathfinder import DynamicLibNotFoundError
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.dtypes import DType
+from mctskernel.core.launch_plan import PORTABLE_CLUSTER
 from mctskernel.core.task import Array
 
 _STICKY = frozenset(
@@ -314,19 +316,56 @@ class PreparedLaunch:
         block: tuple[int, int, int],
         shared_bytes: int,
         arguments: Sequence[bytes],
+        cluster: tuple[int, int, int] = (1, 1, 1),
+        programmatic: bool = False,
     ) -> None:
         self._function = module.function(entry)
         self._extents = (*grid, *block, shared_bytes)
+        attributes = _launch_attributes(cluster, programmatic=programmatic)
+        self._config = _launch_config(self._extents, attributes) if attributes else None
         # The driver reads arguments through pointers when it launches: both must stay alive until then.
         self._arguments = [np.frombuffer(argument, np.uint8).copy() for argument in arguments]
         self._pointers = np.array([argument.ctypes.data for argument in self._arguments], np.uint64)
         if shared_bytes:
             which = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             call(cu.cuFuncSetAttribute, self._function, which, shared_bytes)
+        if math.prod(cluster) > PORTABLE_CLUSTER:
+            which = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            call(cu.cuFuncSetAttribute, self._function, which, 1)
 
     def __call__(self) -> None:
         """Launch, in stream order. Raises CudaError when the GPU refuses."""
+        if self._config is not None:
+            call(cu.cuLaunchKernelEx, self._config, self._function, self._pointers.ctypes.data, 0)
+            return
         call(cu.cuLaunchKernel, self._function, *self._extents, 0, self._pointers.ctypes.data, 0)
+
+
+def _launch_attributes(cluster: tuple[int, int, int], *, programmatic: bool) -> list[Any]:
+    attributes = []
+    if cluster != (1, 1, 1):
+        attribute = cu.CUlaunchAttribute()
+        attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        size = attribute.value.clusterDim
+        size.x, size.y, size.z = cluster
+        attributes.append(attribute)
+    if programmatic:
+        attribute = cu.CUlaunchAttribute()
+        attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        attributes.append(attribute)
+    return attributes
+
+
+def _launch_config(extents: Sequence[int], attributes: list[Any]) -> Any:
+    """What cuLaunchKernelEx takes, on the default stream."""
+    config = cu.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = extents[:3]
+    config.blockDimX, config.blockDimY, config.blockDimZ = extents[3:6]
+    config.sharedMemBytes = extents[6]
+    config.attrs = attributes
+    config.numAttrs = len(attributes)
+    return config
 
 
 class Stopwatch:

@@ -11,6 +11,7 @@ import math
 import msgspec
 
 from mctskernel.core.evaluation import Conditions
+from mctskernel.core.tensor_map import ResolvedTensorMap
 from mctskernel.profiling.ceilings import Ceilings
 from mctskernel.profiling.gpu.cuda_driver import Gpu
 from mctskernel.profiling.processes.channel import Broken, Ready
@@ -82,7 +83,7 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 class PlannedLaunch(msgspec.Struct, frozen=True):
-    """One launch: `code` is the index of its machine code; an argument is a buffer's name or a number."""
+    """One launch: `code` is the index of its machine code; an argument is a number, or a buffer's or map's name."""
 
     code: int
     entry: str
@@ -90,6 +91,8 @@ class PlannedLaunch(msgspec.Struct, frozen=True):
     block: tuple[int, int, int]
     shared_bytes: int
     arguments: tuple[str | Packed, ...]
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    programmatic: bool = False
 
 
 class ScratchPlace(msgspec.Struct, frozen=True):
@@ -107,6 +110,7 @@ class Plan(msgspec.Struct, frozen=True):
     arena: int
     launches: tuple[PlannedLaunch, ...]
     scratch: tuple[ScratchPlace, ...] = ()
+    tensor_maps: tuple[ResolvedTensorMap, ...] = ()
 
 
 class Read(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.launch_plan import ResolvedPlan
 from mctskernel.core.task import Task, shape_label
-from mctskernel.profiling.candidate import Candidate, RefusedError
+from mctskernel.profiling.candidate import Candidate, RefusedError, unbound
 from mctskernel.profiling.gpu.arenas import Arena, Arenas, draw_timed, draw_verified, timed_bytes
 from mctskernel.profiling.gpu.protocol import (
     GPU_REPLIES,
@@ -255,7 +255,8 @@ class GpuWorker:
     def _plan(self, slot: int, candidate: Candidate, arena: Arena) -> Plan:
         resolved = candidate.at(self.task, arena.shape)
         scratch = tuple(ScratchPlace(each.name, each.nbytes, each.zero) for each in resolved.scratch)
-        return Plan(slot, arena.index, _launches(candidate, resolved, self.task), scratch)
+        launches = _launches(candidate, resolved, self.task)
+        return Plan(slot, arena.index, launches, scratch, resolved.tensor_maps)
 
     def _own(self, reply: Reply, candidate: Candidate) -> Reply:
         """The reply of a kernel that wrote to its own memory only. Raises RefusedError for any other."""
@@ -299,7 +300,7 @@ def _codes(candidate: Candidate) -> tuple[Code, ...]:
 
 
 def _launches(candidate: Candidate, resolved: ResolvedPlan, task: Task) -> tuple[PlannedLaunch, ...]:
-    buffers = dict.fromkeys((*task.buffer_names, *(each.name for each in resolved.scratch)), 0)
+    empty = unbound(task, resolved)
     return tuple(
         PlannedLaunch(
             code=candidate.index_of(launch),
@@ -309,10 +310,10 @@ def _launches(candidate: Candidate, resolved: ResolvedPlan, task: Task) -> tuple
             shared_bytes=launch.shared_bytes,
             arguments=tuple(
                 argument if isinstance(argument, str) else Packed(packed)
-                for argument, packed in zip(
-                    launch.arguments, candidate.arguments(launch, buffers), strict=True
-                )
+                for argument, packed in zip(launch.arguments, candidate.arguments(launch, empty), strict=True)
             ),
+            cluster=launch.cluster,
+            programmatic=launch.programmatic,
         )
         for launch in resolved.launches
     )

@@ -15,6 +15,7 @@ from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.gpu.buffers import LoadedKernel
 from mctskernel.profiling.gpu.cuda_driver import PreparedLaunch
 from mctskernel.profiling.gpu.protocol import Code
+from mctskernel.profiling.gpu.tensor_maps import encoded
 
 FLUSHED_BYTES = 1 << 28
 """Written before each run, so that nothing of the last one is left in the L2 cache."""
@@ -101,6 +102,7 @@ def bound_plan(
     zeroed = tuple(scratch[each.name] for each in resolved.scratch if each.zero)
     memory = {**tensors, **outputs, **scratch}
     addresses = {each: tensor.data_ptr() for each, tensor in memory.items()}
+    maps = {each.name: encoded(each, addresses[each.tensor]) for each in resolved.tensor_maps}
     launches = tuple(
         PreparedLaunch(
             module.modules[candidate.index_of(launch)],
@@ -108,7 +110,9 @@ def bound_plan(
             grid=launch.grid,
             block=launch.block,
             shared_bytes=launch.shared_bytes,
-            arguments=candidate.arguments(launch, addresses),
+            arguments=candidate.arguments(launch, {**addresses, **maps}),
+            cluster=launch.cluster,
+            programmatic=launch.programmatic,
         )
         for launch in resolved.launches
     )

@@ -31,10 +31,16 @@ from triton.runtime.jit import JITFunction
 
 from mctskernel import __version__
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import WARP_THREADS, LaunchPlanError, ResolvedLaunch, ResolvedPlan
+from mctskernel.core.launch_plan import (
+    WARP_THREADS,
+    LaunchPlanError,
+    ResolvedLaunch,
+    ResolvedPlan,
+    ResolvedScratch,
+)
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.build import Build, BuildFailure
-from mctskernel.profiling.candidate import Specialised
+from mctskernel.profiling.candidate import HOPPER, Specialised
 from mctskernel.profiling.machine_code.cubin import resources as resources_of
 from mctskernel.profiling.triton.errors import explain, native_diagnostics
 from mctskernel.profiling.triton.source import SourceError, TritonModule, read_module
@@ -77,7 +83,12 @@ def build_triton(
         launch: (_as_launched(launch, compiled[each]), distinct.index(each))
         for launch, each in wanted.items()
     }
-    return Specialised(tuple(each.build for each in compiled.values()), launches)
+    scratch = {
+        launch: ResolvedScratch(_SCRATCH, "uint8", (nbytes,), zero=False)
+        for launch, each in wanted.items()
+        if (nbytes := compiled[each].scratch_bytes * launches[launch][0].blocks)
+    }
+    return Specialised(tuple(each.build for each in compiled.values()), launches, scratch)
 
 
 _ONE_AT_A_TIME = Lock()
@@ -110,6 +121,9 @@ class _Compiled:
     shared_bytes: int
     threads: int
     hidden: int
+    num_ctas: int = 1
+    scratch_bytes: int = 0
+    """Global memory that a block builds its tensor descriptors in."""
 
 
 def _load(module: TritonModule) -> dict[str, JITFunction[Any]]:
@@ -181,13 +195,13 @@ def _compiled(
     source = ASTSource(function, signature, dict(wanted.constexprs), attributes)
     target = GPUTarget("cuda", int(re.sub(r"\D", "", architecture)), WARP_THREADS)
     options = {"num_warps": wanted.num_warps, "num_stages": wanted.num_stages}
+    if wanted.num_ctas > 1 and target.arch >= HOPPER:
+        # Elsewhere one block does what those of a cluster would share.
+        options["num_ctas"] = wanted.num_ctas
+    if wanted.maxnreg:
+        options["maxnreg"] = wanted.maxnreg
     product, metadata = _stages(source, target, options)
     ptx, cubin = product["ptx"], product["cubin"]
-    if metadata["global_scratch_size"]:
-        raise NotImplementedError(
-            f"'{wanted.function}' needs {metadata['global_scratch_size']} bytes of Triton's own global scratch memory, "
-            "which is not given here"
-        )
     # All of a kernel's shared memory is asked for at its launch.
     resources = replace(resources_of(cubin, metadata["name"]), kernel=wanted.function)
     plain = sum(type_ != "constexpr" for type_ in wanted.types)
@@ -201,7 +215,14 @@ def _compiled(
         "",
         time.perf_counter() - began,
     )
-    return _Compiled(build, metadata["shared"], metadata["num_warps"] * WARP_THREADS, hidden)
+    return _Compiled(
+        build,
+        metadata["shared"],
+        metadata["num_warps"] * WARP_THREADS,
+        hidden,
+        options.get("num_ctas", 1),
+        metadata["global_scratch_size"] or 0,
+    )
 
 
 _PARAMETER = re.compile(r"\.param\b")
@@ -237,9 +258,20 @@ _PACKAGES = f"{Path(triton.__file__).parents[1]}/"
 
 
 def _as_launched(launch: ResolvedLaunch, made: _Compiled) -> ResolvedLaunch:
+    # The first hidden parameter is the scratch memory, the others are of Triton's profiler.
+    hidden: list[str | int] = [0] * made.hidden
+    if made.scratch_bytes:
+        hidden[0] = _SCRATCH
+    columns, rows, layers = launch.grid
     return replace(
         launch,
+        grid=(columns * made.num_ctas, rows, layers),
         block=(made.threads, 1, 1),
         shared_bytes=made.shared_bytes,
-        arguments=(*launch.arguments, *(0,) * made.hidden),
+        arguments=(*launch.arguments, *hidden),
+        cluster=(made.num_ctas, 1, 1),
     )
+
+
+_SCRATCH = "Triton's scratch memory"
+"""No name that a plan can give to a buffer."""

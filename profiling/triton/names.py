@@ -13,14 +13,15 @@ LANGUAGE = _names(
     atomic_max atomic_min atomic_or atomic_xchg atomic_xor advance bfloat16 bitonic_merge broadcast broadcast_to
     cast cat cdiv ceil clamp constexpr cos cumprod cumsum debug_barrier div_rn dot erf exp exp2 expand_dims fdiv
     flip float16 float32 float64 float8e4nv float8e5 floor fma full gather histogram int1 int16 int32 int64 int8
-    interleave join load log log2 make_block_ptr max max_constancy max_contiguous maximum min minimum mul
+    interleave join load log log2 make_block_ptr make_tensor_descriptor max max_constancy max_contiguous
+    maximum min minimum mul
     multiple_of num_programs permute philox pointer_type program_id rand rand4x randint randint4x randn randn4x
     range ravel reduce reduce_or reshape rsqrt sigmoid sin softmax sort split sqrt sqrt_rn squeeze static_assert
     static_range store sub sum swizzle2d topk trans uint16 uint32 uint64 uint8 umulhi unsqueeze view where
     xor_sum zeros zeros_like
     """
 )
-"""Allowed names of `tl`: no printing, inline assembly, other modules or tensor descriptors."""
+"""Allowed names of `tl`: no printing, inline assembly or other modules."""
 
 MATH = _names(
     """
@@ -50,12 +51,12 @@ MEMBERS = _names(
     """
     T abs advance argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min
     atomic_or atomic_xchg atomic_xor broadcast_to cast cdiv ceil cos cumprod cumsum dtype element_ty erf exp
-    exp2 expand_dims flip floor gather histogram is_floating is_int log log2 logical_and logical_or max min ndim
+    exp2 expand_dims flip floor gather histogram is_floating is_int load log log2 logical_and logical_or max min ndim
     numel permute primitive_bitwidth ravel reduce reshape rsqrt scalar shape sigmoid sin softmax sort split sqrt
-    sqrt_rn sum to trans type value view xor_sum
+    sqrt_rn store sum to trans type value view xor_sum
     """
 )
-"""Allowed methods and attributes of tensors, constexprs and types."""
+"""Allowed methods and attributes of tensors, tensor descriptors, constexprs and types."""
 
 FUNCTIONS = frozenset({"range", "min", "max", "float", "int", "len"})
 """Python's functions that Triton maps to its own."""

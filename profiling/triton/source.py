@@ -412,5 +412,5 @@ def _text(node: ast.expr) -> str:
 
 def _hint(name: str) -> str:
     if "descriptor" in name:
-        return " (tensor descriptors need a host that makes them; use pointers or tl.make_block_ptr)"
+        return " (tensor descriptors are made in the kernel, by tl.make_tensor_descriptor)"
     return " (nothing can be printed from a kernel)" if name.endswith("print") else ""

@@ -53,6 +53,8 @@ class Specialisation:
     num_warps: int
     num_stages: int
     multiples: frozenset[int]
+    num_ctas: int = 1
+    maxnreg: int = 0
 
 
 def specialisations(
@@ -106,6 +108,8 @@ def _unmarked(
         options.num_warps,
         options.num_stages,
         frozenset(),
+        options.num_ctas,
+        options.maxnreg,
     )
 
 

@@ -166,9 +166,10 @@ class FakeGpu:
     def launch(self, plan: Plan, variant: int = 0, in_order: int = 0) -> Failed | None:  # noqa: C901, PLR0912 - a table
         tensors = {each.name: self.fresh(each, variant) for each in self.places[plan.arena]}
         self.arenas[plan.arena] = tensors
+        tensors = {**tensors, **{each.name: tensors[each.tensor] for each in plan.tensor_maps}}
         self.runs += 1
         for launch in plan.launches:
-            x, out = (tensors[name] for name in launch.arguments if isinstance(name, str))
+            x, out = (tensors[name] for name in launch.arguments if name in tensors)
             match launch.entry:
                 case "weary":  # keeps a result for good
                     out[:] = 2 * x if not self.worn else 0

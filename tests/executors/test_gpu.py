@@ -37,6 +37,7 @@ from mctskernel.profiling.sanitizer import Sanitized, Tool, ToolReport
 from mctskernel.report.view import load_view
 from mctskernel.tree.events import Retimed
 from mctskernel.tree.journal import read_events
+from tests import hopper_kernels
 
 SERVICE = "fake_gpu:FakeGpu"
 PLAN = """\
@@ -78,6 +79,13 @@ def evaluate(executor: GpuExecutor, name: str) -> Evaluation:
     ((ticket, evaluation),) = executor.wait()
     assert ticket == 0
     return evaluation
+
+
+@pytest.mark.parametrize("name", ["cluster", "tensor-maps", "large-shared", "descriptors"])
+def test_what_only_hopper_has_reaches_the_gpu_process(executor: GpuExecutor, name: str) -> None:
+    executor.submit(0, hopper_kernels.ALL[name])
+    ((_, evaluation),) = executor.wait()
+    assert evaluation.ok, evaluation.message
 
 
 def test_a_right_kernel_is_timed_beside_the_starting_kernel_and_counted(executor: GpuExecutor) -> None:

@@ -15,6 +15,7 @@ from mctskernel.executors.gpu import GpuExecutor, open_gpus
 from mctskernel.profiling.gpu.choice import chosen_gpus
 from mctskernel.profiling.gpu.cuda_driver import visible_gpus
 from mctskernel.tasks.builtin import builtin_tasks
+from tests import hopper_kernels
 from tests.executors.test_gpu_cheats import HEAD, INDEX, PLAN
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -79,6 +80,20 @@ def test_a_right_kernel_is_timed_counted_and_diagnosed(executor: GpuExecutor) ->
     if not executor.notes:
         assert len(evaluation.counters) >= 10
         assert evaluation.diagnosis is not None
+
+
+@pytest.mark.parametrize("name", list(hopper_kernels.ALL))
+def test_what_only_hopper_has_is_launched_verified_timed_and_counted(
+    executor: GpuExecutor, name: str
+) -> None:
+    if int(visible_gpus()[0].architecture.removeprefix("sm_")) < 90:
+        pytest.skip("this GPU has neither clusters nor TMA")
+    executor.submit(0, hopper_kernels.ALL[name])
+    ((_, evaluation),) = executor.wait()
+    assert evaluation.ok, f"{evaluation.outcome}: {evaluation.message}\n{evaluation.log}"
+    assert not evaluation.quarantine, evaluation.quarantine
+    if not executor.notes:
+        assert evaluation.counters
 
 
 def test_the_gpu_tells_its_state_from_where_it_is_confined(executor: GpuExecutor) -> None:

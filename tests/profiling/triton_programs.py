@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from mctskernel.core.expression import Number
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.launch_plan import ResolvedPlan, plan_of, resolve
+from mctskernel.core.launch_plan import Buffer, ResolvedPlan, plan_of, resolve
 from mctskernel.profiling.build import BuildFailure
 from mctskernel.profiling.candidate import Specialised
 from mctskernel.profiling.emulator import Finding, Geometry, GlobalMemory, execute, parse_ptx
@@ -52,7 +52,8 @@ def module(
 def plan(source: str, names: Mapping[str, Number], buffers: Mapping[str, str]) -> ResolvedPlan:
     """The module's launch plan at one shape."""
     kernel = Kernel(source, Language.TRITON)
-    return resolve(plan_of(kernel), {**kernel.macros, **names}, buffers.keys())
+    tensors = {name: Buffer(dtype, ()) for name, dtype in buffers.items()}
+    return resolve(plan_of(kernel), {**kernel.macros, **names}, tensors)
 
 
 def built(

@@ -37,7 +37,7 @@ def test_plain_cuda_is_the_start_without_a_gpu(tmp_path: Path) -> None:
     task = load_task(tmp_path / "t")
     plan = plan_of(task.starting_kernel)
     for shape in task.shapes:
-        assert len(resolve(plan, task.names(shape, task.starting_kernel), task.buffer_names).launches) == 3
+        assert len(resolve(plan, task.names(shape, task.starting_kernel), task.buffers(shape)).launches) == 3
 
 
 def test_dimensions_of_equal_size_are_the_same_and_those_of_one_tensor_differ(tmp_path: Path) -> None:

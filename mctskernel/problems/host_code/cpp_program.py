@@ -13,7 +13,7 @@ from string import Template
 
 from mctskernel.core.expression import Number
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import ResolvedPlan, resolve
+from mctskernel.core.launch_plan import PORTABLE_CLUSTER, ResolvedPlan, resolve
 from mctskernel.core.task import Task
 from mctskernel.problems.host_code.cuda import calls, device_text, host_functions
 from mctskernel.problems.host_code.expressions import HostCodeError
@@ -55,7 +55,7 @@ def cpp_program(task: Task, kernel: Kernel, order: Sequence[str]) -> str:
             f"{buffers[each.name]}.sizes() == at::IntArrayRef{{{', '.join(map(_literal, each.extents(shape)))}}}"
             for each in varying
         )
-        resolved = resolve(plan, task.names(shape, kernel), task.buffer_names)
+        resolved = resolve(plan, task.names(shape, kernel), task.buffers(shape))
         if plans.setdefault(" && ".join(sizes) or "true", resolved) != resolved:
             raise HostCodeError("A dimension of the task doesn't follow from the shapes of tensors.")
     launches = {condition: _launches(each, buffers) for condition, each in plans.items()}
@@ -104,6 +104,9 @@ def _launches(plan: ResolvedPlan, buffers: Mapping[str, str]) -> list[WrittenLau
                 Argument(buffers[each], is_buffer=True) if isinstance(each, str) else Argument(_literal(each))
                 for each in launch.arguments
             ),
+            cluster=tuple(map(_literal, launch.cluster)) if launch.cluster != (1, 1, 1) else (),
+            nonportable_cluster=math.prod(launch.cluster) > PORTABLE_CLUSTER,
+            programmatic=launch.programmatic,
         )
         for launch in plan.launches
     ]

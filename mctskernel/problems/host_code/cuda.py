@@ -32,6 +32,7 @@ COMPILER_FLAGS = (
 """Flags for nvcc: no --use_fast_math, as in searches, and the operators that PyTorch's own flags disable."""
 
 _GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")
+_CLUSTER = ("cluster_x", "cluster_y", "cluster_z")
 
 _HOST = Template("""\
 #ifndef __CUDA_ARCH__
@@ -52,11 +53,38 @@ $signature {
         C10_CUDA_CHECK(cudaFuncSetAttribute(::$kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     }
     const dim3 grid(grid_x, grid_y, grid_z), block(block_x, block_y, block_z);
-    ::$kernel<<<grid, block, shared, c10::cuda::getCurrentCUDAStream()>>>(
-        $arguments);
+$launch
     C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 """)
+
+_PLAIN_LAUNCH = Template("""\
+    ::$kernel<<<grid, block, shared, c10::cuda::getCurrentCUDAStream()>>>(
+        $arguments);""")
+
+_LAUNCH_WITH_ATTRIBUTES = Template("""\
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared;
+    config.stream = c10::cuda::getCurrentCUDAStream();
+    config.attrs = attributes;
+$attributes
+    C10_CUDA_CHECK(cudaLaunchKernelEx(&config, ::$kernel, $arguments));""")
+
+_CLUSTER_ATTRIBUTE = """\
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs].val.clusterDim.x = cluster_x;
+    attributes[config.numAttrs].val.clusterDim.y = cluster_y;
+    attributes[config.numAttrs++].val.clusterDim.z = cluster_z;"""
+
+_LARGE_CLUSTER = Template("""\
+    C10_CUDA_CHECK(cudaFuncSetAttribute(::$kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));""")
+
+_PROGRAMMATIC_ATTRIBUTE = """\
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;"""
 
 # wgmma needs the `a` in the architecture.
 _MODULE = Template("""\
@@ -133,7 +161,7 @@ def write_host(kernel: Kernel, launches: Sequence[WrittenLaunch], label: str) ->
 def calls(functions: HostFunctions, launches: Sequence[WrittenLaunch]) -> list[str]:
     """The call of each launch's host function."""
     return [
-        f"{name}({', '.join([*each.grid, *each.block, each.shared, *(a.source for a in each.arguments)])})"
+        f"{name}({', '.join([*each.geometry, *(a.source for a in each.arguments)])})"
         for name, each in zip(functions.names, launches, strict=True)
     ]
 
@@ -144,7 +172,7 @@ def _declaration(name: str, launch: WrittenLaunch, wanted: Signature) -> str:
         raise HostCodeError(
             f"{what} has {len(launch.arguments)} arguments; the kernel has {len(wanted.types)} parameters."
         )
-    parameters = [f"int64_t {each}" for each in _GEOMETRY]
+    parameters = [f"int64_t {each}" for each in (*_GEOMETRY, *(_CLUSTER if launch.cluster else ()))]
     for number, (argument, type_) in enumerate(zip(launch.arguments, wanted.types, strict=True)):
         if type_.endswith("*") != argument.is_buffer:
             raise HostCodeError(f"{what}: argument {number + 1} doesn't fit a parameter of the type {type_}.")
@@ -161,8 +189,17 @@ def _definition(declaration: str, launch: WrittenLaunch, wanted: Signature) -> s
         f"static_cast<{type_}>(argument_{number}{'.data_ptr()' if argument.is_buffer else ''})"
         for number, (argument, type_) in enumerate(zip(launch.arguments, wanted.types, strict=True))
     ]
+    attributes = [
+        *([_CLUSTER_ATTRIBUTE] if launch.cluster else []),
+        *([_LARGE_CLUSTER.substitute(kernel=launch.kernel)] if launch.nonportable_cluster else []),
+        *([_PROGRAMMATIC_ATTRIBUTE] if launch.programmatic else []),
+    ]
+    template = _LAUNCH_WITH_ATTRIBUTES if attributes else _PLAIN_LAUNCH
+    text = template.safe_substitute(
+        kernel=launch.kernel, arguments=", ".join(passed), attributes="\n".join(attributes)
+    )
     return _HOST_FUNCTION.substitute(
-        signature=declaration, tensor=tensors[0], kernel=launch.kernel, arguments=", ".join(passed)
+        signature=declaration, tensor=tensors[0], kernel=launch.kernel, launch=text
     )
 
 

@@ -44,6 +44,14 @@ class WrittenLaunch:
     shared: str
     arguments: tuple[Argument, ...]
     options: TritonOptions | None = None
+    cluster: tuple[str, ...] = ()
+    nonportable_cluster: bool = False
+    programmatic: bool = False
+
+    @property
+    def geometry(self) -> tuple[str, ...]:
+        """The numbers of the launch."""
+        return (*self.grid, *self.block, self.shared, *self.cluster)
 
 
 def write_launch(launch: Launch, buffers: Mapping[str, str], names: Mapping[str, str]) -> WrittenLaunch:
@@ -58,6 +66,8 @@ def write_launch(launch: Launch, buffers: Mapping[str, str], names: Mapping[str,
             tuple((name, translate(each, names)) for name, each in launch.triton.constexprs),
             whole(launch.triton.num_warps),
             whole(launch.triton.num_stages),
+            whole(launch.triton.num_ctas),
+            whole(launch.triton.maxnreg),
         )
     return WrittenLaunch(
         launch.kernel,
@@ -71,6 +81,9 @@ def write_launch(launch: Launch, buffers: Mapping[str, str], names: Mapping[str,
             for each in launch.args
         ),
         options,
+        _three([whole(extent) for extent in launch.cluster]) if launch.cluster else (),
+        launch.nonportable_cluster,
+        launch.programmatic,
     )
 
 
@@ -87,9 +100,11 @@ def vetted_plan(task: Task, kernel: Kernel) -> LaunchPlan:
     try:
         plan = plan_of(kernel)
         for shape in task.shapes:
-            resolve(plan, task.names(shape, kernel), task.buffer_names)
+            resolve(plan, task.names(shape, kernel), task.buffers(shape))
     except LaunchPlanError as error:
         raise HostCodeError(str(error)) from error
+    if plan.tensor_maps:
+        raise HostCodeError("The launch plan has tensor maps, which host code can't be written for yet.")
     return plan
 
 
@@ -122,6 +137,8 @@ def triton_launch(launch: WrittenLaunch, module: TritonModule) -> str:
     if given or constexprs:
         raise HostCodeError(f"{what} has more arguments than the kernel has parameters.")
     arguments += [f"num_warps={launch.options.num_warps}", f"num_stages={launch.options.num_stages}"]
+    arguments += [f"num_ctas={launch.options.num_ctas}"] if launch.options.num_ctas != "1" else []
+    arguments += [f"maxnreg={launch.options.maxnreg}"] if launch.options.maxnreg != "0" else []
     return f"{launch.kernel}[({', '.join(launch.grid)})]({', '.join(arguments)})"
 
 

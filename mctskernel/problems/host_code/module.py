@@ -49,6 +49,8 @@ if $key not in _SIZES:
     raise ValueError("These shapes are none of those that the kernel was written for.")
 $names = _SIZES[$key]""")
 
+_ALLOCATOR = 'lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda")'
+
 _IMPORTED = frozenset({"torch", "functools"})
 _TRITON = ("triton", "tl", "libdevice")
 _DEFINED = frozenset(
@@ -76,6 +78,9 @@ def host_module(task: Task, kernel: Kernel, *, function: str = "run", reserved: 
     if triton is not None:
         head = f"{kernel.source.rstrip()}\n\nimport torch\n"
         statements = [f"    {triton_launch(each, triton)}" for each in launches]
+        if "make_tensor_descriptor" in kernel.source:
+            # What Triton builds the descriptors in.
+            statements.insert(0, f"    triton.set_allocator({_ALLOCATOR})")
         statements.insert(0, f"with torch.cuda.device_of({scope.first}):")
     else:
         label = re.sub(r"\W", "_", task.name, flags=re.ASCII) + f"_{kernel.identity[:16]}"
@@ -229,8 +234,9 @@ def _names_used(plan: LaunchPlan) -> frozenset[str]:
     """What the plan's expressions read."""
     numbers: list[int | float | str] = [extent for each in plan.scratch for extent in each.shape]
     for launch in plan.launches:
-        numbers += [*launch.grid, *launch.block, *launch.args, launch.shared]
+        numbers += [*launch.grid, *launch.block, *launch.args, launch.shared, *launch.cluster]
         if launch.triton is not None:
-            numbers += [launch.triton.num_warps, launch.triton.num_stages]
+            options = launch.triton
+            numbers += [options.num_warps, options.num_stages, options.num_ctas, options.maxnreg]
             numbers += [value for _, value in launch.triton.constexprs]
     return frozenset().union(*(names_in(number) for number in numbers))

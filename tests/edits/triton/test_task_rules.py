@@ -109,7 +109,7 @@ def test_chains_keep_modules_clean_and_plans_resolvable(name: str, choices: list
         read_module(after.source)
         plan = plan_of(after)
         for shape in task.shapes:
-            resolve(plan, task.names(shape, after), task.buffer_names)
+            resolve(plan, task.names(shape, after), task.buffers(shape))
         patch = as_patch(kernel.source, after.source)
         assert sum(len(block.replace) for block in patch.blocks) < 3 * len(kernel.source)
         kernel = after

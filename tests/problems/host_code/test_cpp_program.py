@@ -39,7 +39,7 @@ def test_each_shape_of_the_task_is_launched_with_its_numbers(layernorm: Task) ->
     plan = plan_of(layernorm.starting_kernel)
     for shape in layernorm.shapes:
         (launch,) = resolve(
-            plan, layernorm.names(shape, layernorm.starting_kernel), layernorm.buffer_names
+            plan, layernorm.names(shape, layernorm.starting_kernel), layernorm.buffers(shape)
         ).launches
         extents = ", ".join(f"INT64_C({each})" for each in layernorm.inputs[0].extents(shape))
         case = text.partition(f"if (tensor_0.sizes() == at::IntArrayRef{{{extents}}}")[2].partition(

@@ -15,6 +15,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.edits.syntax import parse
 from mctskernel.problems.host_code import HostCodeError, host_module
 from tests.conftest import KERNEL
+from tests.hopper_kernels import CLUSTER, DESCRIPTORS, OVERLAPPED, SHARED_PROGRAMS, TENSOR_MAPS
 
 TASKS = sorted(path.parent.name for path in Path("mctskernel/tasks/builtin").glob("*/task.toml"))
 
@@ -94,3 +95,24 @@ def test_a_hostile_module_is_refused(source: str) -> None:
     soft = task("softmax", Language.TRITON)
     with pytest.raises(HostCodeError):
         host_module(soft, Kernel(soft.starting_kernel.source + "\n" + source, Language.TRITON))
+
+
+def test_clusters_and_overlap_are_launched_with_attributes() -> None:
+    kernel = Kernel(CLUSTER.source.replace("cluster = [2]", 'cluster = ["2 * ceil_div(n, n)"]'))
+    host = strings(host_module(double(), kernel))["_HOST"]
+    assert "attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;" in host
+    assert (
+        "int64_t shared, int64_t cluster_x, int64_t cluster_y, int64_t cluster_z, const at::Tensor&" in host
+    )
+    assert "C10_CUDA_CHECK(cudaLaunchKernelEx(&config, ::twice, static_cast<const float*>(" in host
+    overlapped = strings(host_module(double(), OVERLAPPED))["_HOST"]
+    first, second = overlapped.split("void launch_1")
+    assert "::first<<<grid, block" in first
+    assert "val.programmaticStreamSerializationAllowed = 1;" in second
+
+
+def test_tensor_maps_are_refused_and_descriptors_get_an_allocator() -> None:
+    with pytest.raises(HostCodeError, match="tensor maps"):
+        host_module(double(), TENSOR_MAPS)
+    assert "    triton.set_allocator(lambda size" in host_module(double(), DESCRIPTORS)
+    assert "num_stages=3, num_ctas=2, maxnreg=64)" in host_module(double(), SHARED_PROGRAMS)

@@ -7,7 +7,7 @@ import pytest
 
 from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.launch_plan import plan_of, resolve
+from mctskernel.core.launch_plan import Buffer, plan_of, resolve
 from mctskernel.core.task import Array
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling import counters
@@ -35,7 +35,7 @@ def attempt(source: str, contents: Callable[[str], Array] = never, **sizes: int)
     built = build(kernel, [launch.kernel for launch in plan.launches])
     assert isinstance(built, Build), built.message
     buffers = sizes or {"x": 4 * N, "y": 4 * N}
-    resolved = resolve(plan, {"n": N, **kernel.macros}, tuple(buffers))
+    resolved = resolve(plan, {"n": N, **kernel.macros}, dict.fromkeys(buffers, Buffer("float32", (N,))))
     candidate = Candidate(kernel, (resolved,), (built,), tuple((each, 0) for each in resolved.launches))
     return model_kernel(
         candidate,

@@ -79,7 +79,6 @@ ATTACKS = [
     "tl.math.core.sys",
     "tl.inline_asm_elementwise('', '', [], tl.int32, True, 1)",
     "tl.device_print('x')",
-    "tl.make_tensor_descriptor(x, [1], [1], [1])",
     "tl.__builtins__",
     "tl.load.__globals__",
     "tl.PropagateNan.mro()",
