@@ -60,7 +60,7 @@ def compare(
 
     `noise` is what each element may be off in any case. Where it isn't known, an element of a single row is taken to be
     made of terms of its own size, or of the middle one of all. The absolute part shrinks with outputs below 1, unless
-    their noise is larger.
+    their noise is larger, and isn't just that of denormals.
 
     NaN and infinities pass only where the reference, rounded to the output's precision, has the same; what overflows
     a type without infinities may be its largest number too. A truth value is a byte of 0 or 1.
@@ -79,7 +79,8 @@ def compare(
         # Denormals of the output's type are as far apart as its smallest one is large.
         unknown = 0.5 * smallest_denormal(actual.dtype) + (0.0 if noise is None else noise)
         # What is all noise is left over from terms of another size.
-        is_noise = noise is not None and largest < float(noise.max(initial=0.0))
+        least = DENORMAL_NOISE * smallest_normal(actual.dtype)
+        is_noise = noise is not None and max(largest, least) < float(noise.max(initial=0.0))
         absolute = tolerance.absolute * (1.0 if is_noise else min(1.0, largest))
         allowed = absolute + tolerance.relative * _scale(magnitude, noise, actual.dtype)
         if tolerance.element is not None:
@@ -228,6 +229,9 @@ def _number(value: object) -> str:
 MARGIN = 16.0
 """How many times what was seen to change an element may be off: few ways of rounding are tried."""
 
+DENORMAL_NOISE = 4.0
+"""How many of the smallest numbers of its type an element may be off."""
+
 MOST_REPEATED = 1 << 14
 """Of how many equal numbers a sum is thought to be at most; a quarter of its roundings are the same, in one direction.
 """
@@ -284,7 +288,7 @@ class Noise:
             least = smallest_denormal if kept else smallest_normal
             return {
                 each.name: MARGIN * _noise(truth[each.name], [found[each.name] for found in moved])
-                + 4.0 * least(numpy_dtype(each.dtype))
+                + DENORMAL_NOISE * least(numpy_dtype(each.dtype))
                 for each in wanted
             }
 

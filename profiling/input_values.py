@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -171,6 +172,45 @@ def places(
     if values is Values.NAN and rows > 3:
         by_row[third] = np.nan
     return tensor.name, special
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """A special value in an input of a large shape: at the place `first` of it, flattened, and every `every`-th."""
+
+    name: str
+    value: float
+    every: int
+    first: int
+
+    @property
+    def values(self) -> Values:
+        """Which values they are."""
+        return Values.NAN if np.isnan(self.value) else Values.INFINITY
+
+    def put(self, inputs: Mapping[str, Array]) -> None:
+        """Put the value into an input."""
+        inputs[self.name].reshape(-1)[self.first :: self.every] = self.value
+
+    def at(self, places: Array) -> Array:
+        """The value at those of some places that have it, and 0 elsewhere."""
+        return np.where(places % self.every == self.first, self.value, 0.0)
+
+
+def scattered(task: Task, shape: Shape, values: Values, rng: np.random.Generator) -> Scattered | None:
+    """NaN or infinities at the first index of the independent dimension, and in about every other; none without one."""
+    tensors = tuple(each for each in task.receivers(_KEYS[values]) if task.independent in each.shape)
+    if not tensors:
+        return None
+    tensor = _one_of(tensors, rng)
+    extents = tensor.extents(shape)
+    axis = tensor.shape.index(task.independent)
+    inner = math.prod(extents[axis + 1 :])
+    slice_ = math.prod(extents) // extents[axis]
+    first = int(rng.integers(slice_ // inner)) * inner * extents[axis] + int(rng.integers(inner))
+    value = np.nan if values is Values.NAN else float(rng.choice((-np.inf, np.inf)))
+    every = 2 * slice_ + 1
+    return Scattered(tensor.name, value, every, first % every)
 
 
 def flush(array: Array) -> Array:

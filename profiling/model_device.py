@@ -26,11 +26,12 @@ from mctskernel.profiling.ceilings import architecture_ceilings, roofline
 from mctskernel.profiling.emulated_verification import draw, emulate
 from mctskernel.profiling.emulation import Emulable
 from mctskernel.profiling.guardrails import flags, quarantine_reason
+from mctskernel.profiling.input_values import Values
 from mctskernel.profiling.model.explanation import explain_launches, sentences
 from mctskernel.profiling.pricing import Pricing, timing_of
 from mctskernel.profiling.sampled_blocks import check_blocks
 from mctskernel.profiling.stages import Stages
-from mctskernel.profiling.verify import widened_task
+from mctskernel.profiling.verify import scattered_values, widened_task
 from mctskernel.profiling.versions import package_versions
 
 
@@ -123,12 +124,21 @@ class ModelDevice:
         smallest = min(task.verify_shapes, key=task.compulsory_bytes)
         wider = widened_task(task, smallest, self._seed)
         undecided: list[Shape] = []
-        for drawn, shape in itertools.product([task] if wider is task else [task, wider], task.search_shapes):
-            if shape in undecided:
+        for shape, (drawn, values) in itertools.product(
+            task.search_shapes, ((task, Values.INFINITY), (wider, Values.NAN))
+        ):
+            special = scattered_values(task, shape, values, self._seed)
+            if shape in undecided or (drawn is task and special is None and values is Values.NAN):
                 continue
             with stages.timed("verify"):
                 found = check_blocks(
-                    drawn, shape, self._seed, prepared.candidate, prepared.modules, timed=True
+                    drawn,
+                    shape,
+                    self._seed,
+                    prepared.candidate,
+                    prepared.modules,
+                    timed=True,
+                    special=special,
                 )
             if found.check is None:
                 undecided.append(shape)

@@ -18,6 +18,7 @@ import numpy as np
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype
 from mctskernel.core.task import Array, Propagation, Shape, Task
+from mctskernel.core.tensor_array import replaced
 from mctskernel.profiling.comparison import Mask
 
 SUBSTITUTES = (1.0, -1.5, 40.0, -1000.0)
@@ -54,7 +55,7 @@ def settle(task: Task, shape: Shape, inputs: Mapping[str, Array], name: str, spe
     where = special != 0
 
     def given(value: Array | float) -> dict[str, Array]:
-        return {**inputs, name: np.where(where, value, inputs[name])}
+        return {**inputs, name: replaced(inputs[name], where, value)}
 
     nan = bool(np.isnan(special).any())
     propagation = task.numerics.nan if nan else task.numerics.infinity
@@ -63,8 +64,8 @@ def settle(task: Task, shape: Shape, inputs: Mapping[str, Array], name: str, spe
         finite = [task.expected(given(value), shape) for value in SUBSTITUTES]
         conventional, followed = (
             _under_conventions(task, shape, given(special))
-            if nan and propagation is Propagation.LOCAL
-            else ([], True)
+            if nan and propagation is Propagation.LOCAL and not task.takes_tensors
+            else ([], not nan or not task.takes_tensors)
         )
     alternatives: dict[str, tuple[Array, ...]] = {}
     unsettled: dict[str, Mask] = {}

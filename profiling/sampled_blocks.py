@@ -18,12 +18,14 @@ import numpy as np
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check, Guard, Outcome
 from mctskernel.core.launch_plan import ResolvedLaunch
-from mctskernel.core.task import Array, Shape, Task, Tensor, shape_label
+from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulation import most_important, place
 from mctskernel.profiling.emulator import Execution, GlobalMemory, Limits, Module
 from mctskernel.profiling.emulator.ptx import Instruction
-from mctskernel.profiling.verify import Case, check_outputs, expect
+from mctskernel.profiling.input_values import Scattered
+from mctskernel.profiling.sampling import Bands
+from mctskernel.profiling.verify import Case, check_outputs, expect, expect_propagated
 
 LIMITS = Limits(lane_instructions=400_000_000, block_executions=300_000, seconds=15.0)
 """What one emulation may take before the check gives up."""
@@ -79,10 +81,14 @@ def check_blocks(
     modules: Sequence[Module],
     *,
     timed: bool = False,
+    special: Scattered | None = None,
 ) -> Sampled:
-    """The verdict at a large shape, which is `timed` or one of the verification. `seed` draws inputs and blocks."""
+    """The verdict at a large shape, which is `timed` or one of the verification. `seed` draws inputs and blocks.
+
+    `special` is put into the inputs.
+    """
     try:
-        run = _Run(task, shape, seed, candidate, modules, timed=timed)
+        run = _Run(task, shape, seed, candidate, modules, timed=timed, special=special)
         try:
             check = run.check()
             sampled = run.emulated < run.total
@@ -116,10 +122,13 @@ class _Run:
         modules: Sequence[Module],
         *,
         timed: bool,
+        special: Scattered | None,
     ) -> None:
-        self.task, self.shape, self.seed, self.timed = task, shape, seed, timed
+        self.task, self.shape, self.seed, self.timed, self.special = task, shape, seed, timed, special
         self.rng = np.random.default_rng(seed)
         self.inputs = task.draw_inputs(shape, seed)
+        if special is not None:
+            special.put(self.inputs)
         self.placed = place(task, candidate, modules, shape, self.inputs, GlobalMemory())
         self.memory = self.placed.memory
         self.affordable = WHOLE
@@ -268,9 +277,14 @@ class _Run:
             chosen = np.unique(np.concatenate(list(few.values())))
             few = dict.fromkeys(few, chosen)
             taken = {n: np.take(a, chosen, axes[n]) if n in axes else a for n, a in self.inputs.items()}
-            case = expect(
-                task, {**self.shape, task.independent: len(chosen)}, self.seed, taken, part_of=self.shape
-            )
+            part = {**self.shape, task.independent: len(chosen)}
+            if self.special is None:
+                case = expect(task, part, self.seed, taken, part_of=self.shape)
+            else:
+                axis = axes[self.special.name]
+                case = self._expected(
+                    self.special, part, taken, Bands(axis, tuple((int(i), 1) for i in chosen))
+                )
         else:
             case = expect(task, self.shape, self.seed, self.inputs)
             case = replace(
@@ -285,6 +299,18 @@ class _Run:
         if check.passed:
             return check
         raise _Failed(replace(check, guard=Guard.TIMED_OUTPUTS) if self.timed else check)
+
+    def _expected(self, special: Scattered, part: Shape, taken: Mapping[str, Array], bands: Bands) -> Case:
+        """The case of some indices of the independent dimension, with special values."""
+        places = bands.places(self.inputs[special.name].shape)
+        given = special.name, special.at(places)
+        try:
+            case = expect_propagated(self.task, part, self.seed, taken, given, part_of=self.shape)
+        except TaskError as error:
+            raise _Undecided(str(error)) from error
+        if check_outputs(case, case.plain).passed:
+            return case
+        raise _Undecided(f"the reference itself is wrong with {special.values} inputs")
 
     def _outputs(
         self, case: Case, written: Mapping[str, _Written], few: Mapping[str, Array], axes: Mapping[str, int]

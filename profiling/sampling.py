@@ -17,7 +17,8 @@ import numpy as np
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.task import Array, Shape, Task, Tensor
 from mctskernel.profiling.comparison import Noise
-from mctskernel.profiling.verify import Case, expect
+from mctskernel.profiling.input_values import Scattered
+from mctskernel.profiling.verify import Case, expect, expect_propagated
 
 ELEMENTS = 1 << 19
 """About how many elements of a tensor are compared, in all samples of it that belong together."""
@@ -117,12 +118,15 @@ def draw_sample(
     *,
     samples: int = 1,
     put: Callable[[Array], Array] = np.asarray,
+    special: Scattered | None = None,
 ) -> tuple[Mapping[str, Array], Sample]:
     """Fresh inputs at a large shape, and a sample of what they must give; see `sample_of`.
 
     `put` is called with what the reference is to get, and may put it elsewhere.
     """
     inputs = task.draw_inputs(shape, seed)
+    if special is not None:
+        special.put(inputs)
 
     def take(tensor: Tensor, bands: Bands | None) -> Array:
         return put(bands.of(inputs[tensor.name]) if bands is not None else inputs[tensor.name])
@@ -132,7 +136,8 @@ def draw_sample(
         return put(task.draw_inputs(shape, seed, {tensor.name})[tensor.name])
 
     again_if_whole = None if task.independent else again
-    return inputs, sample_of(task, shape, seed, rng, take, samples=samples, again=again_if_whole)
+    sample = sample_of(task, shape, seed, rng, take, samples=samples, again=again_if_whole, special=special)
+    return inputs, sample
 
 
 def sample_of(
@@ -144,8 +149,11 @@ def sample_of(
     *,
     samples: int = 1,
     again: Take | None = None,
+    special: Scattered | None = None,
 ) -> Sample:
     """Bands of what the inputs of a large shape must give; `rng` chooses them. Inputs aren't part of its case.
+
+    `special` is in the inputs that `take` gives, and in one that has the independent dimension.
 
     `take` gives an input at some indices of the independent dimension, or all of one that doesn't have it; `again`
     gives the same later, and without it they are kept. `samples` is among how many of them, this one included,
@@ -164,7 +172,12 @@ def sample_of(
         runs = _runs(int(shape[task.independent]), few, rng)
         taken = {name: Bands(axis, runs) for name, (axis, _) in axes.items()}
         part[task.independent] = sum(count for _, count in runs)
-    case = expect(task, part, seed, _taken(task, take, taken), part_of=shape)
+    inputs = _taken(task, take, taken)
+    if special is None:
+        case = expect(task, part, seed, inputs, part_of=shape)
+    else:
+        places = taken[special.name].places(axes[special.name][1])
+        case = expect_propagated(task, part, seed, inputs, (special.name, special.at(places)), part_of=shape)
     compared = {
         output.name: tuple(_compared(output.extents(part), taken.get(output.name), elements, rng))
         for output in task.outputs
@@ -181,6 +194,10 @@ def sample_of(
         inputs={},
         expected={name: chosen(name, array) for name, array in case.expected.items()},
         plain={name: chosen(name, array) for name, array in case.plain.items()},
+        alternatives={
+            name: tuple(chosen(name, array) for array in each) for name, each in case.alternatives.items()
+        },
+        unsettled={name: chosen(name, array) for name, array in case.unsettled.items()},
         noise=Noise(task, part, seed, inputs_again, part=chosen),
     )
     bands = {

@@ -38,12 +38,14 @@ from mctskernel.profiling.input_values import (
     CONTRACTED,
     FIRST,
     IN_TURN,
+    Scattered,
     Values,
     applicable,
     as_bits,
     flush,
     is_drawn_float,
     places,
+    scattered,
     widened,
     with_values,
     without_digits,
@@ -53,6 +55,9 @@ from mctskernel.profiling.propagation import settle
 HELD_OUT_SEED = 1 << 40
 TRIES, MOST_BYTES = 6, 16 << 20
 """How many cases are drawn to find those in which digits matter, and bytes of inputs above which only one is."""
+
+AS_DRAWN = frozenset({Values.DRAWN, Values.NAN, Values.INFINITY})
+"""Values that are as drawn, but for a few places."""
 
 _ROWS = 4
 _EXACT = Tolerance(relative=0.0, absolute=0.0)
@@ -167,16 +172,12 @@ def expect(
         expected,
         plain,
         {
-            tensor.name: _of_values(
-                _tolerance_of(task, tensor, part_of or shape), values, _largest(expected[tensor.name])
-            )
+            tensor.name: _tolerance_of(task, tensor, part_of or shape, as_drawn=values in AS_DRAWN)
             for tensor in task.outputs
         },
         in_place=task.in_place,
         signed_zero=task.numerics.signed_zero,
-        noise=Noise(
-            task, shape, seed, lambda: inputs, equal=values in FIRST, stored=values is not Values.DRAWN
-        ),
+        noise=Noise(task, shape, seed, lambda: inputs, equal=values in FIRST, stored=values not in AS_DRAWN),
     )
 
 
@@ -228,12 +229,37 @@ def _propagating_case(
     name, special = places(task, drawn, values, np.random.default_rng(seed))
     array = drawn[name]
     inputs = {**drawn, name: np.where(special != 0, special.astype(array.dtype), array)}
-    settled = settle(task, shape, in_float64(drawn), name, special)
+    return expect_propagated(task, shape, seed, inputs, (name, special))
+
+
+def expect_propagated(
+    task: Task,
+    shape: Shape,
+    seed: int,
+    inputs: Mapping[str, Array],
+    special: tuple[str, Array],
+    *,
+    part_of: Shape | None = None,
+) -> Case:
+    """A case of given inputs, one of which, by name, holds NaN or infinities: those that an array has, 0 elsewhere."""
+    values = Values.NAN if np.isnan(special[1]).any() else Values.INFINITY
+    settled = settle(task, shape, in_float64(inputs), *special)
     return replace(
-        expect(task, shape, seed, inputs, values),
+        expect(task, shape, seed, inputs, values, part_of=part_of),
         alternatives=settled.alternatives,
         unsettled=settled.unsettled,
     )
+
+
+def scattered_values(task: Task, shape: Shape, values: Values, seed: int) -> Scattered | None:
+    """Such values for a large shape; none where no dimension is independent, or the reference can't take them.
+
+    Then outputs at some of its indices tell enough, and no more is asked of the reference.
+    """
+    rng = np.random.default_rng((seed, 2))
+    found = scattered(task, shape, values, rng) if applicable(task, values) else None
+    small = min(task.verify_shapes, key=task.compulsory_bytes, default=None)
+    return found if small is not None and draw_special_case(task, small, seed, values) else None
 
 
 def widened_task(task: Task, shape: Shape, seed: int) -> Task:
@@ -277,10 +303,6 @@ def _share(changed: Array, truth: Array) -> float:
         return float(np.nan_to_num(change / np.abs(truth.astype(np.float64)).max(initial=0.0)))
 
 
-def _largest(array: Array) -> float:
-    return float(np.abs(array[np.isfinite(array)]).max(initial=0))
-
-
 def _is_finite(array: Array) -> bool:
     return bool(np.isfinite(array).all())
 
@@ -310,20 +332,15 @@ def draw_special_case(task: Task, shape: Shape, seed: int, values: Values) -> tu
     return (case,) if check_outputs(case, case.plain).passed else ()
 
 
-def _of_values(tolerance: Tolerance, values: Values, largest: float) -> Tolerance:
-    """A tolerance for special values: an element's own size bounds drawn ones only, since others cancel."""
-    if values is Values.DRAWN:
-        return tolerance
-    if values in {Values.SMALL, Values.DENORMAL}:
-        tolerance = replace(tolerance, absolute=tolerance.absolute * (min(1.0, largest) or 1.0))
-    return replace(tolerance, element=None)
+def _tolerance_of(task: Task, output: Tensor, shape: Shape, *, as_drawn: bool) -> Tolerance:
+    """Integers and truth values are exact, unless they have a tolerance of their own.
 
-
-def _tolerance_of(task: Task, output: Tensor, shape: Shape) -> Tolerance:
-    """Integers and truth values are exact, unless they have a tolerance of their own."""
-    if is_floating(numpy_dtype(output.dtype)):
-        return task.tolerance_of(output.name, shape)
-    return task.tolerances.get(output.name, _EXACT)
+    An element's own size bounds those made of drawn numbers only, since others cancel.
+    """
+    if not is_floating(numpy_dtype(output.dtype)):
+        return task.tolerances.get(output.name, _EXACT)
+    tolerance = task.tolerance_of(output.name, shape)
+    return tolerance if as_drawn else replace(tolerance, element=None)
 
 
 def _in_arithmetic_precision(inputs: Mapping[str, Array]) -> dict[str, Array]:

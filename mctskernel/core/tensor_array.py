@@ -55,3 +55,14 @@ def on_device(array: Array, device: str) -> Array:
         array = array.view({1: np.uint8, 2: np.int16}[array.dtype.itemsize])
     tensor = torch.from_numpy(np.ascontiguousarray(array)).view(getattr(torch, name))
     return cast("Array", TensorArray(tensor.to(device)))
+
+
+def replaced(array: Array | TensorArray, where: Array, values: Array | float) -> Array:
+    """A copy of an array with other values where a mask has them; of a tensor, on its device."""
+    if not isinstance(array, TensorArray):
+        return np.where(where, values, array)
+    import torch  # noqa: PLC0415 - there is a tensor, so it is imported already
+
+    old = array.tensor
+    mask, new = (torch.as_tensor(each, device=old.device) for each in (where, values))
+    return cast("Array", TensorArray(torch.where(mask, new.to(old.dtype), old)))

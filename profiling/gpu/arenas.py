@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
+import msgspec
 import numpy as np
 
 from mctskernel.core.dtypes import numpy_dtype
@@ -23,10 +24,16 @@ from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor
 from mctskernel.core.tensor_array import TensorArray, on_device
 from mctskernel.profiling.gpu.drawing import drawing_of, drawn, drawn_tensor
 from mctskernel.profiling.gpu.protocol import Drawing, Place, Read, TensorPlace
-from mctskernel.profiling.input_values import poison_word
+from mctskernel.profiling.input_values import Scattered, Values, poison_word
 from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.sampling import Bands, Sample, draw_sample, sample_of, whole
-from mctskernel.profiling.verify import Case, check_outputs, draw_verification, widened_task
+from mctskernel.profiling.verify import (
+    Case,
+    check_outputs,
+    draw_verification,
+    scattered_values,
+    widened_task,
+)
 
 VARIANTS = 3
 """How many independent inputs a timed arena has: one that is held back, and two to choose among."""
@@ -166,31 +173,50 @@ def _draw_variants(task: Task, shape: Shape, seed: int, device: str) -> list[tup
     count = _variants(task, shape)
     seeds = (seed, *map(int, np.random.SeedSequence([seed, 1]).generate_state(count - 1)))
     tasks = [task] * count
+    special: list[Scattered | None] = [None] * count
     if task.thorough and task.verify_shapes:
-        # The one that is held back: numbers that a kernel may not be made for.
+        # Numbers that a kernel may not be made for.
         tasks[-1] = widened_task(task, min(task.verify_shapes, key=task.compulsory_bytes), seed)
+        special[-2:] = (scattered_values(task, shape, each, seed) for each in (Values.INFINITY, Values.NAN))
 
     for computing in dict.fromkeys((device, "")):
         # What fails on the GPU, for want of memory perhaps, may succeed on the CPU.
         with suppress(TaskError) if computing else nullcontext(), ThreadPoolExecutor(count) as pool:
             # numpy releases the interpreter's lock while it draws and computes; on a GPU all of them may not fit.
             each_of = map if computing else pool.map
-            return list(each_of(partial(_draw_variant, shape, count, computing), tasks, seeds))
+            return list(each_of(partial(_draw_variant, shape, count, computing), tasks, seeds, special))
     raise AssertionError("what is computed on the CPU is returned or raised")
 
 
-def _draw_variant(shape: Shape, samples: int, device: str, task: Task, seed: int) -> tuple[_Inputs, Sample]:
+def _draw_variant(  # noqa: PLR0917 - what all variants share comes first
+    shape: Shape, samples: int, device: str, task: Task, seed: int, special: Scattered | None
+) -> tuple[_Inputs, Sample]:
     """One set of inputs, to be drawn on the GPU where that can be, and a sample of what they must give.
 
     numpy draws more slowly by the GPU's generator than by its own, so without a device only slices are drawn there.
+    Special values are left out where the reference itself fails.
     """
+    if special is not None:
+        with suppress(TaskError):
+            inputs, sample = _draw_sample(shape, samples, device, task, seed, special)
+            if check_outputs(sample.case, sample.case.plain).passed:
+                return inputs, sample
+    return _draw_sample(shape, samples, device, task, seed, None)
+
+
+def _draw_sample(  # noqa: PLR0917 - as above
+    shape: Shape, samples: int, device: str, task: Task, seed: int, special: Scattered | None
+) -> tuple[_Inputs, Sample]:
     rng = np.random.default_rng(seed)
     found = {tensor.name: drawing_of(tensor, shape, seed) for tensor in task.inputs}
     drawings = {name: drawing for name, drawing in found.items() if drawing is not None}
-    if task.make_inputs is not None or len(drawings) < len(found) or not (device or task.independent):
-        inputs, sample = draw_sample(
-            task, shape, seed, rng, samples=samples, put=partial(on_device, device=device)
+    if special is not None and special.name in drawings:
+        drawings[special.name] = msgspec.structs.replace(
+            drawings[special.name], special=special.value, every=special.every, first=special.first
         )
+    if task.make_inputs is not None or len(drawings) < len(found) or not (device or task.independent):
+        put = partial(on_device, device=device)
+        inputs, sample = draw_sample(task, shape, seed, rng, samples=samples, put=put, special=special)
         return _Inputs(inputs), sample
 
     def take(tensor: Tensor, bands: Bands | None) -> Array:
@@ -203,7 +229,8 @@ def _draw_variant(shape: Shape, samples: int, device: str, task: Task, seed: int
             return drawn(drawing, np.asarray(places)).reshape(extents)
         return cast("Array", TensorArray(drawn_tensor(drawing, places, device).reshape(extents)))
 
-    return _Inputs({}, drawings), sample_of(task, shape, seed, rng, take, samples=samples, again=take)
+    sample = sample_of(task, shape, seed, rng, take, samples=samples, again=take, special=special)
+    return _Inputs({}, drawings), sample
 
 
 def _variants(task: Task, shape: Shape) -> int:

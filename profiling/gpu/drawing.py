@@ -105,6 +105,13 @@ def _cast_in_numpy(array: Array, dtype: str) -> Array:
 
 def _elements(drawing: Drawing, places: Any, cast: Cast, table: Any) -> Any:
     """Of arrays of numpy or PyTorch: both have the same operators, with the same roundings."""
+    found = _ordinary(drawing, places, cast, table)
+    if drawing.every:
+        found[places % drawing.every == drawing.first] = drawing.special
+    return found
+
+
+def _ordinary(drawing: Drawing, places: Any, cast: Cast, table: Any) -> Any:
     words = _words(places >> 2, drawing.key)
     lane = places & 3
     word = sum(each * (lane == number) for number, each in enumerate(words))
@@ -176,7 +183,8 @@ __device__ void store(unsigned char* out, unsigned long long place, float value,
 
 extern "C" __global__ void __launch_bounds__({THREADS}) draw(
     unsigned char* out, unsigned long long count, unsigned long long key, int distribution, int type, float low,
-    float span, long long least, unsigned long long values, const float* table
+    float span, long long least, unsigned long long values, const float* table, float special,
+    unsigned long long every, unsigned long long first
 ) {{
     const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
     for (unsigned long long block = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; 4 * block < count;
@@ -206,6 +214,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) draw(
                 const float below = table[at], between = __fsub_rn(table[at + 1], below);
                 store(out, place, __fadd_rn(__fmul_rn(between, fraction), below), type);
             }}
+            if (every && place % every == first) store(out, place, special, type);
         }}
     }}
 }}
@@ -254,4 +263,7 @@ def arguments(drawing: Drawing, address: int, nbytes: int, table: int) -> list[b
         np.int64(drawing.low).tobytes(),
         np.uint64(max(0, int(drawing.high) - int(drawing.low) + 1)).tobytes(),
         np.uint64(table).tobytes(),
+        np.float32(drawing.special).tobytes(),
+        np.uint64(drawing.every).tobytes(),
+        np.uint64(drawing.first).tobytes(),
     ]

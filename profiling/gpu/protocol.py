@@ -30,13 +30,19 @@ class OpenGpu(msgspec.Struct, tag=True, frozen=True):
 
 
 class Drawing(msgspec.Struct, frozen=True):
-    """How an input is drawn on the GPU (`gpu.drawing`): its distribution, and a key that is good for it alone."""
+    """How an input is drawn on the GPU (`gpu.drawing`): its distribution, and a key that is good for it alone.
+
+    `every`-th element, from the `first`, is `special` instead; none where `every` is 0.
+    """
 
     key: int
     dtype: str
     distribution: str
     low: float
     high: float
+    special: float = 0.0
+    every: int = 0
+    first: int = 0
 
 
 class TensorPlace(msgspec.Struct, frozen=True):

@@ -38,6 +38,7 @@ from mctskernel.report.view import load_view
 from mctskernel.tree.events import Retimed
 from mctskernel.tree.journal import read_events
 from tests import hopper_kernels
+from tests.conftest import TASK_TOML, WriteTask
 
 SERVICE = "fake_gpu:FakeGpu"
 PLAN = """\
@@ -279,6 +280,16 @@ def test_findings_of_compute_sanitizer_refuse_and_missing_tools_are_noted(
     assert found.flags == ("seen before", "no synccheck here")
     monkeypatch.setattr(gpu, "sanitize", lambda *_, **__: Sanitized(reports[2:], 0.0))
     assert watched(Kernel(RIGHT), spec, Interrupt()) == Checked(notes=("no synccheck here",))
+
+
+@pytest.mark.slow
+def test_a_final_validation_times_special_values(write_task: WriteTask, fake: pytest.MonkeyPatch) -> None:
+    folder = write_task('independent = "n"\n' + TASK_TOML)
+    with GpuExecutor(DeviceSpec("gpu", folder), service=SERVICE, validation_checks=NO_CHECKS) as executor:
+        assert evaluate(executor, "swallows").ok
+        found = executor.final_validation(kernel("swallows"), kernel("twice"))
+        assert found.guard is Guard.TIMED_OUTPUTS
+        assert "At n=5000, NaN values" in found.message
 
 
 @pytest.mark.slow

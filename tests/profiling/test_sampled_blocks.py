@@ -80,6 +80,20 @@ def test_only_the_final_validation_checks_the_timed_shape(task: Task) -> None:
     assert refused.guard is Guard.TIMED_OUTPUTS
 
 
+@pytest.mark.parametrize(("test", "values"), [("isnan", "NaN"), ("isinf", "infinite")])
+def test_special_values_are_tried_at_the_timed_shape_where_rows_are_independent(
+    task: Task, test: str, values: str
+) -> None:
+    task = replace(task, independent="n")
+    right = ModelDevice(task, searched=task).evaluate(Kernel(KERNEL))
+    assert right.ok, right.message
+    assert [check.shape for check in right.checks].count("n=4096") == 2
+    cheat = KERNEL.replace("2.0f * x[i]", f"(n == 4096 && {test}(x[i]) ? 0.0f : 2.0f * x[i])")
+    found = ModelDevice(task, searched=task).evaluate(Kernel(cheat))
+    assert found.outcome is Outcome.WRONG_RESULT
+    assert values in found.message
+
+
 @pytest.mark.parametrize(
     ("body", "outcome", "sentence"),
     [

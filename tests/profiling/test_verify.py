@@ -9,9 +9,10 @@ import pytest
 
 import mctskernel.experiments
 import mctskernel.tasks.builtin
+from mctskernel.core.dtypes import smallest_normal
 from mctskernel.core.task import Array, Task, Tolerance
 from mctskernel.core.task_file import load_task
-from mctskernel.profiling.comparison import compare
+from mctskernel.profiling.comparison import DENORMAL_NOISE, compare
 from mctskernel.profiling.input_values import FIRST, IN_TURN, Values, poison
 from mctskernel.profiling.verify import check_outputs, draw_case, draw_cases
 
@@ -128,3 +129,14 @@ def test_equal_numbers_from_a_range_have_exact_sums(softmax: Task) -> None:
         assert (rows == rows[:, :1]).all()
         assert np.abs(rows).max() <= 0.0313
         np.testing.assert_array_equal(np.cumsum(rows, 1)[:, -1], 999 * rows[:, 0].astype(np.float64))
+
+
+@pytest.mark.parametrize(("size", "wrong"), [(1e-4, 2e-9), (1e-20, 1e-25), (1e-60, 1e-30)])
+def test_the_absolute_tolerance_shrinks_once_with_small_outputs(size: float, wrong: float) -> None:
+    lax = replace(TOLERANCE, relative=0.0, ratio=float("inf"))
+    expected = np.full((2, 3), size)
+    noise = np.full_like(expected, DENORMAL_NOISE * smallest_normal(np.dtype(np.float32)))
+    for known in (None, noise):
+        for error, passes in ((0.5e-6 * size, True), (wrong, False)):
+            found = compare((expected + error).astype(np.float32), expected, expected, lax, noise=known)
+            assert found.passed is passes

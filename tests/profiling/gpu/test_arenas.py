@@ -15,6 +15,7 @@ from mctskernel.core.tensor_array import TensorArray
 from mctskernel.profiling import sampling
 from mctskernel.profiling.gpu.arenas import VARIANTS, Arena, Arenas, draw_timed, draw_verified
 from mctskernel.profiling.gpu.drawing import drawn
+from mctskernel.profiling.input_values import Values
 from mctskernel.profiling.processes.shared_window import SharedWindow
 
 TOML = """\
@@ -98,3 +99,50 @@ def test_each_drawing_is_judged_by_what_it_must_give(
     drawn = [timed.variants[variant].sample.case.expected[output] for variant in range(VARIANTS)]
     assert not np.array_equal(drawn[0], drawn[1])
     assert not np.array_equal(drawn[1], drawn[2])
+
+
+@pytest.mark.parametrize("device", ["", "cpu"])
+@pytest.mark.parametrize("made", [False, True])
+def test_a_final_validation_times_special_values_too(
+    write_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, device: str, made: bool
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(sampling, "ELEMENTS", 3000)
+    task = load_task(write_task(TOML.format(output="out")))
+    task = replace(task, independent="n", reference=on_tensors, thorough=True)
+    if made:
+        numerics = replace(task.numerics, stated=frozenset({"nan", "infinity"}))
+        task = replace(task, make_inputs=lambda n: {"x": np.ones(n, np.float32)}, numerics=numerics)
+    (timed,) = draw_timed(task, 7, SharedWindow(), 0, device)
+    found = [each.sample.case.values for each in timed.variants]
+    assert found == [Values.DRAWN, Values.INFINITY, Values.NAN]
+    for variant in range(len(found)):
+        leave(timed, 2.0, variant)
+        assert timed.verdict(variant).passed
+        fetched = [
+            timed.window.array_at(each.read.offset, np.dtype(np.float32), each.extents)
+            for each in timed.variants[variant].fetches
+        ]
+        for left in fetched:
+            left[:] = np.nan_to_num(left)
+        # What depends on a NaN may be anything where PyTorch computes the reference.
+        free = found[variant] is Values.DRAWN or (device and found[variant] is Values.NAN)
+        assert timed.verdict(variant).passed is bool(free)
+        for left in fetched:
+            left[:] = np.nan
+        assert not timed.verdict(variant).passed
+
+
+def test_special_values_are_left_out_where_the_reference_cannot_take_them(
+    write_task: Callable[..., Path],
+) -> None:
+    def finite(x: Array) -> Array:
+        if not np.isfinite(x).all():
+            raise ValueError("not a number")
+        return 2 * x
+
+    task = load_task(write_task(TOML.format(output="out")))
+    (timed,) = draw_timed(
+        replace(task, independent="n", reference=finite, thorough=True), 7, SharedWindow(), 0
+    )
+    assert [each.sample.case.values for each in timed.variants] == [Values.DRAWN] * VARIANTS

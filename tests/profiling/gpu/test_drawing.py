@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -25,30 +26,54 @@ TENSORS = [
 ]
 
 
-@pytest.mark.parametrize("tensor", TENSORS, ids=lambda each: f"{each.distribution} {each.dtype}")
-def test_numbers_are_the_same_wherever_they_are_drawn(tensor: Tensor) -> None:
-    drawing = drawing_of(tensor, {"n": COUNT}, "secret", 3)
+def drawing_with(tensor: Tensor, special: float | None, *key: object) -> Drawing:
+    """A drawing, in every 13th place of which from the fifth there is a special value."""
+    drawing = drawing_of(tensor, {"n": COUNT}, *key)
     assert drawing is not None
+    return (
+        drawing if special is None else msgspec.structs.replace(drawing, special=special, every=13, first=4)
+    )
+
+
+DRAWINGS = [
+    *(pytest.param(each, None, id=f"{each.distribution} {each.dtype}") for each in TENSORS),
+    *(
+        pytest.param(each, special, id=f"{each.distribution} {each.dtype} {special}")
+        for each in TENSORS[:3]
+        for special in (np.nan, -np.inf)
+    ),
+]
+
+
+@pytest.mark.parametrize(("tensor", "special"), DRAWINGS)
+def test_numbers_are_the_same_wherever_they_are_drawn(tensor: Tensor, special: float | None) -> None:
+    drawing = drawing_with(tensor, special, "secret", 3)
     found = drawn(drawing, np.arange(COUNT))
+    assert np.flatnonzero(~np.isfinite(found)).tolist() == ([] if special is None else [*range(4, COUNT, 13)])
     memory = GlobalMemory()
     out = memory.add("out", np.zeros(COUNT, found.dtype))
     table = memory.add("table", normal_table())
     packed = arguments(drawing, out, found.nbytes, table)
     execute(compile_cuda(SOURCE), "draw", Geometry((1, 1, 1), (THREADS, 1, 1)), packed, memory)
-    assert memory.array("out", found.dtype).tobytes() == found.tobytes()
+    np.testing.assert_array_equal(
+        *(each.astype(np.float64) for each in (memory.array("out", found.dtype), found))
+    )
     places = np.array([[7, COUNT - 1], [0, 500]])
     assert drawn(drawing, places).tobytes() == found[places].tobytes()
 
 
-@pytest.mark.parametrize("tensor", TENSORS, ids=lambda each: f"{each.distribution} {each.dtype}")
-def test_pytorch_draws_the_same_in_pieces(tensor: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("tensor", "special"), DRAWINGS)
+def test_pytorch_draws_the_same_in_pieces(
+    tensor: Tensor, special: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(module, "PIECE", 100)
-    drawing = drawing_of(tensor, {"n": COUNT}, "secret")
-    assert drawing is not None
+    drawing = drawing_with(tensor, special, "secret")
     found = module.drawn_tensor(drawing, range(3, COUNT + 3), "cpu")
     expected = drawn(drawing, np.arange(3, COUNT + 3))
-    assert module.drawn_tensor(drawing, np.arange(3, COUNT + 3), "cpu").equal(found)
+    torch.testing.assert_close(
+        module.drawn_tensor(drawing, np.arange(3, COUNT + 3), "cpu"), found, rtol=0, atol=0, equal_nan=True
+    )
     assert found.shape == (COUNT,)
     assert str(found.dtype).removeprefix("torch.") == tensor.dtype
     bits = {2: torch.int16, 4: torch.int32}.get(found.element_size())
