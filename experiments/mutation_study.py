@@ -4,24 +4,27 @@
     python -m mctskernel.experiments.mutation_study TASK... --device gpu --out FILE
 
 Each mutant is a starting kernel in CUDA C++ with one change of its text, evaluated as the kernels of the gauntlet are.
-Of those that survive the page says by how much their results are off, beside PyTorch's own or numpy's.
+Of those that survive the page says by how much their results are off, beside numpy's and the unchanged kernel's. Some
+are no worse: they leave the same bytes, or are as accurate, on all inputs of a verification and a final validation.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 
 import click
 import numpy as np
 
+from mctskernel.core.evaluation import Guard
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.task import Task
+from mctskernel.core.task import Array, Task
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.gauntlet.corpus import CORPUS, Entry
 from mctskernel.experiments.gauntlet.run import Result, Venue, Verdict, run_gauntlet
@@ -29,15 +32,19 @@ from mctskernel.experiments.results import page, table
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.emulated_verification import LIMITS
 from mctskernel.profiling.emulation import Stopped, emulated_outputs
+from mctskernel.profiling.input_values import IN_TURN, Values
 from mctskernel.profiling.pricing import Pricing
 from mctskernel.profiling.stages import Stages
-from mctskernel.profiling.verify import draw_case
+from mctskernel.profiling.verify import Case, check_outputs, draw_cases
 from mctskernel.tasks.builtin import builtin_tasks, find_task
 
 LARGE_ERROR = 8.0
-"""How many times the error of the plain reference a mutant has at least that must be found."""
+"""How many times the usual error a mutant has at least that must be found."""
 
-ERROR_SEEDS = (11, 12)
+AS_ACCURATE = 1.1
+"""How many times the usual error one has at most that is no worse."""
+
+ERROR_SEED = 11
 
 NARROW = """
 __device__ static float narrow(float x) {
@@ -141,30 +148,48 @@ def chosen_mutants(folders: Sequence[Path], count: int, rng: np.random.Generator
     return list({mutant.source: mutant for mutant in _in_turn(shuffled)}.values())[:count]
 
 
-def largest_error(task: Task, source: str, architecture: str) -> float:
-    """The largest error of a kernel over the plain reference's, on drawn cases of all small shapes.
+def largest_error(folder: Path, source: str, architecture: str) -> float:
+    """The largest error of a kernel over the plain reference's or the starting kernel's, whichever is larger.
 
-    0 where it leaves the same bytes as the starting kernel, infinite where it fails.
+    On drawn numbers of all small shapes. On special values too: 0 where it leaves the same bytes as the starting kernel,
+    infinite where it fails.
     """
-    pricing = Pricing(task, load_architecture(architecture), 0)
-    changed, unchanged = (
-        pricing.prepare(kernel, Stages()) for kernel in (Kernel(source), task.starting_kernel)
-    )
-    worst, same = 0.0, True
-    for seed, shape in product(ERROR_SEEDS, (*task.verify_shapes, *task.held_out_shapes)):
-        case = draw_case(task, shape, seed)
-        ours, theirs = (
-            emulated_outputs(task, each.candidate, each.modules, case, limits=LIMITS)
-            for each in (changed, unchanged)
-        )
-        if isinstance(ours, Stopped) or isinstance(theirs, Stopped):
+    task, cases, unchanged = _cases_of(folder, architecture)
+    changed = Pricing(task, load_architecture(architecture), 0).prepare(Kernel(source), Stages())
+    errors: dict[tuple[str, int], float] = {}
+    usual: dict[tuple[str, int], float] = {}
+    same = True
+    for case, theirs in zip(cases, unchanged, strict=True):
+        ours = emulated_outputs(task, changed.candidate, changed.modules, case, limits=LIMITS)
+        if isinstance(ours, Stopped) or not check_outputs(case, ours).passed:
             return float("inf")
         for name, truth in case.expected.items():
             same &= ours[name].tobytes() == theirs[name].tobytes()
-            usual = max(_distance(case.plain[name], truth), 2.0**-25 * _distance(truth, np.zeros_like(truth)))
-            error = _distance(ours[name], truth)
-            worst = max(worst, error / usual if usual else float("inf") if error else 0.0)
-    return 0.0 if same else worst
+            if case.values is Values.DRAWN:
+                rounding = 2.0**-25 * _distance(truth, np.zeros_like(truth))
+                distances = [_distance(each, truth) for each in (case.plain[name], theirs[name])]
+                errors[name, case.seed] = _distance(ours[name], truth)
+                usual[name, case.seed] = max(rounding, *distances)
+    if same:
+        return 0.0
+    return max(
+        error / usual[each] if usual[each] else np.inf * error for each, error in errors.items() if error
+    )
+
+
+@functools.cache
+def _cases_of(folder: Path, architecture: str) -> tuple[Task, Sequence[Case], Sequence[Mapping[str, Array]]]:
+    """A task, cases of its small shapes, and what its starting kernel leaves there."""
+    task = load_task(folder, Language.CUDA)
+    cases = [
+        case
+        for shapes in (task.verify_shapes, task.held_out_shapes)
+        for case in draw_cases(task, shapes, ERROR_SEED, draws=2, turns=len(IN_TURN))
+    ]
+    start = Pricing(task, load_architecture(architecture), 0).prepare(task.starting_kernel, Stages())
+    found = [emulated_outputs(task, start.candidate, start.modules, each, limits=LIMITS) for each in cases]
+    kept = [(case, each) for case, each in zip(cases, found, strict=True) if not isinstance(each, Stopped)]
+    return task, [case for case, _ in kept], [each for _, each in kept]
 
 
 @click.command()
@@ -205,7 +230,7 @@ def main(
 
         results = run_gauntlet(entries, Venue(device, architecture, seed, workers), follow).results
     errors = {
-        each.label: largest_error(load_task(of[each.label].folder), of[each.label].source, architecture)
+        each.label: largest_error(of[each.label].folder, of[each.label].source, architecture)
         for each in results
         if each.verdict is Verdict.ACCEPTED
     }
@@ -215,42 +240,47 @@ def main(
 def _document(
     results: Sequence[Result], of: Mapping[str, Mutant], errors: Mapping[str, float], device: str
 ) -> str:
-    rows = []
-    for kind in MUTATIONS:
-        found = [each for each in results if of[each.label].kind == kind]
-        guards = Counter(str(each.guard) for each in found if each.guard)
-        same = sum(errors.get(each.label) == 0 for each in found)
-        caught = ", ".join(f"{guard} {number}" for guard, number in guards.most_common())
-        rows.append(
-            (
-                kind,
-                str(len(found)),
-                str(len(found) - sum(each.label in errors for each in found)),
-                str(same),
-                caught,
-            )
-        )
-    same, large = (sum(test(each) for each in errors.values()) for test in ((0.0).__eq__, LARGE_ERROR.__lt__))
+    built = [each for each in results if each.guard is not Guard.COMPILER]
+    worse = [each for each in errors.values() if each > AS_ACCURATE]
+    refused = len(built) - len(errors)
+    rows = [_row(kind, [each for each in built if of[each.label].kind == kind], errors) for kind in MUTATIONS]
+    survivors = sorted(errors.items(), key=lambda each: -each[1])
     return page(
         "Mutants of correct kernels",
-        f"{len(results) - len(errors)} of {len(results)} mutants of {len({each.folder for each in of.values()})} tasks "
-        f"were refused on the device `{device}`. {same} of the others leave the same bytes as the unchanged kernel, "
-        f"and {large} are off by more than {LARGE_ERROR:g} times its error.",
-        table(("kind", "mutants", "refused", "same results", "by"), rows),
-        "Those that were accepted, with their largest error over the plain reference's:",
+        f"{len(built)} mutants of {len({of[each.label].folder for each in built})} tasks compile. On the device "
+        f"`{device}` verification and final validation refused {refused} of them. Of the others "
+        f"{sum(each == 0 for each in errors.values())} leave the same bytes as the unchanged kernel on all inputs at "
+        f"small shapes, and {sum(0 < each <= AS_ACCURATE for each in errors.values())} are as accurate. Of the "
+        f"{refused + len(worse)} that are neither, {refused / max(1, refused + len(worse)):.1%} were refused; "
+        f"{sum(each > LARGE_ERROR for each in worse)} of those accepted are off by more than {LARGE_ERROR:g} times "
+        "what the reference in the inputs' precision or the unchanged kernel is.",
+        table(("kind", "mutants", "refused", "same bytes", "as accurate", "worse", "refused by"), rows),
+        "Those that were accepted, with their largest error over the larger of the reference's and the unchanged "
+        "kernel's; 0 where all bytes are the same:",
         table(
             ("task", "kind", "change", "error"),
-            [
-                (
-                    of[label].folder.name,
-                    of[label].kind,
-                    "`" + of[label].change.replace("|", "\\|") + "`",
-                    f"{error:.2g}",
-                )
-                for label, error in sorted(errors.items(), key=lambda each: -each[1])
-            ],
+            [_survivor(of[label], error) for label, error in survivors],
         ),
     )
+
+
+def _row(kind: str, found: Sequence[Result], errors: Mapping[str, float]) -> tuple[str, ...]:
+    accepted = [errors[each.label] for each in found if each.label in errors]
+    guards = Counter(str(each.guard) for each in found if each.label not in errors)
+    counts = (
+        len(found),
+        len(found) - len(accepted),
+        sum(each == 0 for each in accepted),
+        sum(0 < each <= AS_ACCURATE for each in accepted),
+        sum(each > AS_ACCURATE for each in accepted),
+    )
+    caught = ", ".join(f"{guard} {number}" for guard, number in guards.most_common())
+    return (kind, *map(str, counts), caught)
+
+
+def _survivor(mutant: Mutant, error: float) -> tuple[str, ...]:
+    change = "`" + mutant.change.replace("|", "\\|") + "`"
+    return (mutant.folder.name, mutant.kind, change, f"{error:.3g}")
 
 
 def _entry(file: Path, mutant: Mutant) -> Entry:

@@ -78,8 +78,8 @@ def compare(
         largest = float(magnitude.max(initial=0.0))
         # Denormals of the output's type are as far apart as its smallest one is large.
         unknown = 0.5 * smallest_denormal(actual.dtype) + (0.0 if noise is None else noise)
-        # What is all noise is left over from terms of another size.
-        least = DENORMAL_NOISE * smallest_normal(actual.dtype)
+        # What is all noise, or nothing, is left over from terms of another size; noise may be that of denormals only.
+        least = DENORMAL_NOISE * smallest_normal(actual.dtype) if largest else 0.0
         is_noise = noise is not None and max(largest, least) < float(noise.max(initial=0.0))
         absolute = tolerance.absolute * (1.0 if is_noise else min(1.0, largest))
         allowed = absolute + tolerance.relative * _scale(magnitude, noise, actual.dtype)
@@ -321,7 +321,9 @@ class Noise:
     def _moved(self, array: Array, way: Way, rng: np.random.Generator) -> Array:
         if not is_floating(array.dtype):
             return array
-        unit = 0.5 * rounding_unit(array.dtype if self.stored else arithmetic_dtype(array.dtype))
+        # Sums are rounded as arithmetic is, however their terms are stored.
+        stored = self.stored and way != self._drifting
+        unit = 0.5 * rounding_unit(array.dtype if stored else arithmetic_dtype(array.dtype))
         wide: Any = array.astype(np.float64)
         wide, device = (wide.tensor, str(wide.tensor.device)) if isinstance(wide, TensorArray) else (wide, "")
         along: list[Any] = []

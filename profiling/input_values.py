@@ -294,7 +294,9 @@ def _special(drawn: Array, values: Values, scales: tuple[float, float], rng: np.
             signs = 1.0 - 2.0 * (np.arange(drawn.shape[-1]) % 2)
             return np.asarray(((1.0 + np.abs(wide) / 64) * signs).astype(dtype))
         case Values.SORTED:
-            return np.asarray(np.sort(wide, axis=-1).astype(dtype))
+            # The largest number is by far the largest, and the last of a row or the first.
+            mixed = np.sort(_special(drawn, Values.MIXED_SCALES, scales, rng).astype(np.float64), axis=-1)
+            return np.where(rng.random((*drawn.shape[:-1], 1)) < 0.5, mixed, mixed[..., ::-1]).astype(dtype)
         case Values.ONE_HOT:
             column = rng.integers(drawn.shape[-1], size=(*drawn.shape[:-1], 1))
             return np.where(np.arange(drawn.shape[-1]) == column, drawn, np.zeros_like(drawn))

@@ -7,7 +7,6 @@ code on the named GPU. Every number is labelled as modelled.
 from __future__ import annotations
 
 import hashlib
-import itertools
 from dataclasses import replace
 
 import msgspec
@@ -123,12 +122,16 @@ class ModelDevice:
         prepared = Pricing(task, self._gpu, self._seed).prepare(kernel, stages)
         smallest = min(task.verify_shapes, key=task.compulsory_bytes)
         wider = widened_task(task, smallest, self._seed)
+        # Sizes that the search hasn't seen, where there are any, get infinities.
+        kinds = [
+            *((shape, wider, Values.NAN) for shape in task.search_shapes),
+            *((shape, task, Values.INFINITY) for shape in self._task.search_shapes),
+        ]
         undecided: list[Shape] = []
-        for shape, (drawn, values) in itertools.product(
-            task.search_shapes, ((task, Values.INFINITY), (wider, Values.NAN))
-        ):
+        for number, (shape, drawn, values) in enumerate(kinds):
             special = scattered_values(task, shape, values, self._seed)
-            if shape in undecided or (drawn is task and special is None and values is Values.NAN):
+            again = special is None and (shape, drawn) in [each[:2] for each in kinds[:number]]
+            if again or shape in undecided:
                 continue
             with stages.timed("verify"):
                 found = check_blocks(

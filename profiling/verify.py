@@ -177,7 +177,14 @@ def expect(
         },
         in_place=task.in_place,
         signed_zero=task.numerics.signed_zero,
-        noise=Noise(task, shape, seed, lambda: inputs, equal=values in FIRST, stored=values not in AS_DRAWN),
+        noise=Noise(
+            task,
+            shape,
+            seed,
+            lambda: inputs,
+            equal=values in FIRST and any(map(_is_constant, inputs.values())),
+            stored=values not in AS_DRAWN,
+        ),
     )
 
 
@@ -301,6 +308,11 @@ def _share(changed: Array, truth: Array) -> float:
     with np.errstate(all="ignore"):
         change = np.abs(changed.astype(np.float64) - truth.astype(np.float64)).max(initial=0.0)
         return float(np.nan_to_num(change / np.abs(truth.astype(np.float64)).max(initial=0.0)))
+
+
+def _is_constant(array: Array) -> bool:
+    """Whether the numbers of each row are equal."""
+    return array.ndim > 0 and array.shape[-1] > 1 and bool((array == array[..., :1]).all())
 
 
 def _is_finite(array: Array) -> bool:

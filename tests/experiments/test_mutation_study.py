@@ -17,7 +17,7 @@ def test_mutants_are_of_all_kinds_and_tasks_and_the_same_each_time() -> None:
 
 
 def test_an_unchanged_kernel_has_no_error_and_a_wrong_one_a_large_error() -> None:
-    task = load_task(find_task("transpose"))
-    source = task.starting_kernel.source
-    assert largest_error(task, source, "H100") == 0.0
-    assert largest_error(task, source.replace("] = x[", "] = 2 * x["), "H100") > 8.0
+    folder = find_task("transpose")
+    source = load_task(folder).starting_kernel.source
+    assert largest_error(folder, source, "H100") == 0.0
+    assert largest_error(folder, source.replace("] = x[", "] = 2 * x["), "H100") > 8.0
