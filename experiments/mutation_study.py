@@ -151,8 +151,8 @@ def chosen_mutants(folders: Sequence[Path], count: int, rng: np.random.Generator
 def largest_error(folder: Path, source: str, architecture: str) -> float:
     """The largest error of a kernel over the plain reference's or the starting kernel's, whichever is larger.
 
-    On drawn numbers of all small shapes. On special values too: 0 where it leaves the same bytes as the starting kernel,
-    infinite where it fails.
+    On drawn numbers of all small shapes. On special values too: 0 where it leaves the same bytes as the starting
+    kernel, infinite where it fails.
     """
     task, cases, unchanged = _cases_of(folder, architecture)
     changed = Pricing(task, load_architecture(architecture), 0).prepare(Kernel(source), Stages())

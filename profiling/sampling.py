@@ -235,9 +235,9 @@ def _compared(
 
 
 def _few(extents: tuple[int, ...], axis: int, elements: int) -> int:
-    """How many indices of an axis make about so many elements; at least two, if there are two."""
+    """How many indices of an axis make about so many elements; at least three, if there are three."""
     others = int(np.prod(extents, dtype=np.int64)) // extents[axis]
-    return min(extents[axis], max(2, elements // max(others, 1)))
+    return min(extents[axis], max(3, elements // max(others, 1)))
 
 
 def _bands(extents: tuple[int, ...], axis: int, count: int, rng: np.random.Generator) -> Bands:
@@ -245,11 +245,15 @@ def _bands(extents: tuple[int, ...], axis: int, count: int, rng: np.random.Gener
 
 
 def _runs(extent: int, count: int, rng: np.random.Generator) -> tuple[tuple[int, int], ...]:
-    """About `count` of the indices below `extent` in a few runs: the first, the last, and others at random."""
+    """About `count` of the indices below `extent` in a few runs: the first, the last, and others at random.
+
+    Of two the first or the last: no index may be known to be left out.
+    """
     if count >= extent:
         return ((0, extent),)
     number = min(MOST_BANDS, count)
     length = count // number
     last = extent - length
-    inner = sorted(int(start) for start in rng.integers(0, last + 1, max(number - 2, 0)))
-    return tuple((start, length) for start in (0, *inner, last))
+    ends = (0, last) if number > 2 else (int(rng.choice((0, last))),)
+    inner = (int(start) for start in rng.integers(0, last + 1, number - len(ends)))
+    return tuple((start, length) for start in sorted((*ends, *inner)))

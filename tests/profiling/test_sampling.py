@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mctskernel.core.dtypes import numpy_dtype
+from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Array, Shape, Task, Tensor
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling import sampling
@@ -82,11 +83,38 @@ def test_of_large_slices_a_part_is_compared_whole_rows_of_it(
         independent=independent,
         reference=lambda x: 2 * x,
     )
-    inputs, sample = draw_sample(task, sizes, 0, np.random.default_rng(2))
-    assert passes(task, sample, sizes, {"out": 2 * inputs["x"]})
-    compared = sample.case.expected["out"]
-    assert compared.size <= 8 * sampling.ELEMENTS
-    assert independent == shape[-1] or compared.shape[-1] == sizes[shape[-1]]
-    wrong = 2 * inputs["x"]
-    wrong[(-1,) * wrong.ndim] = 0
-    assert not passes(task, sample, sizes, {"out": wrong})
+    found = False
+    for seed in range(8):
+        inputs, sample = draw_sample(task, sizes, 0, np.random.default_rng(seed))
+        assert passes(task, sample, sizes, {"out": 2 * inputs["x"]})
+        compared = sample.case.expected["out"]
+        assert compared.size <= 10 * sampling.ELEMENTS
+        assert independent == shape[-1] or compared.shape[-1] == sizes[shape[-1]]
+        wrong = 2 * inputs["x"]
+        wrong[(-1,) * wrong.ndim] = 0
+        found |= not passes(task, sample, sizes, {"out": wrong})
+    assert found
+
+
+@pytest.mark.parametrize("independent", ["", "images"])
+def test_no_slice_is_known_to_be_left_out(independent: str) -> None:
+    shape = {"images": 9, "planes": 7, "n": 640}
+    tensors = [Tensor(name, "float32", ("images", "planes", "n")) for name in ("x", "out")]
+    task = Task(
+        name="twice",
+        inputs=(tensors[0],),
+        outputs=(tensors[1],),
+        starting_kernel=Kernel(""),
+        independent=independent,
+        reference=lambda x: 2 * x,
+    )
+    left_out = [(image, slice(None)) for image in range(9)] + [(slice(None), plane) for plane in range(7)]
+    found = [False] * len(left_out)
+    for seed in range(40):
+        inputs, sample = draw_sample(task, shape, seed, np.random.default_rng(seed))
+        assert passes(task, sample, shape, {"out": 2 * inputs["x"]})
+        for number, where in enumerate(left_out):
+            wrong = 2 * inputs["x"]
+            wrong[where] = 0
+            found[number] |= not passes(task, sample, shape, {"out": wrong})
+    assert all(found)
