@@ -44,6 +44,9 @@ LARGE_ERROR = 8.0
 AS_ACCURATE = 1.1
 """How many times the usual error one has at most that is no worse."""
 
+WORSE = 1.11
+"""What is said of one that is no less accurate on drawn numbers, but wrong on others."""
+
 ERROR_SEED = 11
 
 NARROW = """
@@ -151,18 +154,21 @@ def chosen_mutants(folders: Sequence[Path], count: int, rng: np.random.Generator
 def largest_error(folder: Path, source: str, architecture: str) -> float:
     """The largest error of a kernel over the plain reference's or the starting kernel's, whichever is larger.
 
-    On drawn numbers of all small shapes. On special values too: 0 where it leaves the same bytes as the starting
-    kernel, infinite where it fails.
+    On drawn numbers of all small shapes. Of special values too: 0 where it leaves the same bytes as the starting
+    kernel, `WORSE` at least where it fails, infinite where it crashes or leaves no numbers.
     """
     task, cases, unchanged = _cases_of(folder, architecture)
     changed = Pricing(task, load_architecture(architecture), 0).prepare(Kernel(source), Stages())
     errors: dict[tuple[str, int], float] = {}
     usual: dict[tuple[str, int], float] = {}
-    same = True
+    worst, same = 0.0, True
     for case, theirs in zip(cases, unchanged, strict=True):
         ours = emulated_outputs(task, changed.candidate, changed.modules, case, limits=LIMITS)
-        if isinstance(ours, Stopped) or not check_outputs(case, ours).passed:
+        if isinstance(ours, Stopped):
             return float("inf")
+        check = check_outputs(case, ours)
+        if not check.passed:
+            worst = max(worst, check.error if np.isinf(check.error) else WORSE)
         for name, truth in case.expected.items():
             same &= ours[name].tobytes() == theirs[name].tobytes()
             if case.values is Values.DRAWN:
@@ -172,9 +178,8 @@ def largest_error(folder: Path, source: str, architecture: str) -> float:
                 usual[name, case.seed] = max(rounding, *distances)
     if same:
         return 0.0
-    return max(
-        error / usual[each] if usual[each] else np.inf * error for each, error in errors.items() if error
-    )
+    ratios = (error / usual[each] if usual[each] else np.inf for each, error in errors.items() if error)
+    return max(worst, *ratios)
 
 
 @functools.cache
