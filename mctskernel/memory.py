@@ -17,7 +17,7 @@ import msgspec
 from mctskernel.core.disk import write_whole
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.edit import Experience, kind_of
-from mctskernel.core.evaluation import Evaluation, Source
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Language
 from mctskernel.core.user_errors import BadRunError
 from mctskernel.profiling.reward import Gain, gain_of, is_eligible
@@ -121,7 +121,8 @@ def lessons(tree: Tree, names: frozenset[str], architecture: str) -> tuple[Exper
     """What a run taught: one experience for each kind of edit and bottleneck, in order of discovery.
 
     `names` are the task's own. Nothing from search-space caches, whose parameters mean nothing elsewhere. An edit of a
-    kernel without a valid time isn't counted; one whose own kernel has none, quarantined ones included, has failed.
+    kernel without a valid time isn't counted, nor is one whose kernel can't be verified; one whose own kernel has no
+    valid time otherwise, quarantined ones included, has failed.
     """
     gains: dict[tuple[str, str, str, str], list[Gain | None]] = {}
     for edit, language, bottleneck, gain in _tried(tree):
@@ -152,6 +153,8 @@ def _tried(tree: Tree) -> Iterator[tuple[EditRecord, Language, str, Gain | None]
         for child in map(tree.nodes.__getitem__, parent.children):
             after = child.evaluation
             if after is None or child.edit is None or child.kernel.language is not language:
+                continue
+            if after.outcome is Outcome.UNVERIFIABLE:
                 continue
             gain = gain_of(after, before)
             if gain is None and is_eligible(after):

@@ -35,7 +35,7 @@ MAX_THREADS = 1 << 26
 
 VERDICTS: Mapping[str, tuple[Outcome, Guard]] = {
     # The first of several is the most important one.
-    "unsupported": (Outcome.REJECTED, Guard.EMULATOR),
+    "unsupported": (Outcome.UNVERIFIABLE, Guard.EMULATOR),
     "limit": (Outcome.TIMEOUT, Guard.TIME_LIMIT),
     # What a GPU answers with an error, if it is lucky.
     "out_of_bounds": (Outcome.CRASH, Guard.MEMORY_CHECKS),
@@ -213,18 +213,25 @@ def emulable(task: Task, candidate: Candidate, stages: Stages) -> Emulable:
     if not unknown:
         return Emulable(candidate, modules)
     native = Emulable(candidate, modules) if modules else None
-    message = f"The emulator doesn't know {unknown}, so the kernel can't be verified here."
+    message = _unverifiable(unknown)
     try:
         older = prepare(task, candidate.kernel, EMULATED_ARCHITECTURE, stages, emulated=True)
     except RefusedError as refusal:
         message += f" Nor does it build for {EMULATED_ARCHITECTURE}: {refusal.message}"
-        raise RefusedError(Outcome.REJECTED, Guard.EMULATOR, message, candidate) from refusal
+        raise RefusedError(Outcome.UNVERIFIABLE, Guard.EMULATOR, message, candidate) from refusal
     modules, still_unknown = _parsed(older)
     if still_unknown:
-        message = f"The emulator doesn't know {still_unknown}, so the kernel can't be verified here."
-        raise RefusedError(Outcome.REJECTED, Guard.EMULATOR, message, candidate)
+        message = _unverifiable(still_unknown)
+        raise RefusedError(Outcome.UNVERIFIABLE, Guard.EMULATOR, message, candidate)
     note = f"emulated as compiled for {EMULATED_ARCHITECTURE}: the emulator doesn't know {unknown}"
     return Emulable(older, modules, note, native)
+
+
+def _unverifiable(unknown: str) -> str:
+    return (
+        f"The emulator doesn't know {unknown}, so the kernel can't be verified here, which says nothing about it. With "
+        "'#if __CUDA_ARCH__ >= 900' around what is unknown, and the same in plain CUDA C++ under '#else', it can be."
+    )
 
 
 @lru_cache(RECENT)

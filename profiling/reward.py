@@ -3,6 +3,7 @@
 The default is the composite:
 
     ok             clip(log(baseline / time), -1, 7) + relief - penalties
+    unverifiable   the time term of its parent: nothing is known of it
     not ok         a fixed number by outcome, below every ok one
 
 The time is the main term. Relief and penalties together are far smaller than the reward of a gain of
@@ -66,7 +67,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 def composite(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:
     """The time, relief of the parent's bottleneck, and penalties; the reward of a failure for a quarantined kernel."""
-    return _refused(evaluation) or _scored(
+    return _refused(evaluation, parent, root) or _scored(
         evaluation,
         root,
         relief=relief(evaluation, parent) if parent is not None else 0.0,
@@ -75,9 +76,9 @@ def composite(evaluation: Evaluation, parent: Evaluation | None, root: Evaluatio
     )
 
 
-def time_alone(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:  # noqa: ARG001 - a Reward
+def time_alone(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:
     """The composite's time term alone, without counters and resources."""
-    return _refused(evaluation) or _scored(evaluation, root)
+    return _refused(evaluation, parent, root) or _scored(evaluation, root)
 
 
 def unguarded(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:
@@ -85,7 +86,7 @@ def unguarded(evaluation: Evaluation, parent: Evaluation | None, root: Evaluatio
 
     For ablations of the guardrails; the final validation applies them all the same.
     """
-    return _failed(evaluation) or _scored(
+    return _failed(evaluation, parent, root) or _scored(
         evaluation,
         root,
         relief=relief(evaluation, parent) if parent is not None else 0.0,
@@ -103,15 +104,19 @@ DEFAULT = "composite"
 """Of the registered rewards (`mctskernel.registry`)."""
 
 
-def _refused(evaluation: Evaluation) -> Score | None:
+def _refused(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score | None:
     if evaluation.ok and evaluation.quarantine:
         return Score(QUARANTINED, 0.0, {"quarantine": QUARANTINED})
-    return _failed(evaluation)
+    return _failed(evaluation, parent, root)
 
 
-def _failed(evaluation: Evaluation) -> Score | None:
+def _failed(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score | None:
     if evaluation.ok:
         return None
+    if evaluation.outcome is Outcome.UNVERIFIABLE:
+        known = parent is not None and parent.ok and not parent.quarantine
+        time = _scored(parent, root).reward if parent is not None and known else 0.0
+        return Score(time, 0.0, {"unverified": time})
     level = FAILURES[evaluation.outcome]
     return Score(level, 0.0, {"failure": level})
 

@@ -109,6 +109,7 @@ FAILURES = {
 WORDS = {
     Outcome.BUILD_ERROR: "CompilationFailedConfig",
     Outcome.REJECTED: "InvalidConfig",
+    Outcome.UNVERIFIABLE: "InvalidConfig",
     Outcome.DUPLICATE: "InvalidConfig",
 }
 """The word of an outcome; that of all others is RAN_AND_FAILED."""

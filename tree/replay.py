@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator
 
 import msgspec
 
-from mctskernel.core.evaluation import REPAIRABLE
+from mctskernel.core.evaluation import REPAIRABLE, Outcome
 from mctskernel.tree.events import (
     Duplicated,
     EditRecord,
@@ -99,7 +99,7 @@ def _evaluate(tree: Tree, event: Evaluated | Retimed) -> None:
     if replaced is not None:
         _replace_reward(tree, node, replaced)
         return
-    if not event.evaluation.ok:
+    if not event.evaluation.ok and event.evaluation.outcome is not Outcome.UNVERIFIABLE:
         before = tree.nodes[node.parent].failures_in_a_row if node.parent is not None else 0
         node.failures_in_a_row = before + 1
     del tree.pending[node.id]

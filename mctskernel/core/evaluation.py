@@ -17,13 +17,18 @@ class Outcome(enum.StrEnum):
     TIMEOUT = "timeout"
     CRASH = "crash"
     REJECTED = "rejected"
+    UNVERIFIABLE = "can't be verified here"
     DUPLICATE = "duplicate"
 
 
 REPAIRABLE = frozenset(
     {Outcome.BUILD_ERROR, Outcome.LAUNCH_ERROR, Outcome.WRONG_RESULT, Outcome.RACE, Outcome.CRASH}
 )
-"""Outcomes that a further edit may repair."""
+"""Outcomes that a further edit may repair.
+
+`UNVERIFIABLE` says nothing about the kernel: this device lacks what it uses. It counts neither for nor against its
+edit.
+"""
 
 
 class Guard(enum.StrEnum):

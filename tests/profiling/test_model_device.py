@@ -49,6 +49,12 @@ def test_the_starting_kernel_is_built_verified_and_priced(device: ModelDevice, s
         ('block = ["BLOCK"]', 'block = ["BLOCK"]\nshared = 232449', Outcome.LAUNCH_ERROR, "shared memory"),
         ("__global__ void", "__global__ void __launch_bounds__(32)", Outcome.LAUNCH_ERROR, "launch_bounds"),
         ("#define", '#include "/etc/passwd"\n#define', Outcome.REJECTED, "#include"),
+        (
+            "int i =",
+            'asm volatile("wgmma.fence.sync.aligned;"); int i =',
+            Outcome.UNVERIFIABLE,
+            "wgmma.fence.sync.aligned (source line 11), so the kernel can't be verified here",
+        ),
     ],
 )
 def test_a_planted_fault_has_its_outcome(  # noqa: PLR0917 - pytest passes them by name

@@ -17,7 +17,7 @@ from mctskernel.core.evaluation import (
     Timing,
 )
 from mctskernel.profiling.guardrails import NOISE
-from mctskernel.profiling.reward import FAILURES, composite, fastest_first
+from mctskernel.profiling.reward import FAILURES, composite, fastest_first, time_alone
 
 SECONDS = st.floats(1e-7, 10.0)
 SHARES = st.floats(0.0, 1.0)
@@ -58,12 +58,21 @@ def test_no_bonus_or_penalty_outranks_a_gain_beyond_the_noise(
     assert composite(fast, parent, ROOT).reward > composite(slow, parent, ROOT).reward
 
 
-@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.OK])
+@pytest.mark.parametrize("outcome", FAILURES)
 def test_every_failure_is_below_the_slowest_kernel_that_works(outcome: Outcome) -> None:
     failed = composite(Evaluation(outcome, Source.MODELLED), ROOT, ROOT)
     slowest = composite(timed(1e6, spills=8), ROOT, ROOT)
     assert failed.reward == FAILURES[outcome] < slowest.reward
     assert failed.speedup == 0
+
+
+def test_what_could_not_be_verified_is_worth_what_its_parent_is() -> None:
+    unknown = Evaluation(Outcome.UNVERIFIABLE, Source.MODELLED)
+    parent = timed(5e-4)
+    assert composite(unknown, parent, ROOT).reward == time_alone(parent, None, ROOT).reward
+    assert composite(unknown, None, ROOT).reward == composite(unknown, unknown, ROOT).reward == 0
+    assert composite(unknown, parent, ROOT).speedup == 0
+    assert set(Outcome) - FAILURES.keys() == {Outcome.OK, Outcome.UNVERIFIABLE}
 
 
 def test_a_quarantined_kernel_gets_nothing_for_its_time() -> None:

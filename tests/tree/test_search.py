@@ -381,6 +381,7 @@ def test_a_known_kernel_costs_nothing() -> None:
         (Outcome.BUILD_ERROR, 0, False),
         (Outcome.TIMEOUT, 3, False),
         (Outcome.REJECTED, 3, False),
+        (Outcome.UNVERIFIABLE, 3, False),
     ],
 )
 def test_some_failures_may_be_repaired(outcome: Outcome, depth: int, expandable: bool) -> None:

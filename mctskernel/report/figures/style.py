@@ -97,6 +97,7 @@ MARKS: Mapping[str, Mark] = {
     Outcome.TIMEOUT: Mark("s", GREY),
     Outcome.CRASH: Mark("X", BLACK),
     Outcome.REJECTED: Mark("D", GREEN),
+    Outcome.UNVERIFIABLE: Mark("d", GREY),
     Outcome.DUPLICATE: Mark(".", GREY),
     QUARANTINED: Mark("*", AMBER),
 }

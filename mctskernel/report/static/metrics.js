@@ -10,6 +10,7 @@ export const OUTCOMES = {
   timeout: { symbol: "triangle-up", glyph: "▲" },
   crash: { symbol: "square", glyph: "■" },
   rejected: { symbol: "pentagon", glyph: "⬟" },
+  "can't be verified here": { symbol: "diamond-tall", glyph: "◊" },
   "in flight": { symbol: "circle-open", glyph: "○" },
 };
 
