@@ -69,7 +69,7 @@ def test_the_tolerance_lets_the_plain_reference_pass_and_refuses_half_the_digits
             truth, plain = case.expected[tensor.name], case.plain[tensor.name]
             assert compare(plain, truth, plain, task.tolerance).passed
             found = compare(rough[tensor.name].astype(plain.dtype), truth, plain, task.tolerance)
-            assert truth.size <= 300 or not found.passed
+            assert truth.size <= 300 or not truth.any() or not found.passed
 
 
 def _with_half_the_digits(array: np.ndarray) -> np.ndarray:

@@ -98,8 +98,8 @@ def test_feedback_decides_what_a_prompt_says_beside_the_time(feedback: Feedback,
 def test_held_out_shapes_and_raw_counters_are_not_told() -> None:
     request = a_request()
     text = "".join(each.content for each in messages_to_propose(request, EXPERT, 5, ()))
-    assert "rows=130 cols=2" not in text
-    assert {"rows": 130, "cols": 2} in [dict(shape) for shape in request.task.held_out_shapes]
+    assert "rows=1130 cols=2" not in text
+    assert {"rows": 1130, "cols": 2} in [dict(shape) for shape in request.task.held_out_shapes]
     assert "rows=12 cols=130" in text
     assert "dram__bytes" not in text
     assert "123456789" not in text
