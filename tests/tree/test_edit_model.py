@@ -111,8 +111,22 @@ def test_a_pending_kernel_moves_no_mean_and_is_less_uncertain() -> None:
     values = np.array([1.0, -1.0])
     means, deviations = found.means(values), found.deviations
     found.observe(candidates[1])
-    assert found.means(np.array([1.0, -1.0, math.nan])) == pytest.approx(means)
+    believed = found.believed(np.array([1.0, -1.0, math.nan]))
+    assert believed == pytest.approx([1.0, -1.0, means[1]])
+    assert found.means(believed) == pytest.approx(means)
     assert found.deviations[1] < 0.2 * deviations[1]
+
+
+def test_what_is_expected_of_a_pending_kernel_follows_from_later_results_too() -> None:
+    apart = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) / 3
+    between = Distances({0: apart}, PLACES)
+    hyper = prior_hyperparameters(between, table([(1,), (3,)], PLACES))
+    rows = table([(0,), (1,), (2,), (3,)], PLACES)
+    known = Posterior(between, hyper, rows[[0, 2]], rows)
+    found = Posterior(between, hyper, rows[:3], rows)
+    believed = found.believed(np.array([1.0, math.nan, 3.0]))
+    assert believed[1] == pytest.approx(known.means(np.array([1.0, 3.0]))[1])
+    assert found.means(believed) == pytest.approx(known.means(np.array([1.0, 3.0])))
 
 
 def test_a_factor_that_does_nothing_gets_a_greater_length_than_one_that_does() -> None:

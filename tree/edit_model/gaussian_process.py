@@ -103,7 +103,7 @@ class Posterior:
     """A Gaussian process of fixed hyperparameters over a table of candidates and a table of observed kernels.
 
     An observation costs as many operations as candidates times observations. It lowers the variance at once; its value,
-    which may come later, is an argument of `means`.
+    which may come later (`believed`), is an argument of `means`.
     Source: Rasmussen and Williams, "Gaussian processes for machine learning", 2006, algorithm 2.1, with the Cholesky
     factor grown row by row.
     """
@@ -158,17 +158,22 @@ class Posterior:
         self._observed.append_rows(row)
 
     def means(self, values: Array, first: int = 0) -> Array:
-        """The expected value of each candidate from number `first` on, given the value of each observation.
+        """The expected value of each candidate from number `first` on, given the value of each observation."""
+        return self._projected(self._inverse.view @ values, first)
 
-        A value that isn't known yet, NaN, is taken to be what the observations before it predict (Ginsbourger, Le Riche
-        and Carraro, "Kriging is well-suited to parallelize optimization", 2010: the Kriging believer).
+    def believed(self, values: Array) -> Array:
+        """The value of each observation, and of one that isn't known yet, NaN, what all the known ones predict.
+
+        Source: Ginsbourger, Le Riche and Carraro, "Kriging is well-suited to parallelize optimization", 2010, the
+        Kriging believer.
         """
         known = ~np.isnan(values)
         if known.all():
-            return self._projected(self._inverse.view @ values, first)
-        weights = np.zeros(len(values))
-        weights[known] = np.linalg.solve(self._lower.view[np.ix_(known, known)], values[known])
-        return self._projected(weights, first)
+            return values
+        lower = self._lower.view[known]
+        weights = lower.T @ np.linalg.solve(lower @ lower.T, values[known])
+        believed: Array = self._lower.view @ weights
+        return believed
 
     @property
     def deviations(self) -> Array:

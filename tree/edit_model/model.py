@@ -55,7 +55,6 @@ class EditModel:
         self._posterior = Posterior(between, hyper, observed, table(candidates, places))
         self._levels = vocabulary.levels_known
         self._nodes, self._candidates = len(tree.nodes), len(candidates)
-        self._speedups, self._means = self._standardised(tree), np.zeros(0)
         self._waiting, self._learnt = list(self._observed), (0, 0)
 
     def is_current(self, tree: Tree) -> bool:
@@ -92,25 +91,24 @@ class EditModel:
         self._waiting = [node for node in self._waiting if tree.nodes[node].score is None]
         learnt = len(self._observed), len(self._waiting)
         if learnt != self._learnt:
-            self._learnt, self._speedups, self._means = learnt, self._standardised(tree), np.zeros(0)
+            speedups = _Standardised(_log_speedups(tree, self._observed))
+            self._learnt, self._spread, self._means = learnt, speedups.spread, np.zeros(0)
+            self._values = self._posterior.believed(speedups.values)
         # While nothing else is learnt, only new candidates are computed.
-        speedups, known = self._speedups, len(self._means)
-        self._means = np.concatenate([self._means, self._posterior.means(speedups.values, known)])
+        means = self._posterior.means(self._values, len(self._means))
+        self._means = np.concatenate([self._means, means])
         return Prospects(
             means=self._means,
             deviations=self._posterior.deviations,
-            best=float(np.nanmax(speedups.values)),
-            spread=speedups.spread,
+            best=float(self._values.max()),
+            spread=self._spread,
             log_seconds=lambda: self._log_seconds(tree),
         )
-
-    def _standardised(self, tree: Tree) -> _Standardised:
-        return _Standardised(_log_speedups(tree, self._observed))
 
     def _log_seconds(self, tree: Tree) -> Array:
         """By the same covariance: what makes kernels alike in time makes them alike in cost."""
         costs = _Standardised(_log_costs(tree, self._observed))
-        return costs.mean + costs.spread * self._posterior.means(costs.values)
+        return costs.mean + costs.spread * self._posterior.means(self._posterior.believed(costs.values))
 
 
 def epoch(evaluations: int) -> int:

@@ -18,7 +18,8 @@ Array = npt.NDArray[Any]
 class Prospects:
     """What is expected of the edits that may be tried; arrays have an element for each.
 
-    `means` and `deviations` are of their log speed-ups in units of `spread`, `best` is that of the fastest kernel.
+    `means` and `deviations` are of their log speed-ups in units of `spread`, `best` is that of the fastest kernel,
+    or of a pending one that is expected to be faster.
     `log_seconds` makes the logarithms of the seconds that their evaluations are expected to take.
     """
 
