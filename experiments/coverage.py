@@ -33,7 +33,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import UserError
 from mctskernel.experiments.results import page, table
 from mctskernel.problems.registry import is_problem, read_problem, write_problem
-from mctskernel.run import begin
+from mctskernel.run.search import begin
 from mctskernel.tasks.starts import start_name
 from mctskernel.tree.node import Tree
 

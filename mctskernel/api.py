@@ -21,7 +21,7 @@ from mctskernel.report.comparison import RunComparison, compare_runs, find_runs
 from mctskernel.report.live import following
 from mctskernel.report.notebook import Run
 from mctskernel.report.view import load_view
-from mctskernel.run import begin
+from mctskernel.run.search import begin
 from mctskernel.tasks.builtin import find_task
 
 

@@ -34,8 +34,8 @@ from mctskernel.executors import workers_on
 from mctskernel.memory import default_path
 from mctskernel.profiling.architecture import FILE_SUFFIX, known_architectures, load_architecture
 from mctskernel.profiling.devices import default_kind
-from mctskernel.proposers import ASK_A_MODEL, OUTSIDE, PARAMETERS, RULES
 from mctskernel.registry import check_name
+from mctskernel.tasks.proposers import ASK_A_MODEL, OUTSIDE, PARAMETERS, RULES
 from mctskernel.tasks.starts import only_language
 from mctskernel.tree.choices import check_policy, choice_names, with_choices
 from mctskernel.tree.policy import Policy, PolicyError

@@ -20,7 +20,6 @@ from click.testing import CliRunner
 from mcp import Client, types
 from mcp.client.stdio import StdioServerParameters
 
-from mctskernel import run as run_module
 from mctskernel.cli import main
 from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
@@ -31,6 +30,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.external.mcp import TEXTS, TOOLS, make_server
 from mctskernel.external.mcp_engine import Engine, Settings
 from mctskernel.run import RunFolder
+from mctskernel.run import search as run_module
 from tests import landscape
 
 pytestmark = pytest.mark.anyio

@@ -20,7 +20,8 @@ from mctskernel.loop import Search, StopReason
 from mctskernel.report.comparison_table import compare_kernels
 from mctskernel.report.resampling import rank_correlation
 from mctskernel.report.view import View, load_view
-from mctskernel.run import Origin, RunError, SearchResult, finish, prepare_run, write_manifest
+from mctskernel.run import Origin, RunError, prepare_run, write_manifest
+from mctskernel.run.search import SearchResult, finish
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy

@@ -11,7 +11,7 @@ from mctskernel.core.edit import Experience
 from mctskernel.core.evaluation import Source
 from mctskernel.core.kernel import Language
 from mctskernel.memory import MemoryUnusableError, take_snapshot
-from mctskernel.run import remember, remember_run
+from mctskernel.run.search import remember, remember_run
 from tests.synthetic_run import SyntheticRun, failed, quarantined, timed, with_configuration
 
 

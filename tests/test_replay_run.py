@@ -23,7 +23,7 @@ from mctskernel.core.task import Task
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import LLMOptions
 from mctskernel.loop import StopReason
-from mctskernel.run import SearchResult, begin, replay
+from mctskernel.run.search import SearchResult, begin, replay
 from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.events import Duplicated, Event, Proposed, Refused, Submitted
 from mctskernel.tree.journal import read_events
@@ -83,8 +83,8 @@ def _stand_on_the_landscape(monkeypatch: pytest.MonkeyPatch) -> None:
     def opening(_spec: DeviceSpec, workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
         yield Shuffled(workers)
 
-    monkeypatch.setattr("mctskernel.run.open_executor", opening)
-    monkeypatch.setattr("mctskernel.run.load_task", lambda folder, _language: unchecked(folder))
+    monkeypatch.setattr("mctskernel.run.search.open_executor", opening)
+    monkeypatch.setattr("mctskernel.run.search.load_task", lambda folder, _language: unchecked(folder))
     monkeypatch.setattr("mctskernel.run.RunFolder.load_task", lambda folder: landscape.task(folder.task))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-test")
 
@@ -164,7 +164,7 @@ def test_a_replay_that_goes_another_way_says_from_where(
     def otherwise(folder: Path, _language: object) -> object:
         return landscape.replace(unchecked(folder), starting_kernel=better)
 
-    monkeypatch.setattr("mctskernel.run.load_task", otherwise)
+    monkeypatch.setattr("mctskernel.run.search.load_task", otherwise)
     monkeypatch.setattr(
         "mctskernel.run.RunFolder.load_task",
         lambda folder: landscape.replace(landscape.task(folder.task), starting_kernel=better),

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mctskernel import run as run_module
 from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceSpec
@@ -32,6 +31,7 @@ from mctskernel.external.session import (
 )
 from mctskernel.loop import StopReason
 from mctskernel.run import RunError, RunFolder, prepare_run, read_manifest, write_manifest
+from mctskernel.run import search as run_module
 from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.events import Event
 from mctskernel.tree.export import to_json

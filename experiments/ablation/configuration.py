@@ -41,8 +41,8 @@ from mctskernel.config import ConfigError, SearchConfig, check, grouped_table, m
 from mctskernel.core.budget import Budget
 from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml, unknown_name
 from mctskernel.core.user_errors import MisuseError
-from mctskernel.proposers import ASK_A_MODEL, RULES
 from mctskernel.registry import RegistryError
+from mctskernel.tasks.proposers import ASK_A_MODEL, RULES
 
 PAPER = "paper"
 SMALL = "small"

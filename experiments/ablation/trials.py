@@ -18,7 +18,8 @@ from mctskernel.experiments.simulated_search import StopRequested, search_space
 from mctskernel.loop import StopReason
 from mctskernel.report.document import QUARANTINED
 from mctskernel.report.progress import moments
-from mctskernel.run import RunFolder, SearchResult, begin, discard_run, resume
+from mctskernel.run import RunFolder, discard_run
+from mctskernel.run.search import SearchResult, begin, resume
 from mctskernel.tree.events import Proposed
 from mctskernel.tree.journal import read_events
 
@@ -94,7 +95,7 @@ def plans_of(ablation: Ablation, subjects: Sequence[Subject]) -> list[Plan]:
 
 
 def make(ablation: Ablation, out: Path, plan: Plan, stop_requested: StopRequested) -> Trial | None:
-    """Make a trial; None if it was stopped before its end. Raises what `mctskernel.run.begin` raises."""
+    """Make a trial; None if it was stopped before its end. Raises what `mctskernel.run.search.begin` raises."""
     if not plan.subject.is_task:
         return _search_space(plan, ablation, stop_requested)
     name = f"{RUNS}/{plan.arm.name}/{plan.subject.name}/{plan.seed}"

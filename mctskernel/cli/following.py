@@ -25,7 +25,7 @@ from mctskernel.report.baselines import read_baselines
 from mctskernel.report.live import following
 from mctskernel.report.terminal import save_trajectory, summary
 from mctskernel.report.view import View
-from mctskernel.run import SearchResult
+from mctskernel.run.search import SearchResult
 
 
 @contextmanager

@@ -26,10 +26,10 @@ from mctskernel.edits.llm.model import LLMOptions
 from mctskernel.executors import workers_on
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.quantities import time_text
-from mctskernel.proposers import ASK_A_MODEL, MIXED, RULES
 from mctskernel.tasks.drafting import Order
 from mctskernel.tasks.generation import TRANSCRIPT, Effort, Generation
 from mctskernel.tasks.generation import generate as generate_task
+from mctskernel.tasks.proposers import ASK_A_MODEL, MIXED, RULES
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

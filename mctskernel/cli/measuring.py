@@ -19,14 +19,13 @@ from mctskernel.run import (
     Origin,
     RunError,
     RunFolder,
-    SearchResult,
     discard_run,
-    finish,
     prepare_run,
     read_answer,
     read_manifest,
     write_manifest,
 )
+from mctskernel.run.search import SearchResult, finish
 from mctskernel.tree.blobs import get_edit
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.node import Tree

@@ -11,7 +11,7 @@ from rich.table import Table
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.memory import Remembered, default_path, encode_snapshot, recall
 from mctskernel.run import open_run
-from mctskernel.run import remember as remember_run_folder
+from mctskernel.run.search import remember as remember_run_folder
 
 _folder = click.option(
     "--folder",

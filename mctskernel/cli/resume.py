@@ -26,7 +26,7 @@ from mctskernel.executors import workers_on
 from mctskernel.report.comparison_table import print_comparison
 from mctskernel.report.view import View, load_view
 from mctskernel.run import open_run, read_manifest
-from mctskernel.run import resume as resume_run
+from mctskernel.run.search import resume as resume_run
 
 
 @click.command()

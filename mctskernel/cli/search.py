@@ -33,10 +33,10 @@ from mctskernel.core.task import UNVERIFIED_REFERENCE
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Snapshot, StopReason
 from mctskernel.profiling.spaces import read_space
-from mctskernel.proposers import OUTSIDE, REPLAY
 from mctskernel.report.live import improvement_text
-from mctskernel.run import begin, replay
+from mctskernel.run.search import begin, replay
 from mctskernel.tasks.builtin import DEFAULT_TASK
+from mctskernel.tasks.proposers import OUTSIDE, REPLAY
 from mctskernel.tasks.space import MIDDLE, RANDOM, choose_start, write_space_task
 from mctskernel.tasks.starts import starting_kernels
 

@@ -18,17 +18,8 @@ from mctskernel.core.budget import Budget
 from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.loop import GRACE_SECONDS, POLL_SECONDS, Search, Snapshot, StopReason
-from mctskernel.run import (
-    RunError,
-    RunFolder,
-    SearchResult,
-    finish,
-    new_run,
-    open_run,
-    open_search,
-    read_manifest,
-    reopen,
-)
+from mctskernel.run import RunError, RunFolder, open_run, read_manifest
+from mctskernel.run.search import SearchResult, finish, new_run, open_search, reopen
 from mctskernel.tree.strategies.mcts import Mcts, MctsOptions
 
 

@@ -32,10 +32,11 @@ from mctskernel.edits.async_proposer import ExternalQueue
 from mctskernel.edits.llm.prompt import language_rules
 from mctskernel.loop import Follower, Search, StopReason
 from mctskernel.profiling.architecture import briefing_of
-from mctskernel.proposers import OUTSIDE
 from mctskernel.report.terminal import save_trajectory
 from mctskernel.report.view import View
-from mctskernel.run import RunFolder, SearchResult, finish, new_run, open_search, reopen
+from mctskernel.run import RunFolder
+from mctskernel.run.search import SearchResult, finish, new_run, open_search, reopen
+from mctskernel.tasks.proposers import OUTSIDE
 from mctskernel.tree.blobs import put_edit
 from mctskernel.tree.node import Tree
 from mctskernel.tree.trajectory import run_seconds

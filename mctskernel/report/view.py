@@ -16,15 +16,8 @@ from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.baselines import Baselines, read_baselines
 from mctskernel.report.notes import counted
-from mctskernel.run import (
-    NOTHING_HELD_OUT,
-    Manifest,
-    RunError,
-    RunFolder,
-    open_run,
-    read_answer,
-    read_manifest,
-)
+from mctskernel.run import Manifest, RunError, RunFolder, open_run, read_answer, read_manifest
+from mctskernel.run.search import NOTHING_HELD_OUT
 from mctskernel.tasks.starts import best_start, start_name, start_speedup
 from mctskernel.tree.journal import read_tree
 from mctskernel.tree.node import Node, Tree

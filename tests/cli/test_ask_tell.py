@@ -16,13 +16,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from mctskernel import run as run_module
 from mctskernel.cli.errors import BAD_RUN, BAD_TASK, INTERRUPTED, USAGE
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.run import RunFolder
+from mctskernel.run import search as run_module
 from mctskernel.tree.journal import read_tree
 from tests import landscape
 from tests.cli.command import mctskernel

@@ -12,7 +12,7 @@ from mctskernel.cli.errors import BAD_TASK, INTERRUPTED
 from mctskernel.cli.following import print_outcome
 from mctskernel.loop import StopReason
 from mctskernel.report.view import load_view
-from mctskernel.run import SearchResult
+from mctskernel.run.search import SearchResult
 from tests.synthetic_run import SyntheticRun, timed
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel import run as run_module
 from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceSpec
@@ -24,6 +23,7 @@ from mctskernel.profiling.gpu.evaluator import GpuEvaluator
 from mctskernel.profiling.processes.worker import compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.run import RunError, prepare_run, write_manifest
+from mctskernel.run import search as run_module
 from tests.executors.test_gpu import kernel
 
 FINE = Evaluation(Outcome.OK, Source.MEASURED)

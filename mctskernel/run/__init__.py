@@ -1,0 +1,282 @@
+"""A run's folder on disk; `mctskernel.run.search` begins, resumes and replays runs.
+
+run.json        schema version, task, configuration, fingerprint
+journal.jsonl   append-only events; replaying them makes the tree
+blobs/          sources, compiler logs and other texts by SHA-256
+task/           the task folder as it was when the run began
+best/           the fastest kernel that passed every guard, and its trajectory
+profiles/       full Nsight Compute reports of nodes that were asked for
+memory.json     what the memory held when this run began, if it uses one
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from mctskernel import __version__
+from mctskernel.answer import Answer
+from mctskernel.config import SearchConfig
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.disk import BlobStore, remedy, stray_link, write_whole
+from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.kernel import SOURCE_LANGUAGES
+from mctskernel.core.task import Task
+from mctskernel.core.task_file import load_task
+from mctskernel.core.user_errors import BadRunError
+from mctskernel.edits.llm.recording import Recorded
+from mctskernel.tree.blobs import get_exchange
+from mctskernel.tree.events import Event, Proposed, Resumed, Submitted
+from mctskernel.tree.journal import read_events
+from mctskernel.tree.search import TreeSearch
+
+SCHEMA_VERSION = 2
+TASK_FILE_LIMIT = 16 << 20
+"""Bytes above which a file of the task folder stays behind: no dataset is copied into every run."""
+
+
+class RunError(BadRunError, RuntimeError):
+    """A run folder that can't be created, read or continued; the message names the file."""
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The run whose kernels a run has measured again: its folder, and the fingerprint of its device."""
+
+    run: str
+    fingerprint: dict[str, str]
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of run.json. `measured_from` is None for a search that began at the starting kernel.
+
+    `moved_to` are fingerprints of other GPUs of the same model with which the search went on.
+    `unverified_reference` says that a model wrote the task's reference, which was not checked when the run began.
+    """
+
+    schema_version: int
+    created: str
+    version: str
+    configuration: SearchConfig
+    fingerprint: dict[str, str]
+    measured_from: Origin | None = None
+    unverified_reference: bool = False
+    moved_to: tuple[dict[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where the parts of a run are."""
+
+    path: Path
+
+    @property
+    def manifest(self) -> Path:
+        """run.json."""
+        return self.path / "run.json"
+
+    @property
+    def journal(self) -> Path:
+        """journal.jsonl."""
+        return self.path / "journal.jsonl"
+
+    @property
+    def blobs(self) -> BlobStore:
+        """The texts by digest."""
+        return BlobStore(self.path / "blobs")
+
+    @property
+    def task(self) -> Path:
+        """The copy of the task folder."""
+        return self.path / "task"
+
+    @property
+    def best(self) -> Path:
+        """The folder of the answer."""
+        return self.path / "best"
+
+    @property
+    def memory(self) -> Path:
+        """memory.json."""
+        return self.path / "memory.json"
+
+    @property
+    def profiles(self) -> Path:
+        """The folder of Nsight Compute's reports."""
+        return self.path / "profiles"
+
+    def device_spec(self, configuration: SearchConfig) -> DeviceSpec:
+        """How a worker opens this run's device."""
+        return DeviceSpec(
+            configuration.device,
+            self.task,
+            architecture=configuration.architecture,
+            seed=configuration.seed,
+            language=configuration.language,
+        )
+
+    def load_task(self) -> Task:
+        """The task as it was when the run began, with the kernel that it started from. Raises TaskError."""
+        return load_task(self.task, read_manifest(self).configuration.language)
+
+
+def prepare_run(path: Path, task: Task) -> RunFolder:
+    """Make the folder of a new run with a copy of its task. Raises RunError if it holds anything already."""
+    with _sentences(path):
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise RunError(
+                f"{path} already holds something: choose another --out, or continue a run with "
+                f"`mctskernel resume {path}`."
+            )
+        folder = RunFolder(path)
+        _copy_task(task, folder.task)
+    return folder
+
+
+def write_manifest(
+    folder: RunFolder,
+    configuration: SearchConfig,
+    fingerprint: dict[str, str],
+    measured_from: Origin | None = None,
+    *,
+    unverified_reference: bool = False,
+) -> None:
+    """Write run.json; from then on the folder is a run. Raises RunError."""
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    manifest = Manifest(
+        SCHEMA_VERSION, created, __version__, configuration, fingerprint, measured_from, unverified_reference
+    )
+    rewrite_manifest(folder, manifest)
+
+
+def rewrite_manifest(folder: RunFolder, manifest: Manifest) -> None:
+    """Write run.json anew. Raises RunError."""
+    write_text(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n")
+
+
+def discard_run(folder: RunFolder) -> None:
+    """Remove a prepared folder that never became a run, so that its name can be used again."""
+    if not folder.manifest.exists():
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def open_run(path: Path) -> RunFolder:
+    """A run folder for reading. Raises RunError when it isn't one."""
+    folder = RunFolder(path)
+    if not folder.manifest.is_file():
+        raise RunError(f"{path} is not a run: it has no run.json.")
+    read_manifest(folder)
+    return folder
+
+
+def read_manifest(folder: RunFolder) -> Manifest:
+    """run.json; refuses one from another version, and a folder with links to elsewhere, with a sentence."""
+    with _sentences(folder.manifest):
+        if (stray := stray_link(folder.path)) is not None:
+            raise RunError(f"{stray} is a link that leads out of the run's folder, which a run never has.")
+        data = folder.manifest.read_bytes()
+    try:
+        version = msgspec.json.decode(data, type=_Versioned).schema_version
+        if version != SCHEMA_VERSION:
+            raise RunError(
+                f"{folder.manifest} has schema version {version}; mctskernel {__version__} reads version "
+                f"{SCHEMA_VERSION}. Use the mctskernel that made the run, or search again."
+            )
+        return msgspec.json.decode(data, type=Manifest)
+    except UNDECODABLE as error:
+        raise RunError(f"{folder.manifest} is not a run's: {excerpt(error)}.") from error
+
+
+def run_identity(folder: RunFolder, manifest: Manifest) -> str:
+    """A name of the run, 16 hexadecimal digits: the same wherever its folder is and however often it is resumed.
+
+    It is a digest of when the run was made, of its task and seed, and of its first event. Raises JournalError.
+    """
+    first = next(read_events(folder.journal), None)
+    began = repr(first.at) if first is not None else ""
+    text = f"{manifest.created} {manifest.configuration.task} {manifest.configuration.seed} {began}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file of the run so that it is never seen half-written. Raises RunError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode("utf-8", "replace"))
+    except OSError as error:
+        run = next((each for each in path.parents if RunFolder(each).manifest.exists()), None)
+        advice = f" {remedy(error, run)}" if run is not None else ""
+        raise RunError(f"{path} can't be written: {error.strerror}.{advice}") from error
+
+
+def write_answer(folder: RunFolder, search: TreeSearch, answer: Answer) -> None:
+    """Write the kernel of an answer, then best/answer.json, which is there only when both are. Raises RunError."""
+    path = folder.best / "answer.json"
+    try:
+        for old in (path, *(path.with_name(f"kernel{each.suffix}") for each in SOURCE_LANGUAGES)):
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"{path} can't be replaced: {error}.") from error
+    if answer.node is not None:
+        kernel = search.kernel(answer.node)
+        write_text(folder.best / f"kernel{kernel.language.suffix}", kernel.source)
+    write_text(path, msgspec.json.encode(answer).decode() + "\n")
+
+
+def read_answer(folder: RunFolder) -> Answer | None:
+    """The answer of a run; None while its search hasn't stopped yet. Raises RunError."""
+    path = folder.best / "answer.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Answer)
+    except FileNotFoundError:
+        return None
+    except (OSError, *UNDECODABLE) as error:
+        raise RunError(f"{path} can't be read: {error}.") from error
+
+
+def spent_seconds(events: Iterable[Event]) -> float:
+    """Seconds that the processes of a run have spent on it, pauses between them left out."""
+    total, began, last = 0.0, 0.0, 0.0
+    for event in events:
+        if began == 0.0 or isinstance(event, Resumed):
+            total, began = total + last - began, event.at
+        last = event.at
+    return total + last - began
+
+
+def exchanges_of(folder: RunFolder) -> Iterator[Recorded]:
+    """What a run's models were asked and said, each with the kernel that it was about. Raises JournalError."""
+    identities: dict[int, str] = {}
+    for event in read_events(folder.journal):
+        if isinstance(event, Submitted):
+            identities[event.node] = event.kernel.identity
+        elif isinstance(event, Proposed):
+            for record in event.exchanges:
+                yield Recorded(identities[event.node], get_exchange(folder.blobs, record))
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
+
+
+def _copy_task(task: Task, target: Path) -> None:
+    target.mkdir()
+    for file in sorted(task.folder.iterdir()):
+        if file.is_file() and (file.stat().st_size <= TASK_FILE_LIMIT or file.name == task.space):
+            shutil.copyfile(file, target / file.name)
+
+
+@contextmanager
+def _sentences(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(f"{error.filename or path} can't be used: {reason}.") from error
