@@ -1,9 +1,9 @@
-"""What an ablation searches: search-space caches and tasks, by the names that a configuration uses."""
+"""What an ablation searches: search-space caches, tasks and problems, by the names that a configuration uses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from mctskernel.core.space import SearchSpace
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.ablation.configuration import AblationError, check_name
 from mctskernel.experiments.synthetic_spaces import SYNTHETIC_SPACES
+from mctskernel.problems.registry import is_problem, read_problem, write_problem
 from mctskernel.profiling.spaces import read_space, space_name
 from mctskernel.tasks.builtin import find_task
 
@@ -25,7 +26,10 @@ PLAIN_SUITE = Path(__file__).parents[1] / "plain_suite"
 
 @dataclass(frozen=True)
 class Subject:
-    """A search-space cache or a task; `source` is the file of a cache, a synthetic space's name or a task's folder."""
+    """A search-space cache or a task.
+
+    `source` is the file of a cache, a synthetic space's name, a task's folder or a benchmark's problem.
+    """
 
     name: str
     source: str
@@ -38,12 +42,28 @@ class Subject:
 
 def subjects_of(spaces: Iterable[str], tasks: Iterable[str]) -> tuple[Subject, ...]:
     """Find what a configuration searches. Raises AblationError and TaskError."""
-    found = (*(subject for each in spaces for subject in _spaces(each)), *map(_task, tasks))
+    found = (
+        *(subject for each in spaces for subject in _spaces(each)),
+        *(subject for each in tasks for subject in _tasks(each)),
+    )
     names = [subject.name for subject in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise AblationError(f"Two spaces or tasks are called '{twice}'.")
     return found
+
+
+def with_task_folder(subject: Subject, out: Path) -> Subject:
+    """Read a benchmark's problem into a task folder below `out`, unless it is there; other subjects are as they were.
+
+    Raises TaskError.
+    """
+    if not (subject.is_task and is_problem(subject.source)):
+        return subject
+    folder = out / subject.name
+    if not folder.exists():
+        write_problem(read_problem(Path(subject.source)), folder)
+    return replace(subject, source=str(folder))
 
 
 def space_files(path: Path) -> list[Path]:
@@ -67,7 +87,18 @@ def _spaces(source: str) -> Iterator[Subject]:
     yield from (Subject(space_name(file), str(file)) for file in files)
 
 
+def _tasks(source: str) -> Iterator[Subject]:
+    """One task or problem, or all of a folder."""
+    path = Path(source)
+    is_one = is_problem(path) or (path / "task.toml").exists() or not path.is_dir()
+    inside = () if is_one else sorted(path.iterdir())
+    found = [str(each) for each in inside if is_problem(each) or (each / "task.toml").exists()]
+    yield from map(_task, found or [source])
+
+
 def _task(source: str) -> Subject:
+    if is_problem(source):
+        return Subject(Path(source).stem, source, is_task=True)
     if source.startswith(PLAIN):
         name = source.removeprefix(PLAIN)
         check_name(name, sorted(each.name for each in PLAIN_SUITE.iterdir()), "plain task")

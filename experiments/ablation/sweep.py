@@ -22,7 +22,7 @@ from mctskernel.core.disk import write_whole
 from mctskernel.core.documents import UNDECODABLE, excerpt, parse_toml
 from mctskernel.core.evaluation import Source
 from mctskernel.experiments.ablation.configuration import Ablation, AblationError
-from mctskernel.experiments.ablation.subjects import subjects_of
+from mctskernel.experiments.ablation.subjects import subjects_of, with_task_folder
 from mctskernel.experiments.ablation.trials import Plan, Trial, make, plans_of
 from mctskernel.experiments.json_lines import append_line, read_lines
 from mctskernel.experiments.results import Provenance, provenance_here
@@ -30,6 +30,7 @@ from mctskernel.experiments.simulated_search import StopRequested
 
 CONFIGURATION = "ablation.toml"
 LOG = "trials.jsonl"
+PROBLEMS = "problems"
 RESULTS = "results.json"
 
 SCHEMA = "mctskernel.ablation"
@@ -90,11 +91,11 @@ def sweep(
     """Make the trials that the folder doesn't have yet, and write results.json.
 
     Raises AblationError where the folder holds another ablation, LineError where its log is damaged, and what
-    `mctskernel.run.begin` raises; finished trials are kept.
+    `mctskernel.run.search.begin` raises; finished trials are kept.
     """
     subjects = subjects_of(ablation.spaces, ablation.tasks)
-    plans = plans_of(ablation, subjects)
     _open(out, ablation)
+    plans = plans_of(ablation, [with_task_folder(each, out / PROBLEMS) for each in subjects])
     made = {trial.key: trial for trial in read_lines(out / LOG, msgspec.json.Decoder(Trial))}
     left = [plan for plan in plans if plan.key not in made]
     follow(len(made), len(plans), None)

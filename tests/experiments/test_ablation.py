@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from mctskernel.core.task_file import load_task
 from mctskernel.experiments.ablation.configuration import (
     Ablation,
     AblationError,
@@ -20,7 +22,7 @@ from mctskernel.experiments.ablation.configuration import (
 )
 from mctskernel.experiments.ablation.plots import plot
 from mctskernel.experiments.ablation.statistics import statistics
-from mctskernel.experiments.ablation.subjects import subjects_of
+from mctskernel.experiments.ablation.subjects import subjects_of, with_task_folder
 from mctskernel.experiments.ablation.sweep import (
     LOG_SPEEDUP,
     SHARE,
@@ -33,6 +35,7 @@ from mctskernel.experiments.ablation.tables import render
 from mctskernel.experiments.ablation.trials import Trial
 from mctskernel.experiments.results import Provenance
 from mctskernel.profiling.spaces import write_space
+from mctskernel.tasks.builtin import find_task
 from tests.spaces import bowl
 
 
@@ -154,6 +157,35 @@ def test_a_space_that_is_not_there_is_named_with_what_comes_nearest(space: Path)
         subjects_of([str(space.parents[1])], [])
     with pytest.raises(AblationError, match="Two spaces or tasks are called 'bowl'"):
         subjects_of([str(space), str(space.parent)], [])
+
+
+@pytest.mark.slow
+def test_a_folder_stands_for_its_problems_and_tasks(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(find_task("sum"), folder / "total")
+    (folder / "19_ReLU.py").write_text(RELU)
+    (folder / "notes.py").write_text("raise SystemExit")
+    relu, total = subjects_of([], [str(folder)])
+    assert (relu.name, total.name) == ("19_ReLU", "sum")
+    written = with_task_folder(relu, tmp_path / "out")
+    assert load_task(Path(written.source)).search_shapes
+    assert with_task_folder(relu, tmp_path / "out") == written
+    assert with_task_folder(total, tmp_path / "out") == total
+
+
+RELU = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.rand(16, 64)]
+
+def get_init_inputs():
+    return []
+"""
 
 
 def test_a_command_line_outweighs_a_file(space: Path) -> None:
