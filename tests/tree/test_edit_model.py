@@ -57,12 +57,14 @@ def test_covariance_by_hand() -> None:
 
 
 def test_levels_are_as_far_apart_as_their_ranks_and_words_as_can_be() -> None:
-    vocabulary = vocabulary_of(("tile", (32, 1, 2)), ("layout", ("row", "column", "tiled")))
+    vocabulary = vocabulary_of(("tile", (32, 1, 2)), ("layout", ("row", "column", "tiled")), ("hint", (1.0,)))
     between = distances(vocabulary, PLACES)
-    tile, layout = (between.tables[place] for place in (1, 2))
+    tile, layout, hint = (between.tables[place] for place in (1, 2, 3))
     assert tile[1:, 1:].tolist() == [[0, 1, 0.5], [1, 0, 0.5], [0.5, 0.5, 0]]
     assert layout[1:, 1:].tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
-    assert tile[0].tolist() == [0, 1, 1, 1]
+    assert tile[0].tolist() == [0, 0.75, 0.75, 0.25]
+    assert layout[0].tolist() == [0, 1, 1, 1]
+    assert hint.tolist() == [[0, 0.25], [0.25, 0]]
 
 
 tables = st.integers(1, 7).flatmap(

@@ -20,7 +20,7 @@ Row = tuple[int, ...]
 UNSET = 0
 """The code of a factor that isn't decided yet."""
 
-UNKNOWN = Factor("?", 1.0)
+UNKNOWN = Factor("?", "?")
 """What edits decide that haven't been proposed yet. No evaluated kernel has it, so nothing is known of it."""
 
 
@@ -40,7 +40,7 @@ class Vocabulary:
     @property
     def ordered_levels(self) -> int:
         """How many levels there are of factors with so many that their order matters."""
-        return sum(len(codes) for codes in self._codes if len(codes) > 2)
+        return sum(len(codes) for codes in self._codes if len(codes) > 1)
 
     @property
     def levels_known(self) -> int:

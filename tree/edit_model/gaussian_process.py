@@ -27,6 +27,10 @@ Array = npt.NDArray[Any]
 JITTER = 1e-6
 """Added to the noise, so that no covariance is singular."""
 
+FROM_UNSET = 0.25
+"""Distance of unset from the middle of numbers, and from the only one: that a change is made. Where it is greater, what
+was never tried comes before the tunables, and most of that (compiler hints, say) does less."""
+
 TINY = 1e-9
 """The least variance of a candidate."""
 
@@ -60,7 +64,7 @@ class Distances:
 
 
 def distances(vocabulary: Vocabulary, places: int) -> Distances:
-    """Levels with an order are as far apart as their ranks; others, and unset ones, a whole length."""
+    """Numbers are as far apart as their ranks, unset beside the middle of them; words, and unset, a whole length."""
     return Distances({j: _table(vocabulary.levels(j)) for j in vocabulary.order}, places)
 
 
@@ -225,17 +229,17 @@ class Grid:
 
 def _table(levels: Sequence[float | str]) -> Array:
     """Distances by code, the unset one first."""
-    size = len(levels) + 1
-    apart = 1.0 - np.eye(size)
+    apart = 1.0 - np.eye(len(levels) + 1)
     at = _positions(levels)
     if at is not None:
+        apart[UNSET, 1:] = apart[1:, UNSET] = FROM_UNSET + np.abs(at - 0.5)
         apart[UNSET + 1 :, UNSET + 1 :] = np.abs(at[:, None] - at[None, :])
     return apart
 
 
 def _positions(levels: Sequence[float | str]) -> Array | None:
     """Where levels lie from 0, the least, to 1, the greatest, evenly; None if they have no order."""
-    if len(levels) < 2 or not all(isinstance(level, int | float) for level in levels):
+    if not all(isinstance(level, int | float) for level in levels):
         return None
     ranks = np.argsort(np.argsort(np.array(levels, dtype=np.float64)))
-    return ranks / (len(levels) - 1)
+    return ranks / (len(levels) - 1) if len(levels) > 1 else np.array([0.5])
