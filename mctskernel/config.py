@@ -35,10 +35,23 @@ from mctskernel.memory import default_path
 from mctskernel.profiling.architecture import FILE_SUFFIX, known_architectures, load_architecture
 from mctskernel.profiling.devices import default_kind
 from mctskernel.registry import check_name
-from mctskernel.tasks.proposers import ASK_A_MODEL, OUTSIDE, PARAMETERS, RULES
 from mctskernel.tasks.starts import only_language
 from mctskernel.tree.choices import check_policy, choice_names, with_choices
 from mctskernel.tree.policy import Policy, PolicyError
+
+PARAMETERS = "parameters"
+"""The proposer of every search-space cache, and of nothing else."""
+
+RULES = "rules"
+LLM = "llm"
+MIXED = "mixed"
+OUTSIDE = "outside"
+"""Not part of this program: it is asked, and tells (`mctskernel.external.session`)."""
+
+REPLAY = "replay"
+"""What another run's proposer said."""
+
+ASK_A_MODEL = frozenset({LLM, MIXED})
 
 MADE = ("task", "spent", "replayed")
 """Fields that a search sets itself."""

@@ -37,12 +37,20 @@ from typing import Annotated, Any
 import msgspec
 import tomlkit
 
-from mctskernel.config import ConfigError, SearchConfig, check, grouped_table, merged, read_config
+from mctskernel.config import (
+    ASK_A_MODEL,
+    RULES,
+    ConfigError,
+    SearchConfig,
+    check,
+    grouped_table,
+    merged,
+    read_config,
+)
 from mctskernel.core.budget import Budget
 from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml, unknown_name
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.registry import RegistryError
-from mctskernel.tasks.proposers import ASK_A_MODEL, RULES
 
 PAPER = "paper"
 SMALL = "small"

@@ -15,7 +15,7 @@ from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.search import search_task
-from mctskernel.config import check, read_config
+from mctskernel.config import ASK_A_MODEL, MIXED, RULES, check, read_config
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import UNVERIFIED_REFERENCE
@@ -29,7 +29,6 @@ from mctskernel.profiling.quantities import time_text
 from mctskernel.tasks.drafting import Order
 from mctskernel.tasks.generation import TRANSCRIPT, Effort, Generation
 from mctskernel.tasks.generation import generate as generate_task
-from mctskernel.tasks.proposers import ASK_A_MODEL, MIXED, RULES
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

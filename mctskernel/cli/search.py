@@ -27,7 +27,7 @@ from mctskernel.cli.options import Registered
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.several import Plan, read_weights, search_all, shared, speedup_of_model
 from mctskernel.cli.tasks import find_task_or_problem
-from mctskernel.config import SearchConfig, for_task, read_config
+from mctskernel.config import OUTSIDE, REPLAY, SearchConfig, for_task, read_config
 from mctskernel.core.budget import Spent
 from mctskernel.core.task import UNVERIFIED_REFERENCE
 from mctskernel.core.task_file import load_task
@@ -36,7 +36,6 @@ from mctskernel.profiling.spaces import read_space
 from mctskernel.report.live import improvement_text
 from mctskernel.run.search import begin, replay
 from mctskernel.tasks.builtin import DEFAULT_TASK
-from mctskernel.tasks.proposers import OUTSIDE, REPLAY
 from mctskernel.tasks.space import MIDDLE, RANDOM, choose_start, write_space_task
 from mctskernel.tasks.starts import starting_kernels
 

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import msgspec
 
-from mctskernel.config import SearchConfig
+from mctskernel.config import OUTSIDE, SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.contract_words import contract_sentences
 from mctskernel.core.documents import UNDECODABLE, excerpt
@@ -36,7 +36,6 @@ from mctskernel.report.terminal import save_trajectory
 from mctskernel.report.view import View
 from mctskernel.run import RunFolder
 from mctskernel.run.search import SearchResult, finish, new_run, open_search, reopen
-from mctskernel.tasks.proposers import OUTSIDE
 from mctskernel.tree.blobs import put_edit
 from mctskernel.tree.node import Tree
 from mctskernel.tree.trajectory import run_seconds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,17 +13,16 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from mctskernel.answer import Answer, choose
-from mctskernel.config import SearchConfig
+from mctskernel.config import OUTSIDE, RULES, SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.device import UUID, UUID_SEPARATOR, source_of
 from mctskernel.core.edit import Experience, names_of
 from mctskernel.core.executor import CounterSet, Executor, ExecutorOptions
 from mctskernel.core.proposer import Proposer
-from mctskernel.core.task import Task, TaskError
+from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.async_proposer import AsyncProposer, ExternalQueue, NoProposer, ThreadedProposer
 from mctskernel.edits.llm.experts import MixtureOptions
-from mctskernel.edits.llm.model import OpenModel
 from mctskernel.edits.llm.recording import Recording
 from mctskernel.edits.proposer import ExperiencedProposer
 from mctskernel.executors import open_executor, open_surrogate
@@ -57,7 +56,7 @@ from mctskernel.run import (
     write_manifest,
     write_text,
 )
-from mctskernel.tasks.proposers import OUTSIDE, RULES, open_proposer
+from mctskernel.run.proposer import open_proposer
 from mctskernel.tasks.starts import best_start, copy_other_starts, starting_points
 from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
 from mctskernel.tree.node import Tree
@@ -186,7 +185,7 @@ def new_run(
             fingerprint = executor.fingerprint()
             _recall(folder, configuration, fingerprint)
             if configuration.replayed is None:
-                with _open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
+                with open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
                     pass  # What a model lacks is met before there is a run.
             write_manifest(folder, configuration, fingerprint, unverified_reference=task.unverified_reference)
             yield folder, executor
@@ -261,7 +260,7 @@ def open_search(
         proposer: Proposer = NoProposer()
         if async_proposer is None:
             dollars = configuration.budget.left(0, 0.0, tree_search.tree.dollars).dollars
-            opening = _open_proposer(task, configuration, executor.fingerprint(), dollars, recording)
+            opening = open_proposer(task, configuration, executor.fingerprint(), dollars, recording)
             proposer = stack.enter_context(opening)
             if experiences := kept_snapshot(folder):
                 proposer = ExperiencedProposer(proposer, experiences)
@@ -436,25 +435,6 @@ def _to_retime(tree: Tree) -> tuple[int, ...]:
         return ()
     evaluated = [(node.id, node.evaluation) for node in tree.nodes if node.evaluation is not None]
     return tuple(dict.fromkeys((0, best_start(tree), *fastest_first(evaluated, root)[:RETIMED])))
-
-
-def _open_proposer(
-    task: Task,
-    configuration: SearchConfig,
-    fingerprint: Mapping[str, str],
-    dollars_left: float | None,
-    recording: OpenModel | None = None,
-) -> AbstractContextManager[Proposer]:
-    return open_proposer(
-        task,
-        configuration.proposer,
-        configuration.seed,
-        fingerprint,
-        llm=configuration.llm,
-        experts=configuration.mixture,
-        dollars_left=dollars_left,
-        recording=recording,
-    )
 
 
 def _async_proposer(proposer: Proposer, configuration: SearchConfig) -> AsyncProposer | None:
