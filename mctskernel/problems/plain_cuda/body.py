@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.element_types import computed_type, loaded, stored
-from mctskernel.problems.plain_cuda.extents import ONE, in_cpp
+from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, in_cpp, product
 
 Index = tuple[str, ...]
 """The index of an element along each axis, as C++ expressions."""
@@ -24,7 +24,7 @@ _ATOM = re.compile(r"[A-Za-z_]\w*|\d+|\((?:[^()]|\([^()]*\))*\)")
 _INDENT = "    "
 
 
-@dataclass
+@dataclass(eq=False)
 class Line:
     """A line of text. `declares` is the local variable that it declares, which is dropped if it is unused."""
 
@@ -32,6 +32,7 @@ class Line:
     text: str
     declares: str = ""
     value: str = ""
+    uses: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,10 @@ class Body:
         index_type: str,
         taken: set[str],
         target: Place,
+        depth: int = 2,
     ) -> None:
         self.target = target
+        self.loads: dict[tuple[Any, Index], str] = {}
         self.expression = expression
         self.index_type = index_type
         self.reads: dict[str, Place] = {}
@@ -71,9 +74,8 @@ class Body:
         self._taken = set(taken)
         self.thread = self.fresh("i")
         self._lines: list[Line] = []
-        self._depth = 2
-        self._known: list[dict[Any, str]] = [{}]
-        self._flat: dict[tuple[Index, tuple[sympy.Expr, ...]], str] = {}
+        self._depth = depth
+        self._known: list[dict[Any, Any]] = [{}]
 
     # Places
 
@@ -90,12 +92,43 @@ class Body:
         """An element of a node's tensor; computed once per scope."""
         index = tuple(index)
         key = ("read", node, index)
-        known = self._find(key)
+        known: str | None = self._find(key)
         if known is None:
             place = self._places.get(node)
-            known = self.load(place, index) if place is not None else self._compute(self, node, index)
+            if place is not None:
+                self.loads[node, index] = self.flat(index, place.extents)
+                known = self.load(place, index)
+            else:
+                known = self._compute(self, node, index)
             self._known[-1][key] = known
         return known
+
+    def know(self, node: Any, index: Sequence[str], value: str) -> None:
+        """Say what an element of a node is, within this scope."""
+        self._known[-1]["read", node, tuple(index)] = value
+
+    def knows(self, node: Any, index: Sequence[str]) -> bool:
+        """Whether an element of a node was read or said before, within this scope or around it."""
+        return self._find(("read", node, tuple(index))) is not None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names in use."""
+        return frozenset(self._taken)
+
+    @contextlib.contextmanager
+    def trial(self) -> Iterator[dict[tuple[Any, Index], str]]:
+        """Write code that is forgotten; gives the offsets of what it loads from memory, by node and index."""
+        kept = self._lines, self._known, self._taken, self.reads, self.writes, self._depth
+        loads = self.loads
+        self._lines, self._taken, self.loads = [], set(self._taken), {}
+        self._known = [*map(dict, self._known), {}]
+        self.reads, self.writes = dict(self.reads), dict(self.writes)
+        try:
+            yield self.loads
+        finally:
+            self._lines, self._known, self._taken, self.reads, self.writes, self._depth = kept
+            self.loads = loads
 
     def store(self, place: Place, index: Sequence[str], value: str) -> None:
         """Write an element."""
@@ -129,18 +162,27 @@ class Body:
     def flat(self, index: Index, extents: tuple[sympy.Expr, ...]) -> str:
         """The row-major offset of an element."""
         text, done = "", 0
-        for length in range(len(index), 1, -1):
-            known = self._flat.get((index[:length], extents[:length]))
-            if known is not None:
-                text, done = known, length
-                break
-        for each, extent in zip(index[done:], extents[done:], strict=True):
-            if extent != ONE:
-                text = plus(times(text, self.size(extent)), each) if text and text != "0" else each
-        return text or "0"
+        while done < len(index):
+            for end in range(len(index), done, -1):
+                part = index[done:end], extents[done:end]
+                each = self._find(("flat", *part)) if end > done + 1 else index[done]
+                if each is not None:
+                    break
+            if product(part[1]) != ONE:
+                text = plus(times(text, self._count(part[1])), each) if text and text != "0" else each
+            done = end
+        found = text or "0"
+        self._known[-1]["unflat", found, extents] = index
+        return found
+
+    def _count(self, extents: tuple[sympy.Expr, ...]) -> str:
+        return self.size(extents[0]) if len(extents) == 1 else f"({count_in_cpp(extents)})"
 
     def unflat(self, flat: str, extents: tuple[sympy.Expr, ...], names: Sequence[str] = ()) -> Index:
         """The index of an element from its row-major offset."""
+        known: Index | None = self._find(("unflat", flat, extents))
+        if known is not None:
+            return known
         found = ["0"] * len(extents)
         axes = [axis for axis, extent in enumerate(extents) if extent != ONE]
         rest = flat
@@ -154,8 +196,18 @@ class Body:
             else:
                 found[axis] = self.let(self.index_type, name, f"{grouped(rest)} % {size}")
                 rest = f"{rest} / {size}" if " / " in rest or _ATOM.fullmatch(rest) else f"({rest}) / {size}"
-        self._flat[tuple(found), extents] = flat
+        self._known[-1]["flat", tuple(found), extents] = flat
         return tuple(found)
+
+    def same_place(
+        self, index: Index, extents: tuple[sympy.Expr, ...], other: Index, wanted: tuple[sympy.Expr, ...]
+    ) -> None:
+        """Say that two indices have the same row-major offset."""
+        flat = self.flat(index, extents)
+        self._known[-1]["flat", other, wanted] = flat
+        self._known[-1]["unflat", flat, wanted] = other
+        if len(other) == 1:
+            self._known[-1]["unflat", other[0], extents] = index
 
     # Statements
 
@@ -164,7 +216,7 @@ class Body:
         if value.isidentifier() and name != value:
             return value
         key = ("let", kind, value)
-        known = self._find(key)
+        known: str | None = self._find(key)
         if known is None:
             known = self.fresh(name)
             self._lines.append(Line(self._depth, f"{kind} {known} = {value};", known, value))
@@ -195,8 +247,10 @@ class Body:
         self.line(head)
         self._depth += 1
         self._known.append({})
+        taken = set(self._taken)
         yield
         self._known.pop()
+        self._taken = taken
         self._depth -= 1
         self.line("}")
 
@@ -215,14 +269,16 @@ class Body:
         kept: list[Line] = []
         used: dict[str, int] = {}
         for line in reversed(self._lines):
-            if line.declares and not used.get(line.declares):
-                continue
+            if line.declares:
+                line.uses = used.pop(line.declares, 0)
+                if not line.uses:
+                    continue
             kept.append(line)
             for word in _WORD.findall(line.value if line.declares else line.text):
                 used[word] = used.get(word, 0) + 1
-        return "\n".join(_INDENT * line.depth + line.text for line in _inlined(kept[::-1], used))
+        return "\n".join(_INDENT * line.depth + line.text for line in _inlined(kept[::-1]))
 
-    def _find(self, key: Any) -> str | None:
+    def _find(self, key: Any) -> Any:
         return next((scope[key] for scope in reversed(self._known) if key in scope), None)
 
 
@@ -265,7 +321,7 @@ def minus(left: str, right: str) -> str:
     return left if right == "0" else f"{left} - {grouped(right)}"
 
 
-def _inlined(lines: list[Line], used: Mapping[str, int]) -> list[Line]:
+def _inlined(lines: list[Line]) -> list[Line]:
     """Inline values that are loaded from memory and used once."""
     found: list[Line] = []
     waiting: dict[str, str] = {}
@@ -276,7 +332,7 @@ def _inlined(lines: list[Line], used: Mapping[str, int]) -> list[Line]:
             del waiting[name]
         if (
             line.declares.rstrip("0123456789").endswith("_value")
-            and used.get(line.declares) == 1
+            and line.uses == 1
             and _next_uses(lines, line)
         ):
             waiting[line.declares] = text.partition(" = ")[2].removesuffix(";")

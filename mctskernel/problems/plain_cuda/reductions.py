@@ -17,7 +17,7 @@ from mctskernel.problems.plain_cuda.rules import Kind, argument, axis, base_name
 _SUM = ("{0} += {1};", "0")
 _LARGEST = ("{0} = {1} > {0} || {1} != {1} ? {1} : {0};", "lowest")
 _SMALLEST = ("{0} = {1} < {0} || {1} != {1} ? {1} : {0};", "highest")
-_REDUCTIONS: Mapping[str, tuple[str, str]] = {
+REDUCTIONS: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("sum", "mean"), _SUM),
     "prod": ("{0} *= {1};", "1"),
     **dict.fromkeys(("amax", "max"), _LARGEST),
@@ -28,14 +28,14 @@ _REDUCTIONS: Mapping[str, tuple[str, str]] = {
 """The statement that adds the element {1} to the accumulator {0}, and what that begins as."""
 
 
-@rule(*_REDUCTIONS, kind=Kind.STORED)
+@rule(*REDUCTIONS, kind=Kind.STORED)
 def _reduce(body: Body, node: Node, index: Index) -> str:
     source: Any = node.args[0]
     dtype = accumulated(node)
-    found = body.variable(computed_type(dtype), base_name(node), _start(node))
+    found = body.variable(computed_type(dtype), base_name(node), start_of(node))
     with _loops(body, node, index) as inner:
-        _combine(body, node, found, converted(body.read(source, inner), numbers(source), dtype))
-    return _finished(body, node, found)
+        combine(body, node, found, converted(body.read(source, inner), numbers(source), dtype))
+    return finished(body, node, found)
 
 
 @contextlib.contextmanager
@@ -53,20 +53,20 @@ def _loops(body: Body, node: Node, index: Index) -> Iterator[list[str]]:
 
 def splits(node: Node) -> bool:
     """Whether a reduction can be split into parts."""
-    return operator_name(node).removeprefix("aten.") in _REDUCTIONS
+    return operator_name(node).removeprefix("aten.") in REDUCTIONS
 
 
 def part_of_reduction(body: Body, node: Node, index: Index, parts: int) -> str:
     """The reduction of every `parts`-th element; the last axis of the index is the first element."""
     source: Any = node.args[0]
     dims, extents, dtype = reduced_axes(node), body.extents(source), accumulated(node)
-    found = body.variable(computed_type(dtype), base_name(node), _start(node))
+    found = body.variable(computed_type(dtype), base_name(node), start_of(node))
     inner = list(kept_index(node, index[:-1]))
     reduced = tuple(extents[dim] for dim in dims)
     with body.loop("k", index[-1], count_in_cpp(reduced), str(parts)) as k:
         for dim, place in zip(dims, body.unflat(k, reduced), strict=True):
             inner[dim] = place
-        _combine(body, node, found, converted(body.read(source, inner), numbers(source), dtype))
+        combine(body, node, found, converted(body.read(source, inner), numbers(source), dtype))
     return found
 
 
@@ -74,9 +74,9 @@ def part_of_parts(
     body: Body, node: Node, index: Index, place: Place, *, first: str = "0", parts: int = 1
 ) -> str:
     """The reduction of every `parts`-th stored part, from the first one on."""
-    found = body.variable(computed_type(accumulated(node)), base_name(node), _start(node))
+    found = body.variable(computed_type(accumulated(node)), base_name(node), start_of(node))
     with body.loop("part", first, body.size(place.extents[-1]), str(parts)) as part:
-        _combine(body, node, found, body.load(place, (*index, part)))
+        combine(body, node, found, body.load(place, (*index, part)))
     return found
 
 
@@ -88,19 +88,21 @@ def accumulated(node: Node) -> torch.dtype:
     return torch.float32 if dtype in {torch.float16, torch.bfloat16} else dtype
 
 
-def _combine(body: Body, node: Node, found: str, value: str) -> None:
-    combine, _ = _REDUCTIONS[base_name(node)]
-    if combine.count("{1}") > 1:
+def combine(body: Body, node: Node, found: str, value: str) -> None:
+    """Add an element to an accumulator."""
+    statement, _ = REDUCTIONS[base_name(node)]
+    if statement.count("{1}") > 1:
         value = body.let(computed_type(accumulated(node)), "value", value)
-    body.line(combine.format(found, value))
+    body.line(statement.format(found, value))
 
 
 def reduction_of_parts(body: Body, node: Node, index: Index, place: Place) -> str:
     """The reduction of all stored parts."""
-    return _finished(body, node, part_of_parts(body, node, index, place))
+    return finished(body, node, part_of_parts(body, node, index, place))
 
 
-def _finished(body: Body, node: Node, found: str) -> str:
+def finished(body: Body, node: Node, found: str) -> str:
+    """The result of a reduction from its accumulator."""
     dtype = accumulated(node)
     if base_name(node) == "mean":
         source: Any = node.args[0]
@@ -163,8 +165,9 @@ def kept_index(node: Node, index: Index) -> Index:
     return tuple("0" if dim in dims else next(rest) for dim in range(rank))
 
 
-def _start(node: Node) -> str:
-    start, dtype = _REDUCTIONS[base_name(node)][1], accumulated(node)
+def start_of(node: Node) -> str:
+    """What an accumulator begins as."""
+    start, dtype = REDUCTIONS[base_name(node)][1], accumulated(node)
     if start in {"lowest", "highest"}:
         return literal(lowest(dtype) if start == "lowest" else highest(dtype), dtype)
     return literal(int(start), dtype)

@@ -134,6 +134,13 @@ def scalar(body: Body, value: Any, dtype: torch.dtype) -> str:
     return converted(f"({in_cpp(number)})", torch.int32, dtype)
 
 
+def tensors(node: Node) -> list[Node]:
+    """The tensors that a node reads."""
+    if node.target is operator.getitem:
+        return tensors(node.args[0])  # type: ignore[arg-type]
+    return [each for each in node.all_input_nodes if is_tensor(each)]
+
+
 def axis(node: Node, dim: Any) -> int:
     """A dimension as a non-negative number."""
     rank = node.meta["val"].dim()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sympy
+import torch
 from torch.fx import Node
 
 from mctskernel.core.launch_plan import MAX_LAUNCHES, MAX_PLAN_CHARACTERS
@@ -32,8 +32,17 @@ from mctskernel.problems.plain_cuda.reductions import (
     reduction_of_parts,
     splits,
 )
-from mctskernel.problems.plain_cuda.rules import Kind, Rule, argument, axis, is_tensor, operator_name, rule_of
-from mctskernel.problems.plain_cuda.templates import found_groups
+from mctskernel.problems.plain_cuda.rules import (
+    Kind,
+    Rule,
+    argument,
+    axis,
+    is_tensor,
+    operator_name,
+    rule_of,
+    tensors,
+)
+from mctskernel.problems.plain_cuda.templates import cut_between_spaces, found_groups
 from mctskernel.problems.plain_cuda.tracing import Traced, trace
 
 BLOCK = 256
@@ -137,6 +146,7 @@ class Schedule:
         }
         self._scratch: list[Place] = []
         self._headers: set[str] = set()
+        self._definitions: dict[str, None] = {}
 
     def text(self) -> str:
         """The whole source."""
@@ -151,7 +161,7 @@ class Schedule:
                 f"The launch plan of {len(kernels)} kernels has {len(plan)} characters; at most {MAX_PLAN_CHARACTERS} "
                 "are allowed."
             )
-        text = "\n\n".join(text for text, _ in kernels)
+        text = "\n\n".join((*self._definitions, *(text for text, _ in kernels)))
         if "CUDART_" in text:
             self._headers.add("math_constants.h")
         includes = "".join(f"#include <{each}>\n" for each in sorted(self._headers))
@@ -162,7 +172,10 @@ class Schedule:
 
         An output that is only a view of something gets a kernel that copies it.
         """
-        kept = kept_nodes(ordered(self._traced.outputs), self._traced.outputs)
+        order = ordered(self._traced.outputs)
+        kept = kept_nodes(order, self._traced.outputs)
+        if self._templates:
+            kept = cut_between_spaces(order, kept)
         names: dict[Node, str] = {}
         for name, node in self._results:
             found = written_flat(node, kept)
@@ -246,9 +259,7 @@ class Schedule:
         if any(self.is_large(each) for each in body.used):
             body = self._emitted(job, "long long")
         inside, bound = body.text(), count_in_cpp(job.space)
-        about = (
-            f"{operator_name(job.node)} of {job.parts}" if job.parts else _described(job.node, self.places)
-        )
+        about = f"{operator_name(job.node)} of {job.parts}" if job.parts else described(job.node, self.places)
         first = "(long long)blockIdx.x" if body.index_type == "long long" else "blockIdx.x"
         text = (
             f"    {body.index_type} {body.thread} = {first} * blockDim.x + threadIdx.x;\n"
@@ -257,6 +268,10 @@ class Schedule:
         grid = f"ceil_div({count_in_plan(job.space)}, BLOCK)"
         made = Function(name, about, text, tuple(body.reads.values()), job.place)
         return self.function(made), self.launch(made, grid, "BLOCK")
+
+    def estimate(self, extents: Sequence[sympy.Expr]) -> int:
+        """The number of elements at typical sizes."""
+        return int(self._traced.estimate(product(extents)))
 
     def is_large(self, place: Place) -> bool:
         """Whether elements of a buffer need 64-bit indices."""
@@ -299,7 +314,7 @@ class Schedule:
             body.store(job.place, body.unflat(body.thread, job.space, names), value)
         return body
 
-    def body(self, target: Place, index_type: str = "int") -> Body:
+    def body(self, target: Place, index_type: str = "int", depth: int = 2) -> Body:
         """An empty body of a kernel that fills a buffer."""
         return Body(
             places=self.places,
@@ -309,6 +324,7 @@ class Schedule:
             index_type=index_type,
             taken=self._taken,
             target=target,
+            depth=depth,
         )
 
     def _compute(self, body: Body, node: Node, index: Index) -> str:
@@ -331,6 +347,15 @@ class Schedule:
         extents = tuple(self._traced.expression(size) for size in node.meta["val"].shape)
         return Place(name, numbers(node), extents)
 
+    def define(self, text: str) -> None:
+        """Put a text before all kernels, once."""
+        self._definitions[text] = None
+
+    def scratch(self, name: str, dtype: torch.dtype, extents: tuple[sympy.Expr, ...]) -> Place:
+        """A new buffer."""
+        self._scratch.append(Place(self.fresh(name), dtype, extents))
+        return self._scratch[-1]
+
     def fresh(self, name: str) -> str:
         """An unused name."""
         number, found = 1, name
@@ -341,7 +366,7 @@ class Schedule:
         return found
 
 
-def _described(node: Node, places: Mapping[Node, Place]) -> str:
+def described(node: Node, places: Mapping[Node, Place]) -> str:
     """The operators of a kernel, in order."""
     found: dict[str, None] = {}
     seen: set[Node] = set()
@@ -400,13 +425,6 @@ def ordered(outputs: Sequence[Node]) -> list[Node]:
     return [node for node in outputs[0].graph.nodes if node in needed]
 
 
-def tensors(node: Node) -> list[Node]:
-    """The tensors that a node reads."""
-    if node.target is operator.getitem:
-        return tensors(node.args[0])  # type: ignore[arg-type]
-    return [each for each in node.all_input_nodes if is_tensor(each)]
-
-
 def kept_nodes(order: Sequence[Node], outputs: Collection[Node]) -> list[Node]:
     """The nodes that get a kernel, in order. Raises PlainCudaError.
 
@@ -423,7 +441,9 @@ def kept_nodes(order: Sequence[Node], outputs: Collection[Node]) -> list[Node]:
         if rule.repeats:
             repeated = [_worth_keeping(source, rules, weights, kept) for source in tensors(node)]
             kept |= {each for each in repeated if each is not None}
-    kept |= {node for node in outputs if node in rules and rules[node].kind is not Kind.VIEW}
+    kept |= {
+        _behind(node) for node in outputs if node in rules and rules[_behind(node)].kind is not Kind.VIEW
+    }
     return [node for node in order if node in kept]
 
 
@@ -434,6 +454,14 @@ def written_flat(node: Node, kept: Collection[Node]) -> Node | None:
             return None
         (node,) = tensors(node)
     return node
+
+
+def _behind(node: Node) -> Node:
+    """The computed node with the same elements in the same order as an output."""
+    behind = node
+    while behind.op == "call_function" and str(behind.target) in _FLAT:
+        (behind,) = tensors(behind)
+    return behind if behind.op == "call_function" else node
 
 
 def _worth_keeping(

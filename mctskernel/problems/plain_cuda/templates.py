@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Place
+from mctskernel.problems.plain_cuda.rows import cut_between_spaces, row_groups
 from mctskernel.problems.plain_cuda.tracing import Traced
+
+__all__ = ["FINDERS", "Finder", "Group", "cut_between_spaces", "found_groups"]
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -28,7 +31,7 @@ class Group(Protocol):
 Finder = Callable[[Sequence[Node], Collection[Node], Traced], Iterable[Group]]
 """Finds groups of one template among the nodes that would each have a plain kernel, given which are outputs."""
 
-FINDERS: tuple[Finder, ...] = ()
+FINDERS: tuple[Finder, ...] = (row_groups,)
 """In order: where two want the same node, the first gets it."""
 
 

@@ -33,7 +33,7 @@ def _same(body: Body, node: Node, index: Index) -> str:
 @rule("view", "reshape", "_unsafe_view", "_reshape_alias", "squeeze", "unsqueeze", "flatten", kind=Kind.VIEW)
 def _reshape(body: Body, node: Node, index: Index) -> str:
     source: Any = node.args[0]
-    return body.read(source, _reshaped(body, index, body.extents(node), body.extents(source)))
+    return body.read(source, reshaped(body, index, body.extents(node), body.extents(source)))
 
 
 @rule("expand", "broadcast_to", kind=Kind.VIEW)
@@ -107,9 +107,18 @@ def _diagonal(body: Body, node: Node, index: Index) -> str:
 @rule("as_strided", kind=Kind.VIEW)
 def _as_strided(body: Body, node: Node, index: Index) -> str:
     source: Any = node.args[0]
-    flat = in_cpp(body.expression(argument(node, "storage_offset") or 0))
-    for each, stride in zip(index, argument(node, "stride"), strict=True):
-        flat = plus(flat, times(each, in_cpp(body.expression(stride))))
+    extents = body.extents(node)
+    strides = [body.expression(stride) for stride in argument(node, "stride")]
+    offset = body.expression(argument(node, "storage_offset") or 0)
+    dense = all(
+        extent == ONE or same(stride, product(extents[axis + 1 :]))
+        for axis, (extent, stride) in enumerate(zip(extents, strides, strict=True))
+    )
+    if offset == 0 and dense and same(product(extents), product(body.extents(source))):
+        return body.read(source, reshaped(body, index, extents, body.extents(source)))
+    flat = in_cpp(offset)
+    for each, stride in zip(index, strides, strict=True):
+        flat = plus(flat, times(each, in_cpp(stride)))
     return body.read(source, body.unflat(_held(body, flat), body.extents(source)))
 
 
@@ -207,7 +216,7 @@ def _arange(body: Body, node: Node, index: Index) -> str:
     return converted(f"({plus(first, times(index[0], each))})", torch.int32, dtype)
 
 
-def _reshaped(body: Body, index: Index, extents: Sequence[sympy.Expr], wanted: Sequence[sympy.Expr]) -> Index:
+def reshaped(body: Body, index: Index, extents: Sequence[sympy.Expr], wanted: Sequence[sympy.Expr]) -> Index:
     """The index of the same element after a reshape in row-major order."""
     found = ["0"] * len(wanted)
     for here, there in _groups(extents, wanted):
@@ -220,6 +229,9 @@ def _reshaped(body: Body, index: Index, extents: Sequence[sympy.Expr], wanted: S
                 there, body.unflat(flat if len(there) == 1 else _held(body, flat), part), strict=True
             ):
                 found[axis] = each
+            at = tuple(index[axis] for axis in here), tuple(extents[axis] for axis in here)
+            body.same_place(*at, tuple(found[axis] for axis in there), part)
+    body.same_place(tuple(index), tuple(extents), tuple(found), tuple(wanted))
     return tuple(found)
 
 

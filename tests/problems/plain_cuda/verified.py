@@ -9,7 +9,7 @@ from typing import Any
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Shape, Task, Tensor, Tolerance
-from mctskernel.problems.plain_cuda import kernel_sources
+from mctskernel.problems.plain_cuda import Sources, kernel_sources
 from mctskernel.problems.torch_reference import dtype_name, in_numpy
 from mctskernel.problems.torch_task import called, listed
 from mctskernel.profiling.candidate import RefusedError, prepare
@@ -35,8 +35,13 @@ def tensor(name: str, extents: str, dtype: str = "float32", high: int | None = N
 
 
 def source_of(function: Callable[..., Any], *inputs: Tensor, sizes: Shape | None = None) -> str:
-    """The kernel of a function."""
-    return kernel_sources(function, inputs, _outputs(function, inputs), _used(inputs, sizes or SIZES)).plain
+    """The plain kernel of a function."""
+    return sources_of(function, *inputs, sizes=sizes).plain
+
+
+def sources_of(function: Callable[..., Any], *inputs: Tensor, sizes: Shape | None = None) -> Sources:
+    """The kernels of a function."""
+    return kernel_sources(function, inputs, _outputs(function, inputs), _used(inputs, sizes or SIZES))
 
 
 def wrong(function: Callable[..., Any], *inputs: Tensor, source: str = "", shape: Shape | None = None) -> str:

@@ -1,0 +1,97 @@
+"""CUDA C++ functions that kernels of rows call."""
+
+VECTORS = """\
+// N elements that are loaded or stored at once.
+template <typename T, int N>
+struct alignas(sizeof(T) * N) Vector {
+    T of[N];
+};
+
+// Loads the elements from k on of a run of `length`, of which those outside of it are left as they are.
+template <typename T, int N, typename Index>
+__device__ __forceinline__ void load(T (&values)[N], const T* run, Index k, Index length) {
+    if (k >= 0 && k + N <= length && reinterpret_cast<size_t>(run + k) % sizeof(Vector<T, N>) == 0) {
+        const Vector<T, N> found = *reinterpret_cast<const Vector<T, N>*>(run + k);
+        #pragma unroll
+        for (int v = 0; v < N; ++v) {
+            values[v] = found.of[v];
+        }
+    } else {
+        #pragma unroll
+        for (int v = 0; v < N; ++v) {
+            if (k + v >= 0 && k + v < length) {
+                values[v] = run[k + v];
+            }
+        }
+    }
+}
+
+// Stores the elements from k on of a run of `length`, without those outside of it.
+template <typename T, int N, typename Index>
+__device__ __forceinline__ void store(T* run, const T (&values)[N], Index k, Index length) {
+    if (k >= 0 && k + N <= length && reinterpret_cast<size_t>(run + k) % sizeof(Vector<T, N>) == 0) {
+        Vector<T, N> found;
+        #pragma unroll
+        for (int v = 0; v < N; ++v) {
+            found.of[v] = values[v];
+        }
+        *reinterpret_cast<Vector<T, N>*>(run + k) = found;
+    } else {
+        #pragma unroll
+        for (int v = 0; v < N; ++v) {
+            if (k + v >= 0 && k + v < length) {
+                run[k + v] = values[v];
+            }
+        }
+    }
+}"""
+
+ACROSS = """\
+// Merges a state of each of the Threads threads of a row, for all of them.
+template <int Threads, int Rows, typename State>
+__device__ __forceinline__ void across(State& state) {
+    #pragma unroll
+    for (int lanes = (Threads < 32 ? Threads : 32) / 2; lanes > 0; lanes /= 2) {
+        union Words {
+            State state;
+            int of[sizeof(State) / 4];
+        };
+        Words words;
+        words.state = state;
+        #pragma unroll
+        for (int w = 0; w < sizeof(State) / 4; ++w) {
+            words.of[w] = __shfl_xor_sync(0xffffffff, words.of[w], lanes);
+        }
+        merge(state, words.state);
+    }
+    if (Threads > 32) {
+        __shared__ State of_warps[Rows][(Threads + 31) / 32];
+        __syncthreads();
+        if (threadIdx.x % 32 == 0) {
+            of_warps[threadIdx.y][threadIdx.x / 32] = state;
+        }
+        __syncthreads();
+        state = of_warps[threadIdx.y][0];
+        #pragma unroll
+        for (int warp = 1; warp < Threads / 32; ++warp) {
+            merge(state, of_warps[threadIdx.y][warp]);
+        }
+    }
+}"""
+
+DOWN = """\
+// Merges a state of each of the Lanes threads of a column, for all of them.
+template <int Columns, int Lanes, typename State>
+__device__ __forceinline__ void across_lanes(State& state) {
+    if (Lanes > 1) {
+        __shared__ State of_lanes[Lanes][Columns];
+        __syncthreads();
+        of_lanes[threadIdx.y][threadIdx.x] = state;
+        __syncthreads();
+        state = of_lanes[0][threadIdx.x];
+        #pragma unroll
+        for (int lane = 1; lane < Lanes; ++lane) {
+            merge(state, of_lanes[lane][threadIdx.x]);
+        }
+    }
+}"""

@@ -1,0 +1,113 @@
+"""Kernels from the template for rows, against the functions themselves in 64-bit floats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra `gpu` is not installed")
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+from torch import Tensor
+
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.launch_plan import plan_of
+from tests.problems.plain_cuda.verified import SIZES, sources_of, tensor, wrong
+
+pytestmark = pytest.mark.slow
+
+X = tensor("x", "rows cols")
+IMAGE = tensor("x", "n 4 h w")
+
+SHORT = SIZES
+LONG = {"rows": 4093, "cols": 393209, "n": 1021, "h": 1021, "w": 1013}
+FEW = {"rows": 3, "cols": 65537, "n": 3, "h": 1021, "w": 1031}
+
+SHAPES = (
+    {"rows": 3, "cols": 5},
+    {"rows": 2, "cols": 2, "n": 1, "h": 1, "w": 2},
+    {"rows": 7, "cols": 9001, "n": 2, "h": 67, "w": 69},
+)
+
+
+def replaced(x: Tensor, value: float) -> Tensor:
+    return x.masked_fill(x > 1.0, value)
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "softmax": (lambda x: x.softmax(1), (X,)),
+    "softmax of infinity": (lambda x: replaced(x, math.inf).softmax(1), (X,)),
+    "softmax of -infinity": (lambda x: x.masked_fill(x > -0.3, -math.inf).softmax(1), (X,)),
+    "logsumexp of NaN": (lambda x: replaced(x, math.nan).logsumexp(1), (X,)),
+    "logsumexp of -infinity": (lambda x: x.masked_fill(x > -0.3, -math.inf).logsumexp(1), (X,)),
+    "layer norm": (lambda x: F.layer_norm(x, x.shape[1:]), (IMAGE,)),
+    "group norm": (lambda x: F.group_norm(x, 2), (IMAGE,)),
+    "batch norm": (lambda x: F.batch_norm(x, None, None, training=True), (IMAGE,)),
+    "softmax over channels": (lambda x: x.softmax(1), (IMAGE,)),
+    "RMS norm over channels": (
+        lambda x: x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-5),
+        (IMAGE,),
+    ),
+    "columns": (lambda x: (x - x.mean(0)) * torch.rsqrt(x.var(0, correction=0) + 1e-5), (X,)),
+    "smallest": (lambda x: replaced(x, math.nan).amin(1), (X,)),
+    "Frobenius norm": (lambda x: x / torch.norm(x), (IMAGE,)),
+    "cross entropy": (F.cross_entropy, (X, tensor("t", "rows", "int64", 1))),
+    "triplet loss": (lambda x, y: F.triplet_margin_loss(x, y, -x), (X, tensor("y", "rows cols"))),
+    "bfloat16": (
+        lambda x, w: F.layer_norm(x, (x.shape[1],), w),
+        (tensor("x", "rows cols", "bfloat16"), tensor("w", "cols", "bfloat16")),
+    ),
+    "whole numbers": (lambda x: x.sum(1), (tensor("x", "rows cols", "int32", 50),)),
+    "GELU and softmax": (lambda x: F.gelu(x).softmax(1) * 2, (X,)),
+}
+
+
+@pytest.mark.parametrize("sizes", [SHORT, LONG, FEW], ids=["short", "long", "few"])
+@pytest.mark.parametrize("name", CASES)
+def test_rows_are_what_the_function_computes(name: str, sizes: dict[str, int]) -> None:
+    function, inputs = CASES[name]
+    source = sources_of(function, *inputs, sizes=sizes).templates
+    for shape in SHAPES:
+        assert wrong(function, *inputs, source=source, shape=shape) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "launches"),
+    [
+        ("softmax", SHORT, 1),
+        ("softmax", LONG, 1),
+        ("softmax", FEW, 2),
+        ("group norm", SHORT, 1),
+        ("batch norm", FEW, 2),
+        ("cross entropy", SHORT, 2),
+        ("triplet loss", LONG, 2),
+    ],
+)
+def test_a_group_is_as_few_kernels_as_it_can_be(name: str, sizes: dict[str, int], launches: int) -> None:
+    function, inputs = CASES[name]
+    source = sources_of(function, *inputs, sizes=sizes).templates
+    assert len(plan_of(Kernel(source)).launches) == launches
+
+
+def test_a_row_that_fits_is_read_once() -> None:
+    source = sources_of(
+        lambda x: F.layer_norm(x, (x.shape[1],)), X, sizes={"rows": 4093, "cols": 4093}
+    ).templates
+    assert source.count("load(x_tile") == 3
+    assert source.count("if (tile < tiles - 1) {") == source.count("if (tile > 0) {") == 1
+
+
+def test_a_planted_fault_is_seen() -> None:
+    function, inputs = CASES["softmax"]
+    source = sources_of(function, *inputs, sizes=LONG).templates
+    for before, after in (
+        ("k < length", "k < length - 1"),
+        ("expf(into.amax - amax)", "1.0f"),
+        ("across<THREADS, ROWS>(of_row);", ""),
+    ):
+        assert before in source
+        assert wrong(function, *inputs, source=source.replace(before, after), shape={"cols": 9001}) != ""
