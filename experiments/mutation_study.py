@@ -199,7 +199,7 @@ def _cases_of(folder: Path, architecture: str) -> tuple[Task, Sequence[Case], Se
 
 @click.command()
 @click.argument("tasks", nargs=-1)
-@click.option("--mutants", "count", type=click.IntRange(min=1), default=200, show_default=True)
+@click.option("--mutants", "count", type=click.IntRange(min=1), default=220, show_default=True)
 @click.option("--device", type=click.Choice(["gpu", "model"]), default="model", show_default=True)
 @click.option("--architecture", default="H100", show_default=True, help="The GPU of --device model.")
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True)
