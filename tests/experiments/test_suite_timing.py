@@ -38,7 +38,7 @@ def test_scratch_is_held_as_long_as_its_kernel_may_run(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(interleaved.torch, "zeros", zeros)
     scratch = SimpleNamespace(name="partial", nbytes=16, zero=False)
-    candidate = SimpleNamespace(at=lambda *_: SimpleNamespace(scratch=[scratch], launches=[]))
+    candidate = SimpleNamespace(at=lambda *_: SimpleNamespace(scratch=[scratch], tensor_maps=[], launches=[]))
     task = load_task(builtin_tasks()["sum"])
     call, _ = interleaved.bound_plan(task, task.search_shapes[0], candidate, None, {})
     call()
