@@ -8,6 +8,7 @@ from typing import Any
 import sympy
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
+from torch.utils._sympy.functions import CleanDiv
 
 from mctskernel.problems.plain_cuda import PlainCudaError
 
@@ -23,7 +24,13 @@ def product(extents: Sequence[sympy.Expr]) -> sympy.Expr:
 
 def same(left: sympy.Expr, right: sympy.Expr) -> bool:
     """Whether two sizes are equal for all dimensions."""
-    return bool(left == right or sympy.expand(left - right) == 0)
+    return bool(left == right or sympy.expand(_rational(left) - _rational(right)) == 0)
+
+
+def _rational(size: sympy.Expr) -> sympy.Expr:
+    """A size with quotients that have no remainder as fractions."""
+    quotients = size.atoms(CleanDiv)
+    return size.xreplace({each: each.args[0] / each.args[1] for each in quotients}) if quotients else size
 
 
 def in_cpp(size: sympy.Expr) -> str:
@@ -73,6 +80,9 @@ class _Printer(StrPrinter):  # type: ignore[misc] # sympy has no types
 
     def _quotient(self, left: Any, right: Any) -> str:
         return f"({self.parenthesize(left, PRECEDENCE['Mul'])} {self.divides} {self._tight(right)})"
+
+    def _print_CleanDiv(self, expr: Any) -> str:
+        return str(self._print_FloorDiv(expr))
 
     def _print_Mod(self, expr: Any) -> str:
         left, right = expr.args

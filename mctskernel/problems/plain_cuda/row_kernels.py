@@ -18,7 +18,16 @@ import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Index, Place, node_type, numbers
-from mctskernel.problems.plain_cuda.element_types import computed_type, converted, loaded, stored, stored_type
+from mctskernel.problems.plain_cuda.element_types import (
+    computed_type,
+    converted,
+    highest,
+    literal,
+    loaded,
+    lowest,
+    stored,
+    stored_type,
+)
 from mctskernel.problems.plain_cuda.extents import count_in_cpp, count_in_plan, product, same
 from mctskernel.problems.plain_cuda.reductions import (
     REDUCTIONS,
@@ -28,7 +37,7 @@ from mctskernel.problems.plain_cuda.reductions import (
     start_of,
 )
 from mctskernel.problems.plain_cuda.row_functions import ACROSS, DOWN, VECTORS
-from mctskernel.problems.plain_cuda.rows import RowGroup, element_index, pair, row_index
+from mctskernel.problems.plain_cuda.rows import PLACES, RowGroup, element_index, pair, row_index
 from mctskernel.problems.plain_cuda.rules import Kind, base_name, is_tensor, operator_name, rule_of, tensors
 
 if TYPE_CHECKING:
@@ -67,6 +76,14 @@ class Part:
     def merge(self) -> list[str]:
         """Statements that add the state `other` to `into`."""
         names = [member.name for member in self.members]
+        if self.kind == "place":
+            best, place = names
+            return [
+                f"if (other.{place} >= 0 && {_better(self.nodes[0], f'other.{best}', f'other.{place}', 'into.')}) {{",
+                f"    into.{best} = other.{best};",
+                f"    into.{place} = other.{place};",
+                "}",
+            ]
         if not self.kind:
             statement = REDUCTIONS[base_name(self.nodes[0])][0]
             return [statement.format(f"into.{names[0]}", f"other.{names[0]}")]
@@ -186,7 +203,7 @@ def geometry_of(group: RowGroup, schedule: Schedule) -> Geometry:
     few = (rows < 264 and count >= 1 << 13) or (rows < WAVES and count > 1 << 17)
     if few:
         units = outer * -(-length // (256 * 4 * vector))
-        parts = max(min(WAVES // rows, units), 1)
+        parts = max(min(max(WAVES // rows, min(units // 16, 64)), units), 1)
         return Geometry(256, 1, vector, 4, max(_power(parts + 1) // 2, 2))
     vectors = -(-length // vector)
     if vectors <= 32:
@@ -194,6 +211,8 @@ def geometry_of(group: RowGroup, schedule: Schedule) -> Geometry:
     else:
         lanes = min(max(_power(-(-vectors // 4)), 32), 1024)
         items = min(-(-vectors // lanes), 8)
+        if vectors > 2 * 8 * 1024:
+            lanes, items = 512, 4
     return Geometry(lanes, max(256 // lanes, 1), vector, items, 1)
 
 
@@ -287,6 +306,15 @@ def _part(nodes: tuple[Node, ...], taken: set[str]) -> Part:
         type_ = computed_type(accumulated(node))
         return Member("int" if type_ == "bool" else type_, found, start or start_of(node))
 
+    if base_name(nodes[0]) in PLACES:
+        (node,) = nodes
+        dtype = numbers(tensors(node)[0])
+        ends = lowest(dtype) if base_name(node) == "argmax" else highest(dtype)
+        return Part(
+            nodes,
+            "place",
+            (Member(computed_type(dtype), "best", literal(ends, dtype)), Member("long long", "place", "-1")),
+        )
     members = [member(node, "squares" if kind == "moments" and node is nodes[1] else "") for node in nodes]
     if kind == "moments":
         members.append(member(nodes[0], "count", "0.0f"))
@@ -307,6 +335,20 @@ def _depends(node: Node, on: Node) -> bool:
 
 _Elements = Callable[[], contextlib.AbstractContextManager[Index]]
 """A loop over the elements of a tile, which gives the index of each."""
+
+
+def _better(node: Node, value: str, place: str, state: str) -> str:
+    """Whether an element comes before what a state of `best` and `place` has; NaN comes first, then the place."""
+    sign, best, before = (
+        (">" if "argmax" in base_name(node) else "<"),
+        f"{state}best",
+        f"{place} < {state}place",
+    )
+    return (
+        f"({state}place < 0 || {value} {sign} {best} || ({value} == {best} && {before}) || "
+        f"({value} != {value} && ({best} == {best} || {before})))"
+    )
+
 
 Work = Callable[[Body, Index], None]
 """Writes what is done with the element of the space at an index."""
@@ -604,7 +646,7 @@ class _Writer:
         def work(body: Body, index: Index) -> None:
             for part in step.parts:
                 for node in part.nodes:
-                    self._add(body, index, node, "accumulator")
+                    self._add(body, index, node, "state.best")
                     body.know(node, row_index(body, self._group.space, self._at(), node), "known")
 
         return work
@@ -612,6 +654,13 @@ class _Writer:
     def _add(self, body: Body, index: Index, node: Node, found: str) -> None:
         source = tensors(node)[0]
         value = body.read(source, element_index(body, self._group.space, index, source))
+        if base_name(node) in PLACES:
+            value = body.let(node_type(source), "value", value)
+            state = found.removesuffix("best")
+            with body.block(f"if {_better(node, value, self._k, state)} {{"):
+                body.line(f"{state}best = {value};")
+                body.line(f"{state}place = {self._k};")
+            return
         combine(body, node, found, converted(value, numbers(source), accumulated(node)))
 
     def _reduce(self, step: Step) -> str:
@@ -629,7 +678,7 @@ class _Writer:
                     self._add(body, index, part.nodes[0], names[0])
                     if part.kind == "moments":
                         body.line(f"{names[2]} += 1.0f;")
-            self._add_seconds([part for part in step.parts if part.kind], target, elements)
+            self._add_seconds([part for part in step.parts if len(part.nodes) > 1], target, elements)
             if self._several:
                 body.line(f"merge({state}, {target});")
         self._across(state)
@@ -684,12 +733,12 @@ class _Writer:
         body, space = self.body, self._group.space
         for part in step.parts:
             for number, (node, member) in enumerate(zip(part.nodes, part.members, strict=False)):
-                value = f"{state}.{member.name}"
+                value = f"{state}.{'place' if part.kind == 'place' else member.name}"
                 if part.kind == "softmax" and number == 1:
                     top = f"{state}.{part.members[0].name}"
                     exact = "CUDART_NAN_F" if _is_exact(part) else "0.0f"
                     value = f"{top} == -CUDART_INF_F ? {exact} : {value}"
-                elif not (part.kind == "moments" and number == 0):
+                elif part.kind != "place" and not (part.kind == "moments" and number == 0):
                     value = finished(body, node, value)
                 name = body.let(node_type(node), node.name, value)
                 body.know(node, row_index(body, space, self._at(), node), name)

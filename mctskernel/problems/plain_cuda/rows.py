@@ -16,7 +16,15 @@ from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
 from mctskernel.problems.plain_cuda.element_types import computed_type
 from mctskernel.problems.plain_cuda.extents import ONE, product, same
 from mctskernel.problems.plain_cuda.reductions import accumulated, reduced_axes, splits
-from mctskernel.problems.plain_cuda.rules import Kind, argument, base_name, is_tensor, rule_of, tensors
+from mctskernel.problems.plain_cuda.rules import (
+    Kind,
+    argument,
+    base_name,
+    is_tensor,
+    operator_name,
+    rule_of,
+    tensors,
+)
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.plain_cuda.views import reshaped
 
@@ -56,13 +64,23 @@ class RowGroup:
     @property
     def reductions(self) -> tuple[Node, ...]:
         """Its reductions, in order."""
-        return tuple(node for node in self.nodes if splits(node))
+        return tuple(node for node in self.nodes if reduces(node))
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The texts of the kernels that fill a buffer with the last node, and their launches."""
         from mctskernel.problems.plain_cuda.row_kernels import row_kernels  # noqa: PLC0415 - needs this module
 
         yield from row_kernels(self, schedule, place)
+
+
+PLACES = {"argmax", "argmin"}
+
+
+def reduces(node: Node) -> bool:
+    """Whether a node is a reduction that this template knows."""
+    return splits(node) or (
+        node.op == "call_function" and operator_name(node).removeprefix("aten.") in PLACES
+    )
 
 
 def space_of(node: Node, traced: Traced) -> Space:
@@ -91,10 +109,10 @@ def cut_between_spaces(order: Sequence[Node], kept: Sequence[Node]) -> list[Node
     """The kept nodes, and operands of reductions that other reductions lead to: those end a group of their own."""
     found = set(kept)
     for node in kept:
-        if splits(node):
+        if reduces(node):
             source = stripped(tensors(node)[0], found)
             if source not in found and source.op == "call_function":
-                larger = any(splits(each) for each in _sources(source, found))
+                larger = any(reduces(each) for each in _sources(source, found))
                 if larger and rule_of(source).kind is Kind.ELEMENT:
                     found.add(source)
     return [node for node in order if node in found]
@@ -118,6 +136,8 @@ def pair(first: Node, second: Node) -> str:
     `softmax` are a maximum and the sum of exponentials of the differences from it, `moments` a mean and a sum of
     squared differences from it.
     """
+    if {base_name(first), base_name(second)} & PLACES:
+        return ""
     if computed_type(accumulated(first)) != "float" or computed_type(accumulated(second)) != "float":
         return ""
     term = stripped(tensors(second)[0])
@@ -182,10 +202,10 @@ def _group(
     """The largest group that ends with a node. `fixed` nodes have to be stored, or are in other groups."""
     inside = set(kept)
     sources = _sources(last, inside)
-    if splits(last):
+    if reduces(last):
         spaces = [space_of(last, traced)]
     else:
-        spaces = [space_of(each, traced) for each in sources if splits(each) and each not in fixed]
+        spaces = [space_of(each, traced) for each in sources if reduces(each) and each not in fixed]
     for space in spaces:
         if not any(space.reduced) or not _may_join(last, space, traced, ()):
             continue
@@ -200,20 +220,20 @@ def _group(
                 ):
                     nodes.add(each)
                     waiting.append(each)
-        if not any(map(splits, nodes)):
+        if not any(map(reduces, nodes)):
             continue
         for chosen in (nodes, {last}):
             leaves = _proved(RowGroup(tuple(n for n in kept if n in chosen), space, ()), kept, traced)
-            if leaves is not None and any(map(splits, chosen)):
+            if leaves is not None and any(map(reduces, chosen)):
                 return RowGroup(tuple(n for n in kept if n in chosen), space, leaves)
     return None
 
 
 def _may_join(node: Node, space: Space, traced: Traced, sources: Sequence[Node]) -> bool:
     """Whether a node fits a space; one that leads from other reductions ends their group instead."""
-    if splits(node):
+    if reduces(node):
         return space_of(node, traced) == space
-    if any(splits(each) and space_of(each, traced) != space for each in sources):
+    if any(reduces(each) and space_of(each, traced) != space for each in sources):
         return False
     count = product(extents_of(node, traced))
     return rule_of(node).kind is Kind.ELEMENT and any(
@@ -230,7 +250,7 @@ def _proved(group: RowGroup, kept: Sequence[Node], traced: Traced) -> tuple[Node
     inside = set(group.nodes)
 
     def compute(body: Body, node: Node, index: Index) -> str:
-        if splits(node) and node in inside:
+        if reduces(node) and node in inside:
             raise _OtherRowError
         return "1" if node.op == "get_attr" else rule_of(node).compute(body, node, index)
 
@@ -251,7 +271,7 @@ def _proved(group: RowGroup, kept: Sequence[Node], traced: Traced) -> tuple[Node
     index = tuple(f"at{axis}" for axis in range(len(group.space.extents)))
     try:
         for node in group.nodes:
-            if splits(node):
+            if reduces(node):
                 source = tensors(node)[0]
                 body.read(source, element_index(body, group.space, index, source))
                 body.know(node, row_index(body, group.space, index, node), "1")

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._sympy.functions import CleanDiv, FloorDiv, Mod
 
 from mctskernel.core.task import Shape, Tensor
 from mctskernel.problems.plain_cuda import PlainCudaError
@@ -68,11 +69,15 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
     if fixed:
         raise PlainCudaError(f"This function fixes the dimension '{fixed[0]}': {SPECIALISED}.")
 
+    exact = _exact_quotients(env)
+
     def expression(value: Any) -> sympy.Expr:
         if isinstance(value, Node):
             value = value.meta["val"]
-        found = value.node.expr if hasattr(value, "node") else sympy.sympify(value)
-        return env.replace(found).xreplace(own)
+        found = env.replace(value.node.expr if hasattr(value, "node") else sympy.sympify(value))
+        return found.xreplace(
+            {each: exact[each] for each in found.atoms(FloorDiv) if each in exact}
+        ).xreplace(own)
 
     hints = {own[symbol.node.expr]: sizes[name] for name, symbol in symbolic.symbols.items()}
     graph = module.graph
@@ -82,6 +87,12 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
     constants = {node: getattr(module, node.target) for node in graph.nodes if node.op == "get_attr"}
     _check_updates(graph, named)
     return Traced(named, _outputs(graph), expression, lambda value: float(value.xreplace(hints)), constants)
+
+
+def _exact_quotients(env: ShapeEnv) -> Mapping[sympy.Expr, sympy.Expr]:
+    """Quotients without a remainder, as reshapes take for granted, and the same marked as such."""
+    env._update_divisible()
+    return {FloorDiv(*each.args): CleanDiv(*each.args) for each in env.divisible if isinstance(each, Mod)}
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, w: F.layer_norm(x, (x.shape[1],), w),
         (tensor("x", "rows cols", "bfloat16"), tensor("w", "cols", "bfloat16")),
     ),
+    "place of the largest": (lambda x: x.round().argmax(1), (X,)),
+    "place of NaN in columns": (lambda x: replaced(x, math.nan).argmin(0), (X,)),
     "whole numbers": (lambda x: x.sum(1), (tensor("x", "rows cols", "int32", 50),)),
     "GELU and softmax": (lambda x: F.gelu(x).softmax(1) * 2, (X,)),
 }
