@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mctskernel.profiling.emulator.arithmetic import V
+from mctskernel.profiling.emulator.async_copies import MBarrier, active, bulk_copies
 from mctskernel.profiling.emulator.atomics import apply_atomic
 from mctskernel.profiling.emulator.codegen import Access, Program
 from mctskernel.profiling.emulator.findings import Finding, Findings, Kind
@@ -68,6 +69,7 @@ class CheckedMemory(MemoryPort):
         self.races.start(batch, self.resolver.shared)
         self.reductions = BarrierReductions(batch)
         self.pending = []
+        self.barriers: dict[int, MBarrier] = {}
         self.groups = np.zeros(batch.slots, np.int64)
         self.present = np.zeros(batch.slots, bool)
         self.present[batch.full.slots] = True
@@ -189,6 +191,84 @@ class CheckedMemory(MemoryPort):
                 )
                 found[i][lane] = self.load(one, g, source, only)[lane]
         return found
+
+    def mbarrier_init(self, access: Access, g: Lanes, address: V, mask: V | None, count: V) -> None:
+        """`mbarrier.init`, or `inval` with a count of zero."""
+        for part in self.resolver.parts(access, g, address, mask):
+            part.write(access, g, (np.uint64(0),))
+            self.races.log("write", access, g, part)
+            for index, each in zip(part.indices(g), np.broadcast_to(count, g.n)[part.lanes(g)], strict=True):
+                self.barriers[int(index)] = MBarrier(int(each), int(each))
+
+    def mbarrier_arrive(  # noqa: PLR0917 - generated code calls it by position
+        self, access: Access, g: Lanes, address: V, mask: V | None, count: V, nbytes: V
+    ) -> V:
+        """Arrive so many times, and wait for so many bytes more; returns the phase."""
+        tokens = np.zeros(g.n, np.uint64)
+        arrival = self.races.arrived(g.subset(np.asarray(here))) if (here := active(g, mask)) else None
+        for lane, barrier in self._barriers(access, g, address, mask):
+            tokens[lane] = barrier.phase
+            barrier.pending -= int(np.broadcast_to(count, g.n)[lane])
+            barrier.bytes += int(np.broadcast_to(nbytes, g.n)[lane])
+            barrier.arriving.append(arrival)
+            barrier.settle()
+        return tokens
+
+    def mbarrier_wait(  # noqa: PLR0917 - generated code calls it by position
+        self, access: Access, g: Lanes, address: V, mask: V | None, number: V, form: str
+    ) -> V:
+        """Whether a phase has ended: the one with this number or, by its `form`, of this parity."""
+        done = np.zeros(g.n, bool)
+        arrivals: list[object] = []
+        for lane, barrier in self._barriers(access, g, address, mask):
+            wanted = int(np.broadcast_to(number, g.n)[lane])
+            done[lane] = barrier.phase % 2 != wanted % 2 if form == "parity" else barrier.phase > wanted
+            if done[lane]:
+                arrivals += barrier.arrived
+        if done.any():
+            waited = g.subset(np.flatnonzero(done))
+            self.partial_barrier(waited, list({id(each): each for each in arrivals}.values()))
+            # What one lane of a warp has waited for is there for the others too.
+            self.races.warp_barrier(waited)
+        return done
+
+    def _barriers(
+        self, access: Access, g: Lanes, address: V, mask: V | None
+    ) -> Iterator[tuple[int, MBarrier]]:
+        """The mbarrier of each active lane; those that nothing has initialised are complained of."""
+        for part in self.resolver.parts(access, g, address, mask):
+            self._check_initialised(access, g, part)
+            self.races.log("atomic", access, g, part)
+            for lane, index in zip(part.lanes(g).tolist(), part.indices(g).tolist(), strict=True):
+                if index in self.barriers:
+                    yield lane, self.barriers[index]
+
+    def bulk_copy(  # noqa: PLR0917 - generated code calls it by position
+        self,
+        read: Access,
+        write: Access,
+        g: Lanes,
+        source: V,
+        target: V,
+        mask: V | None,
+        size: V,
+        barrier: Access | None,
+        at: V | None,
+    ) -> None:
+        """`cp.async.bulk`, with the mbarrier that is told of it."""
+        for copy in bulk_copies(self.resolver, read, write, g, source, target, mask, size):
+            self._check_initialised(read, g, copy.source)
+            self.races.log("read", read, g, copy.source)
+            self.races.log("write", write, g, copy.target, copy.run())
+        if barrier is None or at is None:
+            return
+        # A copy that can't be is a finding already: those that wait for it go on.
+        for position in active(g, mask):
+            only = np.arange(g.n) == position
+            for _, each in self._barriers(barrier, g, at, only):
+                each.arriving.append(self.races.arrived(g.subset(np.flatnonzero(only))))
+                each.bytes -= int(np.broadcast_to(size, g.n)[position])
+                each.settle()
 
     def commit(self, g: Lanes) -> None:
         self.groups[g.slots] += 1

@@ -315,7 +315,7 @@ class Emitter:
 
 
 TOUCHES_MEMORY = frozenset(
-    "ld ldu st atom red cp ldmatrix wmma stmatrix membar fence bar barrier contribute".split()
+    "ld ldu st atom red cp mbarrier ldmatrix wmma stmatrix membar fence bar barrier contribute".split()
 )
 _AXES = ("tid", "ntid", "ctaid", "nctaid")
 SPECIAL_TYPES = {

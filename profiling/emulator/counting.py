@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mctskernel.profiling.emulator.arithmetic import V
+from mctskernel.profiling.emulator.async_copies import bulk_copies, warp_requests
 from mctskernel.profiling.emulator.atomics import Place, Turns, apply_atomic
 from mctskernel.profiling.emulator.coalescing import Once, Patterns
 from mctskernel.profiling.emulator.codegen import Access, Program
@@ -338,6 +339,43 @@ class CountingMemory(MemoryPort):
             self._tally(write, g, target, mask)
         else:
             self.store(write, g, target, mask, tuple(values) if read.count > 1 else (values,))
+
+    def mbarrier_init(self, access: Access, g: Lanes, address: V, mask: V | None, _: V) -> None:
+        self._tally(access, g, address, mask)
+
+    def mbarrier_arrive(self, access: Access, g: Lanes, address: V, mask: V | None, _: V, __: V) -> V:
+        self._tally(access, g, address, mask)
+        return np.zeros(g.n, np.uint64)
+
+    def mbarrier_wait(self, access: Access, g: Lanes, address: V, mask: V | None, _: V, __: str) -> V:
+        """Return that the phase has ended: nobody waits here."""
+        self._tally(access, g, address, mask)
+        return np.ones(g.n, bool)
+
+    def bulk_copy(  # noqa: PLR0917
+        self,
+        read: Access,
+        write: Access,
+        g: Lanes,
+        source: V,
+        target: V,
+        mask: V | None,
+        size: V,
+        barrier: Access | None,
+        at: V | None,
+    ) -> None:
+        """Counted as the accesses of a warp that copies the same."""
+        for copy in bulk_copies(self.resolver, read, write, g, source, target, mask, size):
+            for access, base in ((read, source), (write, target)):
+                start = int(np.broadcast_to(base, g.n)[copy.position])
+                for warp, address, some in warp_requests(g, copy, start):
+                    self._tally(access, warp, address, None if some.all() else some)
+            if write.value_needed:
+                self._need(copy.source.storage)
+                if not (isinstance(copy.target.storage, Buffer) and copy.target.storage.virtual):
+                    copy.run()
+            if barrier is not None and at is not None:
+                self._tally(barrier, g, at, np.arange(g.n) == copy.position)
 
     def _need(self, storage: object) -> None:
         if isinstance(storage, Buffer) and storage.virtual:

@@ -203,7 +203,9 @@ class Machine:
             return number
         if self.waiting:
             self._release()
-        return max(self._free(ready) or [number])
+        # Any of them may be what the others wait for.
+        free = sorted(self._free(ready) or [number])
+        return free[-1 - self._tries // _PATIENCE % len(free)]
 
     def _lowest(self, ready: dict[int, Group]) -> int:
         free = self._free(ready)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from mctskernel.profiling.emulator.async_copies import ASYNC, bulk_copy
 from mctskernel.profiling.emulator.codegen import Emitter, Handler, dtype_of, pair
 from mctskernel.profiling.emulator.control_flow import immediate
 from mctskernel.profiling.emulator.ptx import (
@@ -165,6 +166,9 @@ def _atomic(emitter: Emitter, instruction: Instruction) -> None:
 def _copy(emitter: Emitter, instruction: Instruction) -> None:
     """`cp.async` and the instructions that order it."""
     opcode = instruction.opcode
+    if opcode.startswith("cp.async.bulk"):
+        bulk_copy(emitter, instruction)
+        return
     if opcode == "cp.async.commit_group":
         emitter.emit("m.commit(g)")
         return
@@ -197,6 +201,9 @@ def _copy(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _fence(emitter: Emitter, instruction: Instruction) -> None:
+    if instruction.opcode.startswith(("fence.proxy.async", "fence.mbarrier_init")):
+        # Bulk copies are done at once, so there is no other proxy.
+        return
     if instruction.parts[0] == "membar" or any(
         s in instruction.parts for s in ("gpu", "sys", "cta", "cluster")
     ):
@@ -294,6 +301,7 @@ def _create_policy(emitter: Emitter, instruction: Instruction) -> None:
 
 
 MEMORY: dict[str, Handler] = {
+    **ASYNC,
     "ld": _load,
     "ldu": _load,
     "st": _store,

@@ -31,7 +31,7 @@ def address_slice(blocks: Sequence[Block]) -> tuple[set[Register], bool]:
         needed.update(registers_of([instruction.guard]))
         if instruction.opcode.startswith(("wmma.load", "wmma.store")):
             needed.update(registers_of(instruction.operands[2:]))
-        if instruction.parts[0] in ("bar", "barrier", "cp", "contribute"):
+        if instruction.parts[0] in ("bar", "barrier", "cp", "contribute", "mbarrier"):
             needed.update(instruction.uses)
     changed = True
     while changed:

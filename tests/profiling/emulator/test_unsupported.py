@@ -28,8 +28,8 @@ def refused(body: str) -> Execution:
     [
         "wgmma.fence.sync.aligned;",
         "tex.2d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [%q];",
-        "mbarrier.init.shared.b64 [%r0], 1;",
-        "cp.async.bulk.commit_group;",
+        "mbarrier.arrive_drop.shared.b64 %q, [%r0];",
+        "cp.async.bulk.prefetch.L2.global [%q], 16;",
         "add.cc.u16 %h, %h, %h;",
         "cvt.rn.satfinite.e2m1x2.f32 %h, %f0, %f1;",
         "ld.shared::cluster.b32 %r0, [%r1];",
