@@ -95,3 +95,53 @@ __device__ __forceinline__ void across_lanes(State& state) {
         }
     }
 }"""
+
+SCAN = """\
+// The sums (or products, by Op) of all elements of a row up to each one, for a tile of VECTOR neighbours at a time;
+// `before` is that of earlier tiles, and then that of this one too.
+template <typename Op, bool Reverse, int Rows, int Threads, typename T, int Items, int N>
+__device__ __forceinline__ void scan(T (&values)[Items][N], T& before) {
+    constexpr int Lanes = Threads < 32 ? Threads : 32, Warps = Threads / Lanes;
+    __shared__ T of_warps[Rows][Items][Warps];
+    const int lane = threadIdx.x % Lanes, warp = threadIdx.x / Lanes;
+    T of_lanes[Items];
+    #pragma unroll
+    for (int j = 0; j < Items; ++j) {
+        #pragma unroll
+        for (int n = 1; n < N; ++n) {
+            const int v = Reverse ? N - 1 - n : n;
+            values[j][v] = Op::of(values[j][Reverse ? v + 1 : v - 1], values[j][v]);
+        }
+        T total = values[j][Reverse ? 0 : N - 1];
+        #pragma unroll
+        for (int step = 1; step < Lanes; step *= 2) {
+            const T other = Reverse ? __shfl_down_sync(0xffffffff, total, step, Lanes)
+                                    : __shfl_up_sync(0xffffffff, total, step, Lanes);
+            total = (Reverse ? lane + step < Lanes : lane >= step) ? Op::of(other, total) : total;
+        }
+        of_lanes[j] = Reverse ? __shfl_down_sync(0xffffffff, total, 1, Lanes)
+                              : __shfl_up_sync(0xffffffff, total, 1, Lanes);
+        of_lanes[j] = lane == (Reverse ? Lanes - 1 : 0) ? Op::start() : of_lanes[j];
+        if (lane == (Reverse ? 0 : Lanes - 1)) {
+            of_warps[threadIdx.y][j][warp] = total;
+        }
+    }
+    __syncthreads();
+    #pragma unroll
+    for (int n = 0; n < Items; ++n) {
+        const int j = Reverse ? Items - 1 - n : n;
+        T mine = before;
+        #pragma unroll
+        for (int m = 0; m < Warps; ++m) {
+            const int w = Reverse ? Warps - 1 - m : m;
+            mine = w == warp ? before : mine;
+            before = Op::of(before, of_warps[threadIdx.y][j][w]);
+        }
+        mine = Op::of(mine, of_lanes[j]);
+        #pragma unroll
+        for (int v = 0; v < N; ++v) {
+            values[j][v] = Op::of(mine, values[j][v]);
+        }
+    }
+    __syncthreads();
+}"""

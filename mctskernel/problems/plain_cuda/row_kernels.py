@@ -37,7 +37,16 @@ from mctskernel.problems.plain_cuda.reductions import (
     start_of,
 )
 from mctskernel.problems.plain_cuda.row_functions import ACROSS, DOWN, VECTORS
-from mctskernel.problems.plain_cuda.rows import PLACES, RowGroup, element_index, pair, row_index
+from mctskernel.problems.plain_cuda.rows import (
+    PLACES,
+    RowGroup,
+    Rows,
+    Space,
+    element_index,
+    pair,
+    reduces,
+    row_index,
+)
 from mctskernel.problems.plain_cuda.rules import Kind, base_name, is_tensor, operator_name, rule_of, tensors
 
 if TYPE_CHECKING:
@@ -154,7 +163,7 @@ def row_kernels(group: RowGroup, schedule: Schedule, place: Place) -> Iterator[t
     """The texts of the kernels of a group, and their launches."""
     geometry = geometry_of(group, schedule)
     split, strided = geometry.parts > 1, group.space.strided
-    several = split or schedule.estimate(_run(group)[1]) > geometry.tile
+    several = split or schedule.estimate(run_of(group.space)[1]) > geometry.tile
     words = ["COLUMNS", "LANES", "ITEMS"] if strided else ["THREADS", "ROWS", "VECTOR", "ITEMS"]
     if split:
         words = [*(word for word in words if word != "ROWS"), "PARTS"]
@@ -170,7 +179,7 @@ def row_kernels(group: RowGroup, schedule: Schedule, place: Place) -> Iterator[t
     for first, end in (*stages, (len(steps), len(steps)) if split else (0, len(steps))):
         name = schedule.fresh(f"{title}_{'parts' if first < end and split else 'rows'}")
         for index_type in ("int", "long long"):
-            writer = _Writer(group, schedule, place, names, index_type=index_type, several=several)
+            writer = RowWriter(group, schedule, place, names, index_type=index_type, several=several)
             made = writer.kernel(name, steps, first, end, last=not split or first == len(steps))
             if index_type == "int" and any(schedule.is_large(each) for each in writer.body.used):
                 continue
@@ -183,13 +192,13 @@ def row_kernels(group: RowGroup, schedule: Schedule, place: Place) -> Iterator[t
 def geometry_of(group: RowGroup, schedule: Schedule) -> Geometry:
     """Macros for typical sizes."""
     space = group.space
-    rows, (segments, run) = max(schedule.estimate(space.rows), 1), _run(group)
+    rows, (segments, run) = max(schedule.estimate(space.rows), 1), run_of(group.space)
     outer, length = schedule.estimate(segments), schedule.estimate(run)
     writes = same(product(space.extents), product(schedule.place("", group.nodes[-1]).extents))
     if space.strided:
         lanes = 1
         if length > MOST_ITEMS and (writes or rows < THREADS_OF_A_DEVICE // 2):
-            lanes = min(_power(-(-length // 32)), 16)
+            lanes = min(power_of_two(-(-length // 32)), 16)
         items = min(-(-length // lanes), MOST_ITEMS if lanes == 1 else 32) if writes else min(length, 16)
         items = -(-items // 8) * 8 if items > 8 else items
         columns = max(256 // lanes, 32) if writes or rows > THREADS_OF_A_DEVICE else 32
@@ -197,33 +206,32 @@ def geometry_of(group: RowGroup, schedule: Schedule) -> Geometry:
         parts = (
             min(THREADS_OF_A_DEVICE // (rows * lanes), most) if rows * lanes * 4 < THREADS_OF_A_DEVICE else 1
         )
-        return Geometry(lanes, columns, 1, items, _power(parts + 1) // 2 if parts > 1 else 1)
+        return Geometry(lanes, columns, 1, items, power_of_two(parts + 1) // 2 if parts > 1 else 1)
     vector = max(16 // max((numbers(node).itemsize for node in group.leaves), default=4), 1)
     count = outer * length
     few = (rows < 264 and count >= 1 << 13) or (rows < WAVES and count > 1 << 17)
     if few:
         units = outer * -(-length // (256 * 4 * vector))
         parts = max(min(max(WAVES // rows, min(units // 16, 64)), units), 1)
-        return Geometry(256, 1, vector, 4, max(_power(parts + 1) // 2, 2))
+        return Geometry(256, 1, vector, 4, max(power_of_two(parts + 1) // 2, 2))
     vectors = -(-length // vector)
     if vectors <= 32:
-        lanes, items = _power(vectors), 1
+        lanes, items = power_of_two(vectors), 1
     else:
-        lanes = min(max(_power(-(-vectors // 4)), 32), 1024)
+        lanes = min(max(power_of_two(-(-vectors // 4)), 32), 1024)
         items = min(-(-vectors // lanes), 8)
         if vectors > 2 * 8 * 1024:
             lanes, items = 512, 4
     return Geometry(lanes, max(256 // lanes, 1), vector, items, 1)
 
 
-def _power(number: int) -> int:
+def power_of_two(number: int) -> int:
     """The smallest power of two that is at least a number."""
     return 1 << max(number - 1, 0).bit_length()
 
 
-def _run(group: RowGroup) -> tuple[tuple[sympy.Expr, ...], tuple[sympy.Expr, ...]]:
+def run_of(space: Space) -> tuple[tuple[sympy.Expr, ...], tuple[sympy.Expr, ...]]:
     """The extents of a row's reduced axes: those of its segments, and those within a contiguous one."""
-    space = group.space
     if space.strided:
         return (), tuple(e for e, gone in zip(space.extents, space.reduced, strict=True) if gone)
     start = _tail(space.reduced)
@@ -354,12 +362,12 @@ Work = Callable[[Body, Index], None]
 """Writes what is done with the element of the space at an index."""
 
 
-class _Writer:
+class RowWriter:
     """One kernel while it is written."""
 
     def __init__(
         self,
-        group: RowGroup,
+        group: Rows,
         schedule: Schedule,
         place: Place,
         names: Mapping[str, str],
@@ -372,17 +380,21 @@ class _Writer:
         self._split = "PARTS" in names
         self.body = schedule.body(place, index_type, depth=1)
         self._index_type = index_type
-        large = schedule.estimate(_run(group)[1]) >= LARGE
+        large = schedule.estimate(run_of(group.space)[1]) >= LARGE
         self._inner = "long long" if large and index_type == "long long" else "int"
         self._k, self._j, self._v, self._unit, self._segment = map(
             self.body.fresh, ("k", "j", "v", "tile", "segment")
         )
+        self._row = self.body.fresh("row")
         self._lane = "threadIdx.y" if self._strided else "threadIdx.x"
         self._lanes = names["LANES" if self._strided else "THREADS"]
         self._rows = names.get("COLUMNS") or names.get("ROWS", "1")
-        self._once = f"if ({self._lane} == 0{'' if self._rows == '1' else ' && mine == row'}) {{"
+        self._once = f"if ({self._lane} == 0{'' if self._rows == '1' else f' && mine == {self._row}'}) {{"
+        self._reductions = [node for node in group.nodes if reduces(node)]
         self._held: dict[tuple[Node, Index], str] = {}
         self._around = ("", "")
+        self._before_element = ""
+        self._parted = self._reverse = False
         self._passes = 0
 
     # The kernel
@@ -391,14 +403,13 @@ class _Writer:
         self, name: str, steps: Sequence[Step], first: int, end: int, *, last: bool
     ) -> tuple[str, str]:
         """A kernel that begins with the stored parts of the steps before `first` and computes those up to `end`."""
-        from mctskernel.problems.plain_cuda.schedule import Function, described  # noqa: PLC0415 - that module needs this one
+        from mctskernel.problems.plain_cuda.schedule import described  # noqa: PLC0415 - that module needs this one
 
         group, body, schedule = self._group, self.body, self._schedule
         node = group.nodes[-1]
         over_rows = not same(product(body.extents(node)), product(group.space.extents))
         self._parted = self._split and not (last and over_rows)
-        count = count_in_cpp(group.space.rows)
-        self._find_row(count)
+        self._find_row()
         for step in steps[:first]:
             self._know(step, self._combined_parts(step))
         works: list[Work] = [self._reduction(step) for step in steps[first:end]]
@@ -423,26 +434,32 @@ class _Writer:
                 self._write(node)
         target = self._place if last else steps[first].buffer
         assert target is not None  # noqa: S101 - a split step has one
-        reads = [*body.reads.values(), *(s.buffer for s in steps[:first] if s.buffer)]
-        threads = f"{self._rows} * {self._lanes}" if self._rows != "1" else self._lanes
         about = described(node if last else steps[first].parts[-1].nodes[-1], schedule.places)
-        made = Function(name, about, body.text(), tuple(reads), target, f"__launch_bounds__({threads}) ")
-        blocks = count_in_plan(group.space.rows)
+        return self.written(name, about, target, [s.buffer for s in steps[:first] if s.buffer])
+
+    def written(self, name: str, about: str, target: Place, buffers: Sequence[Place] = ()) -> tuple[str, str]:
+        """The text of the function, and its launch."""
+        from mctskernel.problems.plain_cuda.schedule import Function  # noqa: PLC0415 - that module needs this one
+
+        names, schedule, space = self._names, self._schedule, self._group.space
+        reads = (*self.body.reads.values(), *buffers)
+        threads = f"{self._rows} * {self._lanes}" if self._rows != "1" else self._lanes
+        made = Function(name, about, self.body.text(), reads, target, f"__launch_bounds__({threads}) ")
+        blocks = count_in_plan(space.rows)
         if self._rows != "1":
             blocks = f"ceil_div({blocks}, {self._rows})"
         if self._parted:
-            segments, run = _run(group)
-            vector = f" + {self._names['VECTOR']} - 1" if not self._strided else ""
+            segments, run = run_of(self._group.space)
+            vector = f" + {names['VECTOR']} - 1" if not self._strided else ""
             tiles = f"ceil_div({count_in_plan(run)}{vector}, {self._tile[1:-1]})"
             tiles = f"{tiles} * {count_in_plan(segments)}" if segments else tiles
-            parts = f"min({self._names['PARTS']}, {tiles})"
+            parts = f"min({names['PARTS']}, {tiles})"
             blocks = f"{blocks} * {parts}" if blocks != "1" else parts
         axes = [self._rows, self._lanes] if self._strided else [self._lanes, self._rows]
-        return schedule.function(made), schedule.launch(
-            made, blocks, '", "'.join(axes[: 1 if axes[-1] == "1" else 2])
-        )
+        block = '", "'.join(axes[: 1 if axes[-1] == "1" else 2])
+        return schedule.function(made), schedule.launch(made, blocks, block)
 
-    def _find_row(self, count: str) -> None:
+    def _find_row(self) -> None:
         """The row of this thread; threads beyond the last row repeat it without storing anything."""
         body, kind = self.body, self._index_type
         self._count_tiles()
@@ -451,13 +468,15 @@ class _Writer:
             body.line("const int part = blockIdx.x % parts;")
             block = f"({kind})(blockIdx.x / parts)"
         if self._rows == "1":
-            body.line(f"const {kind} row = {block};")
+            body.line(f"const {kind} {self._row} = {block};")
         else:
             other = "threadIdx.x" if self._strided else "threadIdx.y"
             body.line(f"const {kind} mine = {block} * {self._rows} + {other};")
-            body.line(f"const {kind} row = min(mine, ({kind})({count}) - 1);")
+            body.line(
+                f"const {kind} {self._row} = min(mine, ({kind})({count_in_cpp(self._group.space.rows)}) - 1);"
+            )
         space = self._group.space
-        row = iter(body.unflat("row", space.rows) if space.rows else ())
+        row = iter(body.unflat(self._row, space.rows) if space.rows else ())
         self._kept = tuple("" if gone else next(row) for gone in space.reduced)
 
     @property
@@ -468,7 +487,7 @@ class _Writer:
 
     def _count_tiles(self) -> None:
         body, kind, tile, vector = self.body, self._inner, self._tile, self._names.get("VECTOR", "")
-        segments, run = _run(self._group)
+        segments, run = run_of(self._group.space)
         count = count_in_cpp(run)
         body.line(f"const {kind} length = {count if kind == 'int' else f'({kind})({count})'};")
         # Vectors begin at multiples of their size in memory, so the first one may begin before the row.
@@ -492,7 +511,7 @@ class _Writer:
     # Passes over the row
 
     def _element(self) -> Index:
-        segments, run = _run(self._group)
+        segments, run = run_of(self._group.space)
         segment = self.body.unflat(self._segment, segments) if segments else ()
         return self._at(segment, self.body.unflat(self._k, run))
 
@@ -543,7 +562,7 @@ class _Writer:
     def _tiles(self, work: Work) -> Iterator[_Elements]:
         """A loop over the tiles of the row, with a tile's values in registers; gives the loop over its elements."""
         body, kind, names = self.body, self._inner, self._names
-        segments, _ = _run(self._group)
+        segments, _ = run_of(self._group.space)
         loads = self._loads(work)
         tile = self._tile
         unit, backwards = self._unit, self._passes % 2
@@ -586,13 +605,13 @@ class _Writer:
 
     def _load(self, loads: dict[tuple[Node, Index], str], arrays: dict[tuple[Node, Index], str]) -> None:
         """Load a tile."""
-        body, kind, j = self.body, self._inner, self._j
+        body, j = self.body, self._j
         if not loads:
             return
         body.line("#pragma unroll")
         with body.block(f"for (int {j} = 0; {j} < {self._names['ITEMS']}; ++{j}) {{"):
             if self._strided:
-                body.line(f"const {kind} {self._k} = first + {j} * {self._lanes};")
+                self._line_of_k()
                 with body.block(f"if ({self._k} < length) {{"):
                     self._element()
                     for node, index in loads:
@@ -609,6 +628,10 @@ class _Writer:
                 step = f"{j} * ({self._lanes} * {self._names['VECTOR']})"
                 body.line(f"load({arrays[node, index]}[{j}], {run}, first + {step}, length);")
 
+    def _line_of_k(self) -> None:
+        item = f"({self._names['ITEMS']} - 1 - {self._j})" if self._reverse else self._j
+        self.body.line(f"const {self._inner} {self._k} = first + {item} * {self._lanes};")
+
     @contextlib.contextmanager
     def _elements(self, arrays: Mapping[tuple[Node, Index], str]) -> Iterator[Index]:
         """A loop over the elements of a tile that this thread has."""
@@ -617,7 +640,7 @@ class _Writer:
             body.line("#pragma unroll")
             blocks.enter_context(body.block(f"for (int {j} = 0; {j} < {self._names['ITEMS']}; ++{j}) {{"))
             if self._strided:
-                body.line(f"const {kind} {k} = first + {j} * {self._lanes};")
+                self._line_of_k()
                 blocks.enter_context(body.block(f"if ({k} < length) {{"))
                 at = f"[{j}]"
             else:
@@ -627,6 +650,7 @@ class _Writer:
                 inner = blocks.enter_context(contextlib.ExitStack())
                 inner.enter_context(body.block(f"for (int {v} = 0; {v} < {vector}; ++{v}) {{"))
                 body.line(f"const {kind} {k} = first + {j} * ({self._lanes} * {vector}) + {v};")
+                self._line(self._before_element)
                 inner.enter_context(body.block(f"if ({k} >= 0 && {k} < length) {{"))
                 at = f"[{j}][{v}]"
             index = self._element()
@@ -715,7 +739,7 @@ class _Writer:
         body, parts = self.body, self._names["PARTS"]
         name = self._schedule.parameter(step.buffer.name)
         with body.block(self._once):
-            body.line(f"reinterpret_cast<{step.struct}*>({name})[row * {parts} + part] = {state};")
+            body.line(f"reinterpret_cast<{step.struct}*>({name})[{self._row} * {parts} + part] = {state};")
 
     def _combined_parts(self, step: Step) -> str:
         assert step.buffer is not None  # noqa: S101 - a split step has one
@@ -724,7 +748,9 @@ class _Writer:
         state = body.fresh("of_row")
         body.line(f"{step.struct} {state} = {step.starts};")
         with body.block(f"for (int p = {self._lane}; p < parts; p += {self._lanes}) {{"):
-            body.line(f"merge({state}, reinterpret_cast<const {step.struct}*>({name})[row * {parts} + p]);")
+            body.line(
+                f"merge({state}, reinterpret_cast<const {step.struct}*>({name})[{self._row} * {parts} + p]);"
+            )
         self._across(state)
         return state
 
@@ -742,9 +768,9 @@ class _Writer:
                     value = finished(body, node, value)
                 name = body.let(node_type(node), node.name, value)
                 body.know(node, row_index(body, space, self._at(), node), name)
-        done = {node for node in self._group.reductions if self._is_known(node)}
+        done = {node for node in self._reductions if self._is_known(node)}
         for node in self._row_nodes():
-            if {each for each in self._group.reductions if _depends(node, each)} <= done:
+            if {each for each in self._reductions if _depends(node, each)} <= done:
                 body.read(node, row_index(body, space, self._at(), node))
 
     def _is_known(self, node: Node) -> bool:
@@ -769,7 +795,7 @@ class _Writer:
             and is_tensor(node)
             and rule_of(node).kind is Kind.ELEMENT
             and same(product(body.extents(node)), rows)
-            and any(_depends(node, each) for each in group.reductions)
+            and any(_depends(node, each) for each in self._reductions)
         ]
 
     # The result
@@ -796,7 +822,7 @@ class _Writer:
         if straight:
             run = name if base == "0" else f"{name} + {base}"
             step = f"{self._j} * ({self._lanes} * {names['VECTOR']})"
-            end = "length" if self._rows == "1" else "mine == row ? length : 0"
+            end = "length" if self._rows == "1" else f"mine == {self._row} ? length : 0"
             self._around = (
                 f"{stored_type(place.dtype)} {results}[{names['VECTOR']}];",
                 f"store({run}, {results}, first + {step}, {end});",
@@ -808,7 +834,11 @@ class _Writer:
             if straight:
                 body.line(f"{results}[{self._v}] = {stored(place.dtype, value)};")
             else:
-                with body.block("if (mine == row) {") if self._rows != "1" else contextlib.nullcontext():
+                with (
+                    body.block(f"if (mine == {self._row}) {{")
+                    if self._rows != "1"
+                    else contextlib.nullcontext()
+                ):
                     body.store(place, at, value)
 
     def _line(self, text: str) -> None:

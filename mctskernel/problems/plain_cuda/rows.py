@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import sympy
 from torch.fx import Node
@@ -48,6 +48,18 @@ class Space:
     def strided(self) -> bool:
         """Whether neighbours in memory belong to different rows."""
         return not self.reduced[-1]
+
+
+class Rows(Protocol):
+    """Nodes over the rows of a space."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """In order; only the last is stored."""
+
+    @property
+    def space(self) -> Space:
+        """What the rows consist of."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +117,8 @@ def row_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) 
             yield found
 
 
-def cut_between_spaces(order: Sequence[Node], kept: Sequence[Node]) -> list[Node]:
-    """The kept nodes, and operands of reductions that other reductions lead to: those end a group of their own."""
+def row_operands(kept: Sequence[Node]) -> set[Node]:
+    """Operands of reductions that other reductions lead to: those end a group of their own."""
     found = set(kept)
     for node in kept:
         if reduces(node):
@@ -115,7 +127,7 @@ def cut_between_spaces(order: Sequence[Node], kept: Sequence[Node]) -> list[Node
                 larger = any(reduces(each) for each in _sources(source, found))
                 if larger and rule_of(source).kind is Kind.ELEMENT:
                     found.add(source)
-    return [node for node in order if node in found]
+    return found
 
 
 def stripped(node: Node, kept: Collection[Node] = ()) -> Node:

@@ -73,7 +73,7 @@ def operator_name(node: Node) -> str:
 
 def base_name(node: Node) -> str:
     """The name of a node's operator without its namespace, such as `add`."""
-    return str(node.target).split(".")[1]
+    return operator_name(node).partition(".")[2]
 
 
 def takes(node: Node, name: str) -> bool:

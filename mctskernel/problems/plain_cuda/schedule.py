@@ -42,7 +42,7 @@ from mctskernel.problems.plain_cuda.rules import (
     rule_of,
     tensors,
 )
-from mctskernel.problems.plain_cuda.templates import cut_between_spaces, found_groups
+from mctskernel.problems.plain_cuda.templates import cut, found_groups
 from mctskernel.problems.plain_cuda.tracing import Traced, trace
 
 BLOCK = 256
@@ -75,6 +75,11 @@ _RESERVED = frozenset(
     )
 )
 """Keywords of C++ and CUDA, and functions that kernels call."""
+
+_RESERVED_BY_TEMPLATES = frozenset(
+    "length tiles tiles_of_segment part parts first mine of_tile p merge load store across across_lanes scan".split()
+)
+"""Local variables and functions of templates."""
 
 _Emit = Callable[[Body, Index], str]
 """Writes the code of a thread, and returns the value to store, or an empty text if it stored it itself."""
@@ -138,8 +143,9 @@ class Schedule:
         self._templates = templates
         self._sizes = sizes
         given = (*sizes, *outputs, *inputs)
-        self._taken = {*given, *_RESERVED}
-        self._names = {name: self.fresh(name) if name in _RESERVED else name for name in given}
+        reserved = _RESERVED | _RESERVED_BY_TEMPLATES if templates else _RESERVED
+        self._taken = {*given, *reserved}
+        self._names = {name: self.fresh(name) if name in reserved else name for name in given}
         self._results = list(zip(outputs, traced.outputs, strict=True))
         self.places = {
             node: self.place(name, node) for node, name in traced.inputs.items() if is_tensor(node)
@@ -175,7 +181,7 @@ class Schedule:
         order = ordered(self._traced.outputs)
         kept = kept_nodes(order, self._traced.outputs)
         if self._templates:
-            kept = cut_between_spaces(order, kept)
+            kept = cut(order, kept, self._traced.outputs)
         names: dict[Node, str] = {}
         for name, node in self._results:
             found = written_flat(node, kept)

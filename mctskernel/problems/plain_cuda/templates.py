@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Place
-from mctskernel.problems.plain_cuda.rows import cut_between_spaces, row_groups
+from mctskernel.problems.plain_cuda.rows import row_groups, row_operands
+from mctskernel.problems.plain_cuda.scans import flipped_scans, scan_groups
 from mctskernel.problems.plain_cuda.tracing import Traced
-
-__all__ = ["FINDERS", "Finder", "Group", "cut_between_spaces", "found_groups"]
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -31,8 +30,14 @@ class Group(Protocol):
 Finder = Callable[[Sequence[Node], Collection[Node], Traced], Iterable[Group]]
 """Finds groups of one template among the nodes that would each have a plain kernel, given which are outputs."""
 
-FINDERS: tuple[Finder, ...] = (row_groups,)
+FINDERS: tuple[Finder, ...] = (row_groups, scan_groups)
 """In order: where two want the same node, the first gets it."""
+
+
+def cut(order: Sequence[Node], kept: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
+    """The kept nodes, and others that a template had better store, in order."""
+    found = {*kept, *row_operands(kept), *flipped_scans(kept, outputs)}
+    return [node for node in order if node in found]
 
 
 def found_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> tuple[Group, ...]:

@@ -79,7 +79,9 @@ def _slice(body: Body, node: Node, index: Index) -> str:
 def _flip(body: Body, node: Node, index: Index) -> str:
     extents, found = body.extents(node), list(index)
     for dim in (axis(node, each) for each in argument(node, "dims")):
-        found[dim] = "0" if extents[dim] == ONE else minus(f"{body.size(extents[dim])} - 1", index[dim])
+        last = f"{body.size(extents[dim])} - 1"
+        twice = index[dim].removeprefix(f"{last} - ")
+        found[dim] = "0" if extents[dim] == ONE else twice if twice != index[dim] else minus(last, index[dim])
     return body.read(node.args[0], found)
 
 

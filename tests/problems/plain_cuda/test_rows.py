@@ -57,6 +57,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "Frobenius norm": (lambda x: x / torch.norm(x), (IMAGE,)),
     "cross entropy": (F.cross_entropy, (X, tensor("t", "rows", "int64", 1))),
     "triplet loss": (lambda x, y: F.triplet_margin_loss(x, y, -x), (X, tensor("y", "rows cols"))),
+    "sums": (lambda x: x.cumsum(1) * 2, (IMAGE,)),
+    "sums along rows": (lambda x: x.cumsum(1), (X,)),
+    "reverse sums": (lambda x: x.flip(1).cumsum(1).flip(1), (X,)),
+    "reverse sums of columns": (lambda x: x.flip(0).cumsum(0).flip(0), (X,)),
+    "products": (lambda x: x.abs().clamp(0.9, 1.1).cumprod(1), (X,)),
+    "masked sums": (lambda x, m: (x * m).cumsum(1), (X, tensor("m", "rows cols", "bool", 1))),
     "bfloat16": (
         lambda x, w: F.layer_norm(x, (x.shape[1],), w),
         (tensor("x", "rows cols", "bfloat16"), tensor("w", "cols", "bfloat16")),
