@@ -32,6 +32,9 @@ _FILE = "kernel.cu"
 # What NVRTC lacks of C and C++ and kernels for nvcc include: types, limits, constants, traits.
 _SYSTEM_HEADERS = Path(__file__).parent / "system_headers"
 
+_OWN_HEADERS = Path(__file__).parent / "headers"
+"""What kernels may include of ours: blocks.cuh."""
+
 RECENT = 4
 """Compilations that are kept in memory."""
 
@@ -119,7 +122,17 @@ def header_folders() -> tuple[str, ...]:
 
 def _include_folders() -> tuple[str, ...]:
     # Ours first: NVIDIA has a cuda.h too.
-    return (str(_SYSTEM_HEADERS), *header_folders())
+    return (str(_SYSTEM_HEADERS), str(_OWN_HEADERS), *header_folders())
+
+
+def standalone(source: str) -> str:
+    """A source with the text of our own headers in place of their `#include`, for compilers that don't have them."""
+    for file in sorted(_OWN_HEADERS.iterdir()):
+        text = file.read_text(encoding="utf-8").replace("#pragma once\n", "")
+        include = rf"^[ \t]*#[ \t]*include[ \t]*[<\"]{re.escape(file.name)}[>\"][^\n]*"
+        source = re.sub(include, lambda _, text=text: text, source, count=1, flags=re.M)  # type: ignore[misc]
+        source = re.sub(include, "", source, flags=re.M)
+    return source
 
 
 @lru_cache(RECENT)
@@ -144,7 +157,8 @@ def _compiler() -> str:
     """NVRTC's version, and what identifies the headers."""
     headers = [
         hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in sorted(_SYSTEM_HEADERS.rglob("*"))
+        for folder in (_SYSTEM_HEADERS, _OWN_HEADERS)
+        for file in sorted(folder.rglob("*"))
         if file.is_file()
     ]
     installed = [f"{folder} {Path(folder).stat().st_mtime_ns}" for folder in header_folders()]

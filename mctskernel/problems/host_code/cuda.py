@@ -20,6 +20,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.edits.syntax import Function, Parameter, enclosing, parse, text_of, walk
 from mctskernel.problems.host_code.expressions import HostCodeError, raw_literal
 from mctskernel.problems.host_code.launch import WrittenLaunch
+from mctskernel.profiling.build import standalone
 from mctskernel.profiling.source_rules import scan
 
 COMPILER_FLAGS = (
@@ -258,7 +259,7 @@ def device_text(kernel: Kernel) -> str:
             f"Line {variable.start_point.row + 1}: global device variables aren't supported in a module; use a scratch "
             "buffer."
         )
-    return f"#ifdef __CUDA_ARCH__\n{kernel.source.rstrip()}\n#endif\n"
+    return f"#ifdef __CUDA_ARCH__\n{standalone(kernel.source).rstrip()}\n#endif\n"
 
 
 def signature(kernel: Kernel, name: str) -> Signature:

@@ -44,10 +44,30 @@ class Place:
     extents: tuple[sympy.Expr, ...]
 
 
+@dataclass(frozen=True)
+class Function:
+    """A `__global__` function: its name, a comment, its statements, what it may read, and the buffer that it fills.
+
+    `qualifiers` are those before its name, such as launch bounds; with any, its pointers are `__restrict__`.
+    """
+
+    name: str
+    about: str
+    text: str
+    reads: tuple[Place, ...]
+    place: Place
+    qualifiers: str = ""
+
+
+Given = Callable[["Body", Index], str]
+"""The element of a node at an index, as a C++ expression."""
+
+
 class Body:
     """The code of a thread. Values are C++ expressions of computation types.
 
-    Nodes in `places` are in memory; others are computed where they are read, by `compute(body, node, index)`.
+    Nodes in `places` are in memory, and `given` ones come from elsewhere in the kernel; others are computed where they
+    are read, by `compute(body, node, index)`.
     """
 
     def __init__(
@@ -60,10 +80,12 @@ class Body:
         index_type: str,
         taken: set[str],
         target: Place,
+        given: Mapping[Node, Given] | None = None,
         depth: int = 2,
     ) -> None:
         self.target = target
         self.loads: dict[tuple[Any, Index], str] = {}
+        self._given = given or {}
         self.expression = expression
         self.index_type = index_type
         self.reads: dict[str, Place] = {}
@@ -95,7 +117,9 @@ class Body:
         known: str | None = self._find(key)
         if known is None:
             place = self._places.get(node)
-            if place is not None:
+            if node in self._given:
+                known = self._given[node](self, index)
+            elif place is not None:
                 self.loads[node, index] = self.flat(index, place.extents)
                 known = self.load(place, index)
             else:
@@ -242,7 +266,7 @@ class Body:
             yield found
 
     @contextlib.contextmanager
-    def block(self, head: str) -> Iterator[None]:
+    def block(self, head: str, end: str = "}") -> Iterator[None]:
         """Statements in braces."""
         self.line(head)
         self._depth += 1
@@ -252,7 +276,7 @@ class Body:
         self._known.pop()
         self._taken = taken
         self._depth -= 1
-        self.line("}")
+        self.line(end)
 
     def fresh(self, name: str) -> str:
         """An unused name."""

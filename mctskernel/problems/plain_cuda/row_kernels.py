@@ -17,7 +17,7 @@ import sympy
 import torch
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Index, Place, node_type, numbers
+from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, node_type, numbers
 from mctskernel.problems.plain_cuda.element_types import (
     computed_type,
     converted,
@@ -403,7 +403,6 @@ class RowWriter:
         self, name: str, steps: Sequence[Step], first: int, end: int, *, last: bool
     ) -> tuple[str, str]:
         """A kernel that begins with the stored parts of the steps before `first` and computes those up to `end`."""
-        from mctskernel.problems.plain_cuda.schedule import described  # noqa: PLC0415 - that module needs this one
 
         group, body, schedule = self._group, self.body, self._schedule
         node = group.nodes[-1]
@@ -434,13 +433,11 @@ class RowWriter:
                 self._write(node)
         target = self._place if last else steps[first].buffer
         assert target is not None  # noqa: S101 - a split step has one
-        about = described(node if last else steps[first].parts[-1].nodes[-1], schedule.places)
+        about = schedule.described(node if last else steps[first].parts[-1].nodes[-1])
         return self.written(name, about, target, [s.buffer for s in steps[:first] if s.buffer])
 
     def written(self, name: str, about: str, target: Place, buffers: Sequence[Place] = ()) -> tuple[str, str]:
         """The text of the function, and its launch."""
-        from mctskernel.problems.plain_cuda.schedule import Function  # noqa: PLC0415 - that module needs this one
-
         names, schedule, space = self._names, self._schedule, self._group.space
         reads = (*self.body.reads.values(), *buffers)
         threads = f"{self._rows} * {self._lanes}" if self._rows != "1" else self._lanes

@@ -21,7 +21,7 @@ from mctskernel.problems.plain_cuda import (  # noqa: F401 - they fill the table
     products,
     views,
 )
-from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
+from mctskernel.problems.plain_cuda.body import Body, Function, Given, Index, Place, numbers
 from mctskernel.problems.plain_cuda.element_types import converted, header, literal, stored_type
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_plan, product
 from mctskernel.problems.plain_cuda.reductions import (
@@ -86,29 +86,18 @@ _Emit = Callable[[Body, Index], str]
 
 
 @dataclass(frozen=True)
-class _Job:
-    """A kernel with a thread for each index over `space`, which fills `place`. `parts` is a buffer that it reduces."""
+class Job:
+    """A kernel with a thread for each index over `space`, which fills `place`.
+
+    `parts` is a buffer that it reduces. What is `given` comes from there.
+    """
 
     node: Node
     place: Place
     space: tuple[sympy.Expr, ...]
     emit: _Emit
     parts: str = ""
-
-
-@dataclass(frozen=True)
-class Function:
-    """A `__global__` function: its name, a comment, its statements, what it may read, and the buffer that it fills.
-
-    `qualifiers` are those before its name, such as launch bounds; with any, its pointers are `__restrict__`.
-    """
-
-    name: str
-    about: str
-    text: str
-    reads: tuple[Place, ...]
-    place: Place
-    qualifiers: str = ""
+    given: Mapping[Node, Given] | None = None
 
 
 def written(
@@ -153,6 +142,9 @@ class Schedule:
         self._scratch: list[Place] = []
         self._headers: set[str] = set()
         self._definitions: dict[str, None] = {}
+        self._zeroed: set[str] = set()
+        self._macros: dict[str, int] = {}
+        self._required: list[str] = []
 
     def text(self) -> str:
         """The whole source."""
@@ -161,7 +153,12 @@ class Schedule:
             raise PlainCudaError(
                 f"This function needs {len(kernels)} kernels; a launch plan has at most {MAX_LAUNCHES}."
             )
-        plan = "\n".join((*(launch for _, launch in kernels), *map(_scratch, self._scratch)))
+        plan = "\n".join(
+            (
+                *(launch for _, launch in kernels),
+                *(_scratch(each, zero=each.name in self._zeroed) for each in self._scratch),
+            )
+        )
         if len(plan) > MAX_PLAN_CHARACTERS:
             raise PlainCudaError(
                 f"The launch plan of {len(kernels)} kernels has {len(plan)} characters; at most {MAX_PLAN_CHARACTERS} "
@@ -171,7 +168,31 @@ class Schedule:
         if "CUDART_" in text:
             self._headers.add("math_constants.h")
         includes = "".join(f"#include <{each}>\n" for each in sorted(self._headers))
-        return f"/*\n{plan}*/\n{includes}\n#define BLOCK {BLOCK}\n\n{text}\n"
+        if "BLOCK)" in plan:
+            self._macros["BLOCK"] = BLOCK
+        macros = "".join(f"#define {name} {value}\n" for name, value in self._macros.items())
+        required = "".join(f"static_assert({each});\n" for each in self._required)
+        return f"/*\n{plan}*/\n{includes}\n{macros}{required}\n{text}\n"
+
+    def include(self, name: str) -> None:
+        """Include a header."""
+        self._headers.add(name)
+
+    def macro(self, name: str, value: int) -> str:
+        """Define a macro that edits may change; returns what it is called."""
+        found = self.fresh(name)
+        self._macros[found] = value
+        return found
+
+    def require(self, condition: str) -> None:
+        """Say what must hold of macros."""
+        self._required.append(condition)
+
+    def add_scratch(self, place: Place, *, zero: bool = False) -> None:
+        """Give a buffer for intermediate results memory, filled with zeros or not."""
+        self._scratch.append(place)
+        if zero:
+            self._zeroed.add(place.name)
 
     def _kernels(self) -> Iterator[tuple[str, str]]:
         """The kernels in order, and their launches.
@@ -199,14 +220,14 @@ class Schedule:
             if node in last:
                 yield from last[node].kernels(self, place)
             else:
-                yield from map(self._kernel, self._jobs_of(node, place))
+                yield from map(self.kernel, self._jobs_of(node, place))
             self.places[node] = place
         for name, node in self._results:
             if name not in names.values():
                 place = self.place(name, node)
-                yield self._kernel(self._whole(node, place))
+                yield self.kernel(self.whole(node, place))
 
-    def _jobs_of(self, node: Node, place: Place) -> Iterator[_Job]:
+    def _jobs_of(self, node: Node, place: Place) -> Iterator[Job]:
         """One kernel for a node, or three for a large reduction to few results."""
         rule = rule_of(node)
         parts = self._parts(node, place)
@@ -215,11 +236,11 @@ class Schedule:
         elif rule.kind is Kind.WHOLE_ROW:
             dim = axis(node, argument(node, "dim"))
             space = (*place.extents[:dim], ONE, *place.extents[dim + 1 :]) if place.extents else ()
-            yield _Job(node, place, space, lambda body, index: rule.compute(body, node, index))
+            yield Job(node, place, space, lambda body, index: rule.compute(body, node, index))
         else:
-            yield self._whole(node, place)
+            yield self.whole(node, place)
 
-    def _in_parts(self, node: Node, place: Place, parts: int) -> Iterator[_Job]:
+    def _in_parts(self, node: Node, place: Place, parts: int) -> Iterator[Job]:
         """A reduction in three kernels: by many threads, of their results by fewer, and by one for each result."""
         fewer = 1 << (parts.bit_length() - 1) // 2
         first, second = (
@@ -234,17 +255,17 @@ class Schedule:
         def last(body: Body, at: Index) -> str:
             return reduction_of_parts(body, node, at, second)
 
-        yield _Job(node, first, first.extents, lambda body, at: part_of_reduction(body, node, at, parts))
-        yield _Job(node, second, second.extents, shared, parts=first.name)
-        yield _Job(node, place, place.extents, last, parts=second.name)
+        yield Job(node, first, first.extents, lambda body, at: part_of_reduction(body, node, at, parts))
+        yield Job(node, second, second.extents, shared, parts=first.name)
+        yield Job(node, place, place.extents, last, parts=second.name)
 
-    def _whole(self, node: Node, place: Place) -> _Job:
+    def whole(self, node: Node, place: Place, given: Mapping[Node, Given] | None = None) -> Job:
         """A kernel with a thread for each element."""
 
         def emit(body: Body, index: Index) -> str:
             return converted(body.read(node, index), numbers(node), place.dtype)
 
-        return _Job(node, place, place.extents, emit)
+        return Job(node, place, place.extents, emit, given=given)
 
     def _parts(self, node: Node, place: Place) -> int:
         if not splits(node):
@@ -259,13 +280,14 @@ class Schedule:
 
     # A kernel
 
-    def _kernel(self, job: _Job) -> tuple[str, str]:
+    def kernel(self, job: Job) -> tuple[str, str]:
+        """The text of a plain kernel, and its launch."""
         name = self.fresh(f"{operator_name(job.node).split('.')[-1].strip('_')}_kernel")
         body = self._emitted(job, "int")
         if any(self.is_large(each) for each in body.used):
             body = self._emitted(job, "long long")
         inside, bound = body.text(), count_in_cpp(job.space)
-        about = f"{operator_name(job.node)} of {job.parts}" if job.parts else described(job.node, self.places)
+        about = f"{operator_name(job.node)} of {job.parts}" if job.parts else self.described(job.node)
         first = "(long long)blockIdx.x" if body.index_type == "long long" else "blockIdx.x"
         text = (
             f"    {body.index_type} {body.thread} = {first} * blockDim.x + threadIdx.x;\n"
@@ -277,11 +299,18 @@ class Schedule:
 
     def estimate(self, extents: Sequence[sympy.Expr]) -> int:
         """The number of elements at typical sizes."""
-        return int(self._traced.estimate(product(extents)))
+        macros = {
+            sympy.Symbol(name, integer=True, positive=True): value for name, value in self._macros.items()
+        }
+        return int(self._traced.estimate(product(extents).xreplace(macros)))
+
+    def described(self, node: Node) -> str:
+        """The operators of a kernel, in order."""
+        return described(node, self.places)
 
     def is_large(self, place: Place) -> bool:
         """Whether elements of a buffer need 64-bit indices."""
-        return self._traced.estimate(product(place.extents)) >= LARGE
+        return self.estimate(place.extents) >= LARGE
 
     def function(self, made: Function) -> str:
         """The text of a `__global__` function."""
@@ -311,8 +340,8 @@ class Schedule:
             [each for each in self._sizes if self._names[each] in words],
         )
 
-    def _emitted(self, job: _Job, index_type: str) -> Body:
-        body = self.body(job.place, index_type)
+    def _emitted(self, job: Job, index_type: str) -> Body:
+        body = self.body(job.place, index_type, job.given)
         rank = len(job.space)
         names = _AXES.get(rank, tuple(f"i{dim}" for dim in range(rank))) if rank > 1 else ()
         value = job.emit(body, body.unflat(body.thread, job.space, names))
@@ -320,9 +349,16 @@ class Schedule:
             body.store(job.place, body.unflat(body.thread, job.space, names), value)
         return body
 
-    def body(self, target: Place, index_type: str = "int", depth: int = 2) -> Body:
+    def body(
+        self,
+        target: Place,
+        index_type: str = "int",
+        given: Mapping[Node, Given] | None = None,
+        kind: type[Body] = Body,
+        depth: int = 2,
+    ) -> Body:
         """An empty body of a kernel that fills a buffer."""
-        return Body(
+        return kind(
             places=self.places,
             compute=self._compute,
             expression=self._traced.expression,
@@ -330,6 +366,7 @@ class Schedule:
             index_type=index_type,
             taken=self._taken,
             target=target,
+            given=given,
             depth=depth,
         )
 
@@ -406,10 +443,12 @@ _LINE = 110
 _HANGING = 8
 
 
-def _scratch(place: Place) -> str:
+def _scratch(place: Place, *, zero: bool) -> str:
     shape = ", ".join(str(e) if isinstance(e, int) else f'"{e}"' for e in map(in_plan, place.extents)) or "1"
     dtype = str(place.dtype).removeprefix("torch.")
-    return f'[[scratch]]\nname = "{place.name}"\ndtype = "{dtype}"\nshape = [{shape}]\n'
+    return (
+        f'[[scratch]]\nname = "{place.name}"\ndtype = "{dtype}"\nshape = [{shape}]\n' + "zero = true\n" * zero
+    )
 
 
 HEAVIEST = 24

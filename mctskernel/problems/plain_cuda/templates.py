@@ -10,6 +10,7 @@ from torch.fx import Node
 from mctskernel.problems.plain_cuda.body import Place
 from mctskernel.problems.plain_cuda.rows import row_groups, row_operands
 from mctskernel.problems.plain_cuda.scans import flipped_scans, scan_groups
+from mctskernel.problems.plain_cuda.tiles import products
 from mctskernel.problems.plain_cuda.tracing import Traced
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Group(Protocol):
 Finder = Callable[[Sequence[Node], Collection[Node], Traced], Iterable[Group]]
 """Finds groups of one template among the nodes that would each have a plain kernel, given which are outputs."""
 
-FINDERS: tuple[Finder, ...] = (row_groups, scan_groups)
+FINDERS: tuple[Finder, ...] = (products, row_groups, scan_groups)
 """In order: where two want the same node, the first gets it."""
 
 

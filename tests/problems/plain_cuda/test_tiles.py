@@ -1,0 +1,116 @@
+"""Products and convolutions on tiles, emulated as compiled for a GPU without wgmma."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mctskernel.core.task import Shape, Tensor
+from mctskernel.problems.plain_cuda import kernel_sources
+from mctskernel.profiling.build import standalone
+from tests.problems.plain_cuda.verified import tensor, wrong
+
+torch = pytest.importorskip("torch")
+nn = torch.nn.functional
+
+TYPICAL: Shape = {"m": 1024, "n": 8192, "k": 8190, "d": 17, "h": 61, "w": 67}
+X, Y = tensor("x", "m k"), tensor("y", "k n")
+IMAGES = tensor("x", "d 40 h w")
+
+
+def templates(function: Callable[..., Any], *inputs: Tensor, sizes: Shape = TYPICAL) -> str:
+    """The kernel of a function with templates; empty if none applies."""
+    used = {name: size for name, size in sizes.items() if any(name in each.shape for each in inputs)}
+    return kernel_sources(function, inputs, ["out"], used).templates
+
+
+def check(function: Callable[..., Any], *inputs: Tensor, shape: Shape, sizes: Shape = TYPICAL) -> None:
+    source = templates(function, *inputs, sizes=sizes)
+    assert "blocks::multiply" in source
+    assert not wrong(function, *inputs, source=source, shape=shape)
+
+
+def test_what_follows_a_product_is_computed_with_it() -> None:
+    weight, bias = tensor("weight", "n k"), tensor("bias", "n")
+
+    def linear(x: Any, weight: Any, bias: Any) -> Any:
+        return torch.relu(nn.linear(x, weight, bias) * 0.5 - 1)
+
+    source = templates(linear, X, weight, bias)
+    assert source.count("[[launch]]") == 5, "two kernels pack each operand, and one does the rest"
+    assert not wrong(linear, X, weight, bias, source=source, shape={"m": 3, "n": 70, "k": 45})
+
+
+def test_small_products_and_other_types_stay_plain() -> None:
+    assert not templates(lambda x, y: x @ y, X, Y, sizes={"m": 8, "n": 4096, "k": 4096})
+    half = (tensor("x", "m k", "float16"), tensor("y", "k n", "float16"))
+    assert not templates(lambda x, y: x @ y, *half)
+
+
+def test_a_kernel_with_blocks_can_stand_alone() -> None:
+    text = standalone("#include <blocks.cuh>\n#include <blocks.cuh>\nvoid f();\n")
+    assert "#include <blocks" not in text
+    assert text.count("namespace blocks {") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "inputs", "shape"),
+    [
+        (lambda x, y: x @ y, (X, Y), {"m": 130, "n": 200, "k": 65}),
+        (lambda x, y: x @ y, (X, Y), {"m": 1, "n": 1, "k": 1}),
+        (lambda x, y: x.T @ y.T, (tensor("x", "k m"), tensor("y", "n k")), {"m": 5, "n": 7, "k": 33}),
+        (torch.bmm, (tensor("x", "d m k"), tensor("y", "d k n")), {"d": 2, "m": 5, "n": 7, "k": 33}),
+    ],
+)
+def test_products_in_every_layout(function: Any, inputs: tuple[Tensor, ...], shape: Shape) -> None:
+    check(function, *inputs, shape=shape)
+
+
+@pytest.mark.slow
+def test_a_product_with_many_terms_is_split() -> None:
+    sizes = {"m": 64, "n": 64, "k": 99999}
+    assert "#define SPLITS" in templates(lambda x, y: x @ y, X, Y, sizes=sizes)
+    check(lambda x, y: torch.relu(x @ y + 1), X, Y, shape={"m": 3, "n": 5, "k": 1100}, sizes=sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "weight"),
+    [
+        (lambda x, f: torch.relu(nn.conv2d(x, f, padding=1) * 2), "24 40 3 3"),
+        (lambda x, f: nn.conv2d(x, f, stride=2, dilation=2), "24 40 3 5"),
+        (lambda x, f: nn.conv2d(x, f, groups=2, padding=(0, 1)), "64 20 3 3"),
+        (lambda x, f: nn.conv_transpose2d(x, f, stride=2, padding=1, output_padding=1), "40 24 3 3"),
+        (lambda x, f: nn.conv_transpose2d(x, f, groups=2), "40 16 3 3"),
+    ],
+)
+def test_convolutions(function: Any, weight: str) -> None:
+    check(function, IMAGES, tensor("f", weight), shape={"d": 2, "h": 7, "w": 9})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("convolve", "images", "weight"),
+    [
+        (nn.conv1d, "d 20 h", "24 20 3"),
+        (nn.conv2d, "d 3 h w", "24 3 3 3"),
+        (nn.conv3d, "d 8 h w 6", "24 8 3 3 3"),
+    ],
+)
+def test_convolutions_of_few_channels_and_other_ranks(convolve: Any, images: str, weight: str) -> None:
+    def padded(x: Any, f: Any) -> Any:
+        return convolve(x, f, padding=1)
+
+    check(padded, tensor("x", images), tensor("f", weight), shape={"d": 2, "h": 7, "w": 9})
+
+
+@pytest.mark.slow
+def test_infinities_and_numbers_of_any_size() -> None:
+    def scaled(x: Any, y: Any) -> Any:
+        grown = torch.where(torch.arange(x.shape[1]) % 5 == 0, x * 1e18, x * 1e-18)
+        return torch.cat([grown * 1e10, x / torch.where(x.abs() < 0.1, 0.0, 1.0)]) @ (y * 1e-15)
+
+    check(scaled, X, Y, shape={"m": 5, "n": 7, "k": 33})
