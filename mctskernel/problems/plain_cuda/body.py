@@ -86,6 +86,7 @@ class Body:
         self.target = target
         self.loads: dict[tuple[Any, Index], str] = {}
         self._given = given or {}
+        self._loads_from = depth
         self.expression = expression
         self.index_type = index_type
         self.reads: dict[str, Place] = {}
@@ -120,7 +121,8 @@ class Body:
             if node in self._given:
                 known = self._given[node](self, index)
             elif place is not None:
-                self.loads[node, index] = self.flat(index, place.extents)
+                if self._depth <= self._loads_from:
+                    self.loads[node, index] = self.flat(index, place.extents)
                 known = self.load(place, index)
             else:
                 known = self._compute(self, node, index)
@@ -142,9 +144,13 @@ class Body:
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[dict[tuple[Any, Index], str]]:
-        """Write code that is forgotten; gives the offsets of what it loads from memory, by node and index."""
+        """Write code that is forgotten; gives the offsets of what it loads from memory, by node and index.
+
+        Loads within a condition or a loop are left out.
+        """
         kept = self._lines, self._known, self._taken, self.reads, self.writes, self._depth
-        loads = self.loads
+        loads = self.loads, self._loads_from
+        self._loads_from = self._depth
         self._lines, self._taken, self.loads = [], set(self._taken), {}
         self._known = [*map(dict, self._known), {}]
         self.reads, self.writes = dict(self.reads), dict(self.writes)
@@ -152,7 +158,7 @@ class Body:
             yield self.loads
         finally:
             self._lines, self._known, self._taken, self.reads, self.writes, self._depth = kept
-            self.loads = loads
+            self.loads, self._loads_from = loads
 
     def store(self, place: Place, index: Sequence[str], value: str) -> None:
         """Write an element."""

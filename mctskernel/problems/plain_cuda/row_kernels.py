@@ -167,14 +167,14 @@ def row_kernels(group: RowGroup, schedule: Schedule, place: Place) -> Iterator[t
     words = ["COLUMNS", "LANES", "ITEMS"] if strided else ["THREADS", "ROWS", "VECTOR", "ITEMS"]
     if split:
         words = [*(word for word in words if word != "ROWS"), "PARTS"]
-    names = {word: schedule.fresh(word) for word in words}
+    names = macros(schedule, words, geometry)
     steps = list(_steps(group, schedule, merged=several, parts=names.get("PARTS", "")))
     for text in (VECTORS, ACROSS) if not strided else (DOWN,):
         schedule.define(text)
     title = "_".join(
         dict.fromkeys(operator_name(node).split(".")[-1].strip("_") for node in group.nodes[-3:])
     )
-    head = "\n".join((_defined(names, geometry), *(f"\n{step.definition()}" for step in steps))) + "\n\n"
+    head = "".join(f"{step.definition()}\n\n" for step in steps)
     stages = [(n, n + 1) for n in range(len(steps))] if split else []
     for first, end in (*stages, (len(steps), len(steps)) if split else (0, len(steps))):
         name = schedule.fresh(f"{title}_{'parts' if first < end and split else 'rows'}")
@@ -247,7 +247,8 @@ def _tail(reduced: Sequence[bool]) -> int:
     return start
 
 
-def _defined(names: Mapping[str, str], geometry: Geometry) -> str:
+def macros(schedule: Schedule, words: Sequence[str], geometry: Geometry) -> dict[str, str]:
+    """Define macros; returns what each is called."""
     values = {
         "THREADS": geometry.lanes,
         "LANES": geometry.lanes,
@@ -257,15 +258,13 @@ def _defined(names: Mapping[str, str], geometry: Geometry) -> str:
         "ITEMS": geometry.items,
         "PARTS": geometry.parts,
     }
-    lines = [f"#define {name} {values[word]}" for word, name in names.items()]
-    strided = "LANES" in names
-    lanes = names["LANES" if strided else "THREADS"]
-    rows = names.get("COLUMNS") or names.get("ROWS")
-    block = f"{rows} * {lanes}" if rows else lanes
-    lines.append(f'static_assert({block} <= 1024 && {names["ITEMS"]} <= 256, "a block, and its registers");')
-    if not strided:
-        lines.append(f'static_assert(1024 % {lanes} == 0 && 16 % {names["VECTOR"]} == 0, "powers of two");')
-    return "\n".join(lines)
+    names = {word: schedule.macro(word, values[word]) for word in words}
+    block = [names[word] for word in ("THREADS", "LANES", "ROWS", "COLUMNS") if word in names]
+    schedule.require(f"{' * '.join(block)} <= 1024")
+    if "THREADS" in names:
+        schedule.require(f"1024 % {names['THREADS']} == 0")
+        schedule.require(f"16 % {names['VECTOR']} == 0")
+    return names
 
 
 def _steps(group: RowGroup, schedule: Schedule, *, merged: bool, parts: str) -> Iterator[Step]:
@@ -292,7 +291,8 @@ def _steps(group: RowGroup, schedule: Schedule, *, merged: bool, parts: str) -> 
             if any(m.kind in {"double", "long long"} for m in step.members):
                 words += words % 2
             extents = (*group.space.rows, sympy.Symbol(parts), sympy.Integer(words))
-            buffer = schedule.scratch(f"{made[0].nodes[0].name}_parts", torch.int32, extents)
+            buffer = Place(schedule.fresh(f"{made[0].nodes[0].name}_parts"), torch.int32, extents)
+            schedule.add_scratch(buffer)
             step = Step(step.struct, made, buffer)
         yield step
 

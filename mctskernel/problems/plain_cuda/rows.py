@@ -5,7 +5,7 @@ Softmax, normalisations, norms, losses and plain reductions are such groups. `ro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -253,6 +253,10 @@ def _may_join(node: Node, space: Space, traced: Traced, sources: Sequence[Node])
     )
 
 
+Compute = Callable[[Body, Node, Index], str]
+"""Writes the code for an element of a node."""
+
+
 class _OtherRowError(Exception):
     """An element depends on another row's."""
 
@@ -266,20 +270,7 @@ def _proved(group: RowGroup, kept: Sequence[Node], traced: Traced) -> tuple[Node
             raise _OtherRowError
         return "1" if node.op == "get_attr" else rule_of(node).compute(body, node, index)
 
-    stored = [*traced.inputs, *(node for node in kept if node not in inside)]
-    body = Body(
-        places={
-            node: Place(node.name, numbers(node), extents_of(node, traced))
-            for node in stored
-            if is_tensor(node)
-        },
-        compute=compute,
-        expression=traced.expression,
-        parameter=str,
-        index_type="int",
-        taken=set(),
-        target=Place("out", numbers(group.nodes[-1]), extents_of(group.nodes[-1], traced)),
-    )
+    body = trial_body(group.nodes, kept, traced, compute)
     index = tuple(f"at{axis}" for axis in range(len(group.space.extents)))
     try:
         for node in group.nodes:
@@ -295,6 +286,24 @@ def _proved(group: RowGroup, kept: Sequence[Node], traced: Traced) -> tuple[Node
         return None
     whole = product(group.space.extents)
     return tuple({node: None for node, _ in body.loads if same(product(body.extents(node)), whole)})
+
+
+def trial_body(nodes: Sequence[Node], kept: Sequence[Node], traced: Traced, compute: Compute) -> Body:
+    """A body in which the nodes can be tried before there are kernels; other kept nodes are in memory."""
+    stored = [*traced.inputs, *(node for node in kept if node not in nodes)]
+    return Body(
+        places={
+            node: Place(node.name, numbers(node), extents_of(node, traced))
+            for node in stored
+            if is_tensor(node)
+        },
+        compute=compute,
+        expression=traced.expression,
+        parameter=str,
+        index_type="int",
+        taken=set(),
+        target=Place("out", numbers(nodes[-1]), extents_of(nodes[-1], traced)),
+    )
 
 
 def element_index(body: Body, space: Space, index: Index, node: Node) -> Index:

@@ -18,7 +18,7 @@ from mctskernel.problems.plain_cuda.element_types import (
 )
 from mctskernel.problems.plain_cuda.extents import ONE
 from mctskernel.problems.plain_cuda.row_functions import SCAN, VECTORS
-from mctskernel.problems.plain_cuda.row_kernels import RowWriter, power_of_two, run_of
+from mctskernel.problems.plain_cuda.row_kernels import Geometry, RowWriter, macros, power_of_two, run_of
 from mctskernel.problems.plain_cuda.rows import Space, element_index, extents_of
 from mctskernel.problems.plain_cuda.rules import argument, axis, base_name, tensors
 from mctskernel.problems.plain_cuda.tracing import Traced
@@ -41,33 +41,32 @@ class ScanGroup:
         """The text of the kernel, and its launch."""
         strided, length = self.space.strided, schedule.estimate(run_of(self.space)[1])
         words = ("COLUMNS", "LANES", "ITEMS") if strided else ("THREADS", "ROWS", "VECTOR", "ITEMS")
-        names = {word: schedule.fresh(word) for word in words}
         vector = max(16 // place.dtype.itemsize, 1)
         threads = min(power_of_two(-(-length // (4 * vector))), 256)
-        values = (64, 1, 16) if strided else (threads, max(128 // threads, 1), vector, 4)
-        head = "".join(
-            f"#define {name} {value}\n" for name, value in zip(names.values(), values, strict=True)
+        geometry = (
+            Geometry(1, 64, 1, 16, 1) if strided else Geometry(threads, max(128 // threads, 1), vector, 4, 1)
         )
+        names = macros(schedule, words, geometry)
         if strided:
-            head += f'static_assert({names["LANES"]} == 1, "a thread has a column");\n'
+            schedule.require(f"{names['LANES']} == 1")
         else:
-            head += f'static_assert(1024 % {names["THREADS"]} == 0, "a power of two");\n'
             schedule.define(VECTORS)
             schedule.define(SCAN)
         title, sign, start = SCANS[base_name(self.nodes[0])]
         kind = node_type(self.nodes[0])
         struct = schedule.fresh(title)
+        head = ""
         if not strided:
-            head += (
-                f"\nstruct {struct} {{\n    static __device__ {kind} start() {{ return {start}; }}\n"
-                f"    static __device__ {kind} of({kind} left, {kind} right) {{ return left {sign} right; }}\n}};\n"
+            head = (
+                f"struct {struct} {{\n    static __device__ {kind} start() {{ return {start}; }}\n"
+                f"    static __device__ {kind} of({kind} left, {kind} right) {{ return left {sign} right; }}\n}};\n\n"
             )
         name = schedule.fresh(f"{base_name(self.nodes[0])}_rows")
         for index_type in ("int", "long long"):
             writer = _Writer(self, schedule, place, names, index_type=index_type, several=False)
             text, launch = writer.scan(name, struct)
             if index_type == "long long" or not any(map(schedule.is_large, writer.body.used)):
-                yield f"{head}\n{text}", launch
+                yield head + text, launch
                 return
 
 
@@ -103,8 +102,6 @@ class _Writer(RowWriter):
 
     def scan(self, name: str, struct: str) -> tuple[str, str]:
         """The text of the function, and its launch."""
-        from mctskernel.problems.plain_cuda.schedule import described  # noqa: PLC0415 - that module needs this one
-
         body, node, place, names = self.body, self._group.nodes[0], self._place, self._names
         self._reverse = len(self._group.nodes) > 1
         self._passes = int(self._reverse)  # tiles from the last one on
@@ -145,7 +142,7 @@ class _Writer(RowWriter):
                         with body.block(f"for (int {v} = 0; {v} < {vector}; ++{v}) {{"):
                             body.line(f"{results}[{v}] = {stored(place.dtype, f'{values}[{j}][{v}]')};")
                     body.line(f"store({out}, {results}, first + {j} * ({self._lanes} * {vector}), {inside});")
-        return self.written(name, described(self._group.nodes[-1], self._schedule.places), place)
+        return self.written(name, self._schedule.described(self._group.nodes[-1]), place)
 
     def _value(self, body: Body, index: Index) -> None:
         body.line(f"value = {self._read(body, index)};")

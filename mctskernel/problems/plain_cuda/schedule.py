@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import sympy
-import torch
 from torch.fx import Node
 
 from mctskernel.core.launch_plan import MAX_LAUNCHES, MAX_PLAN_CHARACTERS
@@ -393,11 +392,6 @@ class Schedule:
     def define(self, text: str) -> None:
         """Put a text before all kernels, once."""
         self._definitions[text] = None
-
-    def scratch(self, name: str, dtype: torch.dtype, extents: tuple[sympy.Expr, ...]) -> Place:
-        """A new buffer."""
-        self._scratch.append(Place(self.fresh(name), dtype, extents))
-        return self._scratch[-1]
 
     def fresh(self, name: str) -> str:
         """An unused name."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Place
+from mctskernel.problems.plain_cuda.chains import chain_groups
 from mctskernel.problems.plain_cuda.rows import row_groups, row_operands
 from mctskernel.problems.plain_cuda.scans import flipped_scans, scan_groups
 from mctskernel.problems.plain_cuda.tiles import products
@@ -31,7 +32,7 @@ class Group(Protocol):
 Finder = Callable[[Sequence[Node], Collection[Node], Traced], Iterable[Group]]
 """Finds groups of one template among the nodes that would each have a plain kernel, given which are outputs."""
 
-FINDERS: tuple[Finder, ...] = (products, row_groups, scan_groups)
+FINDERS: tuple[Finder, ...] = (products, row_groups, scan_groups, chain_groups)
 """In order: where two want the same node, the first gets it."""
 
 
@@ -46,7 +47,7 @@ def found_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced
     found: list[Group] = []
     free = set(kept)
     for finder in FINDERS:
-        for group in finder(kept, outputs, traced):
+        for group in finder(kept, {*outputs, *kept} - free | {*outputs}, traced):
             if free.issuperset(group.nodes):
                 free.difference_update(group.nodes)
                 found.append(group)

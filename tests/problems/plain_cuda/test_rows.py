@@ -63,6 +63,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "reverse sums of columns": (lambda x: x.flip(0).cumsum(0).flip(0), (X,)),
     "products": (lambda x: x.abs().clamp(0.9, 1.1).cumprod(1), (X,)),
     "masked sums": (lambda x, m: (x * m).cumsum(1), (X, tensor("m", "rows cols", "bool", 1))),
+    "rows of two tensors": (
+        lambda x, y: torch.cat((x, y), 0).softmax(1),
+        (X, tensor("y", "rows cols")),
+    ),
+    "bias of columns": (lambda x, b: F.gelu(x + b), (X, tensor("b", "cols"))),
+    "bias of channels": (lambda x, b: (x + b[:, None, None]).relu(), (IMAGE, tensor("b", "4"))),
+    "bfloat16 chain": (F.silu, (tensor("x", "rows cols", "bfloat16"),)),
     "bfloat16": (
         lambda x, w: F.layer_norm(x, (x.shape[1],), w),
         (tensor("x", "rows cols", "bfloat16"), tensor("w", "cols", "bfloat16")),

@@ -1,0 +1,95 @@
+"""Element-wise chains: a template in which threads load, compute and store vectors of neighbours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch.fx import Node
+
+from mctskernel.problems.plain_cuda.body import Place, numbers
+from mctskernel.problems.plain_cuda.extents import ONE, product
+from mctskernel.problems.plain_cuda.row_functions import VECTORS
+from mctskernel.problems.plain_cuda.row_kernels import Geometry, RowWriter, macros, power_of_two, run_of
+from mctskernel.problems.plain_cuda.rows import Space, element_index, extents_of, reduces, trial_body
+from mctskernel.problems.plain_cuda.rules import Kind, operator_name, rule_of
+from mctskernel.problems.plain_cuda.tracing import Traced
+
+if TYPE_CHECKING:
+    from mctskernel.problems.plain_cuda.schedule import Schedule
+
+SHORTEST = 32
+"""Runs of fewer elements are not worth vectors."""
+
+_K = "k"
+
+
+@dataclass(frozen=True)
+class ChainGroup:
+    """An element-wise node. The run of its `space` is contiguous in what it loads, or the same element of that."""
+
+    nodes: tuple[Node]
+    space: Space
+    vector: int
+
+    def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
+        """The text of the kernel, and its launch."""
+        length = schedule.estimate(run_of(self.space)[1])
+        vectors = -(-length // self.vector)
+        split = vectors > 1024
+        words = ("THREADS", "VECTOR", "ITEMS", "PARTS") if split else ("THREADS", "ROWS", "VECTOR", "ITEMS")
+        threads = min(power_of_two(vectors), 256)
+        items = min(-(-vectors // threads), 4)
+        names = macros(schedule, words, Geometry(threads, 256 // threads, self.vector, items, 1 << 20))
+        schedule.define(VECTORS)
+        name = schedule.fresh(f"{operator_name(self.nodes[0]).split('.')[-1].strip('_')}_vectors")
+        for index_type in ("int", "long long"):
+            writer = RowWriter(self, schedule, place, names, index_type=index_type, several=False)
+            text, launch = writer.kernel(name, (), 0, 0, last=True)
+            if index_type == "long long" or not any(map(schedule.is_large, writer.body.used)):
+                yield text, launch
+                return
+
+
+def chain_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterable[ChainGroup]:  # noqa: ARG001 - a finder
+    """The element-wise nodes that can be computed in vectors."""
+    for node in kept:
+        if rule_of(node).kind is Kind.ELEMENT and not reduces(node):
+            extents = tuple(each for each in extents_of(node, traced) if each != ONE)
+            for start in range(len(extents)):
+                if traced.estimate(product(extents[start:])) < SHORTEST:
+                    break
+                space = Space(extents, tuple(axis >= start for axis in range(len(extents))))
+                widths = _widths(node, space, kept, traced)
+                if widths:
+                    yield ChainGroup((node,), space, max(16 // max(*widths, numbers(node).itemsize), 1))
+                    break
+
+
+def _widths(node: Node, space: Space, kept: Sequence[Node], traced: Traced) -> list[int]:
+    """The bytes of an element of what is contiguous along the run; empty if anything is neither that nor constant."""
+    body = trial_body(
+        (node,),
+        kept,
+        traced,
+        lambda body, each, index: "1" if each.op == "get_attr" else rule_of(each).compute(body, each, index),
+    )
+    _, run = run_of(space)
+    rows = tuple(f"at{axis}" for axis in range(len(space.rows)))
+    before = body.names
+    index = (*rows, *body.unflat(_K, run))
+    with body.trial() as loads:
+        rule_of(node).compute(body, node, element_index(body, space, index, node))
+        own = {*(body.names - before), _K}
+        all_of_it = set(body.reads)
+    found = []
+    for (each, _), offset in loads.items():
+        all_of_it.discard(each.name)
+        base = "0" if offset == _K else offset.removesuffix(f" + {_K}")
+        if base != offset:
+            found.append(numbers(each).itemsize)
+        if not own.isdisjoint(re.findall(r"\w+", base)):
+            return []
+    return [] if all_of_it else found
