@@ -18,6 +18,7 @@ MULTIPLE = 16
 """The alignment of wide loads, in bytes and in elements."""
 
 _POINTERS = {
+    "bool": "*i1",
     "float16": "*fp16",
     "bfloat16": "*bf16",
     "float32": "*fp32",

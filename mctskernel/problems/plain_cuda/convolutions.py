@@ -47,7 +47,7 @@ def shape_of_convolution(
 ) -> Shaped:
     """A convolution's shape as a product: a batch of images and groups."""
     groups = int(argument(node, "groups"))
-    return out[0] * groups, out[1] / groups, product(out[2:]), product((given[1] / groups, *weight[2:]))
+    return out[0] * groups, out[1] // groups, product(out[2:]), product((given[1] // groups, *weight[2:]))
 
 
 def index_of_result(body: Body, node: Node, names: Names) -> Index:
@@ -55,7 +55,7 @@ def index_of_result(body: Body, node: Node, names: Names) -> Index:
     extents, groups = body.extents(node), int(argument(node, "groups"))
     image, channel = names.batch, names.row
     if groups != 1:
-        group = times(f"({names.batch} % {groups})", in_cpp(extents[1] / groups))
+        group = times(f"({names.batch} % {groups})", in_cpp(extents[1] // groups))
         image, channel = f"({names.batch} / {groups})", plus(group, names.row)
     words = _words("out", len(extents) - 2)
     return ("0" if extents[0] == ONE else image, channel, *body.unflat(names.column, extents[2:], words))
@@ -82,10 +82,10 @@ class Convolution:
         tensor, weight, out = (
             body.extents(each) for each in (argument(node, "input"), argument(node, "weight"), node)
         )
-        channels = tensor[1] / groups
+        channels = tensor[1] // groups
         folded = schedule.estimate((channels,)) < FOLDED
         return Convolution(
-            node, groups, out[0], out[1] / groups, channels, weight[2:], tensor[2:], out[2:], folded
+            node, groups, out[0], out[1] // groups, channels, weight[2:], tensor[2:], out[2:], folded
         )
 
     def operands(self) -> Operands:

@@ -35,7 +35,7 @@ from mctskernel.problems.plain_cuda.operands import (
     matrix_operand,
     steps_of,
 )
-from mctskernel.problems.plain_cuda.rules import Kind, argument, operator_name, rule_of
+from mctskernel.problems.plain_cuda.rules import Kind, argument, is_tensor, operator_name, rule_of
 from mctskernel.problems.plain_cuda.tracing import Traced
 
 if TYPE_CHECKING:
@@ -312,7 +312,8 @@ def _follower(node: Node, kept: Sequence[Node], traced: Traced) -> Node | None:
     """The one stored node that all uses of a node lead to, element by element; None where there is no such node."""
     shape = [traced.expression(size) for size in node.meta["val"].shape]
     found: set[Node] = set()
-    waiting, seen = list(node.users), set()
+    # A number that depends on its sizes reads no elements.
+    waiting, seen = [user for user in node.users if is_tensor(user)], set()
     while waiting:
         user = waiting.pop()
         if user in seen:
@@ -325,7 +326,7 @@ def _follower(node: Node, kept: Sequence[Node], traced: Traced) -> Node | None:
         if user in kept:
             found.add(user)
         else:
-            waiting += user.users
+            waiting += filter(is_tensor, user.users)
     return found.pop() if len(found) == 1 else None
 
 
