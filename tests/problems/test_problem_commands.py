@@ -55,7 +55,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_problem_is_searched_and_solved(run: Path) -> None:
     names = {each.name for each in (run / "task").iterdir()}
-    assert names == {"task.toml", "reference.py", "problem.py", "problem.json", "kernel.cu"}
+    assert names == {
+        "task.toml",
+        "reference.py",
+        "problem.py",
+        "problem.json",
+        "kernel.cu",
+        "start_templates.cu",
+    }
     found = mctskernel("best", run, "--as", "solution")
     assert found.exit_code == 0
     assert "class ModelNew(Model)" in (run / "solution" / "sum.py").read_text("utf-8")

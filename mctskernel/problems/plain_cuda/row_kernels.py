@@ -221,7 +221,7 @@ def geometry_of(group: RowGroup, schedule: Schedule) -> Geometry:
         lanes = min(max(power_of_two(-(-vectors // 4)), 32), 1024)
         items = min(-(-vectors // lanes), 8)
         if vectors > 2 * 8 * 1024:
-            lanes, items = 512, 4
+            items = 4
     return Geometry(lanes, max(256 // lanes, 1), vector, items, 1)
 
 
@@ -470,7 +470,7 @@ class RowWriter:
             other = "threadIdx.x" if self._strided else "threadIdx.y"
             body.line(f"const {kind} mine = {block} * {self._rows} + {other};")
             body.line(
-                f"const {kind} {self._row} = min(mine, ({kind})({count_in_cpp(self._group.space.rows)}) - 1);"
+                f"const {kind} {self._row} = min(mine, ({kind}){count_in_cpp(self._group.space.rows)} - 1);"
             )
         space = self._group.space
         row = iter(body.unflat(self._row, space.rows) if space.rows else ())
@@ -486,7 +486,7 @@ class RowWriter:
         body, kind, tile, vector = self.body, self._inner, self._tile, self._names.get("VECTOR", "")
         segments, run = run_of(self._group.space)
         count = count_in_cpp(run)
-        body.line(f"const {kind} length = {count if kind == 'int' else f'({kind})({count})'};")
+        body.line(f"const {kind} length = {count if kind == 'int' else f'({kind}){count}'};")
         # Vectors begin at multiples of their size in memory, so the first one may begin before the row.
         before = f" + {vector} - 1" if self._split and vector else ""
         before = before or (f" + (length % {vector} ? {vector} - 1 : 0)" if vector else "")

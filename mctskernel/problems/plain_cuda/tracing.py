@@ -75,9 +75,8 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
         if isinstance(value, Node):
             value = value.meta["val"]
         found = env.replace(value.node.expr if hasattr(value, "node") else sympy.sympify(value))
-        return found.xreplace(
-            {each: exact[each] for each in found.atoms(FloorDiv) if each in exact}
-        ).xreplace(own)
+        found = found.xreplace({each: exact[each] for each in found.atoms(FloorDiv) if each in exact})
+        return _cancelled(found).xreplace(own)
 
     hints = {own[symbol.node.expr]: sizes[name] for name, symbol in symbolic.symbols.items()}
     graph = module.graph
@@ -87,6 +86,12 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
     constants = {node: getattr(module, node.target) for node in graph.nodes if node.op == "get_attr"}
     _check_updates(graph, named)
     return Traced(named, _outputs(graph), expression, lambda value: float(value.xreplace(hints)), constants)
+
+
+def _cancelled(size: sympy.Expr) -> sympy.Expr:
+    """A size without quotients whose divisor is a factor of the dividend."""
+    found = {each: sympy.cancel(each.args[0] / each.args[1]) for each in size.atoms(FloorDiv)}
+    return size.xreplace({each: whole for each, whole in found.items() if whole.as_numer_denom()[1] == 1})
 
 
 def _exact_quotients(env: ShapeEnv) -> Mapping[sympy.Expr, sympy.Expr]:
