@@ -2,12 +2,13 @@
 
 A macro may be a fact of the problem (a stencil's radius) as well as a choice. It counts as a choice only where the code
 shows that any value will do: the launch plan makes blocks of it, divides the grid by it or makes the grid of it, or it
-is an unroll factor, or a loop steps by it over data that a block loads together.
+is an unroll factor, or a loop steps by it over data that a block loads together, or an assertion gives it bounds.
 """
 
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from tree_sitter import Node
@@ -241,9 +242,17 @@ def _is_tile(context: Context, name: str) -> bool:
     axes = {str(extent) for launch in context.plan.launches for extent in launch.block}
     if name in axes:
         return False
-    if _in_blocks(context, name) or _in_grid(context, name, only_divides):
+    if _in_blocks(context, name) or _in_grid(context, name, only_divides) or _is_bounded(context, name):
         return True
     return any(_is_depth(function, name) for function in context.source.kernels if function.clean)
+
+
+def _is_bounded(context: Context, name: str) -> bool:
+    """Whether an assertion at the top of the file has bounds for the name alone, as for a choice."""
+    return any(
+        re.search(rf"static_assert\({name} >= \d+ && {name} <= \d+\b", cu.text_of(node))
+        for node in cu.walk(context.source.root, "static_assert_declaration")
+    )
 
 
 def _in_blocks(context: Context, name: str) -> bool:

@@ -261,9 +261,10 @@ def macros(schedule: Schedule, words: Sequence[str], geometry: Geometry) -> dict
     names = {word: schedule.macro(word, values[word]) for word in words}
     block = [names[word] for word in ("THREADS", "LANES", "ROWS", "COLUMNS") if word in names]
     schedule.require(f"{' * '.join(block)} <= 1024")
+    schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
     if "THREADS" in names:
         schedule.require(f"1024 % {names['THREADS']} == 0")
-        schedule.require(f"16 % {names['VECTOR']} == 0")
+        schedule.require(f"{names['VECTOR']} >= 1 && {names['VECTOR']} <= 16 && 16 % {names['VECTOR']} == 0")
     return names
 
 

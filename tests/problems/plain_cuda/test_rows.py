@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -126,3 +127,20 @@ def test_a_planted_fault_is_seen() -> None:
     ):
         assert before in source
         assert wrong(function, *inputs, source=source.replace(before, after), shape={"cols": 9001}) != ""
+
+
+@pytest.mark.parametrize("name", ["softmax", "batch norm", "softmax over channels", "reverse sums"])
+@pytest.mark.parametrize("sizes", [SHORT, FEW], ids=["short", "few"])
+def test_macros_may_have_other_values(name: str, sizes: dict[str, int]) -> None:
+    function, inputs = CASES[name]
+    source = sources_of(function, *inputs, sizes=sizes).templates
+    for values in (
+        {"THREADS": 64, "ROWS": 2, "VECTOR": 8, "ITEMS": 1, "PARTS": 3, "COLUMNS": 32},
+        {"THREADS": 4, "ROWS": 3, "VECTOR": 1, "ITEMS": 2, "PARTS": 1, "COLUMNS": 96},
+    ):
+        changed = source
+        for macro, value in values.items():
+            changed = re.sub(rf"#define {macro} \d+", f"#define {macro} {value}", changed)
+        assert (
+            wrong(function, *inputs, source=changed, shape={"rows": 5, "cols": 201, "h": 11, "w": 13}) == ""
+        )
