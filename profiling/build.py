@@ -130,8 +130,8 @@ def standalone(source: str) -> str:
     for file in sorted(_OWN_HEADERS.iterdir()):
         text = file.read_text(encoding="utf-8").replace("#pragma once\n", "")
         include = rf"^[ \t]*#[ \t]*include[ \t]*[<\"]{re.escape(file.name)}[>\"][^\n]*"
-        source = re.sub(include, lambda _, text=text: text, source, count=1, flags=re.M)  # type: ignore[misc]
-        source = re.sub(include, "", source, flags=re.M)
+        before, *after = re.split(include, source, flags=re.M)
+        source = text.join((before, "".join(after))) if after else before
     return source
 
 

@@ -358,8 +358,7 @@ def _inlined(lines: list[Line]) -> list[Line]:
     for line in lines:
         text = line.text
         for name in [name for name in waiting if re.search(rf"\b{name}\b", text)]:
-            text = re.sub(rf"\b{name}\b", lambda _, name=name: waiting[name], text)  # type: ignore[misc]
-            del waiting[name]
+            text = waiting.pop(name).join(re.split(rf"\b{name}\b", text))
         if (
             line.declares.rstrip("0123456789").endswith("_value")
             and line.uses == 1

@@ -13,7 +13,7 @@ from mctskernel.problems.plain_cuda.element_types import computed_type, converte
 from mctskernel.problems.plain_cuda.extents import ONE, in_cpp
 from mctskernel.problems.plain_cuda.rules import Kind, argument, rule, source_of
 
-_AXES = {1: ("col",), 2: ("row", "col"), 3: ("depth", "row", "col")}
+AXES = {1: ("col",), 2: ("row", "col"), 3: ("depth", "row", "col")}
 
 
 @rule("mm", "bmm", "mv", "dot", "vdot", kind=Kind.STORED, repeats=True)
@@ -37,9 +37,6 @@ def _convolution(body: Body, node: Node, index: Index) -> str:
     tensor, weight, bias = (argument(node, name) for name in ("input", "weight", "bias"))
     dtype, groups = numbers(node), int(argument(node, "groups"))
     rank = len(index) - 2
-    stride, padding, dilation = (
-        _each(argument(node, name), rank) for name in ("stride", "padding", "dilation")
-    )
     transposed = bool(argument(node, "transposed"))
     extents, filters = body.extents(tensor), body.extents(weight)
     image, out = index[:2]
@@ -55,28 +52,15 @@ def _convolution(body: Body, node: Node, index: Index) -> str:
         channel = "0"
         if in_group != ONE:
             channel = loops.enter_context(body.loop("c", "0", body.size(in_group)))
-        taps, tests, places = [], [], []
-        for number, (name, extent) in enumerate(zip(_AXES[rank], filters[2:], strict=True)):
+        taps, places, tests = [], [], []
+        for axis, (name, extent) in enumerate(zip(AXES[rank], filters[2:], strict=True)):
             tap = "0"
             if extent != ONE:
                 tap = loops.enter_context(body.loop(f"tap_{name}", "0", body.size(extent)))
             taps.append(tap)
-            here, size = index[2 + number], body.size(extents[2 + number])
-            step, pad, gap = stride[number], padding[number], times(tap, str(dilation[number]))
-            if transposed:
-                reach = minus(plus(here, str(pad)), gap)
-                place = reach = body.let(body.index_type, f"reach_{name}", reach)
-                test = f"{reach} >= 0 && "
-                if step != 1:
-                    place = body.let(body.index_type, f"in_{name}", f"{reach} / {step}")
-                    test += f"{reach} % {step} == 0 && "
-            else:
-                start = minus(times(here, str(step)), str(pad))
-                place = body.let(body.index_type, f"in_{name}", plus(start, gap))
-                test = f"{place} >= 0 && "
+            place, inside = place_of_tap(body, node, axis, index[2 + axis], tap)
             places.append(place)
-            if transposed or pad:
-                tests.append(f"{test}{place} < {size}")
+            tests += inside
         if tests:
             loops.enter_context(body.block(f"if ({' && '.join(tests)}) {{"))
         from_channel = plus(times(group, body.size(in_group)), channel)
@@ -86,6 +70,30 @@ def _convolution(body: Body, node: Node, index: Index) -> str:
         b = converted(body.read(weight, where), numbers(weight), dtype)
         body.line(f"{found} += {a} * {b};")
     return found
+
+
+def place_of_tap(body: Body, node: Node, axis: int, here: str, tap: str) -> tuple[str, list[str]]:
+    """Where a tap of a convolution falls in its input along an axis, for a place of the result.
+
+    That lies inside of the input where the conditions hold, if there are any.
+    """
+    tensor: Any = argument(node, "input")
+    extents = body.extents(tensor)[2:]
+    name = AXES[len(extents)][axis]
+    step, pad, gap = (
+        _each(argument(node, each), len(extents))[axis] for each in ("stride", "padding", "dilation")
+    )
+    size, apart = body.size(extents[axis]), times(tap, str(gap))
+    if argument(node, "transposed"):
+        place = reach = body.let(body.index_type, f"reach_{name}", minus(plus(here, str(pad)), apart))
+        tests = [f"{reach} >= 0"]
+        if step != 1:
+            place = body.let(body.index_type, f"in_{name}", f"{reach} / {step}")
+            tests.append(f"{reach} % {step} == 0")
+        return place, [*tests, f"{place} < {size}"]
+    start = minus(times(here, str(step)), str(pad))
+    place = body.let(body.index_type, f"in_{name}", plus(start, apart))
+    return place, [f"{place} >= 0", f"{place} < {size}"] if pad else []
 
 
 @rule(
@@ -138,7 +146,7 @@ def _window(body: Body, pool: Node, index: Index, blocks: contextlib.ExitStack) 
     starts, size = _starts(pool, index), _each(argument(pool, "kernel_size"), rank)
     dilation = _each(argument(pool, "dilation"), rank)
     places, tests = [], []
-    for number, name in enumerate(_AXES[rank]):
+    for number, name in enumerate(AXES[rank]):
         tap = blocks.enter_context(body.loop(f"tap_{name}", "0", str(size[number])))
         reach = plus(starts[number], times(tap, str(dilation[number])))
         place = body.let(body.index_type, f"in_{name}", reach)
@@ -162,7 +170,7 @@ def _clipped_window(body: Body, pool: Node, index: Index, blocks: contextlib.Exi
     rank, extents = _rank(pool), body.extents(pool.args[0])  # type: ignore[arg-type] # a node
     size, padding = (_each(argument(pool, name), rank) for name in ("kernel_size", "padding"))
     starts, counts, bounds = _starts(pool, index), [], []
-    for number, name in enumerate(_AXES[rank]):
+    for number, name in enumerate(AXES[rank]):
         extent = body.size(extents[number - rank])
         start = body.let(body.index_type, f"start_{name}", starts[number])
         padded = body.as_index(f"({extent} + {padding[number]})")
@@ -182,7 +190,7 @@ def _adaptive_window(body: Body, node: Node, index: Index, blocks: contextlib.Ex
     rank, own = _rank(pool), body.extents(node)
     extents = body.extents(pool.args[0])  # type: ignore[arg-type] # a node
     counts, bounds = [], []
-    for number, name in enumerate(_AXES[rank]):
+    for number, name in enumerate(AXES[rank]):
         dim = number - rank
         size, parts = body.size(extents[dim]), in_cpp(own[dim])
         start, end = "0", size

@@ -41,8 +41,8 @@ from mctskernel.problems.plain_cuda.rules import (
     rule_of,
     tensors,
 )
-from mctskernel.problems.plain_cuda.templates import cut, found_groups
 from mctskernel.problems.plain_cuda.tracing import Traced, trace
+from mctskernel.problems.templates.groups import cut, found_groups
 
 BLOCK = 256
 """Threads in a block."""
@@ -356,11 +356,10 @@ class Schedule:
         target: Place,
         index_type: str = "int",
         given: Mapping[Node, Given] | None = None,
-        kind: type[Body] = Body,
         depth: int = 2,
     ) -> Body:
         """An empty body of a kernel that fills a buffer."""
-        return kind(
+        return Body(
             places=self.places,
             compute=self._compute,
             expression=self._traced.expression,

@@ -17,16 +17,18 @@ import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Function, Given, Index, Place, numbers
-from mctskernel.problems.plain_cuda.convolutions import (
+from mctskernel.problems.plain_cuda.element_types import converted, stored
+from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
+from mctskernel.problems.plain_cuda.rules import Kind, argument, is_tensor, operator_name, rule_of
+from mctskernel.problems.plain_cuda.tracing import Traced
+from mctskernel.problems.templates.convolutions import (
     CONVOLUTION,
     Convolution,
     Shaped,
     index_of_result,
     shape_of_convolution,
 )
-from mctskernel.problems.plain_cuda.element_types import converted, stored
-from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
-from mctskernel.problems.plain_cuda.operands import (
+from mctskernel.problems.templates.operands import (
     STEP,
     STRIP,
     Names,
@@ -35,8 +37,6 @@ from mctskernel.problems.plain_cuda.operands import (
     matrix_operand,
     steps_of,
 )
-from mctskernel.problems.plain_cuda.rules import Kind, argument, is_tensor, operator_name, rule_of
-from mctskernel.problems.plain_cuda.tracing import Traced
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -231,7 +231,7 @@ def _packing(
         text = "\n".join(f"    {line}" for line in (*start, calls[word]))
         reads = (*matrix.reads, *((ranges,) if word == "pack" else ()))
         name = schedule.fresh(f"{word}_of_{operand.name}_kernel")
-        about = f"{word.capitalize()} of operand {operand.name} of {operator_name(node)}"
+        about = f"{word} of operand {operand.name}, {operator_name(node)}"
         made = Function(name, about, text, reads, target, "__launch_bounds__(256) ")
         yield schedule.function(made), schedule.launch(made, grid, "256")
 

@@ -17,11 +17,11 @@ from mctskernel.problems.plain_cuda.element_types import (
     stored_type,
 )
 from mctskernel.problems.plain_cuda.extents import ONE
-from mctskernel.problems.plain_cuda.row_functions import SCAN, VECTORS
-from mctskernel.problems.plain_cuda.row_kernels import Geometry, RowWriter, macros, power_of_two, run_of
-from mctskernel.problems.plain_cuda.rows import Space, element_index, extents_of
 from mctskernel.problems.plain_cuda.rules import argument, axis, base_name, tensors
 from mctskernel.problems.plain_cuda.tracing import Traced
+from mctskernel.problems.templates.row_functions import SCAN, VECTORS
+from mctskernel.problems.templates.row_kernels import Geometry, RowWriter, macros, power_of_two, run_of
+from mctskernel.problems.templates.rows import Space, element_index, extents_of
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule

@@ -36,8 +36,9 @@ from mctskernel.problems.plain_cuda.reductions import (
     finished,
     start_of,
 )
-from mctskernel.problems.plain_cuda.row_functions import ACROSS, DOWN, VECTORS
-from mctskernel.problems.plain_cuda.rows import (
+from mctskernel.problems.plain_cuda.rules import Kind, base_name, is_tensor, operator_name, rule_of, tensors
+from mctskernel.problems.templates.row_functions import ACROSS, DOWN, VECTORS
+from mctskernel.problems.templates.rows import (
     PLACES,
     RowGroup,
     Rows,
@@ -47,7 +48,6 @@ from mctskernel.problems.plain_cuda.rows import (
     reduces,
     row_index,
 )
-from mctskernel.problems.plain_cuda.rules import Kind, base_name, is_tensor, operator_name, rule_of, tensors
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule

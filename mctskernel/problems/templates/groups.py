@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Place
-from mctskernel.problems.plain_cuda.chains import chain_groups
-from mctskernel.problems.plain_cuda.rows import row_groups, row_operands
-from mctskernel.problems.plain_cuda.scans import flipped_scans, scan_groups
-from mctskernel.problems.plain_cuda.tiles import products
 from mctskernel.problems.plain_cuda.tracing import Traced
+from mctskernel.problems.templates.chains import chain_groups
+from mctskernel.problems.templates.rows import row_groups, row_operands
+from mctskernel.problems.templates.scans import flipped_scans, scan_groups
+from mctskernel.problems.templates.tiles import products
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule

@@ -158,14 +158,6 @@ def matrix_operand(
     )
 
 
-class _Watched(Body):
-    """A body that remembers which elements it loads."""
-
-    def load(self, place: Place, index: Index) -> str:
-        self.elements = [*getattr(self, "elements", []), (place, index)]
-        return super().load(place, index)
-
-
 def in_memory(
     schedule: Schedule,
     target: Place,
@@ -175,12 +167,12 @@ def in_memory(
 ) -> Matrix | None:
     """An operand as a matrix in memory, if it is one: a buffer, seen through views that only move axes."""
     names, *extents = described
-    body = schedule.body(target, kind=_Watched)
+    body = schedule.body(target)
     value = body.read(operand, index)
-    loads = getattr(body, "elements", [])
-    if len(loads) != 1 or numbers(operand) is not torch.float32:
+    if len(body.loads) != 1 or numbers(operand) is not torch.float32:
         return None
-    ((place, found),) = loads
+    ((node, found),) = body.loads
+    place = schedule.places[node]
     if value != body.load(place, found) or any(found.count(each) != 1 for each in names):
         return None
     strides = {each: product(place.extents[number + 1 :]) for number, each in enumerate(found)}

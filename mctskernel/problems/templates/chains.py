@@ -11,11 +11,11 @@ from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Place, numbers
 from mctskernel.problems.plain_cuda.extents import ONE, product
-from mctskernel.problems.plain_cuda.row_functions import VECTORS
-from mctskernel.problems.plain_cuda.row_kernels import Geometry, RowWriter, macros, power_of_two, run_of
-from mctskernel.problems.plain_cuda.rows import Space, element_index, extents_of, reduces, trial_body
 from mctskernel.problems.plain_cuda.rules import Kind, operator_name, rule_of
 from mctskernel.problems.plain_cuda.tracing import Traced
+from mctskernel.problems.templates.row_functions import VECTORS
+from mctskernel.problems.templates.row_kernels import Geometry, RowWriter, macros, power_of_two, run_of
+from mctskernel.problems.templates.rows import Space, element_index, extents_of, reduces, trial_body
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -53,7 +53,7 @@ class ChainGroup:
                 return
 
 
-def chain_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterable[ChainGroup]:  # noqa: ARG001 - a finder
+def chain_groups(kept: Sequence[Node], _: Collection[Node], traced: Traced) -> Iterable[ChainGroup]:
     """The element-wise nodes that can be computed in vectors."""
     for node in kept:
         if rule_of(node).kind is Kind.ELEMENT and not reduces(node):

@@ -80,7 +80,7 @@ class RowGroup:
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The texts of the kernels that fill a buffer with the last node, and their launches."""
-        from mctskernel.problems.plain_cuda.row_kernels import row_kernels  # noqa: PLC0415 - needs this module
+        from mctskernel.problems.templates.row_kernels import row_kernels  # noqa: PLC0415 - needs this module
 
         yield from row_kernels(self, schedule, place)
 

@@ -14,9 +14,11 @@ import sympy
 import torch
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Index, Place, minus, plus, times
+from mctskernel.problems.plain_cuda.body import Body, Index, Place, plus, times
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, in_cpp, product
-from mctskernel.problems.plain_cuda.operands import (
+from mctskernel.problems.plain_cuda.products import AXES, place_of_tap
+from mctskernel.problems.plain_cuda.rules import argument
+from mctskernel.problems.templates.operands import (
     STEP,
     Matrix,
     Names,
@@ -26,7 +28,6 @@ from mctskernel.problems.plain_cuda.operands import (
     matrix_operand,
     steps_of,
 )
-from mctskernel.problems.plain_cuda.rules import argument
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -35,8 +36,6 @@ CONVOLUTION = "aten.convolution"
 
 FOLDED = 16
 """Input channels of a group below which a step would be mostly empty."""
-
-_SPATIAL = {1: ("col",), 2: ("row", "col"), 3: ("depth", "row", "col")}
 
 Shaped = tuple[sympy.Expr, sympy.Expr, sympy.Expr, sympy.Expr]
 """Batch, rows, columns and terms."""
@@ -161,7 +160,7 @@ class Convolution:
             here = body.unflat(names.line, self.results, _words("out", len(self.results)))
             with of_term():
                 *tap, channel = body.unflat(names.term, (*self.taps, self.channels), self._words)
-                places, inside = self._window(body, here, tap)
+                places, inside = _window(body, self.node, here, tap)
                 index = (self._image(names), self._channel(self._group(names), channel), *places)
                 body.line(f"return {_if(inside, body.read(tensor, index), '0.0f')};")
 
@@ -173,7 +172,7 @@ class Convolution:
         blocks = steps_of(self.channels)
         with of_step():
             *tap, block = body.unflat(names.step, (*self.taps, blocks), (*self._words[:-1], "block"))
-            places, inside = self._window(body, here, tap)
+            places, inside = _window(body, self.node, here, tap)
             flat = body.flat((names.batch, *places, block), (self.images * self.groups, *self.pixels, blocks))
             body.line(f"return {_if(inside, flat, '-1')};")
 
@@ -182,33 +181,15 @@ class Convolution:
             return "0"
         return names.batch if self.groups == 1 else f"({names.batch} / {self.groups})"
 
-    def _window(self, body: Body, here: Sequence[str], taps: Sequence[str]) -> tuple[list[str], str]:
-        """Where the taps of a window fall in the input, and what must be true for that to lie inside of it."""
-        given = (
-            [int(value) for value in argument(self.node, name)] for name in ("stride", "padding", "dilation")
-        )
-        axes = [each * len(here) if len(each) == 1 else each for each in given]
-        places, tests = [], []
-        for number, name in enumerate(_words("in", len(here))):
-            stride, padding, dilation = (each[number] for each in axes)
-            size, gap = body.size(self.pixels[number]), times(taps[number], str(dilation))
-            if argument(self.node, "transposed"):
-                reach = body.let(
-                    body.index_type, f"reach_{name}", minus(plus(here[number], str(padding)), gap)
-                )
-                place = reach if stride == 1 else body.let(body.index_type, name, f"{reach} / {stride}")
-                tests += [f"{reach} >= 0", *([f"{reach} % {stride} == 0"] if stride != 1 else [])]
-                tests.append(f"{place} < {size}")
-            else:
-                start = minus(times(here[number], str(stride)), str(padding))
-                place = body.let(body.index_type, name, plus(start, gap))
-                tests += [f"{place} >= 0", f"{place} < {size}"] if padding else []
-            places.append(place)
-        return places, " && ".join(tests)
+
+def _window(body: Body, node: Node, here: Sequence[str], taps: Sequence[str]) -> tuple[list[str], str]:
+    """Where taps fall in the input, and what must be true for that to lie inside of it."""
+    found = [place_of_tap(body, node, axis, *each) for axis, each in enumerate(zip(here, taps, strict=True))]
+    return [place for place, _ in found], " && ".join(test for _, tests in found for test in tests)
 
 
 def _words(prefix: str, rank: int) -> tuple[str, ...]:
-    return tuple(f"{prefix}_{each}" for each in _SPATIAL[rank])
+    return tuple(f"{prefix}_{each}" for each in AXES[rank])
 
 
 def _if(condition: str, value: str, otherwise: str) -> str:
