@@ -1,7 +1,7 @@
 """How far a folder of benchmark problems gets: reading, starting kernel, validation, search.
 
     python -m mctskernel.experiments.coverage FOLDER --device model --language cuda --budget 1 --jobs 2 --out OUT
-    python -m mctskernel.experiments.coverage FOLDER --device gpu --budget 2 --jobs 3 --out OUT
+    python -m mctskernel.experiments.coverage FOLDER --device gpu --budget 3 --jobs 3 --out OUT
     python -m mctskernel.experiments.coverage FOLDER --device gpu --seconds 12 --out OUT
 
 A budget of one evaluation a start verifies, times and validates starts only. Each problem has a process of its own,
