@@ -121,6 +121,16 @@ def test_values_that_an_assertion_forbids_are_not_proposed(propose: Propose) -> 
     assert "BLOCK 64 -> 32" in propose("smaller-blocks", checked.replace(">= 64", ">= 32"))
 
 
+def test_a_macro_takes_the_values_that_an_assertion_lists(propose: Propose) -> None:
+    listed = "static_assert((STAGES == 2 || STAGES == 3 || STAGES == 6) && STAGES * BLOCK < 1536);"
+    staged = COPY.replace("__global__", f"#define STAGES 3\n{listed}\n__global__", 1)
+    assert list(propose("items-and-tiles", staged)) == ["STAGES 3 -> 2"]
+    assert list(propose("items-and-tiles", staged.replace("1536", "1537"))) == [
+        "STAGES 3 -> 2",
+        "STAGES 3 -> 6",
+    ]
+
+
 # --- kernels that a rule leaves alone, though they look like those that it changes
 
 GUARD = "    if (i < rows * cols) {"
