@@ -22,7 +22,6 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.profiling.isolation import landlock, seccomp
-from mctskernel.profiling.isolation.bubblewrap import find_bubblewrap
 from mctskernel.profiling.isolation.kernel_calls import (
     AARCH64,
     X86_64,
@@ -44,7 +43,7 @@ PROBE_SECONDS = 60.0
 
 KERNEL_WITH_LANDLOCK = (
     "Run on Linux 5.13 or newer (6.12 for everything) with Landlock switched on (lsm=landlock,... on the kernel's "
-    "command line), in a container whose seccomp profile lets it through, or install bubblewrap."
+    "command line), in a container whose seccomp profile lets it through."
 )
 SYSTEM_WITH_SECCOMP = "Run on Linux on x86-64 or Arm with seccomp filters (CONFIG_SECCOMP_FILTER)."
 NOT_ROOT = "Run as an ordinary user: the limit on processes does not count for root."
@@ -202,7 +201,7 @@ class Aspect:
 
 def coverage() -> tuple[Aspect, ...]:
     """What is and isn't covered on this machine, found by confining a process; takes about 0.2 s."""
-    return aspects(try_mechanisms(), bubblewrap=find_bubblewrap())
+    return aspects(try_mechanisms())
 
 
 def try_mechanisms() -> tuple[Mechanism, ...]:
@@ -223,14 +222,13 @@ def try_mechanisms() -> tuple[Mechanism, ...]:
             return ()
 
 
-def aspects(mechanisms: tuple[Mechanism, ...], *, bubblewrap: str | None) -> tuple[Aspect, ...]:
+def aspects(mechanisms: tuple[Mechanism, ...]) -> tuple[Aspect, ...]:
     """What mechanisms cover together."""
     detail = {each.name: each.detail for each in mechanisms if each.in_force}
     landlock_version = int(detail["Landlock"].rpartition(" ")[2]) if "Landlock" in detail else 0
-    wrapper = "bubblewrap (not for the process that holds a GPU)" if bubblewrap else ""
 
     def aspect(name: str, gap: str, remedy: str, *covering: str) -> Aspect:
-        by = ", ".join(filter(None, (wrapper, *covering)))
+        by = ", ".join(filter(None, covering))
         return Aspect(name, covered=bool(by), detail=by or gap, remedy="" if by else remedy)
 
     network = (
