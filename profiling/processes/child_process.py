@@ -289,7 +289,7 @@ def worker_environment(scratch: Path) -> dict[str, str]:
         "HOME": str(scratch),
         # Python looks for packages of `pip install --user` in HOME.
         "PYTHONUSERBASE": site.getuserbase(),
-        # Measured ceilings and builds are kept there.
+        # Builds are kept there.
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
         "PYTHONPATH": os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path),
         "PYTHONHASHSEED": "0",
