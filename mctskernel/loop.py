@@ -23,7 +23,6 @@ from mctskernel.core.proposer import Dropped, Loss, Proposals, Proposer
 from mctskernel.core.task import UNVERIFIED_REFERENCE, Task
 from mctskernel.edits.async_proposer import AsyncProposer
 from mctskernel.edits.patch import PatchError, apply
-from mctskernel.executors.forecaster import Forecaster
 from mctskernel.profiling.guardrails import flags_against
 from mctskernel.profiling.reward import Reward, composite, is_eligible
 from mctskernel.registry import in_use
@@ -118,8 +117,8 @@ ABANDONED = Proposals((), dropped=(Dropped(Loss.NO_REPLY, "The search stopped be
 class Search:
     """What a search works with. `spent_evaluations` and `spent_seconds` were spent on the run before.
 
-    `clock` counts seconds from an arbitrary moment. `choose` says what to do next in place of the tree's policy;
-    `forecaster` predicts what may be tried next. An `async_proposer` is asked for edits in place of the proposer, and
+    `clock` counts seconds from an arbitrary moment. `choose` says what to do next in place of the tree's policy.
+    An `async_proposer` is asked for edits in place of the proposer, and
     the search goes on meanwhile. `starts` are edits of the root that are tried before anything else. `order` is that in
     which results came in a search that this one repeats.
     """
@@ -136,7 +135,6 @@ class Search:
     spent_seconds: float = 0.0
     clock: Callable[[], float] = time.monotonic
     choose: Callable[[], Action] | None = None
-    forecaster: Forecaster | None = None
     async_proposer: AsyncProposer | None = None
     starts: tuple[Edit, ...] = ()
     order: RecordedOrder | None = None
@@ -189,9 +187,7 @@ class Search:
         while self.in_flight == before:
             if before >= self.executor.capacity or self._is_over() or self._awaits_recorded_result():
                 return False
-            if self.forecaster is not None:
-                self.forecaster.predict_next(self._is_over)
-            if self._is_over() or not self._step():
+            if not self._step():
                 return False
         return True
 

@@ -32,8 +32,6 @@ from mctskernel.tree.events import (
     Duplicated,
     Evaluated,
     Event,
-    Predicted,
-    PredictionRecord,
     Proposed,
     Refused,
     Requested,
@@ -151,10 +149,6 @@ class TreeSearch:
                 at=self._clock(),
             )
         )
-
-    def predict(self, node: int, edit: int | None, prediction: PredictionRecord) -> None:
-        """Record a surrogate's prediction of what an edit of a node makes, or of the node's own kernel (None)."""
-        self._record(Predicted(node=node, edit=edit, prediction=prediction, at=self._clock()))
 
     def submit(self, attempt: Try, kernel: Kernel) -> int | None:
         """Record the kernel that an edit made. Returns its node, to be evaluated; None if the kernel is known."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mctskernel.core.evaluation import Diagnosis, Evaluation, Outcome, Score
 from mctskernel.core.proposer import Attempt
-from mctskernel.tree.events import EditRecord, PredictionRecord
+from mctskernel.tree.events import EditRecord
 from mctskernel.tree.node import Node, Tree
 
 STARTING_KERNEL = "starting kernel"
@@ -24,7 +24,7 @@ class Step:
     """An evaluated node and the edit that led to it (None for the root).
 
     `seconds` is None where nothing was timed; `gain` is the parent's time over the node's, 0 if unknown.
-    `before` is the parent's diagnosis, `after` the node's own; `prediction` is a surrogate's.
+    `before` is the parent's diagnosis, `after` the node's own.
     """
 
     node: int
@@ -38,7 +38,6 @@ class Step:
     terms: Mapping[str, float]
     before: Diagnosis | None
     after: Diagnosis | None
-    prediction: PredictionRecord | None = None
 
     @property
     def attempt(self) -> Attempt:
@@ -152,7 +151,6 @@ def _step(tree: Tree, node: Node) -> Step | None:
         terms=node.score.terms,
         before=parent.evaluation.diagnosis if parent and parent.evaluation else None,
         after=node.evaluation.diagnosis,
-        prediction=node.prediction,
     )
 
 

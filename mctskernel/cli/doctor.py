@@ -18,7 +18,7 @@ from rich.text import Text
 from mctskernel.cli.errors import BAD_MACHINE
 from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.kernel import Kernel
-from mctskernel.profiling.isolation.confinement import coverage
+from mctskernel.profiling.isolation.confinement import REMEDIES, try_mechanisms
 
 _PROBE = Kernel('extern "C" __global__ void probe(float* x) { x[threadIdx.x] += 1.0f; }\n')
 
@@ -40,9 +40,10 @@ def doctor() -> None:
             seen = (str(error).splitlines() or [type(error).__name__])[0]
             table.add_row(Text("no", "red" if required else "yellow"), capability, Text(seen), remedy)
             can_search &= not required
-    for each in coverage():
-        mark, remedy = (Text("yes", "green"), "") if each.covered else (Text("no", "yellow"), each.remedy)
-        table.add_row(mark, f"Candidates kept from: {each.name}", Text(each.detail), remedy)
+    for each in try_mechanisms():
+        mark = Text("yes", "green") if each.in_force else Text("no", "yellow")
+        remedy = "" if each.in_force else REMEDIES.get(each.name, "")
+        table.add_row(mark, f"Confinement of candidates: {each.name}", Text(each.detail), remedy)
     PlainConsole().print(table)
     sys.exit(0 if can_search else BAD_MACHINE)
 

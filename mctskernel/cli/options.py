@@ -25,7 +25,7 @@ Command = Callable[..., Any]
 
 SEARCH = (
     *("budget", "device", "architecture", "workers", "proposer", "language", "memory", "policy", "reward"),
-    *("surrogate", "seed", "llm", "mixture"),
+    *("seed", "llm", "mixture"),
 )
 """The settings of every search."""
 

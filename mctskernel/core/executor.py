@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol, TypeVar
 
 import msgspec
@@ -110,24 +109,4 @@ class Executor(Background[Evaluation], Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """Warnings about this machine, in sentences: why there are no counters, for instance."""
-        ...
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A predicted time of one run of the launch plan, in seconds: the geometric mean over the search shapes.
-
-    `terms` are the seconds that each part of the GPU would take alone; two predictions whose terms are alike
-    err alike, so that their ratio is known better than either of them.
-    """
-
-    seconds: float
-    terms: Mapping[str, float]
-
-
-class Surrogate(Background[Prediction | None], Protocol):
-    """Predicts in the background; None where there is no prediction, for instance because the kernel doesn't build."""
-
-    def uncertainty(self, first: Prediction, second: Prediction) -> float:
-        """One standard deviation of the logarithm of the error of the ratio of two predicted times."""
         ...

@@ -381,7 +381,7 @@ def node_show(call: Call, run: RunName, node: NodeNumber) -> Answer:
 
 def node_profile(call: Call, run: RunName, node: NodeNumber, *, ncu: bool = False) -> Answer:
     """Profile a node: what binds its kernel, from the recorded counters or the model's terms. With `ncu` it also runs
-    under Nsight Compute for what its rules find: about half a minute, on a GPU only."""
+    under Nsight Compute for its page of details: about half a minute, on a GPU only."""
     view = call.engine.view(run)
     evaluation = view.evaluation(node)
     if not evaluation.timings:
@@ -392,7 +392,7 @@ def node_profile(call: Call, run: RunName, node: NodeNumber, *, ncu: bool = Fals
     answer: Answer = msgspec.to_builtins(explained(f"node {node}", evaluation))
     if ncu:
         with call.engine.turn(call.watch):
-            answer["findings"] = profile_node(view, node).findings
+            answer["details"] = profile_node(view, node).details
     return answer
 
 

@@ -19,10 +19,8 @@ from mctskernel.profiling.diagnosis import account
 from mctskernel.profiling.quantities import count_text, time_text
 from mctskernel.report.baselines import Baselines
 from mctskernel.report.notes import (
-    accuracy_sentences,
     conversation_sentences,
     gpu_sentences,
-    prediction_sentence,
 )
 from mctskernel.report.progress import Moment, moments, over_start
 from mctskernel.report.roofline import Roofline, roofline
@@ -83,7 +81,6 @@ class StoryStep(msgspec.Struct, frozen=True, kw_only=True):
     speedup: float
     moved: str
     why: str
-    prediction: str
     effects: tuple[str, ...]
     evidence: tuple[str, ...]
 
@@ -120,7 +117,6 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     prior: float | None = None
     bottleneck: str = ""
     cost_seconds: float = 0.0
-    predicted_gain: float | None = None
 
     @property
     def state(self) -> str | None:
@@ -205,10 +201,7 @@ def view_story(view: View) -> Story:
     """The best path of a run, without steps while there is none, and notes on the whole."""
     best = view.fastest
     steps = view.steps if best else ()
-    notes = (
-        *accuracy_sentences(view.tree),
-        *conversation_sentences(read_events(view.folder.journal), view.tree),
-    )
+    notes = (*conversation_sentences(read_events(view.folder.journal), view.tree),)
     return Story(tuple(story_step(view, step) for step in steps), notes)
 
 
@@ -223,7 +216,6 @@ def story_step(view: View, step: Step) -> StoryStep:
         speedup=step.speedup,
         moved=moved_most(comparison) if comparison else "",
         why=step.edit.rationale if step.edit else "",
-        prediction=prediction_sentence(step),
         effects=comparison.sentences if comparison else (),
         evidence=(
             *account(view.evaluation(step.node)),
@@ -342,7 +334,6 @@ def _row(tree: Tree, node: Node, edit: EditRecord | None, start: float) -> NodeR
         visits=node.visits,
         value=_short(node.reward_max) if node.visits else None,
         prior=_short(edit.prior) if edit else None,
-        predicted_gain=_short(node.prediction.gain) if node.prediction and node.prediction.gain else None,
         message=evaluation.message,
         guard=str(evaluation.guard or ""),
         quarantine=evaluation.quarantine,

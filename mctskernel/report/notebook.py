@@ -131,7 +131,7 @@ class Run:
         It fills 1 or 2 columns of a paper. Needs the extra `plots`. Raises RunError for a run that lacks what the
         figure shows.
         """
-        from mctskernel.report.figures.drawing import draw  # noqa: PLC0415 - an extra
+        from mctskernel.report.figures import draw  # noqa: PLC0415 - reads several runs
 
         run = ComparedRun(str(self.view.folder.path), self.view)
         return draw(figure, (run,), Path(file) if file else None, columns)

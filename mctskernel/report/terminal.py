@@ -75,8 +75,6 @@ def print_node(console: Console, view: View, number: int) -> None:
     if evaluation.timings:
         print_explained(console, explained_node(view, number))
     console.print(_numbers("Counters", found.counters), _numbers("Cost by stage, s", found.stage_seconds))
-    if found.prediction:
-        console.print(Text(f"> {found.prediction}", "magenta"))
     console.print(Group(*_warnings(evaluation)))
     if diff := view.diff(number):
         console.print(Syntax(diff, "diff"))
@@ -152,7 +150,6 @@ def _step(view: View, step: StoryStep) -> Iterator[RenderableType]:
     )
     evaluation = view.evaluation(step.node)
     lines: list[RenderableType] = [Text(step.why)] if step.why else []
-    lines += [Text(f"> {step.prediction}", "magenta")] if step.prediction else []
     lines += [Text(f"~ {sentence}", "cyan") for sentence in step.effects]
     lines += [Text(f"- {sentence}") for sentence in step.evidence]
     lines += _warnings(evaluation)
@@ -242,8 +239,6 @@ def _markdown_step(view: View, step: StoryStep) -> list[str]:
         lines += [f"{step.time}{gain}, {step.speedup:.2f}x over the start.", ""]
     if step.why:
         lines += [f"Why: {_plain(step.why)}", ""]
-    if step.prediction:
-        lines += [step.prediction, ""]
     if step.effects:
         lines += ["What the edit did:", "", *(f"- {sentence}" for sentence in step.effects), ""]
     if step.evidence:

@@ -25,8 +25,7 @@ from mctskernel.edits.async_proposer import AsyncProposer, ExternalQueue, NoProp
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.recording import Recording
 from mctskernel.edits.proposer import ExperiencedProposer
-from mctskernel.executors import open_executor, open_surrogate
-from mctskernel.executors.forecaster import Forecaster
+from mctskernel.executors import open_executor
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.loop import Follower, Search, StopReason, root_failure
 from mctskernel.memory import (
@@ -281,10 +280,6 @@ def open_search(
             starts=starting_points(task, configuration.language),
             order=order,
         )
-        if configuration.surrogate:
-            spec = folder.device_spec(configuration)
-            surrogate = stack.enter_context(open_surrogate(spec, executor.fingerprint(), 1))
-            search.forecaster = Forecaster(tree_search, surrogate, wait=configuration.workers == 1)
         yield search, unfinished
 
 

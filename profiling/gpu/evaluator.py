@@ -21,7 +21,7 @@ from mctskernel.core.task import Array, shape_label
 from mctskernel.core.task_file import read_text, start_files, task_of
 from mctskernel.profiling.architecture import architecture_of
 from mctskernel.profiling.candidate import Candidate, RefusedError, check_block
-from mctskernel.profiling.ceilings import documented_ceilings, highest, roofline
+from mctskernel.profiling.ceilings import documented_ceilings, roofline
 from mctskernel.profiling.counters import REGISTERS, SHARED_BYTES, TIME, combined_counters
 from mctskernel.profiling.diagnosis import diagnose_launches, widest_access
 from mctskernel.profiling.gpu.accounting import count_mismatches, find_violation, refused_check
@@ -405,10 +405,8 @@ class GpuEvaluator:
 
     def _guarded(self, evaluation: Evaluation, candidate: Candidate) -> Evaluation:
         task, gpu = self._open_worker.task, self.opened.gpu
-        # A time is refused only if it beats both the measured and the documented ceilings.
-        ceilings = highest(self.opened.ceilings, documented_ceilings(gpu))
         ptx = [made.ptx for made in candidate.builds]
-        peaks = roofline(task, ptx, evaluation.counters, ceilings, gpu.l2_bytes)
+        peaks = roofline(task, ptx, evaluation.counters, documented_ceilings(gpu), gpu.l2_bytes)
         reason = quarantine_reason(task, evaluation.timings, peaks)
         guard = Guard.ROOFLINE if reason else None
         return replace(

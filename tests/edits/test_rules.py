@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 import mctskernel.tasks.builtin
-from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import plan_of
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.edits import triton
 from mctskernel.edits.rules import ALL
 from tests.edits.conftest import build
-from tests.edits.kernels import COPY, LINE, LITERAL, PLANE, THREE_LAUNCHES, TILE
+from tests.edits.kernels import COPY, LINE, LITERAL, PLANE, TILE
 
 Propose = Callable[..., dict[str, str]]
 Results = Callable[..., list[str]]
@@ -235,21 +233,6 @@ def test_a_look_alike_is_left_alone(results: Results, name: str, rule: str, old:
     assert old in source
     assert results(task_of(name), source, rule)
     assert results(task_of(name), source.replace(old, new), rule) == []
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("- largest[row]", "- largest[rows - 1 - row]"),
-        ("if (i >= n) return;", "if (i >= n - 1) return;"),
-        ("float sum = 0.0f;", "float sum = blockIdx.x;"),
-        ("out[i] = expf", "if (most < 9.0f) out[i] = expf"),
-    ],
-)
-def test_launches_that_may_differ_in_their_rows_stay_apart(results: Results, old: str, new: str) -> None:
-    assert old in THREE_LAUNCHES
-    fused = results(task_of("softmax"), THREE_LAUNCHES.replace(old, new), "fuse-rows")
-    assert all(len(plan_of(Kernel(text)).launches) > 1 for text in fused)
 
 
 @pytest.mark.parametrize(

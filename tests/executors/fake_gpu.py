@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from mctskernel.profiling.ceilings import Ceilings
 from mctskernel.profiling.gpu.cuda_driver import Gpu
 from mctskernel.profiling.gpu.drawing import drawn
 from mctskernel.profiling.gpu.protocol import (
@@ -71,7 +70,6 @@ class FakeGpu:
     def open(self, request: OpenGpu) -> Opened | Broken:
         return Opened(
             replace(GPU, uuid=request.gpu or GPU.uuid),
-            Ceilings(3e12, 60e12, 600e12),
             "" if request.metrics else "No counters here.",
         )
 

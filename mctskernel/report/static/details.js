@@ -92,7 +92,6 @@ function overview({ node, details }) {
     details.rationale ? [el("h4", {}, "Why it was proposed"), el("p", {}, details.rationale)] : null,
     details.expected_effect ? el("p", {}, el("strong", {}, "Expected: "), details.expected_effect) : null,
     details.factors ? table([["decides"], ["as"]], details.factors, "What the edit decides") : null,
-    details.prediction ? el("p", {}, details.prediction) : null,
     details.effects ? [el("h4", {}, "What it did"), sentences(details.effects)] : null,
     details.evidence ? [el("h4", {}, "What limits it"), sentences(details.evidence)] : null,
     details.causes ? causes(details.causes) : null,

@@ -218,7 +218,7 @@ function colourLegend(view, state, colours) {
   const found = [values[0], values.at(-1)];
   const median = values[Math.floor(values.length / 2)];
   const stops = SCALE.map((part) => `rgb(${part.join(" ")})`).join(", ");
-  const text = state.colour === "seconds" ? timeText : ["speedup", "gain", "predicted_gain"].includes(state.colour) ? ratioText : numberText;
+  const text = state.colour === "seconds" ? timeText : ["speedup", "gain"].includes(state.colour) ? ratioText : numberText;
   return [el("span", { class: "key" }, metric.title), el("span", { class: "key" }, text(found[0])), el("span", { class: "ramp", style: `--ramp: linear-gradient(90deg, ${stops})` }), el("span", { class: "key" }, text(found[1])), el("span", { class: "key" }, `by rank, median ${text(median)}`)];
 }
 
