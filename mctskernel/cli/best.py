@@ -7,7 +7,7 @@ from pathlib import Path
 import rich_click as click
 
 from mctskernel.cli.plain_console import deliver, echo
-from mctskernel.core.task import UNVERIFIED_REFERENCE, TaskError
+from mctskernel.core.task import TaskError
 from mctskernel.problems.host_code import HostCodeError, host_module
 from mctskernel.problems.registry import solution_of
 from mctskernel.report.view import load_view
@@ -46,8 +46,8 @@ def best(run: Path, *, form: str, out: Path | None) -> None:
             "mctskernel: this is the best so far, which has not passed the final validation.",
             err=True,
         )
-    if view.manifest.unverified_reference:
-        echo(f"mctskernel: {UNVERIFIED_REFERENCE}.", err=True)
+    for caveat in view.manifest.caveats:
+        echo(f"mctskernel: {caveat}.", err=True)
     kernel = get_kernel(view.folder.blobs, view.best.kernel)
     if form == SOURCE:
         deliver(kernel.source)

@@ -227,7 +227,8 @@ def _description(task: Task) -> str:
         ", ".join(f"{each.name} ({each.dtype} [{', '.join(map(str, each.shape))}])" for each in tensors)
         for tensors in (task.inputs, task.outputs)
     )
-    return f"{task.name}: of {arriving} makes {leaving}."
+    caveats = "".join(f" {each[0].upper()}{each[1:]}." for each in task.caveats)
+    return f"{task.name}: of {arriving} makes {leaving}.{caveats}"
 
 
 def _names_used(plan: LaunchPlan) -> frozenset[str]:
