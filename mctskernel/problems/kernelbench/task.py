@@ -175,7 +175,7 @@ def drafted(
     *,
     benchmark: str,
     tolerance: float,
-    precision: Precision,
+    precision: Precision = Precision.LOCKED,
     most_dimensions: int = MOST_DIMENSIONS,
 ) -> Draft:
     """Make a task of a problem's file. `tolerance` is the harness's, relative and absolute. Raises TaskError.
