@@ -56,7 +56,17 @@ _ALLOCATOR = 'lambda size, alignment, stream: torch.empty(size, dtype=torch.int8
 _IMPORTED = frozenset({"torch", "functools"})
 _TRITON = ("triton", "tl", "libdevice")
 _DEFINED = frozenset(
-    ["_DEVICE", "_HOST", "_DECLARATIONS", "_SIZES", "_extension", "_check_tensor", "_check_shape", *FUNCTIONS]
+    [
+        "_DEVICE",
+        "_HOST",
+        "_DECLARATIONS",
+        "_SIZES",
+        "_extension",
+        "_stream",
+        "_check_tensor",
+        "_check_shape",
+        *FUNCTIONS,
+    ]
 )
 
 
@@ -81,7 +91,7 @@ def host_module(task: Task, kernel: Kernel, *, function: str = "run", reserved: 
         head, statements = _triton_host(kernel, launches, triton, scope.first)
     else:
         label = re.sub(r"\W", "_", task.name, flags=re.ASCII) + f"_{kernel.identity[:16]}"
-        head, statements = cuda.write_host(kernel, launches, label)
+        head, statements = cuda.write_host(kernel, launches, scope.first, label)
     lines = [
         docstring(_description(task)),
         *_arriving(task, scope),
