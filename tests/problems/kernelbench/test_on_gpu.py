@@ -1,4 +1,4 @@
-"""Solutions on a GPU, by the steps of KernelBench's `eval_kernel_against_ref`: problems of every kind, as they start."""
+"""Solutions on a GPU, by the steps of KernelBench's `eval_kernel_against_ref`, for problems of every kind."""
 
 from __future__ import annotations
 
