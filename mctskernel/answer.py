@@ -34,7 +34,7 @@ class Answer:
 
     `speedup` is over the fastest start, which is the answer when nothing faster passed; `node` is None when no start
     passed either. `timings` are those of the final validation, at held-out shapes beside that start's, and `notes` what
-    it noticed besides. `unverified_reference` is the task's. `validated` says that this came to its
+    it noticed besides. `caveats` are the task's. `validated` says that this came to its
     end. It is the answer of the tree's first `evaluations`.
     """
 
@@ -42,7 +42,7 @@ class Answer:
     speedup: float
     checks: tuple[Check, ...] = ()
     refused: tuple[tuple[int, str], ...] = ()
-    unverified_reference: bool = False
+    caveats: tuple[str, ...] = ()
     timings: tuple[Timing, ...] = ()
     notes: tuple[str, ...] = ()
     validated: bool = True

@@ -26,7 +26,7 @@ from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse
 from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.option import Option, settings
-from mctskernel.core.task import Task
+from mctskernel.core.task import Precision, Task
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import LLMOptions
@@ -130,6 +130,15 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             choices=SOURCE_LANGUAGES,
         ),
     ] = None
+    precision: Annotated[
+        Precision,
+        Option(
+            "Of a benchmark's problem: as precise as PyTorch is, or only as the benchmark asks (relaxed), which every "
+            "result then says.",
+            panel="Task",
+            choices=tuple(Precision),
+        ),
+    ] = Precision.LOCKED
     memory: Annotated[
         str | None,
         Option(

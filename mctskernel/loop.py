@@ -20,7 +20,7 @@ from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.executor import Executor
 from mctskernel.core.proposer import Dropped, Loss, Proposals, Proposer
-from mctskernel.core.task import UNVERIFIED_REFERENCE, Task
+from mctskernel.core.task import Task
 from mctskernel.edits.async_proposer import AsyncProposer
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.profiling.guardrails import flags_against
@@ -91,7 +91,7 @@ class Snapshot:
     elapsed_seconds: float
     dollars: float
     improved_by: str = ""
-    unverified_reference: bool = False
+    caveats: tuple[str, ...] = ()
     note: str = ""
 
     @property
@@ -413,9 +413,7 @@ class Search:
         root = self._tree.nodes[0].evaluation or evaluation
         if evaluation.ok:
             against = flags_against(evaluation, parent) if parent is not None else ()
-            flags = dict.fromkeys((*evaluation.flags, *against))
-            if self.task.unverified_reference:
-                flags[UNVERIFIED_REFERENCE] = None
+            flags = dict.fromkeys((*evaluation.flags, *against, *self.task.caveats))
             evaluation = replace(evaluation, flags=tuple(flags))
         is_retimed = node.evaluation is not None
         if node_id == 0:
@@ -461,7 +459,7 @@ class Search:
             source=node.evaluation.source if node.evaluation else Source.MEASURED,
             elapsed_seconds=self.elapsed_seconds,
             dollars=self._tree.dollars,
-            unverified_reference=self.task.unverified_reference,
+            caveats=self.task.caveats,
         )
 
     @property

@@ -29,7 +29,6 @@ from mctskernel.cli.several import Plan, read_weights, search_all, shared, speed
 from mctskernel.cli.tasks import find_task_or_problem
 from mctskernel.config import OUTSIDE, REPLAY, SearchConfig, for_task, read_config
 from mctskernel.core.budget import Spent
-from mctskernel.core.task import UNVERIFIED_REFERENCE
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Snapshot, StopReason
 from mctskernel.profiling.spaces import read_space
@@ -58,6 +57,7 @@ from mctskernel.tasks.starts import starting_kernels
 )
 @options.settings(
     *options.SEARCH,
+    "precision",
     "executor",
     file=True,
     changes={"proposer": {"type": Registered("proposer", REPLAY)}},
@@ -128,14 +128,14 @@ def search(
         return
     config = read_config(table)
     if len(tasks) > 1 and space is None:
-        folders = [find_task_or_problem(context, task, config.language) for task in tasks]
+        folders = [find_task_or_problem(context, task, config.language, config.precision) for task in tasks]
         _search_several(folders, config, weights, out, baselines=baselines)
         return
     if weights is not None:
         raise click.UsageError("--weights is for several TASKs.")
     if space is None:
         named = tasks[0] if tasks else DEFAULT_TASK
-        folder = find_task_or_problem(context, named, config.language)
+        folder = find_task_or_problem(context, named, config.language, config.precision)
     elif tasks:
         raise click.UsageError("Give a TASK or a --space, not both.")
     else:
@@ -149,7 +149,7 @@ def search_task(folder: Path, config: SearchConfig, out: Path | None, *, baselin
     task = load_task(folder, config.language)
     config = for_task(config, task)
     path = out or Path("runs") / f"{task.name}-{now()}"
-    note = f" ({UNVERIFIED_REFERENCE})" if task.unverified_reference else ""
+    note = "".join(f" ({each})" for each in task.caveats)
     workers = f"{config.workers} worker(s)" if config.workers else "all workers of the cluster"
     starts = [task.starting_kernel, *starting_kernels(folder, config.language).values()]
     languages = " and ".join(dict.fromkeys(kernel.language for kernel in starts))

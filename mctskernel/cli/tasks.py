@@ -10,7 +10,7 @@ from rich.table import Table
 
 from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import TaskError, shape_label
+from mctskernel.core.task import Precision, TaskError, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.problems.registry import is_problem, read_problem, write_problem
 from mctskernel.tasks.builtin import DEFAULT_TASK, builtin_tasks, find_task
@@ -32,7 +32,12 @@ def tasks() -> None:
     PlainConsole().print(table)
 
 
-def find_task_or_problem(context: click.Context, name: str, language: Language | None) -> Path:
+def find_task_or_problem(
+    context: click.Context,
+    name: str,
+    language: Language | None,
+    precision: Precision = Precision.LOCKED,
+) -> Path:
     """The folder of a task; of a benchmark's problem a temporary one, removed when the command ends.
 
     Prints warnings about a problem on standard error. Raises TaskError.
@@ -42,9 +47,14 @@ def find_task_or_problem(context: click.Context, name: str, language: Language |
             raise TaskError(
                 f"{name} is no benchmark's problem: KernelBench's have a class Model and get_inputs."
             )
+        if precision is Precision.RELAXED:
+            raise TaskError(
+                f"{name} is no benchmark's problem, whose tolerance --precision relaxed takes; task.toml says which "
+                "tolerance a task has."
+            )
         return find_task(name)
     echo(f"Reading {name}: its sizes, inputs and starting kernels", err=True)
-    problem = read_problem(Path(name), language)
+    problem = read_problem(Path(name), language, precision)
     for warning in problem.notes:
         echo(f"mctskernel: {warning}", err=True)
     if not problem.has_kernel:

@@ -252,8 +252,8 @@ class AskedTask(msgspec.Struct, frozen=True):
 
     `rules` say how a kernel of the language is written, with its launch plan; `device` what the GPU can do, and the
     least time that the task takes on it. The tolerances are of outputs that have none of their own; `numerics` says in
-    sentences what each result may be, and what NaN, infinities and the like come to. `unverified_reference` says that
-    a model wrote the reference, which was not checked.
+    sentences what each result may be, and what NaN, infinities and the like come to. `caveats` are
+    sentences that stand beside every speed-up, such as that a model wrote the reference.
     """
 
     name: str
@@ -267,7 +267,7 @@ class AskedTask(msgspec.Struct, frozen=True):
     absolute_tolerance: float
     rules: str
     device: tuple[str, ...]
-    unverified_reference: bool = False
+    caveats: tuple[str, ...] = ()
     numerics: tuple[str, ...] = ()
 
 
@@ -388,7 +388,7 @@ def asked_task(task: Task, device: tuple[str, ...] = ()) -> AskedTask:
         search_shapes=tuple(dict(shape) for shape in task.search_shapes),
         relative_tolerance=task.tolerance.relative,
         absolute_tolerance=task.tolerance.absolute,
-        unverified_reference=task.unverified_reference,
+        caveats=task.caveats,
         numerics=contract_sentences(task),
         rules=language_rules(task.starting_kernel.language),
         device=device,

@@ -68,7 +68,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     evaluations: int
     outcomes: dict[str, int]
     sentences: tuple[str, ...]
-    unverified_reference: bool
+    caveats: tuple[str, ...]
 
 
 class StoryStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,7 +193,7 @@ def view_headline(view: View) -> Headline:
         evaluations=view.evaluations,
         outcomes=view.outcomes,
         sentences=tuple(_sentences(view, best)),
-        unverified_reference=view.manifest.unverified_reference,
+        caveats=view.manifest.caveats,
     )
 
 

@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from mctskernel.core.task import short_caveats
 from mctskernel.loop import Snapshot
 
 PLAIN_INTERVAL = 10.0
@@ -86,9 +87,7 @@ def _plain_lines(console: Console) -> Callable[[Snapshot], None]:
 
 
 def _source(snapshot: Snapshot) -> str:
-    return (
-        f"{snapshot.source}, unverified reference" if snapshot.unverified_reference else str(snapshot.source)
-    )
+    return f"{snapshot.source}{short_caveats(snapshot.caveats)}"
 
 
 def _progress(snapshot: Snapshot) -> RenderableType:

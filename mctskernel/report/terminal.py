@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.task import short_caveats
 from mctskernel.edits.llm.prompt import fenced
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import compare
@@ -128,7 +129,7 @@ def _headline(view: View) -> list[RenderableType]:
         f" over {found.start}",
         f", {found.over_pytorch}" if found.over_pytorch else "",
         f", {evaluation.source} ({found.device})",
-        ("; unverified reference" if found.unverified_reference else "", "yellow"),
+        (short_caveats(found.caveats), "yellow"),
     )
     counts = ", ".join(f"{count} {outcome}" for outcome, count in found.outcomes.items())
     spent = view.manifest.configuration.spent.evaluations
@@ -218,7 +219,7 @@ def trajectory_markdown(view: View) -> str:
     pytorch = f", {headline.over_pytorch}" if headline.over_pytorch else ""
     head = [
         f"# {configuration.task}: {view.steps[-1].speedup:.2f}x over {headline.start}{pytorch}, {best.source}"
-        f"{', unverified reference' if headline.unverified_reference else ''}",
+        f"{short_caveats(headline.caveats)}",
         "",
         f"- Device: {headline.device}",
         f"- Evaluations: {headline.evaluations}, seed {configuration.seed}",

@@ -10,7 +10,7 @@ from pathlib import Path
 from mctskernel.answer import Answer, valid_speedup
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import UNVERIFIED_REFERENCE
+from mctskernel.core.task import short_caveats
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import time_text
@@ -53,8 +53,9 @@ class View:
     @property
     def validation(self) -> str:
         """The result of the final validation, in sentences."""
-        unverified = f" {UNVERIFIED_REFERENCE.capitalize()}." if self.manifest.unverified_reference else ""
-        return f"{self._validation}{unverified}"
+        return " ".join(
+            [self._validation, *(f"{each[0].upper()}{each[1:]}." for each in self.manifest.caveats)]
+        )
 
     @property
     def _validation(self) -> str:
@@ -67,9 +68,9 @@ class View:
         passed = sum(check.passed for check in self.answer.checks)
         where = "fresh seeds" if NOTHING_HELD_OUT in self.answer.notes else "held-out shapes and fresh seeds"
         sentence = f"Final validation: {counted(passed, 'check')} passed on {where}."
-        unverified = "; unverified reference" if self.manifest.unverified_reference else ""
+        caveats = short_caveats(self.manifest.caveats)
         times = [
-            f"{timing.baseline_seconds / timing.seconds:.2f}x over {self.start_title} at {timing.shape}{unverified}"
+            f"{timing.baseline_seconds / timing.seconds:.2f}x over {self.start_title} at {timing.shape}{caveats}"
             for timing in self.answer.timings
             if timing.baseline_seconds is not None
         ]

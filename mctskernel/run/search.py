@@ -186,7 +186,7 @@ def new_run(
             if configuration.replayed is None:
                 with open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
                     pass  # What a model lacks is met before there is a run.
-            write_manifest(folder, configuration, fingerprint, unverified_reference=task.unverified_reference)
+            write_manifest(folder, configuration, fingerprint, caveats=task.caveats)
             yield folder, executor
     finally:
         discard_run(folder)
@@ -304,7 +304,7 @@ def finish(
     )
     answer = replace(
         answer,
-        unverified_reference=search.task.unverified_reference,
+        caveats=search.task.caveats,
         evaluations=tree_search.tree.evaluations,
     )
     if not answer.validated:

@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 
 from mctskernel.cli import main
 from mctskernel.core.device import DeviceError
+from mctskernel.core.task import RELAXED_PRECISION, Bound
+from mctskernel.problems.kernelbench.benchmark import TOLERANCE
 from mctskernel.problems.pytorch_timing import has_pytorch_reference, time_baselines
 from mctskernel.problems.scores import EAGER, START
 from mctskernel.report.baselines import Baselines, write_baselines
@@ -66,6 +68,22 @@ def test_a_problem_is_searched_and_solved(run: Path) -> None:
     found = mctskernel("best", run, "--as", "solution")
     assert found.exit_code == 0
     assert "class ModelNew(Model)" in (run / "solution" / "sum.py").read_text("utf-8")
+
+
+def test_relaxed_precision_is_told_wherever_a_result_is(tmp_path: Path) -> None:
+    path, run = written(tmp_path, SUM, "sum.py"), tmp_path / "run"
+    words = ("search", path, "--device", "model", "--budget", "1", "--workers", "1", "--out", run)
+    assert "(relaxed precision: " in mctskernel(*words, "--precision", "relaxed").output
+    assert json.loads((run / "run.json").read_text("utf-8"))["caveats"] == [RELAXED_PRECISION]
+    tolerance = load_view(run).folder.load_task().tolerance
+    assert (tolerance.relative, tolerance.element) == (TOLERANCE, Bound(TOLERANCE, TOLERANCE))
+    assert "), relaxed precision" in said(run)
+    assert mctskernel("best", run, "--as", "solution").exit_code == 0
+    assert "Relaxed precision: within" in (run / "solution" / "sum.py").read_text("utf-8")
+    assert "relaxed precision" in (run / "best" / "trajectory.md").read_text("utf-8").partition("\n")[0]
+    refused = mctskernel("search", "softmax", "--precision", "relaxed")
+    assert refused.exit_code == 3
+    assert "softmax is no benchmark's problem" in refused.output
 
 
 def test_scores_say_what_is_unknown(run: Path) -> None:

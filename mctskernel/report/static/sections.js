@@ -14,7 +14,7 @@ export function headline(doc) {
     "header",
     { class: "headline" },
     el("p", { class: "kicker" }, "mctskernel · ", found.device),
-    el("h1", {}, found.task, found.unverified_reference ? el("span", { class: "badge bad" }, "unverified reference") : null),
+    el("h1", {}, found.task, ...found.caveats.map((each) => el("span", { class: "badge bad", title: each }, each.split(":")[0]))),
     el(
       "div",
       { class: "figures" },
