@@ -344,6 +344,16 @@ def _at_random(extents: Sequence[int], rng: np.random.Generator) -> list[Array]:
     return [rng.choice((-1.0, 1.0), extent) for extent in extents]
 
 
+OWN_MARGIN = 4.0
+"""How many times the plain reference's own error a row may be off: it may multiply in TF32, as convolutions do."""
+
+
+def own_noise(truth: Array, plain: Array) -> Array:
+    """What elements may be off since the plain reference is."""
+    with np.errstate(all="ignore"):
+        return OWN_MARGIN * _noise(truth, [np.where(np.isfinite(truth) & np.isfinite(plain), plain, truth)])
+
+
 def _noise(truth: Array, moved: Sequence[Array]) -> Array:
     """The largest change of each element, or of its row."""
     changes = np.nan_to_num(np.max([np.abs(each - truth) for each in moved], axis=0), posinf=0.0)

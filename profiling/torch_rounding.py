@@ -1,4 +1,4 @@
-"""The roundings of a PyTorch reference's sums, in whatever order a kernel adds.
+"""The roundings of a PyTorch reference: of its sums, in whatever order a kernel adds, and of factors to TF32.
 
 A sum of n numbers that are added one after another is off by about a fifth of a rounding for each of them, at random:
 by the square root of n in all, relative to the sum or, where terms cancel, to the root of the sum of their squares.
@@ -29,6 +29,28 @@ _PRODUCTS = {
 }
 _SUMS = {_ATEN.sum, _ATEN.mean, _PRIMS.sum, _PRIMS.var, _ATEN.cumsum}
 _SHARE = 0.25
+
+
+class TF32Convolutions(TorchDispatchMode):  # type: ignore[no-untyped-call] # as below
+    """Within this mode the factors of fp32 convolutions are rounded to TF32, as PyTorch does on GPUs by default."""
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call an operator."""
+        if func.overloadpacket is _ATEN.convolution and args[0].dtype is torch.float32:
+            args = (*map(_in_tf32, args[:2]), *args[2:])
+        return func(*args, **(kwargs or {}))
+
+
+def _in_tf32(tensor: torch.Tensor) -> torch.Tensor:
+    """Numbers rounded to the nearest with 10 bits of mantissa; infinities and NaN stay."""
+    bits = (tensor.contiguous().view(torch.int32) + (1 << 12)) & -(1 << 13)
+    return torch.where(tensor.isfinite(), bits.view(torch.float32), tensor)
 
 
 class RoundedSums(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types

@@ -33,6 +33,7 @@ from mctskernel.profiling.comparison import (
     compare_signs_of_zero,
     in_float64,
     nearest_truth,
+    own_noise,
 )
 from mctskernel.profiling.input_values import (
     CONTRACTED,
@@ -227,7 +228,10 @@ def _compared_numbers(case: Case, name: str, actual: Array, truth: Array) -> Com
     closely = compare(actual, truth, plain, tolerance, noise=np.zeros(()))
     if closely.passed or not (tolerance.relative or tolerance.absolute):
         return closely
-    return compare(actual, truth, plain, tolerance, noise=case.noise.of_outputs.get(name))
+    noise = case.noise.of_outputs.get(name)
+    if noise is not None:
+        noise = noise + own_noise(truth, plain)
+    return compare(actual, truth, plain, tolerance, noise=noise)
 
 
 def _propagating_case(

@@ -13,7 +13,7 @@ import numpy as np
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype
 from mctskernel.core.task import Array, Bound, Shape, Tensor
-from mctskernel.problems.torch_reference import in_numpy, listed_results
+from mctskernel.problems.torch_reference import as_on_gpus, in_numpy, listed_results
 from mctskernel.profiling.pytorch.verdict import TOLERANCES
 
 OWN_MARGIN = 1.5
@@ -80,7 +80,7 @@ def own_errors(
     for tensors in drawn:
         wide = [(each.double() if each.is_floating_point() else each).numpy() for each in tensors.values()]
         try:
-            with torch.no_grad():
+            with torch.no_grad(), as_on_gpus():
                 near = listed_results(function(*tensors.values()))
             exact = listed_results(in_numpy(function, *wide))
         except (RuntimeError, NotImplementedError):
