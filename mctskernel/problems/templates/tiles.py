@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -183,7 +183,7 @@ class Product:
 
         def given(body: Body, index: Index) -> str:
             assert index == _index(body, node, names)  # noqa: S101 - the finder looked
-            return _with_bias(body, node, index, names.sum)
+            return with_bias(body, node, index, names.sum)
 
         value, place = (
             schedule.body(target, "long long" if schedule.is_large(target) else "int", {node: given})
@@ -265,14 +265,16 @@ def _packed(
 def products(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterator[Product]:
     """Products of fp32 matrices and convolutions that fill tiles, each with what follows element by element."""
     for node in kept:
-        shape = _shape(node, traced) if operator_name(node) in _SHAPES else None
-        if shape is None:
-            continue
-        sizes = tuple(traced.estimate(each) for each in shape)
-        if min(sizes[1:]) >= FEWEST and math.prod(sizes) >= FEWEST_OPERATIONS:
-            follower = None if node in outputs else _follower(node, kept, traced)
-            nodes = (node,) if follower is None else (node, follower)
-            yield Product(nodes, *shape, sizes=sizes)  # type: ignore[arg-type] # four of each
+        if operator_name(node) in _SHAPES and (found := product_of(node, traced)) is not None:
+            if min(found.sizes[1:]) >= FEWEST and math.prod(found.sizes) >= FEWEST_OPERATIONS:
+                behind = None if node in outputs else follower(node, kept, traced)
+                yield found if behind is None else replace(found, nodes=(node, behind))
+
+
+def product_of(node: Node, traced: Traced) -> Product | None:
+    """A node as a product on its own; None for what the template doesn't cover."""
+    shape = _shape(node, traced)
+    return None if shape is None else Product((node,), *shape, sizes=tuple(map(traced.estimate, shape)))  # type: ignore[arg-type] # four
 
 
 def _tiling(sizes: tuple[float, float, float, float]) -> tuple[tuple[int, int], int]:
@@ -308,7 +310,7 @@ def _matrix_shape(_: Node, out: Sequence[sympy.Expr], left: Sequence[sympy.Expr]
 _SHAPES = {"aten.mm": _matrix_shape, "aten.bmm": _matrix_shape, CONVOLUTION: shape_of_convolution}
 
 
-def _follower(node: Node, kept: Sequence[Node], traced: Traced) -> Node | None:
+def follower(node: Node, kept: Sequence[Node], traced: Traced) -> Node | None:
     """The one stored node that all uses of a node lead to, element by element; None where there is no such node."""
     shape = [traced.expression(size) for size in node.meta["val"].shape]
     found: set[Node] = set()
@@ -359,6 +361,6 @@ def _index(body: Body, node: Node, names: Names) -> Index:
     return (*((names.batch,) if len(body.extents(node)) == 3 else ()), names.row, names.column)
 
 
-def _with_bias(body: Body, node: Node, index: Index, value: str) -> str:
+def with_bias(body: Body, node: Node, index: Index, value: str) -> str:
     bias: Any = argument(node, "bias") if operator_name(node) == CONVOLUTION else None
     return value if bias is None else f"({value} + {body.read(bias, (index[1],))})"
