@@ -240,6 +240,7 @@ def open_search(
     """
     task = folder.load_task()
     recorded = executor.clock if isinstance(executor, RecordedExecutor) else None
+    fingerprint = executor.fingerprint()
     with ExitStack() as stack:
         journal = stack.enter_context(Journal(folder.journal))
         tree_search = TreeSearch(
@@ -248,7 +249,7 @@ def open_search(
         spent = spent_seconds(read_events(folder.journal))
         if tree_search.tree.nodes:
             unfinished = tree_search.resume()
-            if _moved(folder, executor.fingerprint()):
+            if _moved(folder, fingerprint):
                 unfinished = (*unfinished, *_to_retime(tree_search.tree))
         else:
             unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
@@ -260,7 +261,7 @@ def open_search(
         proposer: Proposer = NoProposer()
         if async_proposer is None:
             dollars = configuration.budget.left(0, 0.0, tree_search.tree.dollars).dollars
-            opening = open_proposer(task, configuration, executor.fingerprint(), dollars, recording)
+            opening = open_proposer(task, configuration, fingerprint, dollars, recording)
             proposer = stack.enter_context(opening)
             if experiences := kept_snapshot(folder):
                 proposer = ExperiencedProposer(proposer, experiences)
@@ -280,10 +281,11 @@ def open_search(
             async_proposer=async_proposer,
             starts=starting_points(task, configuration.language),
             order=order,
+            fingerprint=fingerprint,
         )
         if configuration.surrogate:
             spec = folder.device_spec(configuration)
-            surrogate = stack.enter_context(open_surrogate(spec, executor.fingerprint(), 1))
+            surrogate = stack.enter_context(open_surrogate(spec, fingerprint, 1))
             search.forecaster = Forecaster(tree_search, surrogate, wait=configuration.workers == 1)
         yield search, unfinished
 
