@@ -66,10 +66,11 @@ START, BEST = "start", "best"
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A task folder, and built kernels to time beside PyTorch, by name."""
+    """A task folder, and built kernels to time beside PyTorch, by name; whether torch.compile is timed as well."""
 
     task: str
     candidates: dict[str, Candidate]
+    compiles: bool = True
 
 
 class Times(msgspec.Struct, frozen=True):
@@ -244,6 +245,8 @@ def measure(order: Order, write: Callable[[Times], None]) -> None:
 
         found = times()
         write(found)
+        if not order.compiles:
+            return
         compiled = partial(torch.compile(function, mode=MODE, dynamic=False), *tensors.values())
         try:
             compiled()
