@@ -86,6 +86,8 @@ class TrackRecord:
         attempt = attempt_of(tree, node)
         if attempt is None or node.evaluation is None or node.score is None:
             return
+        if node.outcome is Outcome.UNVERIFIABLE:
+            return  # It says nothing about the edit.
         is_valid = not node.evaluation.quarantine
         if is_valid:
             self.best_speedup = max(self.best_speedup, node.score.speedup)
