@@ -7,8 +7,8 @@
 
 Each ask is a text that needs nothing else, and is answered by a file OUT/replies/NAME.md. `tell` evaluates all replies
 that there are, and `ask` writes the next asks; both can be repeated at any time. No arm is asked before the starts are
-evaluated. The first reply about a problem is shared by all arms with a model, since nothing of theirs differs yet: it
-sees times alone. Later each arm sees what it may, and evaluates as many kernels as any other.
+evaluated. The first reply about a problem, which sees the diagnosis of the start, is shared by all arms with a model:
+they differ in nothing else than what they see later. Every arm evaluates as many kernels as any other.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ ARMS = (
     Arm("time", Feedback.NONE),
     Arm("counters", Feedback.COUNTERS),
     Arm("diagnosis", Feedback.DIAGNOSIS),
-    Arm("best-of-n", Feedback.NONE, is_fresh=True),
+    Arm("best-of-n", Feedback.DIAGNOSIS, is_fresh=True),
     Arm("mixed", Feedback.DIAGNOSIS, rules=0.5),
 )
 BASELINE = "diagnosis"
@@ -255,18 +255,22 @@ def _tell(out: Path, study: Study, problem: str, workers: int, end: float, *, va
                 _evaluate_starts(out, study, starts, executor)
         if study.device == "gpu" and time.monotonic() < end:
             _time_eager(out, problem)
-        if not _is_usable(starts):
-            return
-        for repeat in range(study.repeats):
-            first = _cell(out, problem, repeat, FIRST)
-            _play(out, study, _copied(starts, first), executor, end)
-            for arm in _arms(study):
-                cell = _cell(out, problem, repeat, arm.name)
-                if arm.feedback is not None and not first.played:
-                    continue
-                _play(out, study, _copied(first if arm.feedback is not None else starts, cell), executor, end)
-                if validate and cell.played >= study.rounds and time.monotonic() < end:
-                    _validate(study, cell, executor())
+        for cell in _ready(out, study, problem) if _is_usable(starts) else ():
+            _play(out, study, cell, executor, end)
+            if validate and cell.arm != FIRST and cell.played >= study.rounds and time.monotonic() < end:
+                _validate(study, cell, executor())
+
+
+def _ready(out: Path, study: Study, problem: str) -> Iterator[Cell]:
+    """The runs of a problem that can be played, each made when it is looked at."""
+    starts = _cell(out, problem, 0, STARTS)
+    for repeat in range(study.repeats):
+        first = _copied(starts, _cell(out, problem, repeat, FIRST))
+        yield first
+        for arm in _arms(study):
+            if arm.feedback is None or first.played:
+                source = starts if arm.feedback is None else first
+                yield _copied(source, _cell(out, problem, repeat, arm.name))
 
 
 def _copied(source: Cell, cell: Cell) -> Cell:
@@ -304,6 +308,11 @@ def _validate(study: Study, cell: Cell, executor: Executor) -> None:
         click.echo(f"{cell.problem} {cell.repeat} {cell.arm}: validated {answer.node} {refused}")
 
 
+def _pending(search: Search, unfinished: tuple[int, ...]) -> list[int]:
+    """Those without an evaluation: on another GPU of the same model nothing is timed again."""
+    return [each for each in unfinished if search.tree_search.tree.nodes[each].evaluation is None]
+
+
 def _ignore(_: Snapshot) -> None:
     """Follow nothing."""
 
@@ -334,7 +343,7 @@ def _evaluate_reply(  # noqa: PLR0917 - what it takes
     configuration = _configuration(study, folder)
     with open_search(folder, configuration, executor, _ignore, lambda: False) as (search, unfinished):
         search.choose = Wait
-        search.run(unfinished)
+        search.run(_pending(search, unfinished))
         number, proposals = _proposals(search.tree_search, node, reply)
         tokens = len(prompt) // 4, len(reply) // 4
         exchange = Exchange(
@@ -405,7 +414,7 @@ def _evaluate_rules(study: Study, cell: Cell, executor: Executor, kernels: int) 
         budget=Budget(evaluations=before.evaluations + kernels),
     )
     with open_search(folder, configuration, executor, _ignore, lambda: False) as (search, unfinished):
-        search.run(unfinished)
+        search.run(_pending(search, unfinished))
         _print(cell, search.tree_search.tree, len(before.nodes))
 
 
@@ -416,12 +425,13 @@ def _text(out: Path, study: Study, cell: Cell) -> str:
     folder = open_run(source.path)
     task, fingerprint = folder.load_task(), read_manifest(folder).fingerprint
     search = TreeSearch(read_tree(folder.journal), MemoryJournal(), folder.blobs)
-    request = request_of(search, _node(source), task, fingerprint)
+    flops = _flops(str(out.resolve()), cell.problem)
+    request = request_of(search, _node(source), task, fingerprint, flops)
     if eager := _eager(out, cell.problem, fingerprint.get("gpu", "")):
         known = f"PyTorch itself takes {1e3 * eager:.4g} ms."
         request = replace(request, standing=(known, *request.standing))
-    device = device_sentences(fingerprint, task, _flops(str(out.resolve()), cell.problem))
-    return ask_text(request, study.kernels, device, arm.feedback or Feedback.NONE)
+    device = device_sentences(fingerprint, task, flops)
+    return ask_text(request, study.kernels, device, arm.feedback or Feedback.DIAGNOSIS)
 
 
 def _node(cell: Cell) -> int:
@@ -504,7 +514,7 @@ def _arms(study: Study) -> list[Arm]:
 
 
 def _arm(cell: Cell) -> Arm:
-    return next((each for each in ARMS if each.name == cell.arm), Arm(cell.arm, Feedback.NONE))
+    return next((each for each in ARMS if each.name == cell.arm), Arm(cell.arm, Feedback.DIAGNOSIS))
 
 
 def _configuration(study: Study, folder: RunFolder) -> SearchConfig:

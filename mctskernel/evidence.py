@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from mctskernel.answer import valid_speedup
 from mctskernel.core.proposer import Attempt, ProposalRequest
-from mctskernel.core.task import Task
-from mctskernel.profiling.architecture import architecture_of, least_seconds
+from mctskernel.core.task import Task, shape_label
+from mctskernel.profiling.architecture import NOTHING, architecture_of, least_seconds
 from mctskernel.profiling.changes import compare
-from mctskernel.profiling.quantities import ratio_text, time_text
+from mctskernel.profiling.quantities import time_text
 from mctskernel.tasks.starts import origin, start_name
 from mctskernel.tree.node import Tree
 from mctskernel.tree.search import TreeSearch
@@ -20,8 +20,17 @@ MOST_PARAMETERS = 12
 """Of a kernel's macros: templates have fewer."""
 
 
-def request_of(search: TreeSearch, node: int, task: Task, fingerprint: Mapping[str, str]) -> ProposalRequest:
-    """The request for edits of a node. The fingerprint is that of the device that evaluates them."""
+def request_of(
+    search: TreeSearch,
+    node: int,
+    task: Task,
+    fingerprint: Mapping[str, str],
+    flops: Mapping[str, float] = NOTHING,
+) -> ProposalRequest:
+    """The request for edits of a node.
+
+    The fingerprint is that of the device that evaluates them; `flops` are those of the task's products, by shape.
+    """
     request = search.proposal_request(node, task)
     return replace(
         request,
@@ -29,7 +38,7 @@ def request_of(search: TreeSearch, node: int, task: Task, fingerprint: Mapping[s
         siblings=_with_effects(search.tree, request.siblings),
         elsewhere=_with_effects(search.tree, request.elsewhere),
         beside=_with_effects(search.tree, request.beside),
-        standing=tuple(_standing(search, task, fingerprint)),
+        standing=tuple(_standing(search, task, fingerprint, flops)),
     )
 
 
@@ -46,7 +55,9 @@ def _with_effects(tree: Tree, attempts: Iterable[Attempt]) -> tuple[Attempt, ...
     return tuple(replace(each, effect=effect(each.node)) for each in attempts)
 
 
-def _standing(search: TreeSearch, task: Task, fingerprint: Mapping[str, str]) -> Iterator[str]:
+def _standing(
+    search: TreeSearch, task: Task, fingerprint: Mapping[str, str], flops: Mapping[str, float]
+) -> Iterator[str]:
     """The starts, the fastest kernel that came from each, and how far the fastest of all is from the least time."""
     nodes = search.tree.nodes
     starts = [0, *(each for each in nodes[0].children if start_name(search.tree, each))]
@@ -63,9 +74,15 @@ def _standing(search: TreeSearch, task: Task, fingerprint: Mapping[str, str]) ->
     best = max(fastest.values(), key=lambda each: valid_speedup(nodes[each]))
     evaluation = nodes[best].evaluation
     gpu = architecture_of(fingerprint.get("architecture", ""), fingerprint.get("gpu", ""))
-    least = least_seconds(gpu, task, task.search_shapes[0]) if gpu and len(task.search_shapes) == 1 else 0.0
-    if evaluation and least and (seconds := run_seconds(evaluation)):
-        yield f"Node {best} takes {ratio_text(seconds / least)} what the compulsory memory traffic takes at the least."
+    if gpu is None or evaluation is None or len(task.search_shapes) != 1:
+        return
+    (shape,) = task.search_shapes
+    least, seconds = (
+        least_seconds(gpu, task, shape, flops.get(shape_label(shape), 0.0)),
+        run_seconds(evaluation),
+    )
+    if least and seconds:
+        yield f"Node {best} takes {seconds / least:.3g} times the least time, {time_text(least, 3)}."
 
 
 def _kernel(search: TreeSearch, number: int) -> str:

@@ -311,10 +311,24 @@ def _operations(gpu: Architecture, fma: float) -> str:
     return f"{2 * fma * gpu.chip.sms * gpu.chip.clock_hz / 1e12:.0f} TFLOP/s"
 
 
-def least_seconds(gpu: Architecture, task: Task, shape: Shape) -> float:
-    """What the task's compulsory traffic takes at a shape; 0 where it fits into L2."""
+def least_seconds(gpu: Architecture, task: Task, shape: Shape, flops: float = 0.0) -> float:
+    """What compulsory traffic, unless it fits into L2, or products take at a shape, whichever is more.
+
+    Products of 32-bit floats take three of 16 bits each.
+    """
     moved = task.compulsory_bytes(shape)
-    return moved / gpu.memory.dram_bytes_per_second if moved > gpu.memory.l2_bytes else 0.0
+    traffic = moved / gpu.memory.dram_bytes_per_second if moved > gpu.memory.l2_bytes else 0.0
+    return max(traffic, _tensor_seconds(gpu, flops) * (3 if _is_fp32(task) else 1))
+
+
+def _is_fp32(task: Task) -> bool:
+    return any(tensor.dtype == "float32" for tensor in task.inputs)
+
+
+def _tensor_seconds(gpu: Architecture, flops: float) -> float:
+    rates = gpu.throughput
+    fma = rates.tensor_fma if has_wgmma(gpu) else rates.tensor_sync_fma
+    return flops / (2 * fma * gpu.chip.sms * gpu.chip.clock_hz)
 
 
 def _floors(gpu: Architecture, task: Task, flops: Mapping[str, float]) -> Iterator[str]:
@@ -327,12 +341,11 @@ def _floors(gpu: Architecture, task: Task, flops: Mapping[str, float]) -> Iterat
                 f"{byte_text(task.compulsory_bytes(shape))}, which takes {time_text(seconds, 3)} at the least."
             )
         if products := flops.get(shape_label(shape), 0.0):
-            per_second = 2 * gpu.chip.sms * gpu.chip.clock_hz
-            fp32 = time_text(products / (per_second * gpu.throughput.fma), 3)
-            widest = gpu.throughput.tensor_fma if has_wgmma(gpu) else gpu.throughput.tensor_sync_fma
-            tensor = products / (per_second * widest)
+            fp32 = products / (2 * gpu.throughput.fma * gpu.chip.sms * gpu.chip.clock_hz)
+            tensor = _tensor_seconds(gpu, products)
+            thrice = f", and so {time_text(3 * tensor, 3)} as three of these, which keep fp32's accuracy"
             yield (
-                f"{where}its products are {products / 1e9:,.0f} GFLOP by the plain algorithm: {fp32} in fp32 "
-                f"arithmetic, {time_text(tensor, 3)} as 16-bit products on the tensor cores, and so "
-                f"{time_text(3 * tensor, 3)} as three of these, which keep fp32's accuracy."
+                f"{where}its products are {products / 1e9:,.0f} GFLOP by the plain algorithm: "
+                f"{time_text(fp32, 3)} in fp32 arithmetic, {time_text(tensor, 3)} as 16-bit products on the tensor "
+                f"cores{thrice if _is_fp32(task) else ''}."
             )

@@ -242,7 +242,7 @@ _ENVIRONMENT = ImmutableSandboxedEnvironment(
 
 
 TITLE_CHARACTERS = 160
-EFFECT_CHARACTERS = 400
+EFFECT_CHARACTERS = 600
 MESSAGE_CHARACTERS = 240
 """Of why an edit failed, in a list of many."""
 
@@ -360,7 +360,8 @@ def _evidence(request: ProposalRequest, feedback: Feedback) -> list[str]:
         sentences += [f"{plain(name, TITLE_CHARACTERS)} = {value:.4g}" for name, value in counters]
     elif feedback is Feedback.DIAGNOSIS:
         sentences += _diagnosis(evaluation)
-    return sentences + [plain(flag) for flag in evaluation.flags[:MOST_CAUSES]]
+    flags = evaluation.flags[:MOST_CAUSES] if feedback is not Feedback.NONE else ()
+    return sentences + [plain(flag) for flag in flags]
 
 
 def _diagnosis(evaluation: Evaluation) -> list[str]:

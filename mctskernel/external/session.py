@@ -33,6 +33,7 @@ from mctskernel.edits.async_proposer import ExternalQueue
 from mctskernel.edits.llm.experts import EDITS
 from mctskernel.edits.llm.prompt import ask_text, language_rules, reference_text
 from mctskernel.edits.llm.replies import read_reply
+from mctskernel.evidence import request_of
 from mctskernel.loop import Follower, Search, StopReason
 from mctskernel.problems.arithmetic import product_flops
 from mctskernel.profiling.architecture import briefing_of
@@ -108,8 +109,11 @@ class Session:
 
     def ask_texts(self, count: int, edits: int = EDITS) -> tuple[str, ...]:
         """The same nodes as `ask`, each as a text that has all that a writer of kernels needs, and how to answer."""
-        requests = self._requests(count)
-        device = device_sentences(self.search.fingerprint, self.search.task, product_flops(self.search.task))
+        search, task, fingerprint = self.search.tree_search, self.search.task, self.search.fingerprint
+        flops = product_flops(task)
+        device = device_sentences(fingerprint, task, flops)
+        nodes = [request.node for request in self._requests(count)]
+        requests = [request_of(search, node, task, fingerprint, flops) for node in nodes]
         return tuple(ask_text(request, edits, device) for request in requests)
 
     def tell(self, replies: Iterable[Reply]) -> tuple[EditResult, ...]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -60,7 +61,7 @@ from mctskernel.run.proposer import open_proposer
 from mctskernel.tasks.starts import best_start, copy_other_starts, starting_points
 from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
 from mctskernel.tree.node import Tree
-from mctskernel.tree.recorded_order import RecordedOrder
+from mctskernel.tree.recorded_order import RecordedDecisions, RecordedOrder
 from mctskernel.tree.search import TreeSearch
 
 NOTHING_HELD_OUT = (
@@ -146,8 +147,6 @@ def replay(
     """
     source = open_run(recorded)
     tree, then = read_tree(source.journal), read_manifest(source).configuration
-    if then.proposer == OUTSIDE:
-        raise RunError(f"{recorded} got its edits from another program, which a replay can't ask again.")
     configuration = msgspec.structs.replace(
         then,
         budget=Budget(evaluations=tree.evaluations + then.spent.evaluations),
@@ -253,11 +252,15 @@ def open_search(
                 unfinished = (*unfinished, *_to_retime(tree_search.tree))
         else:
             unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
-        order, recording = None, None
+        order, recording, decisions = None, None, None
         if configuration.replayed is not None:
             source = open_run(Path(configuration.replayed))
-            order = RecordedOrder(read_events(source.journal))
-            recording = Recording(exchanges_of(source), exchanges_of(folder))
+            if configuration.proposer == OUTSIDE:
+                made = read_events(folder.journal)
+                decisions = RecordedDecisions(read_events(source.journal), source.blobs, made)
+            else:
+                order = RecordedOrder(read_events(source.journal))
+                recording = Recording(exchanges_of(source), exchanges_of(folder))
         proposer: Proposer = NoProposer()
         if async_proposer is None:
             dollars = configuration.budget.left(0, 0.0, tree_search.tree.dollars).dollars
@@ -283,6 +286,8 @@ def open_search(
             order=order,
             fingerprint=fingerprint,
         )
+        if decisions is not None:
+            search.choose = partial(decisions.next, tree_search)
         if configuration.surrogate:
             spec = folder.device_spec(configuration)
             surrogate = stack.enter_context(open_surrogate(spec, fingerprint, 1))
