@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -23,6 +23,7 @@ from mctskernel.core.proposer import Dropped, Loss, Proposals, Proposer
 from mctskernel.core.task import Task
 from mctskernel.edits.async_proposer import AsyncProposer
 from mctskernel.edits.patch import PatchError, apply
+from mctskernel.evidence import request_of
 from mctskernel.profiling.guardrails import flags_against
 from mctskernel.profiling.reward import Reward, composite, is_eligible
 from mctskernel.registry import in_use
@@ -120,7 +121,7 @@ class Search:
     `clock` counts seconds from an arbitrary moment. `choose` says what to do next in place of the tree's policy.
     An `async_proposer` is asked for edits in place of the proposer, and
     the search goes on meanwhile. `starts` are edits of the root that are tried before anything else. `order` is that in
-    which results came in a search that this one repeats.
+    which results came in a search that this one repeats. The `fingerprint` is the executor's.
     """
 
     tree_search: TreeSearch
@@ -138,6 +139,7 @@ class Search:
     async_proposer: AsyncProposer | None = None
     starts: tuple[Edit, ...] = ()
     order: RecordedOrder | None = None
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
     _began: float = field(init=False)
     _in_flight: set[int] = field(default_factory=set)
     _requested: dict[int, None] = field(default_factory=dict)
@@ -329,11 +331,14 @@ class Search:
         """Ask for edits of a node; False if as many requests wait for replies as can."""
         if self._is_full():
             return False
-        question = self.tree_search.proposal_request(request.node, self.task)
-        question = replace(question, unanswered=self._unanswered)
         if self.async_proposer is None:
-            self._record_reply(request.node, self.proposer.propose(question))
+            question = self.tree_search.proposal_request(request.node, self.task)
+            self._record_reply(
+                request.node, self.proposer.propose(replace(question, unanswered=self._unanswered))
+            )
         else:
+            question = request_of(self.tree_search, request.node, self.task, self.fingerprint)
+            question = replace(question, unanswered=self._unanswered)
             self.tree_search.request(request.node)
             self._requested[request.node] = None
             self.async_proposer.send(question)

@@ -29,7 +29,7 @@ class Node:
     `parent` is the node whose edit number `edit` made the kernel. `evaluation` and `score` are None while the
     evaluation is pending. `fates` says what became of each of its `edits`; `untried` are the edits that wait, by
     descending prior; `children` the nodes that its edits made. `ready` says whether an edit can be tried, or more
-    can be asked for.
+    can be asked for; `lost` why, in sentences, edits of the latest reply couldn't be used.
 
     Over the node and its descendants: `open` counts ready nodes, `visits` finished evaluations with the sum and the
     maximum of their rewards, `in_flight` pending evaluations and requests to proposers.
@@ -49,6 +49,7 @@ class Node:
     children: list[int] = field(default_factory=list)
     failures_in_a_row: int = 0
     fruitless_replies: int = 0
+    lost: tuple[str, ...] = ()
     ready: bool = False
     open: int = 0
     visits: int = 0

@@ -130,6 +130,8 @@ def _propose(tree: Tree, event: Proposed) -> None:
     # A proposer that has more is asked again, unless all of its reply was known.
     if not event.silent and not (event.more and len(node.edits) > count):
         node.fruitless_replies += 1
+    if not event.silent:
+        node.lost = tuple(each.reason for each in event.dropped)
     tree.replied.append(node.id)
     tree.dollars += event.dollars
     if node.id in tree.requested:

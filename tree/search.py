@@ -14,7 +14,7 @@ import numpy as np
 from mctskernel.core.edit import Edit, Factor
 from mctskernel.core.evaluation import REPAIRABLE, Evaluation, Outcome, Score
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.proposer import ProposalRequest, Proposals
+from mctskernel.core.proposer import Attempt, ProposalRequest, Proposals
 from mctskernel.core.task import Task
 from mctskernel.registry import in_use
 from mctskernel.tree.blobs import (
@@ -49,6 +49,9 @@ from mctskernel.tree.trajectory import TrackRecord, edit_attempts, lineage_attem
 
 GAINS_ELSEWHERE = 8
 """How many edits that made other kernels faster a proposer sees."""
+
+BESIDE = 12
+"""How many other edits of the kernels that led to a node a proposer sees."""
 
 REPAIR_WINDOW = 32
 """Evaluations, the latest, among which a failure to repair is looked for."""
@@ -209,7 +212,15 @@ class TreeSearch:
             speedup=node.score.speedup,
             best_speedup=self._track_record.best_speedup,
             fruitless=node.fruitless_replies,
+            beside=self._beside(number),
+            lost=tuple(reason for each in tree.lineage(number)[::-1] for reason in tree.nodes[each].lost),
         )
+
+    def _beside(self, number: int) -> tuple[Attempt, ...]:
+        """What else was tried on the kernels that led to a node, the latest last."""
+        lineage = self.tree.lineage(number)
+        found = (each for node in lineage[:-1] for each in edit_attempts(self.tree, node))
+        return tuple(each for each in found if each.node not in lineage)[-BESIDE:]
 
     def proposal_seed(self, node: int) -> int:
         """A seed for a proposer's next reply about a node, the same in a search that is repeated or resumed."""

@@ -44,7 +44,7 @@ class Step:
         """The step as a proposer sees it."""
         if self.edit is None:
             return Attempt(STARTING_KERNEL, "", self.outcome, self.gain, self.message)
-        return _attempt(self.edit, self.outcome, self.gain, self.message)
+        return _attempt(self.edit, self.outcome, self.gain, self.message, self.node)
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ class TrackRecord:
         attempt = attempt_of(tree, node)
         if attempt is None or node.evaluation is None or node.score is None:
             return
+        if node.outcome is Outcome.UNVERIFIABLE:
+            return  # It says nothing about the edit.
         is_valid = not node.evaluation.quarantine
         if is_valid:
             self.best_speedup = max(self.best_speedup, node.score.speedup)
@@ -170,9 +172,11 @@ def _edit_attempt(tree: Tree, node: Node, number: int) -> Attempt | None:
     gain = _gain(node.score, made.score)
     if fate.duplicate:
         message = f"the same kernel as node {made.id}, which was: {made.evaluation.outcome}"
-        return _attempt(edit, Outcome.DUPLICATE, gain, message)
-    return _attempt(edit, made.evaluation.outcome, gain, made.evaluation.message)
+        return _attempt(edit, Outcome.DUPLICATE, gain, message, made.id)
+    return _attempt(edit, made.evaluation.outcome, gain, made.evaluation.message, made.id)
 
 
-def _attempt(edit: EditRecord, outcome: Outcome, gain: float, message: str) -> Attempt:
-    return Attempt(edit.title, str(edit.category), outcome, gain, message, edit.proposer)
+def _attempt(
+    edit: EditRecord, outcome: Outcome, gain: float, message: str, node: int | None = None
+) -> Attempt:
+    return Attempt(edit.title, str(edit.category), outcome, gain, message, edit.proposer, node)

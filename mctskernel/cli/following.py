@@ -10,7 +10,7 @@ from types import FrameType
 
 from rich.console import Console
 
-from mctskernel.cli.errors import BAD_TASK, INTERRUPTED
+from mctskernel.cli.errors import BAD_MACHINE, BAD_TASK, INTERRUPTED
 from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.core.task import Task
 from mctskernel.core.user_errors import UserError
@@ -125,7 +125,10 @@ def refuse_without_baseline(search_result: SearchResult) -> None:
 
 
 def print_story(search_result: SearchResult) -> None:
-    """Print the best path, what the machine lacked, and what to do next; exits with 130 after Ctrl-C."""
+    """Print the best path, what the machine lacked, and what to do next.
+
+    Exits with 130 after Ctrl-C, and with 5 where the search ended because no model answered.
+    """
     path = search_result.folder.path
     for note in search_result.notes:
         echo(f"mctskernel: {note}", err=True)
@@ -142,3 +145,5 @@ def print_story(search_result: SearchResult) -> None:
         return
     more = "" if search_result.stop_reason is StopReason.PATIENCE else " --budget N"
     echo(f"To search further:          mctskernel resume {path}{more}")
+    if search_result.stop_reason is StopReason.SILENCE:
+        sys.exit(BAD_MACHINE)

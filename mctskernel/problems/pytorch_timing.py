@@ -66,10 +66,11 @@ START, BEST = "start", "best"
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A task folder, and built kernels to time beside PyTorch, by name."""
+    """A task folder, and built kernels to time beside PyTorch, by name; whether torch.compile is timed as well."""
 
     task: str
     candidates: dict[str, Candidate]
+    compiles: bool = True
 
 
 class Times(msgspec.Struct, frozen=True):
@@ -228,7 +229,7 @@ def measure(order: Order, write: Callable[[Times], None]) -> None:
     gpu = open_gpu().name
     task = load_task(Path(order.task))
     shape = task.search_shapes[0]
-    with _function_of(task, shape) as function, torch.no_grad():
+    with function_of(task, shape) as function, torch.no_grad():
         tensors = _tensors(task, shape)
         modules = {name: loaded(each) for name, each in order.candidates.items()}
         calls: dict[str, Callable[[], object]] = {
@@ -244,6 +245,8 @@ def measure(order: Order, write: Callable[[Times], None]) -> None:
 
         found = times()
         write(found)
+        if not order.compiles:
+            return
         compiled = partial(torch.compile(function, mode=MODE, dynamic=False), *tensors.values())
         try:
             compiled()
@@ -255,14 +258,14 @@ def measure(order: Order, write: Callable[[Times], None]) -> None:
 
 
 @contextmanager
-def _function_of(task: Task, shape: Shape) -> Iterator[Called]:
-    """The PyTorch function that a task's reference calls, of tensors on the GPU. Raises TaskError."""
+def function_of(task: Task, shape: Shape, device: str = "cuda") -> Iterator[Called]:
+    """The PyTorch function that a task's reference calls, of tensors on a device. Raises TaskError."""
     benchmark = benchmark_of(task)
     if benchmark is None or benchmark.name != KERNELBENCH:
         yield _called_by_reference(task, shape)
         return
     problem, names = read_module_problem(task.folder), run_problem(task.folder / SOURCE_FILE)
-    model = without_running_statistics(made_model(names)).to("cuda")
+    model = without_running_statistics(made_model(names)).to(device)
     with importable(names):
         yield module_function(model, problem.arguments, problem.state, problem.scalars)
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -59,7 +60,7 @@ from mctskernel.run.proposer import open_proposer
 from mctskernel.tasks.starts import best_start, copy_other_starts, starting_points
 from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
 from mctskernel.tree.node import Tree
-from mctskernel.tree.recorded_order import RecordedOrder
+from mctskernel.tree.recorded_order import RecordedDecisions, RecordedOrder
 from mctskernel.tree.search import TreeSearch
 
 NOTHING_HELD_OUT = (
@@ -145,8 +146,6 @@ def replay(
     """
     source = open_run(recorded)
     tree, then = read_tree(source.journal), read_manifest(source).configuration
-    if then.proposer == OUTSIDE:
-        raise RunError(f"{recorded} got its edits from another program, which a replay can't ask again.")
     configuration = msgspec.structs.replace(
         then,
         budget=Budget(evaluations=tree.evaluations + then.spent.evaluations),
@@ -239,6 +238,7 @@ def open_search(
     """
     task = folder.load_task()
     recorded = executor.clock if isinstance(executor, RecordedExecutor) else None
+    fingerprint = executor.fingerprint()
     with ExitStack() as stack:
         journal = stack.enter_context(Journal(folder.journal))
         tree_search = TreeSearch(
@@ -247,19 +247,23 @@ def open_search(
         spent = spent_seconds(read_events(folder.journal))
         if tree_search.tree.nodes:
             unfinished = tree_search.resume()
-            if _moved(folder, executor.fingerprint()):
+            if _moved(folder, fingerprint):
                 unfinished = (*unfinished, *_to_retime(tree_search.tree))
         else:
             unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
-        order, recording = None, None
+        order, recording, decisions = None, None, None
         if configuration.replayed is not None:
             source = open_run(Path(configuration.replayed))
-            order = RecordedOrder(read_events(source.journal))
-            recording = Recording(exchanges_of(source), exchanges_of(folder))
+            if configuration.proposer == OUTSIDE:
+                made = read_events(folder.journal)
+                decisions = RecordedDecisions(read_events(source.journal), source.blobs, made)
+            else:
+                order = RecordedOrder(read_events(source.journal))
+                recording = Recording(exchanges_of(source), exchanges_of(folder))
         proposer: Proposer = NoProposer()
         if async_proposer is None:
             dollars = configuration.budget.left(0, 0.0, tree_search.tree.dollars).dollars
-            opening = open_proposer(task, configuration, executor.fingerprint(), dollars, recording)
+            opening = open_proposer(task, configuration, fingerprint, dollars, recording)
             proposer = stack.enter_context(opening)
             if experiences := kept_snapshot(folder):
                 proposer = ExperiencedProposer(proposer, experiences)
@@ -279,7 +283,10 @@ def open_search(
             async_proposer=async_proposer,
             starts=starting_points(task, configuration.language),
             order=order,
+            fingerprint=fingerprint,
         )
+        if decisions is not None:
+            search.choose = partial(decisions.next, tree_search)
         yield search, unfinished
 
 
