@@ -12,9 +12,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
 
-from mctskernel.answer import is_improvement, valid_speedup
+from mctskernel.answer import best_node, is_improvement, valid_speedup
 from mctskernel.core.budget import Budget
 from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
@@ -80,7 +79,8 @@ class Snapshot:
     """The state of a search after an evaluation; `improved_by` names the edit when it is a new best.
 
     `best_speedup` is over the fastest start, and 1 until all of them were evaluated.
-    `note` is what the executor says anew, and then nothing else has changed.
+    `note` is what the executor says anew, and then nothing else has changed. `without_gain` counts evaluations since
+    the best one. `validating` is how many seconds the final validation of `best_node` has taken so far.
     """
 
     budget: Budget
@@ -94,18 +94,13 @@ class Snapshot:
     improved_by: str = ""
     caveats: tuple[str, ...] = ()
     note: str = ""
+    without_gain: int = 0
+    validating: float | None = None
 
     @property
     def spent_fraction(self) -> float:
         """How much of the budget is spent, from 0 to 1, by whichever limit is nearest."""
         return self.budget.spent_fraction(self.evaluations, self.elapsed_seconds, self.dollars)
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Seconds until the budget is spent at the present pace; None before anything is known."""
-        if not 0 < self.spent_fraction <= 1:
-            return None
-        return self.elapsed_seconds * (1 / self.spent_fraction - 1)
 
 
 Follower = Callable[[Snapshot], None]
@@ -426,7 +421,7 @@ class Search:
         self.tree_search.evaluate(node_id, evaluation, self.reward(evaluation, parent, root))
         self._in_flight.discard(node_id)
         if is_retimed:
-            self._best = reduce(self._better, self._tree.evaluated, 0)
+            self._best = best_node(self._tree)
             return
         self._count(node)
         if (start := start_name(self._tree, node_id)) and not is_eligible(evaluation):
@@ -437,16 +432,12 @@ class Search:
             self._told, improved = self._best, edit_title(self._tree, self._tree.nodes[self._best])
         self.follow(replace(self._snapshot(node), improved_by=improved))
 
-    def _better(self, best: int, other: int) -> int:
-        nodes = self._tree.nodes
-        return other if other and is_improvement(nodes[other], nodes[best]) else best
-
     def _count(self, node: Node) -> None:
         """Count a finished evaluation, which may be the best so far."""
         assert node.evaluation is not None  # noqa: S101 - it has finished
         self._outcomes[node.evaluation.outcome] += 1
-        before, self._best = self._best, self._better(self._best, node.id)
-        improved = self._best != before
+        improved = is_improvement(node, self._tree.nodes[self._best])
+        self._best = node.id if improved else self._best
         self._without_gain = 0 if improved or node.id == 0 else self._without_gain + 1
 
     @property
@@ -465,6 +456,7 @@ class Search:
             elapsed_seconds=self.elapsed_seconds,
             dollars=self._tree.dollars,
             caveats=self.task.caveats,
+            without_gain=self._without_gain,
         )
 
     @property
@@ -475,6 +467,11 @@ class Search:
     def say(self, note: str) -> None:
         """Pass a sentence on to those who follow the search."""
         self.follow(replace(self._snapshot(self._tree.nodes[self._best]), note=note))
+
+    def say_validating(self, node: int, seconds: float) -> None:
+        """Tell those who follow the search how long the final validation of a node has taken so far."""
+        snapshot = self._snapshot(self._tree.nodes[self._best])
+        self.follow(replace(snapshot, best_node=node, validating=seconds))
 
     def _report_notes(self) -> None:
         """Pass on notes that the executor added while it is at work."""

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import msgspec
 
-from mctskernel.core.documents import DocumentError, parse_toml, read_as
+from mctskernel.core.documents import DocumentError, parse_toml, read_as, unknown_name
 from mctskernel.core.task import Shape, Task, shape_label
 from mctskernel.profiling.quantities import byte_text, time_text
 
@@ -179,9 +179,8 @@ def parse_architecture(text: str, source: str) -> Architecture:
 def _shipped(name: str) -> Architecture:
     path = files("mctskernel.profiling") / "architectures" / f"{name}{FILE_SUFFIX}"
     if not name.isalnum() or not path.is_file():
-        known = ", ".join(known_architectures())
         raise UnknownArchitectureError(
-            f"There is no description of the GPU '{name.upper()}' (known: {known})."
+            unknown_name(name.upper(), known_architectures(), "description of the GPU")
         )
     return parse_architecture(path.read_text(encoding="utf-8"), f"{name}{FILE_SUFFIX}")
 

@@ -30,6 +30,7 @@ from mctskernel.experiments.ablation.sweep import (
 )
 from mctskernel.experiments.ablation.tables import render, write_tables
 from mctskernel.experiments.ablation.trials import Trial
+from mctskernel.report.notes import counted
 
 TABLE = "table"
 
@@ -147,19 +148,21 @@ def table_command(out: Path, form: str) -> None:
 
 def _sweep(ablation: Ablation, path: Path, jobs: int) -> Results:
     echo(
-        f"{ablation.title}: {len(ablation.arms)} arms, {len(ablation.seeds)} seeds, {ablation.budget.evaluations} "
-        f"evaluations each, into {path}"
+        f"{ablation.title}: {counted(len(ablation.arms), 'arm')}, {counted(len(ablation.seeds), 'seed')}, "
+        f"{counted(ablation.budget.evaluations or 0, 'evaluation')} each, into {path}",
+        err=True,
     )
     with stopping() as stop_requested:
         results = sweep(ablation, path, jobs, _Progress(), stop_requested)
     if results.trials:
-        for written in write_tables(path, results):
-            echo(f"{written}")
+        written = write_tables(path, results)
+        deliver(render(results).markdown)
+        echo(f"Written: {', '.join(map(str, written))}", err=True)
     return results
 
 
 def _print_list() -> None:
-    table = Table("name", "question", "arms", "searches")
+    table = Table("name", "question", "arms", "searches", box=None, pad_edge=False)
     for name, text in ready_configurations().items():
         try:
             ablation = read_ablation(text, Overrides(model={"model": "NAME"}))

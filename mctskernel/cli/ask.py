@@ -14,6 +14,8 @@ from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.edits.llm.experts import EDITS
 from mctskernel.external.session import Ask, encode_asks, open_session
 from mctskernel.loop import StopReason
+from mctskernel.report.notes import counted
+from mctskernel.run import write_text
 
 
 @click.command()
@@ -59,11 +61,11 @@ def ask(*, run: Path, count: int, out: Path | None, as_text: bool, edits: int, w
     if out is None:
         deliver(text)
     else:
-        out.write_text(text, "utf-8")
+        write_text(out, text)
     if not asks:
         echo(f"mctskernel: no node needs edits: {stop_reason}.", err=True)
         if stop_reason is StopReason.INTERRUPTED:
             sys.exit(INTERRUPTED)
         echo(f"The result:                 mctskernel show {run}", err=True)
     elif out is not None:
-        echo(f"{len(asks)} node(s) need edits: {out}", err=True)
+        echo(f"{counted(len(asks), 'node')} to edit: {out}", err=True)

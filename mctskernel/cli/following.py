@@ -21,8 +21,10 @@ from mctskernel.problems.pytorch_timing import (
     has_pytorch_reference,
     time_baselines,
 )
+from mctskernel.profiling.quantities import speedup_text
 from mctskernel.report.baselines import read_baselines
 from mctskernel.report.live import following
+from mctskernel.report.notes import counted
 from mctskernel.report.terminal import save_trajectory, summary
 from mctskernel.report.view import View
 from mctskernel.run.search import SearchResult
@@ -110,11 +112,12 @@ def print_result(task: str, search_result: SearchResult) -> None:
         return
     for warning in search_result.notes:
         echo(f"{task}: {warning}", err=True)
-    save_trajectory(View(search_result.folder, search_result.tree, search_result.answer))
-    speedup = max(search_result.answer.speedup, 1.0)
+    view = View(search_result.folder, search_result.tree, search_result.answer)
+    save_trajectory(view)
+    speedup = speedup_text(max(search_result.answer.speedup, 1.0), view.numbers)
     pytorch = read_baselines(path)
     over = f", {pytorch.sentence}" if pytorch is not None else ""
-    echo(f"{task}: {speedup:.2f}x{over} after {evaluations} evaluations; mctskernel show {path}")
+    echo(f"{task}: {speedup}{over} after {counted(evaluations, 'evaluation')}; mctskernel show {path}")
 
 
 def refuse_without_baseline(search_result: SearchResult) -> None:

@@ -94,11 +94,7 @@ def new_task(
         made = create_task_from_torch(folder, function, shapes, dtypes, chosen)
         files, notes = made.files, (*made.missing, *_remedy(made.files))
         if made.uninstalled:
-            path = f"`export PYTHONPATH={Path.cwd()}`"
-            notes = (
-                f"{made.uninstalled} isn't installed: other commands find it once it is, or after {path}.",
-                *notes,
-            )
+            notes = (f"{made.uninstalled} isn't installed: reference.py finds it in {Path.cwd()}.", *notes)
     elif problem is not None:
         read = read_problem(problem, chosen, Precision(precision))
         write_problem(read, folder)

@@ -24,6 +24,7 @@ from mctskernel.config import SearchConfig, check, read_config
 from mctskernel.core.budget import Budget
 from mctskernel.executors import workers_on
 from mctskernel.report.comparison_table import print_comparison
+from mctskernel.report.notes import counted
 from mctskernel.report.view import View, load_view
 from mctskernel.run import open_run, read_manifest
 from mctskernel.run.search import resume as resume_run
@@ -117,5 +118,5 @@ def _measure(before: View, chosen: SearchConfig, nodes: int, out: Path | None) -
     print_comparison(PlainConsole(), before, after)
     left = (after.manifest.configuration.budget.evaluations or 0) - after.tree.evaluations
     if left > 0:
-        echo(f"{left} more kernel(s) were to be evaluated.")
+        echo(f"Left unfinished: {counted(left, 'kernel')}.")
     print_story(search_result)

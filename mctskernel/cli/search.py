@@ -33,6 +33,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.loop import Snapshot, StopReason
 from mctskernel.profiling.spaces import read_space
 from mctskernel.report.live import improvement_text
+from mctskernel.report.notes import counted
 from mctskernel.run.search import begin, replay
 from mctskernel.tasks.builtin import DEFAULT_TASK
 from mctskernel.tasks.space import MIDDLE, RANDOM, choose_start, write_space_task
@@ -150,7 +151,7 @@ def search_task(folder: Path, config: SearchConfig, out: Path | None, *, baselin
     config = for_task(config, task)
     path = out or Path("runs") / f"{task.name}-{now()}"
     note = "".join(f" ({each})" for each in task.caveats)
-    workers = f"{config.workers} worker(s)" if config.workers else "all workers of the cluster"
+    workers = counted(config.workers, "worker") if config.workers else "all workers of the cluster"
     starts = [task.starting_kernel, *starting_kernels(folder, config.language).values()]
     languages = " and ".join(dict.fromkeys(kernel.language for kernel in starts))
     echo(f"Searching {task.name} in {languages} on {config.device} with {workers} into {path}{note}")

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from mctskernel.cli import plain_console
 from mctskernel.cli.plain_console import PlainConsole, deliver, deliver_json
+from mctskernel.report.document import view_headline, view_story
 from mctskernel.report.node_profile import profile_node
 from mctskernel.report.terminal import (
     CONTEXT,
@@ -43,7 +44,12 @@ NODE = click.IntRange(min=0)
     "RUN/profiles/NODE.ncu-rep for `ncu-ui`. Needs `ncu`, a GPU, and the permission to read its counters; takes about "
     "half a minute.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what limits NODE (default: the best) as JSON.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON: the headline and the best path of RUN, or what limits NODE.",
+)
 def show(
     run: Path, node: int | None, other: int | None, *, diff: bool, context: int, ncu: bool, as_json: bool
 ) -> None:
@@ -71,12 +77,10 @@ def show(
             note = "ncu doesn't work here in a confined process: the kernel ran in a free one."
             console.print(Text(note, "yellow"))
         console.print(Text(f"The report: {profile.report}"))
-    elif as_json:
-        last = other if other is not None else node
-        found = explained_node(
-            view, view.best.id if last is None else last, node if other is not None else None
-        )
-        deliver_json(found)
+    elif as_json and node is None:
+        deliver_json({"headline": view_headline(view), "path": view_story(view).steps})
+    elif as_json and node is not None:
+        deliver_json(explained_node(view, node) if other is None else explained_node(view, other, node))
     elif other is not None and node is not None:
         _print_diff(view, (node, other), "", context)
     elif diff:

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import rich_click as click
 from rich.table import Table
 
-from mctskernel.cli.plain_console import PlainConsole, echo
+from mctskernel.cli.plain_console import PlainConsole, deliver_json, echo
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Precision, TaskError, shape_label
 from mctskernel.core.task_file import load_task
@@ -17,16 +17,31 @@ from mctskernel.tasks.builtin import DEFAULT_TASK, builtin_tasks, find_task
 
 
 @click.command()
-def tasks() -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def tasks(*, as_json: bool) -> None:
     """List the built-in tasks with their search shapes.
 
     Each is a folder as you would write one yourself; `mctskernel new-task DIR` makes such a folder.
     """
+    found = {name: load_task(folder) for name, folder in builtin_tasks().items()}
+    if as_json:
+        deliver_json(
+            [
+                {
+                    "name": name,
+                    "summary": task.summary,
+                    "folder": str(task.folder),
+                    "shapes": task.search_shapes,
+                    "default": name == DEFAULT_TASK,
+                }
+                for name, task in found.items()
+            ]
+        )
+        return
     table = Table(box=None, pad_edge=False)
     for heading in ("task", "what it computes", "search shapes"):
         table.add_column(heading)
-    for name, folder in builtin_tasks().items():
-        task = load_task(folder)
+    for name, task in found.items():
         shapes = ", ".join(shape_label(shape) for shape in task.search_shapes)
         table.add_row(f"{name} (default)" if name == DEFAULT_TASK else name, task.summary, shapes)
     PlainConsole().print(table)

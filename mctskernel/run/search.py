@@ -306,7 +306,7 @@ def finish(
     answer = choose(
         tree_search,
         search.executor,
-        search.say,
+        search.say_validating,
         lambda: not validate or (search.stop_requested() and not is_stopped),
     )
     answer = replace(
