@@ -14,7 +14,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
@@ -25,6 +25,7 @@ from mctskernel.profiling.architecture import Architecture, known_architectures,
 from mctskernel.profiling.counters import TENSOR_ACTIVE, TENSOR_BUSY
 from mctskernel.profiling.gpu.ceiling_kernels import copy_rate, fp32_rate, tensor_rate
 from mctskernel.profiling.gpu.cuda_driver import Gpu
+from mctskernel.profiling.gpu.lock import GpuLock
 from mctskernel.profiling.guardrails import Peaks
 from mctskernel.profiling.ptx_text import without_comments
 
@@ -38,7 +39,7 @@ class Ceilings(msgspec.Struct, frozen=True):
 
 
 def measured_ceilings(gpu: Gpu, folder: Path) -> Ceilings:
-    """The ceilings of the open GPU, from a file in `folder` or else measured, which takes about half a second.
+    """The ceilings of the open GPU, from a file in `folder` or else measured, which takes about half a second alone.
 
     A file that can't be used is written anew; without a folder to write to, they are measured every time. Raises
     CudaError when the GPU lacks the memory for two buffers larger than its L2.
@@ -48,7 +49,8 @@ def measured_ceilings(gpu: Gpu, folder: Path) -> Ceilings:
         known = msgspec.json.decode(file.read_bytes(), type=Ceilings)
         if min(msgspec.structs.astuple(known)) > 0:
             return known
-    found = Ceilings(copy_rate(gpu), fp32_rate(gpu), tensor_rate(gpu))
+    with closing(GpuLock(gpu.uuid)) as lock, lock.held():
+        found = Ceilings(copy_rate(gpu), fp32_rate(gpu), tensor_rate(gpu))
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")

@@ -8,7 +8,7 @@ from mctskernel import __version__
 from mctskernel.cli.errors import EXIT_CODES, CommandGroup
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "Search": ("search", "resume", "ask", "tell", "mcp", "generate"),
+    "Search": ("search", "bench", "resume", "ask", "tell", "mcp", "generate"),
     "Look at runs": ("watch", "show", "compare", "scores", "report"),
     "Take results along": ("best", "export", "memory"),
     "Tasks and kernels": ("tasks", "new-task", "check", "evaluate"),
