@@ -29,6 +29,10 @@ Say = Callable[[object], None]
 """Sends a message from the call to its caller."""
 
 _FORKS = multiprocessing.get_context("forkserver")
+_FRESH = multiprocessing.get_context("spawn")
+
+_forked = True
+"""Whether forks can use a GPU: not where an import has initialised CUDA in the server already."""
 
 JOIN_SECONDS = 1.0
 """How long to wait for a process that was killed."""
@@ -36,6 +40,8 @@ JOIN_SECONDS = 1.0
 
 def import_first(modules: Sequence[str]) -> None:
     """Have the server import these modules; without effect once it runs. Those that are missing are left out."""
+    # Otherwise PyTorch asks CUDA whether there is a GPU, which no fork could use after that.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     _FORKS.set_forkserver_preload(list(modules))
 
 
@@ -53,14 +59,19 @@ class ForkedCall(Generic[Result]):
     def __init__(self, function: Callable[..., Result], *arguments: object, log: Path) -> None:
         self.said: list[Any] = []
         self.ended: Result | CallError | None = None
-        self._log = log
-        self._connection, other = _FORKS.Pipe()
-        self._process = _FORKS.Process(target=_call, args=(other, function, arguments, log))
+        self._call, self._log, self._sent = (function, arguments, log), log, list[object]()
+        self._start()
+
+    def _start(self) -> None:
+        context = _FORKS if _forked else _FRESH
+        self._connection, other = context.Pipe()
+        self._process = context.Process(target=_call, args=(other, *self._call, _forked))
         self._process.start()
         other.close()
 
     def send(self, message: object) -> None:
-        """Send a message, which the call receives from `say.connection`."""
+        """Send a message, for which the call waits with `receive`."""
+        self._sent.append(message)
         with suppress(OSError):
             self._connection.send(message)
 
@@ -69,16 +80,26 @@ class ForkedCall(Generic[Result]):
         try:
             while self.ended is None and self._connection.poll():
                 kind, content = self._connection.recv()
-                if kind == "said":
-                    self.said.append(content)
-                else:
-                    self.ended = content
+                match kind:
+                    case "said":
+                        self.said.append(content)
+                    case "unusable":
+                        self._start_afresh()
+                    case _:
+                        self.ended = content
         except (EOFError, OSError):
             self._process.join(JOIN_SECONDS)
-            self.ended = CallError(
-                f"Its process ended with status {self._process.exitcode}: see {self._log}."
-            )
+            self.ended = CallError(f"Its process ended with status {self._process.exitcode}: see {self._log}.")
         return self.ended is not None
+
+    def _start_afresh(self) -> None:
+        global _forked  # noqa: PLW0603 - of all calls
+        _forked = False
+        self.close()
+        self._start()
+        for message in self._sent:
+            with suppress(OSError):
+                self._connection.send(message)
 
     def request_stop(self) -> None:
         """Send the process SIGTERM."""
@@ -90,6 +111,7 @@ class ForkedCall(Generic[Result]):
         """End the process, whatever it is doing, and what it started."""
         if self._process.pid is not None and self._process.exitcode is None:
             end_session(self._process.pid)
+            self._process.kill()
         self._process.join(JOIN_SECONDS)
         self._connection.close()
 
@@ -115,8 +137,15 @@ class Told:
 
 
 def _call(
-    connection: Connection, function: Callable[..., object], arguments: tuple[object, ...], log: Path
+    connection: Connection,
+    function: Callable[..., object],
+    arguments: tuple[object, ...],
+    log: Path,
+    forked: bool,  # noqa: FBT001 - as `Process` passes it
 ) -> None:
+    if forked and _is_cuda_lost():
+        connection.send(("unusable", None))
+        os._exit(0)
     os.setsid()
     parent = multiprocessing.parent_process()
     assert parent is not None  # noqa: S101 - this is a child
@@ -135,3 +164,9 @@ def _call(
     sys.stderr.flush()
     # What was imported may have threads that don't end.
     os._exit(0)
+
+
+def _is_cuda_lost() -> bool:
+    """Whether PyTorch has initialised CUDA in the process that this one is a fork of."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda._is_in_bad_fork())  # noqa: SLF001 - it has no public name
