@@ -284,11 +284,12 @@ def sentences(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def worst(rows: Sequence[Row]) -> list[str]:
-    """The problems that are furthest behind the fastest of PyTorch's times, with the start that won and what binds it."""
+    """The problems that are furthest behind PyTorch's fastest time, with the start that won and what binds it."""
     behind = [(least, row) for row in rows if (least := _least(row)) is not None]
     behind.sort(key=lambda each: each[0])
     return [
-        f"{row.problem}: {least:.2f}x over {_fastest(row)}; from the start `{row.searched.origin}`. {row.searched.evidence}".rstrip()
+        f"{row.problem}: {least:.2f}x over {_fastest(row)}; from the start `{row.searched.origin}`. "
+        f"{row.searched.evidence}".rstrip()
         for least, row in behind[:WORST]
         if row.searched is not None
     ]
@@ -300,9 +301,11 @@ def failures(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if row.reason:
             found.append(f"{row.problem}: {row.reason}")
-        for each in row.searched.starts if row.searched else ():
-            if each.found != "ok":
-                found.append(f"{row.problem}: the start `{each.name}` ({each.language}): {each.found}")
+        found += [
+            f"{row.problem}: the start `{each.name}` ({each.language}): {each.found}"
+            for each in (row.searched.starts if row.searched else ())
+            if each.found != "ok"
+        ]
         found += [
             f"{row.problem}: {stage}: {text}" for stage, text in row.failures.items() if text != row.reason
         ]

@@ -9,7 +9,7 @@ from mctskernel.cli.errors import EXIT_CODES, CommandGroup
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "Search": ("search", "bench", "resume", "ask", "tell", "mcp", "generate"),
-    "Look at runs": ("watch", "show", "compare", "scores", "report"),
+    "Look at runs": ("watch", "show", "compare", "report"),
     "Take results along": ("best", "export", "memory"),
     "Tasks and kernels": ("tasks", "new-task", "check", "evaluate"),
     "This machine and this program": ("doctor", "gauntlet", "ablate"),

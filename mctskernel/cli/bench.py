@@ -105,10 +105,10 @@ def bench(
 ) -> None:
     """Search every problem of FOLDERs, and print one table: speed-ups over PyTorch, fast_p, shares of the roofline.
 
-    Problems are those of KernelBench, SOL-ExecBench, flashinfer-bench or GPU MODE. They are read and compiled for beside
-    the searches, which share every GPU. A problem that fails has a row with the reason. The same command goes on where
-    it was stopped, with what is missing; without a FOLDER it prints the table of what is there. OUT has it as bench.md,
-    bench.tex and bench.json, and the run of each problem.
+    Problems are those of KernelBench, SOL-ExecBench, flashinfer-bench or GPU MODE. They are read, and PyTorch's
+    functions compiled, beside the searches, which share every GPU. A problem that fails has a row with the reason. The
+    same command goes on where it was stopped, with what is missing; without a FOLDER it prints the table of what is
+    there. OUT has it as bench.md, bench.tex and bench.json, and the run of each problem.
 
         mctskernel bench KernelBench/level1 --seconds-per-problem 20 --out level1
 

@@ -113,7 +113,8 @@ class _Gate:
 def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: float) -> Baselines:
     """Compile the function of a task, wait for a run, and time PyTorch beside its start and its answer.
 
-    Raises DeviceError where that isn't possible, RunError and TaskError, and CudaError for kernels that the GPU refuses.
+    Raises DeviceError where that isn't possible, RunError and TaskError, and CudaError for kernels that the GPU
+    refuses.
     """
     import torch  # noqa: PLC0415 - an extra
     from torch._inductor import config  # noqa: PLC0415

@@ -100,17 +100,17 @@ class GpuEvaluator:
         for a reference that fails, and DeviceError for a GPU that can't be used.
         """
         task = task_of(self._spec)
-        with ThreadPoolExecutor(2, "draw") as threads:
+        with ThreadPoolExecutor(1, "draw") as thread:
             worker = GpuWorker(task, self._spec.seed, self._metrics, self._service, self._spec.gpu)
             self._worker = worker
             if self._interrupted:
                 worker.interrupt()
-            verified = threads.submit(worker.draw_verified)
-            if self._spec.gpu:
-                threads.submit(open_reference_device, task, self._spec.gpu)
+            verified = thread.submit(worker.draw_verified)
             opened = worker.opened
             self._lock = self._lock or GpuLock(opened.gpu.uuid)
             cases = verified.result()
+        if self._spec.gpu:
+            open_reference_device(task, self._spec.gpu)
         with self._lock.held():
             worker.place(cases)
         return opened

@@ -1,12 +1,13 @@
 """Calls in processes of their own, forked from one that has imported what they need.
 
 PyTorch takes seconds to import: a server process imports it once, and every call is made in a fork of that. What the
-call leaves behind, a GPU's context or a problem's own modules, ends with the fork. Messages are pickled, so only trusted
-code is to be called.
+call leaves behind, a GPU's context or a problem's own modules, ends with the fork. Messages are pickled, so only
+trusted code is to be called.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -32,7 +33,8 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FRESH = multiprocessing.get_context("spawn")
 
 _forked = True
-"""Whether forks can use a GPU: not where an import has initialised CUDA in the server already."""
+"""Whether forks can use a GPU: not where an import has initialised CUDA in the server already, or has left what
+crashes in them."""
 
 JOIN_SECONDS = 1.0
 """How long to wait for a process that was killed."""
@@ -52,8 +54,8 @@ class CallError(RuntimeError):
 class ForkedCall(Generic[Result]):
     """`function(say, *arguments)` in a process that leads a session of its own and ends with this one.
 
-    `said` has the messages that came, and `ended` the result or a CallError once there is one. The process's output goes
-    to the file `log`.
+    `said` has the messages that came, and `ended` the result or a CallError once there is one. The process's output
+    goes to the file `log`.
     """
 
     def __init__(self, function: Callable[..., Result], *arguments: object, log: Path) -> None:
@@ -63,6 +65,7 @@ class ForkedCall(Generic[Result]):
         self._start()
 
     def _start(self) -> None:
+        self._is_forked = _forked
         context = _FORKS if _forked else _FRESH
         self._connection, other = context.Pipe()
         self._process = context.Process(target=_call, args=(other, *self._call, _forked))
@@ -89,7 +92,12 @@ class ForkedCall(Generic[Result]):
                         self.ended = content
         except (EOFError, OSError):
             self._process.join(JOIN_SECONDS)
-            self.ended = CallError(f"Its process ended with status {self._process.exitcode}: see {self._log}.")
+            if self._is_forked and self._process.exitcode == -signal.SIGSEGV:
+                self._start_afresh()
+                return False
+            self.ended = CallError(
+                f"Its process ended with status {self._process.exitcode}: see {self._log}."
+            )
         return self.ended is not None
 
     def _start_afresh(self) -> None:
@@ -118,7 +126,7 @@ class ForkedCall(Generic[Result]):
 
 def wait_for(calls: Iterable[ForkedCall[Any]], seconds: float) -> None:
     """Wait until one of the calls says something or ends."""
-    wait([each._connection for each in calls], seconds)  # noqa: SLF001 - of this module
+    wait([each._connection for each in calls], seconds)
 
 
 class Told:
@@ -153,6 +161,7 @@ def _call(
     with log.open("ab") as file:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())
+    faulthandler.enable()
     try:
         ended: object = function(Told(connection), *arguments)
     except (CallError, UserError) as error:
@@ -169,4 +178,4 @@ def _call(
 def _is_cuda_lost() -> bool:
     """Whether PyTorch has initialised CUDA in the process that this one is a fork of."""
     torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda._is_in_bad_fork())  # noqa: SLF001 - it has no public name
+    return torch is not None and bool(torch.cuda._is_in_bad_fork())
