@@ -396,6 +396,7 @@ def kept_snapshot(folder: RunFolder) -> tuple[Experience, ...]:
 MOVABLE = (UUID, "driver")
 """What may differ where a search goes on: times are ratios to the starting kernel's, which is timed beside each."""
 
+
 class OtherDeviceError(RunError):
     """A run whose times can't be compared with this machine's."""
 

@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mctskernel.core.task import TaskError
-from mctskernel.profiling.processes.forked import CallError, ForkedCall, Told, wait_for
+from mctskernel.profiling.processes.forked import CallError, ForkedCall, wait_for
+from tests.profiling.forked_calls import dies, doubled, fails, hangs
 
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the processes import this module."""
+    """Let the processes import what is called."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
-
-
-def doubled(told: Told, number: int) -> int:
-    told("begun")
-    sys.stdout.write("printed\n")
-    sys.stdout.flush()
-    return 2 * number + int(told.receive())
-
-
-def fails(_: Told, kind: type[Exception]) -> None:
-    raise kind("because of this")
-
-
-def dies(_: Told) -> None:
-    os.abort()
-
-
-def hangs(told: Told) -> None:
-    told(os.getpid())
-    signal.pause()
 
 
 def ended(call: ForkedCall[Any]) -> object:
