@@ -20,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -34,6 +34,7 @@ import numpy as np
 from mctskernel.answer import valid_speedup
 from mctskernel.config import OUTSIDE, RULES, SearchConfig, for_task
 from mctskernel.core.budget import Budget
+from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Language
@@ -53,9 +54,9 @@ from mctskernel.external.session import (
 )
 from mctskernel.loop import Search, Snapshot, StopReason
 from mctskernel.problems.arithmetic import product_flops
-from mctskernel.problems.pytorch_timing import Order, PytorchTimer
+from mctskernel.problems.pytorch_timing import time_eager
 from mctskernel.problems.registry import read_problem, write_problem
-from mctskernel.report.baselines import EAGER
+from mctskernel.profiling.processes.forked import CallError, ForkedCall, wait_for
 from mctskernel.report.resampling import estimate, sign_flip_p
 from mctskernel.run import (
     RunFolder,
@@ -461,13 +462,15 @@ def _time_eager(out: Path, problem: str) -> None:
     gpu = read_manifest(folder).fingerprint.get("gpu", "")
     if _eager(out, problem, gpu):
         return
-    with PytorchTimer() as timer:
-        times = timer.time(
-            Order(str((out / "tasks" / problem).resolve()), {}, compiles=False), click.echo, EAGER_SECONDS
-        )
     file = out / "eager" / f"{problem}.json"
     file.parent.mkdir(exist_ok=True)
-    file.write_bytes(msgspec.json.encode({gpu: times.seconds[EAGER]}))
+    call = ForkedCall(time_eager, (out / "tasks" / problem).resolve(), log=file.with_suffix(".log"))
+    with closing(call):
+        while not call.collect():
+            wait_for([call], EAGER_SECONDS)
+    if call.ended is None or isinstance(call.ended, CallError):
+        raise DeviceError(f"PyTorch could not be timed: {call.ended}")
+    file.write_bytes(msgspec.json.encode({gpu: call.ended[1]}))
 
 
 def _eager(out: Path, problem: str, gpu: str) -> float:

@@ -11,7 +11,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "Search": ("doctor", "search", "resume"),
     "Look at runs": ("show", "watch", "report", "compare", "best", "export", "memory"),
     "Bring a task": ("tasks", "new-task", "check", "evaluate", "generate"),
-    "Benchmark": ("scores", "ablate", "gauntlet"),
+    "Benchmark": ("bench", "ablate", "gauntlet"),
     "Integrate": ("ask", "tell", "mcp"),
 }
 """The commands as the help page groups them; each is the function of that name in the module of that name."""

@@ -13,7 +13,7 @@ from mctskernel.cli.following import (
     follow_search,
     print_outcome,
     print_story,
-    pytorch_timer,
+    pytorch_timing,
     refuse_without_baseline,
     time_pytorch,
 )
@@ -80,7 +80,8 @@ def resume(run: Path, *, table: dict[str, Any], nodes: int, out: Path | None) ->
         _measure(load_view(run), chosen, nodes, out)
         return
     executor, folder = table.get("executor", {}), open_run(run)
-    with pytorch_timer(read_manifest(folder).configuration.device, [folder.load_task()]) as timer:
+    before = read_manifest(folder).configuration
+    with pytorch_timing(folder.task, before.device, before.budget.seconds) as timing:
         with follow_search() as (follow, stop_requested):
             search_result = resume_run(
                 run,
@@ -91,7 +92,7 @@ def resume(run: Path, *, table: dict[str, Any], nodes: int, out: Path | None) ->
                 executor=chosen.executor if executor.keys() - {"counters"} else None,
                 counters=chosen.executor.counters,
             )
-        time_pytorch(search_result, timer)
+        time_pytorch(search_result, timing)
     print_outcome(search_result)
 
 

@@ -19,7 +19,7 @@ from mctskernel.cli.following import (
     follow_search,
     print_outcome,
     print_result,
-    pytorch_timer,
+    pytorch_timing,
     stopping,
     time_pytorch,
 )
@@ -155,10 +155,10 @@ def search_task(folder: Path, config: SearchConfig, out: Path | None, *, baselin
     starts = [task.starting_kernel, *starting_kernels(folder, config.language).values()]
     languages = " and ".join(dict.fromkeys(kernel.language for kernel in starts))
     echo(f"Searching {task.name} in {languages} on {config.device} with {workers} into {path}{note}")
-    with pytorch_timer(config.device, [task], wanted=baselines) as timer:
+    with pytorch_timing(folder, config.device, config.budget.seconds, wanted=baselines) as timing:
         with follow_search() as (follow, stop_requested):
             search_result = begin(path, folder, config, follow, stop_requested)
-        time_pytorch(search_result, timer)
+        time_pytorch(search_result, timing)
     print_outcome(search_result)
 
 
@@ -182,12 +182,15 @@ def _search_several(
         for folder, each in zip(folders, found, strict=True)
     ]
     echo(f"Searching {', '.join(names)} on {found[0].device} into {path}")
-    with pytorch_timer(found[0].device, tasks, wanted=baselines) as timer:
-        with stopping() as stop_requested:
-            results = search_all(plans, config.budget, _print_improvement, stop_requested)
-        for plan, search_result in zip(plans, results, strict=True):
-            time_pytorch(search_result, timer)
-            print_result(plan.configuration.task, search_result)
+    with stopping() as stop_requested:
+        results = search_all(plans, config.budget, _print_improvement, stop_requested)
+    for plan, search_result in zip(plans, results, strict=True):
+        chosen = plan.configuration
+        with pytorch_timing(
+            plan.task_folder, chosen.device, chosen.budget.seconds, wanted=baselines
+        ) as timing:
+            time_pytorch(search_result, timing)
+        print_result(chosen.task, search_result)
     echo(f"All of them together: {speedup_of_model(plans, results):.2f}x by their weights.")
     if any(search_result.stop_reason is StopReason.INTERRUPTED for search_result in results):
         echo(f"To go on: the same command with --out {path}")

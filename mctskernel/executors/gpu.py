@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import task_of
 from mctskernel.executors.tickets import Finish, Interrupt, TicketedExecutor, in_thread, run
+from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.counters import DEFAULT_METRICS, METRICS, counters_for, fewer_notes
 from mctskernel.profiling.emulation import most_important
 from mctskernel.profiling.gpu.choice import chosen_gpus
@@ -25,6 +27,7 @@ from mctskernel.profiling.gpu.lock import GpuLock, InterruptedLockError
 from mctskernel.profiling.gpu.worker import GPU_SERVICE
 from mctskernel.profiling.processes.worker import Limits, Worker, compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
+from mctskernel.profiling.ptx_text import without_comments
 from mctskernel.profiling.sanitizer import sanitize
 from mctskernel.profiling.versions import package_versions
 
@@ -92,7 +95,8 @@ def emulated(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
 class ValidationChecks:
     """Two checks of memory and races; neither sees all that the other does, and either may be missing.
 
-    `beside` runs while the kernel is verified and timed, `after` when the GPU has nothing else to do.
+    `beside` runs while the kernel is verified and timed, and finds more. `after` keeps the GPU from others: it is for
+    what `beside` couldn't check, such as instructions of tensor cores that aren't emulated.
     """
 
     beside: ValidationCheck | None = emulated
@@ -146,13 +150,29 @@ def validate_finally(
         if isinstance(other, Prepared):
             evaluator.use_baseline(other.candidate)
         evaluation = evaluator.evaluate(built) if isinstance(built, Prepared) else built
-    if evaluation.ok and checks.after is not None:
-        evaluation = checks.after(kernel, spec, interrupt).added_to(evaluation)
     if evaluation.ok and beside is not None:
-        evaluation = beside.result().added_to(evaluation)
+        found = beside.result()
+        evaluation = found.added_to(evaluation)
+        is_unchecked = (
+            bool(found.notes) or not isinstance(built, Prepared) or _is_beyond_emulation(built.candidate)
+        )
+    else:
+        is_unchecked = True
+    if evaluation.ok and is_unchecked and checks.after is not None:
+        evaluation = checks.after(kernel, spec, interrupt).added_to(evaluation)
     if interrupt.is_set:
         raise DeviceError("The final validation was interrupted.")
     return evaluation
+
+
+def _is_beyond_emulation(candidate: Candidate) -> bool:
+    """Whether the GPU runs instructions that the emulator doesn't know, and has another kernel in their place."""
+    return any(_NOT_EMULATED.search(without_comments(made.ptx)) for made in candidate.builds)
+
+
+_NOT_EMULATED = re.compile(
+    r"\b(?:wgmma|tcgen05|tensormap|clusterlaunchcontrol)\.|\.tensor\.|\bmapa\b|\.cluster\b"
+)
 
 
 class GpuExecutor(TicketedExecutor):

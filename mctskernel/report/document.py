@@ -427,13 +427,8 @@ def _tie(view: View, best: Node) -> Iterator[str]:
 
 def _about_pytorch(found: Baselines) -> str:
     """What PyTorch and the kernels took."""
-    times = {
-        "eager": found.eager_seconds,
-        "compiled": found.compiled_seconds,
-        "the start": found.start_seconds,
-    }
-    times["the best"] = found.best_seconds
-    listed = ", ".join(f"{name} {time_text(seconds)}" for name, seconds in times.items() if seconds)
+    times = {**found.seconds, "the start": found.start_seconds, "the best": found.best_seconds}
+    listed = ", ".join(f"{name} {time_text(seconds)}" for name, seconds in times.items())
     where = f" at {found.shape}" if found.shape else ""
     return f"Interleaved with PyTorch {found.torch}{where}: {listed}. {found.problem}".rstrip()
 

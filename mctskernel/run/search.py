@@ -398,6 +398,11 @@ def kept_snapshot(folder: RunFolder) -> tuple[Experience, ...]:
 MOVABLE = (UUID, "driver")
 """What may differ where a search goes on: times are ratios to the starting kernel's, which is timed beside each."""
 
+
+class OtherDeviceError(RunError):
+    """A run whose times can't be compared with this machine's."""
+
+
 RETIMED = 5
 """How many of the fastest kernels are timed again with another GPU of the same model, beside the starting kernel."""
 
@@ -408,7 +413,7 @@ def _refuse_other_model(folder: RunFolder, then: dict[str, str], now: dict[str, 
     if changed:
         name = changed[0]
         measure = f"mctskernel resume {folder.path} --device {now.get('device', 'gpu')}"
-        raise RunError(
+        raise OtherDeviceError(
             f"{folder.path} was searched with {name} = {then.get(name, 'nothing')}; here it is "
             f"{now.get(name, 'nothing')}. Times of the two can't be compared: `{measure}` measures the best kernels "
             "here, in a new run that can be searched further."

@@ -267,7 +267,12 @@ class Body:
         key = ("let", kind, value)
         if key not in self._known[0]:
             self._known[0][key] = self.fresh(name)
-            self._lines.insert(0, Line(self._loads_from, f"{kind} {self._known[0][key]} = {value};", self._known[0][key], value))
+            self._lines.insert(
+                0,
+                Line(
+                    self._loads_from, f"{kind} {self._known[0][key]} = {value};", self._known[0][key], value
+                ),
+            )
         return str(self._known[0][key])
 
     def variable(self, kind: str, name: str, value: str) -> str:

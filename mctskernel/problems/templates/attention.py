@@ -104,7 +104,9 @@ class Attention:
             if not any(map(schedule.is_large, body.reads.values())):
                 break
         at = _of_batch(place, names)
-        body.line(f"attention::store_scores<{width}>({at}, {names.shared}, {names.left}, {names.right}, {names.tile},")
+        body.line(
+            f"attention::store_scores<{width}>({at}, {names.shared}, {names.left}, {names.right}, {names.tile},"
+        )
         body.line(f"    {in_cpp(place.extents[-1])}, {names.score});")
         return _function(schedule, body, "scores_kernel", self.weighed, place)
 
@@ -119,8 +121,12 @@ class Attention:
         body.line(f"const blocks::ByTerm {names.left}{{{_of_batch(scores, names)}, {row}}};")
         column = names.column
         _matrix(body, schedule, names.right, tensors(node)[1], (names.term, column), column, column)
-        body.line(f"attention::store_values<{width}>({names.shared}, {names.left}, {tiles}, {names.right}, {names.tile},")
-        with body.block(f"    [&](int {names.row}, int {names.column}, float {names.product}) {{", end="    });"):
+        body.line(
+            f"attention::store_values<{width}>({names.shared}, {names.left}, {tiles}, {names.right}, {names.tile},"
+        )
+        with body.block(
+            f"    [&](int {names.row}, int {names.column}, float {names.product}) {{", end="    });"
+        ):
             body.store(place, _index(node, names), names.product)
         return _function(schedule, body, "values_kernel", node, place)
 
@@ -143,7 +149,11 @@ def _attention(
     nodes = tuple(each for each in kept if each in inside)
     if not nodes or any(each in outputs for each in nodes[:-1]) or numbers(node) is not torch.float32:
         return None
-    sizes = (*extents_of(scores, traced)[-2:], *extents_of(tensors(scores)[0], traced)[-1:], *extents_of(node, traced)[-1:])
+    sizes = (
+        *extents_of(scores, traced)[-2:],
+        *extents_of(tensors(scores)[0], traced)[-1:],
+        *extents_of(node, traced)[-1:],
+    )
     if min(map(traced.estimate, sizes)) < FEWEST or ONE in sizes:
         return None
     found = Attention(nodes, scores, weighed)
@@ -155,7 +165,9 @@ def _softmax_of(node: Node) -> Node | None:
     if not _is(node, "div"):
         return None
     top, total = map(stripped, tensors(node)) if len(tensors(node)) == 2 else (node, node)
-    if not (_is(top, "exp") and _is(total, "sum") and stripped(tensors(total)[0]) is top and _is_of_rows(total)):
+    if not (
+        _is(top, "exp") and _is(total, "sum") and stripped(tensors(total)[0]) is top and _is_of_rows(total)
+    ):
         return None
     difference = stripped(tensors(top)[0])
     if not _is(difference, "sub") or len(tensors(difference)) != 2:
@@ -251,7 +263,9 @@ def _index_of(node: Node, names: Names, first: str, second: str) -> Index:
 
 def _weighed_index(body: Body, found: Attention, names: Names) -> Index:
     """The index of what softmax is taken of, for a score."""
-    return reshaped(body, _index(found.scores, names), body.extents(found.scores), body.extents(found.weighed))
+    return reshaped(
+        body, _index(found.scores, names), body.extents(found.scores), body.extents(found.weighed)
+    )
 
 
 @dataclass(frozen=True)
@@ -263,9 +277,7 @@ class Memory:
     axis: int
 
 
-def _in_memory(
-    body: Body, node: Node, batch: str, pair: tuple[str, str], contiguous: str
-) -> Memory | None:
+def _in_memory(body: Body, node: Node, batch: str, pair: tuple[str, str], contiguous: str) -> Memory | None:
     """Where an operand with the axes of a `pair` lies, if neighbours along one of them are neighbours there."""
 
     def element(*kept: str) -> tuple[Place, Index, Mapping[str, str]] | None:
@@ -282,8 +294,12 @@ def _in_memory(
         moved = element(name)
         if first is None or moved is None:
             return None
-        changed = [axis for axis, texts in enumerate(zip(first[1], moved[1], strict=True)) if len({*texts}) > 1]
-        if len(changed) != 1 or not _is_one_more(first[1][changed[0]], moved[1][changed[0]], name, first[2], moved[2]):
+        changed = [
+            axis for axis, texts in enumerate(zip(first[1], moved[1], strict=True)) if len({*texts}) > 1
+        ]
+        if len(changed) != 1 or not _is_one_more(
+            first[1][changed[0]], moved[1][changed[0]], name, first[2], moved[2]
+        ):
             return None
         axes += changed
     assert first is not None  # noqa: S101 - there are two names
@@ -327,12 +343,20 @@ def _begin(body: Body, names: Names, node: Node, width: str) -> None:
 
 def _of_batch(place: Place, names: Names) -> str:
     """The matrix of a batch in scratch memory."""
-    offset = f" + (long long){names.batch} * {count_in_cpp(place.extents[1:])}" if len(place.extents) > 2 else ""
+    offset = (
+        f" + (long long){names.batch} * {count_in_cpp(place.extents[1:])}" if len(place.extents) > 2 else ""
+    )
     return place.name + offset
 
 
 def _matrix(  # noqa: PLR0917 - what it is made of
-    body: Body, schedule: Schedule, variable: str, node: Node, pair: tuple[str, str], contiguous: str, lines: str
+    body: Body,
+    schedule: Schedule,
+    variable: str,
+    node: Node,
+    pair: tuple[str, str],
+    contiguous: str,
+    lines: str,
 ) -> None:
     """Declare a variable for an operand: ByTerm or ByLine of `lines`, whichever axis of the pair is contiguous."""
     for index_type in ("int", "long long"):
@@ -348,7 +372,10 @@ def _matrix(  # noqa: PLR0917 - what it is made of
     own.line(f"return {schedule.parameter(found.place.name)} + ({start});")
     extents = dict(zip(pair, map(in_cpp, body.extents(node)[-2:]), strict=True))
     (terms,) = {*pair} - {lines}
-    kind, stride = "ByTerm" if contiguous == terms else "ByLine", count_in_cpp(found.place.extents[found.axis + 1 :])
+    kind, stride = (
+        "ByTerm" if contiguous == terms else "ByLine",
+        count_in_cpp(found.place.extents[found.axis + 1 :]),
+    )
     body.line(f"const blocks::{kind} {variable}{{[&] {{")
     for line in own.text().splitlines():
         body.line(line.removeprefix("    "))

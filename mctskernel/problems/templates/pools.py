@@ -134,7 +134,9 @@ def _write(body: Body, node: Node, place: Place, names: dict[str, str]) -> None:
             body.line(f"const int {at} = {plus(along.start(here), times(tap, str(along.apart)))};")
             blocks.enter_context(body.block(f"if ({_inside(at, along)}) {{"))
             body.index_type = wide
-            value = body.read(pool.args[0], (*map(body.as_index, outer[: len(outer) - len(lines)]), *places, at))
+            value = body.read(
+                pool.args[0], (*map(body.as_index, outer[: len(outer) - len(lines)]), *places, at)
+            )
             body.index_type = "int"
             body.line(
                 f"{found}[{j}] = larger({found}[{j}], {value});" if largest else f"{found}[{j}] += {value};"

@@ -205,7 +205,7 @@ def geometry_of(group: RowGroup, schedule: Schedule) -> Geometry:
     few = (rows < 264 and count >= 1 << 13) or (rows < FEW_WAVES * MULTIPROCESSORS and count > 1 << 17)
     if few:
         units = outer * -(-length // (256 * 4 * vector))
-        parts = min(range(1, min(units, 2 * SLOTS) + 1), key=lambda each: (_idle(rows * each) + each / 1e4))
+        parts = min(range(1, min(units, 2 * SLOTS) + 1), key=lambda each: _idle(rows * each) + each / 1e4)
         return Geometry(256, 1, vector, 4, max(parts, 2))
     vectors = -(-length // vector)
     if vectors <= 32:

@@ -18,7 +18,7 @@ from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, numbers, plus, times
 from mctskernel.problems.plain_cuda.element_types import converted, stored
-from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
+from mctskernel.problems.plain_cuda.extents import ONE, count_in_plan, in_cpp
 from mctskernel.problems.plain_cuda.products import AXES
 from mctskernel.problems.plain_cuda.rules import argument, operator_name
 from mctskernel.problems.plain_cuda.tracing import Traced
@@ -208,15 +208,22 @@ class Convolution:
             for extent, step in zip(_three(out[2:], ONE), self.tables.geometry.out, strict=True)
         ]
         strip, deep, stages = self._choice(schedule, channels, places)
-        macros = tuple(schedule.macro(word, value) for word, value in zip(("STRIP", "DEEP", "STAGES"), (strip, deep, stages), strict=True))
+        macros = tuple(
+            schedule.macro(word, value)
+            for word, value in zip(("STRIP", "DEEP", "STAGES"), (strip, deep, stages), strict=True)
+        )
         name = schedule.fresh(node.name)
         schedule.define(self.tables.text(name))
-        sizes = (
-            f"{in_cpp(out[0])}, {groups}, {in_cpp(channels)}, {in_cpp(rows)}, "
-            + ", ".join(f"{{{', '.join(map(in_cpp, each))}}}" for each in (_three(given[2:], ONE), _three(out[2:], ONE), places))
+        sizes = f"{in_cpp(out[0])}, {groups}, {in_cpp(channels)}, {in_cpp(rows)}, " + ", ".join(
+            f"{{{', '.join(map(in_cpp, each))}}}"
+            for each in (_three(given[2:], ONE), _three(out[2:], ONE), places)
         )
         steps = sympy.Symbol(macros[1], integer=True, positive=True)
-        count = (sympy.Integer(groups), _parts(rows, ROWS), sympy.Integer(sum(len(e.taps) for e in self.tables.sections)))
+        count = (
+            sympy.Integer(groups),
+            _parts(rows, ROWS),
+            sympy.Integer(sum(len(e.taps) for e in self.tables.sections)),
+        )
         packed = Place(
             schedule.fresh(f"{node.name}_weights"),
             torch.float32,
@@ -226,15 +233,21 @@ class Convolution:
         yield self._packing(schedule, packed, (name, sizes, macros[1]))
         yield self._product(schedule, place, (name, sizes, *macros), (found, packed), places)
 
-    def _choice(self, schedule: Schedule, channels: sympy.Expr, places: Sequence[sympy.Expr]) -> tuple[int, int, int]:
+    def _choice(
+        self, schedule: Schedule, channels: sympy.Expr, places: Sequence[sympy.Expr]
+    ) -> tuple[int, int, int]:
         """Columns of a strip, steps of a stage, and stages."""
         columns = schedule.estimate((places[2],))
         rows, halo = self.tables.halo
 
         def cost(strip: int) -> float:
-            return math.ceil(columns / strip) * (strip + halo) * (1 + self.tables.lines(strip) / (4 * COLUMNS))
+            return (
+                math.ceil(columns / strip) * (strip + halo) * (1 + self.tables.lines(strip) / (4 * COLUMNS))
+            )
 
-        widths = {math.ceil(columns / parts) for parts in range(1, columns + 1)} if rows or halo else {columns}
+        widths = (
+            {math.ceil(columns / parts) for parts in range(1, columns + 1)} if rows or halo else {columns}
+        )
         strip = min(sorted(each for each in widths if each >= min(8, columns)), key=cost)
         steps = math.ceil(schedule.estimate((channels,)) / STEP)
         deep = 1
@@ -256,7 +269,10 @@ class Convolution:
         transposed = bool(argument(node, "transposed"))
         own = extents[0] // groups
         first = channel if transposed else row
-        index = (first if groups == 1 else plus(times(group, in_cpp(own)), first), row if transposed else channel)
+        index = (
+            first if groups == 1 else plus(times(group, in_cpp(own)), first),
+            row if transposed else channel,
+        )
         body.line(f"return {body.read(weight, (*index, *places))};")
         text = (
             f"    const convolutions::Sizes sizes = {{{sizes}}};\n"
@@ -272,7 +288,9 @@ class Convolution:
             packed,
             "__launch_bounds__(256) ",
         )
-        return schedule.function(made), schedule.launch(made, f"ceil_div({count_in_plan(packed.extents)}, 256)", "256")
+        return schedule.function(made), schedule.launch(
+            made, f"ceil_div({count_in_plan(packed.extents)}, 256)", "256"
+        )
 
     def _product(
         self,

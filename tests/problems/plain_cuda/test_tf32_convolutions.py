@@ -66,7 +66,10 @@ def test_macros_choose_how_and_not_what(macros: dict[str, int]) -> None:
 
 def test_what_isnt_in_memory_as_it_is_gets_another_template() -> None:
     found = templates(
-        lambda x, f: nn.conv2d(x.transpose(2, 3), f), tensor("x", "d 20 h w"), tensor("f", "24 20 3 3"), sizes=SIZES
+        lambda x, f: nn.conv2d(x.transpose(2, 3), f),
+        tensor("x", "d 20 h w"),
+        tensor("f", "24 20 3 3"),
+        sizes=SIZES,
     )
     assert "convolutions::convolve" not in found
     assert "blocks::multiply" in found
