@@ -15,7 +15,7 @@ import numpy as np
 
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.experiments.bench.rows import Row
-from mctskernel.experiments.results import Provenance, interval_text, page, table
+from mctskernel.experiments.results import Provenance, page, table
 from mctskernel.report.baselines import AUTOTUNED, COMPILED, EAGER
 from mctskernel.report.resampling import Estimate, estimate, share_interval
 
@@ -259,9 +259,9 @@ def sentences(rows: Sequence[Row]) -> tuple[str, ...]:
     means = []
     for each in found.against:
         assert each.mean is not None  # noqa: S101 - something is known
-        mean = interval_text(Estimate(*each.mean), ".2f")
+        mean, low, high = each.mean
         means.append(
-            f"Over {each.baseline}: geometric mean {mean} of {each.known}; ahead or equal within 2 % on {each.even}, "
+            f"Over {each.baseline}: geometric mean {mean:.2f} ({low:.2f} to {high:.2f}) of {each.known}; ahead or equal within 2 % on {each.even}, "
             f"below {BEHIND:g} on {each.behind}."
         )
     share = (
