@@ -131,14 +131,22 @@ def ask_text(
     request: ProposalRequest, count: int, device: Sequence[str], feedback: Feedback = Feedback.DIAGNOSIS
 ) -> str:
     """All that a writer of kernels needs to propose `count` edits of a node, in one text that says how to answer."""
-    language = request.kernel.language
     categories = ", ".join(f"`{each}`" for each in Category)
-    answer = _render("answer_format.md", node=request.node, fence=language.markdown, categories=categories)
+    fence = request.kernel.language.markdown
+    answer = _render("answer_format.md", node=request.node, fence=fence, categories=categories)
+    return "\n".join(ask_parts(request, count, device, feedback, answer))
+
+
+def ask_parts(
+    request: ProposalRequest, count: int, device: Sequence[str], feedback: Feedback, answer: str
+) -> tuple[str, str]:
+    """The two parts of such a text: what is the same for all nodes, and the node with how to answer."""
     if request.evaluation.outcome in REPAIRABLE:
         messages = messages_to_repair(request, min(count, REPAIRS), device, answer=answer)
     else:
         messages = messages_to_propose(request, ANY_EXPERT, count, device, feedback, answer=answer)
-    return "\n".join(message.content for message in messages)
+    system, user = (message.content for message in messages)
+    return system, user
 
 
 def messages_to_mend(

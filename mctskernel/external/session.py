@@ -30,8 +30,8 @@ from mctskernel.core.proposer import Attempt, Dropped, ProposalRequest, Proposal
 from mctskernel.core.task import Task
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.edits.async_proposer import ExternalQueue
-from mctskernel.edits.llm.experts import EDITS
-from mctskernel.edits.llm.prompt import ask_text, language_rules, reference_text
+from mctskernel.edits.llm.experts import EDITS, Feedback
+from mctskernel.edits.llm.prompt import ask_parts, ask_text, language_rules, reference_text
 from mctskernel.edits.llm.replies import read_reply
 from mctskernel.evidence import request_of
 from mctskernel.loop import Follower, Search, StopReason
@@ -109,12 +109,21 @@ class Session:
 
     def ask_texts(self, count: int, edits: int = EDITS) -> tuple[str, ...]:
         """The same nodes as `ask`, each as a text that has all that a writer of kernels needs, and how to answer."""
+        return tuple(ask_text(request, edits, device) for request, device in self._told_requests(count))
+
+    def ask_parts(self, answer: str, edits: int = EDITS) -> tuple[int, str, str] | None:
+        """The next node, what is the same for all nodes, and the text about this one that ends with `answer`."""
+        for request, device in self._told_requests(1):
+            return request.node, *ask_parts(request, edits, device, Feedback.DIAGNOSIS, answer)
+        return None
+
+    def _told_requests(self, count: int) -> Iterator[tuple[ProposalRequest, tuple[str, ...]]]:
+        """Requests with what the task's products take, and the device in sentences."""
         search, task, fingerprint = self.search.tree_search, self.search.task, self.search.fingerprint
-        flops = product_flops(task)
-        device = device_sentences(fingerprint, task, flops)
-        nodes = [request.node for request in self._requests(count)]
-        requests = [request_of(search, node, task, fingerprint, flops) for node in nodes]
-        return tuple(ask_text(request, edits, device) for request in requests)
+        for request in self._requests(count):
+            flops = product_flops(task)
+            device = device_sentences(fingerprint, task, flops)
+            yield request_of(search, request.node, task, fingerprint, flops), device
 
     def tell(self, replies: Iterable[Reply]) -> tuple[EditResult, ...]:
         """Submit edits of nodes, asked for or not; evaluate until others are needed. Returns what became of each.
