@@ -129,7 +129,7 @@ async def test_an_agent_finds_the_bottom_of_the_bowl(engine: Engine, mode: str) 
         assert status["answer"] == status["best"]
         assert status["best_speedup"] == pytest.approx(38)
         path = await call(client, "search_read", run="first", text="trajectory")
-        assert "38.00x over the starting kernel" in path["text"]
+        assert "38x over the starting kernel" in path["text"]
         tree = await call(client, "search_tree", run="first", limit=3)
         assert tree["total"] == 40
         assert tree["nodes"][0]["speedup"] == pytest.approx(38)
