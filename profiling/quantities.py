@@ -33,7 +33,7 @@ def speedup_text(speedup: float, source: Source) -> str:
     """A speed-up: `2.47x`; a modelled one has two digits, as its uncertainty is about 12 %."""
     if source is not Source.MODELLED:
         return f"{speedup:.2f}x"
-    return f"{speedup:.1f}x" if 1 <= speedup < 9.95 else f"{float(f'{speedup:.2g}'):g}x"
+    return f"{speedup:.1f}x" if 0.95 <= speedup < 9.95 else f"{float(f'{speedup:.2g}'):g}x"
 
 
 def ratio_text(ratio: float) -> str:

@@ -261,7 +261,8 @@ def sentences(rows: Sequence[Row]) -> tuple[str, ...]:
         assert each.mean is not None  # noqa: S101 - something is known
         mean, low, high = each.mean
         means.append(
-            f"Over {each.baseline}: geometric mean {mean:.2f} ({low:.2f} to {high:.2f}) of {each.known}; ahead or equal within 2 % on {each.even}, "
+            f"Over {each.baseline}: geometric mean {mean:.2f} ({low:.2f} to {high:.2f}) of {each.known}; "
+            f"ahead or equal within 2 % on {each.even}, "
             f"below {BEHIND:g} on {each.behind}."
         )
     share = (

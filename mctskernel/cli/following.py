@@ -159,7 +159,8 @@ def print_story(search_result: SearchResult) -> None:
     path = search_result.folder.path
     for note in search_result.notes:
         echo(f"mctskernel: {note}", err=True)
-    view = View(search_result.folder, search_result.tree, search_result.answer)
+    is_waiting = search_result.stop_reason is StopReason.WAITING
+    view = View(search_result.folder, search_result.tree, None if is_waiting else search_result.answer)
     save_trajectory(view)
     PlainConsole().print(summary(view))
     echo(f"The path with its evidence: mctskernel show {path}")
@@ -167,7 +168,7 @@ def print_story(search_result: SearchResult) -> None:
     if search_result.stop_reason is StopReason.INTERRUPTED:
         echo(f"To go on:                   mctskernel resume {path}")
         sys.exit(INTERRUPTED)
-    if search_result.stop_reason is StopReason.WAITING:
+    if is_waiting:
         echo(f"To get nodes to edit:       mctskernel ask {path}")
         return
     more = "" if search_result.stop_reason is StopReason.PATIENCE else " --budget N"

@@ -302,6 +302,8 @@ def finish(
     if stop_reason is StopReason.NO_BASELINE:
         problem = root_failure(tree_search.tree)
         return SearchResult(folder, tree_search.tree, stop_reason, Answer(None, 0.0), problem)
+    if stop_reason is StopReason.WAITING:
+        return SearchResult(folder, tree_search.tree, stop_reason, Answer(None, 0.0, validated=False))
     is_stopped = search.stop_requested()
     answer = choose(
         tree_search,

@@ -28,6 +28,9 @@ VERIFY_SIZES = ((1, 1, 1), (67, 1, 2), (7, 131, 3), (64, 128, 4))
 HELD_OUT_SIZES = ((1, 257, 1), (35, 96, 2))
 HELD_OUT_TIMED_SIZES = (3000, 1280, 48)
 
+VECTOR_SIZE, HELD_OUT_VECTOR = 1 << 24, 10_000_000
+"""Of the only dimension: enough to keep a GPU busy."""
+
 _WHOLE = {"int32", "uint32", "int64", "uint64", "int16"}
 
 
@@ -130,11 +133,12 @@ def _task_lines(  # noqa: PLR0917 - the parts of the file, in order
         yield "\n[scalars] # guessed: the arguments of the kernel\n"
         yield from (f"{name} = 1.0\n" for name in scalars)
     yield "\n[shapes]\n# guessed: put your real sizes here\n"
-    yield f"search = [{_shape(dimensions, SEARCH_SIZES)}]\n"
+    vector = len(dimensions) == 1
+    yield f"search = [{_shape(dimensions, (VECTOR_SIZE,) if vector else SEARCH_SIZES)}]\n"
     yield "# small shapes: one, primes, multiples of a block. Remove those that the kernel doesn't support.\n"
     yield f"verify = [{', '.join(_shape(dimensions, sizes) for sizes in VERIFY_SIZES)}]\n"
     yield f"held_out = [{', '.join(_shape(dimensions, sizes) for sizes in HELD_OUT_SIZES)}]\n"
-    yield f"held_out_timed = [{_shape(dimensions, HELD_OUT_TIMED_SIZES)}]\n"
+    yield f"held_out_timed = [{_shape(dimensions, (HELD_OUT_VECTOR,) if vector else HELD_OUT_TIMED_SIZES)}]\n"
     yield "\n[tolerance] # guessed: relative to a row's largest value\nrelative = 1e-5\nabsolute = 1e-6\n"
 
 

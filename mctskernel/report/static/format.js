@@ -13,7 +13,7 @@ export function timeText(seconds, digits = 4) {
 export function ratioText(ratio, numbers) {
   if (ratio === null || ratio === undefined) return "";
   if (numbers !== "modelled") return `${ratio.toFixed(2)}x`;
-  return ratio >= 1 && ratio < 9.95 ? `${ratio.toFixed(1)}x` : `${precise(ratio, 2)}x`;
+  return ratio >= 0.95 && ratio < 9.95 ? `${ratio.toFixed(1)}x` : `${precise(ratio, 2)}x`;
 }
 
 /** A number with few digits, thousands separated. */

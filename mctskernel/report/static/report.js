@@ -41,8 +41,8 @@ async function main() {
   const doc = await source.part("document");
   const holder = el("div", { class: "view" });
   const theme = el("button", { type: "button", class: "theme", click: () => (root.dataset.themeChosen = root.dataset.theme === "dark" ? "light" : "dark") }, "light / dark");
-  const has = { roofline: doc.roofline, failures: doc.failures.length, edits: doc.edits.length };
-  const titles = [["tree", "Tree"], ["path", "Best path"], ["progress", "Best so far"], ["roofline", "Roofline"], ["failures", "Failures"], ["edits", "Edits by category"], ["environment", "Environment"]].filter(([id]) => has[id] ?? true);
+  const has = { roofline: doc.roofline !== null, failures: doc.failures.length > 0, edits: doc.edits.length > 0 };
+  const titles = [["tree", "Tree"], ["path", "Best path"], ["progress", "Best so far"], ["roofline", "Roofline"], ["failures", "Failures"], ["edits", "Edits by category"], ["environment", "Environment"]].filter(([id]) => has[id] !== false);
   fill(root, headline(doc), el("nav", { "aria-label": "Sections" }, titles.map(([id, title]) => el("a", { href: `#${id}` }, title)), theme), section("tree", "Tree", holder));
   const plotly = await plotlyComes;
   const view = await buildView(holder, plotly, source);
