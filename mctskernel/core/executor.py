@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Annotated, Literal, Protocol, TypeVar
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 
@@ -62,11 +62,8 @@ LOCAL = ExecutorOptions()
 """This machine, with every GPU that it has."""
 
 
-Result_co = TypeVar("Result_co", covariant=True)
-
-
-class Background(Protocol[Result_co]):
-    """Works on kernels in the background."""
+class Executor(Protocol):
+    """Evaluates kernels in the background. A kernel that crashes its evaluator costs one evaluation."""
 
     @property
     def capacity(self) -> int:
@@ -80,7 +77,7 @@ class Background(Protocol[Result_co]):
         """Begin with a kernel. `ticket`, not in flight already, comes back with its result."""
         ...
 
-    def wait(self, timeout: float | None = None) -> Sequence[tuple[int, Result_co]]:
+    def wait(self, timeout: float | None = None) -> Sequence[tuple[int, Evaluation]]:
         """The results since the last call, waiting for the first of them.
 
         Empty when nothing is in flight, or when nothing finished in `timeout` seconds.
@@ -90,10 +87,6 @@ class Background(Protocol[Result_co]):
     def close(self) -> None:
         """Stop at once, what is in flight included."""
         ...
-
-
-class Executor(Background[Evaluation], Protocol):
-    """Evaluates kernels in the background. A kernel that crashes its evaluator costs one evaluation."""
 
     def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         """Evaluate at the held-out shapes, in a fresh process and with a fresh seed; waits for it.
