@@ -20,6 +20,7 @@ from mctskernel.problems.plain_cuda.products import AXES, place_of_tap
 from mctskernel.problems.plain_cuda.rules import argument
 from mctskernel.problems.templates.operands import (
     STEP,
+    Gathered,
     Matrix,
     Names,
     OfTerm,
@@ -97,11 +98,13 @@ class Convolution:
             b = matrix_operand("b", None, batch, product(self.results), self.terms, matrix=self._windows)
         else:
             b = matrix_operand("b", None, batch, product(self.pixels), self.channels, matrix=self._pixels)
-            b = replace(b, at=self._place_of_tap)
-        # Neighbouring pixels are terms of the same sums, so an image has one range.
-        b = replace(
-            b, ranges=(batch,), pack_range=lambda names: names.batch, main_range=lambda _, names: names.batch
-        )
+            # Neighbouring pixels are terms of the same sums, so an image has one range.
+            b = replace(
+                b,
+                gathered=Gathered(
+                    (batch,), lambda names: names.batch, lambda _, names: names.batch, self._place_of_tap
+                ),
+            )
         return Operands(a, b, steps_of(self.terms))
 
     @property

@@ -20,8 +20,8 @@ from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, in_cpp, pr
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
 
-STEP, STRIP = 32, 256
-"""Terms of a step, and of what a block packs, as the header has them."""
+STEP, STRIP, LINES = 32, 256, 64
+"""Terms of a step, of what a block packs, and lines of a packed tile, as the header has them."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,11 @@ class Names:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix in C++: an expression over the batch, and the buffers that it reads."""
+    """A matrix in C++: an expression over the batch, the buffers that it reads, and whether it lies in memory as it is."""
 
     text: str
     reads: tuple[Place, ...]
+    is_stored: bool = False
 
 
 OfTerm = Callable[[], AbstractContextManager[None]]
@@ -71,10 +72,9 @@ Written = Callable[["Schedule", Place, Names], Matrix]
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand as it is packed: a batch of matrices, and which lines have a range in common.
+    """An operand: a batch of matrices. `number` is that of the matrix in the kernel of the product.
 
-    `at(names, line, body)` writes where a step of a line is in the packed operand, in steps, or -1; the rest of its
-    index by the step in the context that it is given. `range_of` is a line's range, in C++, of `ranges` of them in all.
+    An operand is packed in tiles, unless `gathered` says that steps of any lines are brought together.
     """
 
     name: str
@@ -82,15 +82,36 @@ class Operand:
     batch: sympy.Expr
     lines: sympy.Expr
     terms: sympy.Expr
-    ranges: tuple[sympy.Expr, ...]
-    pack_range: Callable[[Names], str]
-    main_range: Callable[[Body, Names], str]
-    at: Callable[[Body, Names, OfTerm], None]
+    number: Callable[[Names], str]
+    gathered: Gathered | None = None
 
     @property
     def steps(self) -> sympy.Expr:
         """Steps of a line."""
         return steps_of(self.terms)
+
+    @property
+    def packed(self) -> tuple[sympy.Expr, ...]:
+        """The extents of the packed operand, of fp16."""
+        if self.gathered:
+            return (self.batch, self.lines, self.steps, sympy.Integer(2 * STEP))
+        blocks = sympy.floor((self.lines + LINES - 1) / LINES)
+        return (self.batch, blocks, self.steps, sympy.Integer(2 * STEP * LINES))
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """How lines of an operand are put together of steps of any packed lines.
+
+    `at(names, line, body)` writes where a step of a line is in the packed operand, in steps, or -1; the rest of its
+    index by the step in the context that it is given. `main_range` is a line's range, in C++, and `pack_range` that of
+    a packed line, of `ranges` of them in all.
+    """
+
+    ranges: tuple[sympy.Expr, ...]
+    pack_range: Callable[[Names], str]
+    main_range: Callable[[Body, Names], str]
+    at: Callable[[Body, Names, OfTerm], None]
 
 
 def steps_of(terms: sympy.Expr) -> sympy.Expr:
@@ -116,10 +137,7 @@ def matrix_operand(
     matrix: Written | None = None,
     in_product: Callable[[Names], str] = lambda names: names.batch,
 ) -> Operand:
-    """An operand of which every line has a range and follows the one before; `matrix` writes it, or it is a node.
-
-    `in_product` is the number of the operand's matrix in the kernel of the product.
-    """
+    """A matrix as an operand; `matrix` writes it, or it is a node."""
 
     def written(schedule: Schedule, target: Place, names: Names) -> Matrix:
         rank = len(schedule.body(target).extents(node))
@@ -135,27 +153,7 @@ def matrix_operand(
             schedule, target, names, (lines, terms), value
         )
 
-    def number(matrix: str, line: str) -> str:
-        return line if batch == ONE else plus(times(matrix, in_cpp(lines)), line)
-
-    def in_kernel(names: Names) -> str:
-        return number(in_product(names), names.row if name == "a" else names.column)
-
-    def at(body: Body, names: Names, of_step: OfTerm) -> None:
-        with of_step():
-            body.line(f"return ({in_kernel(names)}) * {body.size(steps_of(terms))} + {names.step};")
-
-    return Operand(
-        name,
-        matrix or written,
-        batch,
-        lines,
-        terms,
-        (batch, lines),
-        lambda names: number(names.batch, names.line),
-        lambda _, names: in_kernel(names),
-        at,
-    )
+    return Operand(name, matrix or written, batch, lines, terms, in_product)
 
 
 def in_memory(
@@ -190,7 +188,7 @@ def in_memory(
     )
     lines, terms = (in_cpp(each) for each in extents)
     text = f"blocks::{kind}{{{schedule.parameter(place.name)}{offset}, {lines}, {terms}, {in_cpp(stride)}}}"
-    return Matrix(text, (place,))
+    return Matrix(text, (place,), is_stored=True)
 
 
 def computed(

@@ -6,6 +6,7 @@ its columns the elements of all output images, and its terms input channels and 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from mctskernel.problems.templates.convolutions import (
     shape_of_convolution,
 )
 from mctskernel.problems.templates.operands import (
-    STEP,
+    LINES,
     STRIP,
     Names,
     Operand,
@@ -48,6 +49,12 @@ MULTIPROCESSORS = 132
 
 TILES = {(128, 192): 1.0, (128, 128): 0.9, (128, 64): 0.65, (64, 192): 0.7, (64, 128): 0.65, (64, 64): 0.5}
 """Rows and columns of a tile, and at what share of the best rate it computes."""
+
+READS = {(True, True): 1.0, (True, False): 0.9, (False, True): 0.9, (False, False): 0.75}
+"""Which operands are packed beforehand, and at what share of the best rate a product computes then."""
+
+RATE, BANDWIDTH, LATENCY, PACKED = 1e14, 3e12, 3e-6, 12.0
+"""Terms of sums and bytes of memory a second, seconds that a launch takes, and bytes of an element that is packed."""
 
 FEWEST = 16
 """Rows, columns and terms below which most of a tile would be empty."""
@@ -73,32 +80,37 @@ class Product:
         """Kernels that pack the operands, and the product's; if it is split, one that adds up the parts' sums."""
         schedule.include(HEADER)
         node = self.nodes[0]
-        packed = []
         operands = _operands(node, schedule, self)
-        for operand in (operands.a, operands.b):
-            ranges = Place(schedule.fresh(f"{node.name}_{operand.name}_ranges"), torch.int32, operand.ranges)
-            extents = (operand.batch, operand.lines, operand.steps, sympy.Integer(2 * STEP))
-            buffer = Place(schedule.fresh(f"{node.name}_{operand.name}"), torch.float16, extents)
-            schedule.add_scratch(ranges, zero=True)
-            schedule.add_scratch(buffer)
-            packed.append((operand, buffer, ranges))
-            yield from _packing(schedule, node, operand, buffer, ranges)
-        yield from self._product(schedule, place, packed, operands.steps)
+        plan = _plan(self.sizes, [_is_stored(schedule, place, each) for each in operands[:2]])
+        given = []
+        for operand, packs in zip(operands[:2], plan.packs, strict=True):
+            given.append(_Given(operand))
+            if packs:
+                extents = operand.gathered.ranges if operand.gathered else (operand.batch, operand.lines)
+                ranges = Place(schedule.fresh(f"{node.name}_{operand.name}_ranges"), torch.int32, extents)
+                buffer = Place(schedule.fresh(f"{node.name}_{operand.name}"), torch.float16, operand.packed)
+                schedule.add_scratch(ranges, zero=True)
+                schedule.add_scratch(buffer)
+                given[-1] = _Given(operand, buffer, ranges)
+                yield from _packing(schedule, node, operand, buffer, ranges)
+        yield from self._product(schedule, place, plan, given, operands.steps)
 
     def _product(
         self,
         schedule: Schedule,
         place: Place,
-        packed: Sequence[tuple[Operand, Place, Place]],
+        plan: _Plan,
+        operands: Sequence[_Given],
         steps: sympy.Expr,
     ) -> Iterator[tuple[str, str]]:
-        (rows, columns), splits = _tiling(self.sizes)
+        (rows, columns), splits = plan.tile, plan.splits
         tile_m, tile_n = schedule.macro("TILE_M", rows), schedule.macro("TILE_N", columns)
         stages = schedule.macro("STAGES", 4)
         schedule.require(
             f"({tile_m} == 64 || {tile_m} == 128) && ({tile_n} == 64 || {tile_n} == 128 || {tile_n} == 192)"
         )
-        schedule.require(f"{stages} >= 3 && {stages} * ({tile_m} + {tile_n}) * 128 + 1024 <= 232448")
+        shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + 3072"
+        schedule.require(f"{stages} >= 3 && {shared} <= 232448")
         split = schedule.macro("SPLITS", splits) if splits > 1 else ""
         target = place
         if split:
@@ -106,13 +118,12 @@ class Product:
             extents = (count, *schedule.place("", self.nodes[0]).extents)
             target = Place(schedule.fresh(f"{self.nodes[0].name}_parts"), torch.float32, extents)
             schedule.add_scratch(target)
-        made = self._function(schedule, target, (tile_m, tile_n, stages, split), packed, steps)
+        made = self._function(schedule, target, (tile_m, tile_n, stages, split), operands, steps)
         down, across = (count_in_plan((each,)) for each in (self.rows, self.columns))
         grid = f"ceil_div({down}, {tile_m}) * ceil_div({across}, {tile_n})"
         for factor in (count_in_plan((self.batch,)), split):
             grid += f" * {factor}" if factor not in {"1", ""} else ""
-        shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + 1024"
-        yield schedule.function(made), schedule.launch(made, grid, f"2 * {tile_m}", shared)
+        yield schedule.function(made), schedule.launch(made, grid, f"2 * {tile_m} + 128", shared)
         if split:
             given = {self.nodes[0]: _sum_of_parts(target)}
             yield schedule.kernel(schedule.whole(self.nodes[-1], place, given))
@@ -122,7 +133,7 @@ class Product:
         schedule: Schedule,
         target: Place,
         macros: tuple[str, str, str, str],
-        packed: Sequence[tuple[Operand, Place, Place]],
+        operands: Sequence[_Given],
         steps: sympy.Expr,
     ) -> Function:
         node = self.nodes[0]
@@ -147,24 +158,18 @@ class Product:
         if self.batch != ONE:
             lines.append(f"const int {names.batch} = {names.tile}.batch;")
         reads = []
-        for variable, size, (operand, buffer, ranges) in zip(
-            (names.a, names.b), (rows, columns), packed, strict=True
-        ):
-            lines.append(
-                f"const auto {variable} = {_packed(schedule, target, names, operand, (size, buffer, ranges))};"
-            )
-            reads += [buffer, ranges]
-        lines += [
-            f"float {names.sums}[{tile_n} / 2];",
-            f"blocks::multiply<{tile}, {stages}>(",
-            f"    {names.sums}, {names.shared}, {names.a}, {names.b}, {names.tile}, {first}, {last});",
-        ]
+        for variable, size, operand in zip((names.a, names.b), (rows, columns), operands, strict=True):
+            text, read = operand.written(schedule, target, names, size)
+            lines.append(f"const auto {variable} = {text};")
+            reads += read
         value, index = self._epilogue(schedule, target, names, stored_parts=bool(split))
         arguments = f"int {names.row}, int {names.column}"
         text = "\n".join(f"    {line}" for line in lines) + (
-            f"\n    blocks::store({schedule.parameter(target.name)}, {names.sums}, {names.tile}, {rows}, {columns},\n"
+            f"\n    blocks::multiply<{tile}, {stages}>({names.shared}, {names.a}, {names.b}, {names.tile}, {first}, {last},\n"
+            f"        [&](const float (&{names.sums})[{tile_n} / 2]) {{\n"
+            f"    blocks::store({schedule.parameter(target.name)}, {names.sums}, {names.tile}, {rows}, {columns},\n"
             f"        [&]({arguments}, float {names.sum}) {{\n{value.text()}\n        }},\n"
-            f"        [&]({arguments}) {{\n{index.text()}\n        }});"
+            f"        [&]({arguments}) {{\n{index.text()}\n        }});\n    }});"
         )
         reads += value.reads.values()
         found = {each.name: each for each in reads}
@@ -172,7 +177,7 @@ class Product:
         name = schedule.fresh(f"{operator_name(node).split('.')[-1]}_kernel")
         about = schedule.described(self.nodes[-1] if not split else node)
         return Function(
-            name, about, text, tuple(found.values()), target, f"__launch_bounds__(2 * {tile_m}, 1) "
+            name, about, text, tuple(found.values()), target, f"__launch_bounds__(2 * {tile_m} + 128, 1) "
         )
 
     def _epilogue(
@@ -201,6 +206,42 @@ class Product:
         return value, place
 
 
+@dataclass(frozen=True)
+class _Given:
+    """An operand as the kernel of the product has it: packed into a buffer, or without one as it is in memory."""
+
+    operand: Operand
+    buffer: Place | None = None
+    ranges: Place | None = None
+
+    def written(
+        self, schedule: Schedule, target: Place, names: Names, size: str
+    ) -> tuple[str, tuple[Place, ...]]:
+        """The operand in C++, and the buffers that it reads."""
+        if self.buffer is None or self.ranges is None:
+            matrix = self.operand.matrix(schedule, target, replace(names, batch=self.operand.number(names)))
+            return f"blocks::unpacked({matrix.text})", matrix.reads
+        data, found = schedule.parameter(self.buffer.name), schedule.parameter(self.ranges.name)
+        if self.operand.gathered is None:
+            offsets = ["", ""]
+            if self.operand.batch != ONE:
+                number = self.operand.number(names)
+                counts = (self.buffer.extents[1:], self.ranges.extents[1:])
+                offsets = [f" + (long long){number} * {count_in_cpp(each)}" for each in counts]
+            text = f"blocks::Tiles{{{data}{offsets[0]}, (const unsigned*){found}{offsets[1]}, {size}, {in_cpp(self.operand.steps)}}}"
+        else:
+            text = _gathered(schedule, target, names, self.operand, f"{data}, (const unsigned*){found}, {size}")
+        return text, (self.buffer, self.ranges)
+
+
+def _is_stored(schedule: Schedule, place: Place, operand: Operand) -> bool:
+    """Whether a product can read an operand as it is in memory."""
+    return (
+        not operand.gathered
+        and operand.matrix(schedule, place, Names.of(schedule.body(place))).is_stored
+    )
+
+
 def _packing(
     schedule: Schedule, node: Node, operand: Operand, buffer: Place, ranges: Place
 ) -> Iterator[tuple[str, str]]:
@@ -208,25 +249,35 @@ def _packing(
     names = Names.of(schedule.body(buffer))
     matrix = operand.matrix(schedule, buffer, names)
     lines, terms = in_cpp(operand.lines), in_cpp(operand.terms)
-    grid = f"ceil_div({count_in_plan((operand.lines,))}, 32) * ceil_div({count_in_plan((operand.terms,))}, {STRIP})"
+    height = 32 if operand.gathered else LINES
+    grid = f"ceil_div({count_in_plan((operand.lines,))}, {height}) * ceil_div({count_in_plan((operand.terms,))}, {STRIP})"
     if operand.batch != ONE:
         grid += f" * {count_in_plan((operand.batch,))}"
     start = [
-        f"const blocks::Part {names.part}({lines}, {terms}, blockIdx.x);",
+        f"const blocks::Part {names.part}({lines}, {terms}, blockIdx.x, {height});",
         f"const int {names.batch} = {names.part}.batch;",
         f"const auto {names.matrix} = {matrix.text};",
     ]
-    range_of = f"[&](int {names.line}) {{ return {operand.pack_range(names)}; }}"
-    into = schedule.parameter(buffer.name)
-    offset = (
-        f" + (long long){names.batch} * {count_in_cpp(buffer.extents[1:])}" if operand.batch != ONE else ""
+    into, found, steps = (
+        schedule.parameter(buffer.name),
+        schedule.parameter(ranges.name),
+        in_cpp(operand.steps),
     )
-    found, steps = schedule.parameter(ranges.name), in_cpp(operand.steps)
+    if operand.batch != ONE:
+        into += f" + (long long){names.batch} * {count_in_cpp(buffer.extents[1:])}"
     given = f"{names.matrix}, {names.part}, {terms}"
-    calls = {
-        "ranges": f"blocks::find_ranges((unsigned*){found}, {given}, {range_of});",
-        "pack": f"blocks::pack({into}{offset}, (const unsigned*){found}, {given}, {steps}, {range_of});",
-    }
+    if operand.gathered:
+        range_of = f"[&](int {names.line}) {{ return {operand.gathered.pack_range(names)}; }}"
+        calls = {
+            "ranges": f"blocks::find_ranges((unsigned*){found}, {given}, {range_of});",
+            "pack": f"blocks::pack({into}, (const unsigned*){found}, {given}, {steps}, {range_of});",
+        }
+    else:
+        at = found if operand.batch == ONE else f"{found} + {names.batch} * {lines}"
+        calls = {
+            "ranges": f"blocks::find_ranges_of_lines((unsigned*){at}, {given});",
+            "pack": f"blocks::pack_tiles({into}, (const unsigned*){at}, {given}, {steps});",
+        }
     for word, target in (("ranges", ranges), ("pack", buffer)):
         text = "\n".join(f"    {line}" for line in (*start, calls[word]))
         reads = (*matrix.reads, *((ranges,) if word == "pack" else ()))
@@ -236,11 +287,9 @@ def _packing(
         yield schedule.function(made), schedule.launch(made, grid, "256")
 
 
-def _packed(
-    schedule: Schedule, target: Place, names: Names, operand: Operand, given: tuple[str, Place, Place]
-) -> str:
-    """A packed operand in the product's kernel."""
-    size, buffer, ranges = given
+def _gathered(schedule: Schedule, target: Place, names: Names, operand: Operand, given: str) -> str:
+    """A gathered operand in the product's kernel."""
+    assert operand.gathered is not None  # noqa: S101 - the caller looked
     variable = names.row if operand.name == "a" else names.column
     body = schedule.body(target)
     Names.of(body)
@@ -250,13 +299,12 @@ def _packed(
         with body.block(f"return [=](int {names.step}) {{", end="};"):
             yield
 
-    operand.at(body, names, of_step)
+    operand.gathered.at(body, names, of_step)
     ranged = schedule.body(target)
     Names.of(ranged)
-    ranged.line(f"return {operand.main_range(ranged, names)};")
-    data, found = schedule.parameter(buffer.name), schedule.parameter(ranges.name)
+    ranged.line(f"return {operand.gathered.main_range(ranged, names)};")
     return (
-        f"blocks::packed({data}, (const unsigned*){found}, {size},\n"
+        f"blocks::packed({given},\n"
         f"        [&](int {variable}) {{\n{body.text()}\n    }},\n"
         f"        [&](int {variable}) {{\n{ranged.text()}\n    }})"
     )
@@ -277,18 +325,37 @@ def product_of(node: Node, traced: Traced) -> Product | None:
     return None if shape is None else Product((node,), *shape, sizes=tuple(map(traced.estimate, shape)))  # type: ignore[arg-type] # four
 
 
-def _tiling(sizes: tuple[float, float, float, float]) -> tuple[tuple[int, int], int]:
-    """The tile with the least time, as waves of blocks tell it, and over how many blocks terms are split."""
-    batch, rows, columns, terms = sizes
+@dataclass(frozen=True)
+class _Plan:
+    """A tile, over how many blocks terms are split, and which operands are packed beforehand."""
 
-    def seconds(tile: tuple[int, int], splits: int) -> float:
-        blocks = batch * math.ceil(rows / tile[0]) * math.ceil(columns / tile[1]) * splits
-        return math.ceil(blocks / MULTIPROCESSORS) * tile[0] * tile[1] / TILES[tile] * terms / splits
+    tile: tuple[int, int]
+    splits: int
+    packs: tuple[bool, bool]
+
+
+def _plan(sizes: tuple[float, float, float, float], stored: Sequence[bool]) -> _Plan:
+    """The plan with the least time, as waves of blocks and passes over the operands tell it.
+
+    `stored` says which operands may be read as they are.
+    """
+    batch, rows, columns, terms = sizes
+    elements = [batch * rows * terms, batch * columns * terms]
+
+    def seconds(plan: _Plan) -> float:
+        (m, n), splits = plan.tile, plan.splits
+        blocks = batch * math.ceil(rows / m) * math.ceil(columns / n) * splits
+        rate = RATE * TILES[plan.tile] * READS[plan.packs] / MULTIPROCESSORS
+        spent = math.ceil(blocks / MULTIPROCESSORS) * (m * n * terms / splits / rate + LATENCY)
+        for count, packs in zip(elements, plan.packs, strict=True):
+            spent += PACKED * count / BANDWIDTH + 2 * LATENCY if packs else 0.0
+        # Parts are written and read.
+        return spent + (8 * splits * batch * rows * columns / BANDWIDTH + LATENCY if splits > 1 else 0.0)
 
     most = max(1, int(terms / FEWEST_TERMS))
-    choices = [(tile, 1 << power) for tile in TILES for power in range(most.bit_length()) if 1 << power <= 64]
-    # A split costs passes over the parts.
-    return min(choices, key=lambda each: seconds(*each) * (1.0 if each[1] == 1 else 1.15))
+    splits = [1 << power for power in range(most.bit_length()) if 1 << power <= 64]
+    packings = [packs for packs in READS if all(each or also for each, also in zip(packs, stored, strict=True))]
+    return min((_Plan(*each) for each in itertools.product(TILES, splits, packings)), key=seconds)
 
 
 def _shape(node: Node, traced: Traced) -> Shaped | None:
