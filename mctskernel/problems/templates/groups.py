@@ -10,9 +10,9 @@ from torch.fx import Node
 from mctskernel.problems.plain_cuda.body import Place
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.chains import chain_groups
+from mctskernel.problems.templates.convolutions import convolutions, convolved
 from mctskernel.problems.templates.rows import row_groups, row_operands
 from mctskernel.problems.templates.scans import flipped_scans, scan_groups
-from mctskernel.problems.templates.tf32_convolutions import convolutions
 from mctskernel.problems.templates.tiles import products
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ FINDERS: tuple[Finder, ...] = (convolutions, products, row_groups, scan_groups, 
 
 def cut(order: Sequence[Node], kept: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
     """The kept nodes, and others that a template had better store, in order."""
-    found = {*kept, *row_operands(kept), *flipped_scans(kept, outputs)}
+    found = {*kept, *row_operands(kept), *flipped_scans(kept, outputs), *convolved(kept)}
     return [node for node in order if node in found]
 
 
