@@ -1,6 +1,7 @@
 // Convolutions on the tensor cores, for NVRTC and nvcc, sm_80 and later. docs/blocks.md describes them.
 //
-// Factors are rounded to TF32, sums are fp32, as PyTorch does by default. A block computes ROWS output channels of COLUMNS places
+// Factors are rounded to TF32, sums are fp32, as PyTorch does by default. Where a geometry is EXACT, factors are sums of two such
+// numbers, and three products have an error near that of fp32. A block computes ROWS output channels of COLUMNS places
 // of the result. Places are numbered along strips of a few columns: an input strip with its halo is loaded once for all taps, and
 // a tap is then an offset within it.
 //
@@ -37,13 +38,14 @@ struct Sizes {
     int input[3], output[3], places[3];
 };
 
-// What a block needs for a geometry, which has TAPS, PHASES, MOST_TAPS (of a section), HALO_ROWS, HALO_COLUMNS, STEPS (of the input
-// for a place) and OUT (of the result for a place). A strip has at most STRIP columns; a stage has DEEP * STEP channels.
+// What a block needs for a geometry, which has EXACT, TAPS, PHASES, MOST_TAPS (of a section), HALO_ROWS, HALO_COLUMNS, STEPS (of
+// the input for a place) and OUT (of the result for a place). A strip has at most STRIP columns; a stage has DEEP * STEP channels.
 template <class Geometry, int STRIP, int DEEP, int STAGES>
 struct Shape {
     static constexpr int LINES =
         (COLUMNS + Geometry::HALO_ROWS * (STRIP + Geometry::HALO_COLUMNS) + Geometry::HALO_COLUMNS + 31) / 32 * 32;
-    static constexpr int INPUT = DEEP * LINES * STEP * 4, WEIGHTS = ROWS * STEP * 4, STAGE = INPUT + Geometry::MOST_TAPS * DEEP * WEIGHTS;
+    static constexpr int PARTS = Geometry::EXACT ? 2 : 1, INPUT = PARTS * DEEP * LINES * STEP * 4;
+    static constexpr int WEIGHTS = ROWS * STEP * 4, STAGE = INPUT + Geometry::MOST_TAPS * PARTS * DEEP * WEIGHTS;
 };
 
 __device__ __forceinline__ int ceil_div(int a, int b) {
@@ -56,8 +58,13 @@ __device__ __forceinline__ float rounded(float x) {
     return __uint_as_float(found);
 }
 
+// What is left of a number beside its rounded one, for finite numbers.
+__device__ __forceinline__ float left_of(float x, float high) {
+    return fabsf(high) <= 3.0e38f ? rounded(x - high) : 0.0f;
+}
+
 // ---- Weights --------------------------------------------------------------------------------------------------------------
-// Packed for a group and ROWS outputs: by section, stage, tap and step, 2 x ROWS x 4 numbers in the order of shared memory.
+// Packed for a group and ROWS outputs: by section, stage, tap, part and step, 2 x ROWS x 4 numbers as they are in shared memory.
 
 // Pack one number, the i-th; value(row, channel, tap) gives those of group i / weights_of_group.
 template <class Geometry, int DEEP, class Value>
@@ -79,82 +86,107 @@ __device__ __forceinline__ void pack_weights(float* to, long long i, const Sizes
     const int row = block * ROWS + line, channel = (stage * DEEP * 2 + chunk) * 4 + k;
     const long long unit =
         ((long long)group * blocks + block) * Geometry::TAPS * stages + section.first * stages + stage * section.taps + own;
-    const bool inside = row < sizes.rows && channel < sizes.channels;
-    to[unit * (DEEP * STEP * ROWS) + (chunk * ROWS + line) * 4 + k] =
-        inside ? rounded(value(group, row, channel, tap.weight)) : 0.0f;
+    const float number = row < sizes.rows && channel < sizes.channels ? value(group, row, channel, tap.weight) : 0.0f;
+    float* at = to + unit * ((Geometry::EXACT ? 2 : 1) * DEEP * STEP * ROWS) + (chunk * ROWS + line) * 4 + k;
+    *at = rounded(number);
+    if (Geometry::EXACT) {
+        at[DEEP * STEP * ROWS] = left_of(number, *at);
+    }
 }
 
 // ---- Places ---------------------------------------------------------------------------------------------------------------
 
 struct Place {
-    int column, row, plane;
+    int column, row, depth, image;
 };
 
-// How the places of a strip are numbered: columns with the halo, rows with theirs, then planes (images and depths).
-struct Strip {
-    int pitch, rows;
+// Divides numbers below 2^22.
+struct Divider {
+    int by;
+    float inverse;
 
-    __device__ __forceinline__ Place place(int number) const {
-        const int line = number / pitch;
-        return {number % pitch, line % rows, line / rows};
+    __device__ __forceinline__ Divider(int by) : by(by), inverse(1.0f / by) {}
+
+    // The quotient; the rest is left in x.
+    __device__ __forceinline__ int divide(int& x) const {
+        int quotient = __float2int_rz(__int2float_rn(x) * inverse);
+        x -= quotient * by;
+        if (x < 0) {
+            --quotient, x += by;
+        } else if (x >= by) {
+            ++quotient, x -= by;
+        }
+        return quotient;
     }
 };
 
-// The part of the work that a block has.
+// The part of the work that a block has. The places of a strip are numbered: columns with the halo, rows with theirs, depths,
+// images; `first` is the first of them.
+template <class Geometry, int STRIP>
 struct Part {
-    int group, block, phase, strip, first;
-    Strip places;
+    int group, block, phase, strip, width;
+    Divider pitch, rows, depths;
+    Place first;
 
-    template <class Geometry, int STRIP>
-    __device__ __forceinline__ static Part of(const Sizes& sizes, int number) {
-        const int width = min(STRIP, sizes.places[2]);
-        const int blocks = ceil_div(sizes.rows, ROWS), variants = blocks * sizes.groups * Geometry::PHASES;
-        const int strips = ceil_div(sizes.places[2], width), rest = number / variants;
-        Part part;
-        part.block = number % blocks;
-        part.phase = number / blocks % Geometry::PHASES;
-        part.group = number / blocks / Geometry::PHASES % sizes.groups;
-        part.strip = rest % strips * width;
-        part.first = rest / strips * COLUMNS;
-        part.places = {width + Geometry::HALO_COLUMNS, sizes.places[1] + Geometry::HALO_ROWS};
-        return part;
+    __device__ __forceinline__ Part(const Sizes& sizes, int number)
+        : width(min(STRIP, sizes.places[2])), pitch(width + Geometry::HALO_COLUMNS), rows(sizes.places[1] + Geometry::HALO_ROWS),
+          depths(sizes.places[0]) {
+        const int blocks = ceil_div(sizes.rows, ROWS), strips = ceil_div(sizes.places[2], width);
+        block = number % blocks;
+        number /= blocks;
+        phase = number % Geometry::PHASES;
+        number /= Geometry::PHASES;
+        group = number % sizes.groups;
+        number /= sizes.groups;
+        strip = number % strips * width;
+        number = number / strips * COLUMNS;
+        const int line = number / pitch.by, plane = line / rows.by;
+        first = {number % pitch.by, line % rows.by, plane % depths.by, plane / depths.by};
+    }
+
+    // The n-th place.
+    __device__ __forceinline__ Place place(int n) const {
+        Place place = first;
+        place.column += n;
+        place.row += pitch.divide(place.column);
+        place.depth += rows.divide(place.row);
+        place.image += depths.divide(place.depth);
+        return place;
     }
 };
 
 // ---- Inputs ---------------------------------------------------------------------------------------------------------------
 
 // Loads stages by WARPS warps, of which this is number `warp`: four channels of a line at a time, as lines of 16 bytes.
-template <class Geometry, class Shape, int DEEP, int WARPS>
+template <class Geometry, class Shape, class Part, int DEEP, int WARPS>
 struct Loader {
     static constexpr int GROUPS = Shape::LINES / 32, APART = WARPS / 2, OWN = (GROUPS + APART - 1) / APART;
-    static constexpr int BATCH = DEEP * OWN <= 16 ? DEEP * OWN : 16;
+    static constexpr int BATCH = DEEP * OWN <= 14 ? DEEP * OWN : (DEEP * OWN + 1) / 2 <= 14 ? (DEEP * OWN + 1) / 2 : 12;
 
     const float* input;
     const Sizes& sizes;
     const Part& part;
-    int half, way, lane, size, whole, first_image;
+    int half, way, lane, size, whole;
     int offsets[OWN];
 
     __device__ __forceinline__ Loader(const float* input, const Sizes& sizes, const Part& part, int warp)
         : input(input), sizes(sizes), part(part), half(warp % 2), way(warp / 2), lane(threadIdx.x & 31) {
         size = sizes.input[0] * sizes.input[1] * sizes.input[2];
         whole = size * sizes.channels * sizes.groups;
-        first_image = part.places.place(part.first).plane / sizes.places[0];
-        this->input += (long long)first_image * whole + (long long)part.group * sizes.channels * size;
+        this->input += (long long)part.first.image * whole + (long long)part.group * sizes.channels * size;
     }
 
     __device__ __forceinline__ void begin(const Section& section) {
         #pragma unroll
         for (int i = 0; i < OWN; ++i) {
-            const Place place = part.places.place(part.first + lane + 32 * (way + i * APART));
-            const int image = place.plane / sizes.places[0];
-            const int depth = place.plane % sizes.places[0] * Geometry::STEPS[0] + section.depth;
+            const Place place = part.place(lane + 32 * (way + i * APART));
+            const int depth = place.depth * Geometry::STEPS[0] + section.depth;
             const int row = place.row * Geometry::STEPS[1] + section.row;
             const int column = (part.strip + place.column) * Geometry::STEPS[2] + section.column;
-            const bool inside = image < sizes.images && depth >= 0 && depth < sizes.input[0] && row >= 0
+            const bool inside = place.image < sizes.images && depth >= 0 && depth < sizes.input[0] && row >= 0
                 && row < sizes.input[1] && column >= 0 && column < sizes.input[2];
             offsets[i] = inside
-                ? (image - first_image) * whole + (depth * sizes.input[1] + row) * sizes.input[2] + column : -1;
+                ? (place.image - part.first.image) * whole + (depth * sizes.input[1] + row) * sizes.input[2] + column : -1;
         }
     }
 
@@ -182,8 +214,13 @@ struct Loader {
             for (int j = 0; j < BATCH; ++j) {
                 const int sub = (from + j) / OWN, i = (from + j) % OWN, group = way + i * APART;
                 if (from + j < DEEP * OWN && group < GROUPS) {
-                    to[(sub * 2 + half) * Shape::LINES + group * 32 + lane] = make_float4(
-                        rounded(values[j].x), rounded(values[j].y), rounded(values[j].z), rounded(values[j].w));
+                    const float4 v = values[j], high = {rounded(v.x), rounded(v.y), rounded(v.z), rounded(v.w)};
+                    float4* at = to + (sub * 2 + half) * Shape::LINES + group * 32 + lane;
+                    *at = high;
+                    if (Geometry::EXACT) {
+                        at[DEEP * 2 * Shape::LINES] =
+                            make_float4(left_of(v.x, high.x), left_of(v.y, high.y), left_of(v.z, high.z), left_of(v.w, high.w));
+                    }
                 }
             }
         }
@@ -270,14 +307,15 @@ template <class Geometry, int STRIP, int DEEP, int STAGES, class T, class Value,
 __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const float* input, const float* weights, const Sizes& sizes,
         const Section* sections, const Tap* taps, const int* phases, Value value, Index index) {
     using Own = Shape<Geometry, STRIP, DEEP, STAGES>;
-    const Part part = Part::of<Geometry, STRIP>(sizes, blockIdx.x);
+    using Mine = Part<Geometry, STRIP>;
+    const Mine part(sizes, blockIdx.x);
     // The compiler has to see that a warp takes one way.
-    const int warp = __shfl_sync(0xffffffff, (int)threadIdx.x / 32, 0), lane = threadIdx.x % 32, pitch = part.places.pitch;
+    const int warp = __shfl_sync(0xffffffff, (int)threadIdx.x / 32, 0), lane = threadIdx.x % 32, pitch = part.pitch.by;
     const int channel_stages = ceil_div(sizes.channels, DEEP * STEP);
     const int first = phases[part.phase], last = phases[part.phase + 1];
     shared += -shared_address(shared) & 1023u;
     weights += ((long long)part.group * ceil_div(sizes.rows, ROWS) + part.block) * Geometry::TAPS * channel_stages
-        * (DEEP * STEP * ROWS);
+        * (Own::PARTS * DEEP * STEP * ROWS);
     float sum[SUMS];
 #if CONVOLUTIONS_WGMMA
     __shared__ unsigned long long barriers[2 * STAGES];
@@ -293,13 +331,13 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
     }
     __syncthreads();
     if (warp >= CONSUMERS / 32) {
-        Loader<Geometry, Own, DEEP, PRODUCERS / 32> loader(input, sizes, part, warp - CONSUMERS / 32);
+        Loader<Geometry, Own, Mine, DEEP, PRODUCERS / 32> loader(input, sizes, part, warp - CONSUMERS / 32);
         int slot = 0, parity = 1;
         #pragma unroll 1
         for (int number = first; number < last; ++number) {
             const Section section = sections[number];
-            const int bytes = section.taps * DEEP * Own::WEIGHTS;
-            const float* from = weights + (long long)section.first * channel_stages * (DEEP * STEP * ROWS);
+            const int bytes = section.taps * Own::PARTS * DEEP * Own::WEIGHTS;
+            const float* from = weights + (long long)section.first * channel_stages * (Own::PARTS * DEEP * STEP * ROWS);
             loader.begin(section);
             #pragma unroll 1
             for (int stage = 0; stage < channel_stages; ++stage) {
@@ -338,7 +376,14 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
                     const int offset = tap.row * pitch + tap.column;
                     #pragma unroll
                     for (int sub = 0; sub < DEEP; ++sub) {
-                        wgmma(sum, a + (i * DEEP + sub) * (Own::WEIGHTS / 16), b + sub * 2 * Own::LINES + offset);
+                        constexpr int LEFT_OF_A = DEEP * Own::WEIGHTS / 16, LEFT_OF_B = DEEP * 2 * Own::LINES;
+                        const unsigned long long from_a = a + (i * Own::PARTS * DEEP + sub) * (Own::WEIGHTS / 16);
+                        const unsigned long long from_b = b + sub * 2 * Own::LINES + offset;
+                        if (Geometry::EXACT) {
+                            wgmma(sum, from_a + LEFT_OF_A, from_b);
+                            wgmma(sum, from_a, from_b + LEFT_OF_B);
+                        }
+                        wgmma(sum, from_a, from_b);
                     }
                 }
                 asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -363,13 +408,13 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
     for (int i = 0; i < SUMS; ++i) {
         sum[i] = 0.0f;
     }
-    Loader<Geometry, Own, DEEP, THREADS / 32> loader(input, sizes, part, warp);
+    Loader<Geometry, Own, Mine, DEEP, THREADS / 32> loader(input, sizes, part, warp);
     #pragma unroll 1
     for (int number = first; number < last; ++number) {
         const Section section = sections[number];
         const float4* from = reinterpret_cast<const float4*>(weights)
-            + (long long)section.first * channel_stages * (DEEP * STEP * ROWS / 4);
-        const int count = section.taps * DEEP * (Own::WEIGHTS / 16);
+            + (long long)section.first * channel_stages * (Own::PARTS * DEEP * STEP * ROWS / 4);
+        const int count = section.taps * Own::PARTS * DEEP * (Own::WEIGHTS / 16);
         loader.begin(section);
         #pragma unroll 1
         for (int stage = 0; stage < channel_stages; ++stage) {
@@ -383,9 +428,15 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
                 const Tap tap = taps[section.first + i];
                 #pragma unroll
                 for (int sub = 0; sub < DEEP; ++sub) {
-                    multiply(sum, reinterpret_cast<const unsigned*>(shared + Own::INPUT + (i * DEEP + sub) * Own::WEIGHTS),
-                        reinterpret_cast<const unsigned*>(shared) + (sub * 2 * Own::LINES + tap.row * pitch + tap.column) * 4,
-                        Own::LINES);
+                    const unsigned* a = reinterpret_cast<const unsigned*>(shared + Own::INPUT)
+                        + (i * Own::PARTS * DEEP + sub) * (Own::WEIGHTS / 4);
+                    const unsigned* b = reinterpret_cast<const unsigned*>(shared)
+                        + (sub * 2 * Own::LINES + tap.row * pitch + tap.column) * 4;
+                    if (Geometry::EXACT) {
+                        multiply(sum, a + DEEP * (Own::WEIGHTS / 4), b, Own::LINES);
+                        multiply(sum, a, b + DEEP * 8 * Own::LINES, Own::LINES);
+                    }
+                    multiply(sum, a, b, Own::LINES);
                 }
             }
         }
@@ -404,21 +455,88 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
     __syncthreads();
     const int out_depth = part.phase / (Geometry::OUT[1] * Geometry::OUT[2]);
     const int out_row = part.phase / Geometry::OUT[2] % Geometry::OUT[1], out_column = part.phase % Geometry::OUT[2];
-    const int width = pitch - Geometry::HALO_COLUMNS, own = min(ROWS, sizes.rows - part.block * ROWS);
+    const int first_row = part.group * sizes.rows + part.block * ROWS, own = min(ROWS, sizes.rows - part.block * ROWS);
     #pragma unroll 1
     for (int i = lane; i < COLUMNS; i += 32) {
-        const Place place = part.places.place(part.first + i);
-        const int image = place.plane / sizes.places[0], column = part.strip + place.column;
-        const int d = place.plane % sizes.places[0] * Geometry::OUT[0] + out_depth;
+        const Place place = part.place(i);
+        const int column = part.strip + place.column, d = place.depth * Geometry::OUT[0] + out_depth;
         const int r = place.row * Geometry::OUT[1] + out_row, c = column * Geometry::OUT[2] + out_column;
-        const bool inside = image < sizes.images && place.row < sizes.places[1] && place.column < width
-            && d < sizes.output[0] && r < sizes.output[1] && c < sizes.output[2];
-        if (inside) {
-            const int from = part.group * sizes.rows + part.block * ROWS;
+        if (place.image < sizes.images && place.row < sizes.places[1] && place.column < part.width && d < sizes.output[0]
+            && r < sizes.output[1] && c < sizes.output[2]) {
+            // An output channel is as far from the next one everywhere.
+            const long long start = index(place.image, first_row, d, r, c), apart = index(place.image, first_row + 1, d, r, c) - start;
+            T* at = to + start + warp * apart;
             #pragma unroll 4
-            for (int row = warp; row < own; row += THREADS / 32) {
-                to[index(image, from + row, d, r, c)] = value(image, from + row, d, r, c, rows[row * PITCH + i]);
+            for (int row = warp; row < own; row += THREADS / 32, at += THREADS / 32 * apart) {
+                *at = value(place.image, first_row + row, d, r, c, rows[row * PITCH + i]);
             }
+        }
+    }
+}
+
+// ---- Few channels ---------------------------------------------------------------------------------------------------------
+
+// A thread computes RUN places of the result, one below the other, in fp32; for groups of few inputs and outputs. Geometry has
+// KERNEL, STEPS, PADDING and DILATION of each axis. weight(group, row, channel, tap) gives weights; the rest is as above.
+template <class Geometry, int RUN, class T, class Weight, class Value, class Index>
+__device__ __forceinline__ void convolve_directly(T* to, const float* input, const Sizes& sizes, Weight weight, Value value,
+        Index index) {
+    constexpr int HIGH = Geometry::KERNEL[1], WIDE = Geometry::KERNEL[2], STEP_DOWN = Geometry::STEPS[1];
+    constexpr int APART = Geometry::DILATION[1], SPAN = (RUN - 1) * STEP_DOWN + (HIGH - 1) * APART + 1;
+    long long rest = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    const int column = rest % sizes.output[2];
+    rest /= sizes.output[2];
+    const int runs = ceil_div(sizes.output[1], RUN), first = rest % runs * RUN;
+    rest /= runs;
+    const int depth = rest % sizes.output[0];
+    rest /= sizes.output[0];
+    const int row = rest % sizes.rows, group = rest / sizes.rows % sizes.groups, image = rest / sizes.rows / sizes.groups;
+    if (image >= sizes.images) {
+        return;
+    }
+    const long long plane = (long long)sizes.input[1] * sizes.input[2];
+    float sum[RUN] = {};
+    #pragma unroll 1
+    for (int channel = 0; channel < sizes.channels; ++channel) {
+        #pragma unroll 1
+        for (int z = 0; z < Geometry::KERNEL[0]; ++z) {
+            const int in_depth = depth * Geometry::STEPS[0] - Geometry::PADDING[0] + z * Geometry::DILATION[0];
+            if (in_depth < 0 || in_depth >= sizes.input[0]) {
+                continue;
+            }
+            const float* from = input
+                + (((long long)image * sizes.groups + group) * sizes.channels + channel) * sizes.input[0] * plane
+                + in_depth * plane;
+            const int top = first * STEP_DOWN - Geometry::PADDING[1];
+            #pragma unroll (WIDE <= 7 ? WIDE : 1)
+            for (int x = 0; x < WIDE; ++x) {
+                const int at = column * Geometry::STEPS[2] - Geometry::PADDING[2] + x * Geometry::DILATION[2];
+                const bool inside = at >= 0 && at < sizes.input[2];
+                float weights[HIGH], values[SPAN];
+                #pragma unroll
+                for (int y = 0; y < HIGH; ++y) {
+                    weights[y] = weight(group, row, channel, (z * HIGH + y) * WIDE + x);
+                }
+                #pragma unroll
+                for (int y = 0; y < SPAN; ++y) {
+                    values[y] = inside && top + y >= 0 && top + y < sizes.input[1]
+                        ? __ldg(from + (top + y) * sizes.input[2] + at) : 0.0f;
+                }
+                #pragma unroll
+                for (int i = 0; i < RUN; ++i) {
+                    #pragma unroll
+                    for (int y = 0; y < HIGH; ++y) {
+                        sum[i] = fmaf(values[i * STEP_DOWN + y * APART], weights[y], sum[i]);
+                    }
+                }
+            }
+        }
+    }
+    const int channel = group * sizes.rows + row;
+    #pragma unroll
+    for (int i = 0; i < RUN; ++i) {
+        if (first + i < sizes.output[1]) {
+            to[index(image, channel, depth, first + i, column)] = value(image, channel, depth, first + i, column, sum[i]);
         }
     }
 }

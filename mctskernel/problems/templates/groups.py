@@ -11,10 +11,10 @@ from mctskernel.problems.plain_cuda.body import Place
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.attention import attentions
 from mctskernel.problems.templates.chains import chain_groups
+from mctskernel.problems.templates.convolutions import convolutions, convolved
 from mctskernel.problems.templates.pools import pools
 from mctskernel.problems.templates.rows import row_groups, row_operands
 from mctskernel.problems.templates.scans import flipped_scans, scan_groups
-from mctskernel.problems.templates.tf32_convolutions import convolutions
 from mctskernel.problems.templates.tiles import products
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ FINDERS: tuple[Finder, ...] = (
 
 def cut(order: Sequence[Node], kept: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
     """The kept nodes, and others that a template had better store, in order."""
-    found = {*kept, *row_operands(kept), *flipped_scans(kept, outputs)}
+    found = {*kept, *row_operands(kept), *flipped_scans(kept, outputs), *convolved(kept)}
     return [node for node in order if node in found]
 
 

@@ -14,7 +14,7 @@ import sympy
 import torch
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers, plus, times
+from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, in_cpp, product
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
-"""The template for matrix products and convolutions: tiles on the tensor cores, with what follows in the epilogue.
+"""The template for matrix products: tiles on the tensor cores, with what follows in the epilogue.
 
-A product has rows, columns and terms, and a batch of such matrices. A convolution is one: its rows are output channels,
-its columns the elements of all output images, and its terms input channels and taps. blocks.cuh has the arithmetic.
+A product has rows, columns and terms, and a batch of such matrices. blocks.cuh has the arithmetic.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -20,15 +19,8 @@ from torch.fx import Node
 from mctskernel.problems.plain_cuda.body import Body, Function, Given, Index, Place, numbers
 from mctskernel.problems.plain_cuda.element_types import converted, stored
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
-from mctskernel.problems.plain_cuda.rules import Kind, argument, is_tensor, operator_name, rule_of
+from mctskernel.problems.plain_cuda.rules import Kind, is_tensor, operator_name, rule_of
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.convolutions import (
-    CONVOLUTION,
-    Convolution,
-    Shaped,
-    index_of_result,
-    shape_of_convolution,
-)
 from mctskernel.problems.templates.operands import (
     LINES,
     STRIP,
@@ -80,7 +72,7 @@ class Product:
         """Kernels that pack the operands, and the product's; if it is split, one that adds up the parts' sums."""
         schedule.include(HEADER)
         node = self.nodes[0]
-        operands = _operands(node, schedule, self)
+        operands = _operands(node, self)
         plan = _plan(self.sizes, [_is_stored(schedule, place, each) for each in operands[:2]])
         given = []
         for operand, packs in zip(operands[:2], plan.packs, strict=True):
@@ -188,7 +180,7 @@ class Product:
 
         def given(body: Body, index: Index) -> str:
             assert index == _index(body, node, names)  # noqa: S101 - the finder looked
-            return with_bias(body, node, index, names.sum)
+            return names.sum
 
         value, place = (
             schedule.body(target, "long long" if schedule.is_large(target) else "int", {node: given})
@@ -230,16 +222,15 @@ class _Given:
                 offsets = [f" + (long long){number} * {count_in_cpp(each)}" for each in counts]
             text = f"blocks::Tiles{{{data}{offsets[0]}, (const unsigned*){found}{offsets[1]}, {size}, {in_cpp(self.operand.steps)}}}"
         else:
-            text = _gathered(schedule, target, names, self.operand, f"{data}, (const unsigned*){found}, {size}")
+            text = _gathered(
+                schedule, target, names, self.operand, f"{data}, (const unsigned*){found}, {size}"
+            )
         return text, (self.buffer, self.ranges)
 
 
 def _is_stored(schedule: Schedule, place: Place, operand: Operand) -> bool:
     """Whether a product can read an operand as it is in memory."""
-    return (
-        not operand.gathered
-        and operand.matrix(schedule, place, Names.of(schedule.body(place))).is_stored
-    )
+    return not operand.gathered and operand.matrix(schedule, place, Names.of(schedule.body(place))).is_stored
 
 
 def _packing(
@@ -311,18 +302,16 @@ def _gathered(schedule: Schedule, target: Place, names: Names, operand: Operand,
 
 
 def products(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterator[Product]:
-    """Products of fp32 matrices and convolutions that fill tiles, each with what follows element by element."""
+    """Products of fp32 matrices that fill tiles, each with what follows element by element."""
     for node in kept:
-        if operator_name(node) in _SHAPES and (found := product_of(node, traced)) is not None:
-            if min(found.sizes[1:]) >= FEWEST and math.prod(found.sizes) >= FEWEST_OPERATIONS:
-                behind = None if node in outputs else follower(node, kept, traced)
-                yield found if behind is None else replace(found, nodes=(node, behind))
-
-
-def product_of(node: Node, traced: Traced) -> Product | None:
-    """A node as a product on its own; None for what the template doesn't cover."""
-    shape = _shape(node, traced)
-    return None if shape is None else Product((node,), *shape, sizes=tuple(map(traced.estimate, shape)))  # type: ignore[arg-type] # four
+        shape = _shape(node, traced) if operator_name(node) in _PRODUCTS else None
+        if shape is None:
+            continue
+        sizes = tuple(traced.estimate(each) for each in shape)
+        if min(sizes[1:]) >= FEWEST and math.prod(sizes) >= FEWEST_OPERATIONS:
+            follower = None if node in outputs else follower_of(node, kept, traced)
+            nodes = (node,) if follower is None else (node, follower)
+            yield Product(nodes, *shape, sizes=sizes)  # type: ignore[arg-type] # four of each
 
 
 @dataclass(frozen=True)
@@ -354,30 +343,25 @@ def _plan(sizes: tuple[float, float, float, float], stored: Sequence[bool]) -> _
 
     most = max(1, int(terms / FEWEST_TERMS))
     splits = [1 << power for power in range(most.bit_length()) if 1 << power <= 64]
-    packings = [packs for packs in READS if all(each or also for each, also in zip(packs, stored, strict=True))]
+    packings = [
+        packs for packs in READS if all(each or also for each, also in zip(packs, stored, strict=True))
+    ]
     return min((_Plan(*each) for each in itertools.product(TILES, splits, packings)), key=seconds)
 
 
-def _shape(node: Node, traced: Traced) -> Shaped | None:
+_PRODUCTS = {"aten.mm", "aten.bmm"}
+
+
+def _shape(node: Node, traced: Traced) -> tuple[sympy.Expr, ...] | None:
     """Batch, rows, columns and terms; None for what the template doesn't cover."""
-    tensors = [each for each in node.args[:2] if isinstance(each, Node)]
-    if any(numbers(each) is not torch.float32 for each in (node, *tensors)):
+    tensors: Any = (node, *node.args[:2])
+    if any(numbers(each) is not torch.float32 for each in tensors):
         return None
-
-    def extents(each: Node) -> tuple[sympy.Expr, ...]:
-        return tuple(traced.expression(size) for size in each.meta["val"].shape)
-
-    return _SHAPES[operator_name(node)](node, *(extents(each) for each in (node, *tensors)))
+    out, left = (tuple(map(traced.expression, each.meta["val"].shape)) for each in tensors[:2])
+    return product(out[:-2]), out[-2], out[-1], left[-1]
 
 
-def _matrix_shape(_: Node, out: Sequence[sympy.Expr], left: Sequence[sympy.Expr], __: object) -> Shaped:
-    return (product(out[:-2]), out[-2], out[-1], left[-1])
-
-
-_SHAPES = {"aten.mm": _matrix_shape, "aten.bmm": _matrix_shape, CONVOLUTION: shape_of_convolution}
-
-
-def follower(node: Node, kept: Sequence[Node], traced: Traced) -> Node | None:
+def follower_of(node: Node, kept: Sequence[Node], traced: Traced) -> Node | None:
     """The one stored node that all uses of a node lead to, element by element; None where there is no such node."""
     shape = [traced.expression(size) for size in node.meta["val"].shape]
     found: set[Node] = set()
@@ -409,10 +393,8 @@ def _sum_of_parts(parts: Place) -> Given:
     return given
 
 
-def _operands(node: Node, schedule: Schedule, product: Product) -> Operands:
+def _operands(node: Node, product: Product) -> Operands:
     """The two operands, and the steps of a product."""
-    if operator_name(node) == CONVOLUTION:
-        return Convolution.of(node, schedule).operands()
     left, right = node.args
     return Operands(
         matrix_operand("a", left, product.batch, product.rows, product.terms),
@@ -423,11 +405,4 @@ def _operands(node: Node, schedule: Schedule, product: Product) -> Operands:
 
 def _index(body: Body, node: Node, names: Names) -> Index:
     """The index of a product's element, in the order of its tensor's axes."""
-    if operator_name(node) == CONVOLUTION:
-        return index_of_result(body, node, names)
     return (*((names.batch,) if len(body.extents(node)) == 3 else ()), names.row, names.column)
-
-
-def with_bias(body: Body, node: Node, index: Index, value: str) -> str:
-    bias: Any = argument(node, "bias") if operator_name(node) == CONVOLUTION else None
-    return value if bias is None else f"({value} + {body.read(bias, (index[1],))})"
