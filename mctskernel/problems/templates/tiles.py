@@ -184,7 +184,7 @@ class Product:
 
 @dataclass(frozen=True)
 class _Packed:
-    """An operand with the buffer for it packed, and that for the ranges of lines: `before` it those of the other one."""
+    """An operand with buffers for it packed and for the ranges of lines, `before` which may be the other operand's."""
 
     operand: Operand
     buffer: Place
