@@ -34,7 +34,7 @@ from mctskernel.tasks.starts import (
     start_speedup,
     untried,
 )
-from mctskernel.tree.node import Node, Tree
+from mctskernel.tree.node import UNTRIED, Node, Tree
 from mctskernel.tree.recorded_order import RecordedOrder
 from mctskernel.tree.search import Action, TreeSearch, Try
 from mctskernel.tree.strategies.strategy import Propose
@@ -116,7 +116,8 @@ class Search:
     `clock` counts seconds from an arbitrary moment. `choose` says what to do next in place of the tree's policy.
     An `async_proposer` is asked for edits in place of the proposer, and
     the search goes on meanwhile. `starts` are edits of the root that are tried before anything else. `order` is that in
-    which results came in a search that this one repeats. The `fingerprint` is the executor's.
+    which results came in a search that this one repeats. The `fingerprint` is the executor's. Edits that are
+    `wanted`, by node and number, are tried next.
     """
 
     tree_search: TreeSearch
@@ -135,6 +136,7 @@ class Search:
     starts: tuple[Edit, ...] = ()
     order: RecordedOrder | None = None
     fingerprint: Mapping[str, str] = field(default_factory=dict)
+    wanted: deque[tuple[int, int]] = field(default_factory=deque)
     _began: float = field(init=False)
     _in_flight: set[int] = field(default_factory=set)
     _requested: dict[int, None] = field(default_factory=dict)
@@ -310,7 +312,7 @@ class Search:
         return False
 
     def _next_action(self) -> Action:
-        """What the tree's policy says, once the other starting points were tried."""
+        """What the tree's policy says, once the other starting points and what is wanted were tried."""
         root = self._tree.nodes[0]
         if self.starts and root.evaluation is not None:
             if not are_proposed(self._tree):
@@ -318,6 +320,11 @@ class Search:
             number = untried(self._tree)
             if number is not None:
                 return Try(0, number, self.tree_search.edit(0, number))
+        while self.wanted:
+            node, number = self.wanted[0]
+            if self._tree.nodes[node].fates[number] == UNTRIED:
+                return Try(node, number, self.tree_search.edit(node, number))
+            self.wanted.popleft()
         return self.tree_search.next_action()
 
     # Propose

@@ -199,6 +199,17 @@ def test_replies_without_anything_new_end_a_search(run: Path) -> None:
         assert session.tree.evaluations <= evaluations + 1
 
 
+def test_the_edits_of_a_reply_are_evaluated_at_once_the_rest_wait(run: Path) -> None:
+    edits = tuple(
+        RepliedEdit(title=f"X {x}", source=landscape.kernel(x, 8).source, prior=x) for x in range(2, 22, 2)
+    )
+    with open_session(run) as session:
+        session.ask(1)
+        told = session.tell([Reply(node=0, edits=edits)])
+    waiting = [each.title for each in told if each.outcome is None]
+    assert waiting == ["X 2", "X 4"]
+
+
 def test_an_edit_that_is_told_again_says_what_became_of_it(run: Path) -> None:
     with open_session(run) as session:
         (ask,) = session.ask(1)

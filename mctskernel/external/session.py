@@ -128,15 +128,22 @@ class Session:
     def tell(self, replies: Iterable[Reply]) -> tuple[EditResult, ...]:
         """Submit edits of nodes, asked for or not; evaluate until others are needed. Returns what became of each.
 
+        Of each reply the `AT_ONCE` edits of the highest priors are evaluated before anything else.
+
         An edit that the node has already isn't tried again: its earlier result is returned. What can't be used of a
         `text` is rejected, and said in the next ask about the node. Raises ReplyError, and submits nothing, if a reply
         is of a node that doesn't exist or isn't evaluated yet.
         """
         told = [(reply.node, self._proposals(reply)) for reply in replies]
+        known = {node: set(self.tree.nodes[node].untried) for node, _ in told}
         for node, proposals in told:
             asked = any(request.node == node for request in self._queue.requests)
             take = self._queue.answer if asked else self.search.tree_search.propose
             take(node, proposals)
+        self.search.collect(0.0)
+        for node, earlier in known.items():
+            new = [number for number in self.tree.nodes[node].untried if number not in earlier]
+            self.search.wanted.extend((node, number) for number in new[:AT_ONCE])
         self._run(len(self._queue.requests))
         return tuple(result for node, proposals in told for result in self._results(node, proposals))
 
@@ -269,6 +276,9 @@ LONGEST_LOG = 8000
 
 LONGEST_SOURCE = 1_000_000
 """Characters of a text in a reply."""
+
+AT_ONCE = 8
+"""Edits of a reply that are evaluated whatever else promises: whoever wrote them wants to know."""
 
 MOST_EDITS = 16
 """Edits that are taken from a text."""
