@@ -246,7 +246,8 @@ class Search:
         root, seconds = self._tree.nodes[0].evaluation, self.budget.seconds
         if seconds is None or root is None or root.source is Source.RECORDED:
             return 0.0
-        expected = VALIDATION_SECONDS + VALIDATION_EVALUATIONS * root.cost_seconds
+        best = self._tree.nodes[self._best].evaluation or root
+        expected = VALIDATION_SECONDS + VALIDATION_EVALUATIONS * best.cost_seconds
         return min(expected, VALIDATION_SHARE * seconds)
 
     @property
@@ -311,8 +312,7 @@ class Search:
 
     def _next_action(self) -> Action:
         """What the tree's policy says, once the other starting points were tried."""
-        root = self._tree.nodes[0]
-        if self.starts and root.evaluation is not None:
+        if self.starts:
             if not are_proposed(self._tree):
                 self.tree_search.propose(0, proposals_of(self.starts))
             number = untried(self._tree)
@@ -379,9 +379,13 @@ class Search:
             self._arrived.extend(self.async_proposer.collect(timeout if waits_for_replies else 0.0))
 
     def _next_arrived(self) -> tuple[int, Evaluation | Proposals] | None:
-        """What is to be recorded next of what has come back; in a replay only what came then."""
+        """What is to be recorded next of what has come back; in a replay only what came then.
+
+        The starting kernel comes before other starts: rewards are over its time.
+        """
         if self.order is None or not self.order.is_followed(self._tree):
-            return self._arrived[0] if self._arrived else None
+            is_first = self._tree.nodes[0].evaluation is None
+            return next((each for each in self._arrived if not is_first or each[0] == 0), None)
         due = self.order.due(self._tree)
         return next((each for each in self._arrived if (type(each[1]), each[0]) == due), None)
 

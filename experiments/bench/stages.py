@@ -45,6 +45,7 @@ FIRST = (
 """What the processes have imported before they begin."""
 
 TASK, RUN = "task", "run"
+VALIDATING = "validating"
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -81,6 +82,11 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
     SIGTERM stops it: the final validation is left out then. A run of another model of GPU is begun anew. Raises
     CallError where it was stopped, and what `begin` raises for a machine or a folder that can't be used.
     """
+    if config.device == "gpu":
+        import torch  # noqa: PLC0415 - an extra
+
+        # In a fork the first thread has to do this, before the driver is used otherwise.
+        torch.cuda.init()  # type: ignore[no-untyped-call]
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     began = time.monotonic()
@@ -91,6 +97,7 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
         nonlocal elapsed
         if snapshot.note.startswith("Final validation"):
             validating.append(time.monotonic())
+            told(VALIDATING)
         if not validating:
             elapsed = snapshot.elapsed_seconds
         told(Progress(snapshot.evaluations, snapshot.best_speedup))
