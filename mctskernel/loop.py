@@ -312,7 +312,8 @@ class Search:
 
     def _next_action(self) -> Action:
         """What the tree's policy says, once the other starting points were tried."""
-        if self.starts:
+        root = self._tree.nodes[0]
+        if self.starts and root.evaluation is not None:
             if not are_proposed(self._tree):
                 self.tree_search.propose(0, proposals_of(self.starts))
             number = untried(self._tree)
@@ -379,13 +380,9 @@ class Search:
             self._arrived.extend(self.async_proposer.collect(timeout if waits_for_replies else 0.0))
 
     def _next_arrived(self) -> tuple[int, Evaluation | Proposals] | None:
-        """What is to be recorded next of what has come back; in a replay only what came then.
-
-        The starting kernel comes before other starts: rewards are over its time.
-        """
+        """What is to be recorded next of what has come back; in a replay only what came then."""
         if self.order is None or not self.order.is_followed(self._tree):
-            is_first = self._tree.nodes[0].evaluation is None
-            return next((each for each in self._arrived if not is_first or each[0] == 0), None)
+            return self._arrived[0] if self._arrived else None
         due = self.order.due(self._tree)
         return next((each for each in self._arrived if (type(each[1]), each[0]) == due), None)
 

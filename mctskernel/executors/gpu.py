@@ -11,12 +11,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 
 from mctskernel.core.device import UUID, UUID_SEPARATOR, DeviceError, DeviceSpec, Trial
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
 from mctskernel.core.executor import LOCAL, ExecutorOptions
-from mctskernel.core.kernel import Kernel
-from mctskernel.core.task_file import task_of
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
+from mctskernel.core.task_file import read_text, start_files, task_of
 from mctskernel.executors.tickets import Finish, Interrupt, TicketedExecutor, in_thread, run
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.counters import DEFAULT_METRICS, METRICS, counters_for, fewer_notes
@@ -208,6 +209,7 @@ class GpuExecutor(TicketedExecutor):
         self._spec, self._metrics, self._service = spec, metrics, service
         self._validation_checks, self._notes = validation_checks, notes
         self._interrupt = Interrupt()
+        self._begun: dict[str, Future[Prepared | Evaluation]] = {}
         self._compilers: list[Worker] = []
         self._idle_compilers: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         task = task_of(spec)
@@ -220,7 +222,10 @@ class GpuExecutor(TicketedExecutor):
             for _ in range(workers):
                 self._compilers.append(compile_worker(spec, self._opened.gpu.architecture))
                 self._idle_compilers.put(self._compilers[-1])
-            building = self._compile_threads.submit(self._compile, task.starting_kernel)
+            # The other starts are evaluated next.
+            for kernel in (task.starting_kernel, *_starts(spec)):
+                self._begun[kernel.identity] = self._compile_threads.submit(self._compile, kernel)
+            building = self._begun[task.starting_kernel.identity]
             self._gpus.begin(partial(_use_baseline, building))
         except BaseException:
             self.close()
@@ -295,11 +300,23 @@ class GpuExecutor(TicketedExecutor):
 
     def _build(self, kernel: Kernel, finish: Finish) -> Evaluation | None:
         """Build and pass on to the GPUs; the evaluation of a kernel that can't be built."""
-        result = self._compile(kernel)
+        begun = self._begun.pop(kernel.identity, None)
+        result = begun.result() if begun is not None else self._compile(kernel)
         if isinstance(result, Evaluation):
             return result
         self._gpus.submit(lambda evaluator: evaluator.evaluate(result), finish)
         return None
+
+
+def _starts(spec: DeviceSpec) -> list[Kernel]:
+    """The kernels in the files of other starts, those in Triton where it is installed."""
+    languages = (spec.language,) if spec.language else SOURCE_LANGUAGES
+    return [
+        Kernel(read_text(file), language)
+        for language in languages
+        if language is not Language.TRITON or find_spec("triton")
+        for file in start_files(spec.task_folder, language)
+    ]
 
 
 def _use_baseline(building: Future[Prepared | Evaluation], evaluator: GpuEvaluator) -> None:
