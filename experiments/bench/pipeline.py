@@ -51,9 +51,6 @@ CONTEXT_BYTES = 2 << 30
 TENSOR_SETS = 4
 """What a problem takes on a GPU: contexts, and its tensors in the search, the reference, the validation and PyTorch."""
 
-STOP_SECONDS = 1.5
-"""How long searches may take to write down where they are."""
-
 POLL_SECONDS = 0.2
 HEARTBEAT_SECONDS = 15.0
 
@@ -119,8 +116,7 @@ class Pipeline:
         try:
             while self._begin_more(end) or self._running:
                 if stop_requested() or time.monotonic() > end:
-                    self._stop()
-                    return
+                    return  # journals and rows have everything that has ended
                 wait_for([each.call for each in self._running], POLL_SECONDS)
                 for each in tuple(self._running):
                     self._look_after(each)
@@ -324,23 +320,6 @@ class Pipeline:
             if not self._unwritable:
                 self._unwritable = f"Rows can't be written, so the table won't go on from here: {error}."
                 self._say(self._unwritable)
-
-    def _stop(self) -> None:
-        """Have searches write down where they are, and end everything."""
-        for each in self._running:
-            if each.stage == SEARCH:
-                each.call.request_stop()
-        deadline = time.monotonic() + STOP_SECONDS
-        while (left := deadline - time.monotonic()) > 0:
-            searching = [each for each in self._running if each.stage == SEARCH]
-            if not searching:
-                break
-            wait_for([each.call for each in searching], left)
-            for each in searching:
-                if each.call.collect():
-                    self._running.remove(each)
-                    each.call.close()
-                    self._record(each)
 
     def _beat(self) -> None:
         """Say from time to time how far the table is."""
