@@ -248,7 +248,8 @@ class Search:
         root, seconds = self._tree.nodes[0].evaluation, self.budget.seconds
         if seconds is None or root is None or root.source is Source.RECORDED:
             return 0.0
-        expected = VALIDATION_SECONDS + VALIDATION_EVALUATIONS * root.cost_seconds
+        best = self._tree.nodes[self._best].evaluation or root
+        expected = VALIDATION_SECONDS + VALIDATION_EVALUATIONS * best.cost_seconds
         return min(expected, VALIDATION_SHARE * seconds)
 
     @property

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,15 @@ from mctskernel.config import SearchConfig
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import BadRunError
 from mctskernel.experiments.bench.rows import Read, Row, Searched, name_of, read_row, write_row
-from mctskernel.experiments.bench.stages import FIRST, RUN, TASK, Progress, read_stage, search_stage
+from mctskernel.experiments.bench.stages import (
+    FIRST,
+    RUN,
+    TASK,
+    VALIDATING,
+    Progress,
+    read_stage,
+    search_stage,
+)
 from mctskernel.problems.pytorch_timing import TIMING_SECONDS, begin_timing, has_pytorch_reference
 from mctskernel.profiling.processes.forked import CallError, ForkedCall, import_first, wait_for
 from mctskernel.report.baselines import Baselines
@@ -42,9 +50,6 @@ COMPILE_SHARE = 3.0
 CONTEXT_BYTES = 2 << 30
 TENSOR_SETS = 4
 """What a problem takes on a GPU: contexts, and its tensors in the search, the reference, the validation and PyTorch."""
-
-STOP_SECONDS = 1.5
-"""How long searches may take to write down where they are."""
 
 POLL_SECONDS = 0.2
 HEARTBEAT_SECONDS = 15.0
@@ -85,8 +90,11 @@ class _Running:
     deadline: float
     gpu: str = ""
     progress: Progress | None = None
-    waits: bool = field(default=False)
-    """Whether PyTorch's functions are compiled, and the search isn't over."""
+    is_validating: bool = False
+    """Of a search: another one may begin beside the final validation."""
+
+    waits: bool = False
+    """Of PyTorch's timing: whether the search isn't over."""
 
 
 class Pipeline:
@@ -108,8 +116,7 @@ class Pipeline:
         try:
             while self._begin_more(end) or self._running:
                 if stop_requested() or time.monotonic() > end:
-                    self._stop()
-                    return
+                    return  # journals and rows have everything that has ended
                 wait_for([each.call for each in self._running], POLL_SECONDS)
                 for each in tuple(self._running):
                     self._look_after(each)
@@ -134,7 +141,7 @@ class Pipeline:
     def _begin_more(self, end: float) -> bool:
         """Begin what there is room for; whether anything began."""
         before = len(self._running)
-        stages = Counter(each.stage for each in self._running)
+        stages = Counter(each.stage for each in self._running if not each.is_validating)
         ahead = [problem for problem in self.rows if self._missing(problem) == SEARCH]
         room = self._plan.searches + self._plan.readers - len(ahead)
         for problem in self._to_begin(READ, min(self._plan.readers, room) - stages[READ]):
@@ -149,7 +156,7 @@ class Pipeline:
                     limit = self._plan.search_seconds + MORE_SECONDS
                     self._begin(problem, SEARCH, limit, search_stage, self._folder(problem), config, gpu=gpu)
         if self._plan.baselines:
-            for problem in self._to_begin(TIME, self._plan.searches + 1 - stages[TIME]):
+            for problem in self._to_begin(TIME, self._plan.searches + 2 - stages[TIME]):
                 self._begin_timing(problem)
         return len(self._running) > before
 
@@ -230,11 +237,12 @@ class Pipeline:
         """The GPU with the fewest searches and memory for one more; empty without GPUs, None where there is no room."""
         busy = [each for each in self._running if each.stage == SEARCH]
         if not self._plan.gpus:
-            return "" if len(busy) < self._plan.at_a_time else None
+            return ""
         for uuid, size in sorted(self._plan.gpus, key=lambda gpu: sum(each.gpu == gpu[0] for each in busy)):
-            here = [each.problem for each in busy if each.gpu == uuid]
-            needed = sum(map(self._bytes, (*here, problem)))
-            if not here or (len(here) < self._plan.at_a_time and needed < size):
+            here = [each for each in busy if each.gpu == uuid]
+            searching = sum(not each.is_validating for each in here)
+            needed = self._bytes(problem) + sum(self._bytes(each.problem) for each in here)
+            if not here or (searching < self._plan.at_a_time and needed < size):
                 return uuid
         return None
 
@@ -261,8 +269,9 @@ class Pipeline:
     def _look_after(self, running: _Running) -> None:
         is_over = running.call.collect()
         if running.call.said:
-            said = running.call.said[-1]
-            running.progress = said if isinstance(said, Progress) else running.progress
+            for said in running.call.said:
+                running.is_validating |= said == VALIDATING
+                running.progress = said if isinstance(said, Progress) else running.progress
             running.call.said.clear()
         if is_over:
             self._end(running)
@@ -311,23 +320,6 @@ class Pipeline:
             if not self._unwritable:
                 self._unwritable = f"Rows can't be written, so the table won't go on from here: {error}."
                 self._say(self._unwritable)
-
-    def _stop(self) -> None:
-        """Have searches write down where they are, and end everything."""
-        for each in self._running:
-            if each.stage == SEARCH:
-                each.call.request_stop()
-        deadline = time.monotonic() + STOP_SECONDS
-        while (left := deadline - time.monotonic()) > 0:
-            searching = [each for each in self._running if each.stage == SEARCH]
-            if not searching:
-                break
-            wait_for([each.call for each in searching], left)
-            for each in searching:
-                if each.call.collect():
-                    self._running.remove(each)
-                    each.call.close()
-                    self._record(each)
 
     def _beat(self) -> None:
         """Say from time to time how far the table is."""

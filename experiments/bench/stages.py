@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import shutil
-import signal
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,11 +18,11 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import BadMachineError, BadRunError, UserError
 from mctskernel.experiments.bench.rows import Read, Searched, Start
-from mctskernel.loop import Snapshot, StopReason
+from mctskernel.loop import Snapshot
 from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.profiling.gpu.arenas import timed_bytes
 from mctskernel.profiling.gpu.lock import held_seconds
-from mctskernel.profiling.processes.forked import CallError, Told
+from mctskernel.profiling.processes.forked import Told
 from mctskernel.run import RunFolder, read_manifest
 from mctskernel.run.search import OtherDeviceError, SearchResult, begin, resume
 from mctskernel.tasks.starts import origin, start_name
@@ -45,6 +44,7 @@ FIRST = (
 """What the processes have imported before they begin."""
 
 TASK, RUN = "task", "run"
+VALIDATING = "validating"
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -78,11 +78,14 @@ def read_stage(_: Told, problem: Path, folder: Path, language: Language | None, 
 def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
     """Search the task of a problem's folder, or go on with the run that is there, until its budget is spent.
 
-    SIGTERM stops it: the final validation is left out then. A run of another model of GPU is begun anew. Raises
-    CallError where it was stopped, and what `begin` raises for a machine or a folder that can't be used.
+    A run of another model of GPU is begun anew. Raises what `begin` raises for a machine or a folder that can't be
+    used.
     """
-    stopped: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    if config.device == "gpu":
+        import torch  # noqa: PLC0415 - an extra
+
+        # In a fork the first thread has to do this, before the driver is used otherwise.
+        torch.cuda.init()  # type: ignore[no-untyped-call]
     began = time.monotonic()
     validating: list[float] = []
     elapsed = 0.0
@@ -91,6 +94,7 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
         nonlocal elapsed
         if snapshot.note.startswith("Final validation"):
             validating.append(time.monotonic())
+            told(VALIDATING)
         if not validating:
             elapsed = snapshot.elapsed_seconds
         told(Progress(snapshot.evaluations, snapshot.best_speedup))
@@ -101,16 +105,14 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
         found: SearchResult | None = None
         if RunFolder(path).manifest.exists():
             with suppress(OtherDeviceError):
-                found = resume(path, config.budget, config.workers, follow, lambda: bool(stopped))
+                found = resume(path, config.budget, config.workers, follow, lambda: False)
         if found is None:
             shutil.rmtree(path, ignore_errors=True)
-            found = begin(path, folder / TASK, for_task(config, task), follow, lambda: bool(stopped))
+            found = begin(path, folder / TASK, for_task(config, task), follow, lambda: False)
     except (BadMachineError, BadRunError):
         raise  # the same command may succeed later
     except UserError as error:
         return Searched(time.monotonic() - began, gpu_seconds=held_seconds(), reason=excerpt(error))
-    if found.stop_reason is StopReason.INTERRUPTED:
-        raise CallError("It was interrupted.")
     ended = time.monotonic()
     return _searched(
         found,

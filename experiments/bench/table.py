@@ -212,7 +212,10 @@ COLUMNS: tuple[Cell, ...] = (
         ),
     ),
     ("wall, s", lambda row: f"{row.searched.wall_seconds:.0f}" if row.searched else ""),
-    ("GPU, s", lambda row: f"{row.searched.gpu_seconds:.1f}" if row.searched else ""),
+    (
+        "GPU, s",
+        lambda row: f"{row.searched.gpu_seconds:.1f}" if row.searched and row.searched.gpu_seconds else "",
+    ),
 )
 """The columns of the table; times in milliseconds."""
 

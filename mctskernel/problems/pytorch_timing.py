@@ -121,7 +121,8 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: fl
     began = time.monotonic()
     if not torch.cuda.is_available():
         raise DeviceError("PyTorch finds no GPU here.")
-    # Others compile as well.
+    # Others compile as well. Forks of this process have imported what they need.
+    config.worker_start_method = "fork"
     config.compile_threads = max(1, (os.cpu_count() or 1) // SHARE_OF_CORES)
     torch.cuda.set_device(next((each.index for each in visible_gpus() if each.uuid == uuid), 0))
     gpu = open_gpu(uuid)

@@ -109,12 +109,6 @@ class ForkedCall(Generic[Result]):
             with suppress(OSError):
                 self._connection.send(message)
 
-    def request_stop(self) -> None:
-        """Send the process SIGTERM."""
-        if self._process.pid is not None and self._process.is_alive():
-            with suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGTERM)
-
     def close(self) -> None:
         """End the process, whatever it is doing, and what it started."""
         if self._process.pid is not None and self._process.exitcode is None:
