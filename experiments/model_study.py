@@ -35,6 +35,7 @@ from mctskernel.answer import valid_speedup
 from mctskernel.config import OUTSIDE, RULES, SearchConfig, for_task
 from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceError
+from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Language
@@ -387,7 +388,9 @@ def _next_edit(search: Search, node: int, most: int) -> Action:
 
 def _proposals(search: TreeSearch, node: int, text: str) -> tuple[int, Proposals]:
     """A reply's node and its edits; whatever can't be used of it is among what was dropped."""
-    nodes, dropped, edits = search.tree.nodes, [], []
+    nodes = search.tree.nodes
+    dropped: list[Dropped] = []
+    edits: list[Edit] = []
     try:
         replies = read_replies(text)
     except ReplyError:
