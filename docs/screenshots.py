@@ -42,7 +42,7 @@ def main() -> None:
         shutil.unpack_archive(NOTEBOOKS / "recorded" / f"{RUN}.tar.xz", folder, filter="data")
         browser = playwright.chromium.launch(executable_path=chromium)
         page = browser.new_page(viewport={"width": 1280, "height": 900}, device_scale_factor=1.25)
-        for take in (take_notebook,):
+        for take in (take_report, take_terminal, take_notebook):
             take(page, Path(folder))
         browser.close()
 
@@ -89,7 +89,16 @@ def take_notebook(page: Page, folder: Path) -> None:
     }
     (folder / "look.ipynb").write_text(json.dumps(notebook))
     server = subprocess.Popen(
-        [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--IdentityProvider.token="],
+        [
+            sys.executable,
+            "-m",
+            "jupyter",
+            "lab",
+            "--no-browser",
+            "--allow-root",
+            "--IdentityProvider.token=",
+            "--LabApp.news_url=None",
+        ],
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
@@ -102,10 +111,10 @@ def take_notebook(page: Page, folder: Path) -> None:
         address = re.search(r"http://\S+/lab", said)
         assert address is not None, said  # noqa: S101 - it listens
         page.goto(f"{address[0]}/tree/look.ipynb")
-        page.locator(".jp-Cell").first.wait_for(timeout=120_000)
+        page.get_by_text("| Idle").wait_for(timeout=300_000)  # before that JupyterLab asks for a kernel
         page.get_by_role("menuitem", name="Run", exact=True).click()
         page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-        page.wait_for_selector('.mctskernel[data-ready="true"]', timeout=120_000)
+        page.wait_for_selector('.mctskernel[data-ready="true"]', timeout=300_000)
         page.wait_for_timeout(1500)
         page.screenshot(path=IMAGES / "notebook.png")
     finally:
