@@ -32,7 +32,12 @@ from mctskernel.experiments.bench.stages import (
     read_stage,
     search_stage,
 )
-from mctskernel.problems.pytorch_timing import TIMING_SECONDS, begin_timing, has_pytorch_reference
+from mctskernel.problems.pytorch_timing import (
+    LIMIT_SECONDS,
+    TIMING_SECONDS,
+    begin_timing,
+    has_pytorch_reference,
+)
 from mctskernel.profiling.processes.forked import CallError, ForkedCall, import_first, wait_for
 from mctskernel.report.baselines import Baselines
 
@@ -41,8 +46,8 @@ READ, SEARCH, TIME = "read", "search", "time"
 READ_SECONDS = 180.0
 """How long reading a problem may take."""
 
-MORE_SECONDS = 60.0
-"""How long a search may take beside its budget: opening, and a final validation that is slow."""
+MORE_SECONDS = 150.0
+"""How long a search may take beside its budget: opening, and a final validation that waits for others."""
 
 COMPILE_SHARE = 3.0
 """How many times a search's seconds torch.compile may take for the problem, beside the searches of others."""
@@ -156,7 +161,7 @@ class Pipeline:
                     limit = self._plan.search_seconds + MORE_SECONDS
                     self._begin(problem, SEARCH, limit, search_stage, self._folder(problem), config, gpu=gpu)
         if self._plan.baselines:
-            for problem in self._to_begin(TIME, self._plan.searches + 2 - stages[TIME]):
+            for problem in self._to_begin(TIME, self._plan.searches + 1 - stages[TIME]):
                 self._begin_timing(problem)
         return len(self._running) > before
 
@@ -200,7 +205,7 @@ class Pipeline:
         folder = self._folder(problem)
         gpu = next((each.gpu for each in self._running if each.problem == problem), "")
         gpu = gpu or (self._plan.gpus[0][0] if self._plan.gpus else "")
-        limit = COMPILE_SHARE * min(self._plan.search_seconds, MORE_SECONDS)
+        limit = min(COMPILE_SHARE * self._plan.search_seconds, LIMIT_SECONDS)
         try:
             call = begin_timing(folder / TASK, gpu, limit, folder / "log")
         except OSError as error:

@@ -45,6 +45,7 @@ FIRST = (
 
 TASK, RUN = "task", "run"
 VALIDATING = "validating"
+PLAIN, TEMPLATES, PLAIN_FILE = "plain", "templates", "start_plain.cu"
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -65,6 +66,7 @@ def read_stage(_: Told, problem: Path, folder: Path, language: Language | None, 
         found = read_problem(problem, language)
         if found.has_kernel:
             write_problem(found, folder / TASK)
+            put_templates_first(folder / TASK)
             task = load_task(folder / TASK, language)
     except UserError as error:
         return Read(time.monotonic() - began, _peak_bytes(), reason=excerpt(error))
@@ -73,6 +75,14 @@ def read_stage(_: Told, problem: Path, folder: Path, language: Language | None, 
         return Read(spent, _peak_bytes(), reason=found.notes[-1], notes=found.notes)
     starts = sorted(name for name in found.files if name.startswith(("kernel.", "start_")))
     return Read(spent, _peak_bytes(), tuple(starts), timed_bytes(task), notes=found.notes)
+
+
+def put_templates_first(task: Path) -> None:
+    """Have the search begin at the templates: every evaluation times the kernel that it began at."""
+    plain, templates = task / "kernel.cu", task / "start_templates.cu"
+    if plain.exists() and templates.exists():
+        plain.rename(task / PLAIN_FILE)
+        templates.rename(plain)
 
 
 def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
@@ -124,6 +134,7 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
 
 def _searched(found: SearchResult, **seconds: float) -> Searched:
     tree, answer = found.tree, found.answer
+    first = _first_start(found.folder.task)
     refused = answer.refused[-1][1] if answer.refused else "Nothing was validated."
     is_valid = answer.node is not None and answer.validated
     best = tree.nodes[answer.node].evaluation if answer.node is not None else None
@@ -131,10 +142,10 @@ def _searched(found: SearchResult, **seconds: float) -> Searched:
     return Searched(
         evaluations=tree.evaluations,
         gpu_seconds=held_seconds(),
-        starts=tuple(_start(tree, node) for node in _starts(tree)),
+        starts=tuple(_start(tree, node, first) for node in _starts(tree)),
         best_seconds=(run_seconds(best) or 0.0) if best is not None else 0.0,
         speedup=answer.speedup,
-        origin=(origin(tree, answer.node) or "plain") if answer.node is not None else "",
+        origin=(origin(tree, answer.node) or first) if answer.node is not None else "",
         evidence=best.diagnosis.summary if best is not None and best.diagnosis is not None else "",
         gpu=read_manifest(found.folder).fingerprint.get("gpu", ""),
         stop_reason=str(found.stop_reason),
@@ -142,6 +153,14 @@ def _searched(found: SearchResult, **seconds: float) -> Searched:
         stage_seconds=_stage_seconds(node.evaluation for node in tree.nodes),
         **seconds,
     )
+
+
+def _first_start(task: Path) -> str:
+    """What the starting kernel of a run's task is."""
+    if (task / "kernel.cu").exists() and (task / PLAIN_FILE).exists():
+        return TEMPLATES
+    # Without kernel.cu the search began at another start.
+    return PLAIN if list(task.glob("*.cu")) else "torch_compile"
 
 
 def _stage_seconds(evaluations: Iterable[Evaluation | None]) -> dict[str, float]:
@@ -157,8 +176,8 @@ def _starts(tree: Tree) -> list[int]:
     return [0, *(each for each in tree.nodes[0].children if start_name(tree, each))] if tree.nodes else []
 
 
-def _start(tree: Tree, node: int) -> Start:
-    made, name = tree.nodes[node], start_name(tree, node) or "plain"
+def _start(tree: Tree, node: int, first: str) -> Start:
+    made, name = tree.nodes[node], start_name(tree, node) or first
     language, evaluation = made.kernel.language, made.evaluation
     if evaluation is None:
         return Start(name, language, "not evaluated")

@@ -25,7 +25,7 @@ from mctskernel.experiments.bench.table import document, latex, summary
 from mctskernel.experiments.results import provenance_here, write_result
 from mctskernel.profiling.devices import default_kind
 
-AT_A_TIME = 3
+AT_A_TIME = 2
 """Problems that share a GPU: while one is measured, others compile, open the GPU or are validated."""
 
 MOST_COMPILERS = 8
