@@ -265,10 +265,11 @@ class Body:
     def constant(self, kind: str, name: str, value: str) -> str:
         """A local variable at the beginning, for a value of parameters alone."""
         key = ("let", kind, value)
-        if key not in self._known[0]:
-            self._known[0][key] = self.fresh(name)
-            self._lines.insert(0, Line(self._loads_from, f"{kind} {self._known[0][key]} = {value};", self._known[0][key], value))
-        return str(self._known[0][key])
+        known: str | None = self._known[0].get(key)
+        if known is None:
+            known = self._known[0][key] = self.fresh(name)
+            self._lines.insert(0, Line(self._loads_from, f"{kind} {known} = {value};", known, value))
+        return known
 
     def variable(self, kind: str, name: str, value: str) -> str:
         """A mutable local variable."""

@@ -5,20 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Place, numbers
 from mctskernel.problems.plain_cuda.extents import ONE, product
 from mctskernel.problems.plain_cuda.rules import Kind, operator_name, rule_of
+from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.row_functions import VECTORS
 from mctskernel.problems.templates.row_kernels import Geometry, RowWriter, macros, power_of_two, run_of
 from mctskernel.problems.templates.rows import Space, element_index, extents_of, reduces, trial_body
-
-if TYPE_CHECKING:
-    from mctskernel.problems.plain_cuda.schedule import Schedule
 
 SHORTEST = 32
 """Runs of fewer elements are not worth vectors."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 from torch.fx import Node
@@ -15,11 +15,9 @@ from mctskernel.problems.plain_cuda.element_types import computed_type, converte
 from mctskernel.problems.plain_cuda.extents import count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES, for_each_axis, pooled_rank
 from mctskernel.problems.plain_cuda.rules import argument, operator_name, source_of, takes
+from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.rows import extents_of
-
-if TYPE_CHECKING:
-    from mctskernel.problems.plain_cuda.schedule import Schedule
 
 POOLS = {"max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
 
@@ -55,8 +53,11 @@ class Pool:
             if not any(map(schedule.is_large, body.used)):
                 break
         rows = count_in_plan(place.extents[:-1])
-        grid = f"ceil_div({rows}, {names['ROWS']}) * ceil_div({_plan(place.extents[-1])}, {names['THREADS']} * {names['ITEMS']})"
-        about = f"{operator_name(source)}"
+        columns = count_in_plan(place.extents[-1:])
+        grid = (
+            f"ceil_div({rows}, {names['ROWS']}) * ceil_div({columns}, {names['THREADS']} * {names['ITEMS']})"
+        )
+        about = schedule.described(self.nodes[0])
         bounds = f"__launch_bounds__({names['THREADS']} * {names['ROWS']}) "
         made = Function(name, about, body.text(), tuple(body.reads.values()), place, bounds)
         yield schedule.function(made), schedule.launch(made, grid, f'{names["THREADS"]}", "{names["ROWS"]}')
@@ -134,7 +135,9 @@ def _write(body: Body, node: Node, place: Place, names: dict[str, str]) -> None:
             body.line(f"const int {at} = {plus(along.start(here), times(tap, str(along.apart)))};")
             blocks.enter_context(body.block(f"if ({_inside(at, along)}) {{"))
             body.index_type = wide
-            value = body.read(pool.args[0], (*map(body.as_index, outer[: len(outer) - len(lines)]), *places, at))
+            value = body.read(
+                pool.args[0], (*map(body.as_index, outer[: len(outer) - len(lines)]), *places, at)
+            )
             body.index_type = "int"
             body.line(
                 f"{found}[{j}] = larger({found}[{j}], {value});" if largest else f"{found}[{j}] += {value};"
@@ -178,7 +181,3 @@ def _divisor(body: Body, pool: Node, axes: Sequence[_Axis], index: Index) -> str
             else f"(min({end}, {axis.extent}) - max({start}, 0))"
         )
     return f"(float)({' * '.join(counts)})"
-
-
-def _plan(extent: sympy.Expr) -> str:
-    return count_in_plan((extent,))

@@ -11,7 +11,6 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import sympy
 import torch
@@ -37,6 +36,7 @@ from mctskernel.problems.plain_cuda.reductions import (
     start_of,
 )
 from mctskernel.problems.plain_cuda.rules import Kind, base_name, is_tensor, operator_name, rule_of, tensors
+from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.templates.row_functions import ACROSS, DOWN, VECTORS
 from mctskernel.problems.templates.rows import (
     PLACES,
@@ -48,9 +48,6 @@ from mctskernel.problems.templates.rows import (
     reduces,
     row_index,
 )
-
-if TYPE_CHECKING:
-    from mctskernel.problems.plain_cuda.schedule import Schedule
 
 THREADS_OF_A_DEVICE = 132 * 2048
 """What a reduction to few results should be split over."""
@@ -205,7 +202,7 @@ def geometry_of(group: RowGroup, schedule: Schedule) -> Geometry:
     few = (rows < 264 and count >= 1 << 13) or (rows < FEW_WAVES * MULTIPROCESSORS and count > 1 << 17)
     if few:
         units = outer * -(-length // (256 * 4 * vector))
-        parts = min(range(1, min(units, 2 * SLOTS) + 1), key=lambda each: (_idle(rows * each) + each / 1e4))
+        parts = min(range(1, min(units, 2 * SLOTS) + 1), key=lambda each: _idle(rows * each) + each / 1e4)
         return Geometry(256, 1, vector, 4, max(parts, 2))
     vectors = -(-length // vector)
     if vectors <= 32:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import sympy
 from torch.fx import Node
@@ -25,11 +25,9 @@ from mctskernel.problems.plain_cuda.rules import (
     rule_of,
     tensors,
 )
+from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.plain_cuda.views import reshaped
-
-if TYPE_CHECKING:
-    from mctskernel.problems.plain_cuda.schedule import Schedule
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
@@ -18,13 +17,11 @@ from mctskernel.problems.plain_cuda.element_types import (
 )
 from mctskernel.problems.plain_cuda.extents import ONE
 from mctskernel.problems.plain_cuda.rules import argument, axis, base_name, tensors
+from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.row_functions import SCAN, VECTORS
 from mctskernel.problems.templates.row_kernels import Geometry, RowWriter, macros, power_of_two, run_of
 from mctskernel.problems.templates.rows import Space, element_index, extents_of
-
-if TYPE_CHECKING:
-    from mctskernel.problems.plain_cuda.schedule import Schedule
 
 SCANS = {"cumsum": ("Sum", "+", 0), "cumprod": ("Product", "*", 1)}
 """The name, operator and neutral element."""
