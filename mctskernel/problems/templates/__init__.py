@@ -20,12 +20,17 @@ class Sources(NamedTuple):
 
 
 def kernel_sources(
-    function: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[str], sizes: Shape
+    function: Callable[..., Any],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[str],
+    sizes: Shape,
+    typical: Shape | None = None,
 ) -> Sources:
     """Kernels with their launch plans, which compute a function at any sizes of the dimensions.
 
-    `function` takes tensors in the order of `inputs` and returns as many as `outputs` has names. `sizes` has a typical
-    size of each dimension, above 1 and all different. Raises PlainCudaError.
+    `function` takes tensors in the order of `inputs` and returns as many as `outputs` has names. `sizes` has a size of
+    each dimension, above 1 and all different, `typical` the one that kernels are to be fast for, if it is another one.
+    Raises PlainCudaError.
     """
     from mctskernel.problems.plain_cuda import PlainCudaError  # noqa: PLC0415 - beside those that import PyTorch
     from mctskernel.problems.plain_cuda.schedule import Schedule  # noqa: PLC0415 - imports PyTorch, an extra
@@ -33,6 +38,8 @@ def kernel_sources(
     from mctskernel.problems.templates.groups import TEMPLATES  # noqa: PLC0415 - as above
 
     traced = trace(function, inputs, sizes)
+    if typical:
+        traced = traced.at(typical)
     if len(traced.outputs) != len(outputs):
         raise PlainCudaError(
             f"This function returns {len(traced.outputs)} tensors, and the task has {len(outputs)} outputs."

@@ -7,6 +7,8 @@ and another one makes them weights on their way to the tensor cores. attention.c
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +17,7 @@ import sympy
 import torch
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, numbers, plus
+from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, numbers
 from mctskernel.problems.plain_cuda.element_types import converted, stored_type
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.reductions import reduced_axes
@@ -24,7 +26,7 @@ from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.plain_cuda.views import reshaped
 from mctskernel.problems.templates.operands import STEP, steps_of
-from mctskernel.problems.templates.rows import extents_of, stripped, trial_body
+from mctskernel.problems.templates.row_space import extents_of, stripped, trial_body
 
 HEADER = "attention.cuh"
 
@@ -409,12 +411,14 @@ def _in_memory(body: Body, node: Node, batch: str, pair: tuple[str, str], contig
         moved = element(name)
         if first is None or moved is None:
             return None
-        changed = [
-            axis for axis, texts in enumerate(zip(first[1], moved[1], strict=True)) if len({*texts}) > 1
-        ]
-        if len(changed) != 1 or not _is_one_more(
-            first[1][changed[0]], moved[1][changed[0]], name, first[2], moved[2]
-        ):
+        changed = []
+        for axis, (before, after) in enumerate(zip(first[1], moved[1], strict=True)):
+            old, new = _summands(before, first[2]), _summands(after, moved[2])
+            if old != new:
+                changed.append(axis)
+                if new - old != Counter([name]) or old - new:
+                    return None
+        if len(changed) != 1:
             return None
         axes += changed
     assert first is not None  # noqa: S101 - there are two names
@@ -426,21 +430,28 @@ def _in_memory(body: Body, node: Node, batch: str, pair: tuple[str, str], contig
     return Memory(place, start, axes[1 - pair.index(contiguous)])
 
 
-def _is_one_more(
-    before: str, after: str, name: str, values_before: Mapping[str, str], values_after: Mapping[str, str]
-) -> bool:
-    """Whether an expression is another one plus a variable, also where that is within a local variable."""
-    if after == plus(before, name):
-        return True
-    summands = before.split(" + "), after.split(" + ")
-    if len(summands[0]) != len(summands[1]):
-        return False
-    changed = [pair for pair in zip(*summands, strict=True) if pair[0] != pair[1]]
-    if len(changed) != 1:
-        return False
-    old, new = changed[0]
-    old, new = values_before.get(old, old), values_after.get(new, "")
-    return bool(new) and _is_one_more(old, new, name, values_before, values_after)
+def _summands(text: str, values: Mapping[str, str]) -> Counter[str]:
+    """What an index is the sum of, with the values of local variables in their place."""
+    found: Counter[str] = Counter()
+    depth, last = 0, 0
+    for place in range(len(text) + 1):
+        depth += {"(": 1, ")": -1}.get(text[place : place + 1], 0)
+        if place == len(text) or (depth == 0 and text.startswith(" + ", place)):
+            each, last = text[last:place], place + 3
+            if each in values:
+                found += _summands(values[each], values)
+            elif each != "0":
+                found[_NAME.sub(lambda word: _expanded(word[0], values), each)] += 1
+    return found
+
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def _expanded(name: str, values: Mapping[str, str]) -> str:
+    if name not in values:
+        return name
+    return f"({' + '.join(sorted(_summands(values[name], values).elements()))})"
 
 
 # Parts of a kernel

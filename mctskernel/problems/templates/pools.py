@@ -17,7 +17,7 @@ from mctskernel.problems.plain_cuda.products import AXES, for_each_axis, pooled_
 from mctskernel.problems.plain_cuda.rules import argument, operator_name, source_of, takes
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.rows import extents_of
+from mctskernel.problems.templates.row_space import extents_of
 
 POOLS = {"max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
 
@@ -39,14 +39,13 @@ class Pool:
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The text of the kernel, and its launch."""
-        threads = min(max(1 << (self.length - 1).bit_length(), 32), 128)
-        items = min(-(-self.length // threads), 4)
+        threads, items = min(_SHAPES, key=lambda each: _slots(self.length, *each))
         values = {"THREADS": threads, "ROWS": max(128 // threads, 1), "ITEMS": items}
         names = {word: schedule.macro(word, value) for word, value in values.items()}
         schedule.require(f"{names['THREADS']} * {names['ROWS']} <= 1024")
         schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= 16")
         schedule.define(LARGER)
-        source, name = source_of(self.nodes[0])[0], schedule.fresh("pool_kernel")
+        name = schedule.fresh("pool_kernel")
         for index_type in ("int", "long long"):
             body = schedule.body(place, index_type, depth=1)
             _write(body, self.nodes[0], place, names)
@@ -61,6 +60,15 @@ class Pool:
         bounds = f"__launch_bounds__({names['THREADS']} * {names['ROWS']}) "
         made = Function(name, about, body.text(), tuple(body.reads.values()), place, bounds)
         yield schedule.function(made), schedule.launch(made, grid, f'{names["THREADS"]}", "{names["ROWS"]}')
+
+
+_SHAPES = [(threads, items) for threads in (128, 64, 32) for items in (2, 1, 4)]
+"""Threads of a row, and the results of each, the better ones first."""
+
+
+def _slots(length: int, threads: int, items: int) -> float:
+    """How many results of a row there is room for, where a few in vain don't count."""
+    return max(-(-length // (threads * items)) * threads * items, 1.1 * length)
 
 
 def pools(kept: Sequence[Node], _: Collection[Node], traced: Traced) -> Iterator[Pool]:
