@@ -33,7 +33,7 @@ _FILE = "kernel.cu"
 _SYSTEM_HEADERS = Path(__file__).parent / "system_headers"
 
 _OWN_HEADERS = Path(__file__).parent / "headers"
-"""What kernels may include of ours: attention.cuh, blocks.cuh."""
+"""What kernels may include of ours."""
 
 RECENT = 4
 """Compilations that are kept in memory."""
@@ -133,6 +133,16 @@ def standalone(source: str) -> str:
         before, *after = re.split(include, source, flags=re.M)
         source = text.join((before, "".join(after))) if after else before
     return source
+
+
+def system_headers(source: str) -> dict[str, str]:
+    """The texts of the headers that a source includes, and those include, of the ones that NVRTC lacks."""
+    found: dict[str, str] = {}
+    for name in re.findall(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([\w.]+)[>\"]", source, flags=re.M):
+        if (_SYSTEM_HEADERS / name).is_file():
+            text = (_SYSTEM_HEADERS / name).read_text(encoding="utf-8")
+            found |= {name: text, **system_headers(text)}
+    return found
 
 
 @lru_cache(RECENT)

@@ -48,7 +48,7 @@ class Place:
 class Function:
     """A `__global__` function: its name, a comment, its statements, what it may read, and the buffer that it fills.
 
-    `qualifiers` are those before its name, such as launch bounds; with any, its pointers are `__restrict__`.
+    It may write to `also` as well. `qualifiers` are those before its name, such as launch bounds; with any, its pointers are `__restrict__`.
     """
 
     name: str
@@ -57,6 +57,12 @@ class Function:
     reads: tuple[Place, ...]
     place: Place
     qualifiers: str = ""
+    also: tuple[Place, ...] = ()
+
+    @property
+    def written(self) -> tuple[Place, ...]:
+        """The buffers that it fills."""
+        return (*self.also, self.place)
 
 
 Given = Callable[["Body", Index], str]

@@ -1,196 +1,514 @@
-"""Convolutions as products.
+"""The template for convolutions in TF32, which is PyTorch's own precision for them unless it is told otherwise.
 
-Rows are a group's output channels, columns the pixels of an output image, and terms input channels and taps. A step has
-32 channels of one tap; where there are few channels, taps are folded into the terms.
+Strides, dilation, groups and transposition become tables of taps, which convolutions.cuh describes. What follows
+element by element is computed where sums are stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+import itertools
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sympy
 import torch
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Index, Place, plus, times
-from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, in_cpp, product
-from mctskernel.problems.plain_cuda.products import AXES, place_of_tap
-from mctskernel.problems.plain_cuda.rules import argument
-from mctskernel.problems.templates.operands import (
-    STEP,
-    Matrix,
-    Names,
-    OfTerm,
-    Operands,
-    computed,
-    matrix_operand,
-    steps_of,
-)
+from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, numbers, plus, times
+from mctskernel.problems.plain_cuda.element_types import converted, stored
+from mctskernel.problems.plain_cuda.extents import ONE, count_in_plan, in_cpp
+from mctskernel.problems.plain_cuda.products import AXES
+from mctskernel.problems.plain_cuda.rules import argument, operator_name
+from mctskernel.problems.plain_cuda.tracing import Traced
+from mctskernel.problems.templates.tiles import follower_of
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
 
-CONVOLUTION = "aten.convolution"
+CONVOLUTION, HEADER = "aten.convolution", "convolutions.cuh"
 
-FOLDED = 16
-"""Input channels of a group below which a step would be mostly empty."""
+ROWS, COLUMNS, STEP, THREADS = 64, 256, 8, 192
+STORED = ROWS * (COLUMNS + 8) * 4
+"""Of a block and a stage, as the header has them, and the bytes by way of which a block stores."""
 
-Shaped = tuple[sympy.Expr, sympy.Expr, sympy.Expr, sympy.Expr]
-"""Batch, rows, columns and terms."""
+MOST_TAPS = 21
+"""Taps whose weights a stage holds."""
+
+FEW = 32
+"""Inputs times outputs of a group below which tensor cores would mostly multiply zeros."""
+
+EXACT = 8
+"""Inputs of a group up to which cuDNN has no TF32, and three products cost little."""
+
+WIDEST = 4096
+"""Columns of a strip."""
+
+MOST_SHARED = 232448
+SHARED = 111 << 10
+"""Bytes with which two blocks fit on a multiprocessor."""
 
 
-def shape_of_convolution(
-    node: Node, out: Sequence[sympy.Expr], given: Sequence[sympy.Expr], weight: Sequence[sympy.Expr]
-) -> Shaped:
-    """A convolution's shape as a product: a batch of images and groups."""
-    groups = int(argument(node, "groups"))
-    return out[0] * groups, out[1] // groups, product(out[2:]), product((given[1] // groups, *weight[2:]))
+class Section(NamedTuple):
+    """Taps with one origin of the input: along depth, rows and columns."""
+
+    phase: int
+    origins: tuple[int, int, int]
+    taps: tuple[tuple[int, int, int], ...]
+    """Rows and columns of the input from the origin on, and the number of the tap's weight."""
 
 
-def index_of_result(body: Body, node: Node, names: Names) -> Index:
-    """The index of an element of the result."""
-    extents, groups = body.extents(node), int(argument(node, "groups"))
-    image, channel = names.batch, names.row
-    if groups != 1:
-        group = times(f"({names.batch} % {groups})", in_cpp(extents[1] // groups))
-        image, channel = f"({names.batch} / {groups})", plus(group, names.row)
-    words = _words("out", len(extents) - 2)
-    return ("0" if extents[0] == ONE else image, channel, *body.unflat(names.column, extents[2:], words))
+@dataclass(frozen=True)
+class Geometry:
+    """What a convolution does along depth, rows and columns, as `convolutions.cuh` describes it."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    transposed: bool
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Inputs for a place of the result along each axis."""
+        return (1, 1, 1) if self.transposed else self.stride
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        """Results for a place of a phase along each axis."""
+        return self.stride if self.transposed else (1, 1, 1)
+
+    def sections(self) -> Iterator[Section]:
+        """The sections of all phases in order."""
+        for number, phase in enumerate(itertools.product(*map(range, self.out))):
+            axes = [self._classes(axis, each) for axis, each in enumerate(phase)]
+            for depth, rows, columns in itertools.product(*axes):
+                for tap, at in depth.taps:
+                    yield from self._split(number, depth.base + self.steps[0] * at, tap, (rows, columns))
+
+    def _classes(self, axis: int, phase: int) -> list[_Class]:
+        """The taps of an axis by what they have in common: input step * (place + at) + base."""
+        stride, padding, dilation = self.stride[axis], self.padding[axis], self.dilation[axis]
+        found: dict[int, list[tuple[int, int]]] = {}
+        for tap in range(self.kernel[axis]):
+            if self.transposed:
+                at, rest = divmod(phase + padding - tap * dilation, stride)
+                if rest == 0:
+                    found.setdefault(0, []).append((tap, at))
+            else:
+                at, rest = divmod(tap * dilation, stride)
+                found.setdefault(rest, []).append((tap, at))
+        return [_Class(rest - (0 if self.transposed else padding), taps) for rest, taps in found.items()]
+
+    def _split(
+        self, phase: int, depth: int, depth_tap: int, axes: tuple[_Class, _Class]
+    ) -> Iterator[Section]:
+        """Sections of at most MOST_TAPS taps, unless one row has more."""
+        rows, columns = axes
+        parts = math.ceil(len(rows.taps) * len(columns.taps) / MOST_TAPS)
+        size = math.ceil(len(rows.taps) / parts)
+        left = min(at for _, at in columns.taps)
+        for start in range(0, len(rows.taps), size):
+            part = rows.taps[start : start + size]
+            top = min(at for _, at in part)
+            taps = tuple(
+                (row - top, column - left, (depth_tap * self.kernel[1] + y) * self.kernel[2] + x)
+                for (y, row), (x, column) in itertools.product(part, columns.taps)
+            )
+            origins = depth, rows.base + self.steps[1] * top, columns.base + self.steps[2] * left
+            yield Section(phase, origins, taps)
+
+
+class _Class(NamedTuple):
+    base: int
+    taps: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The sections of a geometry, and what its blocks need to know at compile time."""
+
+    geometry: Geometry
+    sections: tuple[Section, ...]
+    exact: bool
+
+    @property
+    def parts(self) -> int:
+        """Numbers in TF32 that a factor is the sum of."""
+        return 2 if self.exact else 1
+
+    @property
+    def most_taps(self) -> int:
+        """Of a section."""
+        return max(len(each.taps) for each in self.sections)
+
+    @property
+    def halo(self) -> tuple[int, int]:
+        """Rows and columns of inputs beyond those of places."""
+        taps = [tap for each in self.sections for tap in each.taps]
+        return max(row for row, _, _ in taps), max(column for _, column, _ in taps)
+
+    def lines(self, strip: int) -> int:
+        """Lines of a stage with so many columns in a strip."""
+        rows, columns = self.halo
+        return math.ceil((COLUMNS + rows * (strip + columns) + columns) / 32) * 32
+
+    def stage(self, strip: int, deep: int) -> int:
+        """Bytes of a stage."""
+        return self.parts * deep * (self.lines(strip) + self.most_taps * ROWS) * STEP * 4
+
+    def text(self, name: str) -> str:
+        """The definitions in C++."""
+        geometry, (rows, columns) = self.geometry, self.halo
+        phases = [0] * (math.prod(geometry.out) + 1)
+        for each in self.sections:
+            phases[each.phase + 1] += 1
+        phases = list(itertools.accumulate(phases))
+        first = list(itertools.accumulate((len(each.taps) for each in self.sections), initial=0))
+        sections = ", ".join(
+            f"{{{', '.join(map(str, (*each.origins, first[number], len(each.taps))))}}}"
+            for number, each in enumerate(self.sections)
+        )
+        taps = ", ".join(
+            f"{{{row}, {column}, {weight}, {number}}}"
+            for number, each in enumerate(self.sections)
+            for row, column, weight in each.taps
+        )
+        return (
+            f"// Origins along depth, rows and columns, first tap, taps.\n"
+            f"__constant__ const convolutions::Section {name}_sections[] = {{{sections}}};\n"
+            f"// Row and column from the origin, weight, section.\n"
+            f"__constant__ const convolutions::Tap {name}_taps[] = {{{taps}}};\n"
+            f"__constant__ const int {name}_phases[] = {{{', '.join(map(str, phases))}}};\n\n"
+            f"struct {name}_geometry {{\n"
+            f"    static constexpr int TAPS = {first[-1]}, PHASES = {len(phases) - 1}, MOST_TAPS = {self.most_taps};\n"
+            f"    static constexpr bool EXACT = {str(self.exact).lower()};\n"
+            f"    static constexpr int HALO_ROWS = {rows}, HALO_COLUMNS = {columns};\n"
+            f"{_arrays({'STEPS': geometry.steps, 'OUT': geometry.out})}}};"
+        )
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution with its extents: of a group's channels, taps, and the pixels of images and results."""
+    """A convolution and the element-wise operators that follow it; the last of `nodes` is stored."""
 
-    node: Node
-    groups: int
-    images: sympy.Expr
-    rows: sympy.Expr
-    channels: sympy.Expr
-    taps: tuple[sympy.Expr, ...]
-    pixels: tuple[sympy.Expr, ...]
-    results: tuple[sympy.Expr, ...]
-    folded: bool
+    nodes: tuple[Node, ...]
+    tables: Tables
 
-    @staticmethod
-    def of(node: Node, schedule: Schedule) -> Convolution:
-        """The convolution of a node."""
-        body, groups = schedule.body(Place("", torch.float32, ())), int(argument(node, "groups"))
-        tensor, weight, out = (
-            body.extents(each) for each in (argument(node, "input"), argument(node, "weight"), node)
+    def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
+        """A kernel that packs the weights, and the convolution's."""
+        node = self.nodes[0]
+        tensor: Any = argument(node, "input")
+        found = schedule.places[tensor]
+        schedule.include(HEADER)
+        groups = int(argument(node, "groups"))
+        body = schedule.body(place)
+        given, out = body.extents(tensor), body.extents(node)
+        channels, rows = given[1] // groups, out[1] // groups
+        places = [
+            extent if step == 1 else sympy.floor((extent + step - 1) / step)
+            for extent, step in zip(_three(out[2:], ONE), self.tables.geometry.out, strict=True)
+        ]
+        strip, deep, stages = self._choice(schedule, channels, places)
+        macros = tuple(
+            schedule.macro(word, value)
+            for word, value in zip(("STRIP", "DEEP", "STAGES"), (strip, deep, stages), strict=True)
         )
-        channels = tensor[1] // groups
-        folded = schedule.estimate((channels,)) < FOLDED
-        return Convolution(
-            node, groups, out[0], out[1] // groups, channels, weight[2:], tensor[2:], out[2:], folded
+        name = schedule.fresh(node.name)
+        schedule.define(self.tables.text(name))
+        sizes = _sizes(node, body, places)
+        steps = sympy.Symbol(macros[1], integer=True, positive=True)
+        count = (
+            sympy.Integer(groups),
+            _parts(rows, ROWS),
+            sympy.Integer(sum(len(e.taps) for e in self.tables.sections)),
+        )
+        packed = Place(
+            schedule.fresh(f"{node.name}_weights"),
+            torch.float32,
+            (*count, _parts(channels, steps * STEP), sympy.Integer(self.tables.parts), steps * STEP * ROWS),
+        )
+        schedule.add_scratch(packed)
+        yield self._packing(schedule, packed, (name, sizes, macros[1]))
+        yield self._product(schedule, place, (name, sizes, *macros), (found, packed), places)
+
+    def _choice(
+        self, schedule: Schedule, channels: sympy.Expr, places: Sequence[sympy.Expr]
+    ) -> tuple[int, int, int]:
+        """Columns of a strip, steps of a stage, and stages."""
+        columns = schedule.estimate((places[2],))
+        halo = self.tables.halo[1]
+
+        def cost(strip: int) -> float:
+            return (
+                math.ceil(columns / strip) * (strip + halo) * (1 + self.tables.lines(strip) / (8 * COLUMNS))
+            )
+
+        widths = {math.ceil(columns / parts) for parts in range(math.ceil(columns / WIDEST), columns + 1)}
+        strip = min(sorted(each for each in widths if each >= min(8, columns)), key=cost)
+        steps = math.ceil(schedule.estimate((channels,)) / STEP)
+        deep = 1
+        while deep < 4 and deep < steps and self.tables.most_taps * deep < 6:
+            deep *= 2
+        stages = min(max(SHARED // self.tables.stage(strip, deep), 2), 4)
+        return strip, deep, stages
+
+    def _packing(self, schedule: Schedule, packed: Place, words: tuple[str, str, str]) -> tuple[str, str]:
+        """The kernel that packs the weights."""
+        node = self.nodes[0]
+        name, sizes, deep = words
+        body = schedule.body(packed)
+        text = (
+            f"    const convolutions::Sizes sizes = {{{sizes}}};\n"
+            f"    convolutions::pack_weights<{name}_geometry, {deep}>({schedule.parameter(packed.name)},\n"
+            f"        (long long)blockIdx.x * blockDim.x + threadIdx.x, sizes, {name}_taps, {name}_sections,\n"
+            f"        {_weights(node, body)});"
+        )
+        made = Function(
+            schedule.fresh("pack_weights_kernel"),
+            f"weights, {operator_name(node)}",
+            text,
+            tuple(body.reads.values()),
+            packed,
+            "__launch_bounds__(256) ",
+        )
+        count = count_in_plan((*packed.extents[:-2], packed.extents[-1]))
+        return schedule.function(made), schedule.launch(made, f"ceil_div({count}, 256)", "256")
+
+    def _product(
+        self,
+        schedule: Schedule,
+        place: Place,
+        words: tuple[str, str, str, str, str],
+        read: tuple[Place, Place],
+        places: Sequence[sympy.Expr],
+    ) -> tuple[str, str]:
+        """The kernel of the convolution."""
+        node = self.nodes[0]
+        name, sizes, strip, deep, stages = words
+        tensor, packed = read
+        body = schedule.body(place)
+        out = body.extents(node)
+        groups = int(argument(node, "groups"))
+        value, index, names = _epilogue(self.nodes, schedule, place)
+        shared = body.fresh("shared")
+        text = (
+            f"    extern __shared__ unsigned char {shared}[];\n"
+            f"    const convolutions::Sizes sizes = {{{sizes}}};\n"
+            f"    convolutions::convolve<{name}_geometry, {strip}, {deep}, {stages}>(\n"
+            f"        {schedule.parameter(place.name)}, {shared}, {schedule.parameter(tensor.name)}, "
+            f"{schedule.parameter(packed.name)}, sizes,\n"
+            f"        {name}_sections, {name}_taps, {name}_phases,\n"
+            f"{_lambdas(value, index, names)});"
+        )
+        reads = {each.name: each for each in (tensor, packed, *value.reads.values())}
+        reads.pop(place.name, None)
+        made = Function(
+            schedule.fresh("convolution_kernel"),
+            schedule.described(self.nodes[-1]),
+            text,
+            tuple(reads.values()),
+            place,
+            f"__launch_bounds__({THREADS}, 2) ",
+        )
+        rows, columns = self.tables.halo
+        lines = f"({COLUMNS + columns + rows * columns + 31} + {rows} * {strip}) {{}} 32 * 32"
+        stage = (
+            f"{stages} * {deep} * {self.tables.parts * STEP * 4} * ({lines} + {self.tables.most_taps * ROWS})"
+        )
+        schedule.require(
+            f"{strip} >= 1 && {strip} <= {WIDEST} && {stages} >= 1 && {deep} >= 1 && {deep} <= 8"
+        )
+        schedule.require(f"{stage.format('/')} + 1024 <= {MOST_SHARED}")
+        width = f"min({strip}, {count_in_plan((places[2],))})"
+        high = f"({count_in_plan((places[1],))} + {rows})"
+        planes = count_in_plan((out[0], places[0]))
+        phases = math.prod(self.tables.geometry.out)
+        grid = (
+            f"ceil_div({planes} * {high} * ({width} + {columns}), {COLUMNS})"
+            f" * ceil_div({count_in_plan((places[2],))}, {width})"
+            f" * ceil_div({count_in_plan((out[1] // groups,))}, {ROWS})"
+        )
+        for factor in (groups, phases):
+            grid += f" * {factor}" if factor != 1 else ""
+        return schedule.function(made), schedule.launch(
+            made, grid, str(THREADS), f"max({stage.format('//')}, {STORED}) + 1024"
         )
 
-    def operands(self) -> Operands:
-        """The weights and the images, and the steps of the product."""
-        batch, group = self.images * self.groups, sympy.Integer(self.groups)
-        a = matrix_operand(
-            "a", None, group, self.rows, self.terms, matrix=self._weights, in_product=self._group
+
+@dataclass(frozen=True)
+class DirectConvolution:
+    """A convolution of groups of few channels, as depthwise ones are, in fp32, and what follows it."""
+
+    nodes: tuple[Node, ...]
+    geometry: Geometry
+
+    def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
+        """Its kernel."""
+        node = self.nodes[0]
+        tensor: Any = argument(node, "input")
+        found = schedule.places[tensor]
+        schedule.include(HEADER)
+        name = schedule.fresh(node.name)
+        geometry = self.geometry
+        listed = {
+            "KERNEL": geometry.kernel,
+            "STEPS": geometry.stride,
+            "PADDING": geometry.padding,
+            "DILATION": geometry.dilation,
+        }
+        schedule.define(f"struct {name}_geometry {{\n{_arrays(listed)}}};")
+        body = schedule.body(place)
+        out = _three(body.extents(node)[2:], ONE)
+        run = schedule.macro("RUN", 1 if out[1] == ONE else 8)
+        schedule.require(f"{run} >= 1 && {run} <= 32")
+        weights = _weights(node, body)
+        value, index, names = _epilogue(self.nodes, schedule, place)
+        text = (
+            f"    const convolutions::Sizes sizes = {{{_sizes(node, body, out)}}};\n"
+            f"    convolutions::convolve_directly<{name}_geometry, {run}>(\n"
+            f"        {schedule.parameter(place.name)}, {schedule.parameter(found.name)}, sizes,\n"
+            f"        {weights},\n{_lambdas(value, index, names)});"
         )
-        if self.folded:
-            b = matrix_operand("b", None, batch, product(self.results), self.terms, matrix=self._windows)
-        else:
-            b = matrix_operand("b", None, batch, product(self.pixels), self.channels, matrix=self._pixels)
-            b = replace(b, at=self._place_of_tap)
-        # Neighbouring pixels are terms of the same sums, so an image has one range.
-        b = replace(
-            b, ranges=(batch,), pack_range=lambda names: names.batch, main_range=lambda _, names: names.batch
+        reads = {each.name: each for each in (found, *body.reads.values(), *value.reads.values())}
+        reads.pop(place.name, None)
+        made = Function(
+            schedule.fresh("convolution_kernel"),
+            schedule.described(self.nodes[-1]),
+            text,
+            tuple(reads.values()),
+            place,
+            "__launch_bounds__(256) ",
         )
-        return Operands(a, b, steps_of(self.terms))
-
-    @property
-    def terms(self) -> sympy.Expr:
-        """Terms of a line; without folding, whole steps of each tap."""
-        return product((*self.taps, self.channels if self.folded else STEP * steps_of(self.channels)))
-
-    @property
-    def _words(self) -> tuple[str, ...]:
-        return (*_words("tap", len(self.taps)), "channel")
-
-    def _group(self, names: Names) -> str:
-        return "0" if self.groups == 1 else f"({names.batch} % {self.groups})"
-
-    def _channel(self, group: str, channel: str) -> str:
-        return plus(times(group, in_cpp(self.channels)), channel)
-
-    def _weights(self, schedule: Schedule, target: Place, names: Names) -> Matrix:
-        padded = self.terms / product(self.taps)
-
-        def value(body: Body, of_term: OfTerm) -> None:
-            weight: Any = argument(self.node, "weight")
-            group = "0" if self.groups == 1 else names.batch
-            with of_term():
-                *tap, channel = body.unflat(names.term, (*self.taps, padded), self._words)
-                index = (plus(times(group, in_cpp(self.rows)), names.line), channel)
-                if argument(self.node, "transposed"):
-                    index = (self._channel(group, channel), names.line)
-                inside = "" if padded == self.channels else f"{channel} < {in_cpp(self.channels)}"
-                body.line(f"return {_if(inside, body.read(weight, (*index, *tap)), '0.0f')};")
-
-        return computed(schedule, target, names, (self.rows, self.terms), value)
-
-    def _pixels(self, schedule: Schedule, target: Place, names: Names) -> Matrix:
-        """Lines are the pixels of an image, terms a group's channels."""
-        tensor: Any = argument(self.node, "input")
-        place = schedule.places.get(tensor)
-        if place is not None and place.dtype is torch.float32:
-            size, offset = count_in_cpp(self.pixels), count_in_cpp((self.channels, *self.pixels))
-            start = f"{schedule.parameter(place.name)} + (long long){names.batch} * {offset}"
-            return Matrix(f"blocks::ByLine{{{start}, {size}, {in_cpp(self.channels)}, {size}}}", (place,))
-
-        def value(body: Body, of_term: OfTerm) -> None:
-            at = body.unflat(names.line, self.pixels, _words("in", len(self.pixels)))
-            with of_term():
-                channel = self._channel(self._group(names), names.term)
-                body.line(f"return {body.read(tensor, (self._image(names), channel, *at))};")
-
-        return computed(schedule, target, names, (product(self.pixels), self.channels), value)
-
-    def _windows(self, schedule: Schedule, target: Place, names: Names) -> Matrix:
-        """Lines are the pixels of the result, terms what a window has at them."""
-        tensor: Any = argument(self.node, "input")
-
-        def value(body: Body, of_term: OfTerm) -> None:
-            here = body.unflat(names.line, self.results, _words("out", len(self.results)))
-            with of_term():
-                *tap, channel = body.unflat(names.term, (*self.taps, self.channels), self._words)
-                places, inside = _window(body, self.node, here, tap)
-                index = (self._image(names), self._channel(self._group(names), channel), *places)
-                body.line(f"return {_if(inside, body.read(tensor, index), '0.0f')};")
-
-        return computed(schedule, target, names, (product(self.results), self.terms), value)
-
-    def _place_of_tap(self, body: Body, names: Names, of_step: OfTerm) -> None:
-        """Where the pixel is, in the packed image, that a tap of a pixel of the result falls on."""
-        here = body.unflat(names.column, self.results, _words("out", len(self.results)))
-        blocks = steps_of(self.channels)
-        with of_step():
-            *tap, block = body.unflat(names.step, (*self.taps, blocks), (*self._words[:-1], "block"))
-            places, inside = _window(body, self.node, here, tap)
-            flat = body.flat((names.batch, *places, block), (self.images * self.groups, *self.pixels, blocks))
-            body.line(f"return {_if(inside, flat, '-1')};")
-
-    def _image(self, names: Names) -> str:
-        if self.images == ONE:
-            return "0"
-        return names.batch if self.groups == 1 else f"({names.batch} / {self.groups})"
+        threads = f"{count_in_plan((*body.extents(node)[:2], out[0]))} * ceil_div({count_in_plan((out[1],))}, {run})"
+        grid = f"ceil_div({threads} * {count_in_plan((out[2],))}, 256)"
+        yield schedule.function(made), schedule.launch(made, grid, "256")
 
 
-def _window(body: Body, node: Node, here: Sequence[str], taps: Sequence[str]) -> tuple[list[str], str]:
-    """Where taps fall in the input, and what must be true for that to lie inside of it."""
-    found = [place_of_tap(body, node, axis, *each) for axis, each in enumerate(zip(here, taps, strict=True))]
-    return [place for place, _ in found], " && ".join(test for _, tests in found for test in tests)
+def _sizes(node: Node, body: Body, places: Sequence[sympy.Expr]) -> str:
+    """The initialiser of a convolution's Sizes."""
+    groups, out = int(argument(node, "groups")), body.extents(node)
+    given = body.extents(argument(node, "input"))
+    axes = (_three(given[2:], ONE), _three(out[2:], ONE), places)
+    counts = in_cpp(out[0]), str(groups), in_cpp(given[1] // groups), in_cpp(out[1] // groups)
+    return ", ".join((*counts, *(f"{{{', '.join(map(in_cpp, each))}}}" for each in axes)))
 
 
-def _words(prefix: str, rank: int) -> tuple[str, ...]:
-    return tuple(f"{prefix}_{each}" for each in AXES[rank])
+def _arrays(listed: Mapping[str, Sequence[int]]) -> str:
+    return "".join(
+        f"    static constexpr int {word}[] = {{{', '.join(map(str, each))}}};\n"
+        for word, each in listed.items()
+    )
 
 
-def _if(condition: str, value: str, otherwise: str) -> str:
-    return f"{condition} ? {value} : {otherwise}" if condition else value
+def _weights(node: Node, body: Body) -> str:
+    """A function of a group, its output, its input and a tap, that gives weights."""
+    weight: Any = argument(node, "weight")
+    group, row, channel, tap = (body.fresh(each) for each in ("group", "row", "channel", "tap"))
+    extents = body.extents(weight)
+    groups = int(argument(node, "groups"))
+    places = body.unflat(tap, extents[2:], [f"tap_{each}" for each in AXES[len(extents) - 2]])
+    first, second = (channel, row) if argument(node, "transposed") else (row, channel)
+    if groups != 1:
+        first = plus(times(group, in_cpp(extents[0] // groups)), first)
+    body.line(f"return {body.read(weight, (first, second, *places))};")
+    return f"[&](int {group}, int {row}, int {channel}, int {tap}) {{\n{body.text()}\n        }}"
+
+
+def _epilogue(nodes: Sequence[Node], schedule: Schedule, place: Place) -> tuple[Body, Body, tuple[str, ...]]:
+    """What becomes of an element's sum, where it is stored, and what the arguments of both are called."""
+    node, last = nodes[0], nodes[-1]
+    kind = "long long" if schedule.is_large(place) else "int"
+    rank = len(schedule.body(place).extents(node)) - 2
+    words = ("image", "channel", "depth", "row", "column", "product")
+    names: tuple[str, ...] = ()
+
+    def given(body: Body, index: Index) -> str:
+        bias: Any = argument(node, "bias")
+        return names[-1] if bias is None else f"({names[-1]} + {body.read(bias, (index[1],))})"
+
+    value, at = (schedule.body(place, kind, {node: given}) for _ in range(2))
+    for body in (value, at):
+        names = tuple(map(body.fresh, words))
+    image = "0" if value.extents(node)[0] == ONE else names[0]
+    index = (image, names[1], *names[5 - rank : 5])
+    text = converted(value.read(last, index), numbers(last), place.dtype)
+    value.line(f"return {stored(place.dtype, text)};")
+    at.line(f"return {at.flat(index, place.extents)};")
+    return value, at, names
+
+
+def _lambdas(value: Body, index: Body, names: tuple[str, ...]) -> str:
+    arguments = ", ".join(f"int {each}" for each in names[:-1])
+    return (
+        f"        [&]({arguments}, float {names[-1]}) {{\n{value.text()}\n        }},\n"
+        f"        [&]({arguments}) {{\n{index.text()}\n        }}"
+    )
+
+
+def convolutions(
+    kept: Sequence[Node], outputs: Collection[Node], traced: Traced
+) -> Iterator[Convolution | DirectConvolution]:
+    """The convolutions of fp32 that PyTorch computes in TF32, each with what follows element by element."""
+    for node in filter(_is_covered, kept):
+        geometry = _geometry(node, traced)
+        if geometry is None:
+            continue
+        behind = None if node in outputs else follower_of(node, kept, traced)
+        nodes = (node,) if behind is None else (node, behind)
+        groups = int(argument(node, "groups"))
+        tensor: Any = argument(node, "input")
+        inputs, rows = (
+            traced.estimate(traced.expression(each.meta["val"].shape[1])) // groups for each in (tensor, node)
+        )
+        if not geometry.transposed and inputs * rows < FEW:
+            yield DirectConvolution(nodes, geometry)
+            continue
+        tables = Tables(geometry, tuple(geometry.sections()), exact=inputs <= EXACT)
+        if 2 * tables.stage(8, 1) <= MOST_SHARED - 1024:
+            yield Convolution(nodes, tables)
+
+
+def convolved(kept: Sequence[Node]) -> Iterator[Node]:
+    """The views that convolutions read, which they had better find in memory as they are."""
+    for node in filter(_is_covered, kept):
+        tensor: Any = argument(node, "input")
+        if tensor.op == "call_function":
+            yield tensor
+
+
+def _is_covered(node: Node) -> bool:
+    if operator_name(node) != CONVOLUTION or not torch.backends.cudnn.allow_tf32:
+        return False
+    tensors: Any = (node, argument(node, "input"), argument(node, "weight"))
+    return all(numbers(each) is torch.float32 for each in tensors)
+
+
+def _geometry(node: Node, traced: Traced) -> Geometry | None:
+    """What a convolution does along its axes; None where that isn't known."""
+    weight: Any = argument(node, "weight")
+    kernel = [traced.expression(size) for size in weight.meta["val"].shape[2:]]
+    if not all(each.is_Integer for each in kernel):
+        return None
+
+    def along(word: str, empty: int) -> tuple[int, ...]:
+        values = [int(value) for value in argument(node, word)]
+        return _three(values * len(kernel) if len(values) == 1 else values, empty)
+
+    return Geometry(
+        _three([int(size) for size in kernel], 1),
+        along("stride", 1),
+        along("padding", 0),
+        along("dilation", 1),
+        bool(argument(node, "transposed")),
+    )
+
+
+def _three(values: Sequence[Any], empty: Any) -> tuple[Any, ...]:
+    """Numbers along depth, rows and columns, from those of an image's axes."""
+    return (*[empty] * (3 - len(values)), *values)
+
+
+def _parts(size: sympy.Expr, part: sympy.Expr | int) -> sympy.Expr:
+    return sympy.floor((size + part - 1) / part)

@@ -10,6 +10,7 @@ from mctskernel.problems.plain_cuda.schedule import Group, Templates
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.attention import attentions
 from mctskernel.problems.templates.chains import chain_groups
+from mctskernel.problems.templates.convolutions import convolutions, convolved
 from mctskernel.problems.templates.pools import pools
 from mctskernel.problems.templates.rows import row_groups, row_operands
 from mctskernel.problems.templates.scans import flipped_scans, scan_groups
@@ -18,13 +19,21 @@ from mctskernel.problems.templates.tiles import products
 Finder = Callable[[Sequence[Node], Collection[Node], Traced], Iterable[Group]]
 """Finds groups of one template among the nodes that would each have a plain kernel, given which are outputs."""
 
-FINDERS: tuple[Finder, ...] = (attentions, products, row_groups, scan_groups, pools, chain_groups)
+FINDERS: tuple[Finder, ...] = (
+    attentions,
+    convolutions,
+    products,
+    row_groups,
+    scan_groups,
+    pools,
+    chain_groups,
+)
 """In order: where two want the same node, the first gets it."""
 
 
 def cut(order: Sequence[Node], kept: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
     """The kept nodes, and others that a template had better store, in order."""
-    found = {*kept, *row_operands(kept), *flipped_scans(kept, outputs)}
+    found = {*kept, *row_operands(kept), *flipped_scans(kept, outputs), *convolved(kept)}
     return [node for node in order if node in found]
 
 

@@ -1,0 +1,544 @@
+// Convolutions on the tensor cores, for NVRTC and nvcc, sm_80 and later. docs/blocks.md describes them.
+//
+// Factors are rounded to TF32, sums are fp32, as PyTorch does by default. Where a geometry is EXACT, factors are sums of two such
+// numbers, and three products have an error near that of fp32. A block computes ROWS output channels of COLUMNS places
+// of the result. Places are numbered along strips of a few columns: an input strip with its halo is loaded once for all taps, and
+// a tap is then an offset within it.
+//
+// Along an axis, place q of the result depends on inputs step * (q + delta) + origin. A *section* has one origin and the taps'
+// deltas, none of them negative: strides give a section for each residue of the taps, and each tap of depth is one. The results
+// of a transposed convolution fall into *phases*, their residues by the stride, with taps of their own.
+#pragma once
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define CONVOLUTIONS_WGMMA 1
+#else
+#define CONVOLUTIONS_WGMMA 0
+#endif
+
+namespace convolutions {
+
+constexpr int ROWS = 64, COLUMNS = 256;
+constexpr int CONSUMERS = 128, PRODUCERS = 64, THREADS = CONSUMERS + PRODUCERS;
+constexpr int SUMS = ROWS * COLUMNS / CONSUMERS;
+constexpr int STEP = 8;
+constexpr int PITCH = COLUMNS + 8;
+
+struct Section {
+    int depth, row, column, first, taps;
+};
+
+struct Tap {
+    int row, column, weight, section;
+};
+
+// Extents at run time. `groups` have `channels` inputs and `rows` outputs each; `places` are those of a phase.
+struct Sizes {
+    int images, groups, channels, rows;
+    int input[3], output[3], places[3];
+};
+
+// What a block needs for a geometry, which has EXACT, TAPS, PHASES, MOST_TAPS (of a section), HALO_ROWS, HALO_COLUMNS, STEPS (of
+// the input for a place) and OUT (of the result for a place). A strip has at most STRIP columns; a stage has DEEP * STEP channels.
+template <class Geometry, int STRIP, int DEEP, int STAGES>
+struct Shape {
+    static constexpr int LINES =
+        (COLUMNS + Geometry::HALO_ROWS * (STRIP + Geometry::HALO_COLUMNS) + Geometry::HALO_COLUMNS + 31) / 32 * 32;
+    static constexpr int PARTS = Geometry::EXACT ? 2 : 1, INPUT = PARTS * DEEP * LINES * STEP * 4;
+    static constexpr int WEIGHTS = ROWS * STEP * 4, STAGE = INPUT + Geometry::MOST_TAPS * PARTS * DEEP * WEIGHTS;
+};
+
+__device__ __forceinline__ int ceil_div(int a, int b) {
+    return (a + b - 1) / b;
+}
+
+__device__ __forceinline__ float rounded(float x) {
+    unsigned found;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
+    return __uint_as_float(found);
+}
+
+// What is left of a number beside its rounded one, for finite numbers.
+__device__ __forceinline__ float left_of(float x, float high) {
+    return fabsf(high) <= 3.0e38f ? rounded(x - high) : 0.0f;
+}
+
+// ---- Weights --------------------------------------------------------------------------------------------------------------
+// Packed for a group and ROWS outputs: by section, stage, tap, part and step, 2 x ROWS x 4 numbers as they are in shared memory.
+
+// Pack one number, the i-th; value(row, channel, tap) gives those of group i / weights_of_group.
+template <class Geometry, int DEEP, class Value>
+__device__ __forceinline__ void pack_weights(float* to, long long i, const Sizes& sizes, const Tap* taps, const Section* sections,
+        Value value) {
+    const int stages = ceil_div(sizes.channels, DEEP * STEP), blocks = ceil_div(sizes.rows, ROWS);
+    const long long all = (long long)sizes.groups * blocks * Geometry::TAPS * stages * (DEEP * STEP * ROWS);
+    if (i >= all) {
+        return;
+    }
+    const int k = i % 4, line = i / 4 % ROWS, chunk = i / (4 * ROWS) % (2 * DEEP);
+    long long rest = i / (DEEP * STEP * ROWS);
+    const int stage = rest % stages;
+    rest /= stages;
+    const Tap tap = taps[rest % Geometry::TAPS];
+    const Section section = sections[tap.section];
+    const int block = rest / Geometry::TAPS % blocks, group = rest / Geometry::TAPS / blocks;
+    const int own = rest % Geometry::TAPS - section.first;
+    const int row = block * ROWS + line, channel = (stage * DEEP * 2 + chunk) * 4 + k;
+    const long long unit =
+        ((long long)group * blocks + block) * Geometry::TAPS * stages + section.first * stages + stage * section.taps + own;
+    const float number = row < sizes.rows && channel < sizes.channels ? value(group, row, channel, tap.weight) : 0.0f;
+    float* at = to + unit * ((Geometry::EXACT ? 2 : 1) * DEEP * STEP * ROWS) + (chunk * ROWS + line) * 4 + k;
+    *at = rounded(number);
+    if (Geometry::EXACT) {
+        at[DEEP * STEP * ROWS] = left_of(number, *at);
+    }
+}
+
+// ---- Places ---------------------------------------------------------------------------------------------------------------
+
+struct Place {
+    int column, row, depth, image;
+};
+
+// Divides numbers below 2^22.
+struct Divider {
+    int by;
+    float inverse;
+
+    __device__ __forceinline__ Divider(int by) : by(by), inverse(1.0f / by) {}
+
+    // The quotient; the rest is left in x.
+    __device__ __forceinline__ int divide(int& x) const {
+        int quotient = __float2int_rz(__int2float_rn(x) * inverse);
+        x -= quotient * by;
+        if (x < 0) {
+            --quotient, x += by;
+        } else if (x >= by) {
+            ++quotient, x -= by;
+        }
+        return quotient;
+    }
+};
+
+// The part of the work that a block has. The places of a strip are numbered: columns with the halo, rows with theirs, depths,
+// images; `first` is the first of them.
+template <class Geometry, int STRIP>
+struct Part {
+    int group, block, phase, strip, width;
+    Divider pitch, rows, depths;
+    Place first;
+
+    __device__ __forceinline__ Part(const Sizes& sizes, int number)
+        : width(min(STRIP, sizes.places[2])), pitch(width + Geometry::HALO_COLUMNS), rows(sizes.places[1] + Geometry::HALO_ROWS),
+          depths(sizes.places[0]) {
+        const int blocks = ceil_div(sizes.rows, ROWS), strips = ceil_div(sizes.places[2], width);
+        block = number % blocks;
+        number /= blocks;
+        phase = number % Geometry::PHASES;
+        number /= Geometry::PHASES;
+        group = number % sizes.groups;
+        number /= sizes.groups;
+        strip = number % strips * width;
+        number = number / strips * COLUMNS;
+        const int line = number / pitch.by, plane = line / rows.by;
+        first = {number % pitch.by, line % rows.by, plane % depths.by, plane / depths.by};
+    }
+
+    // The n-th place.
+    __device__ __forceinline__ Place place(int n) const {
+        Place place = first;
+        place.column += n;
+        place.row += pitch.divide(place.column);
+        place.depth += rows.divide(place.row);
+        place.image += depths.divide(place.depth);
+        return place;
+    }
+};
+
+// ---- Inputs ---------------------------------------------------------------------------------------------------------------
+
+// Loads stages by WARPS warps, of which this is number `warp`: four channels of a line at a time, as lines of 16 bytes.
+template <class Geometry, class Shape, class Part, int DEEP, int WARPS>
+struct Loader {
+    static constexpr int GROUPS = Shape::LINES / 32, APART = WARPS / 2, OWN = (GROUPS + APART - 1) / APART;
+    static constexpr int BATCH = DEEP * OWN <= 14 ? DEEP * OWN : (DEEP * OWN + 1) / 2 <= 14 ? (DEEP * OWN + 1) / 2 : 12;
+
+    const float* input;
+    const Sizes& sizes;
+    const Part& part;
+    int half, way, lane, size, whole;
+    int offsets[OWN];
+
+    __device__ __forceinline__ Loader(const float* input, const Sizes& sizes, const Part& part, int warp)
+        : input(input), sizes(sizes), part(part), half(warp % 2), way(warp / 2), lane(threadIdx.x & 31) {
+        size = sizes.input[0] * sizes.input[1] * sizes.input[2];
+        whole = size * sizes.channels * sizes.groups;
+        this->input += (long long)part.first.image * whole + (long long)part.group * sizes.channels * size;
+    }
+
+    __device__ __forceinline__ void begin(const Section& section) {
+        #pragma unroll
+        for (int i = 0; i < OWN; ++i) {
+            const Place place = part.place(lane + 32 * (way + i * APART));
+            const int depth = place.depth * Geometry::STEPS[0] + section.depth;
+            const int row = place.row * Geometry::STEPS[1] + section.row;
+            const int column = (part.strip + place.column) * Geometry::STEPS[2] + section.column;
+            const bool inside = place.image < sizes.images && depth >= 0 && depth < sizes.input[0] && row >= 0
+                && row < sizes.input[1] && column >= 0 && column < sizes.input[2];
+            offsets[i] = inside
+                ? (place.image - part.first.image) * whole + (depth * sizes.input[1] + row) * sizes.input[2] + column : -1;
+        }
+    }
+
+    // Load channels from `channel` on to `to`; ready() is called before anything is written.
+    template <class Ready>
+    __device__ __forceinline__ void load(float4* to, int channel, Ready ready) const {
+        #pragma unroll
+        for (int from = 0; from < DEEP * OWN; from += BATCH) {
+            float4 values[BATCH];
+            #pragma unroll
+            for (int j = 0; j < BATCH; ++j) {
+                const int sub = (from + j) / OWN, i = (from + j) % OWN;
+                const int first = channel + sub * STEP + half * 4, left = sizes.channels - first;
+                const float* at = input + (long long)first * size + offsets[i < OWN ? i : 0];
+                const bool inside = from + j < DEEP * OWN && offsets[i < OWN ? i : 0] >= 0;
+                values[j].x = inside && left > 0 ? __ldg(at) : 0.0f;
+                values[j].y = inside && left > 1 ? __ldg(at + size) : 0.0f;
+                values[j].z = inside && left > 2 ? __ldg(at + 2 * (long long)size) : 0.0f;
+                values[j].w = inside && left > 3 ? __ldg(at + 3 * (long long)size) : 0.0f;
+            }
+            if (from == 0) {
+                ready();
+            }
+            #pragma unroll
+            for (int j = 0; j < BATCH; ++j) {
+                const int sub = (from + j) / OWN, i = (from + j) % OWN, group = way + i * APART;
+                if (from + j < DEEP * OWN && group < GROUPS) {
+                    const float4 v = values[j], high = {rounded(v.x), rounded(v.y), rounded(v.z), rounded(v.w)};
+                    float4* at = to + (sub * 2 + half) * Shape::LINES + group * 32 + lane;
+                    *at = high;
+                    if (Geometry::EXACT) {
+                        at[DEEP * 2 * Shape::LINES] =
+                            make_float4(left_of(v.x, high.x), left_of(v.y, high.y), left_of(v.z, high.z), left_of(v.w, high.w));
+                    }
+                }
+            }
+        }
+    }
+};
+
+// ---- Products -------------------------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ unsigned shared_address(const void* at) {
+    return (unsigned)__cvta_generic_to_shared(at);
+}
+
+#if CONVOLUTIONS_WGMMA
+#define CONVOLUTIONS_F8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+    "+f"(d[i + 6]), "+f"(d[i + 7])
+#define CONVOLUTIONS_F32(i) CONVOLUTIONS_F8(i), CONVOLUTIONS_F8(i + 8), CONVOLUTIONS_F8(i + 16), CONVOLUTIONS_F8(i + 24)
+
+// One product of a warp group: 64 x 256 sums of 8 terms in shared memory, which descriptors tell of.
+__device__ __forceinline__ void wgmma(float (&d)[SUMS], unsigned long long a, unsigned long long b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+                 "}, %128, %129, 1, 1, 1;"
+                 : CONVOLUTIONS_F32(0), CONVOLUTIONS_F32(32), CONVOLUTIONS_F32(64), CONVOLUTIONS_F32(96)
+                 : "l"(a), "l"(b));
+}
+
+// Of chunks of 4 terms, `apart` bytes from one to the next, each of lines of 16 bytes.
+__device__ __forceinline__ unsigned long long descriptor(unsigned start, unsigned apart) {
+    return (unsigned long long)(start >> 4) | (unsigned long long)(apart >> 4) << 16 | 8ull << 32;
+}
+
+struct Barrier {
+    unsigned at;
+
+    __device__ __forceinline__ void init(int count) const {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+    }
+
+    __device__ __forceinline__ void arrive() const {
+        asm volatile("{.reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0];}" ::"r"(at) : "memory");
+    }
+
+    __device__ __forceinline__ void wait(int parity) const {
+        asm volatile("{.reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @p bra done; bra again; done:}"
+                     ::"r"(at), "r"(parity) : "memory");
+    }
+
+    // Arrive, and expect a copy of so many bytes.
+    __device__ __forceinline__ void copy(unsigned to, const void* from, int bytes) const {
+        asm volatile("{.reg .b64 t; mbarrier.arrive.expect_tx.shared::cta.b64 t, [%0], %1;}" ::"r"(at), "r"(bytes) : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                     ::"r"(to), "l"(from), "r"(bytes), "r"(at) : "memory");
+    }
+};
+#else
+__device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void multiply(float (&sum)[SUMS], const unsigned* a, const unsigned* b, int lines) {
+    const int line = threadIdx.x % 32 / 4, term = threadIdx.x % 4, row = (threadIdx.x / 32 * 16 + line) * 4 + term;
+    const unsigned from_a[4] = {a[row], a[row + 32], a[row + ROWS * 4], a[row + ROWS * 4 + 32]};
+    #pragma unroll
+    for (int n = 0; n < COLUMNS; n += 8) {
+        const int at = (n + line) * 4 + term;
+        mma(sum + n / 2, from_a, b[at], b[at + lines * 4]);
+    }
+}
+#endif
+
+// Store value(image, channel, depth, row, column, sum) of a block's places at to[index(image, channel, depth, row, column)].
+// `shared` has ROWS * PITCH * 4 + 1024 bytes, or STAGES stages and as much if that is more.
+template <class Geometry, int STRIP, int DEEP, int STAGES, class T, class Value, class Index>
+__device__ __forceinline__ void convolve(T* to, unsigned char* shared, const float* input, const float* weights, const Sizes& sizes,
+        const Section* sections, const Tap* taps, const int* phases, Value value, Index index) {
+    using Own = Shape<Geometry, STRIP, DEEP, STAGES>;
+    using Mine = Part<Geometry, STRIP>;
+    const Mine part(sizes, blockIdx.x);
+    // The compiler has to see that a warp takes one way.
+    const int warp = __shfl_sync(0xffffffff, (int)threadIdx.x / 32, 0), lane = threadIdx.x % 32, pitch = part.pitch.by;
+    const int channel_stages = ceil_div(sizes.channels, DEEP * STEP);
+    const int first = phases[part.phase], last = phases[part.phase + 1];
+    shared += -shared_address(shared) & 1023u;
+    weights += ((long long)part.group * ceil_div(sizes.rows, ROWS) + part.block) * Geometry::TAPS * channel_stages
+        * (Own::PARTS * DEEP * STEP * ROWS);
+    float sum[SUMS];
+#if CONVOLUTIONS_WGMMA
+    __shared__ unsigned long long barriers[2 * STAGES];
+    const unsigned memory = shared_address(shared), bars = shared_address(barriers);
+    auto full = [&](int slot) { return Barrier{bars + slot * 8}; };
+    auto empty = [&](int slot) { return Barrier{bars + (STAGES + slot) * 8}; };
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; ++i) {
+            full(i).init(PRODUCERS + 1);
+            empty(i).init(CONSUMERS / 32);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    if (warp >= CONSUMERS / 32) {
+        Loader<Geometry, Own, Mine, DEEP, PRODUCERS / 32> loader(input, sizes, part, warp - CONSUMERS / 32);
+        int slot = 0, parity = 1;
+        #pragma unroll 1
+        for (int number = first; number < last; ++number) {
+            const Section section = sections[number];
+            const int bytes = section.taps * Own::PARTS * DEEP * Own::WEIGHTS;
+            const float* from = weights + (long long)section.first * channel_stages * (Own::PARTS * DEEP * STEP * ROWS);
+            loader.begin(section);
+            #pragma unroll 1
+            for (int stage = 0; stage < channel_stages; ++stage) {
+                unsigned char* at = shared + slot * Own::STAGE;
+                loader.load(reinterpret_cast<float4*>(at), stage * DEEP * STEP, [&] {
+                    empty(slot).wait(parity);
+                    if (threadIdx.x == CONSUMERS) {
+                        full(slot).copy(memory + slot * Own::STAGE + Own::INPUT, from + (long long)stage * bytes / 4, bytes);
+                    }
+                });
+                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+                full(slot).arrive();
+                if (++slot == STAGES) {
+                    slot = 0, parity ^= 1;
+                }
+            }
+        }
+    } else {
+        #pragma unroll
+        for (int i = 0; i < SUMS; ++i) {
+            sum[i] = 0.0f;
+        }
+        int slot = 0, parity = 0, before = -1;
+        #pragma unroll 1
+        for (int number = first; number < last; ++number) {
+            const Section section = sections[number];
+            #pragma unroll 1
+            for (int stage = 0; stage < channel_stages; ++stage) {
+                full(slot).wait(parity);
+                const unsigned at = memory + slot * Own::STAGE;
+                const unsigned long long a = descriptor(at + Own::INPUT, ROWS * 16), b = descriptor(at, Own::LINES * 16);
+                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+                #pragma unroll 1
+                for (int i = 0; i < section.taps; ++i) {
+                    const Tap tap = taps[section.first + i];
+                    const int offset = tap.row * pitch + tap.column;
+                    #pragma unroll
+                    for (int sub = 0; sub < DEEP; ++sub) {
+                        constexpr int LEFT_OF_A = DEEP * Own::WEIGHTS / 16, LEFT_OF_B = DEEP * 2 * Own::LINES;
+                        const unsigned long long from_a = a + (i * Own::PARTS * DEEP + sub) * (Own::WEIGHTS / 16);
+                        const unsigned long long from_b = b + sub * 2 * Own::LINES + offset;
+                        if (Geometry::EXACT) {
+                            wgmma(sum, from_a + LEFT_OF_A, from_b);
+                            wgmma(sum, from_a, from_b + LEFT_OF_B);
+                        }
+                        wgmma(sum, from_a, from_b);
+                    }
+                }
+                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                if (before >= 0 && lane == 0) {
+                    empty(before).arrive();
+                }
+                before = slot;
+                if (++slot == STAGES) {
+                    slot = 0, parity ^= 1;
+                }
+            }
+        }
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        #pragma unroll
+        for (int i = 0; i < SUMS; ++i) {
+            asm volatile("" : "+f"(sum[i])::"memory");
+        }
+    }
+#else
+    #pragma unroll
+    for (int i = 0; i < SUMS; ++i) {
+        sum[i] = 0.0f;
+    }
+    Loader<Geometry, Own, Mine, DEEP, THREADS / 32> loader(input, sizes, part, warp);
+    #pragma unroll 1
+    for (int number = first; number < last; ++number) {
+        const Section section = sections[number];
+        const float4* from = reinterpret_cast<const float4*>(weights)
+            + (long long)section.first * channel_stages * (Own::PARTS * DEEP * STEP * ROWS / 4);
+        const int count = section.taps * Own::PARTS * DEEP * (Own::WEIGHTS / 16);
+        loader.begin(section);
+        #pragma unroll 1
+        for (int stage = 0; stage < channel_stages; ++stage) {
+            float4* at = reinterpret_cast<float4*>(shared);
+            loader.load(at, stage * DEEP * STEP, [] { __syncthreads(); });
+            for (int i = threadIdx.x; i < count; i += THREADS) {
+                at[Own::INPUT / 16 + i] = from[stage * count + i];
+            }
+            __syncthreads();
+            for (int i = 0; i < section.taps && warp < CONSUMERS / 32; ++i) {
+                const Tap tap = taps[section.first + i];
+                #pragma unroll
+                for (int sub = 0; sub < DEEP; ++sub) {
+                    const unsigned* a = reinterpret_cast<const unsigned*>(shared + Own::INPUT)
+                        + (i * Own::PARTS * DEEP + sub) * (Own::WEIGHTS / 4);
+                    const unsigned* b = reinterpret_cast<const unsigned*>(shared)
+                        + (sub * 2 * Own::LINES + tap.row * pitch + tap.column) * 4;
+                    if (Geometry::EXACT) {
+                        multiply(sum, a + DEEP * (Own::WEIGHTS / 4), b, Own::LINES);
+                        multiply(sum, a, b + DEEP * 8 * Own::LINES, Own::LINES);
+                    }
+                    multiply(sum, a, b, Own::LINES);
+                }
+            }
+        }
+    }
+#endif
+    // By way of shared memory, so that threads that are neighbours store neighbours.
+    __syncthreads();
+    float* rows = reinterpret_cast<float*>(shared);
+    if (warp < CONSUMERS / 32) {
+        #pragma unroll
+        for (int i = 0; i < SUMS; i += 2) {
+            const int row = warp * 16 + (i >> 1 & 1) * 8 + lane / 4, column = (i >> 2) * 8 + lane % 4 * 2;
+            *reinterpret_cast<float2*>(rows + row * PITCH + column) = make_float2(sum[i], sum[i + 1]);
+        }
+    }
+    __syncthreads();
+    const int out_depth = part.phase / (Geometry::OUT[1] * Geometry::OUT[2]);
+    const int out_row = part.phase / Geometry::OUT[2] % Geometry::OUT[1], out_column = part.phase % Geometry::OUT[2];
+    const int first_row = part.group * sizes.rows + part.block * ROWS, own = min(ROWS, sizes.rows - part.block * ROWS);
+    #pragma unroll 1
+    for (int i = lane; i < COLUMNS; i += 32) {
+        const Place place = part.place(i);
+        const int column = part.strip + place.column, d = place.depth * Geometry::OUT[0] + out_depth;
+        const int r = place.row * Geometry::OUT[1] + out_row, c = column * Geometry::OUT[2] + out_column;
+        if (place.image < sizes.images && place.row < sizes.places[1] && place.column < part.width && d < sizes.output[0]
+            && r < sizes.output[1] && c < sizes.output[2]) {
+            // An output channel is as far from the next one everywhere.
+            const long long start = index(place.image, first_row, d, r, c), apart = index(place.image, first_row + 1, d, r, c) - start;
+            T* at = to + start + warp * apart;
+            #pragma unroll 4
+            for (int row = warp; row < own; row += THREADS / 32, at += THREADS / 32 * apart) {
+                *at = value(place.image, first_row + row, d, r, c, rows[row * PITCH + i]);
+            }
+        }
+    }
+}
+
+// ---- Few channels ---------------------------------------------------------------------------------------------------------
+
+// A thread computes RUN places of the result, one below the other, in fp32; for groups of few inputs and outputs. Geometry has
+// KERNEL, STEPS, PADDING and DILATION of each axis. weight(group, row, channel, tap) gives weights; the rest is as above.
+template <class Geometry, int RUN, class T, class Weight, class Value, class Index>
+__device__ __forceinline__ void convolve_directly(T* to, const float* input, const Sizes& sizes, Weight weight, Value value,
+        Index index) {
+    constexpr int HIGH = Geometry::KERNEL[1], WIDE = Geometry::KERNEL[2], STEP_DOWN = Geometry::STEPS[1];
+    constexpr int APART = Geometry::DILATION[1], SPAN = (RUN - 1) * STEP_DOWN + (HIGH - 1) * APART + 1;
+    long long rest = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    const int column = rest % sizes.output[2];
+    rest /= sizes.output[2];
+    const int runs = ceil_div(sizes.output[1], RUN), first = rest % runs * RUN;
+    rest /= runs;
+    const int depth = rest % sizes.output[0];
+    rest /= sizes.output[0];
+    const int row = rest % sizes.rows, group = rest / sizes.rows % sizes.groups, image = rest / sizes.rows / sizes.groups;
+    if (image >= sizes.images) {
+        return;
+    }
+    const long long plane = (long long)sizes.input[1] * sizes.input[2];
+    float sum[RUN] = {};
+    #pragma unroll 1
+    for (int channel = 0; channel < sizes.channels; ++channel) {
+        #pragma unroll 1
+        for (int z = 0; z < Geometry::KERNEL[0]; ++z) {
+            const int in_depth = depth * Geometry::STEPS[0] - Geometry::PADDING[0] + z * Geometry::DILATION[0];
+            if (in_depth < 0 || in_depth >= sizes.input[0]) {
+                continue;
+            }
+            const float* from = input
+                + (((long long)image * sizes.groups + group) * sizes.channels + channel) * sizes.input[0] * plane
+                + in_depth * plane;
+            const int top = first * STEP_DOWN - Geometry::PADDING[1];
+            #pragma unroll (WIDE <= 7 ? WIDE : 1)
+            for (int x = 0; x < WIDE; ++x) {
+                const int at = column * Geometry::STEPS[2] - Geometry::PADDING[2] + x * Geometry::DILATION[2];
+                const bool inside = at >= 0 && at < sizes.input[2];
+                float weights[HIGH], values[SPAN];
+                #pragma unroll
+                for (int y = 0; y < HIGH; ++y) {
+                    weights[y] = weight(group, row, channel, (z * HIGH + y) * WIDE + x);
+                }
+                #pragma unroll
+                for (int y = 0; y < SPAN; ++y) {
+                    values[y] = inside && top + y >= 0 && top + y < sizes.input[1]
+                        ? __ldg(from + (top + y) * sizes.input[2] + at) : 0.0f;
+                }
+                #pragma unroll
+                for (int i = 0; i < RUN; ++i) {
+                    #pragma unroll
+                    for (int y = 0; y < HIGH; ++y) {
+                        sum[i] = fmaf(values[i * STEP_DOWN + y * APART], weights[y], sum[i]);
+                    }
+                }
+            }
+        }
+    }
+    const int channel = group * sizes.rows + row;
+    #pragma unroll
+    for (int i = 0; i < RUN; ++i) {
+        if (first + i < sizes.output[1]) {
+            to[index(image, channel, depth, first + i, column)] = value(image, channel, depth, first + i, column, sum[i]);
+        }
+    }
+}
+
+}  // namespace convolutions

@@ -1,0 +1,106 @@
+"""Convolutions, emulated as compiled for a GPU without wgmma."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mctskernel.core.task import Tensor
+from tests.problems.plain_cuda.test_tiles import templates
+from tests.problems.plain_cuda.verified import tensor, wrong
+
+torch = pytest.importorskip("torch")
+nn = torch.nn.functional
+
+SIZES = {"d": 17, "h": 61, "w": 67}
+IMAGES = tensor("x", "d 20 h w")
+
+
+def check(function: Any, *inputs: Tensor, **macros: int) -> None:
+    source = templates(function, *inputs, sizes=SIZES)
+    assert "convolutions::convolve" in source
+    for name, value in macros.items():
+        line = next(each for each in source.splitlines() if each.startswith(f"#define {name} "))
+        source = source.replace(line, f"#define {name} {value}")
+    assert not wrong(function, *inputs, source=source, shape={"d": 3, "h": 9, "w": 21})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "weight"),
+    [
+        (lambda x, f: torch.relu(nn.conv2d(x, f, padding=1) * 2), "24 20 3 3"),
+        (nn.conv2d, "70 20 1 1"),
+        (lambda x, f: nn.conv2d(x, f, stride=2, padding=3), "24 20 7 5"),
+        (lambda x, f: nn.conv2d(x, f, stride=(1, 3), dilation=2), "24 20 3 5"),
+        (lambda x, f: nn.conv2d(x, f, groups=2, padding=(0, 1)), "14 10 3 3"),
+        (lambda x, f: nn.conv_transpose2d(x, f, stride=2, padding=1, output_padding=1), "20 24 3 3"),
+        (lambda x, f: nn.conv_transpose2d(x, f, stride=(3, 2), dilation=2), "20 24 3 4"),
+        (lambda x, f: nn.conv_transpose2d(x, f, groups=2), "20 8 3 3"),
+    ],
+)
+def test_two_axes(function: Any, weight: str) -> None:
+    check(function, IMAGES, tensor("f", weight))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "images", "weight"),
+    [
+        (lambda x, f: nn.conv1d(x, f, stride=2, padding=2), "d 20 h", "24 20 5"),
+        (lambda x, f: nn.conv3d(x, f, padding=1), "d 3 h w 6", "24 3 3 3 3"),
+        (lambda x, f: nn.conv3d(x, f, stride=2), "d 9 6 h w", "4 9 3 3 3"),
+        (lambda x, f: nn.conv_transpose3d(x, f, stride=2, padding=1), "d 3 5 h w", "3 4 3 3 3"),
+    ],
+)
+def test_other_ranks(function: Any, images: str, weight: str) -> None:
+    check(function, tensor("x", images), tensor("f", weight))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("macros", [{"STRIP": 5}, {"STRIP": 100}, {"DEEP": 2}, {"DEEP": 4, "STAGES": 1}])
+def test_macros_choose_how_and_not_what(macros: dict[str, int]) -> None:
+    check(nn.conv2d, IMAGES, tensor("f", "10 20 3 3"), tensor("b", "10"), **macros)
+
+
+@pytest.mark.slow
+def test_few_channels_have_products_with_fp32s_accuracy() -> None:
+    source = templates(nn.conv2d, tensor("x", "d 8 h w"), tensor("f", "24 8 3 3"), sizes=SIZES)
+    assert "EXACT = true" in source
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.backends.cudnn, "allow_tf32", False)
+        assert not wrong(
+            nn.conv2d,
+            tensor("x", "d 8 h w"),
+            tensor("f", "24 8 3 3"),
+            source=source,
+            shape={"d": 1, "h": 9, "w": 21},
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "images", "weight"),
+    [
+        (lambda x, f: torch.relu(nn.conv2d(x, f, padding=(1, 3), groups=6)), "d 6 h w", "6 1 3 7"),
+        (lambda x, f: nn.conv2d(x, f, stride=(2, 3), dilation=2, groups=3), "d 6 h w", "12 2 3 2"),
+        (lambda x, f: nn.conv1d(x, f, padding=2, groups=5), "d 5 w", "5 1 9"),
+        (lambda x, f: nn.conv3d(x, f, padding=1, groups=2), "d 2 h w 5", "4 1 3 1 3"),
+    ],
+)
+def test_groups_of_few_channels(function: Any, images: str, weight: str) -> None:
+    inputs = tensor("x", images), tensor("f", weight)
+    source = templates(function, *inputs, sizes=SIZES)
+    assert "convolutions::convolve_directly" in source
+    assert not wrong(function, *inputs, source=source, shape={"d": 3, "h": 9, "w": 21})
+
+
+@pytest.mark.slow
+def test_views_are_stored_before_they_are_convolved() -> None:
+    check(lambda x, f: nn.conv2d(x.transpose(2, 3), f), IMAGES, tensor("f", "24 20 3 3"))
+
+
+def test_exact_convolutions_where_pytorch_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert not templates(nn.conv2d, IMAGES, tensor("f", "24 20 3 3"), sizes=SIZES)
