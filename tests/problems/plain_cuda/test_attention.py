@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra `gpu` is not installed")
 
+import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
 
