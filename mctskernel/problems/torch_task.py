@@ -21,8 +21,9 @@ from mctskernel.problems.distinct_sizes import Names, distinct_sizes
 from mctskernel.problems.host_code.expressions import docstring
 from mctskernel.problems.inductor.generated import InductorError
 from mctskernel.problems.inductor.start import compiled_start
-from mctskernel.problems.plain_cuda import PlainCudaError, kernel_sources
+from mctskernel.problems.plain_cuda import PlainCudaError
 from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
+from mctskernel.problems.templates import kernel_sources
 from mctskernel.problems.torch_reference import dtype_name
 from mctskernel.profiling.devices import default_kind
 
@@ -163,7 +164,7 @@ def starting_kernels(task: TorchTask, language: Language | None = None) -> Start
     if language is not Language.TRITON:
         try:
             names = [tensor.name for tensor in task.outputs]
-            made = kernel_sources(task.function, task.inputs, names, task.distinct)
+            made = kernel_sources(task.function, task.inputs, names, task.distinct, task.sizes)
             files["kernel.cu"] = made.plain
             if made.templates:
                 files["start_templates.cu"] = made.templates

@@ -9,7 +9,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -44,15 +44,17 @@ class Traced:
     estimate: Callable[[sympy.Expr], float]
     constants: Mapping[Node, Any]
 
+    def at(self, sizes: Shape) -> Traced:
+        """The same with estimates at other sizes."""
+        values = {_dimension(name): size for name, size in sizes.items()}
+        return replace(self, estimate=lambda value: float(value.xreplace(values)))
+
 
 def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) -> Traced:
     """Trace a function on fake tensors, without computing anything. Raises PlainCudaError."""
     symbolic = symbolic_tensors(inputs, sizes)
     env, mode, tensors = symbolic.env, symbolic.mode, symbolic.tensors
-    own = {
-        symbol.node.expr: sympy.Symbol(name, integer=True, positive=True)
-        for name, symbol in symbolic.symbols.items()
-    }
+    own = {symbol.node.expr: _dimension(name) for name, symbol in symbolic.symbols.items()}
     with quiet(), torch.no_grad(), mode, PlainFunctions(), symbolic_roots(), enable_python_dispatcher():
         try:
             module = _graph(_of_tensors(function), tensors)
@@ -86,6 +88,10 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
     constants = {node: getattr(module, node.target) for node in graph.nodes if node.op == "get_attr"}
     _check_updates(graph, named)
     return Traced(named, _outputs(graph), expression, lambda value: float(value.xreplace(hints)), constants)
+
+
+def _dimension(name: str) -> sympy.Symbol:
+    return sympy.Symbol(name, integer=True, positive=True)
 
 
 def _cancelled(size: sympy.Expr) -> sympy.Expr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 from torch.fx import Node
@@ -15,11 +15,9 @@ from mctskernel.problems.plain_cuda.element_types import computed_type, converte
 from mctskernel.problems.plain_cuda.extents import count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES, for_each_axis, pooled_rank
 from mctskernel.problems.plain_cuda.rules import argument, operator_name, source_of, takes
+from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.rows import extents_of
-
-if TYPE_CHECKING:
-    from mctskernel.problems.plain_cuda.schedule import Schedule
+from mctskernel.problems.templates.row_space import extents_of
 
 POOLS = {"max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
 
@@ -41,25 +39,36 @@ class Pool:
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The text of the kernel, and its launch."""
-        threads = min(max(1 << (self.length - 1).bit_length(), 32), 128)
-        items = min(-(-self.length // threads), 4)
+        threads, items = min(_SHAPES, key=lambda each: _slots(self.length, *each))
         values = {"THREADS": threads, "ROWS": max(128 // threads, 1), "ITEMS": items}
         names = {word: schedule.macro(word, value) for word, value in values.items()}
         schedule.require(f"{names['THREADS']} * {names['ROWS']} <= 1024")
         schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= 16")
         schedule.define(LARGER)
-        source, name = source_of(self.nodes[0])[0], schedule.fresh("pool_kernel")
+        name = schedule.fresh("pool_kernel")
         for index_type in ("int", "long long"):
             body = schedule.body(place, index_type, depth=1)
             _write(body, self.nodes[0], place, names)
             if not any(map(schedule.is_large, body.used)):
                 break
         rows = count_in_plan(place.extents[:-1])
-        grid = f"ceil_div({rows}, {names['ROWS']}) * ceil_div({_plan(place.extents[-1])}, {names['THREADS']} * {names['ITEMS']})"
-        about = f"{operator_name(source)}"
+        columns = count_in_plan(place.extents[-1:])
+        grid = (
+            f"ceil_div({rows}, {names['ROWS']}) * ceil_div({columns}, {names['THREADS']} * {names['ITEMS']})"
+        )
+        about = schedule.described(self.nodes[0])
         bounds = f"__launch_bounds__({names['THREADS']} * {names['ROWS']}) "
         made = Function(name, about, body.text(), tuple(body.reads.values()), place, bounds)
         yield schedule.function(made), schedule.launch(made, grid, f'{names["THREADS"]}", "{names["ROWS"]}')
+
+
+_SHAPES = [(threads, items) for threads in (128, 64, 32) for items in (2, 1, 4)]
+"""Threads of a row, and the results of each, the better ones first."""
+
+
+def _slots(length: int, threads: int, items: int) -> float:
+    """How many results of a row there is room for, where a few in vain don't count."""
+    return max(-(-length // (threads * items)) * threads * items, 1.1 * length)
 
 
 def pools(kept: Sequence[Node], _: Collection[Node], traced: Traced) -> Iterator[Pool]:
@@ -180,7 +189,3 @@ def _divisor(body: Body, pool: Node, axes: Sequence[_Axis], index: Index) -> str
             else f"(min({end}, {axis.extent}) - max({start}, 0))"
         )
     return f"(float)({' * '.join(counts)})"
-
-
-def _plan(extent: sympy.Expr) -> str:
-    return count_in_plan((extent,))

@@ -9,7 +9,7 @@ from typing import Any
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Shape, Task, Tensor, Tolerance
-from mctskernel.problems.plain_cuda import Sources, kernel_sources
+from mctskernel.problems.templates import Sources, kernel_sources
 from mctskernel.problems.torch_reference import dtype_name, in_numpy
 from mctskernel.problems.torch_task import called, listed
 from mctskernel.profiling.candidate import RefusedError, prepare
