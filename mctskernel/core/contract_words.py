@@ -37,7 +37,8 @@ def contract_sentences(task: Task) -> tuple[str, ...]:
         )
     if any(tensor.dtype == "float32" for tensor in task.inputs):
         sentences.append(
-            "Products of TF32, bfloat16 or float16 numbers are too imprecise for float32 inputs."
+            "Products of TF32, bfloat16 or float16 numbers are too imprecise for float32 inputs, but TF32 in convolutions "
+            "that PyTorch computes so."
         )
     if numerics.signed_zero is SignedZero.PRESERVE:
         sentences.append("A zero must have the sign of the reference's zero.")

@@ -28,10 +28,6 @@ Called = Callable[..., Any]
 """Takes tensors in the order of a task's inputs, on any device, and returns a tensor or a tuple of them."""
 
 
-TF32_ERROR = 2.0**-11
-"""The relative rounding error of TF32."""
-
-
 @dataclass(frozen=True)
 class TorchTask:
     """The content of a task folder.
@@ -357,7 +353,6 @@ def _compiled(task: TorchTask) -> str:
         distinct=task.distinct,
         outputs=[tensor.name for tensor in task.outputs],
         name=task.name or task.summary,
-        tf32=task.tolerance.get("relative", 0.0) >= TF32_ERROR,
     )
 
 
