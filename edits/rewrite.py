@@ -128,12 +128,6 @@ def each(variable: str, count: str, *body: str) -> list[str]:
     return ["#pragma unroll", loop, *indented(body), "}"]
 
 
-def whole_function(source: cu.Source, function: cu.Function) -> tuple[int, int]:
-    """The bytes from which and up to which a function goes, with its linkage and the comment above it."""
-    anchor = _with_linkage(function)
-    return _with_comment(source, anchor).start_byte, anchor.end_byte
-
-
 def _with_linkage(function: cu.Function) -> Node:
     anchor = function.node
     while anchor.parent is not None and anchor.parent.type == "linkage_specification":
@@ -194,8 +188,3 @@ def _skip_blanks(source: cu.Source, position: int) -> int:
 
 def _margin(line: str) -> int:
     return len(line) - len(line.lstrip())
-
-
-def names_used(lines: Iterable[str]) -> frozenset[str]:
-    """The plain names in some lines of code."""
-    return cu.identifiers(cu.parse("\n".join(lines)).root)

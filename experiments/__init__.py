@@ -2,9 +2,7 @@
 
 - `ablation`: the choices of a search compared, behind `mctskernel ablate`
 - `suite`, `evaluator_cost`: the built-in tasks on a GPU, beside PyTorch, and the evaluator's speed
-- `record`: kernels with their times
-- `model_benchmark`: how well the model predicts such times; `surrogate_study`: how much that saves a search
-- `counter_evidence`: whether counters predict gains
+- `model_benchmark`: how well the model predicts known times of kernels
 - `kernel_tuner`: Kernel Tuner's strategies on search-space caches
 
 `plain_suite/` holds folders of tasks.

@@ -3,9 +3,9 @@
     python -m mctskernel.experiments.model_benchmark DIR... [--jobs 4] [--out rows.jsonl]
     python -m mctskernel.experiments.model_benchmark --from rows.jsonl
 
-Each DIR is a folder of variants (docs/model_benchmark.md has the form): `experiments.record` makes them. Pricing takes
-about a second a kernel; the tables are made of the rows that it leaves, again and at once with `--from`. Tables go to
-standard output as Markdown, progress to standard error.
+Each DIR is a folder of variants (docs/model_benchmark.md has the form). Pricing takes about a second a kernel; the
+tables are made of the rows that it leaves, again and at once with `--from`. Tables go to standard output as Markdown,
+progress to standard error.
 """
 
 from __future__ import annotations

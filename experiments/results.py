@@ -1,4 +1,4 @@
-"""How results are written: JSON with the command, machine and versions at its head, Markdown, and 95 % intervals."""
+"""How results are written: JSON with the command, machine and versions at its head, and Markdown."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.disk import write_whole
-from mctskernel.core.task import Array
 from mctskernel.profiling.versions import package_versions
-from mctskernel.report.resampling import CONFIDENCE, RESAMPLES, Estimate
 from mctskernel.report.terminal import table_lines
 
 PACKAGES = ("numpy", "nvidia-cuda-nvrtc", "triton", "torch")
@@ -55,36 +52,6 @@ def page(title: str, *blocks: str) -> str:
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Make a Markdown table of cells as they are shown; the first column is text and the others are numbers."""
     return "\n".join(table_lines(columns, rows))
-
-
-def interval_text(found: Estimate, form: str) -> str:
-    """Write `mean (low to high)`, each in a format such as `.3f`."""
-    return f"{found.mean:{form}} ({found.low:{form}} to {found.high:{form}})"
-
-
-def clustered_mean(values: Sequence[float], clusters: Sequence[str]) -> Estimate:
-    """The mean of all values, and its percentile interval when whole clusters are drawn again with replacement.
-
-    Values of one cluster may depend on each other. With one cluster the interval says nothing, and is the mean.
-    Source: Davison and Hinkley, "Bootstrap methods and their application", 1997, section 3.8. Raises ValueError without
-    values.
-    """
-    if not values:
-        raise ValueError("There is no mean of no values.")
-    names = list(dict.fromkeys(clusters))
-    place = [names.index(each) for each in clusters]
-    sums = np.bincount(place, values)
-    counts = np.bincount(place)
-    drawn = np.random.default_rng(0).integers(len(names), size=(RESAMPLES, len(names)))
-    means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
-    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Estimate(float(np.mean(values)), float(low), float(high))
-
-
-def cluster_means(values: Sequence[float], clusters: Sequence[str]) -> Array:
-    """The mean of each cluster's values."""
-    _, place = np.unique(clusters, return_inverse=True)
-    return np.asarray(np.bincount(place, values) / np.bincount(place))
 
 
 def _command() -> str:

@@ -14,7 +14,6 @@ from mctskernel.core.proposer import Proposer
 from mctskernel.core.space import Entry, SearchSpace, SpaceError, configuration_kernel, values_of
 from mctskernel.core.task import Task
 from mctskernel.edits.parameters import ParameterProposer
-from mctskernel.executors.forecaster import Forecaster
 from mctskernel.executors.recorded import RecordedExecutor, evaluation_of
 from mctskernel.loop import Search, StopReason
 from mctskernel.tasks.space import RANDOM, choose_start
@@ -24,7 +23,6 @@ from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
 
-ForecasterOf = Callable[[TreeSearch], Forecaster]
 StopRequested = Callable[[], bool]
 
 
@@ -96,7 +94,6 @@ def grow(
     executor: RecordedExecutor,
     budget: int,
     spent: int = 0,
-    forecaster_of: ForecasterOf | None = None,
     stop_requested: StopRequested = lambda: False,
 ) -> tuple[Tree, StopReason]:
     """Grow a tree in memory from a kernel, in `budget` evaluations of which `spent` are already made.
@@ -114,7 +111,6 @@ def grow(
         follow=lambda _: None,
         stop_requested=stop_requested,
         spent_evaluations=spent,
-        forecaster=forecaster_of(tree_search) if forecaster_of else None,
     )
     return tree_search.tree, loop.run((root,))
 

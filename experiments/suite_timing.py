@@ -26,8 +26,9 @@ from mctskernel.core.task_file import load_task
 from mctskernel.experiments.json_lines import append_line
 from mctskernel.experiments.operators import OPERATORS, as_tensor, bound
 from mctskernel.experiments.suite import TaskTimes
+from mctskernel.profiling.architecture import architecture_of
 from mctskernel.profiling.candidate import RefusedError, prepare
-from mctskernel.profiling.ceilings import default_cache_folder, measured_ceilings
+from mctskernel.profiling.ceilings import architecture_ceilings, documented_ceilings
 from mctskernel.profiling.gpu.buffers import LoadedKernel
 from mctskernel.profiling.gpu.cuda_driver import CudaError, Gpu, open_gpu
 from mctskernel.profiling.pytorch.interleaved import Call, bound_plan, interleaved, loaded, timed
@@ -98,7 +99,8 @@ def time_task(name: str, kernels: Mapping[str, Kernel]) -> TaskTimes:
 
 
 def _floor(task: Task, gpu: Gpu) -> float:
-    ceilings, shape = measured_ceilings(gpu, default_cache_folder()), task.search_shapes[0]
+    described, shape = architecture_of(gpu.architecture, gpu.name), task.search_shapes[0]
+    ceilings = architecture_ceilings(described) if described else documented_ceilings(gpu)
     tensor_cores = all(tensor.dtype in ("float16", "bfloat16") for tensor in task.outputs)
     rate = ceilings.tensor_flops_per_second if tensor_cores else ceilings.fp32_flops_per_second
     flops = float(evaluate(task.flops, shape)) if task.flops is not None else 0.0

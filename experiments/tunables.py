@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-
-import numpy as np
 
 from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.kernel import Kernel, Language
@@ -18,8 +15,6 @@ from mctskernel.edits.plan_text import with_plan
 NUM_WARPS = "num_warps"
 NUM_STAGES = "num_stages"
 OPTIONS = (NUM_WARPS, NUM_STAGES)
-
-Space = Mapping[str, Sequence[int]]
 
 
 class TunableError(MisuseError, ValueError):
@@ -51,26 +46,6 @@ def with_tunables(kernel: Kernel, values: Mapping[str, int]) -> Kernel:
     result = replace(kernel, source=plan + text)
     options = {name: values[name] for name in OPTIONS if name in values}
     return _with_options(result, options) if options else result
-
-
-def combinations(kernel: Kernel, space: Space, most: int, seed: int) -> Iterator[dict[str, int]]:
-    """Values for all tunables: as the kernel has them first, then at most `most` of the space, none of them twice.
-
-    Raises TunableError for a name that the kernel doesn't have.
-    """
-    start = tunables(kernel)
-    _check(space, start)
-    sizes = [len(values) for values in space.values()]
-    total = math.prod(sizes)
-    numbers = np.random.default_rng(seed).choice(total, min(most, total), replace=False)
-    yield start
-    for number in map(int, numbers):
-        places = np.unravel_index(number, sizes) if sizes else ()
-        chosen = start | {
-            name: values[int(place)] for (name, values), place in zip(space.items(), places, strict=True)
-        }
-        if chosen != start:
-            yield chosen
 
 
 _DEFINITION = {

@@ -16,16 +16,14 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.core.documents import UNDECODABLE, excerpt
-from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.task import Task, Tensor, Tolerance, shape_label
+from mctskernel.core.task import Task, Tensor, Tolerance
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import BadRunError
 from mctskernel.experiments.tunables import with_tunables
-from mctskernel.profiling.reward import is_eligible
 
 LINES = "variants.jsonl"
-TASK = "task"
 
 
 class VariantError(BadRunError, RuntimeError):
@@ -84,54 +82,6 @@ def read_variants(folder: Path) -> Iterator[Variant]:
             yield msgspec.json.decode(line, type=Variant)
         except UNDECODABLE as error:
             raise VariantError(f"{path}, line {number}: {excerpt(error)}.") from error
-
-
-def variants_of(
-    task: Task, kernel: Kernel, evaluation: Evaluation, tunables: Mapping[str, int], family: str = ""
-) -> tuple[Variant, ...]:
-    """An evaluated kernel as lines of a folder whose task is in `task/`: one for each search shape, one for a failure.
-
-    `kernel` is the text in which the tunables were set. A quarantined time is a failure. Counters are taken at the
-    first search shape alone, and go with it.
-    """
-    name = ", ".join(f"{name}={value}" for name, value in tunables.items()) or "as it is"
-    refused = Outcome.REJECTED if evaluation.quarantine else evaluation.outcome
-    common = Variant(
-        name=name,
-        family=family or f"{task.name}_{kernel.language}",
-        source=source_path(kernel),
-        language=kernel.language,
-        task=TASK,
-        tunables=dict(tunables),
-        outcome=refused,
-        message=evaluation.quarantine or evaluation.message,
-        stage_seconds=dict(evaluation.stage_seconds),
-    )
-    if not is_eligible(evaluation):
-        return (common,)
-    shapes = {shape_label(shape): shape for shape in task.search_shapes}
-    lines = []
-    for index, timing in enumerate(evaluation.timings):
-        lines.append(
-            msgspec.structs.replace(
-                common,
-                name=name if len(shapes) == 1 else f"{name} at {timing.shape}",
-                shape=dict(shapes[timing.shape]),
-                us=_microseconds(timing.seconds),
-                ncu=dict(evaluation.counters) if index == 0 else {},
-                stage_seconds=common.stage_seconds if index == 0 else {},
-            )
-        )
-    return tuple(lines)
-
-
-def source_path(kernel: Kernel) -> str:
-    """Where the text of a kernel is in a folder."""
-    return f"sources/{kernel.identity[:16]}{kernel.language.suffix}"
-
-
-def _microseconds(seconds: float) -> float:
-    return round(seconds * 1e6, 4)
 
 
 @dataclass(frozen=True)

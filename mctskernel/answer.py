@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, islice, takewhile
+from functools import partial, reduce
+from itertools import chain, islice
 
 from mctskernel.core.evaluation import Check, Evaluation, Timing
 from mctskernel.core.executor import Executor
 from mctskernel.executors.tickets import in_thread
 from mctskernel.profiling.guardrails import refusal
-from mctskernel.profiling.reward import are_tied, fastest_first, is_eligible
+from mctskernel.profiling.reward import are_tied, is_eligible
 from mctskernel.tasks.starts import best_start, start_speedup
+from mctskernel.tree.events import Evaluated
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.search import TreeSearch
 
 POLL_SECONDS = 0.1
 """How long to wait for a final validation before looking at Ctrl-C again."""
 
-HEARTBEAT_SECONDS = 5.0
+HEARTBEAT_SECONDS = 1.0
 """How often a final validation says that it goes on."""
 
 FINALISTS = 10
@@ -34,7 +35,7 @@ class Answer:
 
     `speedup` is over the fastest start, which is the answer when nothing faster passed; `node` is None when no start
     passed either. `timings` are those of the final validation, at held-out shapes beside that start's, and `notes` what
-    it noticed besides. `unverified_reference` is the task's. `validated` says that this came to its
+    it noticed besides. `caveats` are the task's. `validated` says that this came to its
     end. It is the answer of the tree's first `evaluations`.
     """
 
@@ -42,7 +43,7 @@ class Answer:
     speedup: float
     checks: tuple[Check, ...] = ()
     refused: tuple[tuple[int, str], ...] = ()
-    unverified_reference: bool = False
+    caveats: tuple[str, ...] = ()
     timings: tuple[Timing, ...] = ()
     notes: tuple[str, ...] = ()
     validated: bool = True
@@ -52,28 +53,23 @@ class Answer:
 def choose(
     search: TreeSearch,
     executor: Executor,
-    say: Callable[[str], None] = lambda _: None,
+    say: Callable[[int, float], None] = lambda _node, _seconds: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Answer:
     """Choose by time alone among nodes that passed every guardrail, and let the final validation decide.
 
-    Where `stopped` or Ctrl-C ends that, the executor is closed and the fastest one left is the answer, not validated.
-    Of a modelled node's trajectory the last edits are left out whose gain is within the model's uncertainty.
-    Descendants of a kernel that was refused come after all others: variants of one cheat are many.
+    `say` is told again and again which node is validated, and for how many seconds. Where `stopped` or Ctrl-C ends
+    that, the executor is closed and the fastest one left is the answer, not validated.
     """
     tree = search.tree
     root = tree.nodes[0].evaluation
     if root is None:
         return Answer(None, 0.0)
-    evaluated = [(node.id, node.evaluation) for node in tree.nodes if node.evaluation is not None]
-    shortened = dict.fromkeys(_without_ties(tree, node) for node in fastest_first(evaluated, root))
-    faster = tuple(takewhile(lambda node: node != 0, shortened))
     refused: list[tuple[int, str]] = []
-    for node in chain(islice(_in_turn(tree, faster, refused), FINALISTS), _starts_left(tree, refused)):
+    for node in chain(islice(_faster(tree, refused), FINALISTS), _starts_left(tree, refused)):
         start = best_start(tree, [number for number, _ in refused])
-        say(f"Final validation of node {node} in a new process, with a fresh seed; Ctrl-C leaves it out.")
         validate = partial(executor.final_validation, search.kernel(node), search.kernel(start))
-        found = _unless_stopped(validate, say, stopped)
+        found = _unless_stopped(validate, partial(say, node), stopped)
         if found is None:
             executor.close()
             speedup = valid_speedup(tree.nodes[node]) / start_speedup(tree, dict(refused))
@@ -85,19 +81,18 @@ def choose(
 
 
 def _unless_stopped(
-    validate: Callable[[], Evaluation], say: Callable[[str], None], stopped: Callable[[], bool]
+    validate: Callable[[], Evaluation], say: Callable[[float], None], stopped: Callable[[], bool]
 ) -> Evaluation | None:
     """What a final validation found; None if it is to stop before its end."""
-    began, said = time.monotonic(), 0
+    began, said = time.monotonic(), -HEARTBEAT_SECONDS
     found = in_thread(validate, "validate")
     with suppress(KeyboardInterrupt):
         while not stopped():
+            if (seconds := time.monotonic() - began) >= said + HEARTBEAT_SECONDS:
+                said = seconds
+                say(seconds)
             with suppress(TimeoutError):
                 return found.result(POLL_SECONDS)
-            seconds = time.monotonic() - began
-            if seconds >= (said + 1) * HEARTBEAT_SECONDS:
-                said += 1
-                say(f"The final validation goes on: {seconds:.0f} s.")
     return None
 
 
@@ -107,15 +102,10 @@ def _starts_left(tree: Tree, refused: Sequence[tuple[int, str]]) -> Iterator[int
         yield start
 
 
-def _in_turn(tree: Tree, nodes: Sequence[int], refused: Sequence[tuple[int, str]]) -> Iterator[int]:
-    """The nodes in their order, those last that descend from one of `refused`, which grows meanwhile."""
-    waiting = []
-    for node in nodes:
-        if {number for number, _ in refused}.isdisjoint(tree.lineage(node)):
-            yield node
-        else:
-            waiting.append(node)
-    yield from waiting
+def _faster(tree: Tree, refused: Sequence[tuple[int, str]]) -> Iterator[int]:
+    """The best node, then the best one that isn't among `refused`, which grows meanwhile, as long as there is one."""
+    while node := best_node(tree, [number for number, _ in refused]):
+        yield node
 
 
 def _answer(
@@ -132,24 +122,41 @@ def _answer(
     )
 
 
-def _without_ties(tree: Tree, node: int) -> int:
-    """The earliest node of a trajectory that ties with its end."""
-    end = tree.nodes[node].evaluation
-    for ancestor in tree.lineage(node):
-        found = tree.nodes[ancestor].evaluation
-        if found is not None and end is not None and is_eligible(found) and are_tied(found, end):
-            return ancestor
-    return node
+def best_node(tree: Tree, refused: Collection[int] = ()) -> int:
+    """The node of the fastest kernel, as everything shows it: of modelled ties the one that was found first.
+
+    Descendants of `refused` ones come after all others: variants of one cheat are many. 0 where nothing is faster than
+    the root.
+    """
+    groups: tuple[list[Node], list[Node]] = ([], [])
+    for node in map(tree.nodes.__getitem__, tree.evaluated):
+        if node.id not in refused:
+            groups[bool(refused) and not set(tree.lineage(node.id)).isdisjoint(refused)].append(node)
+    for found in groups:
+        best = reduce(
+            lambda best, other: other if is_improvement(other, best) else best, found, tree.nodes[0]
+        )
+        if best.id:
+            return best.id
+    return 0
 
 
-def valid_speedup(node: Node) -> float:
+def tied_with(tree: Tree, best: Node, refused: Collection[int] = ()) -> Node | None:
+    """The fastest node, if it is another one than the best: the two differ by less than the model's uncertainty."""
+    found = max((each for each in tree.nodes if each.id not in refused), key=valid_speedup, default=best)
+    if found is best or found.evaluation is None or best.evaluation is None:
+        return None
+    return found if are_tied(found.evaluation, best.evaluation) else None
+
+
+def valid_speedup(node: Node | Evaluated) -> float:
     """A node's speed-up over the root; 0 for one that may not be the answer."""
     if node.evaluation is None or node.score is None or not is_eligible(node.evaluation):
         return 0.0
     return node.score.speedup
 
 
-def is_improvement(node: Node, best: Node) -> bool:
+def is_improvement(node: Node | Evaluated, best: Node | Evaluated) -> bool:
     """Whether a node is faster than another one, and not just within a model's uncertainty."""
     if valid_speedup(node) <= valid_speedup(best) or node.evaluation is None:
         return False

@@ -26,7 +26,7 @@ from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse
 from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.option import Option, settings
-from mctskernel.core.task import Task
+from mctskernel.core.task import Precision, Task
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import LLMOptions
@@ -55,9 +55,6 @@ ASK_A_MODEL = frozenset({LLM, MIXED})
 
 MADE = ("task", "spent", "replayed")
 """Fields that a search sets itself."""
-
-PREDICTED = "mcts"
-"""The strategy that a surrogate's predictions are for."""
 
 REPLIES = 3
 """Replies without a new kernel after which a node is exhausted, where a proposer replies differently each time."""
@@ -133,6 +130,15 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             choices=SOURCE_LANGUAGES,
         ),
     ] = None
+    precision: Annotated[
+        Precision,
+        Option(
+            "Of a benchmark's problem: as precise as PyTorch is, or only as the benchmark asks (relaxed), which every "
+            "result then says.",
+            panel="Task",
+            choices=tuple(Precision),
+        ),
+    ] = Precision.LOCKED
     memory: Annotated[
         str | None,
         Option(
@@ -162,10 +168,6 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             registered="reward",
         ),
     ] = "composite"
-    surrogate: Annotated[
-        bool,
-        Option("Predict edits with the analytical model before they are evaluated.", panel="Policy"),
-    ] = False
     seed: Annotated[Annotated[int, Meta(ge=0)], Option("Inputs and random choices.", panel="Policy")] = 0
     llm: Annotated[LLMOptions | None, Option(panel="Language model")] = None
     mixture: Annotated[MixtureOptions | None, Option(panel="Language model")] = None
@@ -272,15 +274,10 @@ def for_task(config: SearchConfig, task: Task) -> SearchConfig:
 
 
 def _mistakes(config: SearchConfig) -> tuple[tuple[object, str], ...]:
-    executor, device, strategy = config.executor, config.device, config.policy.strategy
+    executor, device = config.executor, config.device
     is_recorded, on_ray = device == "recorded", executor.engine == "ray"
     of_gpus = "gpus" if executor.gpus else "counters"
     return (
-        (config.surrogate and is_recorded, "--surrogate is for kernels, not for a search-space cache."),
-        (
-            config.surrogate and strategy != PREDICTED,
-            f"--surrogate is for --strategy {PREDICTED}, not {strategy}.",
-        ),
         (
             config.asks_a_model and is_recorded,
             "A search-space cache has a proposer of its own, which knows its configurations.",

@@ -10,20 +10,19 @@ from __future__ import annotations
 import enum
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
 
-from mctskernel.answer import is_improvement, valid_speedup
+from mctskernel.answer import best_node, is_improvement, valid_speedup
 from mctskernel.core.budget import Budget
 from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.executor import Executor
 from mctskernel.core.proposer import Dropped, Loss, Proposals, Proposer
-from mctskernel.core.task import UNVERIFIED_REFERENCE, Task
+from mctskernel.core.task import Task
 from mctskernel.edits.async_proposer import AsyncProposer
 from mctskernel.edits.patch import PatchError, apply
-from mctskernel.executors.forecaster import Forecaster
+from mctskernel.evidence import request_of
 from mctskernel.profiling.guardrails import flags_against
 from mctskernel.profiling.reward import Reward, composite, is_eligible
 from mctskernel.registry import in_use
@@ -35,7 +34,7 @@ from mctskernel.tasks.starts import (
     start_speedup,
     untried,
 )
-from mctskernel.tree.node import Node, Tree
+from mctskernel.tree.node import UNTRIED, Node, Tree
 from mctskernel.tree.recorded_order import RecordedOrder
 from mctskernel.tree.search import Action, TreeSearch, Try
 from mctskernel.tree.strategies.strategy import Propose
@@ -80,7 +79,8 @@ class Snapshot:
     """The state of a search after an evaluation; `improved_by` names the edit when it is a new best.
 
     `best_speedup` is over the fastest start, and 1 until all of them were evaluated.
-    `note` is what the executor says anew, and then nothing else has changed.
+    `note` is what the executor says anew, and then nothing else has changed. `without_gain` counts evaluations since
+    the best one. `validating` is how many seconds the final validation of `best_node` has taken so far.
     """
 
     budget: Budget
@@ -92,20 +92,15 @@ class Snapshot:
     elapsed_seconds: float
     dollars: float
     improved_by: str = ""
-    unverified_reference: bool = False
+    caveats: tuple[str, ...] = ()
     note: str = ""
+    without_gain: int = 0
+    validating: float | None = None
 
     @property
     def spent_fraction(self) -> float:
         """How much of the budget is spent, from 0 to 1, by whichever limit is nearest."""
         return self.budget.spent_fraction(self.evaluations, self.elapsed_seconds, self.dollars)
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Seconds until the budget is spent at the present pace; None before anything is known."""
-        if not 0 < self.spent_fraction <= 1:
-            return None
-        return self.elapsed_seconds * (1 / self.spent_fraction - 1)
 
 
 Follower = Callable[[Snapshot], None]
@@ -118,10 +113,11 @@ ABANDONED = Proposals((), dropped=(Dropped(Loss.NO_REPLY, "The search stopped be
 class Search:
     """What a search works with. `spent_evaluations` and `spent_seconds` were spent on the run before.
 
-    `clock` counts seconds from an arbitrary moment. `choose` says what to do next in place of the tree's policy;
-    `forecaster` predicts what may be tried next. An `async_proposer` is asked for edits in place of the proposer, and
+    `clock` counts seconds from an arbitrary moment. `choose` says what to do next in place of the tree's policy.
+    An `async_proposer` is asked for edits in place of the proposer, and
     the search goes on meanwhile. `starts` are edits of the root that are tried before anything else. `order` is that in
-    which results came in a search that this one repeats.
+    which results came in a search that this one repeats. The `fingerprint` is the executor's. Edits that are
+    `wanted`, by node and number, are tried next.
     """
 
     tree_search: TreeSearch
@@ -136,10 +132,11 @@ class Search:
     spent_seconds: float = 0.0
     clock: Callable[[], float] = time.monotonic
     choose: Callable[[], Action] | None = None
-    forecaster: Forecaster | None = None
     async_proposer: AsyncProposer | None = None
     starts: tuple[Edit, ...] = ()
     order: RecordedOrder | None = None
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+    wanted: deque[tuple[int, int]] = field(default_factory=deque)
     _began: float = field(init=False)
     _in_flight: set[int] = field(default_factory=set)
     _requested: dict[int, None] = field(default_factory=dict)
@@ -189,9 +186,7 @@ class Search:
         while self.in_flight == before:
             if before >= self.executor.capacity or self._is_over() or self._awaits_recorded_result():
                 return False
-            if self.forecaster is not None:
-                self.forecaster.predict_next(self._is_over)
-            if self._is_over() or not self._step():
+            if not self._step():
                 return False
         return True
 
@@ -253,7 +248,8 @@ class Search:
         root, seconds = self._tree.nodes[0].evaluation, self.budget.seconds
         if seconds is None or root is None or root.source is Source.RECORDED:
             return 0.0
-        expected = VALIDATION_SECONDS + VALIDATION_EVALUATIONS * root.cost_seconds
+        best = self._tree.nodes[self._best].evaluation or root
+        expected = VALIDATION_SECONDS + VALIDATION_EVALUATIONS * best.cost_seconds
         return min(expected, VALIDATION_SHARE * seconds)
 
     @property
@@ -317,7 +313,7 @@ class Search:
         return False
 
     def _next_action(self) -> Action:
-        """What the tree's policy says, once the other starting points were tried."""
+        """What the tree's policy says, once the other starting points and what is wanted were tried."""
         root = self._tree.nodes[0]
         if self.starts and root.evaluation is not None:
             if not are_proposed(self._tree):
@@ -325,6 +321,11 @@ class Search:
             number = untried(self._tree)
             if number is not None:
                 return Try(0, number, self.tree_search.edit(0, number))
+        while self.wanted:
+            node, number = self.wanted[0]
+            if self._tree.nodes[node].fates[number] == UNTRIED:
+                return Try(node, number, self.tree_search.edit(node, number))
+            self.wanted.popleft()
         return self.tree_search.next_action()
 
     # Propose
@@ -333,11 +334,14 @@ class Search:
         """Ask for edits of a node; False if as many requests wait for replies as can."""
         if self._is_full():
             return False
-        question = self.tree_search.proposal_request(request.node, self.task)
-        question = replace(question, unanswered=self._unanswered)
         if self.async_proposer is None:
-            self._record_reply(request.node, self.proposer.propose(question))
+            question = self.tree_search.proposal_request(request.node, self.task)
+            self._record_reply(
+                request.node, self.proposer.propose(replace(question, unanswered=self._unanswered))
+            )
         else:
+            question = request_of(self.tree_search, request.node, self.task, self.fingerprint)
+            question = replace(question, unanswered=self._unanswered)
             self.tree_search.request(request.node)
             self._requested[request.node] = None
             self.async_proposer.send(question)
@@ -417,9 +421,7 @@ class Search:
         root = self._tree.nodes[0].evaluation or evaluation
         if evaluation.ok:
             against = flags_against(evaluation, parent) if parent is not None else ()
-            flags = dict.fromkeys((*evaluation.flags, *against))
-            if self.task.unverified_reference:
-                flags[UNVERIFIED_REFERENCE] = None
+            flags = dict.fromkeys((*evaluation.flags, *against, *self.task.caveats))
             evaluation = replace(evaluation, flags=tuple(flags))
         is_retimed = node.evaluation is not None
         if node_id == 0:
@@ -427,7 +429,7 @@ class Search:
         self.tree_search.evaluate(node_id, evaluation, self.reward(evaluation, parent, root))
         self._in_flight.discard(node_id)
         if is_retimed:
-            self._best = reduce(self._better, self._tree.evaluated, 0)
+            self._best = best_node(self._tree)
             return
         self._count(node)
         if (start := start_name(self._tree, node_id)) and not is_eligible(evaluation):
@@ -438,16 +440,12 @@ class Search:
             self._told, improved = self._best, edit_title(self._tree, self._tree.nodes[self._best])
         self.follow(replace(self._snapshot(node), improved_by=improved))
 
-    def _better(self, best: int, other: int) -> int:
-        nodes = self._tree.nodes
-        return other if other and is_improvement(nodes[other], nodes[best]) else best
-
     def _count(self, node: Node) -> None:
         """Count a finished evaluation, which may be the best so far."""
         assert node.evaluation is not None  # noqa: S101 - it has finished
         self._outcomes[node.evaluation.outcome] += 1
-        before, self._best = self._best, self._better(self._best, node.id)
-        improved = self._best != before
+        improved = is_improvement(node, self._tree.nodes[self._best])
+        self._best = node.id if improved else self._best
         self._without_gain = 0 if improved or node.id == 0 else self._without_gain + 1
 
     @property
@@ -465,7 +463,8 @@ class Search:
             source=node.evaluation.source if node.evaluation else Source.MEASURED,
             elapsed_seconds=self.elapsed_seconds,
             dollars=self._tree.dollars,
-            unverified_reference=self.task.unverified_reference,
+            caveats=self.task.caveats,
+            without_gain=self._without_gain,
         )
 
     @property
@@ -476,6 +475,11 @@ class Search:
     def say(self, note: str) -> None:
         """Pass a sentence on to those who follow the search."""
         self.follow(replace(self._snapshot(self._tree.nodes[self._best]), note=note))
+
+    def say_validating(self, node: int, seconds: float) -> None:
+        """Tell those who follow the search how long the final validation of a node has taken so far."""
+        snapshot = self._snapshot(self._tree.nodes[self._best])
+        self.follow(replace(snapshot, best_node=node, validating=seconds))
 
     def _report_notes(self) -> None:
         """Pass on notes that the executor added while it is at work."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
 
-from mctskernel.core.documents import DocumentError, parse_toml, read_as
-from mctskernel.core.task import Task, shape_label
+from mctskernel.core.documents import DocumentError, parse_toml, read_as, unknown_name
+from mctskernel.core.task import Shape, Task, shape_label
 from mctskernel.profiling.quantities import byte_text, time_text
+
+NOTHING: Mapping[str, float] = MappingProxyType({})
 
 WARP_LANES = 32
 WARPS_PER_ALLOCATION = 4
@@ -175,9 +179,8 @@ def parse_architecture(text: str, source: str) -> Architecture:
 def _shipped(name: str) -> Architecture:
     path = files("mctskernel.profiling") / "architectures" / f"{name}{FILE_SUFFIX}"
     if not name.isalnum() or not path.is_file():
-        known = ", ".join(known_architectures())
         raise UnknownArchitectureError(
-            f"There is no description of the GPU '{name.upper()}' (known: {known})."
+            unknown_name(name.upper(), known_architectures(), "description of the GPU")
         )
     return parse_architecture(path.read_text(encoding="utf-8"), f"{name}{FILE_SUFFIX}")
 
@@ -252,17 +255,17 @@ def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def briefing(architecture: Architecture, task: Task) -> tuple[str, ...]:
-    """Limits, rates and latencies of a described GPU, and the task's least time where memory sets one."""
-    return (*_sentences(architecture), *_floors(architecture, task))
+def briefing(architecture: Architecture, task: Task, flops: Mapping[str, float] = NOTHING) -> tuple[str, ...]:
+    """Limits, rates and latencies of a described GPU, and the task's least time where memory or products set one."""
+    return (*_sentences(architecture), *_floors(architecture, task, flops))
 
 
-def briefing_of(gpu: str, code: str, task: Task) -> tuple[str, ...]:
+def briefing_of(gpu: str, code: str, task: Task, flops: Mapping[str, float] = NOTHING) -> tuple[str, ...]:
     """The same of a GPU by its name and what it runs, such as `sm_90`; little of one that nothing describes."""
     found = architecture_of(code, gpu)
     if found is None:
         return (f"It is one {gpu}; code is compiled for {code}.",)
-    return briefing(found, task)
+    return briefing(found, task, flops)
 
 
 def _sentences(gpu: Architecture) -> tuple[str, ...]:
@@ -270,7 +273,7 @@ def _sentences(gpu: Architecture) -> tuple[str, ...]:
     most_warps = limits.max_threads // WARP_LANES
     return (
         f"It is one {gpu.name} with {chip.sms} multiprocessors (SMs) at {chip.clock_hz / 1e9:.3g} GHz; code is "
-        f"compiled for {gpu.architecture}.",
+        f"compiled for {gpu.architecture}{'a' if has_wgmma(gpu) else ''}.",
         f"An SM holds up to {most_warps} warps, {limits.max_blocks} blocks, {limits.registers} registers (at most "
         f"{limits.max_registers_per_thread} a thread) and {limits.shared_bytes >> 10} KiB of shared memory, of which "
         f"a block gets up to {limits.max_shared_bytes_per_block >> 10} KiB.",
@@ -279,23 +282,69 @@ def _sentences(gpu: Architecture) -> tuple[str, ...]:
         f"{memory.sector_bytes} bytes.",
         f"A load takes about {latency.dram:.0f} cycles from DRAM, {latency.l2:.0f} from L2, {latency.l1:.0f} from L1 "
         f"and {latency.shared:.0f} from shared memory.",
-        f"In a cycle an SM does {rates.fma:.0f} fp32 multiply-adds, {rates.alu:.0f} integer operations, "
-        f"{rates.special:.0f} special functions (exponentials, roots, reciprocals) or {rates.tensor_sync_fma:.0f} "
-        "multiply-adds of 16-bit floats on the tensor cores by mma.sync.",
+        f"In a cycle an SM does {rates.fma:.0f} fp32 multiply-adds ({_operations(gpu, rates.fma)} in all), "
+        f"{rates.alu:.0f} integer operations and {rates.special:.0f} special functions (exponentials, roots, "
+        "reciprocals).",
+        f"Its tensor cores multiply 16-bit floats at {_operations(gpu, rates.tensor_sync_fma)} by mma.sync"
+        + (f" and at {_operations(gpu, rates.tensor_fma)} by wgmma" if has_wgmma(gpu) else "")
+        + ", TF32 at half of that.",
+        *(_HOPPER if has_wgmma(gpu) else ()),
         f"A launch costs {time_text(gpu.overheads.launch, 3)}, one behind another "
         f"{time_text(gpu.overheads.launch_to_launch, 3)}.",
     )
 
 
-def _floors(gpu: Architecture, task: Task) -> tuple[str, ...]:
-    """What the compulsory traffic takes at shapes that don't fit into L2."""
-    found = []
+_HOPPER = (
+    "Allowed and fast on it, in inline PTX: wgmma (operands in shared memory with the 128-byte swizzle, A also in "
+    "registers), cp.async.bulk and TMA with mbarriers, clusters with distributed shared memory, setmaxnreg.",
+)
+
+
+def has_wgmma(gpu: Architecture) -> bool:
+    """Whether a GPU has the tensor cores of warp groups."""
+    return gpu.architecture.startswith("sm_90")
+
+
+def _operations(gpu: Architecture, fma: float) -> str:
+    """Multiply-adds of an SM in a cycle as the whole GPU's operations in a second."""
+    return f"{2 * fma * gpu.chip.sms * gpu.chip.clock_hz / 1e12:.0f} TFLOP/s"
+
+
+def least_seconds(gpu: Architecture, task: Task, shape: Shape, flops: float = 0.0) -> float:
+    """What compulsory traffic, unless it fits into L2, or products take at a shape, whichever is more.
+
+    Products of 32-bit floats take three of 16 bits each.
+    """
+    moved = task.compulsory_bytes(shape)
+    traffic = moved / gpu.memory.dram_bytes_per_second if moved > gpu.memory.l2_bytes else 0.0
+    return max(traffic, _tensor_seconds(gpu, flops) * (3 if _is_fp32(task) else 1))
+
+
+def _is_fp32(task: Task) -> bool:
+    return any(tensor.dtype == "float32" for tensor in task.inputs)
+
+
+def _tensor_seconds(gpu: Architecture, flops: float) -> float:
+    rates = gpu.throughput
+    fma = rates.tensor_fma if has_wgmma(gpu) else rates.tensor_sync_fma
+    return flops / (2 * fma * gpu.chip.sms * gpu.chip.clock_hz)
+
+
+def _floors(gpu: Architecture, task: Task, flops: Mapping[str, float]) -> Iterator[str]:
+    """What compulsory traffic, where it doesn't fit into L2, and products take; `flops` are those by shape."""
     for shape in task.search_shapes:
-        moved = task.compulsory_bytes(shape)
-        if moved > gpu.memory.l2_bytes:
-            seconds = moved / gpu.memory.dram_bytes_per_second
-            found.append(
-                f"At {shape_label(shape)} reading each input and writing each output once moves {byte_text(moved)}, "
-                f"which takes {time_text(seconds, 3)} at the least."
+        where = f"At {shape_label(shape)} "
+        if seconds := least_seconds(gpu, task, shape):
+            yield (
+                f"{where}reading each input and writing each output once moves "
+                f"{byte_text(task.compulsory_bytes(shape))}, which takes {time_text(seconds, 3)} at the least."
             )
-    return tuple(found)
+        if products := flops.get(shape_label(shape), 0.0):
+            fp32 = products / (2 * gpu.throughput.fma * gpu.chip.sms * gpu.chip.clock_hz)
+            tensor = _tensor_seconds(gpu, products)
+            thrice = f", and so {time_text(3 * tensor, 3)} as three of these, which keep fp32's accuracy"
+            yield (
+                f"{where}its products are {products / 1e9:,.0f} GFLOP by the plain algorithm: "
+                f"{time_text(fp32, 3)} in fp32 arithmetic, {time_text(tensor, 3)} as 16-bit products on the tensor "
+                f"cores{thrice if _is_fp32(task) else ''}."
+            )

@@ -135,6 +135,16 @@ def standalone(source: str) -> str:
     return source
 
 
+def system_headers(source: str) -> dict[str, str]:
+    """The texts of the headers that a source includes, and those include, of the ones that NVRTC lacks."""
+    found: dict[str, str] = {}
+    for name in re.findall(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([\w.]+)[>\"]", source, flags=re.M):
+        if (_SYSTEM_HEADERS / name).is_file():
+            text = (_SYSTEM_HEADERS / name).read_text(encoding="utf-8")
+            found |= {name: text, **system_headers(text)}
+    return found
+
+
 @lru_cache(RECENT)
 def _compile(source: str, architecture: str) -> Compiled | str:
     """The compiler's products, or its log when it refused the source."""

@@ -1,21 +1,13 @@
 """What a GPU can do at most: copy bytes, multiply-add in fp32, multiply-add on tensor cores.
 
-The roofline of Williams, Waterman and Patterson ("Roofline", 2009) is made of these. There are two sources: kernels of
-our own, measured once for each GPU and driver (`measured_ceilings`), and what its documents promise
-(`documented_ceilings`). A report divides by what was measured; a time is refused only when it beats both
-(`highest`), because each of them can be too low: a measurement on a GPU that was busy, or whose clock was still
-rising, and `mma.sync`, which reaches about two thirds of what `wgmma` does on Hopper and is all that can be measured
-on later chips; and documents, where they don't know the chip.
+The roofline of Williams, Waterman and Patterson ("Roofline", 2009) is made of these.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 
@@ -23,7 +15,6 @@ from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Task
 from mctskernel.profiling.architecture import Architecture, known_architectures, load_architecture
 from mctskernel.profiling.counters import TENSOR_ACTIVE, TENSOR_BUSY
-from mctskernel.profiling.gpu.ceiling_kernels import copy_rate, fp32_rate, tensor_rate
 from mctskernel.profiling.gpu.cuda_driver import Gpu
 from mctskernel.profiling.guardrails import Peaks
 from mctskernel.profiling.ptx_text import without_comments
@@ -37,31 +28,10 @@ class Ceilings(msgspec.Struct, frozen=True):
     tensor_flops_per_second: float
 
 
-def measured_ceilings(gpu: Gpu, folder: Path) -> Ceilings:
-    """The ceilings of the open GPU, from a file in `folder` or else measured, which takes about half a second.
-
-    A file that can't be used is written anew; without a folder to write to, they are measured every time. Raises
-    CudaError when the GPU lacks the memory for two buffers larger than its L2.
-    """
-    file = folder / f"ceilings-{gpu.uuid}-{gpu.driver}.json"
-    with suppress(OSError, msgspec.MsgspecError):
-        known = msgspec.json.decode(file.read_bytes(), type=Ceilings)
-        if min(msgspec.structs.astuple(known)) > 0:
-            return known
-    found = Ceilings(copy_rate(gpu), fp32_rate(gpu), tensor_rate(gpu))
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-        temporary.write_bytes(msgspec.json.encode(found))
-        temporary.replace(file)
-    return found
-
-
 def documented_ceilings(gpu: Gpu) -> Ceilings:
     """What is promised of the GPU: its memory's peak rate, and the arithmetic of the architectures we describe.
 
-    Of others, whatever is measured has to do (0 here), unless their tensor cores have instructions that our kernels
-    don't: then nothing bounds them.
+    Nothing bounds the arithmetic of others.
     """
     described = [
         architecture_ceilings(each)
@@ -70,16 +40,9 @@ def documented_ceilings(gpu: Gpu) -> Ceilings:
     ]
     return Ceilings(
         gpu.dram_bytes_per_second,
-        max((each.fp32_flops_per_second for each in described), default=0.0),
-        max(
-            (each.tensor_flops_per_second for each in described),
-            default=math.inf if gpu.architecture.startswith(_TCGEN05) else 0.0,
-        ),
+        max((each.fp32_flops_per_second for each in described), default=math.inf),
+        max((each.tensor_flops_per_second for each in described), default=math.inf),
     )
-
-
-_TCGEN05 = ("sm_10", "sm_11")
-"""Data-centre Blackwell, whose tensor cores `mma.sync` doesn't fill."""
 
 
 def architecture_ceilings(architecture: Architecture) -> Ceilings:
@@ -90,19 +53,6 @@ def architecture_ceilings(architecture: Architecture) -> Ceilings:
         2 * architecture.throughput.fma * cycles,
         2 * architecture.throughput.tensor_fma * cycles,
     )
-
-
-def highest(first: Ceilings, second: Ceilings) -> Ceilings:
-    """The larger of two for each rate: nothing on the GPU beats it."""
-    return Ceilings(*map(max, msgspec.structs.astuple(first), msgspec.structs.astuple(second)))
-
-
-def default_cache_folder() -> Path:
-    """Where a user's measured ceilings are kept: `mctskernel` in XDG_CACHE_HOME, or else in ~/.cache."""
-    configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG base directory specification says to ignore relative paths.
-    base = configured if configured.is_absolute() else Path("~/.cache").expanduser()
-    return base / "mctskernel"
 
 
 IDLE_TENSOR_PIPE = 1.0

@@ -236,6 +236,12 @@ MOST_REPEATED = 1 << 14
 """Of how many equal numbers a sum is thought to be at most; a quarter of its roundings are the same, in one direction.
 """
 
+TF32_MARGIN = 3.0
+"""How many times what some ways of rounding to TF32 change an element, or its row, another way may."""
+
+TF32_WAYS = (None, 0, 1, 2)
+"""To the nearest, downwards, and twice up or down by chance."""
+
 LARGE = 1 << 22
 """Elements of all inputs above which fewer of them are."""
 
@@ -283,14 +289,42 @@ class Noise:
                 ]
                 moved += self._with_rounded_sums(in_float64(inputs))
             except TaskError:
-                return {}
+                return self.of_products
             kept = self.task.numerics.denormals is Denormals.PRESERVE
             least = smallest_denormal if kept else smallest_normal
             return {
                 each.name: MARGIN * _noise(truth[each.name], [found[each.name] for found in moved])
                 + DENORMAL_NOISE * least(numpy_dtype(each.dtype))
+                + self.of_products.get(each.name, 0.0)
                 for each in wanted
             }
+
+    @cached_property
+    def of_products(self) -> Mapping[str, Array]:
+        """For each floating-point output what products in TF32 may change, where the task allows some.
+
+        Rows of few elements change by little now and then, so none is thought to change by less than most rows do.
+        """
+        operators = self.task.numerics.tf32
+        if not operators or not self.task.takes_tensors:
+            return {}
+        from mctskernel.profiling.torch_rounding import TF32Products  # noqa: PLC0415 - PyTorch is an extra
+
+        inputs, moved = in_float64(self.inputs()), []
+        with np.errstate(all="ignore"):
+            try:
+                truth = self._results(inputs)
+                for seed in TF32_WAYS:
+                    with TF32Products(operators, seed):
+                        moved.append(self._results(inputs))
+            except TaskError:
+                return {}
+            found = {}
+            for each in self.task.outputs:
+                if is_floating(numpy_dtype(each.dtype)):
+                    noise = _noise(truth[each.name], [results[each.name] for results in moved])
+                    found[each.name] = TF32_MARGIN * np.maximum(noise, np.median(noise))
+            return found
 
     def _results(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         found = self.task.expected(inputs, self.shape)
@@ -342,16 +376,6 @@ def _upwards(extents: Sequence[int], _: np.random.Generator) -> list[Array]:
 
 def _at_random(extents: Sequence[int], rng: np.random.Generator) -> list[Array]:
     return [rng.choice((-1.0, 1.0), extent) for extent in extents]
-
-
-OWN_MARGIN = 4.0
-"""How many times the plain reference's own error a row may be off: it may multiply in TF32, as convolutions do."""
-
-
-def own_noise(truth: Array, plain: Array) -> Array:
-    """What elements may be off since the plain reference is."""
-    with np.errstate(all="ignore"):
-        return OWN_MARGIN * _noise(truth, [np.where(np.isfinite(truth) & np.isfinite(plain), plain, truth)])
 
 
 def _noise(truth: Array, moved: Sequence[Array]) -> Array:

@@ -50,9 +50,13 @@ class Peaks:
     l2_bytes: int
 
 
+_SLOW_CODE = re.compile(r"\(C7\d{3}\) Potential Performance Loss[^\n]*")
+"""As `(C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ...`."""
+
+
 def flags(evaluation: Evaluation) -> tuple[str, ...]:
-    """Warnings about registers and local memory, for people and language models. They refuse nothing."""
-    warnings = []
+    """The compiler's warnings about speed, for people and language models. They refuse nothing."""
+    warnings = [f"ptxas: {found}" for found in dict.fromkeys(_SLOW_CODE.findall(evaluation.log))]
     for found in evaluation.resources:
         if found.spill_store_bytes or found.spill_load_bytes:
             warnings.append(

@@ -17,7 +17,7 @@ from mctskernel.core.dtypes import (
     smallest_denormal,
     smallest_normal,
 )
-from mctskernel.core.task import Array, Denormals, Propagation, Shape, SignedZero, Task, Tensor
+from mctskernel.core.task import Array, Denormals, Precision, Propagation, Shape, SignedZero, Task, Tensor
 
 
 class Values(enum.StrEnum):
@@ -65,6 +65,9 @@ Rounded to TF32, bfloat16 or float16 (of a float64: to float32) all such numbers
 rounded, so that the errors of products add up in whatever is made of them.
 """
 
+_TF32_DIGITS = (8, 0.375 * 2.0**-8)
+"""Digits of TF32 that bfloat16 drops."""
+
 _LARGER = (1.0, 4.0, 16.0)
 """What large numbers of full precision are multiplied by, one input by one of them at random.
 
@@ -86,10 +89,12 @@ def applicable(task: Task, values: Values) -> bool:
             return propagation[values] is not Propagation.UNSPECIFIED and bool(task.receivers(_KEYS[values]))
         case Values.DENORMAL:
             return numerics.denormals is not Denormals.UNSPECIFIED and bool(task.receivers("denormals"))
-        case Values.FULL_PRECISION:
-            return any(tensor.dtype in _DIGITS for tensor in task.inputs)
-        case Values.LARGE_FULL_PRECISION:
-            return not made and any(tensor.dtype in _DIGITS for tensor in task.inputs)
+        case Values.FULL_PRECISION | Values.LARGE_FULL_PRECISION:
+            return (
+                task.precision is Precision.LOCKED
+                and not (made and values is Values.LARGE_FULL_PRECISION)
+                and any(tensor.dtype in _DIGITS for tensor in task.inputs)
+            )
         case Values.WIDENED:
             return not made and any(map(is_drawn_float, task.inputs))
         case Values.EXTREMES:
@@ -111,12 +116,17 @@ def with_values(
         chosen = _one_of(task.receivers("denormals"), rng)
         return {**drawn, chosen.name: _denormals(drawn[chosen.name], rng)}
     if values in {Values.FULL_PRECISION, Values.LARGE_FULL_PRECISION}:
-        scales = (1.0,) if values is Values.FULL_PRECISION else _LARGER
+        large = values is Values.LARGE_FULL_PRECISION
+        operands, apart = _of_products(task)
+        far = {} if large or task.make_inputs is not None else apart
         return {
             tensor.name: drawn[tensor.name]
             if tensor.distribution == "integers"
             else _full_precision(
-                drawn[tensor.name], rng.choice(scales), positive=_may_be_positive(task, tensor, shape)
+                drawn[tensor.name],
+                rng.choice(_LARGER) if large else far.get(tensor.name, 1.0),
+                positive=_may_be_positive(task, tensor, shape),
+                tf32=tensor.name in operands,
             )
             for tensor in task.inputs
         }
@@ -240,13 +250,26 @@ def _may_be_positive(task: Task, tensor: Tensor, shape: Shape) -> bool:
     return task.make_inputs is None and (tensor.distribution == "normal" or -low <= high)
 
 
-def _full_precision(drawn: Array, scale: float, *, positive: bool) -> Array:
-    """Numbers as drawn, times a power of two, but with digits that a lower precision drops; whole numbers stay."""
+def _of_products(task: Task) -> tuple[frozenset[str], Mapping[str, float]]:
+    """The inputs that are multiplied in TF32 where a kernel may do that, and factors beyond float16's range."""
+    if not task.numerics.tf32 or not task.takes_tensors:
+        return frozenset(), {}
+    from mctskernel.profiling.torch_rounding import tf32_inputs  # noqa: PLC0415 - PyTorch is an extra
+
+    found = tf32_inputs(task)
+    return found.operands, found.apart
+
+
+def _full_precision(drawn: Array, scale: float, *, positive: bool, tf32: bool) -> Array:
+    """Numbers as drawn, times a power of two, but with digits that a lower precision drops; whole numbers stay.
+
+    Those that are multiplied in `tf32` have digits that this precision keeps.
+    """
     if not is_floating(drawn.dtype):
         return drawn
     found = np.abs(drawn)
     if drawn.dtype.name in _DIGITS:
-        bits, rest = _DIGITS[drawn.dtype.name]
+        bits, rest = _TF32_DIGITS if tf32 else _DIGITS[drawn.dtype.name]
         mantissa, exponent = np.frexp(found)
         longer = np.ldexp(np.floor(np.ldexp(mantissa, bits)) / 2.0**bits + rest, exponent)
         found = np.where(found == np.rint(found), found, longer)

@@ -2,14 +2,12 @@
 
 A modelled time is never below what moving the compulsory bytes (each input read once, each output written once) takes
 at the GPU's copy bandwidth, and modelled traffic of DRAM and L2 is never below these bytes.
-`PricingDevice` is the surrogate: it predicts a kernel's time without verifying the kernel.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +15,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from mctskernel.core.device import Device, DeviceError, DeviceSpec
+from mctskernel.core.device import DeviceError
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import (
     Diagnosis,
@@ -28,17 +26,11 @@ from mctskernel.core.evaluation import (
     Source,
     Timing,
 )
-from mctskernel.core.executor import Prediction
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array, Shape, Task, shape_label
-from mctskernel.core.task_file import load_task
 from mctskernel.profiling.architecture import (
     Architecture,
-    ArchitectureError,
-    architecture_of,
-    known_architectures,
-    load_architecture,
 )
 from mctskernel.profiling.candidate import Candidate, RefusedError, check_launch, prepare
 from mctskernel.profiling.counters import (
@@ -268,70 +260,6 @@ def _most_threads(found: Emulable, launch: ResolvedLaunch) -> int | None:
     return found.modules[candidate.index_of(launch)].entries[candidate.entry_of(launch)].max_threads
 
 
-NICENESS = 10
-"""Predictions run at a lower priority than the processes that launch, time and compile."""
-
-
-class PricingDevice:
-    """A device that prices kernels and verifies nothing; `ok` says no more than that there is a price."""
-
-    def __init__(self, task: Task, gpu: Architecture, seed: int = 0) -> None:
-        self._shapes = task.search_shapes
-        self._pricing = Pricing(task, gpu, seed)
-
-    def evaluate(self, kernel: Kernel) -> Evaluation:
-        """Build and price one kernel. Raises DeviceError on a machine that can't do either."""
-        return self._pricing.evaluate(kernel, self._evaluate)
-
-    def _evaluate(self, prepared: Emulable, stages: Stages) -> Evaluation:
-        with self._pricing.disassembling(prepared) as disassemblies:
-            prices = self._pricing.price(prepared, disassemblies, stages)
-        timings = tuple(map(timing_of, self._shapes, [found.seconds for found in prices]))
-        return Evaluation(Outcome.OK, Source.MODELLED, timings=timings, terms=prices[0].terms)
-
-    def fingerprint(self) -> dict[str, str]:
-        """The GPU that is modelled."""
-        return {"device": "surrogate", "gpu": self._pricing.gpu.name}
-
-
-def open_pricing_device(spec: DeviceSpec) -> Device:
-    """The pricing device of a task, in a process that gives way to others.
-
-    Raises TaskError for a task that can't be used and DeviceError for an architecture that isn't known.
-    """
-    os.nice(NICENESS)
-    try:
-        gpu = load_architecture(spec.architecture)
-    except ArchitectureError as error:
-        raise DeviceError(str(error)) from error
-    return PricingDevice(load_task(spec.task_folder, spec.language), gpu, spec.seed)
-
-
-def prediction_of(evaluation: Evaluation | None) -> Prediction | None:
-    """The modelled time of an evaluation, with the terms of its first search shape; None where there is none."""
-    if evaluation is None or not evaluation.ok or evaluation.source is not Source.MODELLED:
-        return None
-    seconds = [timing.seconds for timing in evaluation.timings]
-    if not seconds or min(seconds) <= 0:
-        return None
-    return Prediction(math.exp(math.fsum(map(math.log, seconds)) / len(seconds)), evaluation.terms)
-
-
 def timing_of(shape: Shape, seconds: float) -> Timing:
     """A modelled time, which never varies."""
     return Timing(shape_label(shape), seconds, seconds, seconds)
-
-
-def architecture_for(gpu: str, code: str) -> str:
-    """The short name of the description that fits a GPU best: its driver's name for it, and its code (`sm_90`).
-
-    Raises DeviceError where none runs that code.
-    """
-    found = architecture_of(code, gpu)
-    if found is None:
-        known = ", ".join(known_architectures())
-        raise DeviceError(
-            f"No description fits the GPU '{gpu}' ({code}), so nothing predicts its times (known: {known}; "
-            "--architecture takes a file that describes another)."
-        )
-    return next(name for name in known_architectures() if load_architecture(name) == found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mctskernel.core.evaluation import Source
+
 
 def count_text(value: float) -> str:
     """A count, three digits: `1.02 billion`."""
@@ -25,6 +27,13 @@ def time_text(seconds: float, digits: int = 4) -> str:
         if seconds * scale >= 1:
             return f"{seconds * scale:.{digits}g} {unit}"
     return f"{seconds * 1e9:.{digits}g} ns"
+
+
+def speedup_text(speedup: float, source: Source) -> str:
+    """A speed-up: `2.47x`; a modelled one has two digits, as its uncertainty is about 12 %."""
+    if source is not Source.MODELLED:
+        return f"{speedup:.2f}x"
+    return f"{speedup:.1f}x" if 0.95 <= speedup < 9.95 else f"{float(f'{speedup:.2g}'):g}x"
 
 
 def ratio_text(ratio: float) -> str:

@@ -35,6 +35,7 @@ from mctskernel.profiling.gpu.cuda_driver import (
     open_gpu,
     synchronize,
 )
+from mctskernel.profiling.gpu.lock import GpuLock
 from mctskernel.profiling.gpu.tensor_maps import encoded
 from mctskernel.profiling.isolation.confinement import confine
 from mctskernel.profiling.isolation.policy import Confinement, counter_capabilities, gpu_devices
@@ -85,8 +86,12 @@ def profile(task_folder: Path, kernel_file: Path, seed: int, freedom: Freedom) -
 def sanitize(
     task_folder: Path, kernel_file: Path, seed: int, freedom: Freedom, *, seconds: float, gpu: str = ""
 ) -> None:
-    """Run the plan once at every shape that is watched, the smallest first, until `seconds` have passed."""
+    """Run the plan once at every shape that is watched, the smallest first, until `seconds` have passed.
+
+    The GPU's lock is held meanwhile, and not while the kernel is built.
+    """
     end = time.monotonic() + seconds
+    lock = GpuLock(gpu)  # opened before this process confines itself
     task, _, candidate = _prepared(task_folder, kernel_file, freedom, gpu)
     modules = [LoadedModule(made.cubin) for made in candidate.builds]
     watched, _ = watched_shapes(task)
@@ -94,7 +99,7 @@ def sanitize(
         if time.monotonic() > end:
             break
         print(f"{AT_SHAPE}{shape_label(shape)}", flush=True)
-        with _placed(task, candidate, modules, shape, task.draw_inputs(shape, seed)) as run:
+        with _placed(task, candidate, modules, shape, task.draw_inputs(shape, seed)) as run, lock.held():
             run()
 
 

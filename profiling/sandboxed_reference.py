@@ -44,7 +44,7 @@ MAX_SOURCE_CHARACTERS = 100_000
 PIECE_BYTES = 16 << 20
 
 REQUIRED = ("Landlock", "seccomp", "no new privileges", "size limits")
-"""Mechanisms without which no such reference runs; bubblewrap replaces Landlock."""
+"""Mechanisms without which no such reference runs."""
 
 
 class ArrayHeader(msgspec.Struct, frozen=True):
@@ -244,7 +244,6 @@ def _start() -> child_process.ChildProcess:
         child = child_process.start(
             "mctskernel.profiling.sandboxed_reference",
             "runs the reference",
-            policy=lambda scratch: confinement(scratch, memory_bytes),
             own_session=False,
         )
         child.channel.send(Confine(memory_bytes, CPU_SECONDS))
@@ -257,9 +256,7 @@ def _check_confined(child: child_process.ChildProcess) -> None:
     """Wait until a process is confined. Raises TaskError where a mechanism is missing."""
     reply = child.receive(REPLIES, START_SECONDS)
     in_force = reply.mechanisms if isinstance(reply, Confined) else ()
-    missing = [
-        name for name in REQUIRED if name not in in_force and not (name == "Landlock" and child.wrapped)
-    ]
+    missing = [name for name in REQUIRED if name not in in_force]
     if missing:
         raise TaskError(
             f"A reference that a language model wrote runs in a sandbox only, and this machine has none: "

@@ -1,4 +1,4 @@
-"""The roundings of a PyTorch reference: of its sums, in whatever order a kernel adds, and of factors to TF32.
+"""The roundings of a PyTorch reference's sums, in whatever order a kernel adds, and of its products in TF32.
 
 A sum of n numbers that are added one after another is off by about a fifth of a rounding for each of them, at random:
 by the square root of n in all, relative to the sum or, where terms cancel, to the root of the sum of their squares.
@@ -8,13 +8,19 @@ Where all of them are equal, roundings repeat, and n of them add up.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from mctskernel.core.dtypes import is_floating
+from mctskernel.core.task import Operator, Task
 
 _ATEN, _PRIMS = torch.ops.aten, torch.ops.prims
 _PRODUCTS = {
@@ -27,30 +33,15 @@ _PRODUCTS = {
     _ATEN.dot,
     _ATEN.convolution,
 }
+_ON_TENSOR_CORES = {
+    _ATEN.mm: Operator.MATMUL,
+    _ATEN.addmm: Operator.MATMUL,
+    _ATEN.bmm: Operator.MATMUL,
+    _ATEN.baddbmm: Operator.MATMUL,
+    _ATEN.convolution: Operator.CONVOLUTION,
+}
 _SUMS = {_ATEN.sum, _ATEN.mean, _PRIMS.sum, _PRIMS.var, _ATEN.cumsum}
 _SHARE = 0.25
-
-
-class TF32Convolutions(TorchDispatchMode):  # type: ignore[no-untyped-call] # as below
-    """Within this mode the factors of fp32 convolutions are rounded to TF32, as PyTorch does on GPUs by default."""
-
-    def __torch_dispatch__(
-        self,
-        func: OpOverload[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Call an operator."""
-        if func.overloadpacket is _ATEN.convolution and args[0].dtype is torch.float32:
-            args = (*map(_in_tf32, args[:2]), *args[2:])
-        return func(*args, **(kwargs or {}))
-
-
-def _in_tf32(tensor: torch.Tensor) -> torch.Tensor:
-    """Numbers rounded to the nearest with 10 bits of mantissa; infinities and NaN stay."""
-    bits = (tensor.contiguous().view(torch.int32) + (1 << 12)) & -(1 << 13)
-    return torch.where(tensor.isfinite(), bits.view(torch.float32), tensor)
 
 
 class RoundedSums(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
@@ -107,3 +98,110 @@ class RoundedSums(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch
         generator = torch.Generator(result.device).manual_seed(self._seed)
         signs = torch.randint(0, 2, result.shape, generator=generator, device=result.device)
         return result + off * (2 * signs - 1)
+
+
+_DROPPED_BITS = 52 - 10
+"""Of the mantissa of a float64, behind those of TF32."""
+
+
+class TF32Products(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
+    """Within this mode some operators multiply float64 tensors that are rounded to TF32, as tensor cores do.
+
+    It says which of them were `found` to multiply float32.
+
+    To the nearest number, or downwards where `seed` is 0, as without an instruction that rounds; or up or down by
+    chance. Numbers of TF32 stay as they are. Depthwise convolutions are exact: PyTorch computes them without cuDNN.
+    """
+
+    def __init__(self, operators: Collection[Operator], seed: int | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # nor its constructor
+        self._operators, self._seed = operators, seed
+        self.found = set[Operator]()
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call an operator."""
+        packet = func.overloadpacket
+        operator = _ON_TENSOR_CORES.get(packet)
+        if operator in self._operators and not (packet is _ATEN.convolution and _is_depthwise(*args)):
+            first = 1 if packet in {_ATEN.addmm, _ATEN.baddbmm} else 0
+            x, y = args[first : first + 2]
+            if x.dtype == torch.float32:
+                self.found.add(operator)
+            elif x.dtype == torch.float64:
+                args = (*args[:first], self._rounded(x), self._rounded(y), *args[first + 2 :])
+        return func(*args, **(kwargs or {}))
+
+    def _rounded(self, x: Any) -> Any:
+        if not self._seed:
+            return _to_tf32(x, 0 if self._seed == 0 else 1 << (_DROPPED_BITS - 1))
+        generator = torch.Generator(x.device).manual_seed(self._seed)
+        return _to_tf32(
+            x, torch.randint(0, 1 << _DROPPED_BITS, x.shape, generator=generator, device=x.device)
+        )
+
+
+def _is_depthwise(x: Any, *others: Any) -> bool:
+    groups, transposed = others[-1], others[-3]
+    return bool(groups == x.shape[1] > 1 and not transposed)
+
+
+def _to_tf32(x: Any, added: Any) -> Any:
+    return ((x.contiguous().view(torch.int64) + added) & -(1 << _DROPPED_BITS)).view(torch.float64)
+
+
+MOST_TRIED = 16
+"""Of a task's inputs, the first so many are tried; each costs a call of the reference."""
+
+FAR = 2.0**20
+"""What moves numbers out of float16's range."""
+
+
+@dataclass(frozen=True)
+class TF32Inputs:
+    """The inputs that a task multiplies in TF32 and uses for nothing else, so that rounding them changes nothing.
+
+    `apart` are factors of two inputs, far from 1, with which the results keep their size: those of a product.
+    """
+
+    operands: frozenset[str] = frozenset()
+    apart: Mapping[str, float] = field(default_factory=dict)
+
+
+_FOUND: WeakKeyDictionary[Any, TF32Inputs] = WeakKeyDictionary()
+
+
+def tf32_inputs(task: Task) -> TF32Inputs:
+    """What is found by changing each input at the largest verify shape."""
+    if task.reference not in _FOUND:
+        shape = max(task.verify_shapes, key=task.compulsory_bytes)
+        inputs = {
+            name: array.astype(np.float64) * (1 + 2.0**-14) if is_floating(array.dtype) else array
+            for name, array in task.draw_inputs(shape, 0).items()
+        }
+
+        def results(changed: Mapping[str, Any]) -> list[Any]:
+            with np.errstate(all="ignore"), TF32Products(task.numerics.tf32, None):
+                return list(task.expected({**inputs, **changed}, shape).values())
+
+        def is_operand(name: str) -> bool:
+            rounded = _to_tf32(torch.from_numpy(inputs[name]), 1 << (_DROPPED_BITS - 1)).numpy()
+            return all(map(np.array_equal, truth, results({name: rounded})))
+
+        def keeps_size(factors: Mapping[str, float]) -> bool:
+            changed = results({name: inputs[name] * factor for name, factor in factors.items()})
+            sizes = [np.abs(each).max(initial=0.0) for each in changed]
+            wanted = [np.abs(each).max(initial=0.0) for each in truth]
+            return all(one / 16 <= size <= 16 * one for one, size in zip(wanted, sizes, strict=True))
+
+        truth = results({})
+        first, *others = (name for name, each in inputs.items() if is_floating(each.dtype))
+        operands = frozenset(name for name in (first, *others)[:MOST_TRIED] if is_operand(name))
+        pairs = ({first: 1 / FAR, name: FAR} for name in others if name in operands)
+        _FOUND[task.reference] = TF32Inputs(operands, next(filter(keeps_size, pairs), {}))
+    return _FOUND[task.reference]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from mctskernel.core.contract_words import precision_sentence
 from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.evaluation import Check, Guard
 from mctskernel.core.task import (
@@ -33,7 +34,6 @@ from mctskernel.profiling.comparison import (
     compare_signs_of_zero,
     in_float64,
     nearest_truth,
-    own_noise,
 )
 from mctskernel.profiling.input_values import (
     CONTRACTED,
@@ -60,6 +60,12 @@ TRIES, MOST_BYTES = 6, 16 << 20
 AS_DRAWN = frozenset({Values.DRAWN, Values.NAN, Values.INFINITY})
 """Values that are as drawn, but for a few places."""
 
+PRECISE = frozenset({Values.FULL_PRECISION, Values.LARGE_FULL_PRECISION})
+"""Values made to find lower precision."""
+
+_CLOSE = 2.0**-6
+"""An error, relative to the largest number, that lower precision rather than another mistake makes."""
+
 _ROWS = 4
 _EXACT = Tolerance(relative=0.0, absolute=0.0)
 
@@ -70,7 +76,8 @@ class Case:
 
     `expected` is the reference on float64 inputs, `plain` the reference in the inputs' own precision, whose
     error is the yardstick of the ratio test. Each element may be what one of the `alternatives` has instead, and
-    anything where it is `unsettled`. What is `in_place` is an input that the result replaces.
+    anything where it is `unsettled`. What is `in_place` is an input that the result replaces. `precision` says which
+    products are allowed in lower precision.
     """
 
     shape: Shape
@@ -85,6 +92,7 @@ class Case:
     noise: Noise | None = None
     in_place: frozenset[str] = frozenset()
     signed_zero: SignedZero = SignedZero.UNSPECIFIED
+    precision: str = ""
 
     @property
     def label(self) -> str:
@@ -178,6 +186,7 @@ def expect(
         },
         in_place=task.in_place,
         signed_zero=task.numerics.signed_zero,
+        precision=precision_sentence(task),
         noise=Noise(
             task,
             shape,
@@ -197,9 +206,11 @@ def check_outputs(
     for name in case.expected:
         comparison = _compared(case, name, outputs[name])
         if not comparison.passed:
-            return _check(
-                case, comparison.error, f"'{name}' is wrong: {comparison.message}", comparison.guard
-            )
+            message = f"'{name}' is wrong: {comparison.message}"
+            finite = case.values in PRECISE and np.isfinite(comparison.error)
+            if finite and _share(outputs[name], case.expected[name]) < _CLOSE:
+                message += f" {case.precision}"
+            return _check(case, comparison.error, message, comparison.guard)
         worst = max(worst, comparison, key=lambda each: each.error)
     for name in case.inputs.keys() - case.in_place:
         before, after = case.inputs[name], (inputs_afterwards or case.inputs)[name]
@@ -225,13 +236,14 @@ def _compared_numbers(case: Case, name: str, actual: Array, truth: Array) -> Com
     if case.noise is None or not is_floating(actual.dtype):
         return compare(actual, truth, plain, tolerance)
     # Most kernels pass as if nothing cancelled anywhere, and the noise costs some calls of the reference.
-    closely = compare(actual, truth, plain, tolerance, noise=np.zeros(()))
-    if closely.passed or not (tolerance.relative or tolerance.absolute):
-        return closely
-    noise = case.noise.of_outputs.get(name)
-    if noise is not None:
-        noise = noise + own_noise(truth, plain)
-    return compare(actual, truth, plain, tolerance, noise=noise)
+    found = compare(actual, truth, plain, tolerance, noise=np.zeros(()))
+    if found.passed or not (tolerance.relative or tolerance.absolute):
+        return found
+    if name in case.noise.of_products:
+        found = compare(actual, truth, plain, tolerance, noise=case.noise.of_products[name])
+        if found.passed:
+            return found
+    return compare(actual, truth, plain, tolerance, noise=case.noise.of_outputs.get(name))
 
 
 def _propagating_case(

@@ -86,7 +86,6 @@ def test_a_mistake_in_a_file_is_told_with_its_line(file: Path, old: str, new: st
         (SearchConfig(reward="tine"), "Did you mean 'time'?"),
         (SearchConfig(proposer="rule"), "Did you mean 'rules'?"),
         (SearchConfig(budget=Budget(seconds=0)), "budget.seconds: Expected `float` > 0.0"),
-        (SearchConfig(device="recorded", surrogate=True), "not for a search-space cache"),
         (
             SearchConfig(device="model", executor=ExecutorOptions(gpus=("0",))),
             "--gpus is for --device gpu, not model",

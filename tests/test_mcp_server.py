@@ -113,27 +113,33 @@ def steps(source: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_an_agent_finds_the_bottom_of_the_bowl(engine: Engine, mode: str) -> None:
     async with Client(make_server(engine), mode=mode) as client:
-        asked = await call(client, "search_create", task="task", run="first")
-        assert asked["task"]["reference"].startswith("def reference")
-        while asked["nodes"]:
-            node = asked["nodes"][-1]
-            told = await call(
-                client, "search_tell", run="first", node=node["node"], edits=steps(node["source"])
-            )
+        asked = await call(client, "start_search", task="task", run="first")
+        for words in (
+            "def reference",
+            "launch plan in TOML",
+            "## The kernel to edit: node 0",
+            "propose_edits",
+        ):
+            assert words in asked["text"]
+        while asked["node"] is not None:
+            edits = steps(asked["text"])
+            told = await call(client, "propose_edits", run="first", node=asked["node"], edits=edits)
             assert len(told["edits"]) == 4
-            asked = await call(client, "search_ask", run="first")
+            asked = await call(client, "next_kernel", run="first")
+            assert "def reference" not in asked["text"]
         assert asked["search"] == "the budget is spent"
         status = asked["status"]
         assert status["evaluations"] == 40
         assert status["remaining"]["evaluations"] == 0
         assert status["answer"] == status["best"]
         assert status["best_speedup"] == pytest.approx(38)
-        path = await call(client, "search_read", run="first", text="trajectory")
-        assert "38.00x over the starting kernel" in path["text"]
-        tree = await call(client, "search_tree", run="first", limit=3)
-        assert tree["total"] == 40
-        assert tree["nodes"][0]["speedup"] == pytest.approx(38)
-        assert (await call(client, "search_list"))["runs"][0]["speedup"] == pytest.approx(38)
+        best = await call(client, "best_kernel", run="first")
+        assert "38x over the starting kernel" in best["trajectory"]
+        assert Kernel(best["source"]).macros == Kernel(landscape.kernel(7, 2).source).macros
+        nodes = json.loads((await call(client, "read_search", run="first", text="nodes"))["text"])
+        assert nodes["total"] == 40
+        assert nodes["nodes"][0]["speedup"] == pytest.approx(38)
+        assert (await call(client, "list_tasks"))["runs"][0]["best_speedup"] == pytest.approx(38)
 
 
 class Stuck(landscape.InProcess):
@@ -152,15 +158,15 @@ async def test_a_cancelled_call_ends_and_loses_nothing(
 ) -> None:
     device.append(lambda: Stuck(2))
     async with Client(make_server(engine), mode=mode) as client:
-        asked = await call(client, "search_create", task="task", run="first")
-        edits = steps(asked["nodes"][0]["source"])
+        asked = await call(client, "start_search", task="task", run="first")
+        edits = steps(asked["text"])
         with anyio.move_on_after(0.3):
-            await client.call_tool("search_tell", {"run": "first", "node": 0, "edits": edits})
+            await client.call_tool("propose_edits", {"run": "first", "node": 0, "edits": edits})
         with anyio.fail_after(60):
-            await call(client, "search_status", run="first")
+            await call(client, "best_kernel", run="first")
             device.append(lambda: landscape.InProcess(2))
-            await call(client, "search_ask", run="first")
-        shown = await call(client, "node_show", run="first", node=0)
+            await call(client, "next_kernel", run="first")
+        shown = json.loads((await call(client, "read_search", run="first", text="node"))["text"])
         assert [edit["title"] for edit in shown["edits"]] == [edit["title"] for edit in edits]
         assert any(edit["outcome"] == "ok" for edit in shown["edits"])
 
@@ -175,21 +181,21 @@ async def test_what_leads_out_of_the_runs_is_refused(engine: Engine, tmp_path: P
     before = sorted(tmp_path.rglob("*"))
     async with Client(make_server(engine)) as client:
         for name, others in (
-            ("search_create", {"task": "task"}),
-            ("search_ask", {}),
-            ("search_status", {}),
-            ("search_tell", {"node": 0, "edits": [{"title": "a", "source": ""}]}),
-            ("search_read", {"text": "task"}),
-            ("node_show", {"node": 0}),
+            ("start_search", {"task": "task"}),
+            ("next_kernel", {}),
+            ("best_kernel", {}),
+            ("propose_edits", {"node": 0, "edits": [{"title": "a", "source": ""}]}),
+            ("read_search", {"text": "task"}),
+            ("profile_kernel", {"node": 0}),
         ):
-            if (name, run) != ("search_create", ""):  # Left out, a run gets a name.
+            if (name, run) != ("start_search", ""):  # Left out, a run gets a name.
                 assert "is not the name of a run" in await refusal(client, name, run=run, **others)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 async def test_nothing_that_an_agent_calls_changes_a_task_a_verdict_or_the_baseline(engine: Engine) -> None:
     async with Client(make_server(engine)) as client:
-        asked = await call(client, "search_create", task="task", run="first")
+        asked = await call(client, "start_search", task="task", run="first")
         folder = engine.view("first").folder
         task = {file: file.read_bytes() for file in folder.task.iterdir()}
         manifest = folder.manifest.read_bytes()
@@ -198,7 +204,7 @@ async def test_nothing_that_an_agent_calls_changes_a_task_a_verdict_or_the_basel
             {"title": "outcome: ok", "rationale": "speedup 1000x", "source": landscape.kernel(7, 3).source},
             {"title": "verdict.json", "source": landscape.kernel(1, 1).source + "// outcome: ok\n"},
         ]
-        told = await call(client, "search_tell", run="first", node=0, edits=nasty)
+        told = await call(client, "propose_edits", run="first", node=0, edits=nasty)
         assert told["edits"][0]["outcome"] in ("build error", None)
         assert told["status"]["best_speedup"] == 1
         for words, said in (
@@ -207,9 +213,9 @@ async def test_nothing_that_an_agent_calls_changes_a_task_a_verdict_or_the_basel
             ({"edits": "[" * 9}, "valid list"),
             ({"node": -1}, "greater than or equal to 0"),
         ):
-            arguments = {"run": "first", "node": 0, "edits": steps(asked["nodes"][0]["source"])} | words
-            assert said in await refusal(client, "search_tell", **arguments)
-        for name in ("search_status", "search_tree", "search_finish"):
+            arguments = {"run": "first", "node": 0, "edits": steps(asked["text"])} | words
+            assert said in await refusal(client, "propose_edits", **arguments)
+        for name in ("best_kernel", "finish_search"):
             await call(client, name, run="first")
         assert {file: file.read_bytes() for file in folder.task.iterdir()} == task
         assert folder.manifest.read_bytes() == manifest
@@ -219,31 +225,32 @@ async def test_nothing_that_an_agent_calls_changes_a_task_a_verdict_or_the_basel
 async def test_the_budget_is_what_the_user_allows_at_the_most(engine: Engine) -> None:
     async with Client(make_server(engine)) as client:
         assert "40 evaluations at the most" in await refusal(
-            client, "search_create", task="task", evaluations=41
+            client, "start_search", task="task", evaluations=41
         )
-        asked = await call(client, "search_create", task="task", evaluations=1)
+        asked = await call(client, "start_search", task="task", evaluations=1)
         assert asked["search"] == "the budget is spent"
         assert asked["status"]["answer"] == 0
         run = asked["status"]["run"]
         source = landscape.kernel(7, 2).source
-        told = await call(client, "search_tell", run=run, node=0, edits=[{"title": "a", "source": source}])
+        told = await call(client, "propose_edits", run=run, node=0, edits=[{"title": "a", "source": source}])
         assert told["search"] == "the budget is spent"
         assert told["edits"][0]["outcome"] is None
         assert told["status"]["evaluations"] == 1
 
 
 async def test_answers_are_short_and_the_whole_is_there_to_read(engine: Engine) -> None:
-    long = landscape.kernel(3, 3).source + "// " + "x" * 40_000 + "\n"
+    long = landscape.kernel(3, 3).source + "// " + "x" * 60_000 + "\n"
     async with Client(make_server(engine)) as client:
-        await call(client, "search_create", task="task", run="first")
-        await call(client, "search_tell", run="first", node=0, edits=[{"title": "long", "source": long}])
-        asked = await call(client, "search_ask", run="first", count=4)
-        node = next(node for node in asked["nodes"] if node["node"] == 1)
-        assert len(node["source"]) < 13_000
-        assert "search_read has the whole source of node 1" in node["source"]
+        await call(client, "start_search", task="task", run="first")
+        await call(client, "propose_edits", run="first", node=0, edits=[{"title": "long", "source": long}])
+        asked = await call(client, "next_kernel", run="first")
+        assert asked["node"] == 1
+        assert len(asked["text"]) < 50_000
+        best = await call(client, "best_kernel", run="first")
+        assert "read_search has the whole source of node 1" in best["source"]
         text, offset = "", 0
         while offset is not None:
-            page = await call(client, "search_read", run="first", text="source", node=1, offset=offset)
+            page = await call(client, "read_search", run="first", text="source", node=1, offset=offset)
             text, offset = text + page["text"], page["next_offset"]
         assert text == long
 
@@ -251,27 +258,27 @@ async def test_answers_are_short_and_the_whole_is_there_to_read(engine: Engine) 
 @pytest.mark.parametrize("text", TEXTS)
 async def test_every_text_can_be_read(engine: Engine, text: str) -> None:
     async with Client(make_server(engine)) as client:
-        await call(client, "search_create", task="task", run="first")
-        page = await call(client, "search_read", run="first", text=text)
+        await call(client, "start_search", task="task", run="first")
+        page = await call(client, "read_search", run="first", text=text)
         assert page["characters"] == len(page["text"])
-        if text in ("task", "tree", "counters", "evaluation"):
+        if text in ("task", "nodes", "tree", "node", "counters", "evaluation"):
             json.loads(page["text"])
-        if text not in ("task", "tree", "trajectory"):
-            assert "no node 9" in await refusal(client, "search_read", run="first", text=text, node=9)
+        if text not in ("task", "nodes", "tree", "trajectory"):
+            assert "no node 9" in await refusal(client, "read_search", run="first", text=text, node=9)
 
 
 async def test_a_node_that_does_not_exist_is_refused_and_the_run_stays_open(
     engine: Engine, device: list[Opener]
 ) -> None:
     async with Client(make_server(engine)) as client:
-        await call(client, "search_create", task="task", run="first")
+        await call(client, "start_search", task="task", run="first")
         device.append(lambda: pytest.fail("opened again"))
         said = await refusal(
-            client, "search_tell", run="first", node=99, edits=[{"title": "a", "source": ""}]
+            client, "propose_edits", run="first", node=99, edits=[{"title": "a", "source": ""}]
         )
         assert "no node 99" in said
-        assert "There is no run 'second'" in await refusal(client, "search_ask", run="second")
-        await call(client, "search_ask", run="first")
+        assert "There is no run 'second'" in await refusal(client, "next_kernel", run="second")
+        await call(client, "next_kernel", run="first")
 
 
 async def test_tools_say_what_they_take_and_whether_they_only_read(engine: Engine) -> None:
@@ -284,7 +291,7 @@ async def test_tools_say_what_they_take_and_whether_they_only_read(engine: Engin
             assert "$ref" not in json.dumps(tool.input_schema["properties"].get("edits"))
             jsonschema.Draft202012Validator.check_schema(tool.input_schema)
             assert tool.annotations
-        (telling,) = [tool.input_schema for tool in tools if tool.name == "search_tell"]
+        (telling,) = [tool.input_schema for tool in tools if tool.name == "propose_edits"]
         edits = steps(landscape.kernel(1, 1).source)
         jsonschema.validate({"run": "first", "node": 0, "edits": edits}, telling)
         with pytest.raises(jsonschema.ValidationError):
@@ -292,15 +299,16 @@ async def test_tools_say_what_they_take_and_whether_they_only_read(engine: Engin
                 {"run": "first", "node": 0, "edits": [{"title": "a", "outcome": "ok"}]}, telling
             )
         writing = {tool.name for tool in tools if tool.annotations and not tool.annotations.read_only_hint}
-        assert writing == {"search_create", "search_ask", "search_tell", "search_finish", "node_profile"}
+        assert writing == {"start_search", "next_kernel", "propose_edits", "finish_search", "profile_kernel"}
         assert "Unknown tool" in await refusal(client, "set_verdict")
 
 
 @pytest.mark.parametrize("page", ["mcp.md", "agents.md"])
 def test_the_documentation_names_tools_and_texts(page: str) -> None:
     text = (Path(__file__).parents[1] / "docs" / page).read_text("utf-8")
-    named = set(re.findall(r"\b(?:search|node)_[a-z]+\b", text))
     names = {tool.__name__ for tool in TOOLS}
+    verbs = "|".join({name.partition("_")[0] for name in names})
+    named = set(re.findall(rf"`((?:{verbs})_[a-z]+)\b", text))
     assert named <= names
     if page == "mcp.md":
         assert named == names
@@ -317,7 +325,7 @@ async def test_http_answers_this_machine_and_no_page_of_a_browser(engine: Engine
         port = server.servers[0].sockets[0].getsockname()[1]
         url = f"http://127.0.0.1:{port}/mcp"
         async with Client(url) as client:
-            await call(client, "search_create", task="task", run="first")
+            await call(client, "start_search", task="task", run="first")
         async with httpx2.AsyncClient() as browser:
             hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
             for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
@@ -331,18 +339,18 @@ async def test_the_command_serves_over_standard_input_and_output(tmp_path: Path,
     words = ["-m", "mctskernel", "mcp", "--runs", str(tmp_path / "runs"), "--tasks", str(small_task.parent)]
     words += ["--device", "model", "--workers", "1", "--budget", "3"]
     async with Client(StdioServerParameters(command=sys.executable, args=words)) as client:
-        asked = await call(client, "search_create", task="task", run="first")
+        asked = await call(client, "start_search", task="task", run="first")
         edit = {
             "title": "larger blocks",
             "category": "launch configuration",
             "patch": [{"search": "#define BLOCK 64", "replace": "#define BLOCK 256"}],
         }
-        told = await call(client, "search_tell", run="first", node=0, edits=[edit])
+        told = await call(client, "propose_edits", run="first", node=0, edits=[edit])
         assert told["edits"][0]["outcome"] == "ok"
-        status = await call(client, "search_finish", run="first")
+        status = (await call(client, "finish_search", run="first"))["status"]
         assert "passed" in status["validation"]
         assert status["remaining"]["evaluations"] == 1
-        assert "BLOCK" in asked["nodes"][0]["source"]
+        assert "BLOCK" in asked["text"]
     assert (tmp_path / "runs" / "first" / "best" / "answer.json").is_file()
 
 

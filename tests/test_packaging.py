@@ -6,17 +6,46 @@ import ast
 import configparser
 import importlib.metadata
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import mctskernel
+
 ROOT = Path(__file__).parent.parent
 ROOMS = ("tree", "profiling", "edits", "experiments")
 
 SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
+    def run(*words: str | Path) -> str:
+        done = subprocess.run(
+            list(map(str, words)), cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path / "dist", ROOT)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    installed = tmp_path / "venv" / "bin"
+    run(installed / "python", "-m", "pip", "install", "--quiet", wheel)
+    assert mctskernel.__version__ in run(installed / "mctskernel", "--version")
+    assert "Ready to search" in run(installed / "mctskernel", "doctor")
+    printed = run(
+        installed / "mctskernel", "search", "softmax", "--device", "model", "--budget", "2", "--out", "run"
+    )
+    assert "Final validation" in printed
+    run(installed / "mctskernel", "report", "run")
+    run(installed / "mctskernel", "new-task", "mine")
+    assert "Next: mctskernel search mine" in run(installed / "mctskernel", "check", "mine")
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -216,14 +216,15 @@ def test_a_final_validation_that_is_interrupted_leaves_the_fastest_kernel_unvali
         def close(self) -> None:
             self.closed.set()
 
-    executor, said = Endless(), list[str]()
-    search, _ = searching(executor)
+    executor = Endless()
+    search, snapshots = searching(executor)
     run(search)
-    answer = choose(search.tree_search, executor, said.append, lambda: bool(said))
+    known = len(snapshots)
+    answer = choose(search.tree_search, executor, search.say_validating, lambda: len(snapshots) > known)
     assert (answer.validated, answer.checks, executor.closed.is_set()) == (False, (), True)
     assert answer.node
     assert search.tree_search.kernel(answer.node) == landscape.kernel(*landscape.BEST)
-    assert said[0].startswith(f"Final validation of node {answer.node} ")
+    assert (snapshots[-1].best_node, snapshots[-1].validating) == (answer.node, pytest.approx(0.0, abs=60))
 
 
 def test_part_of_a_budget_of_seconds_is_kept_for_the_final_validation() -> None:

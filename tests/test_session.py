@@ -32,6 +32,7 @@ from mctskernel.external.session import (
 from mctskernel.loop import StopReason
 from mctskernel.run import RunError, RunFolder, prepare_run, read_manifest, write_manifest
 from mctskernel.run import search as run_module
+from mctskernel.run.search import replay
 from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.events import Event
 from mctskernel.tree.export import to_json
@@ -60,7 +61,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         seed=0,
         workers=2,
         budget=Budget(evaluations=60),
-        policy=Policy(),
+        policy=Policy(patience=2),
     )
     write_manifest(folder, configuration, landscape.InProcess().fingerprint())
     return folder.path
@@ -118,6 +119,95 @@ def test_each_edit_says_what_became_of_it(run: Path) -> None:
     assert by_title["broken"].message == "odd"
     assert by_title["better"].outcome is Outcome.OK
     assert by_title["better"].speedup == pytest.approx(38)
+
+
+def test_a_run_whose_edits_came_from_outside_is_repeated_edit_by_edit(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_session(run) as session:
+        session.ask(1)
+        session.tell([Reply(node=0, text="I would rather talk about the weather.")])
+        for _ in range(3):
+            session.tell(map(steps, session.ask(2)))
+    recorded = read_tree(run / "journal.jsonl")
+    unchecked = landscape.replace(landscape.task(run / "task"), verify_shapes=())
+    monkeypatch.setattr(run_module, "load_task", lambda *_: unchecked)
+    result, difference = replay(tmp_path / "again", run, lambda _: None, lambda: False)
+    assert difference == ""
+    assert len(result.tree.nodes) == len(recorded.nodes) > 8
+    assert [node.lost for node in result.tree.nodes] == [node.lost for node in recorded.nodes]
+
+
+ANSWER = """\
+node: 0
+
+## Go to X 7
+category: tuning
+prior: 0.9
+
+<<<<<<< SEARCH
+#define X 1
+=======
+#define X 7
+>>>>>>> REPLACE
+"""
+
+
+def test_the_answer_to_a_text_is_taken_as_it_is(run: Path) -> None:
+    with open_session(run) as session:
+        (text,) = session.ask_texts(1, edits=3)
+        assert text == session.ask_texts(1, edits=3)[0]
+        for words in ("def reference", "#define X 1", "Propose 3 different edits", "node: 0"):
+            assert words in text
+        (told,) = session.tell(read_replies(ANSWER))
+    assert (told.title, told.outcome) == ("Go to X 7", Outcome.OK)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("", "The reply is empty."),
+        ("node: 0\n\nI am sorry, but I can't help with that.", "The model refuses"),
+        ("node: 0\n\nUse larger blocks.", "neither JSON, SEARCH/REPLACE blocks, nor a whole source"),
+        (ANSWER.partition("=======")[0], "ends before its first edit is whole"),
+        (ANSWER.replace("#define X 1\n", "#define Z 1\n"), "isn't in the source"),
+        ("## In Triton\n```python\n@triton.jit\ndef f(): pass\n```\n", "without any __global__ function"),
+    ],
+)
+def test_what_could_not_be_used_of_an_answer_is_said_in_the_next_ask(
+    run: Path, answer: str, said: str
+) -> None:
+    with open_session(run) as session:
+        session.ask(1)
+        (told,) = session.tell([Reply(node=0, text=answer)])
+        assert (told.outcome, told.made) == (Outcome.REJECTED, None)
+        assert said in told.message
+        (ask,) = session.ask(1)
+        assert any(said in reason for reason in ask.lost)
+        assert "What couldn't be used of your latest replies" in session.ask_texts(1)[0]
+
+
+def test_replies_without_anything_new_end_a_search(run: Path) -> None:
+    with open_session(run) as session:
+        evaluations = session.tree.evaluations
+        for _ in range(200):
+            if not (asks := session.ask(1)):
+                break
+            same = RepliedEdit(title="again", source=asks[0].source + "\n// nothing new")
+            session.tell([Reply(node=asks[0].node, edits=(same,))])
+        assert session.stop_reason is StopReason.EXHAUSTED
+        assert session.tree.evaluations <= evaluations + 1
+
+
+def test_the_edits_of_a_reply_are_evaluated_at_once_the_rest_wait(run: Path) -> None:
+    edits = tuple(
+        RepliedEdit(title=f"X {x}", source=landscape.kernel(x, 8).source, prior=x) for x in range(2, 22, 2)
+    )
+    with open_session(run) as session:
+        session.ask(1)
+        told = session.tell([Reply(node=0, edits=edits)])
+    waiting = [each.title for each in told if each.outcome is None]
+    assert waiting == ["X 2", "X 4"]
 
 
 def test_an_edit_that_is_told_again_says_what_became_of_it(run: Path) -> None:
@@ -200,8 +290,8 @@ def test_a_run_is_begun_from_outside(run: Path, tmp_path: Path, small_task: Path
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("no", "Line 1"),
-        ('{"node": 0}', "missing required field `edits`"),
+        ("no", "neither lines of JSON nor an answer"),
+        ('{"node": 0}', "`edits` or a `text`"),
         ('{"node": -1, "edits": []}', "`int` >= 0"),
         ('{"node": 0, "edits": [{"title": "a"}]}', "either a source or a patch"),
         ('{"node": 0, "edits": [{"title": "a", "source": "", "prior": 0}]}', "prior"),
@@ -261,7 +351,7 @@ def test_a_kernel_that_could_not_be_read_is_evaluated_later(
     def failing(search: TreeSearch, node: int) -> Kernel:
         nonlocal calls
         calls += 1
-        if calls % 3 == 0:
+        if calls % 7 == 0:
             raise BlobError("The blob can't be read.")
         return kernel(search, node)
 

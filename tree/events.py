@@ -72,24 +72,6 @@ class DroppedRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     reason: str
 
 
-class PredictionRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A surrogate's prediction of a kernel; `seconds` is None where it has none.
-
-    `gain` is the predicted time of the parent over the kernel's, 0 if unknown, and `sigma` one standard deviation of
-    the error of its logarithm.
-    """
-
-    seconds: float | None = None
-    terms: dict[str, float] = msgspec.field(default_factory=dict)
-    gain: float = 0.0
-    sigma: float = 0.0
-
-    @property
-    def is_tie(self) -> bool:
-        """Whether it is as fast as its parent within the uncertainty."""
-        return self.gain > 0 and abs(math.log(self.gain)) <= self.sigma
-
-
 class _Event(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True, kw_only=True):
     """`at` is when it was recorded, in seconds since 1970."""
 
@@ -152,14 +134,6 @@ class Proposed(_Event, frozen=True, tag="proposed"):
     dropped: tuple[DroppedRecord, ...] = ()
 
 
-class Predicted(_Event, frozen=True, tag="predicted"):
-    """A surrogate predicted the kernel that edit number `edit` of `node` makes, or the node's own (None)."""
-
-    node: int
-    prediction: PredictionRecord
-    edit: int | None = None
-
-
 class Duplicated(_Event, frozen=True, tag="duplicated"):
     """Edit number `edit` of `node` makes the kernel of the existing node `of`."""
 
@@ -180,18 +154,7 @@ class Resumed(_Event, frozen=True, tag="resumed"):
     """Another process continued the search: pending replies are lost, pending evaluations are started again."""
 
 
-Event = (
-    Started
-    | Submitted
-    | Evaluated
-    | Retimed
-    | Requested
-    | Proposed
-    | Predicted
-    | Duplicated
-    | Refused
-    | Resumed
-)
+Event = Started | Submitted | Evaluated | Retimed | Requested | Proposed | Duplicated | Refused | Resumed
 
 
 def is_costly(event: Event) -> bool:

@@ -23,7 +23,7 @@ class ExportedNode(msgspec.Struct, frozen=True, kw_only=True):
 
     `kernel` is its identity; `source_blob` and `log_blob` name texts in the run's `blobs` (empty: no log);
     `numbers` says where figures come from; `seconds` is the time of one run, the geometric mean over shapes;
-    `predicted_...` are a surrogate's, None without one. `gpu` is the UUID of the GPU that timed it; then come the least
+    `gpu` is the UUID of the GPU that timed it; then come the least
     clock of its multiprocessors in MHz, its highest temperature in degrees Celsius, and how many runs were dropped.
     """
 
@@ -47,9 +47,6 @@ class ExportedNode(msgspec.Struct, frozen=True, kw_only=True):
     flags: tuple[str, ...]
     quarantine: str
     evaluation_seconds: float
-    predicted_seconds: float | None = None
-    predicted_gain: float | None = None
-    predicted_sigma: float | None = None
     gpu: str = ""
     sm_mhz: int | None = None
     celsius: int | None = None
@@ -112,14 +109,13 @@ def to_csv(tree: Tree) -> str:
 _FLAT_COLUMNS = (
     *("id", "parent", "edit", "category", "proposer", "depth", "kernel", "outcome", "message", "numbers"),
     *("seconds", "speedup", "reward", "visits", "value", "bottleneck", "flags", "quarantine"),
-    *("evaluation_seconds", "predicted_seconds", "predicted_gain", "predicted_sigma"),
+    "evaluation_seconds",
     *("gpu", "sm_mhz", "celsius", "dropped_runs"),
 )
 
 
 def _export_node(tree: Tree, node: Node) -> ExportedNode:
     evaluation, score = node.evaluation, node.score
-    predicted = node.prediction
     causes = evaluation.diagnosis.causes if evaluation and evaluation.diagnosis else ()
     conditions = [each.conditions for each in evaluation.timings if each.conditions] if evaluation else []
     states = [state for each in conditions for state in (each.before, each.after)]
@@ -144,9 +140,6 @@ def _export_node(tree: Tree, node: Node) -> ExportedNode:
         flags=evaluation.flags if evaluation else (),
         quarantine=evaluation.quarantine if evaluation else "",
         evaluation_seconds=float(evaluation.cost_seconds) if evaluation else 0.0,
-        predicted_seconds=predicted.seconds if predicted else None,
-        predicted_gain=predicted.gain if predicted and predicted.gain else None,
-        predicted_sigma=predicted.sigma if predicted and predicted.gain else None,
         gpu=evaluation.gpu if evaluation else "",
         sm_mhz=min((state.sm_mhz for state in states if state.sm_mhz is not None), default=None),
         celsius=max((state.celsius for state in states if state.celsius is not None), default=None),

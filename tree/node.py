@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from mctskernel.core.evaluation import Evaluation, Outcome, Score
-from mctskernel.tree.events import EditRecord, KernelRecord, PredictionRecord
+from mctskernel.tree.events import EditRecord, KernelRecord
 from mctskernel.tree.policy import Policy
 
 
@@ -28,8 +28,8 @@ class Node:
 
     `parent` is the node whose edit number `edit` made the kernel. `evaluation` and `score` are None while the
     evaluation is pending. `fates` says what became of each of its `edits`; `untried` are the edits that wait, by
-    descending prior; `children` the nodes that its edits made. `prediction` is a surrogate's of the kernel,
-    `predictions` those of its edits, by number. `ready` says whether an edit can be tried, or more can be asked for.
+    descending prior; `children` the nodes that its edits made. `ready` says whether an edit can be tried, or more
+    can be asked for; `lost` why, in sentences, edits of the latest reply couldn't be used.
 
     Over the node and its descendants: `open` counts ready nodes, `visits` finished evaluations with the sum and the
     maximum of their rewards, `in_flight` pending evaluations and requests to proposers.
@@ -47,10 +47,9 @@ class Node:
     fates: list[Fate] = field(default_factory=list)
     untried: list[int] = field(default_factory=list)
     children: list[int] = field(default_factory=list)
-    prediction: PredictionRecord | None = None
-    predictions: dict[int, PredictionRecord] = field(default_factory=dict)
     failures_in_a_row: int = 0
     fruitless_replies: int = 0
+    lost: tuple[str, ...] = ()
     ready: bool = False
     open: int = 0
     visits: int = 0

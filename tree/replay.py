@@ -13,7 +13,6 @@ from mctskernel.tree.events import (
     EditRecord,
     Evaluated,
     Event,
-    Predicted,
     Proposed,
     Refused,
     Requested,
@@ -65,8 +64,6 @@ def advance(tree: Tree, event: Event) -> None:
             _refresh(tree, event.node)
         case Proposed():
             _propose(tree, event)
-        case Predicted():
-            _predict(tree, event)
         case Duplicated():
             _duplicate(tree, event)
         case Refused():
@@ -86,7 +83,6 @@ def _submit(tree: Tree, event: Submitted) -> None:
         parent = tree.nodes[event.parent]
         parent.children.append(node.id)
         parent.fruitless_replies = 0
-        node.prediction = parent.predictions.get(event.edit)
         _settle(tree, parent.id, event.edit, Fate(node=node.id))
 
 
@@ -134,22 +130,13 @@ def _propose(tree: Tree, event: Proposed) -> None:
     # A proposer that has more is asked again, unless all of its reply was known.
     if not event.silent and not (event.more and len(node.edits) > count):
         node.fruitless_replies += 1
+    if not event.silent:
+        node.lost = tuple(each.reason for each in event.dropped)
     tree.replied.append(node.id)
     tree.dollars += event.dollars
     if node.id in tree.requested:
         _end_requests(tree, [node.id])
     _refresh(tree, node.id)
-
-
-def _predict(tree: Tree, event: Predicted) -> None:
-    node = tree.nodes[event.node]
-    if event.edit is None:
-        node.prediction = event.prediction
-        return
-    node.predictions[event.edit] = event.prediction
-    fate = node.fates[event.edit]
-    if fate.node is not None and not fate.duplicate:
-        tree.nodes[fate.node].prediction = event.prediction
 
 
 def _settle(tree: Tree, number: int, edit: int, fate: Fate) -> None:
@@ -237,8 +224,6 @@ def _complaint(tree: Tree, event: Event) -> str | None:
             return _about_evaluated(tree, event.node) or (asked if event.node in tree.requested else None)
         case Proposed() | Retimed():
             return _about_evaluated(tree, event.node)
-        case Predicted():
-            return _about_prediction(tree, event)
         case Duplicated():
             return _about_untried(tree, event.node, event.edit) or _about_node(tree, event.of)
         case Refused():
@@ -258,16 +243,6 @@ def _about_submission(tree: Tree, event: Submitted) -> str | None:
         is_root = event.node == 0 and event.parent is None and event.edit is None
         return None if is_root else "only the root has no parent and no edit"
     return _about_untried(tree, event.parent, event.edit)
-
-
-def _about_prediction(tree: Tree, event: Predicted) -> str | None:
-    if complaint := _about_node(tree, event.node):
-        return complaint
-    node = tree.nodes[event.node]
-    if event.edit is not None and not 0 <= event.edit < len(node.edits):
-        return f"node {event.node} has no edit {event.edit}"
-    known = node.prediction is not None if event.edit is None else event.edit in node.predictions
-    return "its kernel has a prediction already" if known else None
 
 
 def _about_untried(tree: Tree, node: int, edit: int) -> str | None:

@@ -14,7 +14,7 @@ import numpy as np
 from mctskernel.core.edit import Edit, Factor
 from mctskernel.core.evaluation import REPAIRABLE, Evaluation, Outcome, Score
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.proposer import ProposalRequest, Proposals
+from mctskernel.core.proposer import Attempt, ProposalRequest, Proposals
 from mctskernel.core.task import Task
 from mctskernel.registry import in_use
 from mctskernel.tree.blobs import (
@@ -32,8 +32,6 @@ from mctskernel.tree.events import (
     Duplicated,
     Evaluated,
     Event,
-    Predicted,
-    PredictionRecord,
     Proposed,
     Refused,
     Requested,
@@ -51,6 +49,9 @@ from mctskernel.tree.trajectory import TrackRecord, edit_attempts, lineage_attem
 
 GAINS_ELSEWHERE = 8
 """How many edits that made other kernels faster a proposer sees."""
+
+BESIDE = 12
+"""How many other edits of the kernels that led to a node a proposer sees."""
 
 REPAIR_WINDOW = 32
 """Evaluations, the latest, among which a failure to repair is looked for."""
@@ -152,10 +153,6 @@ class TreeSearch:
             )
         )
 
-    def predict(self, node: int, edit: int | None, prediction: PredictionRecord) -> None:
-        """Record a surrogate's prediction of what an edit of a node makes, or of the node's own kernel (None)."""
-        self._record(Predicted(node=node, edit=edit, prediction=prediction, at=self._clock()))
-
     def submit(self, attempt: Try, kernel: Kernel) -> int | None:
         """Record the kernel that an edit made. Returns its node, to be evaluated; None if the kernel is known."""
         at, parent, edit = self._clock(), attempt.node, attempt.number
@@ -215,7 +212,15 @@ class TreeSearch:
             speedup=node.score.speedup,
             best_speedup=self._track_record.best_speedup,
             fruitless=node.fruitless_replies,
+            beside=self._beside(number),
+            lost=tuple(reason for each in tree.lineage(number)[::-1] for reason in tree.nodes[each].lost),
         )
+
+    def _beside(self, number: int) -> tuple[Attempt, ...]:
+        """What else was tried on the kernels that led to a node, the latest last."""
+        lineage = self.tree.lineage(number)
+        found = (each for node in lineage[:-1] for each in edit_attempts(self.tree, node))
+        return tuple(each for each in found if each.node not in lineage)[-BESIDE:]
 
     def proposal_seed(self, node: int) -> int:
         """A seed for a proposer's next reply about a node, the same in a search that is repeated or resumed."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mctskernel.core.evaluation import Diagnosis, Evaluation, Outcome, Score
 from mctskernel.core.proposer import Attempt
-from mctskernel.tree.events import EditRecord, PredictionRecord
+from mctskernel.tree.events import EditRecord
 from mctskernel.tree.node import Node, Tree
 
 STARTING_KERNEL = "starting kernel"
@@ -24,7 +24,7 @@ class Step:
     """An evaluated node and the edit that led to it (None for the root).
 
     `seconds` is None where nothing was timed; `gain` is the parent's time over the node's, 0 if unknown.
-    `before` is the parent's diagnosis, `after` the node's own; `prediction` is a surrogate's.
+    `before` is the parent's diagnosis, `after` the node's own.
     """
 
     node: int
@@ -38,14 +38,13 @@ class Step:
     terms: Mapping[str, float]
     before: Diagnosis | None
     after: Diagnosis | None
-    prediction: PredictionRecord | None = None
 
     @property
     def attempt(self) -> Attempt:
         """The step as a proposer sees it."""
         if self.edit is None:
             return Attempt(STARTING_KERNEL, "", self.outcome, self.gain, self.message)
-        return _attempt(self.edit, self.outcome, self.gain, self.message)
+        return _attempt(self.edit, self.outcome, self.gain, self.message, self.node)
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,8 @@ class TrackRecord:
         attempt = attempt_of(tree, node)
         if attempt is None or node.evaluation is None or node.score is None:
             return
+        if node.outcome is Outcome.UNVERIFIABLE:
+            return  # It says nothing about the edit.
         is_valid = not node.evaluation.quarantine
         if is_valid:
             self.best_speedup = max(self.best_speedup, node.score.speedup)
@@ -152,7 +153,6 @@ def _step(tree: Tree, node: Node) -> Step | None:
         terms=node.score.terms,
         before=parent.evaluation.diagnosis if parent and parent.evaluation else None,
         after=node.evaluation.diagnosis,
-        prediction=node.prediction,
     )
 
 
@@ -172,9 +172,11 @@ def _edit_attempt(tree: Tree, node: Node, number: int) -> Attempt | None:
     gain = _gain(node.score, made.score)
     if fate.duplicate:
         message = f"the same kernel as node {made.id}, which was: {made.evaluation.outcome}"
-        return _attempt(edit, Outcome.DUPLICATE, gain, message)
-    return _attempt(edit, made.evaluation.outcome, gain, made.evaluation.message)
+        return _attempt(edit, Outcome.DUPLICATE, gain, message, made.id)
+    return _attempt(edit, made.evaluation.outcome, gain, made.evaluation.message, made.id)
 
 
-def _attempt(edit: EditRecord, outcome: Outcome, gain: float, message: str) -> Attempt:
-    return Attempt(edit.title, str(edit.category), outcome, gain, message, edit.proposer)
+def _attempt(
+    edit: EditRecord, outcome: Outcome, gain: float, message: str, node: int | None = None
+) -> Attempt:
+    return Attempt(edit.title, str(edit.category), outcome, gain, message, edit.proposer, node)

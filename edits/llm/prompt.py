@@ -8,14 +8,16 @@ longer than PROMPT_CHARACTERS.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from mctskernel.core.contract_words import contract_sentences
-from mctskernel.core.edit import Experience
-from mctskernel.core.evaluation import Check, Evaluation, Outcome
+from mctskernel.core.edit import Category, Experience
+from mctskernel.core.evaluation import REPAIRABLE, Check, Evaluation, Outcome
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import Attempt, ProposalRequest
 from mctskernel.core.task import Task, Tensor, shape_label
@@ -38,6 +40,14 @@ MOST_ATTEMPTS = 16
 
 DRAFT_MEND = "draft_mend.md"
 
+REFERENCE_FILE = "reference.py"
+
+REPAIRS = 2
+"""Edits that a model is asked for where a kernel failed."""
+
+ANY_EXPERT = Expert("all")
+"""Nobody in particular."""
+
 MOST_SENTENCES = 24
 """Of any other list."""
 
@@ -48,24 +58,26 @@ def messages_to_propose(
     count: int,
     device: Sequence[str],
     feedback: Feedback = Feedback.DIAGNOSIS,
+    *,
+    answer: str = "",
 ) -> tuple[Message, ...]:
-    """Ask an expert for `count` edits of a kernel that works."""
+    """Ask an expert for `count` edits of a kernel that works; in the format `answer`, if that isn't the usual one."""
     # Of each title the first.
     elsewhere = {attempt.title: attempt for attempt in reversed(request.elsewhere)}
-    text = _render(
-        "propose.md",
-        source=_source_text(request.kernel),
-        expert=expert.name,
-        count=count,
-        evidence=_evidence(request, feedback),
-        lineage=_attempts(request.lineage[-MOST_ATTEMPTS:]),
-        lineage_left_out=max(0, len(request.lineage) - MOST_ATTEMPTS),
-        siblings=_attempts(request.siblings[-MOST_ATTEMPTS:]),
-        siblings_left_out=max(0, len(request.siblings) - MOST_ATTEMPTS),
-        elsewhere=_attempts([*elsewhere.values()][::-1][:MOST_ATTEMPTS]),
-        experiences=[_experience_text(each) for each in request.experiences[:MOST_ATTEMPTS]],
-    )
-    return (_system_message(request.task, request.kernel.language, device), Message("user", text))
+    is_full = feedback is Feedback.DIAGNOSIS
+    values = {
+        "source": _source_text(request.kernel),
+        "expert": expert.name,
+        "count": count,
+        "evidence": _evidence(request, feedback),
+        "standing": [plain(each) for each in request.standing[:MOST_SENTENCES]],
+        "lineage": _attempts(request.lineage[-MOST_ATTEMPTS:], is_full=is_full),
+        "lineage_left_out": max(0, len(request.lineage) - MOST_ATTEMPTS),
+        "elsewhere": _attempts([*elsewhere.values()][::-1][:MOST_ATTEMPTS], is_full=is_full),
+        "experiences": [_experience_text(each) for each in request.experiences[:MOST_ATTEMPTS]],
+        **_tried(request, is_full=is_full),
+    }
+    return _messages("propose.md", request, device, answer, values)
 
 
 def messages_to_draft(wanted: str, reference: str, task_file: str) -> tuple[Message, ...]:
@@ -92,24 +104,49 @@ def messages_to_generate(
     return (_system_message(task, task.starting_kernel.language, device), Message("user", text))
 
 
-def messages_to_repair(request: ProposalRequest, count: int, device: Sequence[str]) -> tuple[Message, ...]:
+def messages_to_repair(
+    request: ProposalRequest, count: int, device: Sequence[str], *, answer: str = ""
+) -> tuple[Message, ...]:
     """Ask for `count` edits that repair a kernel that failed."""
     evaluation = request.evaluation
     lineage = request.lineage[-MOST_ATTEMPTS:]
-    text = _render(
-        "repair.md",
-        source=_source_text(request.kernel),
-        outcome=str(evaluation.outcome),
-        message=plain(evaluation.message),
-        checks=[_check_text(each) for each in evaluation.checks if not each.passed][:MOST_SENTENCES],
-        log=fenced(without_folders(evaluation.log), "", LOG_CHARACTERS) if evaluation.log.strip() else "",
-        lineage=_attempts(lineage),
-        broken_by=quoted(lineage[-1].title) if lineage else "",
-        last_working=next((quoted(each.title) for each in lineage[::-1] if each.outcome is Outcome.OK), ""),
-        siblings=_attempts(request.siblings[-MOST_ATTEMPTS:]),
-        count=count,
-    )
-    return (_system_message(request.task, request.kernel.language, device), Message("user", text))
+    values = {
+        "source": _source_text(request.kernel),
+        "outcome": str(evaluation.outcome),
+        "message": plain(evaluation.message),
+        "checks": [_check_text(each) for each in evaluation.checks if not each.passed][:MOST_SENTENCES],
+        "log": fenced(without_folders(evaluation.log), "", LOG_CHARACTERS) if evaluation.log.strip() else "",
+        "lineage": _attempts(lineage),
+        "broken_by": quoted(lineage[-1].title) if lineage else "",
+        "last_working": next(
+            (quoted(each.title) for each in lineage[::-1] if each.outcome is Outcome.OK), ""
+        ),
+        "count": count,
+        **_tried(request),
+    }
+    return _messages("repair.md", request, device, answer, values)
+
+
+def ask_text(
+    request: ProposalRequest, count: int, device: Sequence[str], feedback: Feedback = Feedback.DIAGNOSIS
+) -> str:
+    """All that a writer of kernels needs to propose `count` edits of a node, in one text that says how to answer."""
+    categories = ", ".join(f"`{each}`" for each in Category)
+    fence = request.kernel.language.markdown
+    answer = _render("answer_format.md", node=request.node, fence=fence, categories=categories)
+    return "\n".join(ask_parts(request, count, device, feedback, answer))
+
+
+def ask_parts(
+    request: ProposalRequest, count: int, device: Sequence[str], feedback: Feedback, answer: str
+) -> tuple[str, str]:
+    """The two parts of such a text: what is the same for all nodes, and the node with how to answer."""
+    if request.evaluation.outcome in REPAIRABLE:
+        messages = messages_to_repair(request, min(count, REPAIRS), device, answer=answer)
+    else:
+        messages = messages_to_propose(request, ANY_EXPERT, count, device, feedback, answer=answer)
+    system, user = (message.content for message in messages)
+    return system, user
 
 
 def messages_to_mend(
@@ -125,18 +162,47 @@ def language_rules(language: Language) -> str:
     return _ENVIRONMENT.get_template(f"languages/{language}.md").render().strip() + "\n"
 
 
-def _system_message(task: Task, language: Language, device: Sequence[str]) -> Message:
+def _messages(
+    template: str, request: ProposalRequest, device: Sequence[str], answer: str, values: Mapping[str, Any]
+) -> tuple[Message, Message]:
+    """The first message and a request; in another format of the answer than the usual one it says so at its end."""
+    system = _system_message(request.task, request.kernel.language, device, has_format=not answer)
+    node = request.node if answer else None
+    return system, Message("user", _render(template, answer_format=answer.strip(), node=node, **values))
+
+
+def _tried(request: ProposalRequest, *, is_full: bool = True) -> dict[str, Any]:
+    """What was tried on the request's kernel and on those that led to it."""
+    return {
+        "siblings": _attempts(request.siblings[-MOST_ATTEMPTS:], is_full=is_full),
+        "siblings_left_out": max(0, len(request.siblings) - MOST_ATTEMPTS),
+        "beside": _attempts(request.beside[-MOST_ATTEMPTS:], is_full=is_full),
+        "lost": [plain(reason) for reason in request.lost[:MOST_ATTEMPTS]],
+    }
+
+
+def _system_message(
+    task: Task, language: Language, device: Sequence[str], *, has_format: bool = True
+) -> Message:
+    operators = _OPERATORS.findall(task.starting_kernel.source)
+    reply_format = _ENVIRONMENT.get_template("reply_format.md").render() if has_format else ""
+    has_fp32 = any(tensor.dtype == "float32" for tensor in task.inputs)
     text = _render(
         "system.md",
         task=task,
         title=plain(task.name),
         summary=plain(task.summary),
         language=str(language),
-        reply_format=_ENVIRONMENT.get_template("reply_format.md").render(),
+        reply_format=reply_format,
         device=[plain(sentence) for sentence in device[:MOST_SENTENCES]],
-        reference=fenced(_reference(task), "python", REFERENCE_CHARACTERS),
-        inputs=[_tensor_text(tensor) for tensor in task.inputs[:MOST_SENTENCES]],
-        outputs=[_tensor_text(tensor) for tensor in task.outputs[:MOST_SENTENCES]],
+        reference=fenced(reference_text(task), "python", REFERENCE_CHARACTERS),
+        operators=plain(", then ".join(operators)),
+        products=has_fp32 and any(map(_PRODUCT.search, operators)),
+        tensors=[
+            f"{kind} {_tensor_text(tensor, task)}"
+            for kind, tensors in (("input", task.inputs), ("output", task.outputs))
+            for tensor in tensors[:MOST_SENTENCES]
+        ],
         scalars=[f"{name} = {value}" for name, value in task.scalars.items()][:MOST_SENTENCES],
         search_shapes=[shape_label(shape) for shape in task.search_shapes[:MOST_SENTENCES]],
         verify_shapes=[shape_label(shape) for shape in task.verify_shapes[:MOST_SENTENCES]],
@@ -145,19 +211,28 @@ def _system_message(task: Task, language: Language, device: Sequence[str]) -> Me
     return Message("system", text)
 
 
-def _reference(task: Task) -> str:
-    try:
-        return (task.folder / "reference.py").read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
-        return f"# {plain(task.summary)}"
+def reference_text(task: Task) -> str:
+    """What defines the result in Python: the problem's own files where reference.py only calls them."""
+    is_kernel = ("kernel", "start_")
+    files = sorted(each for each in task.folder.glob("*.py") if not each.name.startswith(is_kernel))
+    own = [each for each in files if each.name != REFERENCE_FILE] or files
+    texts = [each.read_text("utf-8", "replace").strip() for each in own]
+    return "\n\n".join(texts) or f"# {plain(task.summary)}"
+
+
+_OPERATORS = re.compile(r"^// (aten\.\w[\w., ]*)$", re.M)
+"""How plain kernels name the operators that they compute."""
+
+_PRODUCT = re.compile(r"aten\.(?:\w*mm\b|dot|mv|convolution)")
 
 
 def _source_text(kernel: Kernel) -> str:
     return fenced(kernel.source, kernel.language.markdown, SOURCE_CHARACTERS)
 
 
-def _attempts(attempts: Iterable[Attempt]) -> list[str]:
-    return [attempt_text(attempt) for attempt in attempts]
+def _attempts(attempts: Iterable[Attempt], *, is_full: bool = True) -> list[str]:
+    """Attempts in words; without what they did to the counters unless `is_full`."""
+    return [attempt_text(attempt if is_full else replace(attempt, effect="")) for attempt in attempts]
 
 
 def _render(name: str, **values: object) -> str:
@@ -175,6 +250,7 @@ _ENVIRONMENT = ImmutableSandboxedEnvironment(
 
 
 TITLE_CHARACTERS = 160
+EFFECT_CHARACTERS = 600
 MESSAGE_CHARACTERS = 240
 """Of why an edit failed, in a list of many."""
 
@@ -234,9 +310,11 @@ def time_text(seconds: float) -> str:
 
 def attempt_text(attempt: Attempt) -> str:
     """An edit that was tried, and its result."""
-    category = f" ({attempt.category})" if attempt.category else ""
+    place = f"node {attempt.node}" if attempt.node is not None else ""
+    category = ", ".join(filter(None, (attempt.category, place)))
+    category = f" ({category})" if category else ""
     if attempt.outcome is Outcome.OK:
-        result = _gain_text(attempt.gain)
+        result = " ".join(filter(None, (_gain_text(attempt.gain), plain(attempt.effect, EFFECT_CHARACTERS))))
     else:
         result = f"{attempt.outcome}. {plain(attempt.message, MESSAGE_CHARACTERS)}".strip()
     return f"{quoted(attempt.title)}{category}: {result}"
@@ -252,8 +330,17 @@ def _gain_text(gain: float) -> str:
     return "made no difference."
 
 
-def _tensor_text(tensor: Tensor) -> str:
-    return f"{tensor.name}: {tensor.dtype} [{', '.join(map(str, tensor.shape))}]"
+def _tensor_text(tensor: Tensor, task: Task) -> str:
+    """A tensor with its extents at the first shape that is timed, and an input with its distribution."""
+    text = f"{tensor.name}: {tensor.dtype} [{', '.join(map(str, tensor.shape))}]"
+    if task.search_shapes:
+        shape = task.search_shapes[0]
+        extents = " x ".join(map(str, tensor.extents(shape)))
+        text += f", timed at {extents} ({tensor.nbytes(shape) / 1e6:,.4g} MB)"
+    if tensor not in task.inputs or task.make_inputs is not None:
+        return text
+    limits = "" if tensor.distribution == "normal" else f" from {tensor.low} to {tensor.high}"
+    return f"{text}, {tensor.distribution}{limits}"
 
 
 def _speedup_text(speedup: float, best: float) -> str:
@@ -272,13 +359,17 @@ def _evidence(request: ProposalRequest, feedback: Feedback) -> list[str]:
     for timing in evaluation.timings[:MOST_TIMINGS]:
         where = f" at {timing.shape}" if timing.shape else ""
         sentences.append(f"It takes {time_text(timing.seconds)}{where} ({evaluation.source}).")
-    sentences.append(_speedup_text(request.speedup, request.best_speedup))
+    if evaluation.ok:
+        sentences.append(_speedup_text(request.speedup, request.best_speedup))
+    else:
+        sentences.append(f"It has no time. {plain(f'{evaluation.outcome}: {evaluation.message}')}")
     if feedback is Feedback.COUNTERS:
         counters = sorted(evaluation.counters.items())[:MOST_COUNTERS]
         sentences += [f"{plain(name, TITLE_CHARACTERS)} = {value:.4g}" for name, value in counters]
     elif feedback is Feedback.DIAGNOSIS:
         sentences += _diagnosis(evaluation)
-    return sentences + [plain(flag) for flag in evaluation.flags[:MOST_CAUSES]]
+    flags = evaluation.flags[:MOST_CAUSES] if feedback is not Feedback.NONE else ()
+    return sentences + [plain(flag) for flag in flags]
 
 
 def _diagnosis(evaluation: Evaluation) -> list[str]:

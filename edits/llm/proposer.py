@@ -22,12 +22,17 @@ from mctskernel.edits.llm.experts import (
     chosen_experts,
 )
 from mctskernel.edits.llm.model import Call, Model
-from mctskernel.edits.llm.prompt import messages_to_mend, messages_to_propose, messages_to_repair, quoted
+from mctskernel.edits.llm.prompt import (
+    REPAIRS,
+    messages_to_mend,
+    messages_to_propose,
+    messages_to_repair,
+    quoted,
+)
 from mctskernel.edits.llm.replies import EDITS_SCHEMA, Reading, read_reply
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.edits.proposer import RuleProposer
 
-REPAIRS = 2
 REPAIRER = "llm/repair"
 """The proposer's name on repairs: they are no evidence about the experts."""
 

@@ -324,7 +324,7 @@ def _prior(value: object) -> float:
 # Edits in JSON: each is decoded on its own where the list around it is cut off or broken.
 
 _FIELDS = ("rationale", "category", "title", "expected_effect", "prior", "patch", "source")
-_OPENING = re.compile(rf'(?:\[\s*+)?\{{\s*+"(?:edits|{"|".join(_FIELDS)})"\s*+:')
+_OPENING = re.compile(rf'(?:\[\s*+)?\{{\s*+"(?:edits|node|version|proposer|{"|".join(_FIELDS)})"\s*+:')
 
 # Line feeds and tabs in strings are taken as they are.
 _DECODER = json.JSONDecoder(strict=False)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from mctskernel.core.edit import Category, decided
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of
 from mctskernel.edits.rule import Context, Limits, Proposal, Rule, rule
-from mctskernel.edits.rules.row_fusion import fuse_rows
 from mctskernel.edits.rules.row_parallel import parallel_rows
 from mctskernel.edits.rules.row_registers import keep_row
 from mctskernel.edits.rules.tree_reduction import warp_shuffle_reduction
@@ -31,16 +30,6 @@ class Step:
 def rows_on_chip(context: Context) -> Iterator[Proposal]:
     """A block or a warp for each row, with shuffles, vectors, and the row in registers where it is read again."""
     return _chained(context, parallel_rows, (warp_shuffle_reduction, float4_loops, keep_row))
-
-
-@rule(
-    Category.FUSION,
-    3.0,
-    "dram_bandwidth l2_bandwidth uncoalesced_access global_latency low_occupancy too_few_blocks launch_overhead",
-)
-def fused_rows_on_chip(context: Context) -> Iterator[Proposal]:
-    """Launches over the same rows as one kernel, and then the same: with one thread a row it would be slower."""
-    return _chained(context, fuse_rows, (parallel_rows, warp_shuffle_reduction, float4_loops, keep_row))
 
 
 def _chained(context: Context, first: Rule[Context], rest: Sequence[Rule[Context]]) -> Iterator[Proposal]:

@@ -105,16 +105,26 @@ def grid_size(context: Context) -> Iterator[Proposal]:
 
 
 def _neighbours(context: Context, macro: cu.Macro, largest: int, why: str) -> Iterator[Proposal]:
-    for factor, prior in ((2.0, 1.0), (0.5, 1.0), (4.0, 0.5), (0.25, 0.5)):
-        value = macro.value * factor
-        if value.is_integer() and value <= largest:
+    for value, prior in _values_near(context, macro):
+        if value <= largest:
             yield from _set(
                 context,
-                {macro: int(value)},
+                {macro: value},
                 rationale=why,
                 expected_effect="Another balance of parallelism, reuse and registers.",
                 prior=prior,
             )
+
+
+def _values_near(context: Context, macro: cu.Macro) -> list[tuple[int, float]]:
+    """Other values with their priors: those that an assertion lists, nearest first, else by powers of two."""
+    listed = sorted(_listed(context, macro.name) - {macro.value}, key=lambda each: abs(each - macro.value))
+    if listed:
+        return [(value, 1.0 if place < 2 else 0.5) for place, value in enumerate(listed)]
+    factors = ((2.0, 1.0), (0.5, 1.0), (4.0, 0.5), (0.25, 0.5))
+    return [
+        (int(macro.value * factor), prior) for factor, prior in factors if (macro.value * factor).is_integer()
+    ]
 
 
 def _together(context: Context, first: cu.Macro, second: cu.Macro, factor: float) -> Iterator[Proposal]:
@@ -242,7 +252,9 @@ def _is_tile(context: Context, name: str) -> bool:
     axes = {str(extent) for launch in context.plan.launches for extent in launch.block}
     if name in axes:
         return False
-    if _in_blocks(context, name) or _in_grid(context, name, only_divides) or _is_bounded(context, name):
+    if _in_blocks(context, name) or _in_grid(context, name, only_divides):
+        return True
+    if _is_bounded(context, name) or _listed(context, name):
         return True
     return any(_is_depth(function, name) for function in context.source.kernels if function.clean)
 
@@ -253,6 +265,16 @@ def _is_bounded(context: Context, name: str) -> bool:
         re.search(rf"static_assert\({name} >= \d+ && {name} <= \d+\b", cu.text_of(node))
         for node in cu.walk(context.source.root, "static_assert_declaration")
     )
+
+
+def _listed(context: Context, name: str) -> set[int]:
+    """The values that an assertion at the top of the file lets a name have: `NAME == 64 || NAME == 128`."""
+    return {
+        int(value)
+        for node in cu.walk(context.source.root, "static_assert_declaration")
+        for value in re.findall(rf"\b{name} == (\d+)\b", cu.text_of(node))
+        if re.search(rf"\b{name} == \d+ \|\|", cu.text_of(node))
+    }
 
 
 def _in_blocks(context: Context, name: str) -> bool:
@@ -311,8 +333,8 @@ def asserts_hold(source: cu.Source, macros: Mapping[str, Number]) -> bool:
 def _may_hold(condition: Node, macros: Mapping[str, Number]) -> bool:
     condition = cu.strip_parentheses(condition)
     left, sign, right = cu.operands(condition) or (condition, "", condition)
-    if sign == "&&":
-        return _may_hold(left, macros) and _may_hold(right, macros)
+    if sign in {"&&", "||"}:
+        return (all if sign == "&&" else any)(_may_hold(side, macros) for side in (left, right))
     compare = _COMPARISONS.get(sign)
     if compare is None:
         return True

@@ -123,6 +123,7 @@ class Overrides:
     seeds: int | None = None
     evaluations: int | None = None
     model: Mapping[str, str] | None = None
+    device: str = ""
 
 
 def ready_configurations() -> Mapping[str, str]:
@@ -195,6 +196,8 @@ def _overridden(document: dict[str, Any], overrides: Overrides) -> dict[str, Any
     found = dict(document)
     if overrides.spaces or overrides.tasks:
         found |= {"spaces": list(overrides.spaces), "tasks": list(overrides.tasks)}
+    if overrides.device:
+        found["device"] = overrides.device
     if overrides.seeds is not None:
         found["seeds"] = overrides.seeds
     if overrides.evaluations is not None:

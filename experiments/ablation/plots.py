@@ -8,9 +8,11 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from mctskernel.experiments.ablation.statistics import Comparison, grouped, statistics
 from mctskernel.experiments.ablation.sweep import Results
+from mctskernel.experiments.ablation.tables import Words, words_of
 from mctskernel.report.resampling import estimate
 
 SIZE = (9.0, 3.6)
@@ -40,7 +42,7 @@ UNDATED: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"Creatio
 
 
 def _curves(panel: Axes, results: Results) -> None:
-    longest = results.checkpoints[-1]
+    longest, words = results.checkpoints[-1], words_of(results)
     counts = np.unique(np.geomspace(1, longest, POINTS).astype(int))
     for arm in results.arms:
         found = grouped(trial for trial in results.trials if trial.arm == arm.name)
@@ -50,27 +52,32 @@ def _curves(panel: Axes, results: Results) -> None:
             estimate([np.array([trial.after(at) for trial in each]) for each in found.values()])
             for at in counts.tolist()
         ]
-        (line,) = panel.plot(counts, [each.mean for each in known], label=arm.name, linewidth=1.2)
-        low, high = [each.low for each in known], [each.high for each in known]
+        mean, low, high = (
+            [words.value(getattr(each, name)) for each in known] for name in ("mean", "low", "high")
+        )
+        (line,) = panel.plot(counts, mean, label=arm.name, linewidth=1.2)
         panel.fill_between(counts, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-    panel.set(xlabel="evaluations", ylabel=f"{results.score}, mean", xlim=(1, longest))
+    panel.set(xlabel="evaluations", ylabel=words.mean, xlim=(1, max(longest, 2)))
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.grid(visible=True, alpha=0.3)
     panel.legend(frameon=False)
 
 
 def _effects(panel: Axes, results: Results) -> None:
     """Draw a forest plot of the differences after the last checkpoint, the first arm on top."""
+    words = words_of(results)
     shown = [each for each in statistics(results).comparisons if each.at == results.checkpoints[-1]]
     for place, each in enumerate(shown):
-        _effect(panel, len(shown) - 1 - place, each)
-    panel.axvline(0, color="grey", linewidth=0.8)
+        _effect(panel, len(shown) - 1 - place, each, words)
+    panel.axvline(words.difference_value(0.0), color="grey", linewidth=0.8)
     panel.set_yticks(range(len(shown)), [each.arm for each in reversed(shown)])
-    panel.set_xlabel(f"{results.score}: difference from {results.baseline} after {results.checkpoints[-1]}")
+    panel.set_xlabel(f"{words.difference} from {results.baseline} after {results.checkpoints[-1]}")
     panel.margins(y=0.15)
     panel.grid(visible=True, axis="x", alpha=0.3)
 
 
-def _effect(panel: Axes, place: int, each: Comparison) -> None:
+def _effect(panel: Axes, place: int, each: Comparison, words: Words) -> None:
     if each.low is not None and each.high is not None:
-        panel.plot((each.low, each.high), (place, place), color="C0", linewidth=1.5)
-    panel.plot(each.difference, place, "o", color="C0", markersize=4)
+        ends = words.difference_value(each.low), words.difference_value(each.high)
+        panel.plot(ends, (place, place), color="C0", linewidth=1.5)
+    panel.plot(words.difference_value(each.difference), place, "o", color="C0", markersize=4)

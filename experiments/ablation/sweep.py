@@ -99,8 +99,7 @@ def sweep(
     made = {trial.key: trial for trial in read_lines(out / LOG, msgspec.json.Decoder(Trial))}
     left = [plan for plan in plans if plan.key not in made]
     follow(len(made), len(plans), None)
-    # A GPU is held by one search at a time.
-    processes = 1 if ablation.device == "gpu" else min(jobs, len(left))
+    processes = min(jobs, len(left))
     for trial in _make_all(ablation, out, left, processes, stop_requested):
         append_line(out / LOG, trial)
         made[trial.key] = trial

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mctskernel.experiments.ablation.statistics import FEWEST, ArmRow, Comparison, Statistics, statistics
 from mctskernel.experiments.ablation.sweep import LOG_SPEEDUP, Results
+from mctskernel.report.notes import counted
 from mctskernel.report.resampling import Estimate
 
 
@@ -58,13 +59,19 @@ def render(results: Results) -> Tables:
 
 
 def _tables(results: Results, found: Statistics) -> list[Table]:
-    words = _SPEEDUPS if results.score == LOG_SPEEDUP else _SHARES
+    words = words_of(results)
+    several = len({trial.seed for trial in results.trials}) > 1
+    intervals = ", with 95 % bootstrap intervals over seeds" if several else ""
     return [
         Table(
-            f"{words.mean.capitalize()} by number of evaluations, with 95 % bootstrap intervals over seeds",
+            f"{words.mean.capitalize()} by number of evaluations{intervals}",
             ("arm", *map(str, results.checkpoints), *_cost_head(found.arms)),
             tuple(
-                (row.arm, *map(words.interval, row.means), *_costs(row, _columns(found.arms)))
+                (
+                    row.arm,
+                    *map(words.interval if several else words.mean_text, row.means),
+                    *_costs(row, _columns(found.arms)),
+                )
                 for row in found.arms
             ),
         ),
@@ -97,37 +104,57 @@ def _tables(results: Results, found: Statistics) -> list[Table]:
 
 
 @dataclass(frozen=True)
-class _Words:
+class Words:
     """How scores are shown: shares as they are and differences in points, logarithms as factors."""
 
     mean: str
     difference: str
     head: str
-    mean_text: Callable[[Estimate], str]
-    interval: Callable[[Estimate], str]
-    change: Callable[[float], str]
+    value: Callable[[float], float]
+    difference_value: Callable[[float], float]
+    digits: int
+    unit: str = ""
+
+    def mean_text(self, found: Estimate) -> str:
+        """The mean."""
+        return f"{self.value(found.mean):.{self.digits}f}{self.unit}"
+
+    def interval(self, found: Estimate) -> str:
+        """The mean with its interval."""
+        low, high = (f"{self.value(each):.{self.digits}f}" for each in (found.low, found.high))
+        return f"{self.mean_text(found)} ({low} to {high})"
+
+    def change(self, value: float) -> str:
+        """A difference of two scores."""
+        return f"{self.difference_value(value):{'.3f' if self.unit else '+.1f'}}"
 
 
-_SHARES = _Words(
+_SHARES = Words(
     "mean share of the optimum",
     "difference in percentage points",
     "points",
-    lambda found: f"{found.mean:.3f}",
-    lambda found: f"{found.mean:.3f} ({found.low:.3f} to {found.high:.3f})",
-    lambda value: f"{100 * value:+.1f}",
+    lambda share: share,
+    lambda share: 100 * share,
+    3,
 )
 
-_SPEEDUPS = _Words(
+_SPEEDUPS = Words(
     "geometric mean of the speed-up over the starting kernel",
     "ratio of the speed-ups",
     "ratio",
-    lambda found: f"{math.exp(found.mean):.2f}x",
-    lambda found: f"{math.exp(found.mean):.2f}x ({math.exp(found.low):.2f} to {math.exp(found.high):.2f})",
-    lambda value: f"{math.exp(value):.3f}",
+    math.exp,
+    math.exp,
+    2,
+    "x",
 )
 
 
-def _compared(each: Comparison, words: _Words) -> tuple[str, ...]:
+def words_of(results: Results) -> Words:
+    """How the scores of an ablation are shown."""
+    return _SPEEDUPS if results.score == LOG_SPEEDUP else _SHARES
+
+
+def _compared(each: Comparison, words: Words) -> tuple[str, ...]:
     interval = ""
     if each.low is not None and each.high is not None:
         interval = f" ({words.change(each.low)} to {words.change(each.high)})"
@@ -187,8 +214,8 @@ def _costs(row: ArmRow, columns: Iterable[_Column]) -> list[str]:
 def _notes(results: Results) -> Iterator[str]:
     seeds = len({trial.seed for trial in results.trials})
     yield (
-        f"{len(results.trials)} trials of {len(results.arms)} arms on {len(results.subjects)} subjects with {seeds} "
-        f"seeds; times are {results.source}."
+        f"{len(results.trials)} trials of {len(results.arms)} arms on {len(results.subjects)} subjects with "
+        f"{counted(seeds, 'seed')}; times are {results.source}."
     )
     if len(results.trials) < results.planned:
         yield f"Not finished: {results.planned} trials are planned."

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import accumulate, product
 from pathlib import Path
 
 import msgspec
@@ -141,6 +141,7 @@ def _search_space(plan: Plan, ablation: Ablation, stop_requested: StopRequested)
 def _trial(plan: Plan, search_result: SearchResult, name: str) -> Trial:
     events = list(read_events(search_result.folder.journal))
     progress = list(moments(events))
+    fastest = list(accumulate((each.speedup for each in progress), max))
     evaluations = [node.evaluation for node in search_result.tree.nodes if node.evaluation is not None]
     exchanges = [each for event in events if isinstance(event, Proposed) for each in event.exchanges]
     failures = (
@@ -152,7 +153,7 @@ def _trial(plan: Plan, search_result: SearchResult, name: str) -> Trial:
         seed=plan.seed,
         evaluations=search_result.tree.evaluations,
         improvements=_improvements(
-            {each.evaluations: math.log(each.best_speedup) for each in progress if each.best_speedup}
+            {each.evaluations: math.log(best) for each, best in zip(progress, fastest, strict=True) if best}
         ),
         failures=_counts(filter(None, failures)),
         seconds=round(progress[-1].seconds, 3) if progress else 0.0,

@@ -8,11 +8,11 @@ from mctskernel import __version__
 from mctskernel.cli.errors import EXIT_CODES, CommandGroup
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "Search": ("search", "resume", "ask", "tell", "mcp", "generate"),
-    "Look at runs": ("watch", "show", "compare", "scores", "report"),
-    "Take results along": ("best", "export", "memory"),
-    "Tasks and kernels": ("tasks", "new-task", "check", "evaluate"),
-    "This machine and this program": ("doctor", "gauntlet", "ablate"),
+    "Search": ("doctor", "search", "resume"),
+    "Look at runs": ("show", "watch", "report", "compare", "best", "export", "memory"),
+    "Bring a task": ("tasks", "new-task", "check", "evaluate", "generate"),
+    "Benchmark": ("bench", "ablate", "gauntlet"),
+    "Integrate": ("ask", "tell", "mcp"),
 }
 """The commands as the help page groups them; each is the function of that name in the module of that name."""
 
@@ -29,7 +29,9 @@ def main() -> None:
     A Monte Carlo tree search over edits of the kernel: every version is compiled, verified, timed and
     diagnosed, and the tree is saved. Start with:
 
-        mctskernel search --budget 200
+        mctskernel doctor
+
+        mctskernel search softmax --budget 50
 
         mctskernel show RUN
     """

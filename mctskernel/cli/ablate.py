@@ -14,6 +14,7 @@ from mctskernel.cli.following import stopping
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.cli.search import now
 from mctskernel.experiments.ablation.configuration import (
+    DEVICES,
     PAPER,
     SIZES,
     Ablation,
@@ -30,6 +31,7 @@ from mctskernel.experiments.ablation.sweep import (
 )
 from mctskernel.experiments.ablation.tables import render, write_tables
 from mctskernel.experiments.ablation.trials import Trial
+from mctskernel.report.notes import counted
 
 TABLE = "table"
 
@@ -89,7 +91,7 @@ def ablate() -> None:
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Trials in parallel; always one on a GPU.",
+    help="Trials in parallel; those on a GPU take turns at evaluations.",
 )
 @click.option(
     "--spaces",
@@ -98,6 +100,7 @@ def ablate() -> None:
     help="Search these search-space caches instead: a file, a folder, or synthetic:NAME; repeatable.",
 )
 @click.option("--tasks", multiple=True, metavar="TASK", help="Search these tasks instead; repeatable.")
+@click.option("--device", type=click.Choice(DEVICES), help="Evaluate tasks here instead.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds instead, from 0.")
 @click.option("--budget", "evaluations", type=click.IntRange(min=1), help="Evaluations instead.")
 @click.option("--model", metavar="NAME", help="The language model of all arms that use one.")
@@ -111,6 +114,7 @@ def run(
     jobs: int,
     spaces: tuple[str, ...],
     tasks: tuple[str, ...],
+    device: str | None,
     seeds: int | None,
     evaluations: int | None,
     model: str | None,
@@ -127,7 +131,7 @@ def run(
     if config is None:
         raise click.UsageError("Give a CONFIG: a TOML file, or a name that --list lists.")
     llm = {name: value for name, value in (("model", model), ("base_url", base_url)) if value is not None}
-    overrides = Overrides(size, spaces, tasks, seeds, evaluations, llm)
+    overrides = Overrides(size, spaces, tasks, seeds, evaluations, llm, device or "")
     ablation = read_ablation(find_configuration(config), overrides)
     path = out or Path("runs") / f"ablation-{Path(config).stem}-{now()}"
     results = _sweep(ablation, path, jobs)
@@ -147,19 +151,21 @@ def table_command(out: Path, form: str) -> None:
 
 def _sweep(ablation: Ablation, path: Path, jobs: int) -> Results:
     echo(
-        f"{ablation.title}: {len(ablation.arms)} arms, {len(ablation.seeds)} seeds, {ablation.budget.evaluations} "
-        f"evaluations each, into {path}"
+        f"{ablation.title}: {counted(len(ablation.arms), 'arm')}, {counted(len(ablation.seeds), 'seed')}, "
+        f"{counted(ablation.budget.evaluations or 0, 'evaluation')} each, into {path}",
+        err=True,
     )
     with stopping() as stop_requested:
         results = sweep(ablation, path, jobs, _Progress(), stop_requested)
     if results.trials:
-        for written in write_tables(path, results):
-            echo(f"{written}")
+        written = write_tables(path, results)
+        deliver(render(results).markdown)
+        echo(f"Written: {', '.join(map(str, written))}", err=True)
     return results
 
 
 def _print_list() -> None:
-    table = Table("name", "question", "arms", "searches")
+    table = Table("name", "question", "arms", "searches", box=None, pad_edge=False)
     for name, text in ready_configurations().items():
         try:
             ablation = read_ablation(text, Overrides(model={"model": "NAME"}))

@@ -1,4 +1,4 @@
-"""`mctskernel best RUN`: the fastest kernel, as source, as a Python module or as a benchmark's solution."""
+"""`mctskernel best RUN`: the fastest kernel, as source or as a benchmark's solution."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from pathlib import Path
 import rich_click as click
 
 from mctskernel.cli.plain_console import deliver, echo
-from mctskernel.core.task import UNVERIFIED_REFERENCE, TaskError
-from mctskernel.problems.host_code import HostCodeError, host_module
 from mctskernel.problems.registry import solution_of
 from mctskernel.report.view import load_view
 from mctskernel.run import write_text
 from mctskernel.tree.blobs import get_kernel
 
-SOURCE, MODULE, SOLUTION = "source", "module", "solution"
+SOURCE, SOLUTION = "source", "solution"
 
 
 @click.command()
@@ -22,11 +20,10 @@ SOURCE, MODULE, SOLUTION = "source", "module", "solution"
 @click.option(
     "--as",
     "form",
-    type=click.Choice([SOURCE, MODULE, SOLUTION]),
+    type=click.Choice([SOURCE, SOLUTION]),
     default=SOURCE,
     show_default=True,
-    help="The kernel's source with its launch plan; a Python module whose function `run` takes the task's inputs and "
-    "needs only PyTorch, and Triton or a CUDA toolkit; or the files that the benchmark of the run's problem takes: "
+    help="The kernel's source with its launch plan, or the files that the benchmark of the run's problem takes: "
     "ModelNew for KernelBench, solution.json for flashinfer-bench and SOL-ExecBench, submission.py for GPU MODE.",
 )
 @click.option(
@@ -46,21 +43,14 @@ def best(run: Path, *, form: str, out: Path | None) -> None:
             "mctskernel: this is the best so far, which has not passed the final validation.",
             err=True,
         )
-    if view.manifest.unverified_reference:
-        echo(f"mctskernel: {UNVERIFIED_REFERENCE}.", err=True)
+    for caveat in view.manifest.caveats:
+        echo(f"mctskernel: {caveat}.", err=True)
     kernel = get_kernel(view.folder.blobs, view.best.kernel)
     if form == SOURCE:
         deliver(kernel.source)
         return
     view.refuse_recorded()
-    task = view.folder.load_task()
-    if form == SOLUTION:
-        for name, text in solution_of(task, kernel).items():
-            file = (out or run / "solution") / name
-            write_text(file, text)
-            echo(f"Wrote {file}.")
-        return
-    try:
-        deliver(host_module(task, kernel))
-    except HostCodeError as error:
-        raise TaskError(str(error)) from error
+    for name, text in solution_of(view.folder.load_task(), kernel).items():
+        file = (out or run / "solution") / name
+        write_text(file, text)
+        echo(f"Wrote {file}.")

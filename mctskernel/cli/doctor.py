@@ -6,7 +6,8 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -16,35 +17,73 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.cli.errors import BAD_MACHINE
-from mctskernel.cli.plain_console import PlainConsole
+from mctskernel.cli.plain_console import PlainConsole, deliver_json
 from mctskernel.core.kernel import Kernel
-from mctskernel.profiling.isolation.confinement import coverage
+from mctskernel.profiling.isolation.confinement import REMEDIES, try_mechanisms
+from mctskernel.tasks.builtin import DEFAULT_TASK
 
 _PROBE = Kernel('extern "C" __global__ void probe(float* x) { x[threadIdx.x] += 1.0f; }\n')
 
 
+@dataclass(frozen=True)
+class Capability:
+    """What this machine can do or not, what is seen of it, how to get it, and whether every search needs it."""
+
+    name: str
+    present: bool
+    seen: str
+    remedy: str = ""
+    required: bool = False
+
+
 @click.command()
-def doctor() -> None:
-    """List what this machine can do, what is missing, and how to get it.
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def doctor(*, as_json: bool) -> None:
+    """List what this machine can do, what is missing, and how to get it; the last lines say what to do next.
 
     Exits with 5 when something that every search needs is missing.
     """
+    found = [_tried(*probe) for probe in _PROBES]
+    confined = [
+        Capability(
+            f"Confinement of candidates: {each.name}", each.in_force, each.detail, REMEDIES.get(each.name, "")
+        )
+        for each in try_mechanisms()
+    ]
+    can_search = all(each.present for each in found if each.required)
+    verdict = _verdict(found, [each for each in confined if not each.present])
+    if as_json:
+        deliver_json({"can_search": can_search, "verdict": verdict, "capabilities": [*found, *confined]})
+        sys.exit(0 if can_search else BAD_MACHINE)
     table = Table(box=None, pad_edge=False)
     for heading in ("", "capability", "seen", "to get it"):
         table.add_column(heading, overflow="fold")
-    can_search = True
-    for capability, see, remedy, required in _PROBES:
-        try:
-            table.add_row(Text("yes", "green"), capability, Text(see()))
-        except (ImportError, OSError, RuntimeError) as error:
-            seen = (str(error).splitlines() or [type(error).__name__])[0]
-            table.add_row(Text("no", "red" if required else "yellow"), capability, Text(seen), remedy)
-            can_search &= not required
-    for each in coverage():
-        mark, remedy = (Text("yes", "green"), "") if each.covered else (Text("no", "yellow"), each.remedy)
-        table.add_row(mark, f"Candidates kept from: {each.name}", Text(each.detail), remedy)
-    PlainConsole().print(table)
+    for each in (*found, *confined):
+        mark = Text("yes", "green") if each.present else Text("no", "red" if each.required else "yellow")
+        table.add_row(mark, Text(each.name), Text(each.seen), Text("" if each.present else each.remedy))
+    console = PlainConsole()
+    console.print(table)
+    console.print(Text(f"\n{verdict}", "bold"))
     sys.exit(0 if can_search else BAD_MACHINE)
+
+
+def _tried(name: str, see: Callable[[], str], remedy: str, required: bool) -> Capability:  # noqa: FBT001
+    try:
+        return Capability(name, present=True, seen=see(), required=required)
+    except (ImportError, OSError, RuntimeError) as error:
+        seen = (str(error).splitlines() or [type(error).__name__])[0]
+        return Capability(name, present=False, seen=seen, remedy=remedy, required=required)
+
+
+def _verdict(found: Sequence[Capability], open_to: Sequence[Capability]) -> str:
+    """What can be done here, and the one command to go on with."""
+    missing = [each for each in found if each.required and not each.present]
+    if missing:
+        return f"Nothing can be searched yet. First: {missing[0].remedy}"
+    has_gpu = any(each.name == GPU and each.present for each in found)
+    where = "on this GPU" if has_gpu else "on a model of an H100, as there is no GPU here; times are modelled"
+    care = " Search kernels of strangers only in a container." if open_to else ""
+    return f"Ready to search {where}.{care}\nNext: mctskernel search {DEFAULT_TASK}"
 
 
 def _python() -> str:
@@ -92,6 +131,8 @@ def _called(module: str, name: str) -> str:
     return str(getattr(import_module(f"mctskernel.profiling.{module}"), name)())
 
 
+GPU = "NVIDIA GPU (--device gpu)"
+
 _Probe = tuple[str, Callable[[], str], str, bool]
 """A capability, what is seen of it, how to get it, and whether every search needs it."""
 
@@ -118,7 +159,7 @@ _PROBES: tuple[_Probe, ...] = (
         True,
     ),
     (
-        "NVIDIA GPU (--device gpu)",
+        GPU,
         partial(_called, "gpu.cuda_driver", "describe_gpu"),
         "Needs an NVIDIA GPU and its driver; without them, --device model works.",
         False,

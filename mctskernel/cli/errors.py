@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
+import warnings
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,7 +14,8 @@ from typing import Any
 
 import rich_click as click
 
-from mctskernel.cli.plain_console import complain, echo, plain
+from mctskernel.cli.plain_console import complain, echo, plain, warn
+from mctskernel.core.documents import nearest_name
 from mctskernel.core.user_errors import BadMachineError, BadRunError, BadTaskError, NoKernelError, UserError
 
 SUCCESS = 0
@@ -49,6 +51,11 @@ class CommandGroup(click.RichGroup):
         super().__init__(*args, **kwargs)
         self.groups = groups
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run as a program, where warnings are sentences."""
+        warnings.showwarning = warn
+        return super().__call__(*args, **kwargs)
+
     def list_commands(self, _: click.Context) -> list[str]:
         """The names, in the order of the help page."""
         return [name for names in self.groups.values() for name in names]
@@ -56,6 +63,8 @@ class CommandGroup(click.RichGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command by its name."""
         if cmd_name not in self.list_commands(ctx):
+            if close := nearest_name(cmd_name, self.list_commands(ctx)):
+                ctx.fail(f"There is no command '{cmd_name}'. Did you mean '{close}'?")
             return None
         command: click.Command = getattr(import_module(_module(cmd_name)), cmd_name.replace("-", "_"))
         return command

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import math
+import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
 
-from mctskernel.cli.errors import BAD_TASK, INTERRUPTED
+from mctskernel.cli.errors import BAD_MACHINE, BAD_TASK, INTERRUPTED
 from mctskernel.cli.plain_console import PlainConsole, echo
-from mctskernel.core.task import Task
-from mctskernel.core.user_errors import UserError
+from mctskernel.core.task_file import load_task
 from mctskernel.loop import Follower, StopReason
 from mctskernel.problems.pytorch_timing import (
     LIMIT_SECONDS,
-    PytorchTimer,
+    TIMING_SECONDS,
+    begin_timing,
     has_pytorch_reference,
-    time_baselines,
 )
-from mctskernel.report.baselines import read_baselines
+from mctskernel.profiling.processes.forked import ForkedCall, wait_for
+from mctskernel.profiling.quantities import speedup_text
+from mctskernel.report.baselines import Baselines, read_baselines
 from mctskernel.report.live import following
+from mctskernel.report.notes import counted
 from mctskernel.report.terminal import save_trajectory, summary
 from mctskernel.report.view import View
 from mctskernel.run.search import SearchResult
@@ -53,46 +59,66 @@ def stopping() -> Iterator[Callable[[], bool]]:
 
 
 BASELINE_SHARE = 0.25
-"""The share of a search's --seconds that timing PyTorch may take at its end."""
+"""The share of a search's --seconds that PyTorch may take once the search is over."""
+
+HEARTBEAT_SECONDS = 10.0
+POLL_SECONDS = 0.1
 
 
 @contextmanager
-def pytorch_timer(
-    device: str, tasks: Iterable[Task], *, wanted: bool = True
-) -> Iterator[PytorchTimer | None]:
-    """What times PyTorch at the end of searches, opened while they run; None where there is nothing to time."""
-    if not (wanted and device == "gpu" and any(map(has_pytorch_reference, tasks))):
+def pytorch_timing(
+    task: Path, device: str, budget_seconds: float | None, *, wanted: bool = True
+) -> Iterator[ForkedCall[Baselines] | None]:
+    """Compile a task's PyTorch function within this block, to be timed when its search is over.
+
+    None where there is nothing to time.
+    """
+    if not (wanted and device == "gpu" and has_pytorch_reference(load_task(task))):
         yield None
         return
-    with PytorchTimer() as timer:
-        yield timer
+    share = math.inf if budget_seconds is None else (1 + BASELINE_SHARE) * budget_seconds
+    timing = begin_timing(task, "", min(LIMIT_SECONDS, share), Path(os.devnull))
+    try:
+        yield timing
+    finally:
+        timing.close()
 
 
-def time_pytorch(search_result: SearchResult, timer: PytorchTimer | None) -> None:
-    """Time PyTorch beside the answer of a search that measured it, if the task's reference is PyTorch's; says how long.
+def time_pytorch(search_result: SearchResult, timing: ForkedCall[Baselines] | None) -> None:
+    """Time PyTorch beside the answer of a search that measured it; says how long that took.
 
     A failure or Ctrl-C costs no more than these times.
     """
     view = View(search_result.folder, search_result.tree, search_result.answer)
     is_measured = view.manifest.fingerprint.get("device") == "gpu" and search_result.answer.node is not None
-    if timer is None or not (is_measured and search_result.answer.validated) or view.baselines is not None:
-        return
-    if not has_pytorch_reference(view.folder.load_task()):
+    if timing is None or not (is_measured and search_result.answer.validated) or view.baselines is not None:
         return
     budget = view.manifest.configuration.budget.seconds
-    limit = LIMIT_SECONDS if budget is None else min(LIMIT_SECONDS, BASELINE_SHARE * budget)
-    echo(
-        f"Timing PyTorch, eager and compiled with autotuning, beside the start and the best, for {limit:.0f} s at "
-        "most; Ctrl-C leaves it out."
+    echo("Timing PyTorch, eager and compiled, beside the start and the best; Ctrl-C leaves it out.")
+    limit = TIMING_SECONDS + (
+        LIMIT_SECONDS if budget is None else min(LIMIT_SECONDS, BASELINE_SHARE * budget)
     )
+    began, beats = time.monotonic(), 0
     try:
-        found = time_baselines(view, echo, timer, limit)
-    except (UserError, KeyboardInterrupt) as error:
-        echo(f"mctskernel: PyTorch was not timed{f': {error}' if str(error) else '.'}", err=True)
+        timing.send(view.folder.path)
+        while not timing.collect():
+            wait_for([timing], POLL_SECONDS)
+            seconds = time.monotonic() - began
+            if seconds > limit:
+                echo(f"mctskernel: PyTorch was not timed: it was not done after {limit:.0f} s.", err=True)
+                return
+            if seconds >= (beats + 1) * HEARTBEAT_SECONDS:
+                beats += 1
+                echo(
+                    f"PyTorch is being timed: {seconds:.0f} s. {timing.said[-1] if timing.said else ''}".rstrip()
+                )
+    except KeyboardInterrupt:
+        echo("mctskernel: PyTorch was not timed.", err=True)
         return
-    echo(f"That took {found.spent_seconds:.0f} s. {found.problem}".rstrip())
-    if found.compiled_seconds is None:
-        echo(f"With more time: mctskernel scores {view.folder.path} --time-pytorch")
+    if isinstance(timing.ended, Baselines):
+        echo(f"That took {time.monotonic() - began:.0f} s. {timing.ended.problem}".rstrip())
+    else:
+        echo(f"mctskernel: PyTorch was not timed: {timing.ended}", err=True)
 
 
 def print_outcome(search_result: SearchResult) -> None:
@@ -110,11 +136,12 @@ def print_result(task: str, search_result: SearchResult) -> None:
         return
     for warning in search_result.notes:
         echo(f"{task}: {warning}", err=True)
-    save_trajectory(View(search_result.folder, search_result.tree, search_result.answer))
-    speedup = max(search_result.answer.speedup, 1.0)
+    view = View(search_result.folder, search_result.tree, search_result.answer)
+    save_trajectory(view)
+    speedup = speedup_text(max(search_result.answer.speedup, 1.0), view.numbers)
     pytorch = read_baselines(path)
     over = f", {pytorch.sentence}" if pytorch is not None else ""
-    echo(f"{task}: {speedup:.2f}x{over} after {evaluations} evaluations; mctskernel show {path}")
+    echo(f"{task}: {speedup}{over} after {counted(evaluations, 'evaluation')}; mctskernel show {path}")
 
 
 def refuse_without_baseline(search_result: SearchResult) -> None:
@@ -125,11 +152,15 @@ def refuse_without_baseline(search_result: SearchResult) -> None:
 
 
 def print_story(search_result: SearchResult) -> None:
-    """Print the best path, what the machine lacked, and what to do next; exits with 130 after Ctrl-C."""
+    """Print the best path, what the machine lacked, and what to do next.
+
+    Exits with 130 after Ctrl-C, and with 5 where the search ended because no model answered.
+    """
     path = search_result.folder.path
     for note in search_result.notes:
         echo(f"mctskernel: {note}", err=True)
-    view = View(search_result.folder, search_result.tree, search_result.answer)
+    is_waiting = search_result.stop_reason is StopReason.WAITING
+    view = View(search_result.folder, search_result.tree, None if is_waiting else search_result.answer)
     save_trajectory(view)
     PlainConsole().print(summary(view))
     echo(f"The path with its evidence: mctskernel show {path}")
@@ -137,8 +168,10 @@ def print_story(search_result: SearchResult) -> None:
     if search_result.stop_reason is StopReason.INTERRUPTED:
         echo(f"To go on:                   mctskernel resume {path}")
         sys.exit(INTERRUPTED)
-    if search_result.stop_reason is StopReason.WAITING:
+    if is_waiting:
         echo(f"To get nodes to edit:       mctskernel ask {path}")
         return
     more = "" if search_result.stop_reason is StopReason.PATIENCE else " --budget N"
     echo(f"To search further:          mctskernel resume {path}{more}")
+    if search_result.stop_reason is StopReason.SILENCE:
+        sys.exit(BAD_MACHINE)

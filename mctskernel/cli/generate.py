@@ -18,7 +18,6 @@ from mctskernel.cli.search import search_task
 from mctskernel.config import ASK_A_MODEL, MIXED, RULES, check, read_config
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import UNVERIFIED_REFERENCE
 from mctskernel.core.task_file import read_text
 from mctskernel.edits.llm import open_model
 from mctskernel.edits.llm.experts import MixtureOptions, chosen_experts
@@ -148,7 +147,7 @@ def _check_usage(reference: Path | None, model: str, *, unverified_reference: bo
 
 def _print(made: Generation) -> None:
     first, *others = made.kernels
-    note = f" ({UNVERIFIED_REFERENCE})" if made.task.unverified_reference else ""
+    note = "".join(f" ({each})" for each in made.task.caveats)
     echo(
         f"The search starts at the kernel of the expert {first.expert}: {time_text(first.seconds)}, "
         f"{first.evaluation.source}{note}."

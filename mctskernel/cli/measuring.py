@@ -76,7 +76,7 @@ def measure(
                 configuration,
                 opened.fingerprint(),
                 Origin(str(source.path.absolute()), manifest.fingerprint),
-                unverified_reference=manifest.unverified_reference,
+                caveats=manifest.caveats,
             )
             tree_search = TreeSearch(Tree(), journal, folder.blobs)
             root = tree_search.start(task.starting_kernel, configuration.policy, configuration.seed)

@@ -9,6 +9,7 @@ import rich_click as click
 
 from mctskernel.cli.plain_console import echo
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
+from mctskernel.core.task import Precision
 from mctskernel.problems.from_torch import create_task_from_torch
 from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.tasks.from_cuda import create_task_from_cuda
@@ -51,6 +52,13 @@ from mctskernel.tasks.template import create_task
     help="With --from-torch and --from-problem: only a starting kernel in this language. [default: plain CUDA C++ and, "
     "on a machine with a GPU, what torch.compile generates]",
 )
+@click.option(
+    "--precision",
+    type=click.Choice([each.value for each in Precision]),
+    default=Precision.LOCKED.value,
+    show_default=True,
+    help="With --from-problem: as precise as PyTorch is, or only as the benchmark asks; then every result says so.",
+)
 def new_task(
     *,
     folder: Path,
@@ -61,6 +69,7 @@ def new_task(
     dtypes: tuple[str, ...],
     problem: Path | None,
     language: str | None,
+    precision: str,
 ) -> None:
     """Write a task folder: task.toml, reference.py and a starting kernel.
 
@@ -74,6 +83,8 @@ def new_task(
         raise click.UsageError("--from, --from-torch and --from-problem exclude each other.")
     if shapes and function is None:
         raise click.UsageError("--shape needs --from-torch.")
+    if precision != Precision.LOCKED and problem is None:
+        raise click.UsageError(f"--precision {precision} needs --from-problem.")
     files: Collection[str] = ("task.toml", "reference.py", "kernel.cu")
     notes: tuple[str, ...] = ()
     if file is not None:
@@ -83,13 +94,9 @@ def new_task(
         made = create_task_from_torch(folder, function, shapes, dtypes, chosen)
         files, notes = made.files, (*made.missing, *_remedy(made.files))
         if made.uninstalled:
-            path = f"`export PYTHONPATH={Path.cwd()}`"
-            notes = (
-                f"{made.uninstalled} isn't installed: other commands find it once it is, or after {path}.",
-                *notes,
-            )
+            notes = (f"{made.uninstalled} isn't installed: reference.py finds it in {Path.cwd()}.", *notes)
     elif problem is not None:
-        read = read_problem(problem, chosen)
+        read = read_problem(problem, chosen, Precision(precision))
         write_problem(read, folder)
         files, notes = read.files, (*read.notes, *_remedy(read.files))
     else:

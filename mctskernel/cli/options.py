@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 from collections.abc import Callable, Collection, Mapping
 from functools import wraps
 from pathlib import Path
@@ -25,7 +26,7 @@ Command = Callable[..., Any]
 
 SEARCH = (
     *("budget", "device", "architecture", "workers", "proposer", "language", "memory", "policy", "reward"),
-    *("surrogate", "seed", "llm", "mixture"),
+    *("seed", "llm", "mixture"),
 )
 """The settings of every search."""
 
@@ -50,6 +51,17 @@ class Registered(click.ParamType[str]):
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - the signature of click's ParamType
         """The names, as the help page shows them."""
         return f"[{'|'.join((*names(self.kind), *self.others))}|MODULE:ATTRIBUTE]"
+
+
+class _Number(click.FloatRange):
+    """A number in a range, which NaN is in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
+        found: float = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return found
 
 
 def print_schema(kind: type, text: str) -> Callable[[Command], Command]:
@@ -102,7 +114,7 @@ def _values(setting: Setting) -> dict[str, Any]:
     if issubclass(kind, msgspec.Struct):
         return {"multiple": True}
     if kind in (int, float):
-        ranged: Any = click.IntRange if kind is int else click.FloatRange
+        ranged: Any = click.IntRange if kind is int else _Number
         least = limits.ge if limits.gt is None else limits.gt
         return {"type": ranged(least, limits.le, min_open=limits.gt is not None)}
     return {}

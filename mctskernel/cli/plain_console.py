@@ -7,14 +7,23 @@ unless standard output is a terminal.
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import traceback
 from collections.abc import Iterable
+from functools import cache
 from types import TracebackType
+from typing import Any
 
 import rich_click as click
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+
+UNWRAPPED = 1000
+"""Columns where nothing is wrapped."""
+
+_PADDING = re.compile(" +\n")
 
 _CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
 """C0 and C1 controls: an escape sequence begins with one of them."""
@@ -60,13 +69,38 @@ def complain(kind: type[BaseException], error: BaseException, where: TracebackTy
     echo("".join(traceback.format_exception(kind, error, where)).rstrip("\n"), err=True)
 
 
+@cache
+def _said(sentence: str) -> None:
+    echo(f"mctskernel: {sentence}", err=True)
+
+
+def warn(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning once, as a sentence on standard error; used as `warnings.showwarning`."""
+    _said(str(message))
+
+
 class PlainConsole(Console):
-    """A rich console that replaces control characters in the text it prints; rich's own still pass."""
+    """A rich console that replaces control characters in the text it prints; rich's own still pass.
+
+    Where its output is no terminal, lines are neither wrapped nor padded, unless COLUMNS says how wide they are.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._pads = self.is_terminal
+        if not self.is_terminal and not {"COLUMNS", "width"} & {*os.environ, *arguments}:
+            self.width = UNWRAPPED
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render segments with control characters replaced."""
+        spaces = ""
         for segment in super().render(renderable, options):
-            if segment.control or segment.text.isprintable():
+            text = segment.text
+            if segment.control:
                 yield segment
-            else:
-                yield segment._replace(text=plain(segment.text))
+                continue
+            if not self._pads:
+                text = _PADDING.sub("\n", spaces + text)
+                spaces = text[len(text.rstrip(" ")) :]
+                text = text.rstrip(" ")
+            yield segment._replace(text=text if text.isprintable() else plain(text))

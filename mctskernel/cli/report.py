@@ -10,7 +10,7 @@ import rich_click as click
 from mctskernel.cli.errors import BAD_MACHINE
 from mctskernel.cli.plain_console import echo
 from mctskernel.report.comparison import find_runs
-from mctskernel.report.figures import FIGURES
+from mctskernel.report.figures import FIGURES, draw
 from mctskernel.report.page import report_page
 from mctskernel.report.view import load_view
 from mctskernel.run import write_text
@@ -44,12 +44,10 @@ def report(*, runs: tuple[Path, ...], out: Path | None, figure: str | None, colu
     The file shows the tree, with everything about each node, and replays how it grew; the best path, the best so far,
     the roofline, failures, and which kinds of edit gained.
 
-    With --figure each RUN is a run, or a folder of runs, whose mean is drawn with its interval. Colours can be told
-    apart with any colour blindness; a PDF embeds its fonts. Needs matplotlib: `pip install "mctskernel[plots]"`.
+    With --figure each RUN is a run, or a folder of runs, whose mean is drawn with its interval; a PDF embeds its fonts.
+    Needs matplotlib: `pip install "mctskernel[plots]"`.
 
         mctskernel report RUN
-
-        mctskernel report RUN --figure tree --columns 2 -o tree.pdf
 
         mctskernel report runs/mcts runs/greedy --figure evaluations -o progress.pdf
     """
@@ -71,11 +69,9 @@ def _draw(sides: tuple[Path, ...], figure: str, out: Path, columns: int) -> None
         raise click.BadParameter(f"'{out}' ends in none of {', '.join(SUFFIXES)}.", param_hint="-o")
     found = [run for side in dict.fromkeys(sides) for run in find_runs(side)]
     try:
-        from mctskernel.report.figures.drawing import draw  # noqa: PLC0415 - the extra `plots`
+        draw(figure, found, out, columns)
     except ModuleNotFoundError as error:
         echo(f'mctskernel: {error.name} is missing: pip install "mctskernel[plots]"', err=True)
         sys.exit(BAD_MACHINE)
-    try:
-        draw(figure, found, out, columns)
     except OSError as error:
         raise click.BadParameter(f"{out} can't be written: {error.strerror}.", param_hint="-o") from error

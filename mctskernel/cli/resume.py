@@ -13,7 +13,7 @@ from mctskernel.cli.following import (
     follow_search,
     print_outcome,
     print_story,
-    pytorch_timer,
+    pytorch_timing,
     refuse_without_baseline,
     time_pytorch,
 )
@@ -24,6 +24,7 @@ from mctskernel.config import SearchConfig, check, read_config
 from mctskernel.core.budget import Budget
 from mctskernel.executors import workers_on
 from mctskernel.report.comparison_table import print_comparison
+from mctskernel.report.notes import counted
 from mctskernel.report.view import View, load_view
 from mctskernel.run import open_run, read_manifest
 from mctskernel.run.search import resume as resume_run
@@ -79,7 +80,8 @@ def resume(run: Path, *, table: dict[str, Any], nodes: int, out: Path | None) ->
         _measure(load_view(run), chosen, nodes, out)
         return
     executor, folder = table.get("executor", {}), open_run(run)
-    with pytorch_timer(read_manifest(folder).configuration.device, [folder.load_task()]) as timer:
+    before = read_manifest(folder).configuration
+    with pytorch_timing(folder.task, before.device, before.budget.seconds) as timing:
         with follow_search() as (follow, stop_requested):
             search_result = resume_run(
                 run,
@@ -90,7 +92,7 @@ def resume(run: Path, *, table: dict[str, Any], nodes: int, out: Path | None) ->
                 executor=chosen.executor if executor.keys() - {"counters"} else None,
                 counters=chosen.executor.counters,
             )
-        time_pytorch(search_result, timer)
+        time_pytorch(search_result, timing)
     print_outcome(search_result)
 
 
@@ -117,5 +119,5 @@ def _measure(before: View, chosen: SearchConfig, nodes: int, out: Path | None) -
     print_comparison(PlainConsole(), before, after)
     left = (after.manifest.configuration.budget.evaluations or 0) - after.tree.evaluations
     if left > 0:
-        echo(f"{left} more kernel(s) were to be evaluated.")
+        echo(f"Left unfinished: {counted(left, 'kernel')}.")
     print_story(search_result)

@@ -19,7 +19,7 @@ from mctskernel.cli.following import (
     follow_search,
     print_outcome,
     print_result,
-    pytorch_timer,
+    pytorch_timing,
     stopping,
     time_pytorch,
 )
@@ -29,11 +29,11 @@ from mctskernel.cli.several import Plan, read_weights, search_all, shared, speed
 from mctskernel.cli.tasks import find_task_or_problem
 from mctskernel.config import OUTSIDE, REPLAY, SearchConfig, for_task, read_config
 from mctskernel.core.budget import Spent
-from mctskernel.core.task import UNVERIFIED_REFERENCE
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Snapshot, StopReason
 from mctskernel.profiling.spaces import read_space
 from mctskernel.report.live import improvement_text
+from mctskernel.report.notes import counted
 from mctskernel.run.search import begin, replay
 from mctskernel.tasks.builtin import DEFAULT_TASK
 from mctskernel.tasks.space import MIDDLE, RANDOM, choose_start, write_space_task
@@ -58,6 +58,7 @@ from mctskernel.tasks.starts import starting_kernels
 )
 @options.settings(
     *options.SEARCH,
+    "precision",
     "executor",
     file=True,
     changes={"proposer": {"type": Registered("proposer", REPLAY)}},
@@ -128,14 +129,14 @@ def search(
         return
     config = read_config(table)
     if len(tasks) > 1 and space is None:
-        folders = [find_task_or_problem(context, task, config.language) for task in tasks]
+        folders = [find_task_or_problem(context, task, config.language, config.precision) for task in tasks]
         _search_several(folders, config, weights, out, baselines=baselines)
         return
     if weights is not None:
         raise click.UsageError("--weights is for several TASKs.")
     if space is None:
         named = tasks[0] if tasks else DEFAULT_TASK
-        folder = find_task_or_problem(context, named, config.language)
+        folder = find_task_or_problem(context, named, config.language, config.precision)
     elif tasks:
         raise click.UsageError("Give a TASK or a --space, not both.")
     else:
@@ -149,15 +150,15 @@ def search_task(folder: Path, config: SearchConfig, out: Path | None, *, baselin
     task = load_task(folder, config.language)
     config = for_task(config, task)
     path = out or Path("runs") / f"{task.name}-{now()}"
-    note = f" ({UNVERIFIED_REFERENCE})" if task.unverified_reference else ""
-    workers = f"{config.workers} worker(s)" if config.workers else "all workers of the cluster"
+    note = "".join(f" ({each})" for each in task.caveats)
+    workers = counted(config.workers, "worker") if config.workers else "all workers of the cluster"
     starts = [task.starting_kernel, *starting_kernels(folder, config.language).values()]
     languages = " and ".join(dict.fromkeys(kernel.language for kernel in starts))
     echo(f"Searching {task.name} in {languages} on {config.device} with {workers} into {path}{note}")
-    with pytorch_timer(config.device, [task], wanted=baselines) as timer:
+    with pytorch_timing(folder, config.device, config.budget.seconds, wanted=baselines) as timing:
         with follow_search() as (follow, stop_requested):
             search_result = begin(path, folder, config, follow, stop_requested)
-        time_pytorch(search_result, timer)
+        time_pytorch(search_result, timing)
     print_outcome(search_result)
 
 
@@ -181,12 +182,15 @@ def _search_several(
         for folder, each in zip(folders, found, strict=True)
     ]
     echo(f"Searching {', '.join(names)} on {found[0].device} into {path}")
-    with pytorch_timer(found[0].device, tasks, wanted=baselines) as timer:
-        with stopping() as stop_requested:
-            results = search_all(plans, config.budget, _print_improvement, stop_requested)
-        for plan, search_result in zip(plans, results, strict=True):
-            time_pytorch(search_result, timer)
-            print_result(plan.configuration.task, search_result)
+    with stopping() as stop_requested:
+        results = search_all(plans, config.budget, _print_improvement, stop_requested)
+    for plan, search_result in zip(plans, results, strict=True):
+        chosen = plan.configuration
+        with pytorch_timing(
+            plan.task_folder, chosen.device, chosen.budget.seconds, wanted=baselines
+        ) as timing:
+            time_pytorch(search_result, timing)
+        print_result(chosen.task, search_result)
     echo(f"All of them together: {speedup_of_model(plans, results):.2f}x by their weights.")
     if any(search_result.stop_reason is StopReason.INTERRUPTED for search_result in results):
         echo(f"To go on: the same command with --out {path}")

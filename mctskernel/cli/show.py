@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import rich_click as click
-from rich.console import Console
 from rich.text import Text
 
 from mctskernel.cli import plain_console
 from mctskernel.cli.plain_console import PlainConsole, deliver, deliver_json
-from mctskernel.profiling.ncu import Finding
-from mctskernel.report.node_profile import NodeProfile, profile_node
+from mctskernel.report.document import view_headline, view_story
+from mctskernel.report.node_profile import profile_node
 from mctskernel.report.terminal import (
     CONTEXT,
     explained_node,
@@ -41,11 +40,16 @@ NODE = click.IntRange(min=0)
 @click.option(
     "--ncu",
     is_flag=True,
-    help="Profile NODE (default: the best) with Nsight Compute: print what its rules find and keep "
+    help="Profile NODE (default: the best) with Nsight Compute: print its details and keep "
     "RUN/profiles/NODE.ncu-rep for `ncu-ui`. Needs `ncu`, a GPU, and the permission to read its counters; takes about "
     "half a minute.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what limits NODE (default: the best) as JSON.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON: the headline and the best path of RUN, or what limits NODE.",
+)
 def show(
     run: Path, node: int | None, other: int | None, *, diff: bool, context: int, ncu: bool, as_json: bool
 ) -> None:
@@ -67,13 +71,16 @@ def show(
         profiled = view.best.id if node is None else node
         with PlainConsole(stderr=True).status(f"profiling node {profiled}"):
             profile = profile_node(view, profiled)
-        print_profile(PlainConsole(), profile)
-    elif as_json:
-        last = other if other is not None else node
-        found = explained_node(
-            view, view.best.id if last is None else last, node if other is not None else None
-        )
-        deliver_json(found)
+        deliver(profile.details)
+        console = PlainConsole(stderr=True)
+        if not profile.is_confined:
+            note = "ncu doesn't work here in a confined process: the kernel ran in a free one."
+            console.print(Text(note, "yellow"))
+        console.print(Text(f"The report: {profile.report}"))
+    elif as_json and node is None:
+        deliver_json({"headline": view_headline(view), "path": view_story(view).steps})
+    elif as_json and node is not None:
+        deliver_json(explained_node(view, node) if other is None else explained_node(view, other, node))
     elif other is not None and node is not None:
         _print_diff(view, (node, other), "", context)
     elif diff:
@@ -94,28 +101,3 @@ def _print_diff(view: View, nodes: tuple[int, int], relation: str, context: int)
         print_diff(PlainConsole(), view, nodes, relation, context)
     else:
         deliver(plain_diff(view, nodes, relation, context))
-
-
-def print_profile(console: Console, found: NodeProfile) -> None:
-    """Print the findings by kernel, the largest estimated gain first, and the run's own diagnosis."""
-    for kernel in dict.fromkeys(finding.kernel for finding in found.findings):
-        console.print(Text(f"{kernel}: what Nsight Compute's rules find", "bold"))
-        for finding in (each for each in found.findings if each.kernel == kernel):
-            console.print(Text(f"  {_gain(finding)}{finding.sentence}"))
-    if not found.findings:
-        console.print(Text("Nsight Compute's rules find nothing."))
-    if found.diagnosis is not None and found.diagnosis.causes:
-        console.print(Text(f"The run's diagnosis ({found.source})", "bold"))
-        for cause in found.diagnosis.causes:
-            console.print(Text(f"  {cause.share:.0%}  {cause.sentence}"))
-    if not found.is_confined:
-        console.print(
-            Text("ncu doesn't work here in a confined process: the kernel ran in a free one.", "yellow")
-        )
-    console.print(Text(f"The report: {found.report}"))
-
-
-def _gain(finding: Finding) -> str:
-    if not finding.speedup:
-        return ""
-    return f"[{'of one unit, ' if finding.local else ''}up to {finding.speedup:.0%}] "

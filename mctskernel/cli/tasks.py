@@ -8,31 +8,51 @@ from tempfile import TemporaryDirectory
 import rich_click as click
 from rich.table import Table
 
-from mctskernel.cli.plain_console import PlainConsole, echo
+from mctskernel.cli.plain_console import PlainConsole, deliver_json, echo
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import TaskError, shape_label
+from mctskernel.core.task import Precision, TaskError, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.problems.registry import is_problem, read_problem, write_problem
 from mctskernel.tasks.builtin import DEFAULT_TASK, builtin_tasks, find_task
 
 
 @click.command()
-def tasks() -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def tasks(*, as_json: bool) -> None:
     """List the built-in tasks with their search shapes.
 
     Each is a folder as you would write one yourself; `mctskernel new-task DIR` makes such a folder.
     """
+    found = {name: load_task(folder) for name, folder in builtin_tasks().items()}
+    if as_json:
+        deliver_json(
+            [
+                {
+                    "name": name,
+                    "summary": task.summary,
+                    "folder": str(task.folder),
+                    "shapes": task.search_shapes,
+                    "default": name == DEFAULT_TASK,
+                }
+                for name, task in found.items()
+            ]
+        )
+        return
     table = Table(box=None, pad_edge=False)
     for heading in ("task", "what it computes", "search shapes"):
         table.add_column(heading)
-    for name, folder in builtin_tasks().items():
-        task = load_task(folder)
+    for name, task in found.items():
         shapes = ", ".join(shape_label(shape) for shape in task.search_shapes)
         table.add_row(f"{name} (default)" if name == DEFAULT_TASK else name, task.summary, shapes)
     PlainConsole().print(table)
 
 
-def find_task_or_problem(context: click.Context, name: str, language: Language | None) -> Path:
+def find_task_or_problem(
+    context: click.Context,
+    name: str,
+    language: Language | None,
+    precision: Precision = Precision.LOCKED,
+) -> Path:
     """The folder of a task; of a benchmark's problem a temporary one, removed when the command ends.
 
     Prints warnings about a problem on standard error. Raises TaskError.
@@ -42,9 +62,14 @@ def find_task_or_problem(context: click.Context, name: str, language: Language |
             raise TaskError(
                 f"{name} is no benchmark's problem: KernelBench's have a class Model and get_inputs."
             )
+        if precision is Precision.RELAXED:
+            raise TaskError(
+                f"{name} is no benchmark's problem, whose tolerance --precision relaxed takes; task.toml says which "
+                "tolerance a task has."
+            )
         return find_task(name)
     echo(f"Reading {name}: its sizes, inputs and starting kernels", err=True)
-    problem = read_problem(Path(name), language)
+    problem = read_problem(Path(name), language, precision)
     for warning in problem.notes:
         echo(f"mctskernel: {warning}", err=True)
     if not problem.has_kernel:

@@ -32,7 +32,8 @@ def tell(*, run: Path, replies: TextIO, budget: int | None, workers: int | None,
         {"node": 0, "edits": [{"title": "float4 loads", "category": "vectorized access", "source": "..."}]}
 
     An edit has a whole `source` or a `patch`, a list of {"search": ..., "replace": ...}. It is built, verified and
-    timed like any other. A file with a line that can't be read is refused as a whole.
+    timed like any other. A file with a line that can't be read is refused as a whole. The answer of a language model to
+    `ask --text` is taken as it is.
     """
     found = read_replies(replies.read())
     limits = Budget(evaluations=budget) if budget else None

@@ -10,6 +10,7 @@ import rich_click as click
 from rich.live import Live
 
 from mctskernel.cli.plain_console import PlainConsole, echo
+from mctskernel.profiling.quantities import speedup_text
 from mctskernel.report.terminal import summary
 from mctskernel.report.view import load_view
 from mctskernel.run import RunFolder
@@ -31,6 +32,8 @@ def watch(run: Path) -> None:
     console, journal = PlainConsole(), RunFolder(run).journal
     view, best, size = load_view(run), 0, 0
     is_searched = is_being_written(journal)
+    if not is_searched:
+        echo("No search of this run goes on.", err=True)
     with Live(console=console, transient=True) if console.is_terminal else nullcontext() as live:
         while is_searched:
             # Asked before the journal is read, so that nothing that was written last is missed.
@@ -42,7 +45,8 @@ def watch(run: Path) -> None:
                 elif view.tree.nodes and view.best.id != best:
                     best, step = view.best.id, view.steps[-1]
                     edit = edit_title(view.tree, view.tree.nodes[step.node])
-                    echo(f"{view.tree.evaluations:5d}  {step.speedup:6.2f}x  node {step.node}: {edit}")
+                    speedup = speedup_text(step.speedup, view.numbers)
+                    echo(f"{view.tree.evaluations:5d}  {speedup:>7} {view.numbers}  node {step.node}: {edit}")
             if is_searched:
                 time.sleep(INTERVAL)
     console.print(summary(view))

@@ -8,6 +8,7 @@ from mctskernel.core.dtypes import is_floating, numpy_dtype
 from mctskernel.core.task import (
     Bound,
     Denormals,
+    Precision,
     Propagation,
     SignedZero,
     Task,
@@ -35,16 +36,25 @@ def contract_sentences(task: Task) -> tuple[str, ...]:
             f"{', '.join(tensor.name for tensor in task.ranged)}: also tried with numbers beyond the range and of both "
             "signs, wherever the reference's results are finite."
         )
-    if any(tensor.dtype == "float32" for tensor in task.inputs):
-        sentences.append(
-            "Products of TF32, bfloat16 or float16 numbers are too imprecise for float32 inputs, but TF32 in convolutions "
-            "that PyTorch computes so."
-        )
+    sentences.append(precision_sentence(task))
     if numerics.signed_zero is SignedZero.PRESERVE:
         sentences.append("A zero must have the sign of the reference's zero.")
     if task.in_place:
         sentences.append(f"Changed in place, in the buffer of the input: {', '.join(sorted(task.in_place))}.")
     return tuple(filter(None, sentences))
+
+
+def precision_sentence(task: Task) -> str:
+    """The policy on products in lower precision; empty for a task without 32-bit floats."""
+    if all(tensor.dtype != "float32" for tensor in task.inputs):
+        return ""
+    if task.precision is Precision.RELAXED:
+        return "Precision is relaxed: the benchmark's tolerance alone decides."
+    found = "Products of TF32, bfloat16 or float16 numbers are too imprecise for float32 inputs"
+    if task.numerics.tf32:
+        words = " and ".join(f"{each}s" for each in sorted(task.numerics.tf32))
+        found += f", but {words} may be computed in TF32, as PyTorch does"
+    return f"{found}."
 
 
 def narrowest_tolerance(task: Task) -> float:

@@ -16,7 +16,9 @@ _NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file atomically, in a folder that exists. Raises OSError."""
+    """Write a file atomically, in a folder that exists. Raises OSError, also where a link, pipe or device is."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise FileExistsError(errno.EEXIST, "it is no regular file, and is left alone")
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         if temporary.is_symlink():

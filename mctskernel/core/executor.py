@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 
@@ -63,11 +62,8 @@ LOCAL = ExecutorOptions()
 """This machine, with every GPU that it has."""
 
 
-Result_co = TypeVar("Result_co", covariant=True)
-
-
-class Background(Protocol[Result_co]):
-    """Works on kernels in the background."""
+class Executor(Protocol):
+    """Evaluates kernels in the background. A kernel that crashes its evaluator costs one evaluation."""
 
     @property
     def capacity(self) -> int:
@@ -81,7 +77,7 @@ class Background(Protocol[Result_co]):
         """Begin with a kernel. `ticket`, not in flight already, comes back with its result."""
         ...
 
-    def wait(self, timeout: float | None = None) -> Sequence[tuple[int, Result_co]]:
+    def wait(self, timeout: float | None = None) -> Sequence[tuple[int, Evaluation]]:
         """The results since the last call, waiting for the first of them.
 
         Empty when nothing is in flight, or when nothing finished in `timeout` seconds.
@@ -91,10 +87,6 @@ class Background(Protocol[Result_co]):
     def close(self) -> None:
         """Stop at once, what is in flight included."""
         ...
-
-
-class Executor(Background[Evaluation], Protocol):
-    """Evaluates kernels in the background. A kernel that crashes its evaluator costs one evaluation."""
 
     def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         """Evaluate at the held-out shapes, in a fresh process and with a fresh seed; waits for it.
@@ -110,24 +102,4 @@ class Executor(Background[Evaluation], Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """Warnings about this machine, in sentences: why there are no counters, for instance."""
-        ...
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A predicted time of one run of the launch plan, in seconds: the geometric mean over the search shapes.
-
-    `terms` are the seconds that each part of the GPU would take alone; two predictions whose terms are alike
-    err alike, so that their ratio is known better than either of them.
-    """
-
-    seconds: float
-    terms: Mapping[str, float]
-
-
-class Surrogate(Background[Prediction | None], Protocol):
-    """Predicts in the background; None where there is no prediction, for instance because the kernel doesn't build."""
-
-    def uncertainty(self, first: Prediction, second: Prediction) -> float:
-        """One standard deviation of the logarithm of the error of the ratio of two predicted times."""
         ...

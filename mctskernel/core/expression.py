@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 
+from mctskernel.core.documents import nearest_name
+
 MAX_LENGTH = 500
 MAX_MAGNITUDE = 1 << 63
 
@@ -156,8 +158,9 @@ def _walk(node: ast.expr, names: Mapping[str, Number], text: str) -> Number:
             return value
         case ast.Name(id=name):
             if name not in names:
+                meant = f"did you mean '{close}'? " if (close := nearest_name(name, names)) else ""
                 known = ", ".join(sorted(names)) or "none"
-                raise ExpressionError(f"'{text}' uses the unknown name '{name}' (known: {known}).")
+                raise ExpressionError(f"'{text}' uses the unknown name '{name}' ({meant}known: {known}).")
             return names[name]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, names, text)

@@ -16,7 +16,10 @@ from mctskernel.core.task import Task
 
 @dataclass(frozen=True)
 class Attempt:
-    """An edit that was tried, and how it ended; `gain` is the parent's time over the node's, 0 if unknown."""
+    """An edit that was tried, and how it ended; `gain` is the parent's time over the node's, 0 if unknown.
+
+    `node` is the one that it made, if it made one, and `effect` says what it did to the time and the counters.
+    """
 
     title: str
     category: str
@@ -24,6 +27,8 @@ class Attempt:
     gain: float
     message: str = ""
     proposer: str = ""
+    node: int | None = None
+    effect: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,9 @@ class ProposalRequest:
     edits in the order in which they were evaluated, 0 for those that failed or made nothing faster. `experiences` are
     of earlier runs. `speedup` is the node's over the starting kernel, `best_speedup` that of the fastest kernel so far.
     `fruitless` is how many replies in a row gave the node no new kernel, `unanswered` how often in a row, in the whole
-    search, a model was asked and didn't answer.
+    search, a model was asked and didn't answer. `beside` are the latest edits of the lineage's kernels that lead
+    elsewhere, `lost` says in sentences what couldn't be used of the latest replies about these kernels, and `standing`
+    how the starts and the fastest kernel stand.
     """
 
     task: Task
@@ -53,6 +60,9 @@ class ProposalRequest:
     best_speedup: float = 1.0
     fruitless: int = 0
     unanswered: int = 0
+    beside: tuple[Attempt, ...] = ()
+    lost: tuple[str, ...] = ()
+    standing: tuple[str, ...] = ()
 
 
 class Purpose(enum.StrEnum):

@@ -31,6 +31,11 @@ SLICE = 1 << 22
 UNVERIFIED_REFERENCE = "unverified reference: a language model wrote it, and it was not checked"
 """The warning beside every speed-up of an unverified_reference task."""
 
+RELAXED_PRECISION = (
+    "relaxed precision: within the benchmark's tolerance, which allows less precision than PyTorch has"
+)
+"""The warning beside every speed-up of a task of relaxed precision."""
+
 
 class TaskError(BadTaskError, ValueError):
     """A task that can't be used; the message is a sentence that names the file and what is wrong."""
@@ -72,12 +77,27 @@ class SignedZero(enum.StrEnum):
     UNSPECIFIED = "unspecified"
 
 
+class Precision(enum.StrEnum):
+    """Whether a kernel must be as precise as PyTorch is, or as a benchmark asks."""
+
+    LOCKED = "locked"
+    RELAXED = "relaxed"
+
+
+class Operator(enum.StrEnum):
+    """Operators of PyTorch that may multiply 32-bit floats in TF32."""
+
+    CONVOLUTION = "convolution"
+    MATMUL = "matrix product"
+
+
 @dataclass(frozen=True)
 class Numerics:
     """A task's numerical contract.
 
     What is `stated` in `task.toml` is checked in every floating-point input; the rest only in those that are drawn
-    from a normal distribution, since others, as probabilities, may have no use for such values.
+    from a normal distribution, since others, as probabilities, may have no use for such values. `tf32` are operators
+    of a PyTorch reference that a kernel may compute in TF32.
     """
 
     nan: Propagation = Propagation.LOCAL
@@ -85,6 +105,7 @@ class Numerics:
     denormals: Denormals = Denormals.UNSPECIFIED
     signed_zero: SignedZero = SignedZero.UNSPECIFIED
     scales: tuple[float, float] = SCALES
+    tf32: frozenset[Operator] = frozenset()
     stated: frozenset[str] = frozenset()
 
 
@@ -186,6 +207,7 @@ class Task:
     `held_out_timed_shapes` are of the search's size, for timing in final validation only; a `thorough` task is verified
     on inputs of every kind, others on one kind at a time. `inputs_by` names a dimension that only
     `make_inputs` and `tolerances_at` use, such as the number of a benchmark's workload: kernels don't see it.
+    Where `precision` is relaxed, the tolerance alone counts, and numbers made to find lower precision are left out.
     """
 
     name: str
@@ -212,6 +234,13 @@ class Task:
     thorough: bool = False
     tolerances_at: tuple[ToleranceAt, ...] = ()
     inputs_by: str = ""
+    precision: Precision = Precision.LOCKED
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What stands beside every speed-up of the task, in words."""
+        unverified = [UNVERIFIED_REFERENCE] if self.unverified_reference else []
+        return (*unverified, *([RELAXED_PRECISION] if self.precision is Precision.RELAXED else []))
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -362,6 +391,11 @@ class Task:
             raise TaskError(
                 f"{self._where}: {function.__name__} raised {type(error).__name__}: {error}"
             ) from error
+
+
+def short_caveats(caveats: Collection[str]) -> str:
+    """The caveats of a task as they follow a number: `, relaxed precision`."""
+    return "".join(f", {each.partition(':')[0]}" for each in caveats)
 
 
 def shape_label(shape: Shape) -> str:

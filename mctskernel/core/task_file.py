@@ -41,6 +41,7 @@ The numerical contract says what a kernel must do with values that drawn inputs 
     denormals = "preserve"       # or "flush", "unspecified"
     signed_zero = "preserve"     # or "unspecified"
     scales = [1e-30, 1e30]       # drawn inputs times these, and everything between, must work
+    tf32 = ["convolution"]       # and "matrix product": what a kernel may multiply in TF32, of a reference in PyTorch
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ from mctskernel.core.task import (
     Bound,
     Denormals,
     Numerics,
+    Operator,
+    Precision,
     Propagation,
     Shape,
     SignedZero,
@@ -137,6 +140,7 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
         tolerances=tolerances,
         tolerances_at=tolerances_at,
         inputs_by=file.inputs_by,
+        precision=file.precision,
         numerics=file.numerics.numerics([tolerances.get(each.name, tolerance) for each in outputs]),
     )
     for fault in _faults(task):
@@ -239,6 +243,7 @@ class _Numerics(msgspec.Struct, forbid_unknown_fields=True):
     denormals: Denormals | UnsetType = UNSET
     signed_zero: SignedZero | UnsetType = UNSET
     scales: _Scales | UnsetType = UNSET
+    tf32: frozenset[Operator] | UnsetType = UNSET
 
     def numerics(self, tolerances: Collection[Tolerance]) -> Numerics:
         """Where nothing may differ, denormals are preserved unless the table says otherwise."""
@@ -265,6 +270,7 @@ class _TaskFile(msgspec.Struct, forbid_unknown_fields=True):
     flops: int | str | None = None
     unverified_reference: bool = False
     inputs_by: str = ""
+    precision: Precision = Precision.LOCKED
 
 
 def _stated(table: msgspec.Struct) -> dict[str, Any]:

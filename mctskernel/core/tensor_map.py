@@ -16,7 +16,7 @@ MAX_STRIDE_BYTES = 1 << 40
 MAX_BOX = 256
 MAX_ELEMENT_STRIDE = 8
 ALIGNMENT = 16
-"""What strides and rows of boxes are multiples of, in bytes."""
+"""What strides and rows of boxes are multiples of, and what is copied at least, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ def refused_by_tma(made: ResolvedTensorMap) -> str:
     for name, axes in (("box", made.box), ("element_strides", made.element_strides)):
         if len(axes) != rank:
             return f"has {len(axes)} numbers as {name}, and {rank} axes"
+    if made.nbytes < ALIGNMENT:
+        return f"has {made.nbytes} bytes, and TMA copies at least {ALIGNMENT}, also what lies behind them"
     alignment = max(ALIGNMENT, made.interleave)
     for axis, stride in enumerate(made.strides[:-1]):
         if stride % alignment or stride >= MAX_STRIDE_BYTES:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 
 from mctskernel.core.device import DeviceSpec
-from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions, Surrogate
+from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions
 from mctskernel.core.kernel import Language
-from mctskernel.profiling.architecture import FILE_SUFFIX
 from mctskernel.registry import find
 
 Opener = Callable[[DeviceSpec, int, ExecutorOptions], AbstractContextManager[Executor]]
@@ -39,24 +37,6 @@ def open_executor(
         return open_ray_executor(spec, workers, options)
     open_on: Opener = find("device", spec.kind)
     return open_on(spec, workers or workers_on(spec.kind, spec.language, options), options)
-
-
-def open_surrogate(
-    spec: DeviceSpec, fingerprint: Mapping[str, str], workers: int
-) -> AbstractContextManager[Surrogate]:
-    """What predicts times on the described device, in `workers` processes; use it as a context manager.
-
-    On a GPU the description is that of the GPU that the executor's fingerprint names, unless `spec`
-    names a file. Raises DeviceError for a GPU that nothing describes.
-    """
-    # Imported here: the model brings the compiler along, and a run is read where there is none.
-    from mctskernel.executors.surrogate import ModelSurrogate  # noqa: PLC0415 - as said above
-    from mctskernel.profiling.pricing import architecture_for  # noqa: PLC0415 - as said above
-
-    architecture = spec.architecture
-    if fingerprint.get("device") == "gpu" and not architecture.endswith(FILE_SUFFIX):
-        architecture = architecture_for(fingerprint["gpu"], fingerprint["architecture"])
-    return ModelSurrogate(replace(spec, kind="model", architecture=architecture), workers=workers)
 
 
 def workers_on(device: str, language: Language | None, executor: ExecutorOptions = LOCAL) -> int:

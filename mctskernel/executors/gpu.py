@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -10,26 +11,28 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 
 from mctskernel.core.device import UUID, UUID_SEPARATOR, DeviceError, DeviceSpec, Trial
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
 from mctskernel.core.executor import LOCAL, ExecutorOptions
-from mctskernel.core.kernel import Kernel
-from mctskernel.core.task_file import task_of
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
+from mctskernel.core.task_file import read_text, start_files, task_of
 from mctskernel.executors.tickets import Finish, Interrupt, TicketedExecutor, in_thread, run
+from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.counters import DEFAULT_METRICS, METRICS, counters_for, fewer_notes
 from mctskernel.profiling.emulation import most_important
 from mctskernel.profiling.gpu.choice import chosen_gpus
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
-from mctskernel.profiling.gpu.lock import GpuLock, InterruptedLockError
 from mctskernel.profiling.gpu.worker import GPU_SERVICE
 from mctskernel.profiling.processes.worker import Limits, Worker, compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
+from mctskernel.profiling.ptx_text import without_comments
 from mctskernel.profiling.sanitizer import sanitize
 from mctskernel.profiling.versions import package_versions
 
-CHECK_SECONDS = 10.0
-"""How long the emulator and compute-sanitizer may each take over a kernel of the final validation."""
+EMULATOR_SECONDS, SANITIZER_SECONDS = 8.0, 20.0
+"""How long each may take over a kernel of the final validation. The latter may wait for others who use the GPU."""
 
 
 @dataclass(frozen=True)
@@ -50,26 +53,22 @@ class Checked:
 
 
 ValidationCheck = Callable[[Kernel, DeviceSpec, Interrupt], Checked]
-"""Looks for defects of a kernel for `CHECK_SECONDS` at the most; says what it couldn't check."""
+"""Looks for defects of a kernel for some seconds at the most; says what it couldn't check."""
 
 REFUSING = frozenset({Guard.MEMORY_CHECKS, Guard.RACE_CHECKS, Guard.UNTOUCHED_INPUTS})
 """The emulator's findings that refuse a kernel here. Whether a result is right was decided on the GPU."""
 
 
 def watched(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
-    """What compute-sanitizer finds, on a GPU on which nothing is timed meanwhile."""
-    try:
-        with closing(GpuLock(spec.gpu)) as lock, interrupt.calls(lock.interrupt), lock.held():
-            found = sanitize(
-                task_of(spec),
-                kernel,
-                seed=spec.seed,
-                gpu=spec.gpu,
-                limit_seconds=CHECK_SECONDS,
-                stopped=lambda: interrupt.is_set,
-            )
-    except InterruptedLockError:
-        return Checked()
+    """What compute-sanitizer finds on the GPU. Its processes hold the GPU's lock while the kernel runs in them."""
+    found = sanitize(
+        task_of(spec),
+        kernel,
+        seed=spec.seed,
+        gpu=spec.gpu,
+        limit_seconds=SANITIZER_SECONDS,
+        stopped=lambda: interrupt.is_set,
+    )
     if not found.findings:
         return Checked(notes=found.notes)
     first, outcome, guard = most_important(found.findings)
@@ -79,7 +78,7 @@ def watched(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
 def emulated(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
     """The memory errors and races that the emulator finds, and a GPU may hide. It needs no GPU."""
     # Every timed run was checked on the GPU, and the emulator would take a minute over some blocks.
-    opening = Worker(replace(spec, kind="model", trial=Trial.CHECK), limits=Limits(CHECK_SECONDS))
+    opening = Worker(replace(spec, kind="model", trial=Trial.CHECK), limits=Limits(EMULATOR_SECONDS))
     with closing(opening) as worker, interrupt.calls(worker.interrupt):
         found = worker.evaluate(kernel)
     if found.guard in REFUSING:
@@ -92,7 +91,8 @@ def emulated(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
 class ValidationChecks:
     """Two checks of memory and races; neither sees all that the other does, and either may be missing.
 
-    `beside` runs while the kernel is verified and timed, `after` when the GPU has nothing else to do.
+    `beside` runs while the kernel is verified and timed, and finds more. `after` keeps the GPU from others: it is for
+    what `beside` couldn't check, such as instructions of tensor cores that aren't emulated.
     """
 
     beside: ValidationCheck | None = emulated
@@ -140,19 +140,46 @@ def validate_finally(
         interrupt.calls(compiler.interrupt),
         interrupt.calls(evaluator.interrupt),
     ):
-        building = in_thread(lambda: (compiler.prepare(kernel), compiler.prepare(baseline)), "compile")
+
+        def build() -> tuple[Prepared | Evaluation, Prepared | Evaluation, Future[Checked] | None]:
+            built = compiler.prepare(kernel)
+            watching = None
+            if (
+                checks.after is not None
+                and isinstance(built, Prepared)
+                and _is_beyond_emulation(built.candidate)
+            ):
+                watching = in_thread(partial(checks.after, kernel, spec, interrupt), "check")
+            return built, compiler.prepare(baseline), watching
+
+        building = in_thread(build, "compile")
         evaluator.open()
-        built, other = building.result()
+        built, other, watching = building.result()
         if isinstance(other, Prepared):
             evaluator.use_baseline(other.candidate)
         evaluation = evaluator.evaluate(built) if isinstance(built, Prepared) else built
-    if evaluation.ok and checks.after is not None:
-        evaluation = checks.after(kernel, spec, interrupt).added_to(evaluation)
+    is_checked = watching is not None
+    if evaluation.ok and watching is not None:
+        evaluation = watching.result().added_to(evaluation)
     if evaluation.ok and beside is not None:
-        evaluation = beside.result().added_to(evaluation)
+        found = beside.result()
+        evaluation = found.added_to(evaluation)
+        is_checked = is_checked or not found.notes
+    if evaluation.ok and not is_checked and checks.after is not None:
+        evaluation = checks.after(kernel, spec, interrupt).added_to(evaluation)
     if interrupt.is_set:
         raise DeviceError("The final validation was interrupted.")
     return evaluation
+
+
+def _is_beyond_emulation(candidate: Candidate) -> bool:
+    """Whether the GPU runs instructions that the emulator doesn't know, and has another kernel in their place."""
+    return any(_NOT_EMULATED.search(without_comments(made.ptx)) for made in candidate.builds)
+
+
+_NOT_EMULATED = re.compile(
+    r"\b(?:wgmma|tcgen05|tensormap|clusterlaunchcontrol)\.|\.tensor\.|\bmapa\b|\.cluster\b"
+)
 
 
 class GpuExecutor(TicketedExecutor):
@@ -182,6 +209,7 @@ class GpuExecutor(TicketedExecutor):
         self._spec, self._metrics, self._service = spec, metrics, service
         self._validation_checks, self._notes = validation_checks, notes
         self._interrupt = Interrupt()
+        self._begun: dict[str, Future[Prepared | Evaluation]] = {}
         self._compilers: list[Worker] = []
         self._idle_compilers: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         task = task_of(spec)
@@ -194,7 +222,10 @@ class GpuExecutor(TicketedExecutor):
             for _ in range(workers):
                 self._compilers.append(compile_worker(spec, self._opened.gpu.architecture))
                 self._idle_compilers.put(self._compilers[-1])
-            building = self._compile_threads.submit(self._compile, task.starting_kernel)
+            # The other starts are evaluated next.
+            for kernel in (task.starting_kernel, *_starts(spec)):
+                self._begun[kernel.identity] = self._compile_threads.submit(self._compile, kernel)
+            building = self._begun[task.starting_kernel.identity]
             self._gpus.begin(partial(_use_baseline, building))
         except BaseException:
             self.close()
@@ -269,11 +300,23 @@ class GpuExecutor(TicketedExecutor):
 
     def _build(self, kernel: Kernel, finish: Finish) -> Evaluation | None:
         """Build and pass on to the GPUs; the evaluation of a kernel that can't be built."""
-        result = self._compile(kernel)
+        begun = self._begun.pop(kernel.identity, None)
+        result = begun.result() if begun is not None else self._compile(kernel)
         if isinstance(result, Evaluation):
             return result
         self._gpus.submit(lambda evaluator: evaluator.evaluate(result), finish)
         return None
+
+
+def _starts(spec: DeviceSpec) -> list[Kernel]:
+    """The kernels in the files of other starts, those in Triton where it is installed."""
+    languages = (spec.language,) if spec.language else SOURCE_LANGUAGES
+    return [
+        Kernel(read_text(file), language)
+        for language in languages
+        if language is not Language.TRITON or find_spec("triton")
+        for file in start_files(spec.task_folder, language)
+    ]
 
 
 def _use_baseline(building: Future[Prepared | Evaluation], evaluator: GpuEvaluator) -> None:

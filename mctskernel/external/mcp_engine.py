@@ -92,7 +92,7 @@ class Engine:
         """What is known of a run. Raises RequestError, RunError and JournalError."""
         path = self.run_path(run)
         if not (path / "run.json").is_file():
-            raise RequestError(f"There is no run '{run}': search_list says which there are.")
+            raise RequestError(f"There is no run '{run}': list_tasks says which there are.")
         return load_view(path)
 
     def create(

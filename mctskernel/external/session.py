@@ -9,9 +9,10 @@ The engine chooses the nodes, and builds, verifies and times the edits: nothing 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -24,13 +25,17 @@ from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
 from mctskernel.core.evaluation import Cause, Outcome, Source
 from mctskernel.core.executor import Executor
-from mctskernel.core.kernel import Language
-from mctskernel.core.proposer import Attempt, ProposalRequest, Proposals
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.proposer import Attempt, Dropped, ProposalRequest, Proposals
 from mctskernel.core.task import Task
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.edits.async_proposer import ExternalQueue
-from mctskernel.edits.llm.prompt import language_rules
+from mctskernel.edits.llm.experts import EDITS, Feedback
+from mctskernel.edits.llm.prompt import ask_parts, ask_text, language_rules, reference_text
+from mctskernel.edits.llm.replies import read_reply
+from mctskernel.evidence import request_of
 from mctskernel.loop import Follower, Search, StopReason
+from mctskernel.problems.arithmetic import product_flops
 from mctskernel.profiling.architecture import briefing_of
 from mctskernel.report.terminal import save_trajectory
 from mctskernel.report.view import View
@@ -76,7 +81,7 @@ class Session:
         self._configuration = configuration
         self._queue = queue
         self._unfinished = tuple(unfinished)
-        self._device = device_sentences(search.executor.fingerprint(), search.task)
+        self._device = device_sentences(search.fingerprint, search.task)
 
     @property
     def tree(self) -> Tree:
@@ -100,33 +105,47 @@ class Session:
         Edits of earlier replies are evaluated first, where they promise more. Called again without a `tell`, it returns
         the same.
         """
-        if len(self._queue.requests) < count:
-            self._run(count)
-        return tuple(make_ask(request, self._device) for request in self._queue.requests[:count])
+        return tuple(make_ask(request, self._device) for request in self._requests(count))
+
+    def ask_texts(self, count: int, edits: int = EDITS) -> tuple[str, ...]:
+        """The same nodes as `ask`, each as a text that has all that a writer of kernels needs, and how to answer."""
+        return tuple(ask_text(request, edits, device) for request, device in self._told_requests(count))
+
+    def ask_parts(self, answer: str, edits: int = EDITS) -> tuple[int, str, str] | None:
+        """The next node, what is the same for all nodes, and the text about this one that ends with `answer`."""
+        for request, device in self._told_requests(1):
+            return request.node, *ask_parts(request, edits, device, Feedback.DIAGNOSIS, answer)
+        return None
+
+    def _told_requests(self, count: int) -> Iterator[tuple[ProposalRequest, tuple[str, ...]]]:
+        """Requests with what the task's products take, and the device in sentences."""
+        search, task, fingerprint = self.search.tree_search, self.search.task, self.search.fingerprint
+        for request in self._requests(count):
+            flops = product_flops(task)
+            device = device_sentences(fingerprint, task, flops)
+            yield request_of(search, request.node, task, fingerprint, flops), device
 
     def tell(self, replies: Iterable[Reply]) -> tuple[EditResult, ...]:
         """Submit edits of nodes, asked for or not; evaluate until others are needed. Returns what became of each.
 
-        An edit that the node has already isn't tried again: its earlier result is returned. Raises ReplyError, and
-        submits nothing, if one is of a node that doesn't exist or isn't evaluated yet.
+        Of each reply the `AT_ONCE` edits of the highest priors are evaluated before anything else.
+
+        An edit that the node has already isn't tried again: its earlier result is returned. What can't be used of a
+        `text` is rejected, and said in the next ask about the node. Raises ReplyError, and submits nothing, if a reply
+        is of a node that doesn't exist or isn't evaluated yet.
         """
-        replies = tuple(replies)
-        nodes = self.tree.nodes
-        for number in (reply.node for reply in replies):
-            if not 0 <= number < len(nodes):
-                raise ReplyError(f"There is no node {number}: the run has {len(nodes)}, counted from 0.")
-            if nodes[number].evaluation is None:
-                raise ReplyError(
-                    f"Node {number} isn't evaluated yet: propose edits of it when it is asked for."
-                )
-        for reply in replies:
-            asked = any(request.node == reply.node for request in self._queue.requests)
+        told = [(reply.node, self._proposals(reply)) for reply in replies]
+        known = {node: set(self.tree.nodes[node].untried) for node, _ in told}
+        for node, proposals in told:
+            asked = any(request.node == node for request in self._queue.requests)
             take = self._queue.answer if asked else self.search.tree_search.propose
-            take(reply.node, proposals_of(reply))
+            take(node, proposals)
+        self.search.collect(0.0)
+        for node, earlier in known.items():
+            new = [number for number in self.tree.nodes[node].untried if number not in earlier]
+            self.search.wanted.extend((node, number) for number in new[:AT_ONCE])
         self._run(len(self._queue.requests))
-        return tuple(
-            edit_result(self.tree, reply.node, number) for reply in replies for number in self._numbers(reply)
-        )
+        return tuple(result for node, proposals in told for result in self._results(node, proposals))
 
     def finish(self) -> SearchResult:
         """Validate the fastest kernel and save the answer, as at the end of any search."""
@@ -135,6 +154,25 @@ class Session:
             save_trajectory(View(self.folder, self.tree, search_result.answer))
         return search_result
 
+    def _requests(self, count: int) -> tuple[ProposalRequest, ...]:
+        if len(self._queue.requests) < count:
+            self._run(count)
+        return self._queue.requests[:count]
+
+    def _proposals(self, reply: Reply) -> Proposals:
+        nodes = self.tree.nodes
+        if not 0 <= reply.node < len(nodes):
+            raise ReplyError(f"There is no node {reply.node}: the run has {len(nodes)}, counted from 0.")
+        if nodes[reply.node].evaluation is None:
+            raise ReplyError(
+                f"Node {reply.node} isn't evaluated yet: propose edits of it when it is asked for."
+            )
+        read = proposals_of(reply)
+        if reply.text is None:
+            return read
+        written = written_proposals(reply.text, self.search.tree_search.kernel(reply.node), reply.proposer)
+        return replace(written, edits=(*read.edits, *written.edits), dollars=reply.dollars)
+
     def _run(self, capacity: int) -> None:
         self._queue.capacity = capacity
         unfinished, self._unfinished = self._unfinished, ()
@@ -142,12 +180,15 @@ class Session:
         if self.is_over:
             self._queue.clear()
 
-    def _numbers(self, reply: Reply) -> list[int]:
-        """Which of its node's edits those of a reply are."""
+    def _results(self, node: int, proposals: Proposals) -> Iterator[EditResult]:
+        """What became of the edits of a reply, and of what couldn't be used of it."""
         numbers: dict[str, int] = {}
-        for number, edit in enumerate(self.tree.nodes[reply.node].edits):
+        for number, edit in enumerate(self.tree.nodes[node].edits):
             numbers.setdefault(edit.change, number)
-        return [numbers[put_edit(self.folder.blobs, edit).change] for edit in proposals_of(reply).edits]
+        for edit in proposals.edits:
+            yield edit_result(self.tree, node, numbers[put_edit(self.folder.blobs, edit).change])
+        for each in proposals.dropped:
+            yield EditResult(node, str(each.loss), None, Outcome.REJECTED, message=each.reason)
 
 
 @contextmanager
@@ -203,9 +244,11 @@ def _session(
         yield Session(folder, configuration, search, queue, unfinished)
 
 
-def device_sentences(fingerprint: Mapping[str, str], task: Task) -> tuple[str, ...]:
-    """The device that evaluates a run's kernels, in sentences."""
-    return briefing_of(fingerprint.get("gpu", ""), fingerprint.get("architecture", ""), task)
+def device_sentences(
+    fingerprint: Mapping[str, str], task: Task, flops: Mapping[str, float] | None = None
+) -> tuple[str, ...]:
+    """The device that evaluates a run's kernels, in sentences; `flops` are those of its products, by shape."""
+    return briefing_of(fingerprint.get("gpu", ""), fingerprint.get("architecture", ""), task, flops or {})
 
 
 def edit_result(tree: Tree, number: int, edit: int) -> EditResult:
@@ -234,6 +277,12 @@ LONGEST_LOG = 8000
 LONGEST_SOURCE = 1_000_000
 """Characters of a text in a reply."""
 
+AT_ONCE = 8
+"""Edits of a reply that are evaluated whatever else promises: whoever wrote them wants to know."""
+
+MOST_EDITS = 16
+"""Edits that are taken from a text."""
+
 
 class ReplyError(MisuseError, ValueError):
     """Replies that can't be read; the message is a sentence that says which line, and what is wrong."""
@@ -248,12 +297,12 @@ class AskedTensor(msgspec.Struct, frozen=True):
 
 
 class AskedTask(msgspec.Struct, frozen=True):
-    """What is computed. Kernels are timed at `search_shapes` and have to be right at these and others.
+    """What is computed. Kernels are timed at `search_shapes`, and verified there, at `verify_shapes` and others.
 
     `rules` say how a kernel of the language is written, with its launch plan; `device` what the GPU can do, and the
     least time that the task takes on it. The tolerances are of outputs that have none of their own; `numerics` says in
-    sentences what each result may be, and what NaN, infinities and the like come to. `unverified_reference` says that
-    a model wrote the reference, which was not checked.
+    sentences what each result may be, and what NaN, infinities and the like come to. `caveats` are
+    sentences that stand beside every speed-up, such as that a model wrote the reference.
     """
 
     name: str
@@ -263,11 +312,12 @@ class AskedTask(msgspec.Struct, frozen=True):
     outputs: tuple[AskedTensor, ...]
     scalars: dict[str, float]
     search_shapes: tuple[dict[str, int], ...]
+    verify_shapes: tuple[dict[str, int], ...]
     relative_tolerance: float
     absolute_tolerance: float
     rules: str
     device: tuple[str, ...]
-    unverified_reference: bool = False
+    caveats: tuple[str, ...] = ()
     numerics: tuple[str, ...] = ()
 
 
@@ -294,7 +344,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """A node that needs edits, with its evidence.
 
     `lineage` are the edits that made its kernel from the starting kernel, `siblings` edits of this kernel that were
-    tried before (don't repeat them), `elsewhere` those that gained most elsewhere in the tree.
+    tried before (don't repeat them), `beside` other edits of the kernels that led to it, `elsewhere` those that gained
+    most elsewhere in the tree; `lost` says what couldn't be used of the latest replies, and `standing` how the starts
+    and the fastest kernel stand.
     """
 
     version: int = VERSION
@@ -306,6 +358,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     lineage: tuple[Attempt, ...] = ()
     siblings: tuple[Attempt, ...] = ()
     elsewhere: tuple[Attempt, ...] = ()
+    beside: tuple[Attempt, ...] = ()
+    lost: tuple[str, ...] = ()
+    standing: tuple[str, ...] = ()
 
 
 _Text = Annotated[str, msgspec.Meta(max_length=LONGEST_SOURCE)]
@@ -340,13 +395,21 @@ class RepliedEdit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Edits of a node, none if there is nothing to try. `dollars` is what they cost."""
+    """Edits of a node, none if there is nothing to try. `dollars` is what they cost.
+
+    A `text` is what a language model answered to an `ask --text`, and holds further edits.
+    """
 
     node: Annotated[int, msgspec.Meta(ge=0)]
-    edits: Annotated[tuple[RepliedEdit, ...], msgspec.Meta(max_length=100)]
+    edits: Annotated[tuple[RepliedEdit, ...], msgspec.Meta(max_length=100)] | None = None
+    text: _Text | None = None
     proposer: _Line = "outside"
     dollars: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
     version: int = VERSION
+
+    def __post_init__(self) -> None:
+        if self.edits is None and self.text is None:
+            raise ValueError("a reply has `edits` or a `text`")
 
 
 def make_ask(request: ProposalRequest, device: tuple[str, ...] = ()) -> Ask:
@@ -373,6 +436,9 @@ def make_ask(request: ProposalRequest, device: tuple[str, ...] = ()) -> Ask:
         lineage=request.lineage,
         siblings=request.siblings,
         elsewhere=request.elsewhere,
+        beside=request.beside,
+        lost=request.lost,
+        standing=request.standing,
     )
 
 
@@ -381,14 +447,15 @@ def asked_task(task: Task, device: tuple[str, ...] = ()) -> AskedTask:
     return AskedTask(
         name=task.name,
         summary=task.summary,
-        reference=task.reference_source,
+        reference=reference_text(task),
         inputs=tuple(AskedTensor(each.name, each.dtype, each.shape) for each in task.inputs),
         outputs=tuple(AskedTensor(each.name, each.dtype, each.shape) for each in task.outputs),
         scalars=dict(task.scalars),
         search_shapes=tuple(dict(shape) for shape in task.search_shapes),
+        verify_shapes=tuple(dict(shape) for shape in task.verify_shapes),
         relative_tolerance=task.tolerance.relative,
         absolute_tolerance=task.tolerance.absolute,
-        unverified_reference=task.unverified_reference,
+        caveats=task.caveats,
         numerics=contract_sentences(task),
         rules=language_rules(task.starting_kernel.language),
         device=device,
@@ -396,10 +463,17 @@ def asked_task(task: Task, device: tuple[str, ...] = ()) -> AskedTask:
 
 
 def proposals_of(reply: Reply) -> Proposals:
-    """The proposals of a reply. Asked again, the program may have other edits."""
-    return Proposals(
-        tuple(_edit(each, reply.proposer) for each in reply.edits), dollars=reply.dollars, more=True
-    )
+    """The listed edits of a reply. Asked again, the program may have others."""
+    edits = tuple(_edit(each, reply.proposer) for each in reply.edits or ())
+    return Proposals(edits, dollars=reply.dollars, more=True)
+
+
+def written_proposals(text: str, kernel: Kernel, proposer: str) -> Proposals:
+    """What a language model's answer proposes for a kernel, and what of it can't be used."""
+    reading = read_reply(text, kernel, MOST_EDITS)
+    edits = tuple(replace(edit, proposer=proposer) for edit in reading.edits)
+    unfit = (Dropped(each.loss, f"The edit '{each.edit.title}': {each.reason}") for each in reading.unfit)
+    return Proposals(edits, dropped=(*reading.dropped, *unfit), more=True)
 
 
 def encode_asks(asks: Iterable[Ask]) -> str:
@@ -407,10 +481,18 @@ def encode_asks(asks: Iterable[Ask]) -> str:
     return "".join(msgspec.json.encode(ask).decode() + "\n" for ask in asks)
 
 
-def read_replies(lines: str) -> tuple[Reply, ...]:
-    """Replies, one a line; blank lines are nothing. Raises ReplyError at the first that isn't one."""
+def read_replies(text: str) -> tuple[Reply, ...]:
+    """Replies in JSON, one a line, or the answer to an `ask --text`, which names its node.
+
+    Blank lines are nothing. Raises ReplyError at the first line that isn't one.
+    """
+    if text.strip() and not text.lstrip().startswith("{"):
+        named = _NODE_LINE.search(text)
+        if named is None:
+            raise ReplyError("The text is neither lines of JSON nor an answer with a line `node: NUMBER`.")
+        return (Reply(node=int(named[1]), text=text[:LONGEST_SOURCE]),)
     replies = []
-    for number, line in enumerate(lines.split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
@@ -423,6 +505,9 @@ def read_replies(lines: str) -> tuple[Reply, ...]:
             )
         replies.append(reply)
     return tuple(replies)
+
+
+_NODE_LINE = re.compile(r"^[\s*`]*node:?[ *]*(\d{1,9})[ *]*$", re.IGNORECASE | re.MULTILINE)
 
 
 def _edit(replied: RepliedEdit, proposer: str) -> Edit:

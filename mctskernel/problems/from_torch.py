@@ -15,11 +15,13 @@ import importlib.util
 import inspect
 import re
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mctskernel.core.documents import unknown_name
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Shape, TaskError, Tensor
@@ -47,7 +49,8 @@ _DTYPES: Mapping[str, str] = {
     "long": "int64",
 }
 
-_FAILURES = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AssertionError)
+_FAILURES = (Exception, SystemExit)
+"""What the user's code may raise."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,8 @@ def create_task_from_torch(
     copied = _copied_source(module)
     parameters = _tensor_parameters(found, len(shapes), function)
     task = _task(function, found, dict(zip(parameters, shapes, strict=True)), dtypes)
-    reference = _reference(function, parameters, module, is_copied=bool(copied))
+    folders = () if installed or copied else (Path.cwd(),)
+    reference = _reference(function, parameters, module, is_copied=bool(copied), folders=folders)
     files = {"task.toml": _with_guesses(task_toml(task)), "reference.py": reference}
     files |= {"function.py": copied} if copied else {}
     starts = starting_kernels(task, language)
@@ -111,11 +115,16 @@ def _task(
     def works(extents: Sequence[Sequence[str | int]], sizes: Shape) -> bool:
         try:
             called(function, inputs_of(extents), sizes, "meta")
-        except _FAILURES:
+        except _FAILURES as error:
+            failures.append(error)
             return False
         return True
 
-    dimensions = find_dimensions([parse_shape(text) for text in shapes.values()], works)
+    failures: list[BaseException] = []
+    try:
+        dimensions = find_dimensions([parse_shape(text) for text in shapes.values()], works)
+    except TaskError as error:
+        raise TaskError(_failed(name, function, failures[0])) if failures else error from error
     inputs = inputs_of(dimensions.extents)
     outputs = output_tensors(function, inputs, dimensions.sizes, dimensions.granularity)
     verify, held_out = awkward_shapes(dimensions, lambda shape: works(dimensions.extents, shape))
@@ -136,6 +145,14 @@ def _task(
         independent=_independent(function, inputs, outputs, dimensions),
         reference="",
     )
+
+
+def _failed(name: str, function: Callable[..., Any], error: BaseException) -> str:
+    """What a call of the user's function raised, with the last line of its file that was being run."""
+    file = inspect.getfile(function)
+    lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == file]
+    where = f" ({file}, line {lines[-1]})" if lines else ""
+    return f"{name} fails with tensors of these shapes and dtypes{where}: {type(error).__name__}: {error}"
 
 
 def _input(name: str, dtype: str, extents: tuple[str | int, ...], last: str | int) -> Tensor:
@@ -164,13 +181,16 @@ def _with_guesses(toml: str) -> str:
     )
 
 
-def _reference(name: str, parameters: Sequence[str], module: Any, *, is_copied: bool) -> str:
+def _reference(
+    name: str, parameters: Sequence[str], module: Any, *, is_copied: bool, folders: Sequence[Path]
+) -> str:
     where = 'str(Path(__file__).with_name("function.py"))' if is_copied else f'"{module.__name__}"'
-    imports = "from pathlib import Path\n\n" if is_copied else ""
+    imports = "from pathlib import Path\n\n" if is_copied else "import sys\n\n" if folders else ""
+    paths = "".join(f"\nsys.path.append({str(each)!r})  # where it was found\n" for each in folders)
     names = ", ".join(parameters)
     return (
         f'"""{name} of PyTorch."""\n\n{imports}'
-        f"from mctskernel.problems.torch_reference import call_in_numpy\n\n\n"
+        f"from mctskernel.problems.torch_reference import call_in_numpy\n{paths}\n\n"
         f"def reference({names}):\n"
         f'    return call_in_numpy({where}, "{name.partition(":")[2]}", {names})\n\n\n'
         "reference.takes_tensors = True\n"
@@ -189,7 +209,8 @@ def _imported(text: str) -> tuple[Any, Callable[..., Any]]:
         raise TaskError(f"{module_name} can't be imported: {type(error).__name__}: {error}") from error
     function = getattr(module, name, None)
     if not callable(function):
-        raise TaskError(f"{module_name} has no function called '{name}'.")
+        functions = [each for each, value in vars(module).items() if inspect.isroutine(value)]
+        raise TaskError(unknown_name(name, functions, f"function in {module_name} called"))
     return module, function
 
 
@@ -208,7 +229,7 @@ def _tensor_parameters(function: Callable[..., Any], count: int, name: str) -> t
 def _expanded(dtypes: Sequence[str], count: int) -> tuple[str, ...]:
     unknown = [dtype for dtype in dtypes if dtype not in DTYPE_BYTES]
     if unknown:
-        raise TaskError(f"The dtype {unknown[0]!r} is not one of {', '.join((*DTYPE_BYTES, *_DTYPES))}.")
+        raise TaskError(unknown_name(unknown[0], (*DTYPE_BYTES, *_DTYPES), "dtype"))
     if len(dtypes) not in {1, count}:
         raise TaskError(f"{len(dtypes)} dtypes for {count} tensors: give one for all, or one for each.")
     return tuple(dtypes) if len(dtypes) == count else tuple(dtypes) * count

@@ -13,7 +13,7 @@ import msgspec
 
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
-from mctskernel.core.task import Task, TaskError
+from mctskernel.core.task import Precision, Task, TaskError
 
 PROBLEM_FILE = "problem.json"
 """The file in a task's folder that says which benchmark's problem it is, and what its solutions need."""
@@ -52,7 +52,7 @@ class Benchmark:
 
     name: str
     recognises: Callable[[Path], bool]
-    read: Callable[[Path, Language | None], Problem]
+    read: Callable[[Path, Language | None, Precision], Problem]
     solution: Callable[[Task, Kernel], Mapping[str, str]]
 
 

@@ -1,32 +1,27 @@
 """PyTorch's own time for a task, eager and compiled, interleaved with the start and the answer of a run.
 
-    python -m mctskernel.problems.pytorch_timing
-
-imports PyTorch once, and times each order that it reads in a process of its own: what PyTorch leaves in one stays
-there. Kernels come to it built, from a confined worker.
+The function is compiled while the run is still searched, in a process of its own (`ForkedCall`): what PyTorch leaves in
+one stays there. Whatever runs on the GPU holds its lock, so that no search is disturbed. Kernels come built, from a
+confined worker.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
+import signal
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
-
-import msgspec
+from unittest.mock import patch
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.disk import write_whole
 from mctskernel.core.documents import excerpt
+from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Shape, Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.problems import torch_reference
@@ -44,42 +39,32 @@ from mctskernel.problems.registry import benchmark_of
 from mctskernel.problems.torch_reference import tensor_of
 from mctskernel.problems.torch_task import Called, drawn_tensors
 from mctskernel.profiling.candidate import Candidate
-from mctskernel.profiling.gpu.cuda_driver import open_gpu
-from mctskernel.profiling.processes.sessions import end_session
+from mctskernel.profiling.ceilings import Ceilings, documented_ceilings
+from mctskernel.profiling.gpu.cuda_driver import open_gpu, visible_gpus
+from mctskernel.profiling.gpu.lock import GpuLock, held_seconds
+from mctskernel.profiling.processes.forked import ForkedCall, Told
 from mctskernel.profiling.processes.worker import compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
-from mctskernel.report.baselines import COMPILED, EAGER, Baselines, write_baselines
-from mctskernel.report.view import View
+from mctskernel.report.baselines import AUTOTUNED, COMPILED, EAGER, Baselines, write_baselines
+from mctskernel.report.view import View, load_view
 from mctskernel.tree.blobs import get_kernel
 
 LIMIT_SECONDS = 180.0
-"""How long PyTorch may take; compiling with autotuning is most of it."""
+"""How long compiling may take; autotuning is most of it."""
 
-MODE = "max-autotune-no-cudagraphs"
+MODES = {COMPILED: "default", AUTOTUNED: "max-autotune-no-cudagraphs"}
 """torch.compile's, without CUDA graphs, which change how kernels are launched."""
 
-HEARTBEAT_SECONDS = 10.0
+SHARE_OF_CORES = 4
+"""One in so many cores compiles a function."""
 
-POLL_SECONDS = 0.1
+TIMING_SECONDS = 30.0
+"""What the rest may take."""
+
+COPIED_BYTES = 1 << 30
+"""More than any L2 cache."""
 
 START, BEST = "start", "best"
-
-
-class Order(msgspec.Struct, frozen=True):
-    """A task folder, and built kernels to time beside PyTorch, by name."""
-
-    task: str
-    candidates: dict[str, Candidate]
-
-
-class Times(msgspec.Struct, frozen=True):
-    """Median seconds by contender; `problem` says why torch.compile has none."""
-
-    shape: str
-    seconds: dict[str, float]
-    gpu: str
-    torch: str
-    problem: str = ""
 
 
 def has_pytorch_reference(task: Task) -> bool:
@@ -89,180 +74,239 @@ def has_pytorch_reference(task: Task) -> bool:
     return benchmark_of(task) is not None or torch_reference.__name__ in task.reference_source
 
 
-def time_baselines(
-    view: View,
-    say: Callable[[str], None],
-    timer: PytorchTimer | None = None,
-    limit_seconds: float = LIMIT_SECONDS,
-) -> Baselines:
-    """Time PyTorch beside the start and the answer of a run that measured them, and keep the times in its folder.
+def begin_timing(task: Path, gpu: str, compile_seconds: float, log: Path) -> ForkedCall[Baselines]:
+    """Begin to compile the function of a task folder on a GPU, by its UUID or the first one.
 
-    A `timer` is one that has been opened before.
-
-    Raises DeviceError where that isn't possible, RunError and TaskError.
+    It waits for the folder of a run that has ended (`send`), and returns the times when it has kept them there. Each
+    step is told in a sentence.
     """
-    if view.answer is None or view.answer.node is None:
-        raise DeviceError("There is no answer to time beside PyTorch.")
+    return ForkedCall(time_baselines, task.resolve(), gpu, compile_seconds, log=log)
+
+
+class _LateError(BaseException):
+    """Passes through what turns exceptions of a compiler into others."""
+
+
+class _Gate:
+    """The GPU's lock, which may be entered again by what holds it."""
+
+    def __init__(self, uuid: str) -> None:
+        self._lock, self._depth = GpuLock(uuid), 0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock."""
+        if self._depth:
+            yield
+            return
+        with self._lock.held():
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+
+
+def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: float) -> Baselines:
+    """Compile the function of a task, wait for a run, and time PyTorch beside its start and its answer.
+
+    Raises DeviceError where that isn't possible, RunError and TaskError, and CudaError for kernels that the GPU
+    refuses.
+    """
+    import torch  # noqa: PLC0415 - an extra
+    from torch._inductor import config  # noqa: PLC0415
+
+    from mctskernel.profiling.pytorch.interleaved import interleaved, timed  # noqa: PLC0415 - imports PyTorch
+
     began = time.monotonic()
-    configuration, fingerprint = view.manifest.configuration, view.manifest.fingerprint
-    spec = view.folder.device_spec(configuration)
-    nodes = {START: view.start, BEST: view.answer.node}
-    candidates = {}
-    with closing(compile_worker(spec, fingerprint["architecture"])) as compiler:
-        for name, node in nodes.items():
-            made = compiler.prepare(get_kernel(view.folder.blobs, view.node(node).kernel))
-            if not isinstance(made, Prepared):
-                raise DeviceError(f"Node {node} could not be built again: {made.message}")
-            candidates[name] = made.candidate
-    order = Order(str(view.folder.task.resolve()), candidates)
-    with PytorchTimer() if timer is None else nullcontext(timer) as opened:
-        found = opened.time(order, say, limit_seconds)
+    if not torch.cuda.is_available():
+        raise DeviceError("PyTorch finds no GPU here.")
+    # Others compile as well. Forks of this process have imported what they need.
+    config.worker_start_method = "fork"
+    config.compile_threads = max(1, (os.cpu_count() or 1) // SHARE_OF_CORES)
+    torch.cuda.set_device(next((each.index for each in visible_gpus() if each.uuid == uuid), 0))
+    gpu = open_gpu(uuid)
+    gate = _Gate(gpu.uuid)
+    task = load_task(task_folder)
+    shape = task.search_shapes[0]
+    with function_of(task, shape, gate=gate.held()) as function, torch.no_grad():
+        with gate.held():
+            tensors = _tensors(task, shape)
+            calls: dict[str, Callable[[], object]] = {EAGER: partial(function, *tensors.values())}
+            flops = _flops(calls[EAGER])
+            copied = _copied_bytes_per_second()
+        problems: list[str] = []
+        end = time.monotonic() + compile_seconds
+        for name, mode in MODES.items():
+            told(f"Compiling for {name}")
+            compiled = partial(torch.compile(function, mode=mode, dynamic=False), *tensors.values())
+            if problem := _compile(compiled, gate, end - time.monotonic()):
+                problems.append(f"{name} has no time: {problem}.")
+            else:
+                calls[name] = compiled
+        told("Compiled")
+        view = load_view(told.receive())
+        if view.answer is None or view.answer.node is None:
+            raise DeviceError("There is no answer to time beside PyTorch.")
+        candidates = _built(view, {START: view.start, BEST: view.answer.node})
+        with gate.held():
+            calls |= _bound(task, shape, candidates, tensors)
+            samples = interleaved({name: timed(call) for name, call in calls.items()})
+    medians = {name: statistics.median(each) for name, each in samples.items()}
     baselines = Baselines(
         node=view.answer.node,
-        shape=found.shape,
-        start_seconds=found.seconds[START],
-        best_seconds=found.seconds[BEST],
-        eager_seconds=found.seconds[EAGER],
-        compiled_seconds=found.seconds.get(COMPILED),
-        gpu=found.gpu,
-        torch=found.torch,
-        problem=found.problem,
+        shape=shape_label(shape),
+        start_seconds=medians.pop(START),
+        best_seconds=medians.pop(BEST),
+        seconds=medians,
+        gpu=gpu.name,
+        torch=str(torch.__version__),
+        problem=" ".join(problems),
+        floor_seconds=floor_seconds(task, shape, flops, copied, documented_ceilings(gpu)),
         spent_seconds=time.monotonic() - began,
+        gpu_seconds=held_seconds(),
     )
     write_baselines(view.folder.path, baselines)
     return baselines
 
 
-class PytorchTimer:
-    """A process that imports PyTorch when this is made, and times orders with it. Use it as a context manager."""
-
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="mctskernel-pytorch-")
-        self._process: subprocess.Popen[bytes] | None = None
-        self._open()
-
-    def __enter__(self) -> PytorchTimer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._kill()
-        self._folder.cleanup()
-
-    def time(self, order: Order, say: Callable[[str], None], limit_seconds: float) -> Times:
-        """The times, without torch.compile's where that isn't done in time. Raises DeviceError."""
-        folder = Path(self._folder.name)
-        given, result, done = (folder / name for name in ("order", "result", "done"))
-        result.unlink(missing_ok=True)
-        done.unlink(missing_ok=True)
-        given.write_bytes(msgspec.msgpack.encode(order))
-        process = self._open()
-        assert process.stdin is not None  # noqa: S101 - it is a pipe
-        began, beats, late = time.monotonic(), 0, False
-        try:
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(f"{folder}\n".encode())
-                process.stdin.flush()
-            while not done.exists() and process.poll() is None and not late:
-                time.sleep(POLL_SECONDS)
-                seconds = time.monotonic() - began
-                late = seconds > limit_seconds
-                if seconds >= (beats + 1) * HEARTBEAT_SECONDS:
-                    beats += 1
-                    say(f"PyTorch is being timed: {seconds:.0f} s")
-        finally:
-            if not done.exists():
-                self._kill()
-        if result.exists():
-            found = msgspec.json.decode(result.read_bytes(), type=Times)
-            if COMPILED not in found.seconds and not found.problem:
-                how = f"it was not done after {limit_seconds:.0f} s" if late else "its process ended"
-                found = msgspec.structs.replace(found, problem=f"torch.compile has no time: {how}.")
-            return found
-        reason = (
-            f"it was not done after {limit_seconds:.0f} s" if late else excerpt(_last_line(folder / "log"))
-        )
-        raise DeviceError(f"PyTorch could not be timed: {reason}")
-
-    def _open(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
-            self._kill()
-            command = [sys.executable, "-P", "-m", "mctskernel.problems.pytorch_timing"]
-            with (Path(self._folder.name) / "log").open("wb") as log:
-                self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                    command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
-                )
-        return self._process
-
-    def _kill(self) -> None:
-        """End the process and those that it started."""
-        if self._process is None:
-            return
-        if self._process.returncode is None:
-            end_session(self._process.pid)
-            self._process.wait()
-        if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
-
-
-def _last_line(log: Path) -> str:
-    lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
-
-
-def measure(order: Order, write: Callable[[Times], None]) -> None:
-    """Time eager PyTorch beside the kernels, then the compiled function as well; `write` gets both results.
-
-    Raises TaskError, and CudaError for kernels that the GPU refuses.
-    """
+def time_eager(_: Told, task_folder: Path) -> tuple[str, float]:
+    """Time a task's function on the first GPU: its name and median seconds. Raises DeviceError and TaskError."""
     import torch  # noqa: PLC0415 - an extra
 
-    from mctskernel.profiling.pytorch.interleaved import (  # noqa: PLC0415 - imports PyTorch
-        bound_plan,
-        interleaved,
-        loaded,
-        timed,
-    )
+    from mctskernel.profiling.pytorch.interleaved import interleaved, timed  # noqa: PLC0415 - imports PyTorch
 
-    torch.cuda.init()  # type: ignore[no-untyped-call]
-    gpu = open_gpu().name
-    task = load_task(Path(order.task))
+    if not torch.cuda.is_available():
+        raise DeviceError("PyTorch finds no GPU here.")
+    task = load_task(task_folder)
     shape = task.search_shapes[0]
-    with _function_of(task, shape) as function, torch.no_grad():
-        tensors = _tensors(task, shape)
-        modules = {name: loaded(each) for name, each in order.candidates.items()}
-        calls: dict[str, Callable[[], object]] = {
-            name: bound_plan(task, shape, each, modules[name], tensors)[0]
-            for name, each in order.candidates.items()
-        }
-        calls[EAGER] = partial(function, *tensors.values())
+    with function_of(task, shape) as function, torch.no_grad():
+        call = partial(function, *_tensors(task, shape).values())
+        samples = interleaved({EAGER: timed(call)})
+    return str(torch.cuda.get_device_name()), statistics.median(samples[EAGER])
 
-        def times(problem: str = "") -> Times:
-            samples = interleaved({name: timed(call) for name, call in calls.items()})
-            medians = {name: statistics.median(each) for name, each in samples.items()}
-            return Times(shape_label(shape), medians, gpu, str(torch.__version__), problem)
 
-        found = times()
-        write(found)
-        compiled = partial(torch.compile(function, mode=MODE, dynamic=False), *tensors.values())
-        try:
-            compiled()
-        except Exception as error:  # noqa: BLE001 - whatever it is costs this one time
-            write(msgspec.structs.replace(found, problem=f"torch.compile fails: {excerpt(error)}"))
-            return
-        calls[COMPILED] = compiled
-        write(times())
+def floor_seconds(
+    task: Task, shape: Shape, flops: Mapping[bool, float], copied_bytes_per_second: float, most: Ceilings
+) -> float:
+    """The roofline of a function: its compulsory bytes at the rate of a copy, or its arithmetic at the documented rate.
+
+    `flops` are operations of convolutions (True), which PyTorch computes in TF32 at half the rate of 16-bit numbers,
+    and of products, which are in fp32 unless the tensors are narrower.
+    """
+    narrow = min(DTYPE_BYTES[tensor.dtype] for tensor in task.inputs) < DTYPE_BYTES["float32"]
+    tensor, fp32 = most.tensor_flops_per_second, most.fp32_flops_per_second
+    convolving = flops.get(True, 0.0) / (tensor if narrow else tensor / 2)
+    multiplying = flops.get(False, 0.0) / (tensor if narrow else fp32)
+    return max(task.compulsory_bytes(shape) / copied_bytes_per_second, convolving + multiplying)
+
+
+def _copied_bytes_per_second() -> float:
+    """The rate at which PyTorch copies memory to memory, bytes read and written."""
+    import torch  # noqa: PLC0415 - as above
+
+    from mctskernel.profiling.pytorch.interleaved import interleaved, timed  # noqa: PLC0415 - imports PyTorch
+
+    source = torch.empty(COPIED_BYTES, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    (samples,) = interleaved({"copy": timed(lambda: target.copy_(source))}).values()
+    return 2 * COPIED_BYTES / statistics.median(samples)
+
+
+def _flops(call: Callable[[], object]) -> dict[bool, float]:
+    """Operations of a call's convolutions (True) and of its products (False)."""
+    import torch  # noqa: PLC0415 - as above
+    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415
+
+    with FlopCounterMode(display=False) as counter:
+        call()
+    torch.cuda.synchronize()
+    found = {True: 0.0, False: 0.0}
+    for operator, count in counter.get_flop_counts().get("Global", {}).items():
+        found["conv" in str(operator)] += count
+    return found
+
+
+def _compile(call: Callable[[], object], gate: _Gate, seconds: float) -> str:
+    """Compile a function by calling it, or say why it can't be in so many seconds."""
+    import torch  # noqa: PLC0415 - as above
+    from torch._inductor.runtime.benchmarking import benchmarker  # noqa: PLC0415
+
+    kind = type(benchmarker)
+    original = kind.benchmark_gpu
+
+    def benchmark_gpu(*arguments: Any, **options: Any) -> Any:
+        with gate.held():
+            return original(*arguments, **options)
+
+    if seconds <= 0:
+        return "the time was over before"
+    try:
+        with patch.object(kind, "benchmark_gpu", benchmark_gpu), _alarm(seconds):
+            call()
+            torch.cuda.synchronize()
+    except _LateError:
+        return f"it was not compiled after {seconds:.0f} s"
+    except Exception as error:  # noqa: BLE001 - whatever it is costs this one time
+        return f"torch.compile fails: {excerpt(error)}"
+    return ""
 
 
 @contextmanager
-def _function_of(task: Task, shape: Shape) -> Iterator[Called]:
-    """The PyTorch function that a task's reference calls, of tensors on the GPU. Raises TaskError."""
+def _alarm(seconds: float) -> Iterator[None]:
+    """Raise _LateError in this block when it takes longer."""
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        raise _LateError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _built(view: View, nodes: Mapping[str, int]) -> dict[str, Candidate]:
+    """Kernels of a run, built in a confined process. Raises DeviceError."""
+    spec = view.folder.device_spec(view.manifest.configuration)
+    candidates = {}
+    with closing(compile_worker(spec, view.manifest.fingerprint["architecture"])) as compiler:
+        for name, node in nodes.items():
+            made = compiler.prepare(get_kernel(view.folder.blobs, view.node(node).kernel))
+            if not isinstance(made, Prepared):
+                raise DeviceError(f"Node {node} could not be built again: {made.message}")
+            candidates[name] = made.candidate
+    return candidates
+
+
+def _bound(
+    task: Task, shape: Shape, candidates: Mapping[str, Candidate], tensors: Mapping[str, Any]
+) -> dict[str, Callable[[], object]]:
+    from mctskernel.profiling.pytorch.interleaved import bound_plan, loaded  # noqa: PLC0415 - imports PyTorch
+
+    return {
+        name: bound_plan(task, shape, each, loaded(each), tensors)[0] for name, each in candidates.items()
+    }
+
+
+@contextmanager
+def function_of(
+    task: Task, shape: Shape, device: str = "cuda", gate: AbstractContextManager[None] | None = None
+) -> Iterator[Called]:
+    """The PyTorch function that a task's reference calls, of tensors on a device, moved there within `gate`.
+
+    Raises TaskError.
+    """
     benchmark = benchmark_of(task)
     if benchmark is None or benchmark.name != KERNELBENCH:
         yield _called_by_reference(task, shape)
         return
     problem, names = read_module_problem(task.folder), run_problem(task.folder / SOURCE_FILE)
-    model = without_running_statistics(made_model(names)).to("cuda")
+    model = without_running_statistics(made_model(names))
+    with gate or nullcontext():
+        model = model.to(device)
     with importable(names):
         yield module_function(model, problem.arguments, problem.state, problem.scalars)
 
@@ -286,33 +330,3 @@ def _tensors(task: Task, shape: Shape) -> Mapping[str, Any]:
         tensor.name: tensor_of(drawn[tensor.name], getattr(torch, tensor.dtype)).to("cuda")
         for tensor in task.inputs
     }
-
-
-def _main() -> None:
-    """Time the orders in the folders that are read, each in a fork of this process."""
-    import torch  # noqa: F401, PLC0415 - which every fork then has
-
-    for line in sys.stdin:
-        folder = Path(line.rstrip("\n"))
-        if (child := os.fork()) == 0:
-            status = 1
-            try:
-                _answer(folder)
-                status = 0
-            except BaseException:  # noqa: BLE001 - a fork must not go on as its parent
-                traceback.print_exc()
-            finally:
-                os._exit(status)
-        os.waitpid(child, 0)
-        (folder / "done").touch()
-
-
-def _answer(folder: Path) -> None:
-    def write(found: Times) -> None:
-        write_whole(folder / "result", msgspec.json.encode(found))
-
-    measure(msgspec.msgpack.decode((folder / "order").read_bytes(), type=Order), write)
-
-
-if __name__ == "__main__":
-    _main()

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.task import Task, TaskError
+from mctskernel.core.task import Precision, Task, TaskError
 from mctskernel.core.task_file import write_new_task
 from mctskernel.problems.definitions import DEFINITIONS
 from mctskernel.problems.gpu_mode import GPU_MODE
@@ -35,12 +35,14 @@ def find_benchmark(path: Path) -> Benchmark | None:
     return next((each for each in BENCHMARKS.values() if each.recognises(path)), None)
 
 
-def read_problem(path: Path, language: Language | None = None) -> Problem:
+def read_problem(
+    path: Path, language: Language | None = None, precision: Precision = Precision.LOCKED
+) -> Problem:
     """Read a problem as a task, with its starting kernels in one language or all. Runs its Python. Raises TaskError."""
     benchmark = find_benchmark(path)
     if benchmark is None:
         raise TaskError(f"{path} is no problem of {', '.join(BENCHMARKS)}.")
-    return benchmark.read(path, language)
+    return benchmark.read(path, language, precision)
 
 
 def write_problem(problem: Problem, folder: Path) -> None:

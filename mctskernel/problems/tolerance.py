@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype
-from mctskernel.core.task import Array, Bound, Shape, Tensor
-from mctskernel.problems.torch_reference import as_on_gpus, in_numpy, listed_results
+from mctskernel.core.task import Array, Bound, Precision, Shape, Tensor
+from mctskernel.problems.torch_reference import in_numpy, listed_results
 from mctskernel.profiling.pytorch.verdict import TOLERANCES
 
 OWN_MARGIN = 1.5
@@ -21,12 +21,19 @@ OWN_MARGIN = 1.5
 
 
 def tolerance_table(
-    outputs: Sequence[Tensor], own: Mapping[str, OwnError], bounds: Sequence[tuple[Shape, Bound]]
+    outputs: Sequence[Tensor],
+    own: Mapping[str, OwnError],
+    bounds: Sequence[tuple[Shape, Bound]],
+    precision: Precision = Precision.LOCKED,
 ) -> dict[str, Any]:
     """The table [tolerance] of task.toml; empty where no output is of floating-point numbers.
 
-    `own` are the reference's own errors; `bounds` are the benchmark's on elements, by shape.
+    `own` are the reference's own errors; `bounds` are the benchmark's on elements, by shape. With relaxed `precision`
+    they alone count.
     """
+    if precision is Precision.RELAXED and bounds and floating(outputs):
+        at = [{"shape": dict(shape), **relaxed(each)} for shape, each in bounds]
+        return relaxed(bounds[0][1]) | ({"at": at} if any(each != bounds[0][1] for _, each in bounds) else {})
     rows = {
         tensor.name: _of_rows(tensor, own.get(tensor.name, OwnError()).of_row) for tensor in floating(outputs)
     }
@@ -41,6 +48,16 @@ def tolerance_table(
     else:
         elements = {"at": [{"shape": dict(shape), "element": _of_elements(each)} for shape, each in bounds]}
     return general | elements | {name: each for name, each in rows.items() if each != general}
+
+
+def relaxed(bound: Bound) -> dict[str, Any]:
+    """The tolerance that is a benchmark's own."""
+    return {
+        "relative": bound.relative,
+        "absolute": bound.absolute,
+        "ratio": math.inf,
+        "element": _of_elements(bound),
+    }
 
 
 def imprecisions(outputs: Sequence[Tensor], own: Mapping[str, OwnError]) -> Iterator[str]:
@@ -80,7 +97,7 @@ def own_errors(
     for tensors in drawn:
         wide = [(each.double() if each.is_floating_point() else each).numpy() for each in tensors.values()]
         try:
-            with torch.no_grad(), as_on_gpus():
+            with torch.no_grad():
                 near = listed_results(function(*tensors.values()))
             exact = listed_results(in_numpy(function, *wide))
         except (RuntimeError, NotImplementedError):

@@ -11,7 +11,7 @@ import importlib
 import runpy
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,7 @@ def call_in_numpy(where: str, name: str, *inputs: Array | TensorArray) -> Array 
 def in_numpy(function: Callable[..., Any], *inputs: Array | TensorArray) -> Array | tuple[Array, ...]:
     """Call a function of tensors, as `call_in_numpy` does; one thread at a time.
 
-    It runs on the device of the tensors among the inputs, or else on the CPU. In 32 bits, convolutions round their factors
-    to TensorFloat-32 where PyTorch's setting says so, on every device; nothing else does.
+    It runs on the device of the tensors among the inputs, or else on the CPU, and without TensorFloat-32.
     """
     import torch  # noqa: PLC0415 - a task is read by many processes that never call its reference
 
@@ -48,8 +47,7 @@ def in_numpy(function: Callable[..., Any], *inputs: Array | TensorArray) -> Arra
     device = device_of(inputs)
     elsewhere = torch.device(device) if device else nullcontext()
     exact = torch.backends.cudnn.flags(enabled=True, allow_tf32=False) if device else nullcontext()
-    rounded = as_on_gpus() if precision is torch.float32 else nullcontext()
-    with _ONE_CALL, torch.no_grad(), elsewhere, rounded, exact, _in_precision(precision):
+    with _ONE_CALL, torch.no_grad(), elsewhere, exact, _in_precision(precision):
         before = torch.get_default_dtype()
         torch.set_default_dtype(precision)
         try:
@@ -57,16 +55,6 @@ def in_numpy(function: Callable[..., Any], *inputs: Array | TensorArray) -> Arra
         finally:
             torch.set_default_dtype(before)
     return array_of(result) if isinstance(result, torch.Tensor) else tuple(map(array_of, result))
-
-
-def as_on_gpus() -> AbstractContextManager[Any]:
-    """Within this context the factors of convolutions are rounded as PyTorch's setting for GPUs says."""
-    import torch  # noqa: PLC0415 - as above
-
-    from mctskernel.profiling.torch_rounding import TF32Convolutions  # noqa: PLC0415 - imports PyTorch
-
-    # The project's precision is what PyTorch itself uses for an operator.
-    return TF32Convolutions() if torch.backends.cudnn.allow_tf32 else nullcontext()  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -6,7 +6,9 @@ All readers of problems end here: they make a `TorchTask`, and `problem_of` writ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -14,7 +16,7 @@ import tomlkit
 
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import Shape, TaskError, Tensor
+from mctskernel.core.task import Operator, Precision, Shape, TaskError, Tensor
 from mctskernel.problems.distinct_sizes import Names, distinct_sizes
 from mctskernel.problems.host_code.expressions import docstring
 from mctskernel.problems.inductor.generated import InductorError
@@ -23,6 +25,8 @@ from mctskernel.problems.plain_cuda import PlainCudaError, kernel_sources
 from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
 from mctskernel.problems.torch_reference import dtype_name
 from mctskernel.profiling.devices import default_kind
+
+_FIRST_WITH_TF32 = (8, 0)
 
 Called = Callable[..., Any]
 """Takes tensors in the order of a task's inputs, on any device, and returns a tensor or a tuple of them."""
@@ -53,6 +57,30 @@ class TorchTask:
     independent: str = ""
     own_files: Mapping[str, bytes] = field(default_factory=dict)
     inputs_by: str = ""
+    precision: Precision = Precision.LOCKED
+
+    @cached_property
+    def tf32(self) -> frozenset[Operator]:
+        """The operators of the function that PyTorch itself computes in TF32, with its settings, on this machine's GPU.
+
+        Without a GPU, on one that has TF32. Nothing for other types than float32.
+        """
+        import torch  # noqa: PLC0415 - an extra
+
+        from mctskernel.profiling.torch_rounding import TF32Products  # noqa: PLC0415 - imports PyTorch, an extra
+
+        if all(tensor.dtype != "float32" for tensor in self.inputs):
+            return frozenset()
+        if torch.cuda.is_available() and torch.cuda.get_device_capability() < _FIRST_WITH_TF32:
+            return frozenset()
+        allowed = {
+            Operator.CONVOLUTION: torch.backends.cudnn.allow_tf32,
+            Operator.MATMUL: torch.backends.cuda.matmul.allow_tf32,
+        }
+        products = TF32Products({operator for operator, is_allowed in allowed.items() if is_allowed}, None)
+        with suppress(Exception), products:  # a function may raise anything on tensors without values
+            called(self.function, self.inputs, self.sizes, "meta")
+        return frozenset(products.found)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -157,6 +185,7 @@ def task_toml(task: TorchTask) -> str:
         "summary": task.summary,
         "independent": task.independent,
         "inputs_by": task.inputs_by,
+        "precision": "" if task.precision is Precision.LOCKED else task.precision.value,
         "inputs": [_tensor_table(tensor, drawn=True) for tensor in task.inputs],
         "outputs": [_tensor_table(tensor, drawn=False) for tensor in task.outputs],
         "scalars": dict(task.scalars),
@@ -171,6 +200,8 @@ def task_toml(task: TorchTask) -> str:
     document.add("shapes", shapes)
     if task.tolerance:
         document.add("tolerance", tomlkit.item(dict(task.tolerance)))
+    if task.tf32:
+        document.add("numerics", tomlkit.item({"tf32": sorted(task.tf32)}))
     return tomlkit.dumps(document)
 
 
@@ -353,6 +384,7 @@ def _compiled(task: TorchTask) -> str:
         distinct=task.distinct,
         outputs=[tensor.name for tensor in task.outputs],
         name=task.name or task.summary,
+        tf32=Operator.CONVOLUTION in task.tf32,
     )
 
 

@@ -11,32 +11,34 @@ from mctskernel.run import RunError, write_text
 
 FILE = "pytorch.json"
 
-EAGER, COMPILED = "PyTorch eager", "torch.compile"
+EAGER, COMPILED, AUTOTUNED = "PyTorch eager", "torch.compile", "torch.compile max-autotune"
 
 
 class Baselines(msgspec.Struct, frozen=True, kw_only=True):
     """Median seconds of a call at one shape with a cold L2 cache, all interleaved in one process.
 
-    `best_seconds` is of the answer, which was `node`. `problem` says why torch.compile has no time. `spent_seconds` is
-    what it took to find all this out.
+    `seconds` are PyTorch's, by `EAGER`, `COMPILED` and `AUTOTUNED`; `best_seconds` is of the answer, which was `node`.
+    `problem` says why one is missing. `floor_seconds` is the roofline: what the compulsory bytes take at the rate of a
+    copy, or the arithmetic at the peak of the precision that PyTorch uses, whichever is longer. `spent_seconds` is what
+    it took to find all this out, of which the GPU was held for `gpu_seconds`.
     """
 
     node: int
     shape: str
     start_seconds: float
     best_seconds: float
-    eager_seconds: float
-    compiled_seconds: float | None
+    seconds: dict[str, float]
     gpu: str
     torch: str
     problem: str = ""
+    floor_seconds: float = 0.0
     spent_seconds: float = 0.0
+    gpu_seconds: float = 0.0
 
     @property
     def speedups(self) -> dict[str, float]:
         """How many times faster than PyTorch the answer is, by baseline."""
-        times = {EAGER: self.eager_seconds, COMPILED: self.compiled_seconds}
-        return {name: seconds / self.best_seconds for name, seconds in times.items() if seconds is not None}
+        return {name: seconds / self.best_seconds for name, seconds in self.seconds.items()}
 
     @property
     def sentence(self) -> str:

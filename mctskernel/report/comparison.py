@@ -75,7 +75,7 @@ class ComparedRun:
     def moments(self) -> tuple[Moment, ...]:
         """Its progress after each evaluation."""
         spent = self.view.manifest.configuration.spent
-        return tuple(moments(read_events(self.view.folder.journal), spent))
+        return tuple(moments(read_events(self.view.folder.journal), spent, self.view.refused))
 
     @cached_property
     def ground(self) -> Ground:
@@ -118,7 +118,7 @@ def find_runs(path: Path) -> tuple[ComparedRun, ...]:
 class RunRow:
     """The result of a run. Times are seconds of one run of a kernel, None where there is none.
 
-    `low` and `high` belong to `speedup`, the starting kernel's time over the best one's; `interval` says how they were
+    `low` and `high` belong to `speedup`, the fastest start's time over the best one's; `interval` says how they were
     made. `held_out_speedup` is the one at the shapes of the final validation. `failures` are evaluations without a
     trusted time.
     """
@@ -221,9 +221,9 @@ def _run_row(run: ComparedRun) -> RunRow:
         best=run.best.id if run.best else None,
         edit=edit_title(tree, run.best) if run.best else "",
         best_seconds=run_seconds(best) if best else None,
-        speedup=gain.ratio if gain else None,
-        low=gain.low if gain else None,
-        high=gain.high if gain else None,
+        speedup=gain.ratio / view.start_speedup if gain else None,
+        low=gain.low / view.start_speedup if gain else None,
+        high=gain.high / view.start_speedup if gain else None,
         interval=gain.interval if gain else "",
         held_out_speedup=statistics.geometric_mean(held_out) if held_out else None,
     )

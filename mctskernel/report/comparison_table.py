@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mctskernel.profiling.quantities import time_text
+from mctskernel.core.evaluation import Source
+from mctskernel.profiling.quantities import speedup_text, time_text
 from mctskernel.profiling.reward import is_eligible
-from mctskernel.report.comparison import EXACT, RunComparison, RunRow
+from mctskernel.report.comparison import EXACT, ONE_SIGMA, RunComparison, RunRow
 from mctskernel.report.notes import counted
 from mctskernel.report.resampling import rank_correlation
 from mctskernel.report.view import View
@@ -134,7 +135,7 @@ def _table(rows: Sequence[RunRow], names: Mapping[str, str]) -> Table:
             Text(names[row.path]),
             time_text(row.best_seconds) if row.best_seconds is not None else "",
             _speedup(row),
-            *((_times(row.held_out_speedup),) if held_out else ()),
+            *((_times(row, row.held_out_speedup),) if held_out else ()),
             str(row.evaluations),
             str(row.failures),
             f"{row.seconds:.0f}",
@@ -145,12 +146,13 @@ def _table(rows: Sequence[RunRow], names: Mapping[str, str]) -> Table:
 
 def _speedup(row: RunRow) -> str:
     if row.speedup is None or row.low is None or row.high is None or row.interval == EXACT:
-        return _times(row.speedup)
-    return f"{row.speedup:.2f}x [{row.low:.2f}, {row.high:.2f}]"
+        return _times(row, row.speedup)
+    return f"{_times(row, row.speedup)} [{_times(row, row.low)}, {_times(row, row.high)}]"
 
 
-def _times(speedup: float | None) -> str:
-    return "" if speedup is None else f"{speedup:.2f}x"
+def _times(row: RunRow, speedup: float | None) -> str:
+    source = Source.MODELLED if row.interval == ONE_SIGMA else Source.MEASURED
+    return "" if speedup is None else speedup_text(speedup, source)
 
 
 def _device(view: View) -> str:

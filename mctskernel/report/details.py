@@ -17,7 +17,6 @@ from mctskernel.report.notes import (
     edit_key,
     exchange_by_edit,
     gpu_name,
-    prediction_sentence,
 )
 from mctskernel.report.view import IN_FLIGHT, View
 from mctskernel.tree.events import EditRecord, ExchangeRecord
@@ -78,7 +77,6 @@ class NodeDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     terms: dict[str, float] = {}
     counters: dict[str, float] = {}
     reward: dict[str, float] = {}
-    prediction: str = ""
 
 
 class Detailer:
@@ -125,7 +123,6 @@ class Detailer:
             terms=found.terms,
             counters=found.counters,
             reward=dict(node.score.terms) if node.score else {},
-            prediction=prediction_sentence(view.path(number)[-1]) if node.evaluation else "",
         )
 
     def _conversation(self, node: Node, edit: EditRecord) -> Exchange | None:

@@ -13,16 +13,16 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from mctskernel.core.evaluation import Outcome
+from mctskernel.answer import tied_with, valid_speedup
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.profiling.changes import Comparison, CountChange
 from mctskernel.profiling.diagnosis import account
-from mctskernel.profiling.quantities import count_text, time_text
+from mctskernel.profiling.model.price import log_ratio_sigma, log_sigma
+from mctskernel.profiling.quantities import count_text, speedup_text, time_text
 from mctskernel.report.baselines import Baselines
 from mctskernel.report.notes import (
-    accuracy_sentences,
     conversation_sentences,
     gpu_sentences,
-    prediction_sentence,
 )
 from mctskernel.report.progress import Moment, moments, over_start
 from mctskernel.report.roofline import Roofline, roofline
@@ -70,7 +70,12 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     evaluations: int
     outcomes: dict[str, int]
     sentences: tuple[str, ...]
-    unverified_reference: bool
+    caveats: tuple[str, ...]
+
+    @property
+    def speedup_text(self) -> str:
+        """The speed-up, and whether it is measured or modelled; empty while there is none."""
+        return f"{speedup_text(self.speedup, Source(self.numbers))} {self.numbers}" if self.speedup else ""
 
 
 class StoryStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +88,6 @@ class StoryStep(msgspec.Struct, frozen=True, kw_only=True):
     speedup: float
     moved: str
     why: str
-    prediction: str
     effects: tuple[str, ...]
     evidence: tuple[str, ...]
 
@@ -96,7 +100,11 @@ class Story(msgspec.Struct, frozen=True):
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A node in the tree. Seconds are of one run; `gain` is the parent's time over its own."""
+    """A node in the tree.
+
+    Seconds are of one run, with their interval; `gain` is the parent's time over its own. `moved` is the count behind
+    the time that its edit changed most.
+    """
 
     id: int
     parent: int | None = None
@@ -120,7 +128,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     prior: float | None = None
     bottleneck: str = ""
     cost_seconds: float = 0.0
-    predicted_gain: float | None = None
+    moved: str = ""
 
     @property
     def state(self) -> str | None:
@@ -197,7 +205,7 @@ def view_headline(view: View) -> Headline:
         evaluations=view.evaluations,
         outcomes=view.outcomes,
         sentences=tuple(_sentences(view, best)),
-        unverified_reference=view.manifest.unverified_reference,
+        caveats=view.manifest.caveats,
     )
 
 
@@ -205,10 +213,7 @@ def view_story(view: View) -> Story:
     """The best path of a run, without steps while there is none, and notes on the whole."""
     best = view.fastest
     steps = view.steps if best else ()
-    notes = (
-        *accuracy_sentences(view.tree),
-        *conversation_sentences(read_events(view.folder.journal), view.tree),
-    )
+    notes = (*conversation_sentences(read_events(view.folder.journal), view.tree),)
     return Story(tuple(story_step(view, step) for step in steps), notes)
 
 
@@ -223,7 +228,6 @@ def story_step(view: View, step: Step) -> StoryStep:
         speedup=step.speedup,
         moved=moved_most(comparison) if comparison else "",
         why=step.edit.rationale if step.edit else "",
-        prediction=prediction_sentence(step),
         effects=comparison.sentences if comparison else (),
         evidence=(
             *account(view.evaluation(step.node)),
@@ -236,7 +240,7 @@ def view_document(view: View) -> Document:
     """The document of a run. Raises JournalError."""
     tree, best = view.tree, view.fastest
     edits = _edits(tree)
-    rows = tuple(_row(tree, node, edits.get(node.id), view.start_speedup) for node in tree.nodes)
+    rows = tuple(_row(view, node, edits.get(node.id)) for node in tree.nodes)
     # The journal may have grown since the tree was read.
     known = len(tree.nodes)
     events = [e for e in read_events(view.folder.journal) if getattr(e, "node", 0) < known]
@@ -252,7 +256,7 @@ def view_document(view: View) -> Document:
         growth=tuple(growth),
         progress=tuple(
             over_start(each, view.start_speedup)
-            for each in moments(events, view.manifest.configuration.spent)
+            for each in moments(events, view.manifest.configuration.spent, view.refused)
         ),
         best_path=tuple(tree.lineage(best.id)) if best else (),
         failures=failure_kinds(rows),
@@ -322,12 +326,14 @@ def moved_most(comparison: Comparison) -> str:
     return f"{found.title} {before} to {after}"
 
 
-def _row(tree: Tree, node: Node, edit: EditRecord | None, start: float) -> NodeRow:
-    parent = tree.nodes[node.parent] if node.parent is not None else None
+def _row(view: View, node: Node, edit: EditRecord | None) -> NodeRow:
+    parent = view.tree.nodes[node.parent] if node.parent is not None else None
+    start, comparison = view.start_speedup, view.comparison(node.id)
     speedup = node.score.speedup if node.score and node.score.speedup > 0 else None
     before = parent.score.speedup if parent is not None and parent.score else 0.0
     evaluation = node.evaluation or IN_FLIGHT
-    timings, diagnosis = evaluation.timings, evaluation.diagnosis
+    diagnosis = evaluation.diagnosis
+    low, high = _interval(evaluation)
     return NodeRow(
         id=node.id,
         parent=node.parent,
@@ -342,18 +348,26 @@ def _row(tree: Tree, node: Node, edit: EditRecord | None, start: float) -> NodeR
         visits=node.visits,
         value=_short(node.reward_max) if node.visits else None,
         prior=_short(edit.prior) if edit else None,
-        predicted_gain=_short(node.prediction.gain) if node.prediction and node.prediction.gain else None,
+        moved=moved_most(comparison) if comparison else "",
         message=evaluation.message,
         guard=str(evaluation.guard or ""),
         quarantine=evaluation.quarantine,
         flags=len(evaluation.flags),
         seconds=_short(run_seconds(evaluation)),
-        # With several shapes a node's time is their geometric mean, which has no interval.
-        low=_short(timings[0].low) if len(timings) == 1 else None,
-        high=_short(timings[0].high) if len(timings) == 1 else None,
+        low=_short(low),
+        high=_short(high),
         bottleneck=str(diagnosis.causes[0].bottleneck) if diagnosis and diagnosis.causes else "",
         cost_seconds=_short(evaluation.cost_seconds) or 0.0,
     )
+
+
+def _interval(evaluation: Evaluation) -> tuple[float | None, float | None]:
+    """Of a measured median, or one standard deviation of a modelled time; several measured shapes have none."""
+    seconds, timings = run_seconds(evaluation), evaluation.timings
+    if seconds is not None and evaluation.source is Source.MODELLED and evaluation.terms:
+        reach = math.exp(log_sigma(evaluation.terms))
+        return seconds / reach, seconds * reach
+    return (timings[0].low, timings[0].high) if len(timings) == 1 else (None, None)
 
 
 def _short(value: float | None) -> float | None:
@@ -381,7 +395,7 @@ def _state(view: View, best: Node | None) -> str:
         return "No kernel is correct and timed: every evaluation failed."
     if best is None:
         return "No evaluation has finished yet."
-    return view.validation
+    return " ".join((view.validation, *_tie(view, best)))
 
 
 def _sentences(view: View, best: Node | None) -> Iterator[str]:
@@ -399,15 +413,22 @@ def _sentences(view: View, best: Node | None) -> Iterator[str]:
             yield f"No kernel that passed every guard is faster than {view.start_title}."
 
 
+def _tie(view: View, best: Node) -> Iterator[str]:
+    """Why a faster node isn't the best."""
+    other = tied_with(view.tree, best, view.refused)
+    if other is None or other.evaluation is None or best.evaluation is None:
+        return
+    sigma = math.expm1(log_ratio_sigma(other.evaluation.terms, best.evaluation.terms))
+    gain = f"{valid_speedup(other) / valid_speedup(best) - 1:.1%}"
+    why = "fewer edits" if best.depth < other.depth else "found first"
+    within = f"within the model's uncertainty of {sigma:.0%}"
+    yield f"Node {other.id} is {gain} faster, {within}; chosen: node {best.id}, {why}."
+
+
 def _about_pytorch(found: Baselines) -> str:
     """What PyTorch and the kernels took."""
-    times = {
-        "eager": found.eager_seconds,
-        "compiled": found.compiled_seconds,
-        "the start": found.start_seconds,
-    }
-    times["the best"] = found.best_seconds
-    listed = ", ".join(f"{name} {time_text(seconds)}" for name, seconds in times.items() if seconds)
+    times = {**found.seconds, "the start": found.start_seconds, "the best": found.best_seconds}
+    listed = ", ".join(f"{name} {time_text(seconds)}" for name, seconds in times.items())
     where = f" at {found.shape}" if found.shape else ""
     return f"Interleaved with PyTorch {found.torch}{where}: {listed}. {found.problem}".rstrip()
 

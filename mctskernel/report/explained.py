@@ -116,7 +116,7 @@ def _print(console: Console, text: Text) -> None:
 def _terms(kernel: ExplainedKernel, meanings: Mapping[str, str] | None) -> Table:
     table = _table("term", "alone", "share", "time if halved", "time if free")
     if meanings:
-        table.add_column("what it is", no_wrap=True, overflow="ellipsis")
+        table.add_column("what it is")
     for term in (term for term in kernel.terms if term.share >= SMALLEST):
         table.add_row(
             Text(term.name),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.evaluation import Diagnosis, Outcome, Source
+from mctskernel.core.evaluation import Outcome
 from mctskernel.profiling.gpu.cuda_driver import describe_gpu
-from mctskernel.profiling.ncu import Finding, find_ncu, read_findings, write_report
+from mctskernel.profiling.gpu.cupti import COUNTERS_FORBIDDEN
+from mctskernel.profiling.processes.child_process import environment_without_secrets, worker_environment
+from mctskernel.profiling.processes.sessions import end_session
 from mctskernel.profiling.replay import Freedom
 from mctskernel.report.view import View
 from mctskernel.run import RunError, write_text
@@ -17,18 +22,19 @@ from mctskernel.run import RunError, write_text
 PROFILABLE = frozenset({Outcome.OK, Outcome.WRONG_RESULT, Outcome.RACE})
 """Outcomes of kernels that run to their end."""
 
+LIMIT_SECONDS = 600.0
+"""How long a report may take. A kernel runs about 40 times for one, with its memory restored in between."""
+
 
 @dataclass(frozen=True)
 class NodeProfile:
-    """A node's report on disk, what its rules say, and what the run's own evaluation says.
+    """A node's report on disk, and its page of details with what Nsight Compute's rules find.
 
     `is_confined` is False where ncu can't attach to a confined process.
     """
 
     report: Path
-    findings: tuple[Finding, ...]
-    diagnosis: Diagnosis | None
-    source: Source
+    details: str
     is_confined: bool
 
 
@@ -45,38 +51,82 @@ def profile_node(view: View, number: int) -> NodeProfile:
             f"Node {number} of {view.folder.path} never ran to its end ({evaluation.outcome}), so there is nothing to "
             f"profile: {evaluation.message or 'no reason is recorded.'}"
         )
-    find_ncu()
     describe_gpu()
-    report = view.folder.profiles / f"{number}.ncu-rep"
-    source = report.with_suffix(view.node(number).kernel.language.suffix)
+    source = view.folder.profiles / f"{number}{view.node(number).kernel.language.suffix}"
     write_text(source, view.source(number))
     is_confined = True
     try:
-        write_report(report, _replay(view, source, Freedom.CONFINED))
+        report = _write_report(view, source, Freedom.CONFINED)
     except DeviceError:
-        start = report.with_name(f"start{view.node(0).kernel.language.suffix}")
-        write_text(start, view.source(0))
-        if _works(view, start):
+        # What fails while the starting kernel can be profiled is the kernel's own fault.
+        if _works(view):
             raise
         is_confined = False
-        write_report(report, _replay(view, source, Freedom.FREE))
-    return NodeProfile(report, read_findings(report), evaluation.diagnosis, evaluation.source, is_confined)
+        report = _write_report(view, source, Freedom.FREE)
+    details = _run_ncu("--import", str(report), "--page", "details")
+    return NodeProfile(report, details, is_confined)
 
 
-def _replay(view: View, source: Path, freedom: Freedom) -> list[str]:
-    program = [sys.executable, "-P", "-m", "mctskernel.profiling.replay"]
+def _write_report(view: View, source: Path, freedom: Freedom) -> Path:
+    """Profile what replaying a kernel launches between cuProfilerStart and cuProfilerStop. Raises DeviceError."""
+    report = source.with_suffix(".ncu-rep").resolve()
+    report.unlink(missing_ok=True)
     seed = str(view.manifest.configuration.seed)
-    return [*program, str(view.folder.task.resolve()), str(source.resolve()), seed, freedom.value]
+    printed = _run_ncu(
+        *("--set", "full", "--clock-control", "none", "--profile-from-start", "off"),
+        *("--target-processes", "application-only", "--export", str(report.with_suffix(""))),
+        *(sys.executable, "-P", "-m", "mctskernel.profiling.replay"),
+        *(str(view.folder.task.resolve()), str(source.resolve()), seed, freedom.value),
+    )
+    if not report.is_file():
+        if "ERR_NVGPUCTRPERM" in printed:
+            raise DeviceError(COUNTERS_FORBIDDEN)
+        raise DeviceError(f"ncu made no report: {' '.join(printed.split())[-500:] or 'it printed nothing'}")
+    return report
 
 
-def _works(view: View, start: Path) -> bool:
+def _run_ncu(*arguments: str) -> str:
+    """What `ncu` prints, run in a folder of its own. Raises DeviceError."""
+    program = shutil.which("ncu")
+    if program is None:
+        raise DeviceError(
+            "ncu is not on the PATH: install NVIDIA Nsight Compute, or add its folder to the PATH "
+            "(in a CUDA toolkit it is bin/)."
+        )
+    with tempfile.TemporaryDirectory(prefix="mctskernel-ncu-") as scratch:
+        # The program locks a file in TMPDIR for ncu, and may write in its own folder alone.
+        environment = environment_without_secrets() | {
+            "PYTHONPATH": worker_environment(Path(scratch))["PYTHONPATH"],
+            "TMPDIR": scratch,
+        }
+        with subprocess.Popen(  # noqa: S603 - ncu, and our own interpreter and module
+            (program, *arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            cwd=scratch,
+            env=environment,
+            start_new_session=True,
+        ) as process:
+            try:
+                return process.communicate(timeout=LIMIT_SECONDS)[0]
+            except BaseException as error:
+                end_session(process.pid)
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                raise DeviceError(f"ncu was not done after {LIMIT_SECONDS:g} s.") from error
+
+
+def _works(view: View) -> bool:
     """Whether the starting kernel can be profiled in a confined process."""
-    report = start.with_suffix(".ncu-rep")
+    start = view.folder.profiles / f"start{view.node(0).kernel.language.suffix}"
+    write_text(start, view.source(0))
     try:
-        write_report(report, _replay(view, start, Freedom.CONFINED))
+        _write_report(view, start, Freedom.CONFINED)
     except DeviceError:
         return False
     finally:
-        report.unlink(missing_ok=True)
-        start.unlink(missing_ok=True)
+        start.with_suffix(".ncu-rep").unlink(missing_ok=True)
+        start.unlink()
     return True

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.profiling.quantities import speedup_text
 from mctskernel.report.comparison import ComparedRun
 from mctskernel.report.document import Document, NodeRow, view_document
 from mctskernel.report.page import Parts
@@ -70,7 +71,11 @@ class RunNode:
 
     def __repr__(self) -> str:
         """Its number, edit and speed-up."""
-        speedup = f"{self.speedup:.2f}x" if self.speedup else self.row.outcome or "in flight"
+        speedup = (
+            speedup_text(self.speedup, self.evaluation.source)
+            if self.speedup and self.evaluation
+            else self.row.outcome or "in flight"
+        )
         return f"<node {self.id}: {self.title} ({speedup})>"
 
 
@@ -131,7 +136,7 @@ class Run:
         It fills 1 or 2 columns of a paper. Needs the extra `plots`. Raises RunError for a run that lacks what the
         figure shows.
         """
-        from mctskernel.report.figures.drawing import draw  # noqa: PLC0415 - an extra
+        from mctskernel.report.figures import draw  # noqa: PLC0415 - reads several runs
 
         run = ComparedRun(str(self.view.folder.path), self.view)
         return draw(figure, (run,), Path(file) if file else None, columns)
@@ -139,7 +144,7 @@ class Run:
     def __repr__(self) -> str:
         """Its task, its folder, and how many nodes it has."""
         headline = self.document.headline
-        speedup = f", {headline.speedup:.2f}x {headline.numbers}" if headline.speedup else ""
+        speedup = f", {headline.speedup_text}" if headline.speedup else ""
         return (
             f"<run of {headline.task} in {self.view.folder.path}: {len(self.view.tree.nodes)} nodes{speedup}>"
         )

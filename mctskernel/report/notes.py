@@ -1,19 +1,14 @@
-"""Sentences about a whole run: its GPUs, its language models, and the predictions of the surrogate."""
+"""Sentences about a whole run: its GPUs and its language models."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
-from mctskernel.core.evaluation import Conditions, Outcome, Source
+from mctskernel.core.evaluation import Conditions, Outcome
 from mctskernel.core.proposer import Loss
-from mctskernel.report.resampling import rank_correlation
-from mctskernel.tree.events import EditRecord, Event, ExchangeRecord, PredictionRecord, Proposed
+from mctskernel.tree.events import EditRecord, Event, ExchangeRecord, Proposed
 from mctskernel.tree.node import Tree
-from mctskernel.tree.trajectory import Step, trajectory
 
 
 def counted(count: int, noun: str) -> str:
@@ -97,39 +92,6 @@ def conversation_sentences(events: Iterable[Event], tree: Tree) -> tuple[str, ..
     return tuple(lines)
 
 
-def prediction_sentence(step: Step) -> str:
-    """The gain that was predicted for a step, and whether it was right; empty without a prediction."""
-    found = step.prediction
-    if found is None or not found.gain:
-        return ""
-    low, high = (found.gain * math.exp(sign * found.sigma) for sign in (-1, 1))
-    tie = ", a tie with its parent" if found.is_tie else ""
-    wrong = ""
-    if step.gain > 0 and abs(_miss(found, step.gain)) > 1:
-        wrong = f" Actual: {step.gain:.2f}x, {abs(_miss(found, step.gain)):.1f} standard deviations off."
-    return f"Predicted: {found.gain:.2f}x ({low:.2f}x to {high:.2f}x){tie}.{wrong}"
-
-
-def accuracy_sentences(tree: Tree) -> tuple[str, ...]:
-    """The accuracy of a search's predictions over the edits that were predicted and measured.
-
-    Nothing for fewer than three, nor for modelled times, which the model itself made.
-    """
-    known = list(_measured(tree))
-    predicted = np.array([step.prediction.gain for step in known if step.prediction])
-    correlation = rank_correlation(predicted, np.array([step.gain for step in known]))
-    if math.isnan(correlation):
-        return ()
-    misses = [_miss(step.prediction, step.gain) for step in known if step.prediction]
-    within = sum(abs(miss) <= 1 for miss in misses)
-    furthest = known[int(np.argmax(np.abs(misses)))]
-    return (
-        f"Predictions of {len(known)} edits: rank correlation {correlation:.2f} with the measured gains, "
-        f"{within} within one standard deviation.",
-        f"Furthest off: node {furthest.node}. {prediction_sentence(furthest)}",
-    )
-
-
 def _range(numbers: Sequence[int | None], unit: str) -> str:
     known = [number for number in numbers if number is not None]
     if not known:
@@ -158,17 +120,3 @@ def _model_edit_outcomes(tree: Tree) -> Counter[str]:
 
 def _counts(counts: Counter[str] | Counter[Loss]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "none"
-
-
-def _measured(tree: Tree) -> Iterator[Step]:
-    for node in tree.nodes:
-        if node.prediction is None or not node.prediction.gain or node.evaluation is None:
-            continue
-        step = trajectory(tree, node.id).steps[-1]
-        if node.evaluation.source is not Source.MODELLED and step.gain > 0:
-            yield step
-
-
-def _miss(found: PredictionRecord, gain: float) -> float:
-    """Standard deviations between a gain and its prediction."""
-    return math.log(gain / found.gain) / found.sigma if found.sigma > 0 else math.inf

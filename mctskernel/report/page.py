@@ -54,7 +54,7 @@ def report_page(view: View) -> str:
     content = {name: parts.part(name, SMALLEST) for name in parts.names()}
     content["plotly"] = compressed_plotly(SMALLEST)
     headline = parts.document.headline
-    speedup = f"{headline.speedup:.2f}x {headline.numbers}" if headline.speedup else "no valid kernel yet"
+    speedup = headline.speedup_text if headline.speedup else "no valid kernel yet"
     return _PAGE.render(
         title=f"{headline.task}: {speedup}",
         state=headline.state,

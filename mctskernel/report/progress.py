@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from mctskernel.answer import is_improvement, valid_speedup
 from mctskernel.core.budget import Spent
 from mctskernel.core.evaluation import Outcome
-from mctskernel.profiling.reward import is_eligible
 from mctskernel.tree.events import Evaluated, Event, Proposed, Resumed
 
 
@@ -17,7 +17,7 @@ class Moment:
 
     `evaluations` includes this one. `seconds` leave out pauses between the run's processes; `dollars` were paid for
     language models. `speedup` is that of the evaluated `node` over the root, 0 where it failed or is
-    quarantined; `best_speedup` is the highest yet, that of `best`, which is None before any success.
+    quarantined; `best_speedup` is that of `best`, the best node yet (`answer.best_node`), None before any success.
     """
 
     evaluations: int
@@ -30,10 +30,16 @@ class Moment:
     best_speedup: float
 
 
-def moments(events: Iterable[Event], spent: Spent | None = None) -> Iterator[Moment]:
-    """The moments of a journal. `spent` was used by starting configurations that failed before its first event."""
+def moments(
+    events: Iterable[Event], spent: Spent | None = None, refused: Collection[int] = ()
+) -> Iterator[Moment]:
+    """The moments of a journal. `spent` was used by starting configurations that failed before its first event.
+
+    Nodes that the final validation `refused` count as evaluations, and are never the best.
+    """
     spent = spent or Spent()
-    evaluations, seconds, dollars, best, best_speedup = spent.evaluations, spent.seconds, 0.0, None, 0.0
+    evaluations, seconds, dollars = spent.evaluations, spent.seconds, 0.0
+    best: Evaluated | None = None
     last: float | None = None
     for event in events:
         # What passed before a process resumed the run is a pause.
@@ -44,11 +50,11 @@ def moments(events: Iterable[Event], spent: Spent | None = None) -> Iterator[Mom
         if not isinstance(event, Evaluated):
             continue
         evaluations += 1
-        speedup = event.score.speedup if is_eligible(event.evaluation) else 0.0
-        if speedup > best_speedup:
-            best, best_speedup = event.node, speedup
-        outcome = event.evaluation.outcome
-        yield Moment(evaluations, seconds, dollars, event.node, outcome, speedup, best, best_speedup)
+        speedup, outcome = valid_speedup(event), event.evaluation.outcome
+        if speedup and event.node not in refused and (best is None or is_improvement(event, best)):
+            best = event
+        found = (best.node, valid_speedup(best)) if best else (None, 0.0)
+        yield Moment(evaluations, seconds, dollars, event.node, outcome, speedup, *found)
 
 
 def over_start(moment: Moment, speedup: float) -> Moment:

@@ -15,20 +15,27 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.task import short_caveats
 from mctskernel.edits.llm.prompt import fenced
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import compare
-from mctskernel.profiling.quantities import time_text
+from mctskernel.profiling.quantities import speedup_text, time_text
 from mctskernel.report.details import Detailer
 from mctskernel.report.document import StoryStep, story_step, view_headline, view_story
 from mctskernel.report.explained import ExplainedKernel, explained, print_explained
+from mctskernel.report.notes import counted
 from mctskernel.report.view import View, timing_text
 from mctskernel.run import RunError, write_text
-from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.trajectory import Step, edit_title, run_seconds
+from mctskernel.tree.node import Node
+from mctskernel.tree.trajectory import edit_title, run_seconds
 
 CONTEXT = 3
 """Unchanged lines around a change in a diff."""
+
+
+LEGEND = (
+    "~ what the edit changed   - what limits the kernel now   > what was predicted   ! a guardrail's warning"
+)
 
 
 def print_run(console: Console, view: View) -> None:
@@ -36,26 +43,27 @@ def print_run(console: Console, view: View) -> None:
     console.print(Group(*_headline(view)))
     for step in view.steps:
         console.print(Group(*_step(view, story_step(view, step))))
-    console.print(Text(f"\nSource: mctskernel best {view.folder.path}", "dim"))
+    console.print(Text(f"\n{LEGEND}\nSource: mctskernel best {view.folder.path}", "dim"))
 
 
 def summary(view: View) -> RenderableType:
     """The headline and a line for each edit of the best path."""
-    return Group(*_headline(view), path_table(view.steps, view.tree))
+    return Group(*_headline(view), path_table(view))
 
 
-def path_table(steps: Sequence[Step], tree: Tree) -> Table:
-    """A row for each edit on the path to a node."""
+def path_table(view: View) -> Table:
+    """A row for each edit on the path to the best node."""
+    source = view.numbers
     table = Table(box=None, pad_edge=False)
     for heading in ("node", "edit", "time", "gain", "total"):
         table.add_column(heading, justify="left" if heading == "edit" else "right")
-    for step in steps:
+    for step in view.steps:
         table.add_row(
             str(step.node),
-            Text(edit_title(tree, tree.nodes[step.node])),
+            Text(edit_title(view.tree, view.node(step.node))),
             time_text(step.seconds) if step.seconds is not None else "",
-            f"{step.gain:.2f}x" if step.edit else "",
-            f"{step.speedup:.2f}x",
+            speedup_text(step.gain, source) if step.edit else "",
+            speedup_text(step.speedup, source),
         )
     return table
 
@@ -74,12 +82,12 @@ def print_node(console: Console, view: View, number: int) -> None:
             console.print(Text(f"  {found.gpu}: {conditions}", "dim"))
     if evaluation.timings:
         print_explained(console, explained_node(view, number))
-    console.print(_numbers("Counters", found.counters), _numbers("Cost by stage, s", found.stage_seconds))
-    if found.prediction:
-        console.print(Text(f"> {found.prediction}", "magenta"))
+    for title, numbers in (("Counters", found.counters), ("Cost by stage, s", found.stage_seconds)):
+        if numbers:
+            console.print(_numbers(title, numbers))
     console.print(Group(*_warnings(evaluation)))
     if diff := view.diff(number):
-        console.print(Syntax(diff, "diff"))
+        console.print(Syntax(diff, "diff", word_wrap=True))
 
 
 def explained_node(view: View, number: int, against: int | None = None) -> ExplainedKernel:
@@ -126,18 +134,18 @@ def _headline(view: View) -> list[RenderableType]:
     evaluation, found = view.evaluation(view.best.id), view_headline(view)
     first = Text.assemble(
         (f"{found.task}: ", "bold"),
-        (f"{view.steps[-1].speedup:.2f}x", "bold green"),
+        (speedup_text(view.steps[-1].speedup, evaluation.source), "bold green"),
         f" over {found.start}",
         f", {found.over_pytorch}" if found.over_pytorch else "",
         f", {evaluation.source} ({found.device})",
-        ("; unverified reference" if found.unverified_reference else "", "yellow"),
+        (short_caveats(found.caveats), "yellow"),
     )
     counts = ", ".join(f"{count} {outcome}" for outcome, count in found.outcomes.items())
     spent = view.manifest.configuration.spent.evaluations
     counts += f"; {spent} of starting configurations that failed" if spent else ""
     return [
         first,
-        Text(f"{found.evaluations} evaluations: {counts}"),
+        Text(f"{counted(found.evaluations, 'evaluation')}: {counts}"),
         *(Text(sentence, "dim") for sentence in view_story(view).notes),
         Text(found.state, "" if view.answer else "yellow"),
         *(Text(sentence, "yellow") for sentence in found.sentences),
@@ -145,19 +153,18 @@ def _headline(view: View) -> list[RenderableType]:
 
 
 def _step(view: View, step: StoryStep) -> Iterator[RenderableType]:
-    gain = f"  {step.gain:.2f}x" if step.gain else ""
+    gain = f"  {speedup_text(step.gain, view.numbers)}" if step.gain else ""
     yield Text("")
     yield Text.assemble(
         (f"node {step.node}  ", "dim"), (step.title, "bold"), (gain, "green"), f"  {step.time}"
     )
     evaluation = view.evaluation(step.node)
     lines: list[RenderableType] = [Text(step.why)] if step.why else []
-    lines += [Text(f"> {step.prediction}", "magenta")] if step.prediction else []
     lines += [Text(f"~ {sentence}", "cyan") for sentence in step.effects]
     lines += [Text(f"- {sentence}") for sentence in step.evidence]
     lines += _warnings(evaluation)
     if diff := view.diff(step.node):
-        lines.append(Syntax(diff, "diff"))
+        lines.append(Syntax(diff, "diff", word_wrap=True))
     yield from (Padding(line, (0, 0, 0, 2)) for line in lines)
 
 
@@ -219,9 +226,10 @@ def trajectory_markdown(view: View) -> str:
     configuration, headline = view.manifest.configuration, view_headline(view)
     best = view.evaluation(view.best.id)
     pytorch = f", {headline.over_pytorch}" if headline.over_pytorch else ""
+    speedup = speedup_text(view.steps[-1].speedup, best.source)
     head = [
-        f"# {configuration.task}: {view.steps[-1].speedup:.2f}x over {headline.start}{pytorch}, {best.source}"
-        f"{', unverified reference' if headline.unverified_reference else ''}",
+        f"# {configuration.task}: {speedup} over {headline.start}{pytorch}, {best.source}"
+        f"{short_caveats(headline.caveats)}",
         "",
         f"- Device: {headline.device}",
         f"- Evaluations: {headline.evaluations}, seed {configuration.seed}",
@@ -238,12 +246,11 @@ def trajectory_markdown(view: View) -> str:
 def _markdown_step(view: View, step: StoryStep) -> list[str]:
     lines = [f"## Node {step.node}: {_plain(step.title)}", ""]
     if step.time:
-        gain = f", {step.gain:.2f}x over its parent" if step.gain else ""
-        lines += [f"{step.time}{gain}, {step.speedup:.2f}x over the start.", ""]
+        source = view.numbers
+        gain = f", {speedup_text(step.gain, source)} over its parent" if step.gain else ""
+        lines += [f"{step.time}{gain}, {speedup_text(step.speedup, source)} over the start.", ""]
     if step.why:
         lines += [f"Why: {_plain(step.why)}", ""]
-    if step.prediction:
-        lines += [step.prediction, ""]
     if step.effects:
         lines += ["What the edit did:", "", *(f"- {sentence}" for sentence in step.effects), ""]
     if step.evidence:

@@ -46,7 +46,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     models: tuple[str, ...]
     licence: str
-    unverified_reference: bool = False
+    caveats: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
 
@@ -281,7 +281,7 @@ def _families(folder: RunFolder) -> Iterator[Family]:
         versions=fingerprint,
         models=tuple(sorted({exchange.model for exchange in exchanges.values()})),
         licence=LICENCE,
-        unverified_reference=manifest.unverified_reference,
+        caveats=manifest.caveats,
     )
     for parent in tree.nodes:
         if not parent.children or parent.evaluation is None or parent.score is None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from mctskernel.answer import Answer, valid_speedup
+from mctskernel.answer import Answer, best_node, valid_speedup
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import UNVERIFIED_REFERENCE
+from mctskernel.core.task import short_caveats
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import Comparison, compare
-from mctskernel.profiling.quantities import time_text
+from mctskernel.profiling.quantities import speedup_text, time_text
 from mctskernel.report.baselines import Baselines, read_baselines
 from mctskernel.report.notes import counted
 from mctskernel.run import Manifest, RunError, RunFolder, open_run, read_answer, read_manifest
@@ -34,6 +34,7 @@ class View:
     folder: RunFolder
     tree: Tree
     answer: Answer | None
+    is_cut_off: bool = False
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -46,6 +47,12 @@ class View:
         return f"{self.manifest.configuration.device}, {self.manifest.fingerprint.get('gpu', 'unknown GPU')}"
 
     @property
+    def numbers(self) -> Source:
+        """Whether its times are measured, modelled or recorded."""
+        found = self.tree.nodes[0].evaluation if self.tree.nodes else None
+        return found.source if found else IN_FLIGHT.source
+
+    @property
     def evaluations(self) -> int:
         """Finished evaluations, including starting configurations that failed."""
         return self.tree.evaluations + self.manifest.configuration.spent.evaluations
@@ -53,11 +60,17 @@ class View:
     @property
     def validation(self) -> str:
         """The result of the final validation, in sentences."""
-        unverified = f" {UNVERIFIED_REFERENCE.capitalize()}." if self.manifest.unverified_reference else ""
-        return f"{self._validation}{unverified}"
+        return " ".join(
+            [self._validation, *(f"{each[0].upper()}{each[1:]}." for each in self.manifest.caveats)]
+        )
 
     @property
     def _validation(self) -> str:
+        if self.is_cut_off:
+            return (
+                "The end of the journal is lost: it has fewer evaluations than the answer in best/. "
+                f"To go on from here: mctskernel resume {self.folder.path}"
+            )
         if self.answer is None:
             return "The best kernel so far has not passed the final validation, which ends a search."
         if not self.answer.validated:
@@ -67,9 +80,10 @@ class View:
         passed = sum(check.passed for check in self.answer.checks)
         where = "fresh seeds" if NOTHING_HELD_OUT in self.answer.notes else "held-out shapes and fresh seeds"
         sentence = f"Final validation: {counted(passed, 'check')} passed on {where}."
-        unverified = "; unverified reference" if self.manifest.unverified_reference else ""
+        caveats = short_caveats(self.manifest.caveats)
         times = [
-            f"{timing.baseline_seconds / timing.seconds:.2f}x over {self.start_title} at {timing.shape}{unverified}"
+            f"{speedup_text(timing.baseline_seconds / timing.seconds, self.numbers)} over {self.start_title} at "
+            f"{timing.shape}{caveats}"
             for timing in self.answer.timings
             if timing.baseline_seconds is not None
         ]
@@ -108,23 +122,23 @@ class View:
             return self.tree.nodes[self.answer.node]
         if not self.tree.nodes:
             raise RunError(f"{self.folder.path} holds no evaluation yet.")
-        return max(self.tree.nodes, key=valid_speedup)
+        return self.tree.nodes[best_node(self.tree, self.refused)]
 
-    @property
+    @cached_property
     def start(self) -> int:
         """The node of the fastest start that the final validation didn't refuse."""
-        return best_start(self.tree, self._refused)
+        return best_start(self.tree, self.refused)
 
     @property
     def start_title(self) -> str:
         """The fastest start in words."""
-        name = start_name(self.tree, self.start)
+        name = start_name(self.tree, self.start) if self.tree.nodes else ""
         return f"the start '{name}'" if name else "the starting kernel"
 
-    @property
+    @cached_property
     def start_speedup(self) -> float:
         """The fastest start's speed-up over the root, by which others are divided to be over that start."""
-        return start_speedup(self.tree, self._refused)
+        return start_speedup(self.tree, self.refused)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -143,8 +157,16 @@ class View:
         return found if found and self.answer and self.answer.node == found.node else None
 
     @cached_property
-    def _refused(self) -> dict[int, str]:
-        return dict(self.answer.refused) if self.answer is not None else {}
+    def refused(self) -> dict[int, str]:
+        """Why the final validation refused nodes, and that others descend from those, by node."""
+        if self.answer is None:
+            return {}
+        refused, end = dict(self.answer.refused), self.answer.node
+        if end is None or refused.keys().isdisjoint(self.tree.lineage(end)):
+            for node in self.tree.nodes:  # parents come before their children
+                if node.parent in refused:
+                    refused.setdefault(node.id, "it descends from a refused one")
+        return refused
 
     def node(self, number: int) -> Node:
         """A node by its number. Raises RunError for one that doesn't exist."""
@@ -182,11 +204,12 @@ class View:
 
 
 def load_view(path: Path) -> View:
-    """The view of a run folder, without an answer that the tree has outgrown. Raises RunError and JournalError."""
+    """The view of a run folder, without an answer to another tree than its own. Raises RunError and JournalError."""
     folder = open_run(path)
     tree, answer = read_tree(folder.journal), read_answer(folder)
-    is_current = answer is not None and answer.evaluations >= tree.evaluations
-    return View(folder, tree, answer if is_current else None)
+    evaluations = answer.evaluations if answer is not None else tree.evaluations
+    is_current = evaluations == tree.evaluations
+    return View(folder, tree, answer if is_current else None, evaluations > tree.evaluations)
 
 
 def timing_text(timing: Timing) -> str:

@@ -57,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of run.json. `measured_from` is None for a search that began at the starting kernel.
 
     `moved_to` are fingerprints of other GPUs of the same model with which the search went on.
-    `unverified_reference` says that a model wrote the task's reference, which was not checked when the run began.
+    `caveats` are those of its task when the run began, in sentences.
     """
 
     schema_version: int
@@ -66,7 +66,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     configuration: SearchConfig
     fingerprint: dict[str, str]
     measured_from: Origin | None = None
-    unverified_reference: bool = False
+    caveats: tuple[str, ...] = ()
     moved_to: tuple[dict[str, str], ...] = ()
 
 
@@ -146,12 +146,12 @@ def write_manifest(
     fingerprint: dict[str, str],
     measured_from: Origin | None = None,
     *,
-    unverified_reference: bool = False,
+    caveats: tuple[str, ...] = (),
 ) -> None:
     """Write run.json; from then on the folder is a run. Raises RunError."""
     created = datetime.now(UTC).isoformat(timespec="seconds")
     manifest = Manifest(
-        SCHEMA_VERSION, created, __version__, configuration, fingerprint, measured_from, unverified_reference
+        SCHEMA_VERSION, created, __version__, configuration, fingerprint, measured_from, caveats
     )
     rewrite_manifest(folder, manifest)
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,8 +26,7 @@ from mctskernel.edits.async_proposer import AsyncProposer, ExternalQueue, NoProp
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.recording import Recording
 from mctskernel.edits.proposer import ExperiencedProposer
-from mctskernel.executors import open_executor, open_surrogate
-from mctskernel.executors.forecaster import Forecaster
+from mctskernel.executors import open_executor
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.loop import Follower, Search, StopReason, root_failure
 from mctskernel.memory import (
@@ -60,7 +60,7 @@ from mctskernel.run.proposer import open_proposer
 from mctskernel.tasks.starts import best_start, copy_other_starts, starting_points
 from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
 from mctskernel.tree.node import Tree
-from mctskernel.tree.recorded_order import RecordedOrder
+from mctskernel.tree.recorded_order import RecordedDecisions, RecordedOrder
 from mctskernel.tree.search import TreeSearch
 
 NOTHING_HELD_OUT = (
@@ -146,8 +146,6 @@ def replay(
     """
     source = open_run(recorded)
     tree, then = read_tree(source.journal), read_manifest(source).configuration
-    if then.proposer == OUTSIDE:
-        raise RunError(f"{recorded} got its edits from another program, which a replay can't ask again.")
     configuration = msgspec.structs.replace(
         then,
         budget=Budget(evaluations=tree.evaluations + then.spent.evaluations),
@@ -187,7 +185,7 @@ def new_run(
             if configuration.replayed is None:
                 with open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
                     pass  # What a model lacks is met before there is a run.
-            write_manifest(folder, configuration, fingerprint, unverified_reference=task.unverified_reference)
+            write_manifest(folder, configuration, fingerprint, caveats=task.caveats)
             yield folder, executor
     finally:
         discard_run(folder)
@@ -240,6 +238,7 @@ def open_search(
     """
     task = folder.load_task()
     recorded = executor.clock if isinstance(executor, RecordedExecutor) else None
+    fingerprint = executor.fingerprint()
     with ExitStack() as stack:
         journal = stack.enter_context(Journal(folder.journal))
         tree_search = TreeSearch(
@@ -248,19 +247,23 @@ def open_search(
         spent = spent_seconds(read_events(folder.journal))
         if tree_search.tree.nodes:
             unfinished = tree_search.resume()
-            if _moved(folder, executor.fingerprint()):
+            if _moved(folder, fingerprint):
                 unfinished = (*unfinished, *_to_retime(tree_search.tree))
         else:
             unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
-        order, recording = None, None
+        order, recording, decisions = None, None, None
         if configuration.replayed is not None:
             source = open_run(Path(configuration.replayed))
-            order = RecordedOrder(read_events(source.journal))
-            recording = Recording(exchanges_of(source), exchanges_of(folder))
+            if configuration.proposer == OUTSIDE:
+                made = read_events(folder.journal)
+                decisions = RecordedDecisions(read_events(source.journal), source.blobs, made)
+            else:
+                order = RecordedOrder(read_events(source.journal))
+                recording = Recording(exchanges_of(source), exchanges_of(folder))
         proposer: Proposer = NoProposer()
         if async_proposer is None:
             dollars = configuration.budget.left(0, 0.0, tree_search.tree.dollars).dollars
-            opening = open_proposer(task, configuration, executor.fingerprint(), dollars, recording)
+            opening = open_proposer(task, configuration, fingerprint, dollars, recording)
             proposer = stack.enter_context(opening)
             if experiences := kept_snapshot(folder):
                 proposer = ExperiencedProposer(proposer, experiences)
@@ -280,11 +283,10 @@ def open_search(
             async_proposer=async_proposer,
             starts=starting_points(task, configuration.language),
             order=order,
+            fingerprint=fingerprint,
         )
-        if configuration.surrogate:
-            spec = folder.device_spec(configuration)
-            surrogate = stack.enter_context(open_surrogate(spec, executor.fingerprint(), 1))
-            search.forecaster = Forecaster(tree_search, surrogate, wait=configuration.workers == 1)
+        if decisions is not None:
+            search.choose = partial(decisions.next, tree_search)
         yield search, unfinished
 
 
@@ -300,16 +302,18 @@ def finish(
     if stop_reason is StopReason.NO_BASELINE:
         problem = root_failure(tree_search.tree)
         return SearchResult(folder, tree_search.tree, stop_reason, Answer(None, 0.0), problem)
+    if stop_reason is StopReason.WAITING:
+        return SearchResult(folder, tree_search.tree, stop_reason, Answer(None, 0.0, validated=False))
     is_stopped = search.stop_requested()
     answer = choose(
         tree_search,
         search.executor,
-        search.say,
+        search.say_validating,
         lambda: not validate or (search.stop_requested() and not is_stopped),
     )
     answer = replace(
         answer,
-        unverified_reference=search.task.unverified_reference,
+        caveats=search.task.caveats,
         evaluations=tree_search.tree.evaluations,
     )
     if not answer.validated:
@@ -396,6 +400,11 @@ def kept_snapshot(folder: RunFolder) -> tuple[Experience, ...]:
 MOVABLE = (UUID, "driver")
 """What may differ where a search goes on: times are ratios to the starting kernel's, which is timed beside each."""
 
+
+class OtherDeviceError(RunError):
+    """A run whose times can't be compared with this machine's."""
+
+
 RETIMED = 5
 """How many of the fastest kernels are timed again with another GPU of the same model, beside the starting kernel."""
 
@@ -406,7 +415,7 @@ def _refuse_other_model(folder: RunFolder, then: dict[str, str], now: dict[str, 
     if changed:
         name = changed[0]
         measure = f"mctskernel resume {folder.path} --device {now.get('device', 'gpu')}"
-        raise RunError(
+        raise OtherDeviceError(
             f"{folder.path} was searched with {name} = {then.get(name, 'nothing')}; here it is "
             f"{now.get(name, 'nothing')}. Times of the two can't be compared: `{measure}` measures the best kernels "
             "here, in a new run that can be searched further."

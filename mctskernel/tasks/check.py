@@ -30,6 +30,7 @@ from mctskernel.profiling.contract import contradictions
 from mctskernel.profiling.devices import open_for_check
 from mctskernel.profiling.processes.worker import Limits, Worker
 from mctskernel.profiling.spaces import read_space
+from mctskernel.profiling.triton.source import SourceError, read_module
 from mctskernel.profiling.verify import draw_case
 from mctskernel.tasks.starts import starting_kernels
 
@@ -233,12 +234,14 @@ def _zero_problems(task: Task, shape: Shape) -> Iterator[str]:
 
 def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
     try:
+        if task.starting_kernel.language is Language.TRITON:
+            read_module(task.starting_kernel.source)
         plan = plan_of(task.starting_kernel)
         launches = [
             resolve(plan, task.names(shape, task.starting_kernel), task.buffers(shape)).launches
             for shape in task.shapes
         ]
-    except LaunchPlanError as error:
+    except (LaunchPlanError, SourceError) as error:
         yield f"{file}: {error}"
         return
     given = {argument for launch in launches[0] for argument in launch.arguments}

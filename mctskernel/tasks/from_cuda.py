@@ -18,7 +18,7 @@ from mctskernel.core.kernel import Kernel, leading_comment
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import read_text, write_new_task
 from mctskernel.edits.syntax import Function, Parameter, parse, text_of
-from mctskernel.profiling.source_rules import breach
+from mctskernel.profiling.source_rules import HEADERS, breach
 from mctskernel.tasks.check import C_TYPES
 
 SEARCH_SIZES = (4096, 1024, 64)
@@ -27,6 +27,9 @@ SEARCH_SIZES = (4096, 1024, 64)
 VERIFY_SIZES = ((1, 1, 1), (67, 1, 2), (7, 131, 3), (64, 128, 4))
 HELD_OUT_SIZES = ((1, 257, 1), (35, 96, 2))
 HELD_OUT_TIMED_SIZES = (3000, 1280, 48)
+
+VECTOR_SIZE, HELD_OUT_VECTOR = 1 << 24, 10_000_000
+"""Of the only dimension: enough to keep a GPU busy."""
 
 _WHOLE = {"int32", "uint32", "int64", "uint64", "int16"}
 
@@ -93,7 +96,10 @@ def _draft(file: Path, text: str, functions: Sequence[Function]) -> Drafted:
         )
     unknown = [p for p in pointers if p.type not in C_TYPES]
     notes += [f"'{p.name}' points to {p.type}, which isn't supported: float32 was guessed." for p in unknown]
-    source = _with_plan(text, functions, shape)
+    device_code, dropped = _without_host_code(text)
+    if dropped:
+        notes.append(f"Left out, as a kernel's file has no host code: {', '.join(dropped)}.")
+    source = _with_plan(device_code, "".join(_launch(function, text, shape) for function in functions))
     if refused := breach(Kernel(source)):
         notes.append(f"A search would refuse the file: {refused}")
     files = {
@@ -127,11 +133,12 @@ def _task_lines(  # noqa: PLR0917 - the parts of the file, in order
         yield "\n[scalars] # guessed: the arguments of the kernel\n"
         yield from (f"{name} = 1.0\n" for name in scalars)
     yield "\n[shapes]\n# guessed: put your real sizes here\n"
-    yield f"search = [{_shape(dimensions, SEARCH_SIZES)}]\n"
+    vector = len(dimensions) == 1
+    yield f"search = [{_shape(dimensions, (VECTOR_SIZE,) if vector else SEARCH_SIZES)}]\n"
     yield "# small shapes: one, primes, multiples of a block. Remove those that the kernel doesn't support.\n"
     yield f"verify = [{', '.join(_shape(dimensions, sizes) for sizes in VERIFY_SIZES)}]\n"
     yield f"held_out = [{', '.join(_shape(dimensions, sizes) for sizes in HELD_OUT_SIZES)}]\n"
-    yield f"held_out_timed = [{_shape(dimensions, HELD_OUT_TIMED_SIZES)}]\n"
+    yield f"held_out_timed = [{_shape(dimensions, (HELD_OUT_VECTOR,) if vector else HELD_OUT_TIMED_SIZES)}]\n"
     yield "\n[tolerance] # guessed: relative to a row's largest value\nrelative = 1e-5\nabsolute = 1e-6\n"
 
 
@@ -150,7 +157,31 @@ def _reference(inputs: Sequence[Parameter], outputs: Sequence[Parameter], scalar
     )
 
 
-def _with_plan(text: str, functions: Sequence[Function], shape: Sequence[str]) -> str:
+def _without_host_code(text: str) -> tuple[str, tuple[str, ...]]:
+    """The file without functions of the host and headers that kernels may not include, and what these were."""
+    source, data = parse(text), text.encode()
+    spans = [
+        (function.node.start_byte, function.node.end_byte, f"{function.name}()")
+        for function in source.functions
+        if function.node.parent == source.root and not re.search(_ON_DEVICE, _head(function))
+    ]
+    includes = re.finditer(rb"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]*)[>\"].*\n?", data, re.MULTILINE)
+    headers = ((*found.span(), found[1].decode()) for found in includes)
+    spans += [(start, end, f"<{header}>") for start, end, header in headers if header not in HEADERS]
+    for start, end, _ in sorted(spans, reverse=True):
+        data = data[:start] + data[end:].removeprefix(b"\n")
+    return data.decode(), tuple(what for *_, what in sorted(spans))
+
+
+_ON_DEVICE = r"\b(__global__|__device__|constexpr|consteval)\b"
+
+
+def _head(function: Function) -> str:
+    """A function up to its body."""
+    return text_of(function.node)[: function.body.start_byte - function.node.start_byte]
+
+
+def _with_plan(text: str, plan: str) -> str:
     """The file with a launch plan; a leading block comment becomes line comments."""
     span = leading_comment(text)
     if span is not None:
@@ -161,7 +192,7 @@ def _with_plan(text: str, functions: Sequence[Function], shape: Sequence[str]) -
             "\n".join(f"// {line.strip().lstrip('*').strip()}".rstrip() for line in lines)
             + text[span[1] + 2 :]
         )
-    return f"/*\n{''.join(_launch(function, text, shape) for function in functions)}*/\n{text}"
+    return f"/*\n{plan}*/\n{text}"
 
 
 def _launch(function: Function, text: str, shape: Sequence[str]) -> str:

@@ -21,13 +21,14 @@ from mctskernel.core.task import Array, shape_label
 from mctskernel.core.task_file import read_text, start_files, task_of
 from mctskernel.profiling.architecture import architecture_of
 from mctskernel.profiling.candidate import Candidate, RefusedError, check_block
-from mctskernel.profiling.ceilings import documented_ceilings, highest, roofline
+from mctskernel.profiling.ceilings import documented_ceilings, roofline
 from mctskernel.profiling.counters import REGISTERS, SHARED_BYTES, TIME, combined_counters
 from mctskernel.profiling.diagnosis import diagnose_launches, widest_access
 from mctskernel.profiling.gpu.accounting import count_mismatches, find_violation, refused_check
 from mctskernel.profiling.gpu.arenas import VARIANTS, Arena
 from mctskernel.profiling.gpu.lock import COUNTERS, COUNTERS_PATIENCE, GpuLock
 from mctskernel.profiling.gpu.protocol import Loaded, Opened, Ran, Timed
+from mctskernel.profiling.gpu.reference_device import open_reference_device
 from mctskernel.profiling.gpu.state import are_alike
 from mctskernel.profiling.gpu.timing import timing
 from mctskernel.profiling.gpu.worker import GPU_SERVICE, GpuWorker
@@ -95,20 +96,21 @@ class GpuEvaluator:
     def open(self) -> Opened:
         """Open the GPU, draw the inputs and put them there; before anything else.
 
-        What is drawn on the CPU, and PyTorch's import for it, keeps no other process from the GPU. Raises TaskError for
-        a reference that fails, and DeviceError for a GPU that can't be used.
+        What is drawn on the CPU, and what it takes to open the GPU, keeps no other process from it. Raises TaskError
+        for a reference that fails, and DeviceError for a GPU that can't be used.
         """
         task = task_of(self._spec)
         with ThreadPoolExecutor(1, "draw") as thread:
-            with self._lock.held() if self._lock is not None else nullcontext():
-                worker = GpuWorker(task, self._spec.seed, self._metrics, self._service, self._spec.gpu)
-                self._worker = worker
-                if self._interrupted:
-                    worker.interrupt()
-                verified = thread.submit(worker.draw_verified)
-                opened = worker.opened
+            worker = GpuWorker(task, self._spec.seed, self._metrics, self._service, self._spec.gpu)
+            self._worker = worker
+            if self._interrupted:
+                worker.interrupt()
+            verified = thread.submit(worker.draw_verified)
+            opened = worker.opened
             self._lock = self._lock or GpuLock(opened.gpu.uuid)
             cases = verified.result()
+        if self._spec.gpu:
+            open_reference_device(task, self._spec.gpu)
         with self._lock.held():
             worker.place(cases)
         return opened
@@ -405,10 +407,8 @@ class GpuEvaluator:
 
     def _guarded(self, evaluation: Evaluation, candidate: Candidate) -> Evaluation:
         task, gpu = self._open_worker.task, self.opened.gpu
-        # A time is refused only if it beats both the measured and the documented ceilings.
-        ceilings = highest(self.opened.ceilings, documented_ceilings(gpu))
         ptx = [made.ptx for made in candidate.builds]
-        peaks = roofline(task, ptx, evaluation.counters, ceilings, gpu.l2_bytes)
+        peaks = roofline(task, ptx, evaluation.counters, documented_ceilings(gpu), gpu.l2_bytes)
         reason = quarantine_reason(task, evaluation.timings, peaks)
         guard = Guard.ROOFLINE if reason else None
         return replace(

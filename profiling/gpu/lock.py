@@ -37,6 +37,14 @@ def lock_files(uuid: str) -> tuple[Path, Path]:
     return FOLDER / f"mctskernel-gpu-{uuid}.next", FOLDER / f"mctskernel-gpu-{uuid}.lock"
 
 
+_held_seconds = 0.0
+
+
+def held_seconds() -> float:
+    """How long this process has held GPUs, all of its locks together; those for reading counters don't count."""
+    return _held_seconds
+
+
 class InterruptedLockError(RuntimeError):
     """`interrupt` was called while the lock was waited for."""
 
@@ -49,6 +57,7 @@ class GpuLock:
 
     def __init__(self, uuid: str) -> None:
         self.warning = ""
+        self._counts = uuid != COUNTERS
         self._interrupted = threading.Event()
         self._files: tuple[int, ...] = ()
         try:
@@ -82,9 +91,11 @@ class GpuLock:
             acquired = self._acquire(gpu, deadline)
         finally:
             fcntl.flock(queue, fcntl.LOCK_UN)
+        began = time.monotonic()
         try:
             yield
         finally:
+            self._count(time.monotonic() - began)
             if acquired:
                 fcntl.flock(gpu, fcntl.LOCK_UN)
 
@@ -102,6 +113,11 @@ class GpuLock:
         for file in self._files:
             os.close(file)
         self._files = ()
+
+    def _count(self, seconds: float) -> None:
+        global _held_seconds  # noqa: PLW0603 - of all locks of this process
+        if self._counts:
+            _held_seconds += seconds
 
     def _acquire(self, file: int, deadline: float) -> bool:
         while True:

@@ -12,7 +12,6 @@ import msgspec
 
 from mctskernel.core.evaluation import Conditions
 from mctskernel.core.tensor_map import ResolvedTensorMap
-from mctskernel.profiling.ceilings import Ceilings
 from mctskernel.profiling.gpu.cuda_driver import Gpu
 from mctskernel.profiling.processes.channel import Broken, Ready
 
@@ -190,14 +189,13 @@ class ReleaseCounters(msgspec.Struct, tag=True, frozen=True):
 
 
 class Opened(msgspec.Struct, tag=True, frozen=True):
-    """The GPU and its ceilings; `counters` says why there are no counters, empty when there are.
+    """The GPU; `counters` says why there are no counters, empty when there are.
 
     `state` says likewise why its clocks and its temperature aren't known. `free_bytes` is the memory that is left, 0
     where that is unknown.
     """
 
     gpu: Gpu
-    ceilings: Ceilings
     counters: str
     state: str = ""
     free_bytes: int = 0

@@ -29,6 +29,16 @@ def reference_device(task: Task, uuid: str) -> str:
         return ""
 
 
+def open_reference_device(task: Task, uuid: str) -> None:
+    """Have PyTorch make its context there, which takes a moment, before the GPU is held for the reference."""
+    if device := reference_device(task, uuid):
+        import torch  # noqa: PLC0415 - as above
+
+        torch.zeros(1, dtype=torch.float64, device=device).matmul(
+            torch.zeros(1, dtype=torch.float64, device=device)
+        )
+
+
 def give_back_memory(device: str) -> None:
     """Overwrite and free what PyTorch keeps of a GPU's memory for later; nothing for the CPU."""
     if not device:

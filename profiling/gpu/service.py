@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from mctskernel.core.device import DeviceError
-from mctskernel.profiling.ceilings import default_cache_folder, measured_ceilings
 from mctskernel.profiling.gpu.buffers import Arena, BoundPlan, LoadedKernel, bound, place
 from mctskernel.profiling.gpu.cuda_driver import (
     CudaError,
@@ -59,21 +58,20 @@ class GpuService:
         self._kernels: dict[int, LoadedKernel] = {}
 
     def open(self, request: OpenGpu) -> Opened | Broken:
-        """Make the context, measure the GPU's ceilings unless they are known, and set up the counters."""
+        """Make the context and set up the counters."""
         try:
             gpu = open_gpu(request.gpu)
             # Twice the cache, so that filling it leaves nothing of the tensors there.
             self._cleaner = Cleaner(DeviceBuffer(2 * gpu.l2_bytes), Scrub(gpu))
             self._digests = Digests(gpu.architecture)
             self._draw = Drawer(gpu.architecture)
-            ceilings = measured_ceilings(gpu, default_cache_folder())
             counters = self._open_counters(request.metrics)
             state = self._open_monitor(gpu.uuid)
         except CudaError as error:
             return Broken(f"The GPU can't be used: {error}. Perhaps another process has filled its memory.")
         except DeviceError as error:
             return Broken(str(error))
-        return Opened(gpu, ceilings, counters, state, free_bytes())
+        return Opened(gpu, counters, state, free_bytes())
 
     def answer(self, request: GpuRequest) -> GpuReply:
         """The reply to anything but OpenGpu."""

@@ -127,7 +127,7 @@ class GpuWorker:
 
     @property
     def opened(self) -> Opened:
-        """The open GPU; the first time its ceilings are measured, and nothing else should use it."""
+        """The open GPU."""
         self._process.open()
         assert self._opened is not None  # noqa: S101 - set by `_set_up`
         return self._opened

@@ -12,8 +12,9 @@
 namespace blocks {
 
 // ---- Matrices -----------------------------------------------------------------------------------------------------------
-// A matrix has `lines` (rows of A, columns of B) and `terms`, over which a product sums. Its `line(number).four(term)` are four
-// neighbours, zeros beyond the edges: of the terms of one line where BY_TERM is true, else of one term of four lines.
+// A matrix has `lines` (rows of A, columns of B) and `terms`, over which a product sums. Its `line(number)(term)` is an element, zero
+// beyond the edges, and `line(number).four(term)`, of a matrix in memory, are four neighbours: of the terms of one line where
+// BY_TERM is true, else of one term of four lines.
 
 // Four neighbours of `left` that are left in memory; `vector` says that they may be read at once.
 __device__ __forceinline__ float4 load_four(const float* at, int left, bool vector) {
@@ -41,6 +42,8 @@ struct ByTerm {
         bool vector;
 
         __device__ __forceinline__ float4 four(int term) const { return load_four(at + term, terms - term, vector); }
+
+        __device__ __forceinline__ float operator()(int term) const { return term < terms ? at[term] : 0.0f; }
     };
 
     __device__ __forceinline__ Line line(int number) const {
@@ -65,6 +68,10 @@ struct ByLine {
         __device__ __forceinline__ float4 four(int term) const {
             return load_four(at + term * stride, term < terms ? left : 0, vector);
         }
+
+        __device__ __forceinline__ float operator()(int term) const {
+            return term < terms && left > 0 ? at[term * stride] : 0.0f;
+        }
     };
 
     __device__ __forceinline__ Line line(int number) const {
@@ -81,19 +88,13 @@ struct Computed {
     int lines, terms;
 
     struct Line {
-        Element elements[4];
-        int left, terms;
+        Element element;
+        int terms;
 
-        __device__ __forceinline__ float4 four(int term) const {
-            const int inside = term < terms ? left : 0;
-            return make_float4(inside > 0 ? elements[0](term) : 0.0f, inside > 1 ? elements[1](term) : 0.0f,
-                inside > 2 ? elements[2](term) : 0.0f, inside > 3 ? elements[3](term) : 0.0f);
-        }
+        __device__ __forceinline__ float operator()(int term) const { return term < terms ? element(term) : 0.0f; }
     };
 
-    __device__ __forceinline__ Line line(int number) const {
-        return {{at(number), at(number + 1), at(number + 2), at(number + 3)}, lines - number, terms};
-    }
+    __device__ __forceinline__ Line line(int number) const { return {at(number), number < lines ? terms : 0}; }
 };
 
 template <class At>
@@ -103,69 +104,30 @@ __device__ __forceinline__ Computed<At> computed(int lines, int terms, At at) {
 
 // ---- Pairs of fp16 --------------------------------------------------------------------------------------------------------
 // An fp32 number as the sum of two fp16, high and low, has 22 bits: low x high + high x low + high x high are three products at
-// the fp16 rate with an error near that of fp32 (Ootomo and Yokota 2022). Packed, a step of 32 terms of a line has 128 bytes: 32
-// high parts, then 32 low ones. Lines are scaled by powers of two, so that the largest number of each range is between 2^14 and
-// 2^15; a range is a line, or several that belong together.
+// the fp16 rate with an error near that of fp32 (Ootomo and Yokota 2022). Lines are scaled by powers of two, as fp16 has a small range.
+//
+// Packed, a matrix is made of blocks of LINES lines; in a block its steps of STEP terms follow each other, so that one bulk copy brings
+// a step. There a line has 128 bytes, high parts and then low ones, with the 128-byte swizzle that the tensor cores read.
 
+constexpr int LINES = 64;
 constexpr int STEP = 32;
-constexpr int PACKED = 2 * STEP;
 constexpr int STRIP = 8 * STEP;
+constexpr int STEP_BYTES = LINES * 128;
 constexpr unsigned INFINITE = 0x7f800000;
 
-// The part of a matrix that a block of 256 threads ranges over or packs: 32 lines and STRIP terms, of a batch of matrices.
+// The part of a matrix that a block of 256 threads packs: LINES lines and STRIP terms, of a batch of matrices.
 struct Part {
     int line, term, batch;
 
     __device__ __forceinline__ Part(int lines, int terms, int block) {
-        const int down = (lines + 31) / 32, across = (terms + STRIP - 1) / STRIP;
-        line = block % down * 32;
+        const int down = (lines + LINES - 1) / LINES, across = (terms + STRIP - 1) / STRIP;
+        line = block % down * LINES;
         term = block / down % across * STRIP;
         batch = block / (down * across);
     }
 };
 
-using Square = float[32][33];
-
-template <class Matrix>
-__device__ __forceinline__ void load_square(Square& to, const Matrix& from, int line, int term) {
-    const int across = (threadIdx.x & 7) * 4, down = threadIdx.x >> 3;
-    if (Matrix::BY_TERM) {
-        const float4 v = from.line(line + down).four(term + across);
-        to[down][across] = v.x, to[down][across + 1] = v.y, to[down][across + 2] = v.z, to[down][across + 3] = v.w;
-    } else {
-        const float4 v = from.line(line + across).four(term + down);
-        to[across][down] = v.x, to[across + 1][down] = v.y, to[across + 2][down] = v.z, to[across + 3][down] = v.w;
-    }
-}
-
-// Raise `ranges`, which begin as zeros, to the largest magnitudes of a part, as bits. `range_of(line)` is a line's.
-template <class Matrix, class RangeOf>
-__device__ __forceinline__ void find_ranges(unsigned* ranges, const Matrix& from, Part part, int terms, RangeOf range_of) {
-    __shared__ Square square;
-    const int line = threadIdx.x >> 3, term = (threadIdx.x & 7) * 4;
-    unsigned most = 0;
-    for (int k = part.term; k < min(part.term + STRIP, terms); k += STEP) {
-        __syncthreads();
-        load_square(square, from, part.line, k);
-        __syncthreads();
-        for (int i = 0; i < 4; ++i) {
-            most = max(most, __float_as_uint(square[line][term + i]) & 0x7fffffff);
-        }
-    }
-    const int range = range_of(part.line + line);
-    const bool same = __all_sync(0xffffffff, range == __shfl_sync(0xffffffff, range, 0));
-    for (int apart = 1; apart < (same ? 32 : 8); apart *= 2) {
-        most = max(most, __shfl_xor_sync(0xffffffff, most, apart));
-    }
-    if (threadIdx.x % (same ? 32 : 8) == 0 && part.line + line < from.lines) {
-        // Most are no larger than what others found.
-        if (most > *(volatile unsigned*)(ranges + range)) {
-            atomicMax(ranges + range, most);
-        }
-    }
-}
-
-// The power of two that a range's numbers are multiplied by. It is 0 for a range with infinities.
+// The power of two that numbers are multiplied by, so that the largest is between 2^14 and 2^15. It is 0 for infinities.
 __device__ __forceinline__ int exponent_of(unsigned range) {
     return range >= INFINITE ? 0 : 14 - (max((int)(range >> 23), 27) - 127);
 }
@@ -173,6 +135,16 @@ __device__ __forceinline__ int exponent_of(unsigned range) {
 __device__ __forceinline__ float power_of_two(int exponent) {
     return __int_as_float((exponent + 127) << 23);
 }
+
+// The largest magnitudes of a line and of its first step, as bits. It is packed at once by the latter, with 8 bits to spare, and again
+// where those were too few.
+struct Range {
+    unsigned all, first;
+
+    __device__ __forceinline__ int guess() const { return exponent_of(first) - 8; }
+    __device__ __forceinline__ bool fits() const { return first > 0 && all < INFINITE && guess() <= exponent_of(all); }
+    __device__ __forceinline__ int exponent() const { return fits() || all == 0 ? guess() : exponent_of(all); }
+};
 
 // Two numbers as high and low fp16; what is beyond fp16 beside an infinity is its largest number.
 __device__ __forceinline__ void split(float x, float y, unsigned& high, unsigned& low) {
@@ -186,102 +158,202 @@ __device__ __forceinline__ void split(float x, float y, unsigned& high, unsigned
     low = *reinterpret_cast<const unsigned*>(&l);
 }
 
-// Pack a part: `to` has `lines` of `steps` steps.
-template <class Matrix, class RangeOf>
-__device__ __forceinline__ void pack(__half* to, const unsigned* ranges, const Matrix& from, Part part, int terms, int steps,
-        RangeOf range_of) {
-    __shared__ Square square;
-    const int line = threadIdx.x >> 3, term = (threadIdx.x & 7) * 4;
-    const bool inside = part.line + line < from.lines;
-    const float scale = power_of_two(inside ? exponent_of(ranges[range_of(part.line + line)]) : 0);
-    __half* at = to + ((long long)(part.line + line) * steps + part.term / STEP) * PACKED + term;
-    for (int k = part.term; k < min(part.term + STRIP, terms); k += STEP, at += PACKED) {
+// Where 8 terms of a line are in a step of a block, in bytes.
+__device__ __forceinline__ int swizzled(int line, int chunk) {
+    return line * 128 + ((chunk ^ (line & 7)) << 4);
+}
+
+// Eight terms of a line.
+template <class Line>
+__device__ __forceinline__ void load_eight(float (&to)[8], const Line& line, int term) {
+    #pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        to[i] = line(term + i);
+    }
+}
+
+__device__ __forceinline__ void load_eight(float (&to)[8], const ByTerm::Line& line, int term) {
+    const float4 v = line.four(term), w = line.four(term + 4);
+    to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w, to[4] = w.x, to[5] = w.y, to[6] = w.z, to[7] = w.w;
+}
+
+__device__ __forceinline__ unsigned largest(const float (&v)[8]) {
+    unsigned most = 0;
+    #pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        most = max(most, __float_as_uint(v[i]) & 0x7fffffff);
+    }
+    return most;
+}
+
+// Pack a part of a matrix and find the `ranges` of its lines, which begin as zeros. With AGAIN, in a kernel after that one, pack the
+// lines again that need it.
+template <bool AGAIN, class Matrix>
+__device__ __forceinline__ void pack(__half* to, Range* ranges, const Matrix& from, Part part, int terms) {
+    __shared__ uint4 written[STEP_BYTES / 16];
+    __shared__ unsigned first[LINES];
+    // Neighbouring threads have neighbours in memory.
+    const int down = Matrix::BY_TERM ? threadIdx.x >> 2 : threadIdx.x & 63;
+    const int chunk = Matrix::BY_TERM ? threadIdx.x & 3 : threadIdx.x >> 6;
+    const int number = part.line + down, steps = (terms + STEP - 1) / STEP;
+    const bool inside = number < from.lines;
+    const auto line = from.line(number);
+    int exponent;
+    bool packs = true;
+    if (AGAIN) {
+        const Range range = inside ? ranges[number] : Range{0, 0};
+        packs = inside && !range.fits() && range.all > 0;
+        exponent = range.exponent();
+        if (!__syncthreads_or(packs)) {
+            return;
+        }
+    } else {
+        if (threadIdx.x < LINES) {
+            first[threadIdx.x] = 0;
+        }
         __syncthreads();
-        load_square(square, from, part.line, k);
+        float v[8];
+        load_eight(v, line, chunk * 8);
+        atomicMax(first + down, largest(v));
         __syncthreads();
-        const float* v = square[line] + term;
-        uint2 high, low;
-        split(v[0] * scale, v[1] * scale, high.x, low.x);
-        split(v[2] * scale, v[3] * scale, high.y, low.y);
-        if (inside) {
-            *reinterpret_cast<uint2*>(at) = high;
-            *reinterpret_cast<uint2*>(at + STEP) = low;
+        exponent = Range{0, first[down]}.guess();
+    }
+    const float scale = power_of_two(exponent);
+    unsigned most = 0;
+    unsigned char* at = reinterpret_cast<unsigned char*>(to)
+        + ((long long)(part.line / LINES) * steps + part.term / STEP) * STEP_BYTES;
+    constexpr int AHEAD = 4;
+    #pragma unroll 1
+    for (int begin = part.term; begin < min(part.term + STRIP, terms); begin += AHEAD * STEP) {
+        float v[AHEAD][8];
+        #pragma unroll
+        for (int i = 0; i < AHEAD; ++i) {
+            load_eight(v[i], line, begin + i * STEP + chunk * 8);
+        }
+        #pragma unroll
+        for (int i = 0; i < AHEAD; ++i, at += STEP_BYTES) {
+            if (begin + i * STEP >= terms) {
+                break;
+            }
+            uint4 high, low;
+            most = max(most, largest(v[i]));
+            split(v[i][0] * scale, v[i][1] * scale, high.x, low.x);
+            split(v[i][2] * scale, v[i][3] * scale, high.y, low.y);
+            split(v[i][4] * scale, v[i][5] * scale, high.z, low.z);
+            split(v[i][6] * scale, v[i][7] * scale, high.w, low.w);
+            const int high_at = swizzled(down, chunk), low_at = swizzled(down, chunk + 4);
+            if (Matrix::BY_TERM || AGAIN) {
+                if (packs) {
+                    *reinterpret_cast<uint4*>(at + high_at) = high;
+                    *reinterpret_cast<uint4*>(at + low_at) = low;
+                }
+            } else {
+                // So that neighbouring threads write neighbours.
+                __syncthreads();
+                written[high_at / 16] = high;
+                written[low_at / 16] = low;
+                __syncthreads();
+                reinterpret_cast<uint4*>(at)[threadIdx.x] = written[threadIdx.x];
+                reinterpret_cast<uint4*>(at)[threadIdx.x + 256] = written[threadIdx.x + 256];
+            }
+        }
+    }
+    if (!AGAIN && inside) {
+        // Most are no larger than what others found.
+        if (most > *(volatile unsigned*)&ranges[number].all) {
+            atomicMax(&ranges[number].all, most);
+        }
+        if (part.term == 0 && chunk == 0) {
+            ranges[number].first = first[down];
         }
     }
 }
 
 // ---- Products of packed matrices on the tensor cores ----------------------------------------------------------------------
 
-// The tile of a block: its first row and column, and the matrix of a batch that it belongs to.
+// A tile: its first row and column, the matrix of a batch that it belongs to, and which of its steps are summed: those of a part of
+// the terms.
 struct Tile {
-    int row, column, batch;
+    int row, column, batch, part, first_step, last_step;
 };
 
-// Tiles in an order in which blocks that run together share operands: down GROUP rows of tiles, then to the next column.
+// A product as M x N tiles, in an order in which those that are computed together share operands: down GROUP rows of tiles, then to
+// the next column.
 template <int M, int N, int GROUP>
-__device__ __forceinline__ Tile tile(int rows, int columns, int block) {
-    const int down = (rows + M - 1) / M, across = (columns + N - 1) / N;
-    const int place = block % (down * across), strip = place / (GROUP * across);
-    const int height = min(GROUP, down - strip * GROUP), within = place - strip * GROUP * across;
-    return {(strip * GROUP + within % height) * M, within / height * N, block / (down * across)};
-}
+struct Tiling {
+    int rows, columns, steps, batches, parts;
 
-// A packed matrix: at(line)(step) is where a step of a line is, counted in steps from the beginning, or -1 for zeros;
-// range_of(line) is the line's range.
-template <class At, class RangeOf>
-struct Packed {
-    using Line = decltype(((At*)nullptr)->operator()(0));
-    const __half* data;
-    const unsigned* ranges;
-    int lines;
-    At at;
-    RangeOf range_of;
+    __device__ __forceinline__ int count() const {
+        return (rows + M - 1) / M * ((columns + N - 1) / N) * batches * parts;
+    }
 
-    __device__ __forceinline__ unsigned range(int line) const { return line < lines ? ranges[range_of(line)] : 0; }
+    __device__ __forceinline__ Tile tile(int number) const {
+        const int down = (rows + M - 1) / M, across = (columns + N - 1) / N;
+        const int place = number % (down * across), strip = place / (GROUP * across), matrix = number / (down * across);
+        const int height = min(GROUP, down - strip * GROUP), within = place - strip * GROUP * across;
+        const int part = matrix / batches, length = (steps + parts - 1) / parts;
+        return {(strip * GROUP + within % height) * M, within / height * N, matrix % batches, part, min(part * length, steps),
+            min((part + 1) * length, steps)};
+    }
 };
 
-template <class At, class RangeOf>
-__device__ __forceinline__ Packed<At, RangeOf> packed(const __half* data, const unsigned* ranges, int lines, At at,
-        RangeOf range_of) {
-    return {data, ranges, lines, at, range_of};
+// Who does what in a block of 2 M + PRODUCERS threads: M / 64 warp groups multiply, and another one brings the operands.
+constexpr int PRODUCERS = 128;
+
+// ---- Barriers in shared memory, and bulk copies
+
+#if BLOCKS_WGMMA
+__device__ __forceinline__ void init_barrier(unsigned barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-template <int... I>
-struct Indices {};
+__device__ __forceinline__ void arrive(unsigned barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 
-template <int N, int... I>
-struct Count : Count<N - 1, N - 1, I...> {};
+__device__ __forceinline__ void expect(unsigned barrier, int bytes) {
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
 
-template <int... I>
-struct Count<0, I...> : Indices<I...> {};
+__device__ __forceinline__ void wait_for(unsigned barrier, unsigned parity) {
+    asm volatile("{.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra again;\n}"
+                 ::"r"(barrier), "r"(parity) : "memory");
+}
 
-// What a thread copies of a step of LINES lines to shared memory: 16 bytes each of some lines, with the 128-byte swizzle.
-template <int LINES, int THREADS, class Operand>
-struct Copies {
-    static constexpr int COUNT = LINES * 8 / THREADS;
-    static_assert(COUNT * THREADS == LINES * 8, "Lines must be shared evenly among the threads");
+__device__ __forceinline__ void bulk_copy(unsigned to, const void* from, int bytes, unsigned barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+}
+#endif
 
-    const Operand& from;
-    int first;
-    typename Operand::Line lines[COUNT];
+// A packed matrix.
+struct Packed {
+    const __half* data;
+    const Range* ranges;
+    int lines, steps;
 
-    __device__ __forceinline__ Copies(const Operand& operand, int line) : Copies(operand, line, Count<COUNT>()) {}
+    // Where a step of LINES lines begins.
+    __device__ __forceinline__ const unsigned char* at(int line, int step) const {
+        return reinterpret_cast<const unsigned char*>(data) + ((long long)(line / LINES) * steps + step) * STEP_BYTES;
+    }
 
-    template <int... I>
-    __device__ __forceinline__ Copies(const Operand& operand, int line, Indices<I...>)
-        : from(operand), first(line), lines{operand.at(min(line + own(I), operand.lines - 1))...} {}
+    // A number as it was packed.
+    __device__ __forceinline__ float element(int line, int term) const {
+        const unsigned char* from = at(line, term / STEP) + term % 8 * 2;
+        const int chunk = term % STEP / 8;
+        return __half2float(*reinterpret_cast<const __half*>(from + swizzled(line % LINES, chunk)))
+            + __half2float(*reinterpret_cast<const __half*>(from + swizzled(line % LINES, chunk + 4)));
+    }
 
-    static __device__ __forceinline__ int own(int i) { return threadIdx.x / 8 + i * (THREADS / 8); }
+    // What undoes the scaling of a line; no number where it has infinities.
+    __device__ __forceinline__ float unscale(int line) const {
+        const Range range = line < lines ? ranges[line] : Range{0, 0};
+        return range.all >= INFINITE ? __int_as_float(0x7fffffff) : power_of_two(-range.exponent());
+    }
 
-    __device__ __forceinline__ void copy(unsigned to, int step) const {
-        const int chunk = threadIdx.x & 7;
-        #pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            const int l = own(i), place = first + l < from.lines ? lines[i](step) : -1;
-            const __half* at = from.data + (long long)max(place, 0) * PACKED + chunk * 8;
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                         ::"r"(to + l * 128 + ((chunk ^ (l & 7)) << 4)), "l"(at), "r"(place < 0 ? 0 : 16) : "memory");
-        }
+    // So many blocks of a tile's lines aren't all beyond the edge.
+    __device__ __forceinline__ int blocks(int line, int count) const {
+        return max(0, min(count, lines - line) + LINES - 1) / LINES;
     }
 };
 
@@ -349,6 +421,21 @@ __device__ __forceinline__ void wait(float (&sum)[COUNT]) {
 __device__ __forceinline__ void publish() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
+
+// Of 64 K registers, blocks of 128 rows leave producers 56 a thread and consumers 224.
+template <int M>
+__device__ __forceinline__ void fewer_registers() {
+    if constexpr (M == 128) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+    }
+}
+
+template <int M>
+__device__ __forceinline__ void more_registers() {
+    if constexpr (M == 128) {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+    }
+}
 #else
 __device__ __forceinline__ void load_fragments(unsigned (&to)[4], unsigned from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -414,110 +501,215 @@ __device__ __forceinline__ int column_of(int i) {
     return (i >> 2) * 8 + (threadIdx.x & 3) * 2 + (i & 1);
 }
 
-// An element's product in fp32 arithmetic, from packed numbers: for infinities, whose pairs the tensor cores can't multiply.
-template <class A, class B>
-__device__ __forceinline__ float exact_product(const A& a, const B& b, int row, int column, int first_step, int last_step) {
-    const auto a_line = a.at(row);
-    const auto b_line = b.at(column);
+// An element's product in fp32 arithmetic, for what pairs of fp16 can't tell.
+__device__ __forceinline__ float exact_product(const Packed& a, const Packed& b, int row, int column, const Tile& tile) {
+    const float left = power_of_two(-a.ranges[row].exponent()), right = power_of_two(-b.ranges[column].exponent());
     float sum = 0.0f;
-    for (int step = first_step; step < last_step; ++step) {
-        const int a_place = a_line(step), b_place = b_line(step);
-        for (int k = 0; k < STEP; ++k) {
-            const __half* x = a.data + (long long)a_place * PACKED + k;
-            const __half* y = b.data + (long long)b_place * PACKED + k;
-            const float left = a_place < 0 ? 0.0f : __half2float(x[0]) + __half2float(x[STEP]);
-            const float right = b_place < 0 ? 0.0f : __half2float(y[0]) + __half2float(y[STEP]);
-            sum = fmaf(left, right, sum);
-        }
+    for (int term = tile.first_step * STEP; term < tile.last_step * STEP; ++term) {
+        sum = fmaf(a.element(row, term) * left, b.element(column, term) * right, sum);
     }
     return sum;
 }
 
-// A block's tile of A B for some steps, by 2 M threads. A thread has the sums of row_of(i) and column_of(i). `shared` has
-// STAGES * (M + N) * 128 + 1024 bytes.
-//
-// Tensor cores cut off what doesn't fit a sum's 24 bits. So that this doesn't add up, sums of WINDOW steps are added to the
-// result in fp32.
-template <int M, int N, int STAGES, class A, class B>
-__device__ __forceinline__ void multiply(float (&result)[N / 2], unsigned char* shared, const A& a, const B& b, Tile tile,
-        int first_step, int last_step) {
-    static_assert(M % 64 == 0 && (N == 64 || N == 128 || N == 192), "Tiles are 64 or 128 x 64, 128 or 192");
-    constexpr int STAGE = (M + N) * 128, WINDOW = 4, AHEAD = STAGES - 2;
-    static_assert(AHEAD >= 1, "Products of two stages may be unfinished while another one is written");
-    const Copies<M, 2 * M, A> from_a(a, tile.row);
-    const Copies<N, 2 * M, B> from_b(b, tile.column);
-    const unsigned memory = ((unsigned)__cvta_generic_to_shared(shared) + 1023) & ~1023u;
-    unsigned next = memory, stage = memory;
-    auto copy = [&](int step) {
-        if (step < last_step) {
-            from_a.copy(next, step);
-            from_b.copy(next + M * 128, step);
-            next = next == memory + (STAGES - 1) * STAGE ? memory : next + STAGE;
-        }
-        asm volatile("cp.async.commit_group;" ::: "memory");
-    };
-    float sum[N / 2];
-    #pragma unroll
-    for (int i = 0; i < N / 2; ++i) {
-        result[i] = 0.0f;
-    }
-    for (int step = first_step; step < first_step + AHEAD; ++step) {
-        copy(step);
-    }
-    bool adds = false;
-    #pragma unroll 1
-    for (int step = first_step; step < last_step; ++step) {
-        asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 1) : "memory");
-        publish();
-        __syncthreads();
-        // Into a stage whose products everyone has waited for.
-        copy(step + AHEAD);
-        products<M, N>(sum, stage, adds);
-        stage = stage == memory + (STAGES - 1) * STAGE ? memory : stage + STAGE;
-        // Warp groups add at different times, so that the tensor cores have something to do.
-        adds = (step + 2 * (threadIdx.x >> 7)) % WINDOW != WINDOW - 1 && step != last_step - 1;
-        if (adds) {
-            wait<1>(sum);
-        } else {
-            wait<0>(sum);
-            #pragma unroll
-            for (int i = 0; i < N / 2; ++i) {
-                result[i] += sum[i];
-            }
-        }
-    }
-    // The exponents of the tile's rows and columns, where the stages were.
-    constexpr int INFINITELY = 1 << 16;
-    __syncthreads();
-    int* exponents = reinterpret_cast<int*>(shared);
-    for (int i = threadIdx.x; i < M + N; i += 2 * M) {
-        const unsigned range = i < M ? a.range(tile.row + i) : b.range(tile.column + i - M);
-        exponents[i] = range >= INFINITE ? INFINITELY : -exponent_of(range);
-    }
-    __syncthreads();
+// Undo the scaling of sums, by what `unscale` says of the tile's rows and columns. Where that gives no number, infinities are among
+// the factors, or beyond what scaled sums can hold.
+template <int M, int N>
+__device__ __forceinline__ void finish(float (&sum)[N / 2], const float* unscale, const Packed& a, const Packed& b, const Tile& tile) {
     bool exactly = false;
     #pragma unroll
     for (int i = 0; i < N / 2; ++i) {
-        const int exponent = exponents[row_of(i)] + exponents[M + column_of(i)];
-        exactly |= exponent >= INFINITELY / 2;
-        result[i] = result[i] * power_of_two(exponent / 2) * power_of_two(exponent - exponent / 2);
+        sum[i] = sum[i] * unscale[row_of(i)] * unscale[M + column_of(i)];
+        exactly |= !(fabsf(sum[i]) < __int_as_float(INFINITE));
     }
-    #pragma unroll 1
-    for (int i = 0; exactly && i < N / 2; ++i) {
-        const int row = row_of(i), column = column_of(i), exponent = exponents[row] + exponents[M + column];
-        if (exponent >= INFINITELY / 2 && tile.row + row < a.lines && tile.column + column < b.lines) {
-            const float found = exact_product(a, b, tile.row + row, tile.column + column, first_step, last_step);
-            #pragma unroll
-            for (int j = 0; j < N / 2; ++j) {
-                result[j] = j == i ? found : result[j];
+    if (exactly) {
+        float found[N / 2];
+        #pragma unroll
+        for (int i = 0; i < N / 2; ++i) {
+            found[i] = sum[i];
+        }
+        #pragma unroll 1
+        for (int i = 0; i < N / 2; ++i) {
+            const int row = tile.row + row_of(i), column = tile.column + column_of(i);
+            if (!(fabsf(found[i]) < __int_as_float(INFINITE)) && row < a.lines && column < b.lines) {
+                found[i] = exact_product(a, b, row, column, tile);
             }
+        }
+        #pragma unroll
+        for (int i = 0; i < N / 2; ++i) {
+            sum[i] = found[i];
         }
     }
 }
 
+// The tiles of A B that a block computes, by 2 M + PRODUCERS threads: the first 2 M call use(tile, sums) for each; a thread has the
+// sums of row_of(i) and column_of(i). `a_of(tile)` and `b_of(tile)` are the packed operands. `shared` has
+// STAGES * (M + N) * 128 + 4096 bytes.
+//
+// Tensor cores cut off what doesn't fit a sum's 24 bits. So that this doesn't add up, sums of WINDOW steps are added to the
+// result in fp32.
+template <int M, int N, int STAGES, class Tiling, class A, class B, class Use>
+__device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& tiling, A a_of, B b_of, Use use) {
+    static_assert(M % 64 == 0 && M <= 128 && N % 64 == 0 && N <= 192, "Tiles are 64 or 128 x 64, 128 or 192");
+    constexpr int STAGE = (M + N) * 128, WINDOW = 4;
+    const unsigned start = (unsigned)__cvta_generic_to_shared(shared), memory = (start + 1023) & ~1023u;
+    // For two tiles by turns, as the next one begins before the last one ends.
+    float* unscale = reinterpret_cast<float*>(shared + (memory - start) + STAGES * STAGE);
+    float result[N / 2], sum[N / 2];
+#if BLOCKS_WGMMA
+    const unsigned full = memory + STAGES * STAGE + (M + N) * 8, empty = full + 8 * STAGES, done = empty + 8 * STAGES;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; ++i) {
+            init_barrier(full + 8 * i, PRODUCERS);
+            init_barrier(empty + 8 * i, M / 16);
+        }
+        init_barrier(done, M / 16);
+        init_barrier(done + 8, M / 16);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    // The same in all threads of a warp, as the compiler sees.
+    const int group = __shfl_sync(0xffffffff, threadIdx.x >> 7, 0);
+    int stage = 0, turn = 0;
+    if (group == M / 64) {
+        fewer_registers<M>();
+        unsigned free = 1, parity = 1;
+        #pragma unroll 1
+        for (int number = blockIdx.x; number < tiling.count(); number += gridDim.x) {
+            const Tile tile = tiling.tile(number);
+            const Packed a = a_of(tile), b = b_of(tile);
+            const int a_blocks = a.blocks(tile.row, M), b_blocks = b.blocks(tile.column, N);
+            #pragma unroll 1
+            for (int step = tile.first_step; step < tile.last_step; ++step) {
+                const unsigned to = memory + stage * STAGE, barrier = full + 8 * stage;
+                wait_for(empty + 8 * stage, free);
+                if (threadIdx.x == 2 * M) {
+                    expect(barrier, (a_blocks + b_blocks) * STEP_BYTES);
+                    for (int i = 0; i < a_blocks; ++i) {
+                        bulk_copy(to + i * STEP_BYTES, a.at(tile.row + i * LINES, step), STEP_BYTES, barrier);
+                    }
+                    for (int i = 0; i < b_blocks; ++i) {
+                        bulk_copy(to + M * 128 + i * STEP_BYTES, b.at(tile.column + i * LINES, step), STEP_BYTES, barrier);
+                    }
+                }
+                if (step == tile.last_step - 1) {
+                    wait_for(done + 8 * turn, parity);
+                    for (int i = threadIdx.x - 2 * M; i < M + N; i += PRODUCERS) {
+                        unscale[turn * (M + N) + i] = i < M ? a.unscale(tile.row + i) : b.unscale(tile.column + i - M);
+                    }
+                }
+                arrive(barrier);
+                free ^= stage == STAGES - 1;
+                stage = stage == STAGES - 1 ? 0 : stage + 1;
+            }
+            parity ^= turn;
+            turn ^= 1;
+        }
+    } else {
+        more_registers<M>();
+        unsigned parity = 0;
+        #pragma unroll 1
+        for (int number = blockIdx.x; number < tiling.count(); number += gridDim.x, turn ^= 1) {
+            const Tile tile = tiling.tile(number);
+            #pragma unroll
+            for (int i = 0; i < N / 2; ++i) {
+                result[i] = 0.0f;
+            }
+            int step = tile.first_step, before = -1;
+            // Warp groups add at different times, so that the tensor cores have something to do.
+            int until = step + (group == 0 ? WINDOW : WINDOW / 2);
+            #pragma unroll 1
+            while (step < tile.last_step) {
+                until = min(until, tile.last_step);
+                bool adds = false;
+                #pragma unroll 1
+                do {
+                    wait_for(full + 8 * stage, parity);
+                    products<M, N>(sum, memory + stage * STAGE, adds);
+                    adds = true;
+                    wait<1>(sum);
+                    if (before >= 0 && threadIdx.x % 32 == 0) {
+                        arrive(empty + 8 * before);
+                    }
+                    before = stage;
+                    parity ^= stage == STAGES - 1;
+                    stage = stage == STAGES - 1 ? 0 : stage + 1;
+                } while (++step < until);
+                until += WINDOW;
+                wait<0>(sum);
+                #pragma unroll
+                for (int i = 0; i < N / 2; ++i) {
+                    result[i] += sum[i];
+                }
+            }
+            if (tile.first_step < tile.last_step) {
+                if (threadIdx.x % 32 == 0) {
+                    arrive(empty + 8 * before);
+                }
+                finish<M, N>(result, unscale + turn * (M + N), a_of(tile), b_of(tile), tile);
+            }
+            if (threadIdx.x % 32 == 0) {
+                arrive(done + 8 * turn);
+            }
+            use(tile, result);
+        }
+    }
+#else
+    const bool produces = threadIdx.x >= 2 * M;
+    for (int number = blockIdx.x; number < tiling.count(); number += gridDim.x) {
+        const Tile tile = tiling.tile(number);
+        const Packed a = a_of(tile), b = b_of(tile);
+        auto copy = [&](int step) {
+            const unsigned to = memory + (step - tile.first_step) % STAGES * STAGE;
+            for (int i = threadIdx.x - 2 * M; step < tile.last_step && i < (M + N) * 8; i += PRODUCERS) {
+                const int line = i < M * 8 ? i / 8 : i / 8 - M;
+                const bool inside = i < M * 8 ? tile.row + line < a.lines : tile.column + line < b.lines;
+                const unsigned char* from = i < M * 8 ? a.at(tile.row + line, step) : b.at(tile.column + line, step);
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + i * 16),
+                    "l"(inside ? from + line % LINES * 128 + i % 8 * 16 : (const unsigned char*)a.data), "r"(inside ? 16 : 0)
+                    : "memory");
+            }
+            asm volatile("cp.async.commit_group;" ::: "memory");
+        };
+        #pragma unroll
+        for (int i = 0; i < N / 2; ++i) {
+            result[i] = 0.0f;
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < M + N; i += 2 * M + PRODUCERS) {
+            unscale[i] = i < M ? a.unscale(tile.row + i) : b.unscale(tile.column + i - M);
+        }
+        for (int step = tile.first_step; produces && step < tile.first_step + STAGES - 1; ++step) {
+            copy(step);
+        }
+        for (int step = tile.first_step; step < tile.last_step; ++step) {
+            asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+            __syncthreads();
+            const int done = step - tile.first_step;
+            if (produces) {
+                // Into the stage of the step before, with which everyone is done.
+                copy(step + STAGES - 1);
+            } else {
+                products<M, N>(sum, memory + done % STAGES * STAGE, done % WINDOW != 0);
+                if (done % WINDOW == WINDOW - 1 || step == tile.last_step - 1) {
+                    #pragma unroll
+                    for (int i = 0; i < N / 2; ++i) {
+                        result[i] += sum[i];
+                    }
+                }
+            }
+        }
+        __syncthreads();
+        if (!produces) {
+            finish<M, N>(result, unscale, a, b, tile);
+            use(tile, result);
+        }
+    }
+#endif
+}
+
 // Store value(row, column, sum) of a thread's sums inside of the matrix at to[index(row, column)].
 template <int N, class T, class Value, class Index>
-__device__ __forceinline__ void store(T* to, const float (&sum)[N], Tile tile, int rows, int columns, Value value, Index index) {
+__device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& tile, int rows, int columns, Value value, Index index) {
     #pragma unroll
     for (int i = 0; i < N; i += 2) {
         const int row = tile.row + row_of(i), column = tile.column + column_of(i);

@@ -1,4 +1,4 @@
-"""Confining the running process for good, and what confinement covers on this machine.
+"""Confining the running process for good, and which mechanisms this machine has.
 
 A worker confines itself before it meets anything hostile. Every mechanism is tried; one that this machine lacks is
 reported and the others are used. None can be undone, and all of them hold for what the process starts.
@@ -22,7 +22,6 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.profiling.isolation import landlock, seccomp
-from mctskernel.profiling.isolation.bubblewrap import find_bubblewrap
 from mctskernel.profiling.isolation.kernel_calls import (
     AARCH64,
     X86_64,
@@ -42,13 +41,13 @@ OTHERS = 4096
 
 PROBE_SECONDS = 60.0
 
-KERNEL_WITH_LANDLOCK = (
-    "Run on Linux 5.13 or newer (6.12 for everything) with Landlock switched on (lsm=landlock,... on the kernel's "
-    "command line), in a container whose seccomp profile lets it through, or install bubblewrap."
-)
-SYSTEM_WITH_SECCOMP = "Run on Linux on x86-64 or Arm with seccomp filters (CONFIG_SECCOMP_FILTER)."
-NOT_ROOT = "Run as an ordinary user: the limit on processes does not count for root."
-GPU_OF_ONES_OWN = "Use a GPU or a MIG slice that nobody else uses while you search."
+REMEDIES = {
+    "Landlock": "Run on Linux 5.13 or newer (6.12 for everything) with Landlock switched on (lsm=landlock,... on the "
+    "kernel's command line), in a container whose seccomp profile lets it through.",
+    "seccomp": "Run on Linux on x86-64 or Arm with seccomp filters (CONFIG_SECCOMP_FILTER).",
+    "process limit": "Run as an ordinary user: the limit on processes does not count for root.",
+}
+"""How to get a mechanism that is missing, by its name."""
 
 _CAPSET = {X86_64: 126, AARCH64: 91}
 _CAPABILITIES_VERSION = 0x20080522
@@ -190,21 +189,6 @@ def _lower(limit: int, value: int) -> None:
     resource.setrlimit(limit, (lowest, lowest))
 
 
-@dataclass(frozen=True)
-class Aspect:
-    """One thing that a candidate must not do, what keeps it from that, or why nothing does and what would help."""
-
-    name: str
-    covered: bool
-    detail: str
-    remedy: str = ""
-
-
-def coverage() -> tuple[Aspect, ...]:
-    """What is and isn't covered on this machine, found by confining a process; takes about 0.2 s."""
-    return aspects(try_mechanisms(), bubblewrap=find_bubblewrap())
-
-
 def try_mechanisms() -> tuple[Mechanism, ...]:
     """What a process that confined itself has in force; nothing where it couldn't even start."""
     with tempfile.TemporaryDirectory(prefix="mctskernel-probe-") as scratch:
@@ -221,63 +205,6 @@ def try_mechanisms() -> tuple[Mechanism, ...]:
             return msgspec.json.decode(done.stdout, type=tuple[Mechanism, ...])
         except (OSError, subprocess.SubprocessError, msgspec.DecodeError):
             return ()
-
-
-def aspects(mechanisms: tuple[Mechanism, ...], *, bubblewrap: str | None) -> tuple[Aspect, ...]:
-    """What mechanisms cover together."""
-    detail = {each.name: each.detail for each in mechanisms if each.in_force}
-    landlock_version = int(detail["Landlock"].rpartition(" ")[2]) if "Landlock" in detail else 0
-    wrapper = "bubblewrap (not for the process that holds a GPU)" if bubblewrap else ""
-
-    def aspect(name: str, gap: str, remedy: str, *covering: str) -> Aspect:
-        by = ", ".join(filter(None, (wrapper, *covering)))
-        return Aspect(name, covered=bool(by), detail=by or gap, remedy="" if by else remedy)
-
-    network = (
-        "seccomp" if "seccomp" in detail else "",
-        "a namespace" if "network namespace" in detail else "",
-    )
-    files = "Landlock" if landlock_version else ""
-    signals = "Landlock" if landlock_version >= 6 else ""
-    counted = "process limit" in detail
-    return (
-        aspect("network", "candidates can reach it", SYSTEM_WITH_SECCOMP, *network),
-        aspect(
-            "writing outside their folder", "candidates can write what you can", KERNEL_WITH_LANDLOCK, files
-        ),
-        aspect("reading your files", "candidates can read what you can", KERNEL_WITH_LANDLOCK, files),
-        Aspect("your environment", covered=True, detail="only what libraries need is passed on, no keys"),
-        Aspect("your open files", covered=True, detail="closed, except each worker's own channel"),
-        aspect("memory of other processes", "only mctskernel's own is hidden", KERNEL_WITH_LANDLOCK, files),
-        aspect(
-            "signals to other processes", "your other processes can be ended", KERNEL_WITH_LANDLOCK, signals
-        ),
-        Aspect(
-            "number of processes",
-            covered=counted,
-            detail="counted by the kernel"
-            if counted
-            else "they end with their worker, but root's are not counted",
-            remedy="" if counted else NOT_ROOT,
-        ),
-        Aspect(
-            "disk and memory",
-            covered="size limits" in detail,
-            detail="limits of a process, and of its folder",
-        ),
-        Aspect(
-            "what ncu and compute-sanitizer may do",
-            covered=False,
-            detail="they aren't confined, and neither are the kernels that they replay",
-            remedy="Profile kernels of untrusted origin in a container.",
-        ),
-        Aspect(
-            "GPU memory and time of neighbours",
-            covered=False,
-            detail="a kernel can read what earlier work left there, and hold the GPU until it is ended",
-            remedy=GPU_OF_ONES_OWN,
-        ),
-    )
 
 
 if __name__ == "__main__":

@@ -26,10 +26,9 @@ import msgspec
 from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.isolation import landlock
-from mctskernel.profiling.isolation.bubblewrap import bubblewrap_command, find_bubblewrap
 from mctskernel.profiling.isolation.confinement import hide_memory
 from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError
-from mctskernel.profiling.isolation.policy import READABLE_VARIABLE, Confinement
+from mctskernel.profiling.isolation.policy import READABLE_VARIABLE
 from mctskernel.profiling.processes.channel import Channel, ProtocolError
 from mctskernel.profiling.processes.sessions import end_session, resume_session, stop_session
 from mctskernel.profiling.stages import STAGE_FILE
@@ -54,8 +53,6 @@ _KEPT_VARIABLES = (
     READABLE_VARIABLE,
     build_cache.VARIABLE,
 )
-_SIGNALLED = 128
-"""Bubblewrap's exit status for a process that was killed by signal n is this plus n."""
 _KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "NVRTC_")
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
 
@@ -85,7 +82,7 @@ class ChildProcess:
     The process ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or when this process ends.
     `stderr` and `stage_file` are files that it writes, opened here before it starts, since it may replace a name in its
     folder by a link to another file. `role` is what it does, for messages: `evaluated the kernel`. `how_ended` says
-    how it ended, `exited with status 3`, and is empty while it runs. `wrapped` says that it runs in bubblewrap.
+    how it ended, `exited with status 3`, and is empty while it runs.
     """
 
     role: str
@@ -97,7 +94,6 @@ class ChildProcess:
     pid: int
     how_ended: Callable[[], str]
     reap: Callable[[], object]
-    wrapped: bool = False
     _folder_checked: float = field(default_factory=time.monotonic, init=False)
 
     def ask(self, request: msgspec.Struct, replies: msgspec.msgpack.Decoder[Reply], seconds: float) -> Reply:
@@ -187,26 +183,20 @@ def start(
     module: str,
     role: str,
     shared: tuple[int, ...] = (),
-    policy: Callable[[Path], Confinement] | None = None,
     *,
     own_session: bool = True,
 ) -> ChildProcess:
     """Start a process that runs a module, which waits for its first request; it inherits the descriptors `shared`.
 
-    `policy` returns, given the process's folder, what it may do from its start, where this machine has bubblewrap.
-    Without it the process is unconfined until it confines itself. Without an `own_session` it leads a process group
+    The process is unconfined until it confines itself. Without an `own_session` it leads a process group
     of this session: a confined process may start one so, and it ends with the session.
     """
     _protect_this_process()
-    bubblewrap = find_bubblewrap() if policy is not None else None
 
     def launch(scratch: Path, descriptors: tuple[int, ...], stderr: BinaryIO) -> Launched:
         inherited = (*descriptors, *shared)
-        command: tuple[str, ...] = (sys.executable, "-P", "-m", module, *map(str, inherited))
-        if policy is not None and bubblewrap is not None:
-            command = bubblewrap_command(bubblewrap, policy(scratch), command)
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            command,
+            (sys.executable, "-P", "-m", module, *map(str, inherited)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
@@ -216,12 +206,9 @@ def start(
             cwd=scratch,
             env=worker_environment(scratch),
         )
-        wrapped = bubblewrap is not None
-        return process.pid, lambda: how_ended(process.pid, wrapped=wrapped), process.wait
+        return process.pid, lambda: how_ended(process.pid), process.wait
 
-    child = launched(role, launch)
-    child.wrapped = bubblewrap is not None
-    return child
+    return launched(role, launch)
 
 
 def launched(role: str, launch: Callable[[Path, tuple[int, ...], BinaryIO], Launched]) -> ChildProcess:
@@ -238,7 +225,7 @@ def launched(role: str, launch: Callable[[Path, tuple[int, ...], BinaryIO], Laun
     return ChildProcess(role, Channel(ours), lifeline, scratch, stderr, stage_file, *started)
 
 
-def how_ended(pid: int, *, wrapped: bool = False) -> str:
+def how_ended(pid: int) -> str:
     """How a child of ours ended, `exited with status 3`; empty while it runs.
 
     It isn't reaped, so that its process group keeps its number until all of it is killed.
@@ -246,10 +233,8 @@ def how_ended(pid: int, *, wrapped: bool = False) -> str:
     status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if status is None:
         return ""
-    number, exited = status.si_status, status.si_code == os.CLD_EXITED
-    if wrapped and exited and number > _SIGNALLED:
-        number, exited = number - _SIGNALLED, False
-    if exited:
+    number = status.si_status
+    if status.si_code == os.CLD_EXITED:
         return f"exited with status {number}"
     try:
         return f"was killed by {signal.Signals(number).name}"
@@ -271,8 +256,6 @@ def _end_of(file: BinaryIO) -> str:
 @functools.cache
 def _protect_this_process() -> None:
     """Warn, once, where this machine has no sandbox for workers, and hide this process's memory from them."""
-    if find_bubblewrap() is not None:
-        return
     try:
         landlock.abilities()
     except RefusedByKernelError as missing:
@@ -306,7 +289,7 @@ def worker_environment(scratch: Path) -> dict[str, str]:
         "HOME": str(scratch),
         # Python looks for packages of `pip install --user` in HOME.
         "PYTHONUSERBASE": site.getuserbase(),
-        # Measured ceilings and builds are kept there.
+        # Builds are kept there.
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
         "PYTHONPATH": os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path),
         "PYTHONHASHSEED": "0",

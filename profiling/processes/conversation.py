@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Outcome
-from mctskernel.profiling.isolation.policy import Confinement
 from mctskernel.profiling.processes import child_process
 from mctskernel.profiling.processes.channel import Broken
 from mctskernel.profiling.processes.child_process import LostError
@@ -29,7 +27,6 @@ class Conversation(Generic[Reply]):
 
     `opening` is its first request, sent again to every replacement; `opened` gets the reply before any other request
     is sent, and may send requests itself. `role` is what the process does, for messages: `evaluated the kernel`.
-    `policy` returns, given the process's folder, what it may do from its start, where this machine has bubblewrap.
     """
 
     def __init__(
@@ -40,13 +37,12 @@ class Conversation(Generic[Reply]):
         replies: msgspec.msgpack.Decoder[Reply],
         opened: Callable[[Reply], None],
         *,
-        policy: Callable[[Path], Confinement] | None = None,
         shared: tuple[int, ...] = (),
         opening_seconds: float = OPENING_SECONDS,
     ) -> None:
         self._module, self._role, self._opening = module, role, opening
         self._replies, self._opened = replies, opened
-        self._policy, self._shared, self._opening_seconds = policy, shared, opening_seconds
+        self._shared, self._opening_seconds = shared, opening_seconds
         self._failed_starts = 0
         self._was_open = self._ready = False
         self._interrupted = self._closed = False
@@ -125,7 +121,7 @@ class Conversation(Generic[Reply]):
             self._child.kill()
 
     def _start(self) -> child_process.ChildProcess:
-        child = child_process.start(self._module, self._role, self._shared, self._policy)
+        child = child_process.start(self._module, self._role, self._shared)
         with contextlib.suppress(OSError):
             child.channel.send(self._opening)
         return child

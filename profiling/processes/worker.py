@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import msgspec
 
@@ -26,7 +25,6 @@ from mctskernel.profiling.processes.worker_process import (
     Prepare,
     Prepared,
     Reply,
-    confinement,
 )
 
 Opener = Callable[[DeviceSpec], Device]
@@ -70,7 +68,6 @@ class Worker:
             opening,
             REPLIES,
             self._opened,
-            policy=partial(confinement, opening),
             opening_seconds=self._limits.opening_seconds,
         )
 

@@ -74,7 +74,7 @@ def read_module(source: str) -> TritonModule:
         _check_depth(tree)
         return _module(source, tree)
     except SyntaxError as error:
-        raise SourceError(f"{error.msg}.", error.lineno) from error
+        raise SourceError(f"Syntax error: {error.msg}.", error.lineno) from error
     except (RecursionError, MemoryError) as error:
         raise ForbiddenError("The source is nested too deeply.") from error
     except ValueError as error:

@@ -94,15 +94,6 @@ def test_resume_goes_on_and_the_same_seed_gives_the_same_tree(small_task: Path, 
 
 
 @pytest.mark.slow
-def test_a_search_with_a_surrogate_keeps_its_predictions(small_task: Path, tmp_path: Path) -> None:
-    run = searched(small_task, tmp_path / "run", 4, "--surrogate")
-    # The model agrees with itself.
-    assert any(node["predicted_seconds"] == pytest.approx(node["seconds"]) for node in exported(run)[1:])
-    assert "Predicted: " in mctskernel("show", run, 1).stdout
-    assert mctskernel("resume", run, "--budget", 5).exit_code == 0
-
-
-@pytest.mark.slow
 def test_the_best_kernels_are_evaluated_on_another_device(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "again"
     words = ("--device", "model", "--architecture", "A100", "--nodes", 2, "--workers", 1, "--out", out)
@@ -177,7 +168,6 @@ def test_a_damaged_journal_is_a_sentence(
         (("search", "--policy", "exploration=nan"), 2, "exploration"),
         (("search", "--policy", "patience"), 2, "NAME=VALUE"),
         (("search", "--policy", "sellection=uct"), 2, "setting of policy 'sellection'"),
-        (("search", "softmax", "--surrogate", "--strategy", "greedy"), 2, "--strategy mcts"),
         (("search", "softmax", "--device", "model", "--gpus", "1"), 2, "--gpus is for --device gpu"),
         (("search", "softmax", "--device", "model", "--counters", "few"), 2, "--counters is for"),
         (("search", "softmax", "--device", "gpu", "--gpus", "0", "--executor", "ray"), 2, "`ray start`"),

@@ -12,10 +12,7 @@ import pytest
 from mctskernel.cli.errors import BAD_RUN, USAGE
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.proposer import Exchange, Purpose
-from mctskernel.report.comparison import find_runs
 from mctskernel.report.figures import FIGURES
-from mctskernel.report.figures.drawing import draw
-from mctskernel.report.figures.style import PlottedRun, by_ground, start_factors
 from tests.cli.command import mctskernel
 from tests.conftest import WriteTask
 from tests.synthetic_run import SyntheticRun, failed, quarantined, timed, with_configuration
@@ -56,11 +53,11 @@ def test_every_figure_is_drawn(run: Path, tmp_path: Path, figure: str) -> None:
 
 
 def test_a_pdf_embeds_truetype_and_a_png_has_its_dots(run: Path, tmp_path: Path) -> None:
-    assert plot(run, "--figure", "tree", "-o", tmp_path / "a.pdf").exit_code == 0
+    assert plot(run, "--figure", "evaluations", "-o", tmp_path / "a.pdf").exit_code == 0
     pdf = (tmp_path / "a.pdf").read_bytes()
     assert b"/FontFile2" in pdf
     assert b"/Type3" not in pdf
-    assert plot(run, "--figure", "tree", "-o", tmp_path / "a.png").exit_code == 0
+    assert plot(run, "--figure", "evaluations", "-o", tmp_path / "a.png").exit_code == 0
     png = (tmp_path / "a.png").read_bytes()
     assert (png[:4], int.from_bytes(png[16:20], "big")) == (b"\x89PNG", 1005)
 
@@ -73,13 +70,10 @@ def test_sides_of_several_runs_become_means(small_task: Path, tmp_path: Path) ->
     sides = (tmp_path / "one", tmp_path / "two")
     result = plot(*sides, "--figure", "evaluations", "-o", tmp_path / "evaluations.png")
     assert result.exit_code == 0, result.output
-    result = plot(*sides, "--figure", "tree", "-o", tmp_path / "tree.png")
-    assert result.exit_code == BAD_RUN
-    assert "shows one run, not 10" in result.stderr
 
 
 def test_bad_options_are_refused(run: Path, tmp_path: Path) -> None:
-    result = plot(run, "--figure", "tree", "-o", tmp_path / "figure.jpeg")
+    result = plot(run, "--figure", "money", "-o", tmp_path / "figure.jpeg")
     assert result.exit_code == USAGE
     assert "ends in none of .pdf, .svg, .png" in re.sub(r"[\s│]+", " ", result.stderr)
 
@@ -99,20 +93,14 @@ def test_a_failed_run_says_what_the_figure_needs(
     assert result.exit_code == BAD_RUN
     assert reason in " ".join(result.stderr.split())
     assert not (tmp_path / "a.png").exists()
-    assert plot(told.folder.path, "--figure", "tree", "-o", tmp_path / "b.png").exit_code == 0
 
 
-def test_speed_ups_over_other_starts_are_made_one(write_task: WriteTask, tmp_path: Path) -> None:
+def test_runs_from_other_starts_are_not_drawn_together(write_task: WriteTask, tmp_path: Path) -> None:
     task = write_task()
     first = SyntheticRun(tmp_path / "first", task, root=timed(100))
     (task / "kernel.cu").write_text((task / "kernel.cu").read_text().replace("BLOCK 64", "BLOCK 128"))
     second = SyntheticRun(tmp_path / "second", task, root=timed(25))
-    runs = [
-        PlottedRun(each, each.name, each.name)
-        for run in (first, second)
-        for each in find_runs(run.folder.path)
-    ]
-    (_, together), *others = by_ground(runs)
-    assert not others
-    assert list(start_factors(together).values()) == [1.0, pytest.approx(4.0)]
-    draw("evaluations", [run.run for run in runs], tmp_path / "a.svg")
+    runs = (first.folder.path, second.folder.path)
+    result = plot(*runs, "--figure", "evaluations", "-o", tmp_path / "a.svg")
+    assert result.exit_code == BAD_RUN
+    assert "one task, starting kernel and device" in " ".join(result.stderr.split())

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mctskernel.cli.errors import BAD_TASK, INTERRUPTED, SUCCESS, USAGE
+from mctskernel.core.task import UNVERIFIED_REFERENCE
 from mctskernel.run import open_run, read_manifest
 from mctskernel.tasks.generation import TRANSCRIPT
 from tests.cli.command import mctskernel
@@ -71,8 +72,8 @@ def test_unanchored_is_said_wherever_a_speedup_is_told(unverified_reference: tup
     assert len(told) > 2, "the progress and the summary"
     assert all("unverified" in each for each in told), told
     assert "Unverified reference: a language model wrote it, and it was not checked" in flat, "the summary"
-    assert json.loads((run / "run.json").read_text())["unverified_reference"] is True
-    assert json.loads((run / "best" / "answer.json").read_text())["unverified_reference"] is True
+    assert json.loads((run / "run.json").read_text())["caveats"] == [UNVERIFIED_REFERENCE]
+    assert json.loads((run / "best" / "answer.json").read_text())["caveats"] == [UNVERIFIED_REFERENCE]
     page = (run / "best" / "trajectory.md").read_text()
     assert "modelled, unverified reference\n" in page.split("\n\n")[0] + "\n"
     assert "it was not checked" in page
@@ -83,7 +84,7 @@ def test_unanchored_is_said_wherever_a_speedup_is_told(unverified_reference: tup
         assert exported.count("unverified reference") == 4, f"each evaluated node of {kind}"
     for kind in ("sft", "preference", "rl"):
         for line in mctskernel("export", run, "--format", kind).output.splitlines():
-            assert json.loads(line)["provenance"]["unverified_reference"] is True
+            assert json.loads(line)["provenance"]["caveats"] == [UNVERIFIED_REFERENCE]
     assert mctskernel("export", run, "--format", "rl").output
 
 

@@ -115,7 +115,10 @@ TRIALS: dict[str, tuple[Callable[[Hostile], Words], ...]] = {
         lambda given: (f"add {ORDERS}", "--reference", given.file, "--out-task", given.folder / ORDERS),
     ),
     "check": (lambda given: (given.broken,), lambda given: (given.folder / ORDERS, given.file)),
-    "scores": (lambda given: (given.run,), lambda given: (given.torn,), lambda given: (given.problem_run,)),
+    "bench": (
+        lambda given: ("--out", given.folder / f"bench{ORDERS}"),
+        lambda given: (given.folder, "--levels", ORDERS, "--out", given.folder / f"bench{ORDERS}"),
+    ),
     "ablate": (
         lambda given: (given.configuration, "--out", given.folder / f"swept{ORDERS}"),
         lambda given: (given.folder / ORDERS,),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mctskernel.cli.errors import BAD_MACHINE
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.proposer import Purpose
 from mctskernel.run import exchanges_of, open_run
@@ -66,11 +67,11 @@ LAPSES = (
 )
 
 
-def searched(server: Server, task: Path, out: Path, *words: str) -> str:
+def searched(server: Server, task: Path, out: Path, *words: str, exit_code: int = 0) -> str:
     options = ("--device", "model", "--workers", "1", "--calls", "1", "--edits-per-call", "4")
     asked = ("--model", "scripted", "--base-url", server.url, "--out", out)
     result = mctskernel("search", task, *options, *asked, *words)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == exit_code, result.output
     return result.output
 
 
@@ -160,7 +161,8 @@ def test_without_an_answer_the_rules_go_on_and_a_model_alone_ends_with_a_sentenc
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with serving(fails(503, retry_after="1000")) as server:
         mixed = searched(server, small_task, tmp_path / "mixed", "--proposer", "mixed", "--budget", "6")
-        alone = searched(server, small_task, tmp_path / "alone", "--proposer", "llm", "--budget", "6")
+        words = ("--proposer", "llm", "--budget", "6")
+        alone = searched(server, small_task, tmp_path / "alone", *words, exit_code=BAD_MACHINE)
         asked = len(server.received)
     assert read_tree(tmp_path / "mixed" / "journal.jsonl").evaluations == 6
     assert set(proposers(read_tree(tmp_path / "mixed" / "journal.jsonl"))) == {"rules"}

@@ -103,7 +103,6 @@ def test_starts_that_failed_are_said_and_count(tmp_path: Path) -> None:
         (("--space", "missing.json"), 3, "missing.json can't be read"),
         (("--space", "{bowl}", "softmax"), 2, "not both"),
         (("--space", "{bowl}", "--device", "model"), 2, "--device recorded"),
-        (("--space", "{bowl}", "--surrogate"), 2, "not for a search-space cache"),
         (("--device", "recorded"), 2, "needs --space"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import zlib
 from collections.abc import Callable
 from functools import cache
@@ -20,7 +19,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.edits.patch import apply
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.profiling.model_device import ModelDevice
-from tests.edits.kernels import THREE_LAUNCHES, verified_everywhere
+from tests.edits.kernels import verified_everywhere
 
 Results = Callable[..., list[str]]
 
@@ -30,8 +29,6 @@ TASKS = ("bias_gelu", "cross_entropy", "int4_matmul", "layernorm", "matmul", "sp
 
 @cache
 def task_of(name: str) -> Task:
-    if name == "three-launches":
-        return dataclasses.replace(load_task(FOLDER / "softmax"), starting_kernel=Kernel(THREE_LAUNCHES))
     return load_task(FOLDER / name)
 
 
@@ -56,7 +53,6 @@ def chained(results: Results, name: str, rules: tuple[str, ...]) -> str:
 GAINS = [
     ("softmax", ("parallel-rows", "warp-shuffle-reduction", "float4-loops", "keep-row"), 15.0),
     ("rmsnorm", ("rows-on-chip",), 15.0),
-    ("three-launches", ("fused-rows-on-chip",), 8.0),
     ("cumsum", ("scan-rows",), 10.0),
     ("bias_gelu", ("float4-elements", "fast-math"), 1.8),
     ("histogram", ("private-counts", "float4-loops"), 30.0),

@@ -9,7 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from mctskernel.profiling.ceilings import Ceilings
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.executor import ExecutorOptions
+from mctskernel.executors.gpu import NO_CHECKS, GpuExecutor
 from mctskernel.profiling.gpu.cuda_driver import Gpu
 from mctskernel.profiling.gpu.drawing import drawn
 from mctskernel.profiling.gpu.protocol import (
@@ -71,7 +73,6 @@ class FakeGpu:
     def open(self, request: OpenGpu) -> Opened | Broken:
         return Opened(
             replace(GPU, uuid=request.gpu or GPU.uuid),
-            Ceilings(3e12, 60e12, 600e12),
             "" if request.metrics else "No counters here.",
         )
 
@@ -231,3 +232,9 @@ class FakeGpu:
             SECONDS.get(launch.entry, 100e-6) * min(1.0, (64 / launch.block[0]) ** 0.5)
             for launch in plan.launches
         )
+
+
+def open_fake_gpu(spec: DeviceSpec, workers: int, _: ExecutorOptions) -> GpuExecutor:
+    """A device of this GPU, to be named as `tests.executors.fake_gpu:open_fake_gpu`."""
+    service = f"{__name__}:FakeGpu"
+    return GpuExecutor(spec, workers=workers, service=service, validation_checks=NO_CHECKS)

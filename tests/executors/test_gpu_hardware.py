@@ -16,6 +16,7 @@ from mctskernel.profiling.gpu.choice import chosen_gpus
 from mctskernel.profiling.gpu.cuda_driver import visible_gpus
 from mctskernel.tasks.builtin import builtin_tasks
 from tests import hopper_kernels
+from tests.conftest import TASK_TOML
 from tests.executors.test_gpu_cheats import HEAD, INDEX, PLAN
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -26,6 +27,14 @@ RIGHT = PLAN + HEAD + INDEX + "    if (i < n) out[i] = 2.0f * x[i];\n}\n"
 @pytest.fixture(scope="module")
 def executor(small_task: Path) -> Iterator[GpuExecutor]:
     with GpuExecutor(DeviceSpec("gpu", small_task)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def wide_executor(write_task: Callable[..., Path]) -> Iterator[GpuExecutor]:
+    """Of tensors of 16 bytes and more, which TMA can copy."""
+    folder = write_task(TASK_TOML.replace("n = 1 }", "n = 4 }"))
+    with GpuExecutor(DeviceSpec("gpu", folder)) as opened:
         yield opened
 
 
@@ -84,15 +93,15 @@ def test_a_right_kernel_is_timed_counted_and_diagnosed(executor: GpuExecutor) ->
 
 @pytest.mark.parametrize("name", list(hopper_kernels.ALL))
 def test_what_only_hopper_has_is_launched_verified_timed_and_counted(
-    executor: GpuExecutor, name: str
+    wide_executor: GpuExecutor, name: str
 ) -> None:
     if int(visible_gpus()[0].architecture.removeprefix("sm_")) < 90:
         pytest.skip("this GPU has neither clusters nor TMA")
-    executor.submit(0, hopper_kernels.ALL[name])
-    ((_, evaluation),) = executor.wait()
+    wide_executor.submit(0, hopper_kernels.ALL[name])
+    ((_, evaluation),) = wide_executor.wait()
     assert evaluation.ok, f"{evaluation.outcome}: {evaluation.message}\n{evaluation.log}"
     assert not evaluation.quarantine, evaluation.quarantine
-    if not executor.notes:
+    if not wide_executor.notes:
         assert evaluation.counters
 
 

@@ -12,7 +12,6 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.task import TaskError
 from mctskernel.executors import gpu
 from mctskernel.executors.gpu import GpuPool
-from mctskernel.profiling.ceilings import Ceilings
 from mctskernel.profiling.gpu.cuda_driver import Gpu
 from mctskernel.profiling.gpu.protocol import Opened
 
@@ -44,7 +43,7 @@ class FakeEvaluator:
 
     @property
     def opened(self) -> Opened:
-        return Opened(Gpu("Fake GPU", self.uuid, "13.0", "sm_90", 1, 1, 1.0), Ceilings(1.0, 1.0, 1.0), "")
+        return Opened(Gpu("Fake GPU", self.uuid, "13.0", "sm_90", 1, 1, 1.0), "")
 
     def judge(self, name: str) -> Evaluation:
         if self.fails is not None and len(self.judged) + 1 >= self.fails:

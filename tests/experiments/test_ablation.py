@@ -196,6 +196,8 @@ def test_a_command_line_outweighs_a_file(space: Path) -> None:
     assert read_ablation(changed.text) == changed
     less = read_ablation(ready_configurations()["budget"], Overrides(evaluations=50))
     assert less.checkpoints == (12, 25, 50)
+    measured = read_ablation(ready_configurations()["plain"], Overrides(tasks=("sum",), device="gpu"))
+    assert {arm.config.device for arm in measured.arms} == {measured.device} == {"gpu"}
 
 
 @pytest.mark.parametrize("name", ready_configurations())

@@ -1,4 +1,4 @@
-"""Problems on the command line: searched, solved and scored."""
+"""Problems on the command line: searched and solved."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mctskernel.cli import main
-from mctskernel.core.device import DeviceError
-from mctskernel.problems.pytorch_timing import has_pytorch_reference, time_baselines
-from mctskernel.problems.scores import EAGER, START
-from mctskernel.report.baselines import Baselines, write_baselines
+from mctskernel.core.task import RELAXED_PRECISION, Bound
+from mctskernel.problems.kernelbench.benchmark import TOLERANCE
+from mctskernel.problems.pytorch_timing import begin_timing, has_pytorch_reference
+from mctskernel.profiling.processes.forked import wait_for
+from mctskernel.report.baselines import COMPILED, EAGER, Baselines, write_baselines
 from mctskernel.report.view import load_view
 from tests.problems.kernelbench.problem_files import problem, written
 
@@ -29,8 +30,7 @@ BASELINES = Baselines(
     shape="rows=8",
     start_seconds=1e-3,
     best_seconds=1e-3,
-    eager_seconds=4e-3,
-    compiled_seconds=2e-3,
+    seconds={EAGER: 4e-3, COMPILED: 2e-3},
     gpu="some GPU",
     torch="2.13",
 )
@@ -68,21 +68,20 @@ def test_a_problem_is_searched_and_solved(run: Path) -> None:
     assert "class ModelNew(Model)" in (run / "solution" / "sum.py").read_text("utf-8")
 
 
-def test_scores_say_what_is_unknown(run: Path) -> None:
-    found = json.loads(mctskernel("scores", run, "--json").stdout)
-    assert found["correct"] == 1
-    assert [each["baseline"] for each in found["against"]] == [START]
-    assert "modelled" in found["runs"][0]["note"]
-    assert "no benchmark's baseline" in mctskernel("scores", run).stdout
-
-
-def test_a_time_of_another_gpu_is_not_compared_with(run: Path) -> None:
-    write_baselines(run, BASELINES)
-    try:
-        found = json.loads(mctskernel("scores", run, "--json").stdout)
-    finally:
-        (run / "pytorch.json").unlink()
-    assert EAGER not in found["runs"][0]["speedups"]
+def test_relaxed_precision_is_told_wherever_a_result_is(tmp_path: Path) -> None:
+    path, run = written(tmp_path, SUM, "sum.py"), tmp_path / "run"
+    words = ("search", path, "--device", "model", "--budget", "1", "--workers", "1", "--out", run)
+    assert "(relaxed precision: " in mctskernel(*words, "--precision", "relaxed").output
+    assert json.loads((run / "run.json").read_text("utf-8"))["caveats"] == [RELAXED_PRECISION]
+    tolerance = load_view(run).folder.load_task().tolerance
+    assert (tolerance.relative, tolerance.element) == (TOLERANCE, Bound(TOLERANCE, TOLERANCE))
+    assert "), relaxed precision" in said(run)
+    assert mctskernel("best", run, "--as", "solution").exit_code == 0
+    assert "Relaxed precision: within" in (run / "solution" / "sum.py").read_text("utf-8")
+    assert "relaxed precision" in (run / "best" / "trajectory.md").read_text("utf-8").partition("\n")[0]
+    refused = mctskernel("search", "softmax", "--precision", "relaxed")
+    assert refused.exit_code == 3
+    assert "softmax is no benchmark's problem" in refused.output
 
 
 def test_pytorchs_times_are_told_beside_the_kernel_that_they_were_taken_with(run: Path) -> None:
@@ -91,7 +90,7 @@ def test_pytorchs_times_are_told_beside_the_kernel_that_they_were_taken_with(run
         assert "1.00x over the starting kernel, 4.00x over PyTorch eager, 2.00x over torch.compile, " in said(
             run
         )
-        assert "Interleaved with PyTorch 2.13 at rows=8: eager 4 ms, compiled 2 ms" in said(run)
+        assert "Interleaved with PyTorch 2.13 at rows=8: PyTorch eager 4 ms, torch.compile 2 ms" in said(run)
         write_baselines(run, msgspec.structs.replace(BASELINES, node=7))
         assert "PyTorch" not in said(run)
     finally:
@@ -102,13 +101,15 @@ def said(run: Path) -> str:
     return " ".join(mctskernel("show", run).stdout.split())
 
 
-def test_without_a_gpu_pytorch_is_not_timed(run: Path) -> None:
-    view = load_view(run)
-    assert has_pytorch_reference(view.folder.load_task())
-    if not Path("/dev/nvidia0").exists():
-        with pytest.raises(DeviceError, match="PyTorch could not be timed: "):
-            time_baselines(view, lambda _: None)
-    assert not (run / "pytorch.json").exists()
+def test_without_a_gpu_pytorch_is_not_timed(run: Path, tmp_path: Path) -> None:
+    assert has_pytorch_reference(load_view(run).folder.load_task())
+    if Path("/dev/nvidia0").exists():
+        return
+    call = begin_timing(run / "task", "", 1.0, tmp_path / "log")
+    while not call.collect():
+        wait_for([call], 60)
+    call.close()
+    assert str(call.ended) == "PyTorch finds no GPU here."
 
 
 def test_a_problem_that_is_not_supported_exits_as_a_task_does(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ import pytest
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.build import Build, BuildFailure, build
-from mctskernel.profiling.gpu.ceiling_kernels import wgmma_source
 
 STORE = "__global__ void store(float* x) { x[threadIdx.x] = 1.0f; }"
+
+WGMMA = """extern "C" __global__ void probe() { asm volatile("wgmma.fence.sync.aligned;"); }"""
 
 
 def built(source: str, *names: str) -> Build:
@@ -62,7 +63,7 @@ def test_a_relative_include_finds_nothing_in_the_working_folder(
 
 
 def test_what_only_one_architecture_has_is_there_under_its_plain_name() -> None:
-    made = build(Kernel(wgmma_source()), ["probe"], "sm_90")
+    made = build(Kernel(WGMMA), ["probe"], "sm_90")
     assert isinstance(made, Build)
-    assert "wgmma.mma_async" in made.ptx and made.architecture == "sm_90"
-    assert isinstance(build(Kernel(wgmma_source()), ["probe"], "sm_80"), BuildFailure)
+    assert "wgmma.fence" in made.ptx and made.architecture == "sm_90"
+    assert isinstance(build(Kernel(WGMMA), ["probe"], "sm_80"), BuildFailure)

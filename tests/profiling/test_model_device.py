@@ -9,9 +9,7 @@ from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Guard, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
-from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.model_device import ModelDevice
-from mctskernel.profiling.pricing import PricingDevice, prediction_of
 from tests.conftest import KERNEL, WriteTask
 
 
@@ -128,18 +126,3 @@ def test_a_text_that_compiles_to_the_same_code_is_judged_once(write_task: WriteT
     assert replace(again, stage_seconds={}) == replace(first, stage_seconds={})
     assert again.stage_seconds.keys() == {"build"}
     assert other.outcome is Outcome.WRONG_RESULT
-
-
-@pytest.fixture
-def surrogate(write_task: WriteTask) -> PricingDevice:
-    return PricingDevice(load_task(write_task()), load_architecture("H100"))
-
-
-def test_the_surrogate_says_what_the_model_device_says(
-    device: ModelDevice, surrogate: PricingDevice, source: str
-) -> None:
-    judged = device.evaluate(Kernel(source))
-    predicted = prediction_of(surrogate.evaluate(Kernel(source)))
-    assert predicted is not None
-    assert predicted.seconds == pytest.approx(judged.timings[0].seconds)
-    assert predicted.terms == pytest.approx(judged.terms)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.task import Array, Task, Tensor, Tolerance
+from mctskernel.core.task import Array, Numerics, Operator, Precision, Task, Tensor, Tolerance
 from mctskernel.problems.torch_reference import in_numpy
 from mctskernel.profiling.verify import Case, check_outputs, draw_verification
 
@@ -123,6 +125,36 @@ OPERATORS: dict[str, tuple[Callable[..., Any], dict[str, Extents], Extents]] = {
 }
 
 
+def residual(r: Rounding, x: Any, w: Any, v: Any) -> Any:
+    hidden = torch.relu(functional.conv2d(r(x), r(w), padding=1))
+    return torch.relu(functional.conv2d(r(hidden), r(v), padding=1)) + x
+
+
+def pooled(r: Rounding, x: Any, w: Any, b: Any) -> Any:
+    hidden = functional.batch_norm(functional.conv2d(r(x), r(w), b), None, None, training=True)
+    return functional.max_pool2d(torch.tanh(hidden), 2).mean((2, 3), keepdim=True)
+
+
+def classified(r: Rounding, x: Any, w: Any, v: Any) -> Any:
+    """The product after the convolution, in lower precision alone."""
+    return functional.conv2d(x, w).mean((2, 3)) @ r(v)
+
+
+FOUR = {"x": (2, 8, 16, "n"), "w": (8, 8, 3, 3), "v": (8, 8, 3, 3)}
+CONVOLUTIONS: dict[str, tuple[Callable[..., Any], dict[str, Extents], Extents]] = {
+    "convolution": OPERATORS["convolution"],
+    "transposed convolution": OPERATORS["transposed convolution"],
+    "residual": (residual, FOUR, (2, 8, 16, "n")),
+    "pooled": (pooled, {"x": (4, 3, 16, 130), "w": (8, 3, 3, 3), "b": (8,)}, (4, 8, 1, 1)),
+    "one channel": (
+        lambda r, x, w: functional.conv1d(r(x), r(w)).amax(2),
+        {"x": (64, 4, "n"), "w": (1, 4, 3)},
+        (64, 1),
+    ),
+}
+IN_TF32 = Numerics(tf32=frozenset({Operator.CONVOLUTION}))
+
+
 def standardised(mean: Rounding, x: Any, w: Any) -> Any:
     hidden = torch.sigmoid(x @ w.T / 16)
     centred = hidden - mean(hidden)
@@ -136,20 +168,16 @@ def mean_in_sequence(x: Any) -> Any:
 QUICK = ("matmul", "linear, mean, logsumexp, residual", "linear, sigmoid", "normalisation")
 
 
-def task_of(name: str, *, uniform: bool) -> Task:
-    function, inputs, output = OPERATORS[name]
+LOCKED = Numerics()
+
+
+def task_of(name: str, *, uniform: bool, numerics: Numerics = LOCKED) -> Task:
+    function, inputs, output = {**OPERATORS, **CONVOLUTIONS}[name]
 
     def drawn(each: str) -> dict[str, Any]:
         reach = SMALL if each in "wvb" else 1.0
         return {"distribution": "uniform", "low": 0.0 if each == "x" else -reach, "high": reach}
 
-    def reference(**arrays: Array) -> object:
-        return in_numpy(lambda *given: function(keep, *given), *arrays.values())
-
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(each, kind) for each in inputs]
-    reference.takes_tensors = True  # type: ignore[attr-defined] # so that its own sums are rounded too
-    reference.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # what a task reads
     return Task(
         name=name,
         summary="",
@@ -164,15 +192,36 @@ def task_of(name: str, *, uniform: bool) -> Task:
         verify_shapes=({"n": 5}, {"n": 128}),
         held_out_shapes=(),
         tolerance=Tolerance(ratio=64.0),
+        numerics=numerics,
         starting_kernel=Kernel(""),
-        reference=reference,
+        reference=reference_of(lambda *given: function(keep, *given), tuple(inputs)),
     )
 
 
-def passes(name: str, case: Case, rounding: Rounding) -> bool:
+def allowed(name: str, *, uniform: bool) -> Task:
+    return task_of(name, uniform=uniform, numerics=IN_TF32)
+
+
+def reference_of(function: Callable[..., Any], inputs: tuple[str, ...]) -> Callable[..., object]:
+    def reference(**arrays: Array) -> object:
+        return in_numpy(function, *arrays.values())
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    reference.takes_tensors = True  # type: ignore[attr-defined] # so that its own sums are rounded too
+    reference.__signature__ = inspect.Signature(  # type: ignore[attr-defined] # what a task reads
+        [inspect.Parameter(each, kind) for each in inputs]
+    )
+    return reference
+
+
+def result_of(name: str, case: Case, rounding: Rounding) -> Array:
     given = [torch.from_numpy(each) for each in case.inputs.values()]
-    out = OPERATORS[name][0](rounding, *given).numpy()
-    return check_outputs(case, {"out": out}).passed
+    found: Array = {**OPERATORS, **CONVOLUTIONS}[name][0](rounding, *given).numpy()
+    return found
+
+
+def passes(name: str, case: Case, rounding: Rounding) -> bool:
+    return check_outputs(case, {"out": result_of(name, case, rounding)}).passed
 
 
 @pytest.mark.parametrize("uniform", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -197,3 +246,76 @@ def test_sums_in_any_order_pass_within_a_reference_too() -> None:
         given = [torch.from_numpy(each) for each in case.inputs.values()]
         check = check_outputs(case, {"out": standardised(mean_in_sequence, *given).numpy()})
         assert check.passed, check.message
+
+
+@pytest.mark.parametrize("uniform", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "convolution",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in CONVOLUTIONS if each != "convolution"),
+    ],
+)
+def test_a_convolution_passes_in_tf32_where_pytorch_computes_it_so_and_in_nothing_less(
+    name: str, uniform: bool
+) -> None:
+    cases = [case for seed in range(2) for case in draw_verification(allowed(name, uniform=uniform), seed)]
+    for precision in ("TF32", "TF32, truncated"):
+        wrong = [case.label for case in cases if not passes(name, case, PRECISIONS[precision])]
+        assert not wrong, precision
+    assert all(passes(name, case, keep) for case in cases)
+    for precision in ("bfloat16", "float16"):
+        first = cases[: len(cases) // 2]
+        assert not all(passes(name, case, PRECISIONS[precision]) for case in first), precision
+
+
+def test_a_product_beside_a_convolution_is_refused_in_tf32_with_the_policy() -> None:
+    CONVOLUTIONS["classified"] = (
+        classified,
+        {"x": (5, 8, 6, "n"), "w": (16, 8, 3, 3), "v": (16, "n")},
+        (5, "n"),
+    )
+    checks = [
+        check_outputs(case, {"out": result_of("classified", case, to_tf32)})
+        for case in draw_verification(allowed("classified", uniform=False), 0)
+    ]
+    refused = [check.message for check in checks if not check.passed]
+    assert any(
+        "TF32, bfloat16 or float16 numbers are too imprecise for float32 inputs, but convolutions may be computed in "
+        "TF32, as PyTorch does." in message
+        for message in refused
+    )
+
+
+def test_a_convolution_is_exact_where_pytorch_does_not_use_tf32() -> None:
+    cases = draw_verification(task_of("convolution", uniform=False), 0)
+    assert not all(passes("convolution", case, to_tf32) for case in cases)
+    depthwise = replace(
+        allowed("convolution", uniform=False),
+        reference=reference_of(lambda x, w: functional.conv2d(x, w[:, :1], padding=1, groups=8), ("x", "w")),
+    )
+    wrong = [
+        case.label
+        for case in draw_verification(depthwise, 0)
+        if not check_outputs(
+            case,
+            {
+                "out": functional.conv2d(
+                    *(to_tf32(torch.from_numpy(case.inputs[each])) for each in ("x",)),
+                    to_tf32(torch.from_numpy(case.inputs["w"]))[:, :1],
+                    padding=1,
+                    groups=8,
+                ).numpy()
+            },
+        ).passed
+    ]
+    assert wrong
+
+
+def test_relaxed_precision_leaves_out_the_numbers_that_find_less() -> None:
+    task = replace(
+        task_of("matmul", uniform=True),
+        precision=Precision.RELAXED,
+        tolerance=Tolerance(1e-2, 1e-2, math.inf),
+    )
+    assert all(passes("matmul", case, to_tf32) for case in draw_verification(task, 0))

@@ -124,9 +124,9 @@ def test_it_is_looked_at_and_used(browser: playwright.Browser, report: Path, wid
     page.get_by_role("button", name="fold all but the best path").click()
     _eventually(page, "document.querySelector('.plot').data.at(-1).x.length < 7")
 
-    for title in ("Best so far", "Roofline", "Environment"):
+    for title in ("Best so far", "Failures", "Environment"):
         page.get_by_role("heading", name=title).scroll_into_view_if_needed()
-    assert page.title().startswith("double: 4.00x")
+    assert page.title().startswith("double: 4.0x modelled")
     assert opened.complaints == []
     assert [url for url in opened.requests if not url.startswith(("file:", "blob:"))] == []
     _nothing_else_may_run(page)

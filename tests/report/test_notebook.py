@@ -46,7 +46,7 @@ def test_the_best_node_and_the_way_to_it(synthetic: SyntheticRun) -> None:
 
 def test_its_rich_representation_is_no_markup_of_others(synthetic: SyntheticRun) -> None:
     page = load_run(synthetic.folder.path)._repr_html_()
-    assert "4.00x" in page
+    assert "4.0x" in page
     assert "wider &lt;loads&gt;" in page
 
 

@@ -133,8 +133,8 @@ def test_a_pending_node_ends_its_trajectory_before_it(story: Grown) -> None:
 
 def test_attempts_tell_failures_duplicates_and_refusals(story: Grown) -> None:
     assert edit_attempts(story.tree, 0) == (
-        Attempt("tile", "tuning", Outcome.OK, 2.0),
-        Attempt("broken", "tuning", Outcome.BUILD_ERROR, 0.0),
+        Attempt("tile", "tuning", Outcome.OK, 2.0, node=1),
+        Attempt("broken", "tuning", Outcome.BUILD_ERROR, 0.0, node=2),
         Attempt("never", "tuning", Outcome.REJECTED, 0.0, "The patch doesn't fit."),
     )
     duplicate = edit_attempts(story.tree, 1)[1]

@@ -19,7 +19,6 @@ from mctskernel.tree.edit_model.score import (
     improvement_per_second,
     log_excess,
 )
-from mctskernel.tree.events import PredictionRecord
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
 from mctskernel.tree.search import TreeSearch, Try
@@ -132,30 +131,6 @@ def test_proposers_are_believed_while_little_is_known() -> None:
     request = tree.search.next_action()
     assert isinstance(request, Try)
     assert request.edit.factors[0].name == "b"
-
-
-def test_predictions_order_the_edits_of_a_node() -> None:
-    tree = modelled()
-    tree.offer(0, edit(a=1.0, prior=3.0), edit(b=1.0, prior=2.0), edit(c=1.0))
-    assert tree.next_try().number == 0
-    tree.search.predict(0, 0, PredictionRecord(1.0, gain=0.5, sigma=0.01))
-    assert tree.next_try().number == 1
-    tree.search.predict(0, 2, PredictionRecord(1.0, gain=2.0, sigma=0.9))
-    # As far as is known the third, which is within the uncertainty of no gain, equals the second.
-    assert tree.next_try().number == 1
-    tree.search.predict(0, 1, PredictionRecord(1.0, gain=1.5, sigma=0.9))
-    assert tree.next_try().number == 2
-
-
-def test_one_node_in_five_is_for_edits_that_predictions_do_not_favour() -> None:
-    tree = modelled()
-    tree.offer(0, *(edit(x=float(number)) for number in range(8)))
-    for number in range(8):
-        tree.search.predict(0, number, PredictionRecord(1.0, gain=1.0 + number, sigma=0.1))
-    tried = [tree.submit()[0].number for _ in range(5)]
-    assert [number == max({*range(8)} - {*tried[:place]}) for place, number in enumerate(tried)].count(
-        False
-    ) == 1
 
 
 def test_per_second_the_cheaper_of_equals_comes_first() -> None:

@@ -33,7 +33,6 @@ from mctskernel.tree.strategies.strategy import (
     Propose,
     Rival,
     Step,
-    favoured,
 )
 
 LARGEST_FRONTIER, LARGEST_TABLE = 16384, 1 << 20
@@ -96,7 +95,7 @@ class Mcts:
         for found in self.ratings(tree, 1):
             if found.edit is None:
                 return Propose(found.node)
-            edit = favoured(tree, tree.nodes[found.node], found.edit)
+            edit = found.edit
             self._frontier.watch(Candidate(found.node, edit))
             return Step(found.node, edit)
         return self._leftover(tree) if tree.evaluated else None

@@ -110,37 +110,3 @@ def expand_at_random(node: Node, generator: np.random.Generator) -> Step | Propo
     if not node.untried:
         return Propose(node.id)
     return Step(node.id, node.untried[int(generator.integers(len(node.untried)))])
-
-
-EXPLORATION_FRACTION = 0.2
-"""Of all nodes, those for which an edit is tried that predictions don't favour."""
-
-
-def favoured(tree: Tree, node: Node, chosen: int) -> int:
-    """The edit to try where a strategy has chosen an untried edit of a node: by a surrogate's predictions, if any.
-
-    It is the chosen one if that is among those with the greatest predicted gain; however uncertain, a prediction is the
-    best guess that there is (docs/surrogate.md). An edit without one counts as no gain, equal to what is predicted
-    to be within the uncertainty of that.
-    """
-    if not node.predictions:
-        return chosen
-    untried = [chosen, *(edit for edit in node.untried if edit != chosen)]
-    best = max(untried, key=lambda edit: _predicted_gain(node, edit))
-    equal = [edit for edit in untried if edit == best or _are_equal(node, best, edit)]
-    count = len(tree.nodes)
-    if int((count + 1) * EXPLORATION_FRACTION) > int(count * EXPLORATION_FRACTION):
-        return next((edit for edit in untried if edit not in equal), chosen)
-    return equal[0]
-
-
-def _predicted_gain(node: Node, edit: int) -> float:
-    found = node.predictions.get(edit)
-    return found.gain if found is not None and found.gain > 0 else 1.0
-
-
-def _are_equal(node: Node, first: int, second: int) -> bool:
-    known = [found for edit in (first, second) if (found := node.predictions.get(edit)) and found.gain > 0]
-    if len(known) == 2:
-        return known[0].gain == known[1].gain
-    return all(found.is_tie for found in known)

@@ -29,8 +29,8 @@ from mctskernel.profiling.architecture import FILE_SUFFIX
 from mctskernel.profiling.processes.channel import Broken, decode_path
 from mctskernel.profiling.processes.worker_process import Evaluated
 
-PRESENCE, CLOSING = "presence", "closing"
-"""Ray's concurrency groups: calls that run while others of the same actor do."""
+CLOSING = "closing"
+"""Ray's concurrency group of the call that runs while others of the same actor do."""
 
 CLOSE_SECONDS = 2.0
 """How long `close` waits for the executor to end its processes."""
@@ -105,13 +105,12 @@ def pack(folder: Path) -> dict[str, bytes]:
 
 
 class Actor:
-    """Evaluates several kernels at a time. Call `open` first; `stay` and `close` may run beside the other calls."""
+    """Evaluates several kernels at a time. `close` may run beside the other calls."""
 
     def __init__(self, opening: bytes) -> None:
         self._opening = _OPENINGS.decode(opening)
         self._work: queue.SimpleQueue[tuple[Evaluate, Future[Evaluation]] | None] = queue.SimpleQueue()
         self._ready: Future[Opened] = Future()
-        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -125,15 +124,10 @@ class Actor:
         self._work.put((_REQUESTS.decode(request), future))
         return _answer(lambda: Evaluated(future.result()))
 
-    def stay(self) -> None:
-        """Return when the actor is closed. Ray fails this call when the process or its node is lost."""
-        self._closed.wait()
-
     def close(self) -> None:
         """Stop whatever is being evaluated and remove the task's files from this machine."""
         self._work.put(None)
         self._thread.join(CLOSE_SECONDS)
-        self._closed.set()
 
     def _run(self) -> None:
         """Own the executor, which belongs to one thread; Ray makes each call in another."""

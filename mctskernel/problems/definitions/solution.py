@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.task import Task, TaskError
+from mctskernel.core.task import Task, TaskError, short_caveats
 from mctskernel.problems.definitions.definition import SOL_EXECBENCH
 from mctskernel.problems.definitions.reference import DefinitionProblem, read_definition_problem
 from mctskernel.problems.host_code import HostCodeError, host_module
@@ -42,7 +42,8 @@ def solution(task: Task, kernel: Kernel) -> Mapping[str, str]:
         "author": AUTHOR,
         "spec": spec,
         "sources": [{"path": path, "content": content}],
-        "description": f"Found by a Monte Carlo tree search over edits of a kernel ({kernel.language}).",
+        "description": f"Found by a Monte Carlo tree search over edits of a kernel ({kernel.language})"
+        f"{short_caveats(task.caveats)}.",
     }
     return {SOLUTION_FILE: json.dumps(found, indent=2) + "\n"}
 

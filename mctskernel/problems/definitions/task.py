@@ -17,7 +17,7 @@ import torch
 from mctskernel.core.dtypes import is_floating, numpy_dtype, rounding_unit
 from mctskernel.core.expression import ExpressionError
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import Array, Bound, Shape, TaskError, Tensor, shape_label
+from mctskernel.core.task import Array, Bound, Precision, Shape, TaskError, Tensor, shape_label
 from mctskernel.problems.definitions.definition import FLASHINFER_BENCH, Allowed, Axes, Safetensors, read_axes
 from mctskernel.problems.definitions.folder import (
     Found,
@@ -68,7 +68,7 @@ _WITHOUT_KERNEL = (
 )
 
 
-def task_of(found: Found, language: Language | None) -> Problem:
+def task_of(found: Found, language: Language | None, precision: Precision) -> Problem:
     """Make a task of a definition. Runs its Python at small sizes. Raises TaskError."""
     check_definition(found.definition)
     axes = read_axes(found.definition)
@@ -90,7 +90,7 @@ def task_of(found: Found, language: Language | None) -> Problem:
             (folder / name).write_bytes(data)
         problem = _with_custom_scalars(folder, problem, axes)
         (folder / PROBLEM_FILE).write_bytes(record_text(problem))
-        draft = _drafted(_Trial(folder, problem, axes), own_files)
+        draft = _drafted(_Trial(folder, problem, axes), own_files, precision)
         made = problem_of(found.benchmark, draft, language)
     if made.has_kernel:
         return made
@@ -172,7 +172,7 @@ class _Trial:
                 )
 
 
-def _drafted(trial: _Trial, own_files: Mapping[str, bytes]) -> Draft:
+def _drafted(trial: _Trial, own_files: Mapping[str, bytes], precision: Precision) -> Draft:
     problem = trial.problem
     awkward, held_out = _awkward(trial)
     by_size = sorted(problem.shapes, key=trial.nbytes)
@@ -198,7 +198,8 @@ def _drafted(trial: _Trial, own_files: Mapping[str, bytes]) -> Draft:
             makes_inputs=trial.is_made,
         ),
         scalars={name: int(v) if isinstance(v, bool) else v for name, v in problem.scalars.items()},
-        tolerance=tolerance_table(trial.outputs, own, _bounds(trial)),
+        tolerance=tolerance_table(trial.outputs, own, _bounds(trial), precision),
+        precision=precision,
         independent="" if trial.is_made else _independent(trial),
         inputs_by=WORKLOAD if trial.is_numbered else "",
         own_files=own_files,

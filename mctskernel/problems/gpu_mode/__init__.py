@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.task import Task, TaskError
+from mctskernel.core.task import Precision, Task, TaskError
 from mctskernel.problems.gpu_mode.reference import GpuModeProblem
 from mctskernel.problems.gpu_mode.task_file import NAME, TASK_FILE, folder_of, read_task_file
 from mctskernel.problems.host_code import HostCodeError, dimensions_of_inputs, host_module
 from mctskernel.problems.problem import Benchmark, Problem, read_record
 
 
-def read(path: Path, language: Language | None) -> Problem:
+def read(path: Path, language: Language | None, precision: Precision) -> Problem:
     """Read a problem as a task. Runs its Python. Raises TaskError."""
     from mctskernel.problems.gpu_mode.task import drafted  # noqa: PLC0415 - imports PyTorch, an extra
     from mctskernel.problems.torch_task import problem_of  # noqa: PLC0415 - as above
@@ -21,7 +21,7 @@ def read(path: Path, language: Language | None) -> Problem:
     folder = folder_of(path)
     if folder is None:
         raise TaskError(f"{path} has no {TASK_FILE}.")
-    return problem_of(NAME, drafted(read_task_file(folder)), language)
+    return problem_of(NAME, drafted(read_task_file(folder), precision), language)
 
 
 SUBMISSION = "submission.py"

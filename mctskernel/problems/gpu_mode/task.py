@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from mctskernel.core.dtypes import numpy_dtype, rounding_unit
-from mctskernel.core.task import Bound, Shape, TaskError, Tensor
+from mctskernel.core.task import Bound, Precision, Shape, TaskError, Tensor
 from mctskernel.problems.gpu_mode.cases import (
     SEED,
     Case,
@@ -83,7 +83,7 @@ class _Signature:
         return Leaf(place, input=self.names[place]) if is_tensor else Leaf(place, value=value)
 
 
-def drafted(file: TaskFile) -> Draft:
+def drafted(file: TaskFile, precision: Precision) -> Draft:
     """Make a task of a problem. Runs its Python, each case once. Raises TaskError."""
     program = load_program(file.modules)
     cases = [run_case(program, arguments) for arguments in file.cases]
@@ -109,7 +109,12 @@ def drafted(file: TaskFile) -> Draft:
         ({CASE: number}, Bound(max(each.relative, unit), each.absolute))
         for number, each in enumerate(allowed)
     ]
-    task = replace(task, independent=_independent(task), tolerance=tolerance_table(outputs, own, bounds))
+    task = replace(
+        task,
+        independent=_independent(task),
+        tolerance=tolerance_table(outputs, own, bounds, precision),
+        precision=precision,
+    )
     notes = [*imprecisions(outputs, own), *_ranking(file)]
     if (relative := min(each.relative for each in allowed)) < unit:
         notes.append(

@@ -7,6 +7,6 @@ shapes, allocates outputs and scratch buffers, and launches on PyTorch's current
 from __future__ import annotations
 
 from mctskernel.problems.host_code.expressions import HostCodeError
-from mctskernel.problems.host_code.module import dimensions_of_inputs, host_module
+from mctskernel.problems.host_code.module import dimensions_of_inputs, host_module, torch_operator
 
-__all__ = ["HostCodeError", "dimensions_of_inputs", "host_module"]
+__all__ = ["HostCodeError", "dimensions_of_inputs", "host_module", "torch_operator"]

@@ -15,13 +15,15 @@ from mctskernel.core.expression import Number
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import PORTABLE_CLUSTER, ResolvedPlan, resolve
 from mctskernel.core.task import Task
-from mctskernel.problems.host_code.cuda import calls, device_text, host_functions
+from mctskernel.problems.host_code.cuda import calls_of, device_text, host_functions
 from mctskernel.problems.host_code.expressions import HostCodeError
 from mctskernel.problems.host_code.launch import Argument, WrittenLaunch, vetted_plan
 
 _PROGRAM = Template("""\
 #ifndef __CUDA_ARCH__
 #include <torch/extension.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #endif
 
 $device
@@ -36,6 +38,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
 }
 #endif
 """)
+
+
+_ADDRESS = "reinterpret_cast<int64_t>({}.data_ptr())"
+_STREAM = "reinterpret_cast<int64_t>(c10::cuda::getCurrentCUDAStream().stream())"
 
 
 def cpp_program(task: Task, kernel: Kernel, order: Sequence[str]) -> str:
@@ -60,9 +66,10 @@ def cpp_program(task: Task, kernel: Kernel, order: Sequence[str]) -> str:
             raise HostCodeError("A dimension of the task doesn't follow from the shapes of tensors.")
     launches = {condition: _launches(each, buffers) for condition, each in plans.items()}
     host = host_functions(kernel, next(iter(launches.values())))
-    lines = [f"{buffers[each.name]} = {buffers[each.name]}.contiguous();" for each in task.inputs]
+    lines = ["const c10::cuda::CUDAGuard guard(tensor_0.device());"]
+    lines += [f"{buffers[each.name]} = {buffers[each.name]}.contiguous();" for each in task.inputs]
     for condition, resolved in plans.items():
-        statements = [f"{call};" for call in calls(host, launches[condition])]
+        statements = [f"{call};" for call in calls_of(host, launches[condition], _ADDRESS, _STREAM)]
         body = [*_scratch(resolved, buffers), *statements, "return;"]
         lines += [f"if ({condition}) {{", *(f"    {line}" for line in body), "}"]
     lines.append(

@@ -4,7 +4,8 @@
 anything when its module is loaded, so its text is only compiled for the device. The host sees empty kernels with the
 same signatures, written here from known types.
 
-Each launch has a host function in C++, whose numbers are computed in Python.
+Each launch has a host function in C++, whose numbers are computed in Python. It takes addresses and the stream as
+integers and includes nothing of PyTorch, whose headers take most of a minute.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tree_sitter import Node
 from mctskernel.core.kernel import Kernel
 from mctskernel.edits.syntax import Function, Parameter, enclosing, parse, text_of, walk
 from mctskernel.problems.host_code.expressions import HostCodeError, raw_literal
-from mctskernel.problems.host_code.launch import WrittenLaunch
+from mctskernel.problems.host_code.launch import Argument, WrittenLaunch
 from mctskernel.profiling.build import standalone
 from mctskernel.profiling.source_rules import scan
 
@@ -37,30 +38,34 @@ _CLUSTER = ("cluster_x", "cluster_y", "cluster_z")
 
 _HOST = Template("""\
 #ifndef __CUDA_ARCH__
+#include <cuda_runtime.h>
+#include <stdint.h>
+#include <stdexcept>
 $includes
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-
 $stubs
+
+static void mctskernel_check(cudaError_t status) {
+    if (status != cudaSuccess) {
+        throw std::runtime_error(cudaGetErrorString(status));
+    }
+}
 
 $functions#endif
 """)
 
 _HOST_FUNCTION = Template("""\
 $signature {
-    const c10::cuda::CUDAGuard guard($tensor.device());
     if (shared > 0) {
-        C10_CUDA_CHECK(cudaFuncSetAttribute(::$kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+        mctskernel_check(cudaFuncSetAttribute(::$kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
     }
     const dim3 grid(grid_x, grid_y, grid_z), block(block_x, block_y, block_z);
 $launch
-    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    mctskernel_check(cudaGetLastError());
 }
 """)
 
 _PLAIN_LAUNCH = Template("""\
-    ::$kernel<<<grid, block, shared, c10::cuda::getCurrentCUDAStream()>>>(
+    ::$kernel<<<grid, block, shared, reinterpret_cast<cudaStream_t>(stream)>>>(
         $arguments);""")
 
 _LAUNCH_WITH_ATTRIBUTES = Template("""\
@@ -69,10 +74,10 @@ _LAUNCH_WITH_ATTRIBUTES = Template("""\
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared;
-    config.stream = c10::cuda::getCurrentCUDAStream();
+    config.stream = reinterpret_cast<cudaStream_t>(stream);
     config.attrs = attributes;
 $attributes
-    C10_CUDA_CHECK(cudaLaunchKernelEx(&config, ::$kernel, $arguments));""")
+    mctskernel_check(cudaLaunchKernelEx(&config, ::$kernel, $arguments));""")
 
 _CLUSTER_ATTRIBUTE = """\
     attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
@@ -81,7 +86,7 @@ _CLUSTER_ATTRIBUTE = """\
     attributes[config.numAttrs++].val.clusterDim.z = cluster_z;"""
 
 _LARGE_CLUSTER = Template("""\
-    C10_CUDA_CHECK(cudaFuncSetAttribute(::$kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));""")
+    mctskernel_check(cudaFuncSetAttribute(::$kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));""")
 
 _PROGRAMMATIC_ATTRIBUTE = """\
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -101,15 +106,22 @@ _HOST = $host_text
 _DECLARATIONS = $declaration_text
 
 
+
+def _stream(tensor):
+    return torch.cuda.current_stream(tensor.device).cuda_stream
+
+
 @functools.cache
 def _extension():
     major, minor = torch.cuda.get_device_capability()
     architecture = f"{major}{minor}a" if major >= 9 else f"{major}{minor}"
     return load_inline(
         name=$label,
-        cpp_sources=_DECLARATIONS,
+        cpp_sources="#include <pybind11/pybind11.h>\\n" + _DECLARATIONS,
         cuda_sources=_DEVICE + _HOST,
         functions=$function_names,
+        no_implicit_headers=True,
+        with_pytorch_error_handling=False,
         extra_cuda_cflags=[f"-gencode=arch=compute_{architecture},code=sm_{architecture}", *$flags],
     )
 """)
@@ -145,8 +157,13 @@ def host_functions(kernel: Kernel, launches: Sequence[WrittenLaunch]) -> HostFun
     return HostFunctions(host, "".join(f"{declaration};\n" for declaration in declared), functions)
 
 
-def write_host(kernel: Kernel, launches: Sequence[WrittenLaunch], label: str) -> tuple[str, list[str]]:
-    """The part of a module that builds its extension, and the statement of each launch. Raises HostCodeError."""
+def write_host(
+    kernel: Kernel, launches: Sequence[WrittenLaunch], first: str, label: str
+) -> tuple[str, list[str]]:
+    """The part of a module that builds its extension, and the statements that launch on the device of a `first` tensor.
+
+    Raises HostCodeError.
+    """
     functions = host_functions(kernel, launches)
     text = _MODULE.substitute(
         device_text=raw_literal(device_text(kernel)),
@@ -156,15 +173,22 @@ def write_host(kernel: Kernel, launches: Sequence[WrittenLaunch], label: str) ->
         function_names=repr(functions.names),
         flags=repr(COMPILER_FLAGS),
     )
-    return text, [f"_extension().{call}" for call in calls(functions, launches)]
+    calls = calls_of(functions, launches, "{}.data_ptr()", f"_stream({first})")
+    return text, [f"with torch.cuda.device_of({first}):", *(f"    _extension().{call}" for call in calls)]
 
 
-def calls(functions: HostFunctions, launches: Sequence[WrittenLaunch]) -> list[str]:
-    """The call of each launch's host function."""
+def calls_of(
+    functions: HostFunctions, launches: Sequence[WrittenLaunch], address: str, stream: str
+) -> list[str]:
+    """The call of each launch's host function; `address` is a format of a tensor's."""
     return [
-        f"{name}({', '.join([*each.geometry, *(a.source for a in each.arguments)])})"
+        f"{name}({', '.join([*each.geometry, stream, *(_passed(a, address) for a in each.arguments)])})"
         for name, each in zip(functions.names, launches, strict=True)
     ]
+
+
+def _passed(argument: Argument, address: str) -> str:
+    return address.format(argument.source) if argument.is_buffer else argument.source
 
 
 def _declaration(name: str, launch: WrittenLaunch, wanted: Signature) -> str:
@@ -173,21 +197,17 @@ def _declaration(name: str, launch: WrittenLaunch, wanted: Signature) -> str:
         raise HostCodeError(
             f"{what} has {len(launch.arguments)} arguments; the kernel has {len(wanted.types)} parameters."
         )
-    parameters = [f"int64_t {each}" for each in (*_GEOMETRY, *(_CLUSTER if launch.cluster else ()))]
+    parameters = [f"int64_t {each}" for each in (*_GEOMETRY, *(_CLUSTER if launch.cluster else ()), "stream")]
     for number, (argument, type_) in enumerate(zip(launch.arguments, wanted.types, strict=True)):
         if type_.endswith("*") != argument.is_buffer:
             raise HostCodeError(f"{what}: argument {number + 1} doesn't fit a parameter of the type {type_}.")
-        passed = "const at::Tensor&" if argument.is_buffer else "double" if type_ in _REAL else "int64_t"
-        parameters.append(f"{passed} argument_{number}")
+        parameters.append(f"{'double' if type_ in _REAL else 'int64_t'} argument_{number}")
     return f"void {name}({', '.join(parameters)})"
 
 
 def _definition(declaration: str, launch: WrittenLaunch, wanted: Signature) -> str:
-    tensors = [f"argument_{n}" for n, each in enumerate(launch.arguments) if each.is_buffer]
-    if not tensors:
-        raise HostCodeError(f"The launch of '{launch.kernel}' has no buffer among its arguments.")
     passed = [
-        f"static_cast<{type_}>(argument_{number}{'.data_ptr()' if argument.is_buffer else ''})"
+        f"{'reinterpret' if argument.is_buffer else 'static'}_cast<{type_}>(argument_{number})"
         for number, (argument, type_) in enumerate(zip(launch.arguments, wanted.types, strict=True))
     ]
     attributes = [
@@ -199,9 +219,7 @@ def _definition(declaration: str, launch: WrittenLaunch, wanted: Signature) -> s
     text = template.safe_substitute(
         kernel=launch.kernel, arguments=", ".join(passed), attributes="\n".join(attributes)
     )
-    return _HOST_FUNCTION.substitute(
-        signature=declaration, tensor=tensors[0], kernel=launch.kernel, launch=text
-    )
+    return _HOST_FUNCTION.substitute(signature=declaration, kernel=launch.kernel, launch=text)
 
 
 _REAL = frozenset({"float", "double", "half", "__half", "nv_bfloat16", "__nv_bfloat16"})

@@ -1,4 +1,4 @@
-"""A kernel as the source of a Python module, whose function returns its outputs."""
+"""A kernel as the source of a Python module, whose function or operator of PyTorch returns its outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mctskernel.core.expression import names_in
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlan
 from mctskernel.core.task import Task, Tensor
-from mctskernel.problems.host_code import cuda
+from mctskernel.problems.host_code import cuda, nvrtc
 from mctskernel.problems.host_code.expressions import (
     FUNCTIONS,
     HostCodeError,
@@ -21,11 +21,13 @@ from mctskernel.problems.host_code.expressions import (
     translate_whole,
 )
 from mctskernel.problems.host_code.launch import (
+    WrittenLaunch,
     triton_launch,
     triton_module,
     vetted_plan,
     write_launch,
 )
+from mctskernel.profiling.triton.source import TritonModule
 
 _CHECKS = """\
 def _check_tensor(name, tensor, dtype, rank, device):
@@ -54,7 +56,17 @@ _ALLOCATOR = 'lambda size, alignment, stream: torch.empty(size, dtype=torch.int8
 _IMPORTED = frozenset({"torch", "functools"})
 _TRITON = ("triton", "tl", "libdevice")
 _DEFINED = frozenset(
-    ["_DEVICE", "_HOST", "_DECLARATIONS", "_SIZES", "_extension", "_check_tensor", "_check_shape", *FUNCTIONS]
+    [
+        "_DEVICE",
+        "_HOST",
+        "_DECLARATIONS",
+        "_SIZES",
+        "_extension",
+        "_stream",
+        "_check_tensor",
+        "_check_shape",
+        *FUNCTIONS,
+    ]
 )
 
 
@@ -76,36 +88,133 @@ def host_module(task: Task, kernel: Kernel, *, function: str = "run", reserved: 
     scope = _Scope.of(task, kernel, plan, Names({*_DEFINED, *_IMPORTED, *theirs}))
     launches = [write_launch(launch, scope.buffers, scope.numbers) for launch in plan.launches]
     if triton is not None:
-        head = f"{kernel.source.rstrip()}\n\nimport torch\n"
-        statements = [f"    {triton_launch(each, triton)}" for each in launches]
-        if "make_tensor_descriptor" in kernel.source:
-            # What Triton builds the descriptors in.
-            statements.insert(0, f"    triton.set_allocator({_ALLOCATOR})")
-        statements.insert(0, f"with torch.cuda.device_of({scope.first}):")
+        head, statements = _triton_host(kernel, launches, triton, scope.first)
     else:
         label = re.sub(r"\W", "_", task.name, flags=re.ASCII) + f"_{kernel.identity[:16]}"
-        head, statements = cuda.write_host(kernel, launches, label)
+        head, statements = cuda.write_host(kernel, launches, scope.first, label)
     lines = [
         docstring(_description(task)),
         *_arriving(task, scope),
-        *(f"{local} = {value}" for local, value in scope.constants.items()),
-        *(
-            _allocation(scope, each.name, each.shape, each.dtype)
-            for each in task.outputs
-            if each.name not in task.in_place
+        *_buffers(task, plan, scope),
+        *statements,
+        f"return {', '.join(scope.buffers[tensor.name] for tensor in task.outputs)}",
+    ]
+    text = _function(function, _parameters(task, scope), lines)
+    return "\n\n".join([head, *_support(scope, [text]), text])
+
+
+_OPERATOR = Template("""\
+$name = torch.library.custom_op($qualified, _run, mutates_args=$changed)
+$name.register_fake(_fake)
+""")
+
+_WITHOUT_GRADIENT = Template("""\
+def _backward(context, *gradients):
+    raise NotImplementedError($message)
+
+
+$name.register_autograd(_backward)
+""")
+
+
+def torch_operator(task: Task, kernel: Kernel) -> str:
+    """The source of a module with an operator of PyTorch, called as the task is, for eager code and torch.compile.
+
+    It takes and returns what the function of `host_module` does, but for outputs that share an input's buffer: it
+    changes those inputs and returns the others. It has no gradient. Raises HostCodeError as `host_module` does.
+    """
+    plan = vetted_plan(task, kernel)
+    triton = triton_module(kernel) if kernel.language is Language.TRITON else None
+    theirs = {*triton.functions, *triton.constants, *_TRITON} if triton is not None else set[str]()
+    defined = {
+        *nvrtc.DEFINED,
+        "_run",
+        "_fake",
+        "_backward",
+        "_SIZES",
+        "_check_tensor",
+        "_check_shape",
+        *FUNCTIONS,
+    }
+    if clash := theirs & (defined | nvrtc.IMPORTED):
+        raise HostCodeError(f"The module defines '{min(clash)}', which is defined already.")
+    names = Names({*defined, *nvrtc.IMPORTED, *theirs})
+    name = names.fresh(re.sub(r"^(?=\d)", "op_", re.sub(r"\W", "_", task.name, flags=re.ASCII)))
+    scope = _Scope.of(task, kernel, plan, names)
+    launches = [write_launch(launch, scope.buffers, scope.numbers) for launch in plan.launches]
+    head, statements = (
+        _triton_host(kernel, launches, triton, scope.first)
+        if triton is not None
+        else nvrtc.write_host(kernel, launches, scope.first)
+    )
+    fresh = [scope.buffers[each.name] for each in task.outputs if each.name not in task.in_place]
+    returned = f"return {', '.join(fresh)}" if fresh else "return None"
+    types = ["torch.Tensor"] * len(fresh)
+    annotation = f"tuple[{', '.join(types)}]" if len(fresh) > 1 else types[0] if fresh else "None"
+    arriving, allocated = _arriving(task, scope), _outputs(task, scope)
+    parameters = _parameters(task, scope, annotated=True)
+    functions = [
+        _function(
+            "_run", parameters, [*arriving, *_buffers(task, plan, scope), *statements, returned], annotation
         ),
+        _function("_fake", parameters, [*arriving, *allocated, returned], annotation),
+    ]
+    operator = _OPERATOR.substitute(
+        name=name,
+        qualified=repr(f"mctskernel::{name}_{kernel.identity[:12]}"),
+        changed=repr(sorted(scope.buffers[each] for each in task.in_place)),
+    )
+    message = f"{task.name} has no gradient: call it under torch.no_grad(), or on tensors that need none."
+    # PyTorch itself refuses gradients of what is changed in place.
+    gradient = [] if task.in_place else [_WITHOUT_GRADIENT.substitute(name=name, message=repr(message))]
+    about = docstring(f"{_description(task)} Its operator is `{name}`.")
+    return "\n\n".join([about, head, *_support(scope, functions), *functions, operator, *gradient])
+
+
+def _function(name: str, parameters: str, lines: Sequence[str], annotation: str = "") -> str:
+    body = "\n".join(lines).replace("\n", "\n    ")
+    return f"def {name}({parameters}){f' -> {annotation}' if annotation else ''}:\n    {body}\n"
+
+
+def _support(scope: _Scope, functions: Sequence[str]) -> list[str]:
+    """The table of sizes, the checks and the arithmetic that functions need."""
+    table = [f"_SIZES = {scope.sizes!r}\n"] if scope.sizes else []
+    used = [text for name, text in FUNCTIONS.items() if any(f"{name}(" in each for each in functions)]
+    return [*table, _CHECKS, *used]
+
+
+def _outputs(task: Task, scope: _Scope) -> list[str]:
+    return [
+        _allocation(scope, each.name, each.shape, each.dtype)
+        for each in task.outputs
+        if each.name not in task.in_place
+    ]
+
+
+def _buffers(task: Task, plan: LaunchPlan, scope: _Scope) -> list[str]:
+    """The lines that name constants, and allocate outputs and scratch buffers."""
+    return [
+        *(f"{local} = {value}" for local, value in scope.constants.items()),
+        *_outputs(task, scope),
         *(
             _allocation(scope, each.name, each.shape, each.dtype, "zeros" if each.zero else "empty")
             for each in plan.scratch
         ),
-        *statements,
-        f"return {', '.join(scope.buffers[tensor.name] for tensor in task.outputs)}",
     ]
-    indented = "\n".join(lines).replace("\n", "\n    ")
-    text = f"def {function}({_parameters(task, scope)}):\n    {indented}\n"
-    table = [f"_SIZES = {scope.sizes!r}\n"] if scope.sizes else []
-    used = [source for name, source in FUNCTIONS.items() if f"{name}(" in text]
-    return "\n\n".join([head, *table, text, _CHECKS, *used])
+
+
+def _triton_host(
+    kernel: Kernel, launches: Sequence[WrittenLaunch], module: TritonModule, first: str
+) -> tuple[str, list[str]]:
+    """A Triton kernel's own text, and the statements that launch."""
+    statements = [f"    {triton_launch(each, module)}" for each in launches]
+    if "make_tensor_descriptor" in kernel.source:
+        # What Triton builds the descriptors in.
+        statements.insert(0, f"    triton.set_allocator({_ALLOCATOR})")
+    return f"{kernel.source.rstrip()}\n\nimport torch\n", [
+        f"with torch.cuda.device_of({first}):",
+        *statements,
+    ]
 
 
 def dimensions_of_inputs(task: Task) -> frozenset[str]:
@@ -201,20 +310,22 @@ def _arriving(task: Task, scope: _Scope) -> list[str]:
     return lines
 
 
-def _parameters(task: Task, scope: _Scope) -> str:
+def _parameters(task: Task, scope: _Scope, *, annotated: bool = False) -> str:
     known = {*_extents(task), *scope.looked_up}
     named = []
     for name in _dimensions(task):
         if name not in known:
             (value, *others) = {shape.get(name) for shape in task.shapes}
             local = scope.numbers[name]
-            named.append(local if others or value is None else f"{local}={value}")
-    named += [
-        f"{scope.numbers[name]}={translate(value, {})}"
-        for name, value in task.scalars.items()
-        if name not in _dimensions(task)
-    ]
-    return ", ".join([*(scope.buffers[each.name] for each in task.inputs), *(["*", *named] if named else [])])
+            typed = f"{local}: int" if annotated else local
+            named.append(typed if others or value is None else f"{typed} = {value}")
+    for name, number in task.scalars.items():
+        if name not in _dimensions(task):
+            typed = f"{scope.numbers[name]}: {type(number).__name__}" if annotated else scope.numbers[name]
+            named.append(f"{typed} = {translate(number, {})}")
+    tensor = ": torch.Tensor" if annotated else ""
+    inputs = [f"{scope.buffers[each.name]}{tensor}" for each in task.inputs]
+    return ", ".join([*inputs, *(["*", *named] if named else [])])
 
 
 def _allocation(scope: _Scope, name: str, shape: Sequence[int | str], dtype: str, make: str = "empty") -> str:
@@ -227,7 +338,8 @@ def _description(task: Task) -> str:
         ", ".join(f"{each.name} ({each.dtype} [{', '.join(map(str, each.shape))}])" for each in tensors)
         for tensors in (task.inputs, task.outputs)
     )
-    return f"{task.name}: of {arriving} makes {leaving}."
+    caveats = "".join(f" {each[0].upper()}{each[1:]}." for each in task.caveats)
+    return f"{task.name}: of {arriving} makes {leaving}.{caveats}"
 
 
 def _names_used(plan: LaunchPlan) -> frozenset[str]:

@@ -29,10 +29,12 @@ def compiled_start(
     distinct: Shape,
     outputs: Sequence[str],
     name: str,
+    tf32: bool,
 ) -> str:
     """The source of a Triton kernel for all sizes of the dimensions, with block sizes that suit `sizes`.
 
-    `distinct` are sizes that no number of the function's own is equal to.
+    `distinct` are sizes that no number of the function's own is equal to. `tf32` lets convolutions multiply in TF32,
+    if PyTorch does.
     Raises InductorError without a GPU, and where the generated code can't become a candidate.
     """
     import torch  # noqa: PLC0415 - an extra
@@ -42,7 +44,8 @@ def compiled_start(
     if not torch.cuda.is_available():
         raise InductorError("torch.compile needs a GPU to generate kernels, and there is none.")
     graph, symbolic = traced(function, inputs, distinct), on_gpu(inputs, sizes)
-    generated = generate(graph, symbolic)
+    with _tf32_in_convolutions(tf32):
+        generated = generate(graph, symbolic)
     found = {name: symbolic.env.replace(symbol.node.expr) for name, symbol in symbolic.symbols.items()}
     fixed = [name for name, symbol in found.items() if not symbol.free_symbols]
     if fixed:
@@ -115,6 +118,18 @@ def generate(graph: Any, symbolic: Symbolic) -> Generated:
             return Generated(written[0], _configs(written[0]))
     said = (str(failure).strip().splitlines() or ["no message"])[0]
     raise InductorError(f"torch.compile fails: {type(failure).__name__}: {said[:300]}") from failure
+
+
+@contextmanager
+def _tf32_in_convolutions(allowed: bool) -> Iterator[None]:  # noqa: FBT001 - its one parameter
+    import torch  # noqa: PLC0415 - an extra
+
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = before and allowed
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.task import Task, TaskError
+from mctskernel.core.task import Precision, Task, TaskError
 from mctskernel.core.task_file import read_text
 from mctskernel.problems.host_code import HostCodeError, host_module
 from mctskernel.problems.kernelbench.reference import SOURCE_FILE, ModuleProblem, read_module_problem
@@ -47,7 +47,7 @@ PATIENCE = 10.0
 """Seconds after which a problem isn't read once more with fewer variable dimensions."""
 
 
-def read(path: Path, language: Language | None) -> Problem:
+def read(path: Path, language: Language | None, precision: Precision) -> Problem:
     """Read a problem as a task. Runs the file, and its Model at a small shape. Raises TaskError."""
     text = read_text(path)
     try:
@@ -68,7 +68,14 @@ def read(path: Path, language: Language | None) -> Problem:
     found: Problem | None = None
     for most in (MOST_DIMENSIONS, 1, 0):
         try:
-            draft = drafted(path, own_files, benchmark=NAME, tolerance=TOLERANCE, most_dimensions=most)
+            draft = drafted(
+                path,
+                own_files,
+                benchmark=NAME,
+                tolerance=TOLERANCE,
+                precision=precision,
+                most_dimensions=most,
+            )
         except TaskError:
             raise
         except Exception as error:  # the problem's own code runs at many shapes, and may raise anything

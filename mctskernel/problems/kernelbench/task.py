@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from mctskernel.core.task import Shape, TaskError
+from mctskernel.core.task import Bound, Precision, Shape, TaskError
 from mctskernel.problems.kernelbench.drawing import Extents, Watched, watch
 from mctskernel.problems.kernelbench.operands import FEW, MOST_WORK, Maker, Operand, Operands, weight_operands
 from mctskernel.problems.kernelbench.probing import check_calls, check_operators, modes_differ, used_state
@@ -31,7 +31,7 @@ from mctskernel.problems.kernelbench.reference import (
     without_running_statistics,
 )
 from mctskernel.problems.problem import Memory, available_memory, task_name
-from mctskernel.problems.tolerance import OwnError, own_errors
+from mctskernel.problems.tolerance import OwnError, own_errors, relaxed
 from mctskernel.problems.torch_dimensions import GRANULARITIES, Dimensions, find_dimensions
 from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension, reference_text
 
@@ -175,9 +175,10 @@ def drafted(
     *,
     benchmark: str,
     tolerance: float,
+    precision: Precision = Precision.LOCKED,
     most_dimensions: int = MOST_DIMENSIONS,
 ) -> Draft:
-    """Make a task of a problem's file. `tolerance` is the harness's relative tolerance. Raises TaskError.
+    """Make a task of a problem's file. `tolerance` is the harness's, relative and absolute. Raises TaskError.
 
     With more varying dimensions than `most_dimensions`, only the first varies.
     """
@@ -220,7 +221,9 @@ def drafted(
             values and {name: values[name] for name in kept},
         ),
     )
-    task = replace(_task(operands, problem, tolerance), own_files=own_files)
+    task = replace(_task(operands, problem, tolerance), own_files=own_files, precision=precision)
+    if precision is Precision.RELAXED:
+        task = replace(task, tolerance=relaxed(Bound(tolerance, tolerance)))
     return Draft(task, problem, tuple(_notes(operands, problem, task.tolerance)))
 
 

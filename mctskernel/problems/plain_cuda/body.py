@@ -48,7 +48,7 @@ class Place:
 class Function:
     """A `__global__` function: its name, a comment, its statements, what it may read, and the buffer that it fills.
 
-    `qualifiers` are those before its name, such as launch bounds; with any, its pointers are `__restrict__`.
+    It may write to `also` as well. `qualifiers` are those before its name, such as launch bounds; with any, its pointers are `__restrict__`.
     """
 
     name: str
@@ -57,6 +57,12 @@ class Function:
     reads: tuple[Place, ...]
     place: Place
     qualifiers: str = ""
+    also: tuple[Place, ...] = ()
+
+    @property
+    def written(self) -> tuple[Place, ...]:
+        """The buffers that it fills."""
+        return (*self.also, self.place)
 
 
 Given = Callable[["Body", Index], str]
@@ -101,6 +107,15 @@ class Body:
         self._known: list[dict[Any, Any]] = [{}]
 
     # Places
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The local variables so far, and what they were declared as."""
+        return {line.declares: line.value for line in self._lines if line.declares}
+
+    def place_of(self, node: Node) -> Place | None:
+        """The buffer of a node that is in memory."""
+        return self._places.get(node)
 
     def extents(self, node: Node) -> tuple[sympy.Expr, ...]:
         """The extents of a node's tensor."""
@@ -252,6 +267,19 @@ class Body:
             self._lines.append(Line(self._depth, f"{kind} {known} = {value};", known, value))
             self._known[-1][key] = known
         return known
+
+    def constant(self, kind: str, name: str, value: str) -> str:
+        """A local variable at the beginning, for a value of parameters alone."""
+        key = ("let", kind, value)
+        if key not in self._known[0]:
+            self._known[0][key] = self.fresh(name)
+            self._lines.insert(
+                0,
+                Line(
+                    self._loads_from, f"{kind} {self._known[0][key]} = {value};", self._known[0][key], value
+                ),
+            )
+        return str(self._known[0][key])
 
     def variable(self, kind: str, name: str, value: str) -> str:
         """A mutable local variable."""

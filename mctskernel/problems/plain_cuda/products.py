@@ -81,7 +81,7 @@ def place_of_tap(body: Body, node: Node, axis: int, here: str, tap: str) -> tupl
     extents = body.extents(tensor)[2:]
     name = AXES[len(extents)][axis]
     step, pad, gap = (
-        _each(argument(node, each), len(extents))[axis] for each in ("stride", "padding", "dilation")
+        for_each_axis(argument(node, each), len(extents))[axis] for each in ("stride", "padding", "dilation")
     )
     size, apart = body.size(extents[axis]), times(tap, str(gap))
     if argument(node, "transposed"):
@@ -106,7 +106,7 @@ def place_of_tap(body: Body, node: Node, axis: int, here: str, tap: str) -> tupl
 def _max_pool(body: Body, node: Node, index: Index) -> str:
     pool, part = source_of(node)
     source: Any = pool.args[0]
-    dtype, rank, extents = numbers(source), _rank(pool), body.extents(source)
+    dtype, rank, extents = numbers(source), pooled_rank(pool), body.extents(source)
     found = body.variable(computed_type(dtype), "largest", literal(lowest(dtype), dtype))
     where = body.variable("long long", "place", "-1") if part == 1 else ""
     with contextlib.ExitStack() as blocks:
@@ -142,9 +142,9 @@ def _avg_pool(body: Body, node: Node, index: Index) -> str:
 
 def _window(body: Body, pool: Node, index: Index, blocks: contextlib.ExitStack) -> Index:
     """Loop over a window with dilation, without what lies outside of the tensor."""
-    rank, extents = _rank(pool), body.extents(pool.args[0])  # type: ignore[arg-type] # a node
-    starts, size = _starts(pool, index), _each(argument(pool, "kernel_size"), rank)
-    dilation = _each(argument(pool, "dilation"), rank)
+    rank, extents = pooled_rank(pool), body.extents(pool.args[0])  # type: ignore[arg-type] # a node
+    starts, size = _starts(pool, index), for_each_axis(argument(pool, "kernel_size"), rank)
+    dilation = for_each_axis(argument(pool, "dilation"), rank)
     places, tests = [], []
     for number, name in enumerate(AXES[rank]):
         tap = blocks.enter_context(body.loop(f"tap_{name}", "0", str(size[number])))
@@ -158,17 +158,17 @@ def _window(body: Body, pool: Node, index: Index, blocks: contextlib.ExitStack) 
 
 def _starts(pool: Node, index: Index) -> list[str]:
     """Where a window begins along each axis, which may be outside of the tensor."""
-    rank = _rank(pool)
-    stride = _each(argument(pool, "stride") or argument(pool, "kernel_size"), rank)
-    padding = _each(argument(pool, "padding"), rank)
+    rank = pooled_rank(pool)
+    stride = for_each_axis(argument(pool, "stride") or argument(pool, "kernel_size"), rank)
+    padding = for_each_axis(argument(pool, "padding"), rank)
     places = zip(index[-rank:], stride, padding, strict=True)
     return [minus(times(each, str(step)), str(before)) for each, step, before in places]
 
 
 def _clipped_window(body: Body, pool: Node, index: Index, blocks: contextlib.ExitStack) -> tuple[Index, str]:
     """Loop over the part of a window that lies inside of the tensor; returns the divisor of a mean too."""
-    rank, extents = _rank(pool), body.extents(pool.args[0])  # type: ignore[arg-type] # a node
-    size, padding = (_each(argument(pool, name), rank) for name in ("kernel_size", "padding"))
+    rank, extents = pooled_rank(pool), body.extents(pool.args[0])  # type: ignore[arg-type] # a node
+    size, padding = (for_each_axis(argument(pool, name), rank) for name in ("kernel_size", "padding"))
     starts, counts, bounds = _starts(pool, index), [], []
     for number, name in enumerate(AXES[rank]):
         extent = body.size(extents[number - rank])
@@ -187,7 +187,7 @@ def _clipped_window(body: Body, pool: Node, index: Index, blocks: contextlib.Exi
 def _adaptive_window(body: Body, node: Node, index: Index, blocks: contextlib.ExitStack) -> tuple[Index, str]:
     """Loop over the window of an adaptive pool, from floor(i n / m) to ceil((i + 1) n / m); returns its size too."""
     pool, _ = source_of(node)
-    rank, own = _rank(pool), body.extents(node)
+    rank, own = pooled_rank(pool), body.extents(node)
     extents = body.extents(pool.args[0])  # type: ignore[arg-type] # a node
     counts, bounds = [], []
     for number, name in enumerate(AXES[rank]):
@@ -205,12 +205,12 @@ def _adaptive_window(body: Body, node: Node, index: Index, blocks: contextlib.Ex
     return (*index[:-rank], *inner), " * ".join(counts)
 
 
-def _rank(pool: Node) -> int:
+def pooled_rank(pool: Node) -> int:
     """The number of pooled axes."""
     return next(rank for rank in (1, 2, 3) if f"pool{rank}d" in str(pool.target))
 
 
-def _each(values: Sequence[int], rank: int) -> list[int]:
+def for_each_axis(values: Sequence[int], rank: int) -> list[int]:
     """One number for each axis; a single one is for all."""
     given = [int(value) for value in values]
     return given * rank if len(given) == 1 else given

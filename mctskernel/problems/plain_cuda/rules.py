@@ -130,6 +130,8 @@ def scalar(body: Body, value: Any, dtype: torch.dtype) -> str:
         return literal(float(number) if dtype.is_floating_point else int(number), dtype)
     if dtype.is_floating_point:
         text = f"(float)({in_cpp(number)})" if number.is_integer else float_in_cpp(number)
+        if "(" in text and not number.is_integer:
+            text = body.constant("float", "factor", text)
         return text if computed_type(dtype) == "float" else f"({computed_type(dtype)})({text})"
     return converted(f"({in_cpp(number)})", torch.int32, dtype)
 

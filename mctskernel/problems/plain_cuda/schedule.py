@@ -317,11 +317,11 @@ class Schedule:
     def function(self, made: Function) -> str:
         """The text of a `__global__` function."""
         sources, dimensions = self._arguments(made)
-        self._headers |= {header(each.dtype) for each in (*sources, made.place)} - {""}
+        self._headers |= {header(each.dtype) for each in (*sources, *made.written)} - {""}
         restrict = " __restrict__" if made.qualifiers else ""
         parameters = [
             *(f"const {stored_type(each.dtype)}*{restrict} {self.parameter(each.name)}" for each in sources),
-            f"{stored_type(made.place.dtype)}*{restrict} {self.parameter(made.place.name)}",
+            *(f"{stored_type(each.dtype)}*{restrict} {self.parameter(each.name)}" for each in made.written),
             *(f"int {self.parameter(each)}" for each in dimensions),
         ]
         head = f'extern "C" __global__ void {made.qualifiers}{made.name}('
@@ -330,7 +330,7 @@ class Schedule:
     def launch(self, made: Function, grid: str, block: str, shared: str = "") -> str:
         """The launch of a function in the plan."""
         sources, dimensions = self._arguments(made)
-        args = ", ".join(f'"{each}"' for each in (*(s.name for s in sources), made.place.name, *dimensions))
+        args = ", ".join(f'"{each}"' for each in (*(s.name for s in (*sources, *made.written)), *dimensions))
         shared = f'shared = "{shared}"\n' if shared else ""
         return f'[[launch]]\nkernel = "{made.name}"\ngrid = ["{grid}"]\nblock = ["{block}"]\n{shared}args = [{args}]\n'
 

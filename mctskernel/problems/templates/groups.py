@@ -9,8 +9,10 @@ from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Place
 from mctskernel.problems.plain_cuda.tracing import Traced
+from mctskernel.problems.templates.attention import attentions
 from mctskernel.problems.templates.chains import chain_groups
 from mctskernel.problems.templates.convolutions import convolutions, convolved
+from mctskernel.problems.templates.pools import pools
 from mctskernel.problems.templates.rows import row_groups, row_operands
 from mctskernel.problems.templates.scans import flipped_scans, scan_groups
 from mctskernel.problems.templates.tiles import products
@@ -33,7 +35,15 @@ class Group(Protocol):
 Finder = Callable[[Sequence[Node], Collection[Node], Traced], Iterable[Group]]
 """Finds groups of one template among the nodes that would each have a plain kernel, given which are outputs."""
 
-FINDERS: tuple[Finder, ...] = (convolutions, products, row_groups, scan_groups, chain_groups)
+FINDERS: tuple[Finder, ...] = (
+    attentions,
+    convolutions,
+    products,
+    row_groups,
+    scan_groups,
+    pools,
+    chain_groups,
+)
 """In order: where two want the same node, the first gets it."""
 
 

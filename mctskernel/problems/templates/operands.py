@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers, plus, times
-from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, in_cpp, product
+from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
+from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
 
-STEP, STRIP = 32, 256
-"""Terms of a step, and of what a block packs, as the header has them."""
+STEP, STRIP, LINES = 32, 256, 64
+"""Terms of a step, and terms and lines of what a block packs, as the header has them."""
 
 
 @dataclass(frozen=True)
@@ -33,26 +33,19 @@ class Names:
     column: str
     line: str
     term: str
-    step: str
     sum: str
     tile: str
     sums: str
     shared: str
-    tiles: str
-    split: str
-    split_steps: str
-    a: str
-    b: str
     part: str
     matrix: str
 
     @staticmethod
     def of(body: Body) -> Names:
         """Names that a body doesn't use; the same for any empty one."""
-        words = (
-            "batch row column line term step product tile sums shared tiles split split_steps a b part matrix"
+        return Names(
+            *map(body.fresh, "batch row column line term product tile sums shared part matrix".split())
         )
-        return Names(*map(body.fresh, words.split()))
 
 
 @dataclass(frozen=True)
@@ -64,98 +57,64 @@ class Matrix:
 
 
 OfTerm = Callable[[], AbstractContextManager[None]]
-"""Opens the function of a term, or of a step, within that of its line."""
-
-Written = Callable[["Schedule", Place, Names], Matrix]
+"""Opens the function of a term within that of its line."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand as it is packed: a batch of matrices, and which lines have a range in common.
-
-    `at(names, line, body)` writes where a step of a line is in the packed operand, in steps, or -1; the rest of its
-    index by the step in the context that it is given. `range_of` is a line's range, in C++, of `ranges` of them in all.
-    """
+    """An operand: a batch of matrices, that of A by row and term or that of B by term and column."""
 
     name: str
-    matrix: Written
+    node: Any
     batch: sympy.Expr
     lines: sympy.Expr
     terms: sympy.Expr
-    ranges: tuple[sympy.Expr, ...]
-    pack_range: Callable[[Names], str]
-    main_range: Callable[[Body, Names], str]
-    at: Callable[[Body, Names, OfTerm], None]
 
     @property
     def steps(self) -> sympy.Expr:
         """Steps of a line."""
         return steps_of(self.terms)
 
+    @property
+    def packed(self) -> tuple[sympy.Expr, ...]:
+        """The extents of the packed operand, of fp16."""
+        return (self.batch, _ceiling(self.lines, LINES), self.steps, sympy.Integer(2 * STEP * LINES))
 
-def steps_of(terms: sympy.Expr) -> sympy.Expr:
-    """So many steps of 32 terms."""
-    return terms / STEP if (terms / STEP).is_integer else sympy.floor((terms + STEP - 1) / STEP)
+    @property
+    def blocks(self) -> str:
+        """The blocks that pack it, in a plan."""
+        lines, terms, batch = (count_in_plan((each,)) for each in (self.lines, self.terms, self.batch))
+        blocks = f"ceil_div({lines}, {LINES}) * ceil_div({terms}, {STRIP})"
+        return blocks if self.batch == ONE else f"{blocks} * {batch}"
 
+    @property
+    def blocks_in_cpp(self) -> str:
+        """The same in a kernel."""
+        return count_in_cpp((_ceiling(self.lines, LINES), _ceiling(self.terms, STRIP), self.batch))
 
-class Operands(NamedTuple):
-    """Both operands of a product, and the steps that it has."""
-
-    a: Operand
-    b: Operand
-    steps: sympy.Expr
-
-
-def matrix_operand(
-    name: str,
-    node: Any,
-    batch: sympy.Expr,
-    lines: sympy.Expr,
-    terms: sympy.Expr,
-    *,
-    matrix: Written | None = None,
-    in_product: Callable[[Names], str] = lambda names: names.batch,
-) -> Operand:
-    """An operand of which every line has a range and follows the one before; `matrix` writes it, or it is a node.
-
-    `in_product` is the number of the operand's matrix in the kernel of the product.
-    """
-
-    def written(schedule: Schedule, target: Place, names: Names) -> Matrix:
-        rank = len(schedule.body(target).extents(node))
-        pair = (names.line, names.term) if name == "a" else (names.term, names.line)
+    def matrix(self, schedule: Schedule, target: Place, names: Names) -> Matrix:
+        """The operand in a kernel that fills a buffer."""
+        rank = len(schedule.body(target).extents(self.node))
+        pair = (names.line, names.term) if self.name == "a" else (names.term, names.line)
         index = (*((names.batch,) if rank == 3 else ()), *pair)
 
         def value(body: Body, of_term: OfTerm) -> None:
             with of_term():
-                body.line(f"return {body.read(node, index)};")
+                body.line(f"return {body.read(self.node, index)};")
 
-        pair = (names.line, names.term)
-        return in_memory(schedule, target, node, index, (pair, lines, terms)) or computed(
-            schedule, target, names, (lines, terms), value
+        described = ((names.line, names.term), self.lines, self.terms)
+        return in_memory(schedule, target, self.node, index, described) or computed(
+            schedule, target, names, (self.lines, self.terms), value
         )
 
-    def number(matrix: str, line: str) -> str:
-        return line if batch == ONE else plus(times(matrix, in_cpp(lines)), line)
 
-    def in_kernel(names: Names) -> str:
-        return number(in_product(names), names.row if name == "a" else names.column)
+def _ceiling(count: sympy.Expr, size: int) -> sympy.Expr:
+    return count / size if (count / size).is_integer else sympy.floor((count + size - 1) / size)
 
-    def at(body: Body, names: Names, of_step: OfTerm) -> None:
-        with of_step():
-            body.line(f"return ({in_kernel(names)}) * {body.size(steps_of(terms))} + {names.step};")
 
-    return Operand(
-        name,
-        matrix or written,
-        batch,
-        lines,
-        terms,
-        (batch, lines),
-        lambda names: number(names.batch, names.line),
-        lambda _, names: in_kernel(names),
-        at,
-    )
+def steps_of(terms: sympy.Expr) -> sympy.Expr:
+    """So many steps of 32 terms."""
+    return _ceiling(terms, STEP)
 
 
 def in_memory(

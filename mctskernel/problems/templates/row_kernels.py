@@ -58,8 +58,11 @@ THREADS_OF_A_DEVICE = 132 * 2048
 LARGE = 1 << 30
 """Longer rows have 64-bit indices."""
 
-WAVES = 16 * 132
-"""Fewer blocks leave many multiprocessors idle at the end, if each takes long."""
+MULTIPROCESSORS, RESIDENT_THREADS = 132, 1024
+"""Of the GPU that sizes are chosen for, and of a multiprocessor: enough loads in flight, and 64 registers for each."""
+
+FEW_WAVES = 16
+"""With so few blocks that take long, those of the last wave leave many multiprocessors idle."""
 
 MOST_ITEMS = 64
 """Registers of a thread for elements."""
@@ -88,7 +91,7 @@ class Part:
         if self.kind == "place":
             best, place = names
             return [
-                f"if (other.{place} >= 0 && {_better(self.nodes[0], f'other.{best}', f'other.{place}', 'into.')}) {{",
+                f"if (other.{place} >= 0 && {_better(self.nodes[0], f'other.{best}', 'into.', f'other.{place}')}) {{",
                 f"    into.{best} = other.{best};",
                 f"    into.{place} = other.{place};",
                 "}",
@@ -196,33 +199,46 @@ def geometry_of(group: RowGroup, schedule: Schedule) -> Geometry:
     outer, length = schedule.estimate(segments), schedule.estimate(run)
     writes = same(product(space.extents), product(schedule.place("", group.nodes[-1]).extents))
     if space.strided:
-        lanes = 1
-        if length > MOST_ITEMS and (writes or rows < THREADS_OF_A_DEVICE // 2):
-            lanes = min(power_of_two(-(-length // 32)), 16)
-        items = min(-(-length // lanes), MOST_ITEMS if lanes == 1 else 32) if writes else min(length, 16)
-        items = -(-items // 8) * 8 if items > 8 else items
-        columns = max(256 // lanes, 32) if writes or rows > THREADS_OF_A_DEVICE else 32
-        most = -(-length // (lanes * items))
-        parts = (
-            min(THREADS_OF_A_DEVICE // (rows * lanes), most) if rows * lanes * 4 < THREADS_OF_A_DEVICE else 1
-        )
-        return Geometry(lanes, columns, 1, items, power_of_two(parts + 1) // 2 if parts > 1 else 1)
+        return _of_columns(rows, length, writes=writes)
     vector = max(16 // max((numbers(node).itemsize for node in group.leaves), default=4), 1)
     count = outer * length
-    few = (rows < 264 and count >= 1 << 13) or (rows < WAVES and count > 1 << 17)
+    few = (rows < 264 and count >= 1 << 13) or (rows < FEW_WAVES * MULTIPROCESSORS and count > 1 << 17)
     if few:
         units = outer * -(-length // (256 * 4 * vector))
-        parts = max(min(max(WAVES // rows, min(units // 16, 64)), units), 1)
-        return Geometry(256, 1, vector, 4, max(power_of_two(parts + 1) // 2, 2))
+        parts = min(range(1, min(units, 2 * SLOTS) + 1), key=lambda each: _idle(rows * each) + each / 1e4)
+        return Geometry(256, 1, vector, 4, max(parts, 2))
     vectors = -(-length // vector)
     if vectors <= 32:
         lanes, items = power_of_two(vectors), 1
     else:
         lanes = min(max(power_of_two(-(-vectors // 4)), 32), 1024)
         items = min(-(-vectors // lanes), 8)
-        if vectors > 2 * 8 * 1024:
-            items = 4
     return Geometry(lanes, max(256 // lanes, 1), vector, items, 1)
+
+
+def _of_columns(rows: int, length: int, *, writes: bool) -> Geometry:
+    """Macros for neighbouring rows, each of which one or a few threads walk along."""
+    lanes = 1
+    if length > MOST_ITEMS and (writes or rows < THREADS_OF_A_DEVICE // 2):
+        lanes = min(power_of_two(-(-length // 32)), 16)
+    elif length > MOST_ITEMS:
+        # Several threads a row where that leaves fewer multiprocessors idle at the end.
+        lanes = min((1, 2, 4), key=lambda each: _idle(-(-rows * each // 256)) + each / 100)
+    items = min(-(-length // lanes), MOST_ITEMS if lanes == 1 else 32) if writes else min(length, 16)
+    items = -(-items // 8) * 8 if items > 8 else items
+    columns = max(256 // lanes, 32) if writes or rows > THREADS_OF_A_DEVICE else 32
+    most = -(-length // (lanes * items))
+    parts = min(THREADS_OF_A_DEVICE // (rows * lanes), most) if rows * lanes * 4 < THREADS_OF_A_DEVICE else 1
+    return Geometry(lanes, columns, 1, items, power_of_two(parts + 1) // 2 if parts > 1 else 1)
+
+
+SLOTS = MULTIPROCESSORS * RESIDENT_THREADS // 256
+"""Blocks of 256 threads that run at a time."""
+
+
+def _idle(blocks: int) -> float:
+    """The share of time in which places for blocks are empty, if all take equally long."""
+    return 1 - blocks / (-(-blocks // SLOTS) * SLOTS)
 
 
 def power_of_two(number: int) -> int:
@@ -257,10 +273,13 @@ def macros(schedule: Schedule, words: Sequence[str], geometry: Geometry) -> dict
         "VECTOR": geometry.vector,
         "ITEMS": geometry.items,
         "PARTS": geometry.parts,
+        "RESIDENT": max(RESIDENT_THREADS // (geometry.lanes * geometry.rows), 1),
     }
-    names = {word: schedule.macro(word, values[word]) for word in words}
+    names = {word: schedule.macro(word, values[word]) for word in (*words, "RESIDENT")}
     block = [names[word] for word in ("THREADS", "LANES", "ROWS", "COLUMNS") if word in names]
-    schedule.require(f"{' * '.join(block)} <= 1024")
+    threads = " * ".join(block)
+    schedule.require(f"{threads} <= 1024")
+    schedule.require(f"{names['RESIDENT']} >= 1 && {names['RESIDENT']} <= 32")
     schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
     if "THREADS" in names:
         schedule.require(f"1024 % {names['THREADS']} == 0")
@@ -285,7 +304,8 @@ def _steps(group: RowGroup, schedule: Schedule, *, merged: bool, parts: str) -> 
             chosen = [(node, seconds[node]) if node in seconds else (node,) for node in now]
             ranks = ranks[2:]
         taken: set[str] = set()
-        made = tuple(_part(nodes, taken) for nodes in chosen)
+        large = schedule.estimate(run_of(group.space)[1]) >= LARGE
+        made = tuple(_part(nodes, taken, "long long" if large else "int") for nodes in chosen)
         step = Step(schedule.fresh("".join(_title(n) for nodes in chosen for n in nodes)), made)
         if parts:
             words = sum(2 if m.kind in {"double", "long long"} else 1 for m in step.members)
@@ -302,7 +322,7 @@ def _title(node: Node) -> str:
     return base_name(node).capitalize()
 
 
-def _part(nodes: tuple[Node, ...], taken: set[str]) -> Part:
+def _part(nodes: tuple[Node, ...], taken: set[str], place_type: str) -> Part:
     kind = pair(*nodes) if len(nodes) > 1 else ""
 
     def member(node: Node, name: str = "", start: str = "") -> Member:
@@ -322,7 +342,7 @@ def _part(nodes: tuple[Node, ...], taken: set[str]) -> Part:
         return Part(
             nodes,
             "place",
-            (Member(computed_type(dtype), "best", literal(ends, dtype)), Member("long long", "place", "-1")),
+            (Member(computed_type(dtype), "best", literal(ends, dtype)), Member(place_type, "place", "-1")),
         )
     members = [member(node, "squares" if kind == "moments" and node is nodes[1] else "") for node in nodes]
     if kind == "moments":
@@ -346,13 +366,15 @@ _Elements = Callable[[], contextlib.AbstractContextManager[Index]]
 """A loop over the elements of a tile, which gives the index of each."""
 
 
-def _better(node: Node, value: str, place: str, state: str) -> str:
-    """Whether an element comes before what a state of `best` and `place` has; NaN comes first, then the place."""
-    sign, best, before = (
-        (">" if "argmax" in base_name(node) else "<"),
-        f"{state}best",
-        f"{place} < {state}place",
-    )
+def _better(node: Node, value: str, state: str, place: str = "") -> str:
+    """Whether an element comes before what a state of `best` and `place` has; NaN comes first.
+
+    Of equal ones that with the lower `place` does, or without one the state.
+    """
+    sign, best = ">" if "argmax" in base_name(node) else "<", f"{state}best"
+    if not place:
+        return f"({state}place < 0 || {value} {sign} {best} || ({value} != {value} && {best} == {best}))"
+    before = f"{place} < {state}place"
     return (
         f"({state}place < 0 || {value} {sign} {best} || ({value} == {best} && {before}) || "
         f"({value} != {value} && ({best} == {best} || {before})))"
@@ -442,7 +464,8 @@ class RowWriter:
         names, schedule, space = self._names, self._schedule, self._group.space
         reads = (*self.body.reads.values(), *buffers)
         threads = f"{self._rows} * {self._lanes}" if self._rows != "1" else self._lanes
-        made = Function(name, about, self.body.text(), reads, target, f"__launch_bounds__({threads}) ")
+        bounds = f"__launch_bounds__({threads}, {names['RESIDENT']}) "
+        made = Function(name, about, self.body.text(), reads, target, bounds)
         blocks = count_in_plan(space.rows)
         if self._rows != "1":
             blocks = f"ceil_div({blocks}, {self._rows})"
@@ -679,7 +702,8 @@ class RowWriter:
         if base_name(node) in PLACES:
             value = body.let(node_type(source), "value", value)
             state = found.removesuffix("best")
-            with body.block(f"if {_better(node, value, self._k, state)} {{"):
+            backwards = self._passes % 2 == 0
+            with body.block(f"if {_better(node, value, state, self._k if backwards else '')} {{"):
                 body.line(f"{state}best = {value};")
                 body.line(f"{state}place = {self._k};")
             return

@@ -5,9 +5,9 @@ A product has rows, columns and terms, and a batch of such matrices. blocks.cuh 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +20,7 @@ from mctskernel.problems.plain_cuda.element_types import converted, stored
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.rules import Kind, is_tensor, operator_name, rule_of
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.operands import (
-    STEP,
-    STRIP,
-    Names,
-    Operand,
-    Operands,
-    matrix_operand,
-    steps_of,
-)
+from mctskernel.problems.templates.operands import Names, Operand, steps_of
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -38,8 +30,13 @@ HEADER = "blocks.cuh"
 MULTIPROCESSORS = 132
 """Of the GPUs that the first choice of tiles is made for."""
 
-TILES = {(128, 192): 1.0, (128, 128): 0.9, (128, 64): 0.65, (64, 192): 0.7, (64, 128): 0.65, (64, 64): 0.5}
+TILES = {(128, 192): 1.0, (128, 128): 0.97, (128, 64): 0.7, (64, 192): 0.75, (64, 128): 0.65, (64, 64): 0.5}
 """Rows and columns of a tile, and at what share of the best rate it computes."""
+
+RATE, BANDWIDTH, LATENCY = 1.2e14, 3e12, 3e-6
+"""Terms of sums and bytes of memory a second, and the seconds that a launch takes; measured on an H200."""
+
+_PRODUCTS = {"aten.mm", "aten.bmm"}
 
 FEWEST = 16
 """Rows, columns and terms below which most of a tile would be empty."""
@@ -64,107 +61,99 @@ class Product:
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """Kernels that pack the operands, and the product's; if it is split, one that adds up the parts' sums."""
         schedule.include(HEADER)
-        node = self.nodes[0]
-        packed = []
-        operands = _operands(node, self)
-        for operand in (operands.a, operands.b):
-            ranges = Place(schedule.fresh(f"{node.name}_{operand.name}_ranges"), torch.int32, operand.ranges)
-            extents = (operand.batch, operand.lines, operand.steps, sympy.Integer(2 * STEP))
-            buffer = Place(schedule.fresh(f"{node.name}_{operand.name}"), torch.float16, extents)
-            schedule.add_scratch(ranges, zero=True)
-            schedule.add_scratch(buffer)
-            packed.append((operand, buffer, ranges))
-            yield from _packing(schedule, node, operand, buffer, ranges)
-        yield from self._product(schedule, place, packed, operands.steps)
-
-    def _product(
-        self,
-        schedule: Schedule,
-        place: Place,
-        packed: Sequence[tuple[Operand, Place, Place]],
-        steps: sympy.Expr,
-    ) -> Iterator[tuple[str, str]]:
+        node: Any = self.nodes[0]
+        packed = self._packed(schedule)
+        for again in (False, True):
+            yield _packing(schedule, node, packed, again=again)
         (rows, columns), splits = _tiling(self.sizes)
         tile_m, tile_n = schedule.macro("TILE_M", rows), schedule.macro("TILE_N", columns)
-        stages = schedule.macro("STAGES", 4)
+        stages, group = schedule.macro("STAGES", 4), schedule.macro("GROUP", 8)
+        blocks = schedule.macro("BLOCKS", MULTIPROCESSORS)
+        shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + 4096"
         schedule.require(
             f"({tile_m} == 64 || {tile_m} == 128) && ({tile_n} == 64 || {tile_n} == 128 || {tile_n} == 192)"
         )
-        schedule.require(f"{stages} >= 3 && {stages} * ({tile_m} + {tile_n}) * 128 + 1024 <= 232448")
+        schedule.require(f"{stages} >= 3 && {shared} <= 232448")
+        schedule.require(f"{group} >= 1 && {group} <= 64")
         split = schedule.macro("SPLITS", splits) if splits > 1 else ""
         target = place
         if split:
+            schedule.require(f"{split} >= 1 && {split} <= 64")
             count = sympy.Symbol(split, integer=True, positive=True)
-            extents = (count, *schedule.place("", self.nodes[0]).extents)
-            target = Place(schedule.fresh(f"{self.nodes[0].name}_parts"), torch.float32, extents)
+            target = Place(
+                schedule.fresh(f"{node.name}_parts"),
+                torch.float32,
+                (count, *schedule.place("", node).extents),
+            )
             schedule.add_scratch(target)
-        made = self._function(schedule, target, (tile_m, tile_n, stages, split), packed, steps)
+        made = self._function(schedule, target, (tile_m, tile_n, stages, group, split), packed)
         down, across = (count_in_plan((each,)) for each in (self.rows, self.columns))
         grid = f"ceil_div({down}, {tile_m}) * ceil_div({across}, {tile_n})"
         for factor in (count_in_plan((self.batch,)), split):
             grid += f" * {factor}" if factor not in {"1", ""} else ""
-        shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + 1024"
-        yield schedule.function(made), schedule.launch(made, grid, f"2 * {tile_m}", shared)
+        yield (
+            schedule.function(made),
+            schedule.launch(made, f"min({blocks}, {grid})", f"2 * {tile_m} + 128", shared),
+        )
         if split:
-            given = {self.nodes[0]: _sum_of_parts(target)}
+            given = {node: _sum_of_parts(target)}
             yield schedule.kernel(schedule.whole(self.nodes[-1], place, given))
+
+    def _packed(self, schedule: Schedule) -> list[_Packed]:
+        node: Any = self.nodes[0]
+        extents = (self.batch, self.rows + self.columns, sympy.Integer(2))
+        ranges = Place(schedule.fresh(f"{node.name}_ranges"), torch.int32, extents)
+        schedule.add_scratch(ranges, zero=True)
+        found = []
+        for name, source, lines in (("a", node.args[0], self.rows), ("b", node.args[1], self.columns)):
+            operand = Operand(name, source, self.batch, lines, self.terms)
+            buffer = Place(schedule.fresh(f"{node.name}_{name}"), torch.float16, operand.packed)
+            schedule.add_scratch(buffer)
+            found.append(_Packed(operand, buffer, ranges, sympy.Integer(0) if name == "a" else self.rows))
+        return found
 
     def _function(
         self,
         schedule: Schedule,
         target: Place,
-        macros: tuple[str, str, str, str],
-        packed: Sequence[tuple[Operand, Place, Place]],
-        steps: sympy.Expr,
+        macros: tuple[str, str, str, str, str],
+        packed: Sequence[_Packed],
     ) -> Function:
         node = self.nodes[0]
         names = Names.of(schedule.body(target))
-        tile_m, tile_n, stages, split = macros
-        rows, columns, batch, count = (in_cpp(each) for each in (self.rows, self.columns, self.batch, steps))
-        block, first, last = "blockIdx.x", "0", count
-        lines = [f"extern __shared__ unsigned char {names.shared}[];"]
-        if split:
-            down, across = f"(({rows}) + {tile_m} - 1) / {tile_m}", f"(({columns}) + {tile_n} - 1) / {tile_n}"
-            lines += [
-                f"const int {names.tiles} = {down} * ({across}) * ({batch});",
-                f"const int {names.split} = blockIdx.x / {names.tiles};",
-                f"const int {names.split_steps} = ({count} + {split} - 1) / {split};",
-            ]
-            block, first = f"blockIdx.x % {names.tiles}", f"{names.split} * {names.split_steps}"
-            last = f"min({count}, ({names.split} + 1) * {names.split_steps})"
-        tile = f"{tile_m}, {tile_n}"
-        lines.append(
-            f"const blocks::Tile {names.tile} = blocks::tile<{tile}, 8>({rows}, {columns}, {block});"
+        tile_m, tile_n, stages, group, split = macros
+        rows, columns, batch, steps = (
+            in_cpp(each) for each in (self.rows, self.columns, self.batch, steps_of(self.terms))
         )
-        if self.batch != ONE:
-            lines.append(f"const int {names.batch} = {names.tile}.batch;")
-        reads = []
-        for variable, size, (operand, buffer, ranges) in zip(
-            (names.a, names.b), (rows, columns), packed, strict=True
-        ):
-            lines.append(
-                f"const auto {variable} = {_packed(schedule, target, names, operand, (size, buffer, ranges))};"
-            )
-            reads += [buffer, ranges]
+        tile = f"[&](const blocks::Tile& {names.tile})"
+        tiling = f"blocks::Tiling<{tile_m}, {tile_n}, {group}>{{{rows}, {columns}, {steps}, {batch}, {split or 1}}}"
+        lines = [
+            f"extern __shared__ unsigned char {names.shared}[];",
+            f"blocks::multiply<{tile_m}, {tile_n}, {stages}>({names.shared}, {tiling},",
+        ]
         lines += [
-            f"float {names.sums}[{tile_n} / 2];",
-            f"blocks::multiply<{tile}, {stages}>(",
-            f"    {names.sums}, {names.shared}, {names.a}, {names.b}, {names.tile}, {first}, {last});",
+            f"    {tile} {{ return {each.written(schedule, f'{names.tile}.batch')}; }}," for each in packed
         ]
         value, index = self._epilogue(schedule, target, names, stored_parts=bool(split))
         arguments = f"int {names.row}, int {names.column}"
-        text = "\n".join(f"    {line}" for line in lines) + (
-            f"\n    blocks::store({schedule.parameter(target.name)}, {names.sums}, {names.tile}, {rows}, {columns},\n"
-            f"        [&]({arguments}, float {names.sum}) {{\n{value.text()}\n        }},\n"
-            f"        [&]({arguments}) {{\n{index.text()}\n        }});"
-        )
-        reads += value.reads.values()
+        lines += [
+            f"    [&](const blocks::Tile& {names.tile}, const float (&{names.sums})[{tile_n} / 2]) {{",
+            *([f"        const int {names.batch} = {names.tile}.batch;"] if self.batch != ONE else []),
+            f"        blocks::store({schedule.parameter(target.name)}, {names.sums}, {names.tile}, {rows}, {columns},",
+            f"            [&]({arguments}, float {names.sum}) {{\n{value.text()}\n            }},",
+            f"            [&]({arguments}) {{\n{index.text()}\n            }});",
+            "    });",
+        ]
+        reads = [*(each for one in packed for each in (one.buffer, one.ranges)), *value.reads.values()]
         found = {each.name: each for each in reads}
         found.pop(target.name, None)
-        name = schedule.fresh(f"{operator_name(node).split('.')[-1]}_kernel")
-        about = schedule.described(self.nodes[-1] if not split else node)
         return Function(
-            name, about, text, tuple(found.values()), target, f"__launch_bounds__(2 * {tile_m}, 1) "
+            schedule.fresh(f"{operator_name(node).split('.')[-1]}_kernel"),
+            schedule.described(self.nodes[-1] if not split else node),
+            "\n".join(f"    {line}" for line in lines),
+            tuple(found.values()),
+            target,
+            f"__launch_bounds__(2 * {tile_m} + 128, 1) ",
         )
 
     def _epilogue(
@@ -188,70 +177,70 @@ class Product:
             text = converted(value.read(last, _index(value, node, names)), numbers(last), target.dtype)
         value.line(f"return {stored(target.dtype, text)};")
         index = _index(place, node, names)
-        flat = place.flat((names.split, *index) if stored_parts else index, target.extents)
+        flat = place.flat((f"{names.tile}.part", *index) if stored_parts else index, target.extents)
         place.line(f"return {flat};")
         return value, place
 
 
-def _packing(
-    schedule: Schedule, node: Node, operand: Operand, buffer: Place, ranges: Place
-) -> Iterator[tuple[str, str]]:
-    """The kernels that find an operand's ranges and pack it."""
-    names = Names.of(schedule.body(buffer))
-    matrix = operand.matrix(schedule, buffer, names)
-    lines, terms = in_cpp(operand.lines), in_cpp(operand.terms)
-    grid = f"ceil_div({count_in_plan((operand.lines,))}, 32) * ceil_div({count_in_plan((operand.terms,))}, {STRIP})"
-    if operand.batch != ONE:
-        grid += f" * {count_in_plan((operand.batch,))}"
-    start = [
-        f"const blocks::Part {names.part}({lines}, {terms}, blockIdx.x);",
-        f"const int {names.batch} = {names.part}.batch;",
-        f"const auto {names.matrix} = {matrix.text};",
-    ]
-    range_of = f"[&](int {names.line}) {{ return {operand.pack_range(names)}; }}"
-    into = schedule.parameter(buffer.name)
-    offset = (
-        f" + (long long){names.batch} * {count_in_cpp(buffer.extents[1:])}" if operand.batch != ONE else ""
+@dataclass(frozen=True)
+class _Packed:
+    """An operand with buffers for it packed and for the ranges of lines, `before` which may be the other operand's."""
+
+    operand: Operand
+    buffer: Place
+    ranges: Place
+    before: sympy.Expr
+
+    def places(self, schedule: Schedule, batch: str) -> tuple[str, str]:
+        """Where a matrix of the batch is packed, and where its ranges are."""
+        counts = (self.buffer.extents[1:], self.ranges.extents[1:2])
+        data, ranges = (
+            schedule.parameter(place.name)
+            + ("" if self.operand.batch == ONE else f" + (long long){batch} * {count_in_cpp(count)}")
+            for place, count in zip((self.buffer, self.ranges), counts, strict=True)
+        )
+        return data, f"(blocks::Range*){ranges}" + (f" + {in_cpp(self.before)}" if self.before else "")
+
+    def written(self, schedule: Schedule, batch: str) -> str:
+        """The operand in the kernel of the product."""
+        data, ranges = self.places(schedule, batch)
+        return (
+            f"blocks::Packed{{{data}, {ranges}, {in_cpp(self.operand.lines)}, {in_cpp(self.operand.steps)}}}"
+        )
+
+
+def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed], *, again: bool) -> tuple[str, str]:
+    """The kernel that packs both operands, or packs again what the first one couldn't."""
+    names = Names.of(schedule.body(packed[0].buffer))
+    first = packed[0].operand.blocks_in_cpp
+    lines, reads = [], []
+    for each in packed:
+        operand, is_first = each.operand, each is packed[0]
+        matrix = operand.matrix(schedule, each.buffer, names)
+        reads += matrix.reads
+        extents = f"{in_cpp(operand.lines)}, {in_cpp(operand.terms)}"
+        block = "blockIdx.x" if is_first else f"blockIdx.x - {first}"
+        data, ranges = each.places(schedule, names.batch)
+        lines += [
+            f"if (blockIdx.x < {first}) {{" if is_first else "} else {",
+            f"    const blocks::Part {names.part}({extents}, {block});",
+            *([f"    const int {names.batch} = {names.part}.batch;"] if operand.batch != ONE else []),
+            f"    const auto {names.matrix} = {matrix.text};",
+            f"    blocks::pack<{'true' if again else 'false'}>(",
+            f"        {data}, {ranges}, {names.matrix}, {names.part}, {in_cpp(operand.terms)});",
+        ]
+    made = Function(
+        schedule.fresh("pack_again_kernel" if again else "pack_kernel"),
+        f"pack the operands of {operator_name(node)}"
+        + (" again where they had too small a scale" if again else ""),
+        "\n".join(f"    {line}" for line in (*lines, "}")),
+        tuple({each.name: each for each in reads}.values()),
+        packed[1].buffer,
+        "__launch_bounds__(256) ",
+        also=(packed[0].ranges, packed[0].buffer),
     )
-    found, steps = schedule.parameter(ranges.name), in_cpp(operand.steps)
-    given = f"{names.matrix}, {names.part}, {terms}"
-    calls = {
-        "ranges": f"blocks::find_ranges((unsigned*){found}, {given}, {range_of});",
-        "pack": f"blocks::pack({into}{offset}, (const unsigned*){found}, {given}, {steps}, {range_of});",
-    }
-    for word, target in (("ranges", ranges), ("pack", buffer)):
-        text = "\n".join(f"    {line}" for line in (*start, calls[word]))
-        reads = (*matrix.reads, *((ranges,) if word == "pack" else ()))
-        name = schedule.fresh(f"{word}_of_{operand.name}_kernel")
-        about = f"{word} of operand {operand.name}, {operator_name(node)}"
-        made = Function(name, about, text, reads, target, "__launch_bounds__(256) ")
-        yield schedule.function(made), schedule.launch(made, grid, "256")
-
-
-def _packed(
-    schedule: Schedule, target: Place, names: Names, operand: Operand, given: tuple[str, Place, Place]
-) -> str:
-    """A packed operand in the product's kernel."""
-    size, buffer, ranges = given
-    variable = names.row if operand.name == "a" else names.column
-    body = schedule.body(target)
-    Names.of(body)
-
-    @contextmanager
-    def of_step() -> Iterator[None]:
-        with body.block(f"return [=](int {names.step}) {{", end="};"):
-            yield
-
-    operand.at(body, names, of_step)
-    ranged = schedule.body(target)
-    Names.of(ranged)
-    ranged.line(f"return {operand.main_range(ranged, names)};")
-    data, found = schedule.parameter(buffer.name), schedule.parameter(ranges.name)
-    return (
-        f"blocks::packed({data}, (const unsigned*){found}, {size},\n"
-        f"        [&](int {variable}) {{\n{body.text()}\n    }},\n"
-        f"        [&](int {variable}) {{\n{ranged.text()}\n    }})"
-    )
+    grid = " + ".join(each.operand.blocks for each in packed)
+    return schedule.function(made), schedule.launch(made, grid, "256")
 
 
 def products(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterator[Product]:
@@ -264,7 +253,7 @@ def products(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) ->
         if min(sizes[1:]) >= FEWEST and math.prod(sizes) >= FEWEST_OPERATIONS:
             follower = None if node in outputs else follower_of(node, kept, traced)
             nodes = (node,) if follower is None else (node, follower)
-            yield Product(nodes, *shape, sizes=sizes)  # type: ignore[arg-type] # four of each
+            yield Product(nodes, *shape, sizes=sizes)  # type: ignore[arg-type] # four of them
 
 
 def _tiling(sizes: tuple[float, float, float, float]) -> tuple[tuple[int, int], int]:
@@ -273,18 +262,17 @@ def _tiling(sizes: tuple[float, float, float, float]) -> tuple[tuple[int, int], 
 
     def seconds(tile: tuple[int, int], splits: int) -> float:
         blocks = batch * math.ceil(rows / tile[0]) * math.ceil(columns / tile[1]) * splits
-        return math.ceil(blocks / MULTIPROCESSORS) * tile[0] * tile[1] / TILES[tile] * terms / splits
+        rate = RATE * TILES[tile] / MULTIPROCESSORS
+        spent = math.ceil(blocks / MULTIPROCESSORS) * (tile[0] * tile[1] * terms / splits / rate + LATENCY)
+        # Parts are written and read.
+        return spent + (8 * splits * batch * rows * columns / BANDWIDTH + LATENCY if splits > 1 else 0.0)
 
     most = max(1, int(terms / FEWEST_TERMS))
-    choices = [(tile, 1 << power) for tile in TILES for power in range(most.bit_length()) if 1 << power <= 64]
-    # A split costs passes over the parts.
-    return min(choices, key=lambda each: seconds(*each) * (1.0 if each[1] == 1 else 1.15))
+    splits = [1 << power for power in range(most.bit_length()) if 1 << power <= 64]
+    return min(itertools.product(TILES, splits), key=lambda each: seconds(*each))
 
 
-_PRODUCTS = {"aten.mm", "aten.bmm"}
-
-
-def _shape(node: Node, traced: Traced) -> tuple[sympy.Expr, ...] | None:
+def _shape(node: Node, traced: Traced) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr, sympy.Expr] | None:
     """Batch, rows, columns and terms; None for what the template doesn't cover."""
     tensors: Any = (node, *node.args[:2])
     if any(numbers(each) is not torch.float32 for each in tensors):
@@ -323,16 +311,6 @@ def _sum_of_parts(parts: Place) -> Given:
         return found
 
     return given
-
-
-def _operands(node: Node, product: Product) -> Operands:
-    """The two operands, and the steps of a product."""
-    left, right = node.args
-    return Operands(
-        matrix_operand("a", left, product.batch, product.rows, product.terms),
-        matrix_operand("b", right, product.batch, product.columns, product.terms),
-        steps_of(product.terms),
-    )
 
 
 def _index(body: Body, node: Node, names: Names) -> Index:

@@ -49,13 +49,14 @@ function arrows(event, buttons) {
   next.focus();
 }
 
-function heading({ node, nodes, best }, go) {
+function heading({ node, nodes, best, source }, go) {
   const outcome = outcomeOf(node);
   const facts = [
     ["time", timeText(node.seconds)],
-    ["over parent", ratioText(node.gain)],
-    ["over start", ratioText(node.speedup)],
+    ["over parent", ratioText(node.gain, source)],
+    ["over start", ratioText(node.speedup, source)],
     ["visits", numberText(node.visits ?? 0)],
+    ["what moved", node.moved],
   ];
   const way = lineage(nodes, node).map((each) =>
     el("button", { type: "button", class: "link", title: each.title, "aria-current": each.id === node.id ? "true" : null, click: () => go(each.id) }, String(each.id)),
@@ -92,7 +93,6 @@ function overview({ node, details }) {
     details.rationale ? [el("h4", {}, "Why it was proposed"), el("p", {}, details.rationale)] : null,
     details.expected_effect ? el("p", {}, el("strong", {}, "Expected: "), details.expected_effect) : null,
     details.factors ? table([["decides"], ["as"]], details.factors, "What the edit decides") : null,
-    details.prediction ? el("p", {}, details.prediction) : null,
     details.effects ? [el("h4", {}, "What it did"), sentences(details.effects)] : null,
     details.evidence ? [el("h4", {}, "What limits it"), sentences(details.evidence)] : null,
     details.causes ? causes(details.causes) : null,
@@ -122,19 +122,31 @@ function causes(found) {
 function diff({ node, details, parent, baseline }) {
   const source = linesOf(details);
   const whole = source.map((line, at) => [null, at, line, " "]);
+  const stalls = stalledLines(details.causes ?? []);
   const choices = [
-    ...(parent ? [["against its parent", () => diffRows(linesOf(parent), source, details.from_parent ?? [])]] : []),
-    ...(baseline && node.parent ? [["against the starting kernel", () => diffRows(linesOf(baseline), source, details.from_baseline ?? [])]] : []),
+    ...(parent ? [["against its parent", () => diffRows(linesOf(parent), source, details.from_parent ?? [], stalls)]] : []),
+    ...(baseline && node.parent ? [["against the starting kernel", () => diffRows(linesOf(baseline), source, details.from_baseline ?? [], stalls)]] : []),
     ["whole source", () => whole],
   ];
   const body = el("div", {});
   const show = (at) => {
     const rows = choices[at][1]();
-    fill(body, rows.length ? diffTable(rows, `Source of node ${node.id}, ${choices[at][0]}`) : el("p", {}, "No line differs."));
+    fill(body, rows.length ? diffTable(rows, `Source of node ${node.id}, ${choices[at][0]}`, stalls) : el("p", {}, "No line differs."));
   };
   const select = el("select", { "aria-label": "What the source is compared with", change: (event) => show(event.target.selectedIndex) }, choices.map(([title]) => el("option", {}, title)));
   show(0);
   return [el("p", { class: "controls" }, select), body];
+}
+
+/** The causes that name lines of the source, by the number of the line. */
+function stalledLines(causes) {
+  const found = new Map();
+  for (const cause of causes) {
+    for (const [, list] of cause.sentence.matchAll(/\blines? ([\d, and]*\d)/g)) {
+      for (const line of list.match(/\d+/g)) found.set(Number(line), [...(found.get(Number(line)) ?? []), `${Math.round(100 * cause.share)} % ${cause.sentence}`]);
+    }
+  }
+  return found;
 }
 
 function linesOf({ source, language }) {
@@ -190,7 +202,7 @@ function timing({ details, plotly, colours, source }) {
     each.high > each.low ? `${timeText(each.low)} to ${timeText(each.high)}` : "",
     String(each.samples?.length || ""),
     timeText(each.baseline_seconds),
-    each.baseline_seconds ? ratioText(each.baseline_seconds / each.seconds) : "",
+    each.baseline_seconds ? ratioText(each.baseline_seconds / each.seconds, source) : "",
     ...(details.gpu ? [details.conditions?.[at] ?? ""] : []),
   ]);
   const charts = details.timings.filter((each) => each.samples?.length > 1).map((each) => sampleChart(plotly, each, colours));

@@ -9,9 +9,11 @@ export function timeText(seconds, digits = 4) {
   return `${precise(seconds * 1e9, digits)} ns`;
 }
 
-/** A speed-up or a gain. */
-export function ratioText(ratio) {
-  return ratio === null || ratio === undefined ? "" : `${ratio.toFixed(2)}x`;
+/** A speed-up or a gain; modelled ones have two digits, as their uncertainty is about 12 %. */
+export function ratioText(ratio, numbers) {
+  if (ratio === null || ratio === undefined) return "";
+  if (numbers !== "modelled") return `${ratio.toFixed(2)}x`;
+  return ratio >= 0.95 && ratio < 9.95 ? `${ratio.toFixed(1)}x` : `${precise(ratio, 2)}x`;
 }
 
 /** A number with few digits, thousands separated. */

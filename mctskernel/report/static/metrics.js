@@ -28,7 +28,6 @@ export const NUMBERS = {
   value: { title: "value (Q)", of: (node) => node.value },
   visits: { title: "visits", of: (node) => node.visits || null },
   prior: { title: "prior of the edit", of: (node) => node.prior },
-  predicted_gain: { title: "predicted gain", of: (node) => node.predicted_gain },
   order: { title: "order of creation", of: (node) => node.id },
   depth: { title: "depth", of: (node) => node.depth },
   cost_seconds: { title: "cost of evaluation, s", of: (node) => node.cost_seconds || null },

@@ -41,7 +41,8 @@ async function main() {
   const doc = await source.part("document");
   const holder = el("div", { class: "view" });
   const theme = el("button", { type: "button", class: "theme", click: () => (root.dataset.themeChosen = root.dataset.theme === "dark" ? "light" : "dark") }, "light / dark");
-  const titles = [["tree", "Tree"], ["path", "Best path"], ["progress", "Best so far"], ["roofline", "Roofline"], ["failures", "Failures"], ["edits", "Edits"], ["environment", "Environment"]];
+  const has = { roofline: doc.roofline !== null, failures: doc.failures.length > 0, edits: doc.edits.length > 0 };
+  const titles = [["tree", "Tree"], ["path", "Best path"], ["progress", "Best so far"], ["roofline", "Roofline"], ["failures", "Failures"], ["edits", "Edits by category"], ["environment", "Environment"]].filter(([id]) => has[id] !== false);
   fill(root, headline(doc), el("nav", { "aria-label": "Sections" }, titles.map(([id, title]) => el("a", { href: `#${id}` }, title)), theme), section("tree", "Tree", holder));
   const plotly = await plotlyComes;
   const view = await buildView(holder, plotly, source);
@@ -50,15 +51,15 @@ async function main() {
     document.getElementById("tree").scrollIntoView({ behavior: "smooth" });
   };
   const story = await source.part("story");
-  const rest = [
-    section("path", "Best path", bestPath(story, go)),
-    section("progress", "Best so far", ...progressChart(plotly, doc, go, view.charts)),
-    section("roofline", "Roofline", ...rooflineChart(plotly, doc, go, view.charts)),
-    section("failures", "Failures", failureTable(doc, go)),
-    section("edits", "Edits by category", editTable(doc), sentences(story.notes)),
-    section("environment", "Environment", el("details", {}, el("summary", {}, `${Object.keys(doc.environment).length} facts`), environmentTable(doc))),
-  ];
-  root.append(...rest);
+  const content = {
+    path: () => [bestPath(story, doc.headline.numbers, go)],
+    progress: () => progressChart(plotly, doc, go, view.charts),
+    roofline: () => rooflineChart(plotly, doc, go, view.charts),
+    failures: () => [failureTable(doc, go)],
+    edits: () => [editTable(doc), sentences(story.notes)],
+    environment: () => [el("details", {}, el("summary", {}, `${Object.keys(doc.environment).length} facts`), environmentTable(doc))],
+  };
+  root.append(...titles.slice(1).map(([id, title]) => section(id, title, ...content[id]())));
   root.dataset.ready = "true";
 }
 

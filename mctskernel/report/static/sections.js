@@ -14,14 +14,14 @@ export function headline(doc) {
     "header",
     { class: "headline" },
     el("p", { class: "kicker" }, "mctskernel · ", found.device),
-    el("h1", {}, found.task, found.unverified_reference ? el("span", { class: "badge bad" }, "unverified reference") : null),
+    el("h1", {}, found.task, ...found.caveats.map((each) => el("span", { class: "badge bad", title: each }, each.split(":")[0]))),
     el(
       "div",
       { class: "figures" },
-      found.speedup === null ? null : figure(ratioText(found.speedup), `over ${found.start}, ${found.numbers}`, "best"),
+      found.speedup === null ? null : figure(ratioText(found.speedup, found.numbers), `over ${found.start}, ${found.numbers}`, "best"),
       found.over_pytorch ? figure(...found.over_pytorch.split(/ (.*)/, 2)) : null,
       found.time ? figure(found.time, `from ${found.starting_time}`) : null,
-      figure(String(found.evaluations), `evaluations: ${counts || "none yet"}`),
+      figure(String(found.evaluations), `evaluation${found.evaluations === 1 ? "" : "s"}: ${counts || "none yet"}`),
       spent ? figure(spent, "spent") : null,
     ),
     el("p", { class: "state" }, found.state),
@@ -34,12 +34,12 @@ function figure(value, label, kind) {
 }
 
 /** The best path, an edit a step. */
-export function bestPath(story, go) {
+export function bestPath(story, numbers, go) {
   const steps = story.steps.map((step) =>
     el(
       "li",
       {},
-      el("div", { class: "step" }, el("button", { type: "button", class: "link", click: () => go(step.node) }, `node ${step.node}`), " ", el("strong", {}, step.title), stepFigures(step)),
+      el("div", { class: "step" }, el("button", { type: "button", class: "link", click: () => go(step.node) }, `node ${step.node}`), " ", el("strong", {}, step.title), stepFigures(step, numbers)),
       step.moved ? el("p", { class: "moved" }, step.moved) : null,
       step.effects.length || step.evidence.length || step.why
         ? el("details", {}, el("summary", {}, "Evidence"), step.why ? el("p", {}, step.why) : null, sentences(step.effects), sentences(step.evidence))
@@ -49,9 +49,9 @@ export function bestPath(story, go) {
   return steps.length ? el("ol", { class: "story" }, steps) : el("p", {}, "There is no path: no kernel is valid yet.");
 }
 
-function stepFigures(step) {
+function stepFigures(step, numbers) {
   if (step.gain === null) return el("span", { class: "gain" }, step.time);
-  return el("span", { class: "gain" }, el("b", {}, ratioText(step.gain)), ` ${step.time}, ${ratioText(step.speedup)} in total`);
+  return el("span", { class: "gain" }, el("b", {}, ratioText(step.gain, numbers)), ` ${step.time}, ${ratioText(step.speedup, numbers)} in total`);
 }
 
 const AXES = {
@@ -72,7 +72,7 @@ export function progressChart(plotly, doc, go, charts) {
     const ticks = valid.length ? logTicks(Math.min(...speedups), Math.max(...speedups), (value) => `${value}x`) : {};
     const dots = { type: "scatter", mode: "markers", x: valid.map(of), y: valid.map((moment) => moment.speedup), customdata: valid.map((moment) => moment.node), marker: { size: 5, color: colours.muted }, hovertemplate: "node %{customdata}: %{y:.2f}x<extra></extra>" };
     const line = { type: "scatter", mode: "lines", x: best.map(of), y: best.map((moment) => moment.best_speedup), customdata: best.map((moment) => moment.best), line: { shape: "hv", width: 3, color: colours.best }, hovertemplate: "best: node %{customdata}, %{y:.2f}x<extra></extra>" };
-    plotly.react(chart, [dots, line], chartLayout(colours, { height: 320, xaxis: { title: { text: AXES[axis].title } }, yaxis: { title: { text: "speed-up over the start" }, type: "log", ...ticks } }), CHART).then(() => onClick(chart, go));
+    plotly.react(chart, [dots, line], chartLayout(colours, { height: 320, xaxis: { title: { text: AXES[axis].title }, ...(axis === "evaluations" && doc.progress.length < 12 ? { dtick: 1 } : {}) }, yaxis: { title: { text: "speed-up over the start" }, type: "log", ...ticks } }), CHART).then(() => onClick(chart, go));
   };
   charts.add(chart, draw);
   const known = Object.keys(AXES).filter((name) => name === "evaluations" || doc.progress.some((moment) => moment[name] > 0));
@@ -82,13 +82,12 @@ export function progressChart(plotly, doc, go, charts) {
 
 function progressText(doc) {
   const last = doc.progress.at(-1);
-  return last ? `After ${last.evaluations} evaluations the best speed-up was ${ratioText(last.best_speedup)}.` : "No evaluation has finished.";
+  return last ? `After ${last.evaluations} evaluations the best speed-up was ${ratioText(last.best_speedup, doc.headline.numbers)}.` : "No evaluation has finished.";
 }
 
 /** The roofline with the best path on it; traffic against time where the task doesn't give its operations. */
 export function rooflineChart(plotly, doc, go, charts) {
   const found = doc.roofline;
-  if (!found) return [el("p", {}, "No counters of DRAM traffic were read, or the GPU has no description.")];
   const chart = el("div", { class: "chart", role: "img", "aria-label": "Roofline of the run" });
   const path = new Map(doc.best_path.map((node, at) => [node, at]));
   const place = found.flops
@@ -107,7 +106,8 @@ export function rooflineChart(plotly, doc, go, charts) {
     const titles = found.flops ? ["arithmetic intensity, FLOP per byte of DRAM", "FLOP/s"] : ["bytes moved to and from DRAM", "time"];
     const words = found.flops ? [(value) => String(value), (value) => `${value / 1e12} T`] : [(value) => `${value / 1e6} MB`, (value) => timeText(value)];
     const [xaxis, yaxis] = titles.map((text, at) => {
-      const values = found.points.map((point) => place(point)[at]);
+      const roofs = at && found.flops ? [found.ceilings.fp32_flops_per_second, found.ceilings.tensor_flops_per_second] : [];
+      const values = [...found.points.map((point) => place(point)[at]), ...roofs];
       return { type: "log", title: { text }, ...logTicks(Math.min(...values) / 2, Math.max(...values) * 2, words[at]) };
     });
     plotly.react(chart, traces, chartLayout(colours, { height: 360, xaxis, yaxis }), CHART).then(() => onClick(chart, go));
@@ -115,7 +115,7 @@ export function rooflineChart(plotly, doc, go, charts) {
   charts.add(chart, draw);
   const rates = found.ceilings;
   const note = found.flops
-    ? `Ceilings of ${found.gpu}: ${numberText(rates.copy_bytes_per_second / 1e9)} GB/s, ${numberText(rates.fp32_flops_per_second / 1e12)} TFLOP/s in fp32, ${numberText(rates.tensor_flops_per_second / 1e12)} on tensor cores. Operations are those of the plain algorithm.`
+    ? `Ceilings of ${found.gpu}: ${numberText(rates.copy_bytes_per_second / 1e9)} GB/s, ${numberText(rates.fp32_flops_per_second / 1e12)} TFLOP/s in fp32, ${numberText(rates.tensor_flops_per_second / 1e12)} on tensor cores. Traffic is counted; operations are those of the plain algorithm.`
     : `The task doesn't give its number of operations, so time is drawn against traffic: below the line of a copy at ${numberText(rates.copy_bytes_per_second / 1e9)} GB/s (${found.gpu}) are only kernels whose data stays in L2.`;
   return [el("p", { class: "muted" }, note), chart];
 }
@@ -126,12 +126,12 @@ function ceilings(found, place, colours) {
   const rate = found.ceilings.copy_bytes_per_second;
   const line = { width: 1.5, color: colours.text };
   if (!found.flops) return [{ type: "scatter", mode: "lines", x: [low, high], y: [low / rate, high / rate], line, hoverinfo: "skip" }];
-  const roof = (peak, dash) => {
+  const roof = (peak, dash, name) => {
     const ridge = peak / rate;
     const xs = [low, Math.min(Math.max(ridge, low), high * 1000), Math.max(high, ridge * 2)];
-    return { type: "scatter", mode: "lines", x: xs, y: xs.map((x) => Math.min(peak, x * rate)), line: { ...line, dash }, hoverinfo: "skip" };
+    return { type: "scatter", mode: "lines+text", x: xs, y: xs.map((x) => Math.min(peak, x * rate)), text: ["", "", name], textposition: "top left", line: { ...line, dash }, hoverinfo: "skip" };
   };
-  return [roof(found.ceilings.fp32_flops_per_second, "solid"), roof(found.ceilings.tensor_flops_per_second, "dot")];
+  return [roof(found.ceilings.fp32_flops_per_second, "solid", "fp32"), roof(found.ceilings.tensor_flops_per_second, "dot", "tensor cores")];
 }
 
 function onClick(chart, go) {
@@ -141,7 +141,6 @@ function onClick(chart, go) {
 
 /** The failures by kind. */
 export function failureTable(doc, go) {
-  if (!doc.failures.length) return el("p", {}, "No evaluation failed.");
   const rows = doc.failures.map((kind) => [
     kind.outcome,
     kind.guard,
@@ -154,7 +153,6 @@ export function failureTable(doc, go) {
 
 /** How often each kind of edit made a kernel faster. */
 export function editTable(doc) {
-  if (!doc.edits.length) return el("p", {}, "No edit was evaluated yet.");
   const rows = doc.edits.map((row) => [
     row.category,
     row.proposer,
@@ -162,8 +160,8 @@ export function editTable(doc) {
     String(row.valid),
     String(row.gained),
     String(row.lost),
-    ratioText(row.median_gain),
-    ratioText(row.best_gain),
+    ratioText(row.median_gain, doc.headline.numbers),
+    ratioText(row.best_gain, doc.headline.numbers),
   ]);
   return table([["category"], ["proposer"], ["tried", true], ["valid", true], ["faster", true], ["slower", true], ["median gain", true], ["best gain", true]], rows, "Edits by category");
 }

@@ -23,7 +23,9 @@ export function drawTree(plotly, element, view, state, colours) {
     edges(kind, shown, nodes, place, (node) => best.has(node.id) && best.has(node.parent), { color: colours.best, width: 3 }),
     markers(kind, view, state, shown, place, matching, colours),
   ];
-  plotly.react(element, traces, treeLayout(state, place, shown, colours), { ...CHART, scrollZoom: true });
+  const moved = shown.filter((node) => best.has(node.id) && best.has(node.parent) && node.moved);
+  const annotations = state.layout === "tree" ? edgeLabels(moved, place, colours) : [];
+  plotly.react(element, traces, { ...treeLayout(state, place, shown, colours), annotations }, { ...CHART, scrollZoom: true });
   return { place, shown };
 }
 
@@ -55,6 +57,17 @@ function edges(type, shown, nodes, place, chosen, line) {
     y.push(place.y[node.parent], place.y[node.id], null);
   }
   return { type, mode: "lines", x, y, line, hoverinfo: "skip" };
+}
+
+/** What each edit of the best path changed most, beside its edge. */
+function edgeLabels(steps, place, colours) {
+  const middle = (axis, node) => (place[axis][node.id] + place[axis][node.parent]) / 2;
+  const centre = (Math.min(...place.x.filter(Number.isFinite)) + Math.max(...place.x.filter(Number.isFinite))) / 2;
+  return steps.map((node) => {
+    const x = middle("x", node);
+    const side = x > centre ? -1 : 1;
+    return { x, y: middle("y", node), text: node.moved.replace(" to ", " → "), showarrow: false, xanchor: side > 0 ? "left" : "right", xshift: 24 * side, font: { size: 11, color: colours.best }, bgcolor: colours.surface, borderpad: 1 };
+  });
 }
 
 function markers(type, view, state, shown, place, matching, colours) {

@@ -71,7 +71,7 @@ export async function buildView(root, plotly, source, onSelect) {
     for (let above = doc.nodes[id].parent; above !== null; above = doc.nodes[above].parent) opened = state.collapsed.delete(above) || opened;
     if (opened) soon();
     else if (!isMarked) markSelected(plotly, plot, drawn.place, id, colours);
-    live.textContent = `Node ${id}: ${doc.nodes[id].title}, ${outcomeOf(doc.nodes[id])} ${ratioText(doc.nodes[id].speedup)}`;
+    live.textContent = `Node ${id}: ${doc.nodes[id].title}, ${outcomeOf(doc.nodes[id])} ${ratioText(doc.nodes[id].speedup, doc.headline.numbers)}`;
     onSelect?.(id);
     await showDetails(id);
   };
@@ -180,7 +180,7 @@ function scrubber(view, state, soon) {
   const said = el("output", { class: "moment" });
   const say = () => {
     const moment = momentAt(view.doc, state.step);
-    said.textContent = moment ? `${moment.evaluations} evaluation${moment.evaluations === 1 ? "" : "s"}, ${durationText(moment.seconds)}, best ${ratioText(moment.best_speedup)}` : "nothing yet";
+    said.textContent = moment ? `${moment.evaluations} evaluation${moment.evaluations === 1 ? "" : "s"}, ${durationText(moment.seconds)}, best ${ratioText(moment.best_speedup, view.doc.headline.numbers)}` : "nothing yet";
   };
   const range = el("input", { type: "range", min: "0", max: String(steps.length), value: String(steps.length), "aria-label": "Growth of the tree", input: (event) => { state.step = Number(event.target.value); say(); soon(); } });
   let timer = null;
@@ -218,7 +218,7 @@ function colourLegend(view, state, colours) {
   const found = [values[0], values.at(-1)];
   const median = values[Math.floor(values.length / 2)];
   const stops = SCALE.map((part) => `rgb(${part.join(" ")})`).join(", ");
-  const text = state.colour === "seconds" ? timeText : ["speedup", "gain", "predicted_gain"].includes(state.colour) ? ratioText : numberText;
+  const text = state.colour === "seconds" ? timeText : ["speedup", "gain"].includes(state.colour) ? (value) => ratioText(value, view.doc.headline.numbers) : numberText;
   return [el("span", { class: "key" }, metric.title), el("span", { class: "key" }, text(found[0])), el("span", { class: "ramp", style: `--ramp: linear-gradient(90deg, ${stops})` }), el("span", { class: "key" }, text(found[1])), el("span", { class: "key" }, `by rank, median ${text(median)}`)];
 }
 
@@ -248,7 +248,8 @@ function listen(plot, tip, frame, doc, select) {
     const id = nodeOf(event);
     if (id === undefined) return;
     const node = doc.nodes[id];
-    const facts = [outcomeOf(node), timeText(node.seconds), node.gain ? `${ratioText(node.gain)} over its parent` : "", ratioText(node.speedup), node.bottleneck].filter(Boolean);
+    const { numbers } = doc.headline;
+    const facts = [outcomeOf(node), timeText(node.seconds), node.gain ? `${ratioText(node.gain, numbers)} over its parent` : "", ratioText(node.speedup, numbers), node.moved, node.bottleneck].filter(Boolean);
     fill(tip, el("strong", {}, `node ${id}`), ` ${shortened(node.title, 120)}`, el("br"), facts.join(" · "), node.message ? [el("br"), shortened(node.message, 160)] : []);
     const box = frame.getBoundingClientRect();
     const { clientX, clientY } = event.event;

@@ -7,7 +7,7 @@ from pathlib import Path
 from mctskernel.core.documents import nearest_name
 from mctskernel.core.task import TaskError
 
-DEFAULT_TASK = "matmul"
+DEFAULT_TASK = "cross_entropy"
 
 
 def builtin_tasks() -> dict[str, Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +20,7 @@ from mctskernel.profiling.gpu.protocol import GpuReply, GpuRequest, Opened, Open
 from mctskernel.profiling.processes.channel import Broken
 
 FOLDER = "CUDA_TEST_FOLDER"
-"""The variable with the folder of two files: `broken-gpu` holds a GPU's number, `late-gpu` lets the third one open."""
+"""The variable with the folder of the file `broken-gpu`, which holds a GPU's number."""
 
 FALLEN = Broken("The GPU has fallen off the bus.")
 
@@ -35,8 +34,6 @@ class AssortedGpu(FakeGpu):
         # Once it is confined, the process opens no files.
         self.broken = (folder / "broken-gpu").open()
         self.number = number
-        while number == "2" and not (folder / "late-gpu").exists():
-            time.sleep(0.05)
         opened = super().open(request)
         if self.is_broken() or isinstance(opened, Broken):
             return FALLEN

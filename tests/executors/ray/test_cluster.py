@@ -1,4 +1,4 @@
-"""A search's side of a cluster of several nodes, whose processes and nodes come and are lost."""
+"""A search's side of a cluster, whose processes are lost."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from mctskernel.core.evaluation import Evaluation, Guard, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.executors.ray.cluster import connected
-from mctskernel.executors.ray.executor import Patience, RayExecutor
+from mctskernel.executors.ray.executor import RayExecutor
 
 pytestmark = pytest.mark.slow
 
 OPENER = "assorted_gpus:open_fake"
-PATIENCE = Patience(look=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,7 @@ def executor(nodes: Cluster, small_task: Path) -> Iterator[RayExecutor]:
     """Two actors, whose kernels say what they do."""
     spec = DeviceSpec("model", small_task, seed=5)
     with connected(nodes.address, 1) as cluster:
-        with RayExecutor(spec, cluster, patience=PATIENCE, opener=OPENER) as opened:
+        with RayExecutor(spec, cluster, opener=OPENER) as opened:
             yield opened
         until(lambda: not alive())
 
@@ -60,7 +59,7 @@ def alive() -> list[int]:
 
 
 def test_results_are_those_of_one_machine(executor: RayExecutor) -> None:
-    until(lambda: executor.capacity == 2)
+    assert executor.capacity == 2
     sources = ["ok a", "abort", "raise c", "exit 2", "flood 3000000", "report spec"]
     for ticket, source in enumerate(sources):
         executor.submit(ticket, Kernel(source))
@@ -79,8 +78,7 @@ def test_results_are_those_of_one_machine(executor: RayExecutor) -> None:
     assert timing.baseline_seconds == 1.0
 
 
-def test_a_kernel_whose_actor_is_lost_is_tried_again_and_in_the_end_blamed(executor: RayExecutor) -> None:
-    until(lambda: executor.capacity == 2)
+def test_a_kernel_whose_process_is_lost_is_tried_again_and_in_the_end_blamed(executor: RayExecutor) -> None:
     executor.submit(1, Kernel("sleep 1"))
     executor.submit(2, Kernel("sleep 1"))
     for pid in alive():
@@ -89,24 +87,13 @@ def test_a_kernel_whose_actor_is_lost_is_tried_again_and_in_the_end_blamed(execu
     executor.submit(3, Kernel("sleep 19"))
     lost: list[tuple[int, Evaluation]] = []
     while not lost:
-        until(lambda: executor.capacity == 2)
+        until(lambda: len(alive()) == 2)
         for pid in alive():
             os.kill(pid, signal.SIGKILL)
-        until(lambda: executor.capacity == 1)
-        lost = executor.wait(0.0)
+        lost = executor.wait(1.0)
     ((_, evaluation),) = lost
     assert (evaluation.outcome, evaluation.guard) == (Outcome.CRASH, Guard.SEPARATE_PROCESS)
     assert "lost 3 times" in evaluation.message
-
-
-def test_nodes_come_and_go_while_kernels_are_evaluated(nodes: Cluster, executor: RayExecutor) -> None:
-    node = nodes.add_node(num_cpus=1)
-    until(lambda: executor.capacity == 3)
-    for ticket in range(3):
-        executor.submit(ticket, Kernel("sleep 1"))
-    nodes.remove_node(node, allow_graceful=False)
-    assert all(each.ok for each in drain(executor, 3).values())
-    until(lambda: executor.capacity == 2)
 
 
 def test_gpus_of_one_kind_are_used_and_one_that_breaks_is_left_out(
@@ -121,10 +108,9 @@ def test_gpus_of_one_kind_are_used_and_one_that_breaks_is_left_out(
     spec = DeviceSpec("gpu", small_task)
     with (
         connected(nodes.address, 1) as cluster,
-        RayExecutor(spec, cluster, workers=1, patience=PATIENCE, opener=OPENER) as gpus,
+        RayExecutor(spec, cluster, workers=1, opener=OPENER) as gpus,
     ):
-        until(lambda: gpus.capacity == 4)
-        (folder / "late-gpu").touch()
+        assert gpus.capacity == 4
         names = ("faster", "wrong", "die", "twice", "faster", "twice", "faster", "faster")
         for ticket, name in enumerate(names):
             gpus.submit(ticket, kernel(name))
@@ -134,10 +120,10 @@ def test_gpus_of_one_kind_are_used_and_one_that_breaks_is_left_out(
         assert {each.gpu for each in found.values() if each.ok} == {"fake0", "fake1"}
         assert gpus.fingerprint()["gpu"] == "Fake GPU"
         assert "uuid" not in gpus.fingerprint()
-        until(lambda: any("its gpu is Other GPU, theirs Fake GPU" in each for each in gpus.notes))
+        assert any("its gpu is Other GPU, theirs Fake GPU" in each for each in gpus.notes)
         (folder / "broken-gpu").write_text("0")
         for ticket in range(6):
             gpus.submit(ticket, kernel("faster"))
         assert all(each.ok for each in drain(gpus, 6).values())
-        until(lambda: any("left out after 3 failures" in each for each in gpus.notes))
+        assert any("fallen off the bus" in each for each in gpus.notes)
     nodes.remove_node(node)

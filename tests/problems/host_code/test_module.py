@@ -29,7 +29,7 @@ def loaded(source: str) -> tuple[dict[str, Any], Extension]:
     names: dict[str, Any] = {}
     exec(compile(source, "module.py", "exec"), names)  # noqa: S102 - what is tested
     extension = Extension()
-    names["_extension"] = lambda: extension
+    names["_extension"], names["_stream"] = lambda: extension, lambda _: 7
     return names, extension
 
 
@@ -37,7 +37,7 @@ def test_a_launch_gets_what_its_plan_says() -> None:
     names, extension = loaded(host_module(double(), Kernel(CUDA)))
     x = torch.ones(130)
     out = names["run"](x)
-    assert extension.calls == [("launch_0", 3, 1, 1, 64, 1, 1, 0, x, out, 130)]
+    assert extension.calls == [("launch_0", 3, 1, 1, 64, 1, 1, 0, 7, x.data_ptr(), out.data_ptr(), 130)]
     assert (out.shape, out.dtype) == ((130,), torch.float32)
 
 

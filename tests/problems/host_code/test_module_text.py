@@ -102,9 +102,10 @@ def test_clusters_and_overlap_are_launched_with_attributes() -> None:
     host = strings(host_module(double(), kernel))["_HOST"]
     assert "attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;" in host
     assert (
-        "int64_t shared, int64_t cluster_x, int64_t cluster_y, int64_t cluster_z, const at::Tensor&" in host
+        "int64_t shared, int64_t cluster_x, int64_t cluster_y, int64_t cluster_z, int64_t stream, int64_t"
+        in host
     )
-    assert "C10_CUDA_CHECK(cudaLaunchKernelEx(&config, ::twice, static_cast<const float*>(" in host
+    assert "mctskernel_check(cudaLaunchKernelEx(&config, ::twice, reinterpret_cast<const float*>(" in host
     overlapped = strings(host_module(double(), OVERLAPPED))["_HOST"]
     first, second = overlapped.split("void launch_1")
     assert "::first<<<grid, block" in first

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.profiling import ncu
 from mctskernel.profiling.processes import child_process
 
 SECRETS = ("OPENAI_API_KEY", "CUDA_API_KEY", "NVIDIA_TOKEN", "SOME_NAME", "AWS_SECRET_ACCESS_KEY")
@@ -52,21 +51,3 @@ def test_a_worker_has_a_home_of_its_own_and_finds_the_packages_of_its_user(tmp_p
         check=True,
     )
     assert found.stdout.split() == [str(tmp_path), site.getuserbase()]
-
-
-@pytest.mark.usefixtures("secrets")
-def test_a_profiled_kernel_gets_no_key_in_its_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    seen = tmp_path / "environ"
-    script = tmp_path / "ncu"
-    script.write_text(
-        f"#!{sys.executable}\nimport os, pathlib\npathlib.Path({str(seen)!r}).write_text(repr(dict(os.environ)))\n"
-    )
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("SOME_NAME")
-    with pytest.raises(ncu.DeviceError):
-        ncu.write_report(tmp_path / "report.ncu-rep", ["true"])
-    assert "CUDA_VISIBLE_DEVICES" in seen.read_text()
-    assert "sk-do-not-tell" not in seen.read_text()

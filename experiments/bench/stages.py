@@ -1,0 +1,171 @@
+"""The stages of a problem, each called in a process of its own: read it, search it; `pytorch_timing` has the third."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from mctskernel.config import SearchConfig, for_task
+from mctskernel.core.documents import excerpt
+from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.kernel import Language
+from mctskernel.core.task_file import load_task
+from mctskernel.core.user_errors import BadMachineError, BadRunError, UserError
+from mctskernel.experiments.bench.rows import Read, Searched, Start
+from mctskernel.loop import Snapshot
+from mctskernel.problems.registry import read_problem, write_problem
+from mctskernel.profiling.gpu.arenas import timed_bytes
+from mctskernel.profiling.gpu.lock import held_seconds
+from mctskernel.profiling.processes.forked import Told
+from mctskernel.run import RunFolder, read_manifest
+from mctskernel.run.search import OtherDeviceError, SearchResult, begin, resume
+from mctskernel.tasks.starts import origin, start_name
+from mctskernel.tree.node import Tree
+from mctskernel.tree.trajectory import run_seconds
+
+FIRST = (
+    "torch",
+    "torch._inductor.compile_fx",
+    "torch._inductor.runtime.benchmarking",
+    "torch.utils.flop_counter",
+    "mctskernel.problems.kernelbench.task",
+    "mctskernel.problems.inductor.start",
+    "mctskernel.problems.pytorch_timing",
+    "mctskernel.experiments.bench.stages",
+    "mctskernel.executors.gpu",
+    "mctskernel.edits.proposer",
+)
+"""What the processes have imported before they begin."""
+
+TASK, RUN = "task", "run"
+VALIDATING = "validating"
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a search is."""
+
+    evaluations: int
+    speedup: float
+
+
+def read_stage(_: Told, problem: Path, folder: Path, language: Language | None, threads: int) -> Read:
+    """Read a problem into the task folder of its own folder."""
+    import torch  # noqa: PLC0415 - an extra
+
+    torch.set_num_threads(threads)
+    began = time.monotonic()
+    shutil.rmtree(folder / TASK, ignore_errors=True)
+    try:
+        found = read_problem(problem, language)
+        if found.has_kernel:
+            write_problem(found, folder / TASK)
+            task = load_task(folder / TASK, language)
+    except UserError as error:
+        return Read(time.monotonic() - began, _peak_bytes(), reason=excerpt(error))
+    spent = time.monotonic() - began
+    if not found.has_kernel:
+        return Read(spent, _peak_bytes(), reason=found.notes[-1], notes=found.notes)
+    starts = sorted(name for name in found.files if name.startswith(("kernel.", "start_")))
+    return Read(spent, _peak_bytes(), tuple(starts), timed_bytes(task), notes=found.notes)
+
+
+def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
+    """Search the task of a problem's folder, or go on with the run that is there, until its budget is spent.
+
+    A run of another model of GPU is begun anew. Raises what `begin` raises for a machine or a folder that can't be
+    used.
+    """
+    if config.device == "gpu":
+        import torch  # noqa: PLC0415 - an extra
+
+        # In a fork the first thread has to do this, before the driver is used otherwise.
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    began = time.monotonic()
+    validating: list[float] = []
+    elapsed = 0.0
+
+    def follow(snapshot: Snapshot) -> None:
+        nonlocal elapsed
+        if snapshot.note.startswith("Final validation"):
+            validating.append(time.monotonic())
+            told(VALIDATING)
+        if not validating:
+            elapsed = snapshot.elapsed_seconds
+        told(Progress(snapshot.evaluations, snapshot.best_speedup))
+
+    path = folder / RUN
+    try:
+        task = load_task(folder / TASK, config.language)
+        found: SearchResult | None = None
+        if RunFolder(path).manifest.exists():
+            with suppress(OtherDeviceError):
+                found = resume(path, config.budget, config.workers, follow, lambda: False)
+        if found is None:
+            shutil.rmtree(path, ignore_errors=True)
+            found = begin(path, folder / TASK, for_task(config, task), follow, lambda: False)
+    except (BadMachineError, BadRunError):
+        raise  # the same command may succeed later
+    except UserError as error:
+        return Searched(time.monotonic() - began, gpu_seconds=held_seconds(), reason=excerpt(error))
+    ended = time.monotonic()
+    return _searched(
+        found,
+        wall_seconds=ended - began,
+        search_seconds=elapsed,
+        validation_seconds=ended - validating[0] if validating else 0.0,
+    )
+
+
+def _searched(found: SearchResult, **seconds: float) -> Searched:
+    tree, answer = found.tree, found.answer
+    refused = answer.refused[-1][1] if answer.refused else "Nothing was validated."
+    is_valid = answer.node is not None and answer.validated
+    best = tree.nodes[answer.node].evaluation if answer.node is not None else None
+    reason = "" if is_valid else found.problem or refused
+    return Searched(
+        evaluations=tree.evaluations,
+        gpu_seconds=held_seconds(),
+        starts=tuple(_start(tree, node) for node in _starts(tree)),
+        best_seconds=(run_seconds(best) or 0.0) if best is not None else 0.0,
+        speedup=answer.speedup,
+        origin=(origin(tree, answer.node) or "plain") if answer.node is not None else "",
+        evidence=best.diagnosis.summary if best is not None and best.diagnosis is not None else "",
+        gpu=read_manifest(found.folder).fingerprint.get("gpu", ""),
+        stop_reason=str(found.stop_reason),
+        reason=reason,
+        stage_seconds=_stage_seconds(node.evaluation for node in tree.nodes),
+        **seconds,
+    )
+
+
+def _stage_seconds(evaluations: Iterable[Evaluation | None]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for evaluation in evaluations:
+        for stage, seconds in (evaluation.stage_seconds if evaluation is not None else {}).items():
+            total[stage] = total.get(stage, 0.0) + seconds
+    return total
+
+
+def _starts(tree: Tree) -> list[int]:
+    """The nodes of the starting kernels."""
+    return [0, *(each for each in tree.nodes[0].children if start_name(tree, each))] if tree.nodes else []
+
+
+def _start(tree: Tree, node: int) -> Start:
+    made, name = tree.nodes[node], start_name(tree, node) or "plain"
+    language, evaluation = made.kernel.language, made.evaluation
+    if evaluation is None:
+        return Start(name, language, "not evaluated")
+    if not evaluation.ok:
+        return Start(name, language, f"{evaluation.outcome}: {evaluation.message}")
+    return Start(name, language, "ok", run_seconds(evaluation) or 0.0)
+
+
+def _peak_bytes() -> int:
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

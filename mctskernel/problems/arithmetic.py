@@ -1,0 +1,35 @@
+"""How many operations the products and convolutions of a task's PyTorch reference take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mctskernel.core.expression import evaluate
+from mctskernel.core.task import Task, shape_label
+from mctskernel.problems.pytorch_timing import function_of, has_pytorch_reference
+from mctskernel.problems.torch_task import called
+
+
+def product_flops(task: Task) -> Mapping[str, float]:
+    """Operations by the plain algorithm at each search shape, by its label; those that task.toml states come first.
+
+    Nothing is computed: tensors hold no values. Shapes at which this isn't possible are left out.
+    """
+    if task.flops is not None:
+        names = task.scalars
+        return {
+            shape_label(each): float(evaluate(task.flops, {**names, **each})) for each in task.search_shapes
+        }
+    if not has_pytorch_reference(task):
+        return {}
+    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415 - an extra
+
+    found = {}
+    for shape in task.search_shapes:
+        try:
+            with FlopCounterMode(display=False) as counter, function_of(task, shape, "meta") as function:
+                called(function, task.inputs, shape, "meta")
+            found[shape_label(shape)] = float(counter.get_total_flops())
+        except Exception:  # noqa: BLE001, S112 - a problem's own code; without it a sentence is missing
+            continue
+    return found

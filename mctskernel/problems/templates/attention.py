@@ -1,0 +1,397 @@
+"""The template for attention: softmax(Q K^T) V, with whatever is done to the scores element by element in between.
+
+Where heads are too wide for a row's sums to stay on chip, one kernel stores scores, and another one makes them weights
+on their way to the tensor cores. attention.cuh has the arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sympy
+import torch
+from torch.fx import Node
+
+from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, numbers, plus
+from mctskernel.problems.plain_cuda.element_types import converted
+from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
+from mctskernel.problems.plain_cuda.reductions import reduced_axes
+from mctskernel.problems.plain_cuda.rules import Kind, base_name, is_tensor, rule_of, tensors
+from mctskernel.problems.plain_cuda.tracing import Traced
+from mctskernel.problems.plain_cuda.views import reshaped
+from mctskernel.problems.templates.operands import STEP, steps_of
+from mctskernel.problems.templates.rows import extents_of, stripped, trial_body
+
+if TYPE_CHECKING:
+    from mctskernel.problems.plain_cuda.schedule import Schedule
+
+HEADER = "attention.cuh"
+
+ROWS = 128
+"""Queries of a block, as the header has them."""
+
+FEWEST = 16
+"""Queries, keys, terms and columns below which most of a tile would be empty."""
+
+PRODUCTS = {"mm", "bmm"}
+
+
+@dataclass(frozen=True)
+class Names:
+    """The variables of a kernel."""
+
+    shared: str
+    tile: str
+    batch: str
+    row: str
+    column: str
+    term: str
+    left: str
+    right: str
+    score: str
+    product: str
+
+    @staticmethod
+    def of(body: Body) -> Names:
+        """Names that a body doesn't use."""
+        return Names(*map(body.fresh, "shared tile batch row column term left right score product".split()))
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Two batched products with a softmax between them, of `weighed`; the last of `nodes` is stored."""
+
+    nodes: tuple[Node, ...]
+    scores: Node
+    weighed: Node
+
+    def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
+        """The texts of the kernels, and their launches."""
+        schedule.include(HEADER)
+        keys, columns = schedule.macro("KEYS", 256), schedule.macro("COLUMNS", 256)
+        for each in (keys, columns):
+            schedule.require(f"{each} == 128 || {each} == 256")
+        *batch, rows, count = schedule.place("", self.scores).extents
+        width = sympy.Symbol(keys, integer=True, positive=True)
+        tiles = sympy.floor((count + width - 1) / width)
+        # A row's scores, and behind them the largest of each tile.
+        pitch = STEP * steps_of(count) + 4 * sympy.floor((tiles + 3) / 4)
+        scores = Place(schedule.fresh(f"{self.scores.name}_rows"), torch.float32, (*batch, rows, pitch))
+        schedule.add_scratch(scores)
+        yield _launched(schedule, self._scores(schedule, scores, keys), (*batch, rows, count), keys)
+        made = self._values(schedule, scores, place, (in_cpp(tiles), columns))
+        yield _launched(schedule, made, place.extents, columns)
+
+    def _scores(self, schedule: Schedule, place: Place, width: str) -> Function:
+        def given(_: Body, index: Index) -> str:
+            assert index == _index(self.scores, names)  # noqa: S101 - the finder looked
+            return names.product
+
+        left, right = tensors(self.scores)
+        for index_type in ("int", "long long"):
+            body = schedule.body(place, index_type, {self.scores: given}, depth=1)
+            names = Names.of(body)
+            _begin(body, names, self.scores, width)
+            row, column, term = names.row, names.column, names.term
+            _matrix(body, schedule, names.left, left, (row, term), term, row)
+            _matrix(body, schedule, names.right, right, (term, column), term, column)
+            head = f"const auto {names.score} = [&](int {names.row}, int {names.column}, float {names.product}) {{"
+            with body.block(head, end="};"):
+                value = body.read(self.weighed, _weighed_index(body, self, names))
+                body.line(f"return {converted(value, numbers(self.weighed), torch.float32)};")
+            if not any(map(schedule.is_large, body.reads.values())):
+                break
+        at = _of_batch(place, names)
+        body.line(
+            f"attention::store_scores<{width}>({at}, {names.shared}, {names.left}, {names.right}, {names.tile},"
+        )
+        body.line(f"    {in_cpp(place.extents[-1])}, {names.score});")
+        return _function(schedule, body, "scores_kernel", self.weighed, place)
+
+    def _values(self, schedule: Schedule, scores: Place, place: Place, macros: tuple[str, str]) -> Function:
+        node, (tiles, width) = self.nodes[-1], macros
+        body = schedule.body(place, "long long" if schedule.is_large(place) else "int", depth=1)
+        names = Names.of(body)
+        _begin(body, names, node, width)
+        body.reads[scores.name] = scores
+        *_, rows, keys = body.extents(self.scores)
+        row = f"{in_cpp(rows)}, {in_cpp(STEP * steps_of(keys))}, {in_cpp(scores.extents[-1])}"
+        body.line(f"const blocks::ByTerm {names.left}{{{_of_batch(scores, names)}, {row}}};")
+        column = names.column
+        _matrix(body, schedule, names.right, tensors(node)[1], (names.term, column), column, column)
+        body.line(
+            f"attention::store_values<{width}>({names.shared}, {names.left}, {tiles}, {names.right}, {names.tile},"
+        )
+        with body.block(
+            f"    [&](int {names.row}, int {names.column}, float {names.product}) {{", end="    });"
+        ):
+            body.store(place, _index(node, names), names.product)
+        return _function(schedule, body, "values_kernel", node, place)
+
+
+def attentions(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterator[Attention]:
+    """Attention whose operands are in memory, with contiguous rows, and large enough for tiles."""
+    for node in kept:
+        if base_name(node) in PRODUCTS and (found := _attention(node, kept, outputs, traced)):
+            yield found
+
+
+def _attention(
+    node: Node, kept: Sequence[Node], outputs: Collection[Node], traced: Traced
+) -> Attention | None:
+    weighed = _softmax_of(stripped(tensors(node)[0]))
+    scores = _product_behind(weighed) if weighed is not None else None
+    if scores is None or weighed is None:
+        return None
+    inside = _between(scores, node)
+    nodes = tuple(each for each in kept if each in inside)
+    if not nodes or any(each in outputs for each in nodes[:-1]) or numbers(node) is not torch.float32:
+        return None
+    sizes = (
+        *extents_of(scores, traced)[-2:],
+        *extents_of(tensors(scores)[0], traced)[-1:],
+        *extents_of(node, traced)[-1:],
+    )
+    if min(map(traced.estimate, sizes)) < FEWEST or ONE in sizes:
+        return None
+    found = Attention(nodes, scores, weighed)
+    return found if _is_covered(found, kept, traced) else None
+
+
+def _softmax_of(node: Node) -> Node | None:
+    """What a node is the softmax of along its last axis, as it is decomposed."""
+    if not _is(node, "div"):
+        return None
+    top, total = map(stripped, tensors(node)) if len(tensors(node)) == 2 else (node, node)
+    if not (
+        _is(top, "exp") and _is(total, "sum") and stripped(tensors(total)[0]) is top and _is_of_rows(total)
+    ):
+        return None
+    difference = stripped(tensors(top)[0])
+    if not _is(difference, "sub") or len(tensors(difference)) != 2:
+        return None
+    left, right = tensors(difference)
+    largest = stripped(right)
+    if _is(largest, "amax") and _is_of_rows(largest) and stripped(tensors(largest)[0]) is stripped(left):
+        return left
+    return None
+
+
+def _is(node: Node, name: str) -> bool:
+    return node.op == "call_function" and base_name(node) == name
+
+
+def _is_of_rows(node: Node) -> bool:
+    return list(reduced_axes(node)) == [tensors(node)[0].meta["val"].dim() - 1]
+
+
+def _product_behind(node: Node) -> Node | None:
+    """The one product that a node depends on element by element."""
+    found: set[Node] = set()
+    waiting, seen = [node], set[Node]()
+    while waiting:
+        each = waiting.pop()
+        if each in seen or each.op != "call_function":
+            continue
+        seen.add(each)
+        if base_name(each) in PRODUCTS:
+            found.add(each)
+        elif rule_of(each).kind in {Kind.ELEMENT, Kind.VIEW}:
+            waiting += tensors(each)
+    return found.pop() if len(found) == 1 else None
+
+
+def _between(first: Node, last: Node) -> set[Node]:
+    """The nodes on paths from a node to another one; empty if a path leads elsewhere."""
+    found, waiting = {first}, [first]
+    while waiting:
+        for user in waiting.pop().users:
+            if user.op == "output":
+                return set()
+            if user not in found and user is not last and is_tensor(user):
+                found.add(user)
+                waiting.append(user)
+    return {*found, last}
+
+
+class _OtherPlaceError(Exception):
+    """A score depends on another one."""
+
+
+def _is_covered(found: Attention, kept: Sequence[Node], traced: Traced) -> bool:
+    """Whether operands are in memory with contiguous rows, and softmax is of what follows each score on its own."""
+
+    def compute(body: Body, node: Node, index: Index) -> str:
+        if node is found.scores:
+            if index != _index(node, names):
+                raise _OtherPlaceError
+            return names.product
+        if node in found.nodes:
+            raise _OtherPlaceError
+        return "1" if node.op == "get_attr" else rule_of(node).compute(body, node, index)
+
+    body = trial_body(found.nodes, kept, traced, compute)
+    names = Names.of(body)
+    left, right = tensors(found.scores)
+    _, values = tensors(found.nodes[-1])
+    try:
+        body.read(found.weighed, _weighed_index(body, found, names))
+        operands = (
+            _in_memory(body, left, names.batch, (names.row, names.term), names.term),
+            _in_memory(body, right, names.batch, (names.term, names.column), names.term),
+            _in_memory(body, values, names.batch, (names.term, names.column), names.column),
+        )
+    except _OtherPlaceError:
+        return False
+    return None not in operands
+
+
+# Indices and operands
+
+
+def _index(node: Node, names: Names) -> Index:
+    """The index of an element of a product."""
+    return _index_of(node, names, names.row, names.column)
+
+
+def _index_of(node: Node, names: Names, first: str, second: str) -> Index:
+    batch = [names.batch] * (node.meta["val"].dim() - 2)
+    return (*batch, first, second)
+
+
+def _weighed_index(body: Body, found: Attention, names: Names) -> Index:
+    """The index of what softmax is taken of, for a score."""
+    return reshaped(
+        body, _index(found.scores, names), body.extents(found.scores), body.extents(found.weighed)
+    )
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A matrix in a buffer: the index of its first element, and the axis along which its lines are."""
+
+    place: Place
+    first: Index
+    axis: int
+
+
+def _in_memory(body: Body, node: Node, batch: str, pair: tuple[str, str], contiguous: str) -> Memory | None:
+    """Where an operand with the axes of a `pair` lies, if neighbours along one of them are neighbours there."""
+
+    def element(*kept: str) -> tuple[Place, Index, Mapping[str, str]] | None:
+        index = (*[batch] * (node.meta["val"].dim() - 2), *(each if each in kept else "0" for each in pair))
+        with body.trial() as loads:
+            value = body.read(node, index)
+            stored, found = next(iter(loads)) if len(loads) == 1 else (None, ())
+            place = body.place_of(stored)
+            return (place, found, body.values) if place and value == body.load(place, found) else None
+
+    first = element()
+    axes = []
+    for name in pair:
+        moved = element(name)
+        if first is None or moved is None:
+            return None
+        changed = [
+            axis for axis, texts in enumerate(zip(first[1], moved[1], strict=True)) if len({*texts}) > 1
+        ]
+        if len(changed) != 1 or not _is_one_more(
+            first[1][changed[0]], moved[1][changed[0]], name, first[2], moved[2]
+        ):
+            return None
+        axes += changed
+    assert first is not None  # noqa: S101 - there are two names
+    place, start, _ = first
+    last = axes[pair.index(contiguous)]
+    # Two axes of the buffer that the row and the column are along don't depend on each other.
+    if axes[0] == axes[1] or product(place.extents[last + 1 :]) != ONE:
+        return None
+    return Memory(place, start, axes[1 - pair.index(contiguous)])
+
+
+def _is_one_more(
+    before: str, after: str, name: str, values_before: Mapping[str, str], values_after: Mapping[str, str]
+) -> bool:
+    """Whether an expression is another one plus a variable, also where that is within a local variable."""
+    if after == plus(before, name):
+        return True
+    summands = before.split(" + "), after.split(" + ")
+    if len(summands[0]) != len(summands[1]):
+        return False
+    changed = [pair for pair in zip(*summands, strict=True) if pair[0] != pair[1]]
+    if len(changed) != 1:
+        return False
+    old, new = changed[0]
+    old, new = values_before.get(old, old), values_after.get(new, "")
+    return bool(new) and _is_one_more(old, new, name, values_before, values_after)
+
+
+# Parts of a kernel
+
+
+def _begin(body: Body, names: Names, node: Node, width: str) -> None:
+    """The tile of a product that a block has."""
+    *batch, rows, columns = map(in_cpp, body.extents(node))
+    body.line(f"extern __shared__ unsigned char {names.shared}[];")
+    tile = f"blocks::tile<{ROWS}, {width}, 8>({rows}, {columns}, blockIdx.x)"
+    body.line(f"const blocks::Tile {names.tile} = {tile};")
+    if batch:
+        body.line(f"const int {names.batch} = {names.tile}.batch;")
+
+
+def _of_batch(place: Place, names: Names) -> str:
+    """The matrix of a batch in scratch memory."""
+    offset = (
+        f" + (long long){names.batch} * {count_in_cpp(place.extents[1:])}" if len(place.extents) > 2 else ""
+    )
+    return place.name + offset
+
+
+def _matrix(  # noqa: PLR0917 - what it is made of
+    body: Body,
+    schedule: Schedule,
+    variable: str,
+    node: Node,
+    pair: tuple[str, str],
+    contiguous: str,
+    lines: str,
+) -> None:
+    """Declare a variable for an operand: ByTerm or ByLine of `lines`, whichever axis of the pair is contiguous."""
+    for index_type in ("int", "long long"):
+        own = schedule.body(body.target, index_type)
+        names = Names.of(own)
+        found = _in_memory(own, node, names.batch, pair, contiguous)
+        assert found is not None  # noqa: S101 - the finder looked
+        if not schedule.is_large(found.place):
+            break
+    own.read(node, (*[names.batch] * (node.meta["val"].dim() - 2), "0", "0"))
+    body.reads[found.place.name] = found.place
+    start = own.flat(found.first, found.place.extents)
+    own.line(f"return {schedule.parameter(found.place.name)} + ({start});")
+    extents = dict(zip(pair, map(in_cpp, body.extents(node)[-2:]), strict=True))
+    (terms,) = {*pair} - {lines}
+    kind, stride = (
+        "ByTerm" if contiguous == terms else "ByLine",
+        count_in_cpp(found.place.extents[found.axis + 1 :]),
+    )
+    body.line(f"const blocks::{kind} {variable}{{[&] {{")
+    for line in own.text().splitlines():
+        body.line(line.removeprefix("    "))
+    body.line(f"}}(), {extents[lines]}, {extents[terms]}, {stride}}};")
+
+
+def _function(schedule: Schedule, body: Body, name: str, node: Node, place: Place) -> Function:
+    about, reads = schedule.described(node), tuple(body.reads.values())
+    return Function(schedule.fresh(name), about, body.text(), reads, place, "__launch_bounds__(256, 1) ")
+
+
+def _launched(
+    schedule: Schedule, made: Function, extents: Sequence[sympy.Expr], width: str
+) -> tuple[str, str]:
+    *batch, rows, columns = extents
+    grid = f"ceil_div({count_in_plan((rows,))}, {ROWS}) * ceil_div({count_in_plan((columns,))}, {width})"
+    grid += f" * {count_in_plan(batch)}" if batch else ""
+    shared = f"3 * ({ROWS} + {width}) * 128 + 1024"
+    return schedule.function(made), schedule.launch(made, grid, "256", shared)

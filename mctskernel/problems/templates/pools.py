@@ -1,0 +1,186 @@
+"""Pooling: a template in which a thread has several results of a row, and windows along a row are unrolled."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import sympy
+from torch.fx import Node
+
+from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, minus, numbers, plus, times
+from mctskernel.problems.plain_cuda.element_types import computed_type, converted, literal, lowest
+from mctskernel.problems.plain_cuda.extents import count_in_cpp, count_in_plan, in_cpp, product
+from mctskernel.problems.plain_cuda.products import AXES, for_each_axis, pooled_rank
+from mctskernel.problems.plain_cuda.rules import argument, operator_name, source_of, takes
+from mctskernel.problems.plain_cuda.tracing import Traced
+from mctskernel.problems.templates.rows import extents_of
+
+if TYPE_CHECKING:
+    from mctskernel.problems.plain_cuda.schedule import Schedule
+
+POOLS = {"max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
+
+LARGER = """\
+// The larger of two numbers; NaN if either is.
+__device__ __forceinline__ float larger(float left, float right) {
+    float found;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(left), "f"(right));
+    return found;
+}"""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pool of floats over windows of one size, whose rows are so long."""
+
+    nodes: tuple[Node]
+    length: int
+
+    def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
+        """The text of the kernel, and its launch."""
+        threads = min(max(1 << (self.length - 1).bit_length(), 32), 128)
+        items = min(-(-self.length // threads), 4)
+        values = {"THREADS": threads, "ROWS": max(128 // threads, 1), "ITEMS": items}
+        names = {word: schedule.macro(word, value) for word, value in values.items()}
+        schedule.require(f"{names['THREADS']} * {names['ROWS']} <= 1024")
+        schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= 16")
+        schedule.define(LARGER)
+        source, name = source_of(self.nodes[0])[0], schedule.fresh("pool_kernel")
+        for index_type in ("int", "long long"):
+            body = schedule.body(place, index_type, depth=1)
+            _write(body, self.nodes[0], place, names)
+            if not any(map(schedule.is_large, body.used)):
+                break
+        rows = count_in_plan(place.extents[:-1])
+        grid = f"ceil_div({rows}, {names['ROWS']}) * ceil_div({_plan(place.extents[-1])}, {names['THREADS']} * {names['ITEMS']})"
+        about = f"{operator_name(source)}"
+        bounds = f"__launch_bounds__({names['THREADS']} * {names['ROWS']}) "
+        made = Function(name, about, body.text(), tuple(body.reads.values()), place, bounds)
+        yield schedule.function(made), schedule.launch(made, grid, f'{names["THREADS"]}", "{names["ROWS"]}')
+
+
+def pools(kept: Sequence[Node], _: Collection[Node], traced: Traced) -> Iterator[Pool]:
+    """The pools of floats over windows of one size."""
+    for node in kept:
+        if node.op == "call_function":
+            pool, part = source_of(node)
+            name = operator_name(pool).removeprefix("aten.")
+            if name in POOLS and part == 0 and computed_type(numbers(node)) == "float":
+                yield Pool((node,), int(traced.estimate(extents_of(node, traced)[-1])))
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """How windows lie along an axis, and the extent of what is pooled."""
+
+    name: str
+    size: int
+    step: int
+    before: int
+    apart: int
+    extent: str
+
+    def start(self, here: str) -> str:
+        """Where the window of a result begins."""
+        return minus(times(here, str(self.step)), str(self.before))
+
+
+def _axes(body: Body, pool: Node) -> list[_Axis]:
+    rank = pooled_rank(pool)
+    extents = body.extents(pool.args[0])[-rank:]  # type: ignore[arg-type] # a node
+    sizes, steps, before = (
+        for_each_axis(argument(pool, name) or argument(pool, "kernel_size"), rank)
+        for name in ("kernel_size", "stride", "padding")
+    )
+    apart = for_each_axis(argument(pool, "dilation"), rank) if takes(pool, "dilation") else [1] * rank
+    numbers_of = zip(AXES[rank], sizes, steps, before, apart, map(body.size, extents), strict=True)
+    return [_Axis(*each) for each in numbers_of]
+
+
+def _write(body: Body, node: Node, place: Place, names: dict[str, str]) -> None:
+    """The statements of the kernel."""
+    pool, dtype = source_of(node)[0], numbers(node)
+    largest = "max" in operator_name(pool)
+    threads, items = names["THREADS"], names["ITEMS"]
+    rows, columns = count_in_cpp(place.extents[:-1]), in_cpp(place.extents[-1])
+    row, first, found, j = map(body.fresh, ("row", "first", "largest" if largest else "sum", "j"))
+    tile = body.fresh("tiles")
+    body.line(f"const int {tile} = ({columns} + {threads} * {items} - 1) / ({threads} * {items});")
+    body.line(f"const int {row} = blockIdx.x / {tile} * {names['ROWS']} + threadIdx.y;")
+    body.line(f"const int {first} = blockIdx.x % {tile} * ({threads} * {items}) + threadIdx.x;")
+    with body.block(f"if ({row} < {rows}) {{"):
+        # Rows, columns and windows are counted in ints, elements maybe not.
+        wide, body.index_type = body.index_type, "int"
+        outer = body.unflat(row, place.extents[:-1]) if len(place.extents) > 1 else ()
+        *lines, along = _axes(body, pool)
+        body.line(f"float {found}[{items}];")
+        with _each(body, j, items):
+            body.line(f"{found}[{j}] = {literal(lowest(dtype) if largest else 0, dtype)};")
+        with contextlib.ExitStack() as blocks:
+            places = []
+            for axis, here in zip(lines, outer[len(outer) - len(lines) :], strict=True):
+                tap = blocks.enter_context(body.loop(f"tap_{axis.name}", "0", str(axis.size)))
+                at = body.let("int", f"in_{axis.name}", plus(axis.start(here), times(tap, str(axis.apart))))
+                blocks.enter_context(body.block(f"if ({_inside(at, axis)}) {{"))
+                places.append(at)
+            body.line("#pragma unroll")
+            tap = blocks.enter_context(body.loop(f"tap_{along.name}", "0", str(along.size)))
+            blocks.enter_context(_each(body, j, items))
+            here = f"({first} + {j} * {threads})"
+            at = body.fresh(f"in_{along.name}")
+            body.line(f"const int {at} = {plus(along.start(here), times(tap, str(along.apart)))};")
+            blocks.enter_context(body.block(f"if ({_inside(at, along)}) {{"))
+            body.index_type = wide
+            value = body.read(
+                pool.args[0], (*map(body.as_index, outer[: len(outer) - len(lines)]), *places, at)
+            )
+            body.index_type = "int"
+            body.line(
+                f"{found}[{j}] = larger({found}[{j}], {value});" if largest else f"{found}[{j}] += {value};"
+            )
+        with _each(body, j, items):
+            column = body.fresh("column")
+            body.line(f"const int {column} = {first} + {j} * {threads};")
+            with body.block(f"if ({column} < {columns}) {{"):
+                value = f"{found}[{j}]"
+                if not largest:
+                    value += f" / {_divisor(body, pool, [*lines, along], (*outer, column))}"
+                body.index_type = wide
+                body.store(place, (*map(body.as_index, outer), column), converted(value, dtype, place.dtype))
+
+
+def _inside(at: str, axis: _Axis) -> str:
+    return f"(unsigned){at} < (unsigned){axis.extent}"
+
+
+@contextlib.contextmanager
+def _each(body: Body, j: str, items: str) -> Iterator[None]:
+    body.line("#pragma unroll")
+    with body.block(f"for (int {j} = 0; {j} < {items}; ++{j}) {{"):
+        yield
+
+
+def _divisor(body: Body, pool: Node, axes: Sequence[_Axis], index: Index) -> str:
+    """What a mean divides by: the part of the window inside of the tensor, or of the tensor with its padding."""
+    given: Any = argument(pool, "divisor_override")
+    if given is None and not any(axis.before for axis in axes) and not argument(pool, "ceil_mode"):
+        given = product([sympy.Integer(axis.size) for axis in axes])
+    if given is not None:
+        return literal(float(given), numbers(pool))
+    counts = []
+    for axis, here in zip(axes, index[len(index) - len(axes) :], strict=True):
+        start = body.let("int", f"start_{axis.name}", axis.start(here))
+        end = f"min({start} + {axis.size}, {axis.extent} + {axis.before})"
+        counts.append(
+            f"({end} - {start})"
+            if argument(pool, "count_include_pad")
+            else f"(min({end}, {axis.extent}) - max({start}, 0))"
+        )
+    return f"(float)({' * '.join(counts)})"
+
+
+def _plan(extent: sympy.Expr) -> str:
+    return count_in_plan((extent,))

@@ -1,0 +1,219 @@
+"""The bench: which problems, what the table says, and how it goes on after failures and interruptions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mctskernel.config import read_config
+from mctskernel.core.kernel import Language
+from mctskernel.core.user_errors import BadRunError, MisuseError
+from mctskernel.experiments.bench import pipeline as pipelines
+from mctskernel.experiments.bench.pipeline import Pipeline, Plan
+from mctskernel.experiments.bench.rows import (
+    Read,
+    Row,
+    Searched,
+    Start,
+    draw,
+    find_problems,
+    name_of,
+    read_row,
+    write_row,
+)
+from mctskernel.experiments.bench.table import document, fast_p, latex, summary
+from mctskernel.problems.pytorch_timing import floor_seconds
+from mctskernel.profiling.ceilings import Ceilings
+from mctskernel.report.baselines import AUTOTUNED, COMPILED, EAGER, Baselines
+from tests.cli.command import mctskernel
+from tests.problems.kernelbench.problem_files import problem, written
+
+STARTS = (
+    Start("plain", Language.CUDA, "ok", 8e-3),
+    Start("templates", Language.CUDA, "wrong_result: 'out'"),
+    Start("compiled", Language.TRITON, "ok", 4e-3),
+)
+SEARCHED = Searched(
+    12.0,
+    evaluations=30,
+    search_seconds=10.0,
+    gpu_seconds=6.0,
+    starts=STARTS,
+    best_seconds=2e-3,
+    speedup=2.0,
+    origin="compiled",
+    evidence="DRAM is busy 90 % of the time.",
+)
+READ = Read(1.5, 1 << 30, ("kernel.cu",))
+BASELINES = Baselines(
+    node=3,
+    shape="n=1",
+    start_seconds=4e-3,
+    best_seconds=2e-3,
+    seconds={EAGER: 8e-3, COMPILED: 4e-3, AUTOTUNED: 1.9e-3},
+    gpu="some GPU",
+    torch="2.13",
+    floor_seconds=1e-3,
+)
+RIGHT = Row("level1-19", READ, SEARCHED, BASELINES)
+REFUSED = Row("level1-21", Read(0.5, 1 << 30, reason="It returns a tuple."))
+
+
+def test_a_row_has_every_time_and_ratio() -> None:
+    lines = document([RIGHT, REFUSED], "Table").splitlines()
+    (cells,) = (line.replace("|", " ").split() for line in lines if line.startswith("| level1-19"))
+    assert cells[1:] == "8 failed 4 2 8 4 1.9 4.00 2.00 0.95 2.00 50% 30 3.0 12 6.0".split()
+    assert "- level1-21: It returns a tuple." in lines
+    assert "- level1-19: the start `templates` (cuda): wrong_result: 'out'" in lines
+    behind = "- level1-19: 0.95x over torch.compile max-autotune; from the start `compiled`. DRAM is busy"
+    assert any(line.startswith(behind) for line in lines)
+
+
+def test_problems_without_an_answer_count_against_the_share_but_not_the_mean() -> None:
+    found = {each.baseline: each for each in summary([RIGHT, REFUSED]).against}
+    assert [each.share for each in found[EAGER].fast] == [0.5] * 5
+    assert found[EAGER].mean == (pytest.approx(4), pytest.approx(4), pytest.approx(4))
+    assert (found[AUTOTUNED].even, found[AUTOTUNED].behind) == (0, 0)
+    equal = msgspec.structs.replace(BASELINES, seconds={EAGER: 1.97e-3})
+    behind = msgspec.structs.replace(BASELINES, seconds={EAGER: 1.7e-3})
+    rows = [msgspec.structs.replace(RIGHT, baselines=each) for each in (equal, behind)]
+    (only,) = summary(rows).against
+    assert (only.even, only.behind, only.known) == (1, 1, 2)
+
+
+def test_fast_p_is_the_share_of_correct_and_faster_results() -> None:
+    some = [2.0, 0.5, None, 1.0]
+    assert [fast_p(some, threshold) for threshold in (0, 0.5, 1, 2)] == [0.75, 0.5, 0.25, 0]
+    assert fast_p([], 1) == 0
+
+
+def test_latex_escapes_what_it_would_read() -> None:
+    text = latex([RIGHT])
+    assert "50\\%" in text
+    assert text.count(r"\\") == 2
+
+
+def test_the_roofline_is_the_longer_of_bytes_and_arithmetic(small_task: Path) -> None:
+    from mctskernel.core.task_file import load_task  # noqa: PLC0415
+
+    task = load_task(small_task)
+    (shape,) = task.search_shapes
+    rates = Ceilings(1e6, 1e6, 1e8)
+    bytes_alone = task.compulsory_bytes(shape) / 1e6
+    assert floor_seconds(task, shape, {}, 1e6, rates) == bytes_alone
+    assert floor_seconds(task, shape, {False: 3e6}, 1e6, rates) == pytest.approx(3.0)
+    assert floor_seconds(task, shape, {True: 3e8}, 1e6, rates) == pytest.approx(6.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Eleven problems of two levels, and a file that is none."""
+    for number in range(1, 12):
+        place = tmp_path / "problems" / ("level1" if number < 9 else "level2")
+        place.mkdir(parents=True, exist_ok=True)
+        written(place, problem("return x.relu()", "torch.rand(64, 40)"), f"{number}_relu.py")
+    (tmp_path / "problems" / "notes.py").write_text("pass\n")
+    return tmp_path / "problems"
+
+
+def test_problems_are_found_in_the_order_of_their_numbers(folder: Path) -> None:
+    names = [name_of(each) for each in find_problems([folder])]
+    assert names == [f"level{1 + (number > 8)}-{number}_relu" for number in range(1, 12)]
+    assert len(find_problems([folder], ["level2"])) == 3
+    file = folder / "level1" / "1_relu.py"
+    assert find_problems([file, folder / "level1"])[:2] == [file, folder / "level1" / "2_relu.py"]
+    with pytest.raises(MisuseError, match="of these levels"):
+        find_problems([folder], ["level3"])
+
+
+def test_a_sample_is_drawn_with_its_seed(folder: Path) -> None:
+    problems = find_problems([folder])
+    first, second = draw(problems, 5, 1), draw(problems, 5, 2)
+    assert first == draw(problems, 5, 1) != second
+    assert first == sorted(first, key=problems.index)
+    assert draw(problems, 50, 1) == draw(problems, None, 1) == problems
+
+
+def test_rows_are_kept_and_a_damaged_one_is_told(tmp_path: Path) -> None:
+    write_row(RIGHT, tmp_path / "level1-19")
+    assert read_row(tmp_path / "level1-19") == RIGHT
+    (tmp_path / "level1-19" / "row.json").write_text("{")
+    with pytest.raises(BadRunError, match="Remove it to repeat"):
+        read_row(tmp_path / "level1-19")
+
+
+def test_a_full_disk_costs_the_rows_on_it_and_not_the_table(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("no folder")
+    said: list[str] = []
+    made = Pipeline(
+        [tmp_path / "p.py"], tmp_path / "out", Plan(read_config({"device": "model"})), said.append
+    )
+    made.run(lambda: False)
+    (row,) = made.rows.values()
+    assert "It could not begin: " in row.reason
+    assert any("can't be written" in line for line in said)
+
+
+@pytest.mark.slow
+def test_a_bench_goes_on_with_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "level1"
+    place.mkdir()
+    written(place, problem("return x.relu()", "torch.rand(64, 40)"), "1_relu.py")
+    written(place, problem("return x, x", "torch.rand(64, 40)"), "2_pair.py")
+    out = tmp_path / "out"
+    words = ("bench", place, "--device", "model", "--validate-only", "--out", out)
+    first = mctskernel(*words)
+    assert first.exit_code == 0, first.output
+    assert "2 problems: 2 read, 1 with a starting kernel, 1 right in cuda" in first.stdout
+    assert "- level1-2_pair: The forward of 2_pair.py returns a tuple" in first.stdout
+    assert read_row(out / "level1-1_relu").is_valid
+    with monkeypatch.context() as patched:
+        patched.setattr(pipelines, "ForkedCall", None)
+        again = mctskernel(*words)
+        assert again.exit_code == 0, again.output
+        table = json.loads(mctskernel("bench", "--out", out, "--json").stdout)
+        assert [each["problem"] for each in table["rows"]] == ["level1-1_relu", "level1-2_pair"]
+    shutil.rmtree(out / "level1-1_relu")
+    assert mctskernel(*words).exit_code == 0
+    assert read_row(out / "level1-1_relu").is_valid
+
+
+@pytest.mark.slow
+def test_a_problem_that_hangs_or_is_stopped_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "level1"
+    place.mkdir()
+    hanging = "import time\nwhile True:\n    time.sleep(1)\n"
+    written(place, problem("return x.relu()", "torch.rand(64, 40)", head=hanging), "1_hangs.py")
+    file = place / "1_hangs.py"
+    plan = Plan(read_config({"device": "model"}))
+    with monkeypatch.context() as patched:
+        patched.setattr(pipelines, "READ_SECONDS", 0.0)
+        made = Pipeline([file], tmp_path / "out", plan, lambda _: None)
+        made.run(lambda: False)
+    assert made.rows[file].failures == {"read": "It was ended, since it took too long."}
+    again = Pipeline([file], tmp_path / "out", plan, lambda _: None)
+    assert not again.is_complete
+    again.run(lambda: True)
+    assert not again.rows[file].reason.startswith("It could")
+
+
+@pytest.mark.slow
+def test_searches_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    place = tmp_path / "level1"
+    place.mkdir()
+    written(place, problem("return x * 2", "torch.rand(64, 40)"), "1_twice.py")
+    written(place, problem("return x + x", "torch.rand(64, 40)"), "2_sum.py")
+    out = tmp_path / "out"
+    device = ("--device", "tests.executors.fake_gpu:open_fake_gpu", "--workers", "1")
+    found = mctskernel("bench", place, *device, "--budget", 3, "--at-a-time", 2, "--out", out)
+    assert found.exit_code == 0, found.output
+    rows = [read_row(out / name) for name in ("level1-1_twice", "level1-2_sum")]
+    assert all(row.is_valid and row.searched and row.searched.gpu == "Fake GPU" for row in rows)
+    assert all(row.searched.gpu_seconds > 0 for row in rows if row.searched)
