@@ -61,11 +61,9 @@ def test_rates_are_those_of_the_data_sheet(name: str) -> None:
     assert 0.85 * dram < gpu.memory.dram_bytes_per_second / 1e12 < dram
 
 
-def test_an_unknown_gpu_is_told_which_are_known() -> None:
-    with pytest.raises(
-        UnknownArchitectureError, match=r"GPU 'GTX480' \(known: A100, B200, H100, H200, RTX4090\)"
-    ):
-        load_architecture("GTX480")
+def test_an_unknown_gpu_is_told_the_nearest_one() -> None:
+    with pytest.raises(UnknownArchitectureError, match=r"GPU 'RTX490'. Did you mean 'RTX4090'\?"):
+        load_architecture("RTX490")
     with pytest.raises(UnknownArchitectureError):
         load_architecture("../h100")
 

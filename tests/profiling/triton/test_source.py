@@ -185,7 +185,7 @@ def test_size_is_bounded() -> None:
 def test_what_is_no_python_is_left_to_the_build() -> None:
     source = in_body("n = = 3")
     assert refusal(source) == ""
-    with pytest.raises(SourceError, match=r"Line 6: invalid syntax"):
+    with pytest.raises(SourceError, match=r"Line 6: Syntax error: invalid syntax"):
         read_module(source)
 
 
