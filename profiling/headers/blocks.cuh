@@ -356,6 +356,12 @@ struct Tiling {
     }
 };
 
+// The tile of a block, where each computes one.
+template <int M, int N, int GROUP>
+__device__ __forceinline__ Tile tile(int rows, int columns, int block) {
+    return Tiling<M, N, GROUP>{rows, columns, 0, 1 << 30, 1}.tile(block);
+}
+
 // Who does what in a block of 2 M + PRODUCERS threads: M / 64 warp groups multiply, and another one brings the operands.
 constexpr int PRODUCERS = 128;
 
