@@ -56,7 +56,7 @@ LIMIT_SECONDS = 180.0
 MODES = {COMPILED: "default", AUTOTUNED: "max-autotune-no-cudagraphs"}
 """torch.compile's, without CUDA graphs, which change how kernels are launched."""
 
-SHARE_OF_CORES = 3
+SHARE_OF_CORES = 4
 """One in so many cores compiles a function."""
 
 TIMING_SECONDS = 30.0
@@ -138,8 +138,7 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: fl
     began = time.monotonic()
     if not torch.cuda.is_available():
         raise DeviceError("PyTorch finds no GPU here.")
-    # Others compile as well. Forks of this process have imported what they need.
-    config.worker_start_method = "fork"
+    # Others compile as well.
     config.compile_threads = max(1, (os.cpu_count() or 1) // SHARE_OF_CORES)
     torch.cuda.set_device(next((each.index for each in visible_gpus() if each.uuid == uuid), 0))
     gpu = open_gpu(uuid)
