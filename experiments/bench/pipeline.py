@@ -21,7 +21,7 @@ import msgspec
 
 from mctskernel.config import SearchConfig
 from mctskernel.core.task_file import load_task
-from mctskernel.core.user_errors import BadRunError
+from mctskernel.core.user_errors import BadRunError, UserError
 from mctskernel.experiments.bench.rows import Read, Row, Searched, name_of, read_row, write_row
 from mctskernel.experiments.bench.stages import (
     FIRST,
@@ -267,7 +267,11 @@ class Pipeline:
         return CONTEXT_BYTES + TENSOR_SETS * (read.gpu_bytes if read is not None else 0)
 
     def _can_time(self, problem: Path) -> bool:
-        return has_pytorch_reference(load_task(self._folder(problem) / TASK))
+        with suppress(UserError):
+            if has_pytorch_reference(load_task(self._folder(problem) / TASK)):
+                return True
+        self._tried.add((problem, TIME))
+        return False
 
     def _missing(self, problem: Path) -> str:
         """The next stage of a problem; empty where there is none, or where it was tried already."""
