@@ -56,7 +56,7 @@ LIMIT_SECONDS = 180.0
 MODES = {COMPILED: "default", AUTOTUNED: "max-autotune-no-cudagraphs"}
 """torch.compile's, without CUDA graphs, which change how kernels are launched."""
 
-SHARE_OF_CORES = 3
+SHARE_OF_CORES = 4
 """One in so many cores compiles a function."""
 
 TIMING_SECONDS = 30.0
@@ -138,8 +138,7 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: fl
     began = time.monotonic()
     if not torch.cuda.is_available():
         raise DeviceError("PyTorch finds no GPU here.")
-    # Others compile as well. Forks of this process have imported what they need.
-    config.worker_start_method = "fork"
+    # Others compile as well.
     config.compile_threads = max(1, (os.cpu_count() or 1) // SHARE_OF_CORES)
     torch.cuda.set_device(next((each.index for each in visible_gpus() if each.uuid == uuid), 0))
     gpu = open_gpu(uuid)
@@ -150,7 +149,8 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: fl
         with gate.held():
             tensors = _tensors(task, shape)
             calls: dict[str, Callable[[], object]] = {EAGER: partial(function, *tensors.values())}
-            flops = _flops(calls[EAGER])
+            flops = counted_flops(calls[EAGER])
+            torch.cuda.synchronize()
             copied = _copied_bytes_per_second()
         problems: list[str] = []
         end = time.monotonic() + compile_seconds
@@ -231,14 +231,12 @@ def _copied_bytes_per_second() -> float:
     return 2 * COPIED_BYTES / statistics.median(samples)
 
 
-def _flops(call: Callable[[], object]) -> dict[bool, float]:
-    """Operations of a call's convolutions (True) and of its products (False)."""
-    import torch  # noqa: PLC0415 - as above
-    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415
+def counted_flops(call: Callable[[], object]) -> dict[bool, float]:
+    """Operations of a call's convolutions (True) and of its products (False), by the plain algorithm."""
+    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415 - an extra
 
     with FlopCounterMode(display=False) as counter:
         call()
-    torch.cuda.synchronize()
     found = {True: 0.0, False: 0.0}
     for operator, count in counter.get_flop_counts().get("Global", {}).items():
         found["conv" in str(operator)] += count
