@@ -140,7 +140,7 @@ def in_memory(
         return None
     strides = {each: product(place.extents[number + 1 :]) for number, each in enumerate(found)}
     others = [each for each in found if each not in names]
-    if not all(each == "0" or each.isidentifier() for each in others):
+    if not all(each == "0" or each in index for each in others):
         return None
     line, term = (strides[each] for each in names)
     if ONE not in {line, term}:

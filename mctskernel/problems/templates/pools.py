@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from mctskernel.problems.plain_cuda.rules import argument, operator_name, source
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.row_space import extents_of
+from mctskernel.problems.templates.tiles import follower_of
 
 POOLS = {"max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
 
@@ -32,9 +33,9 @@ __device__ __forceinline__ float larger(float left, float right) {
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool of floats over windows of one size, whose rows are so long."""
+    """A pool of floats over windows of one size, and what follows it element by element; rows are so long."""
 
-    nodes: tuple[Node]
+    nodes: tuple[Node, ...]
     length: int
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
@@ -47,8 +48,10 @@ class Pool:
         schedule.define(LARGER)
         name = schedule.fresh("pool_kernel")
         for index_type in ("int", "long long"):
-            body = schedule.body(place, index_type, depth=1)
-            _write(body, self.nodes[0], place, names)
+            pooled: dict[Node, str] = {}
+            given = {self.nodes[0]: lambda _body, _index, pooled=pooled: pooled[self.nodes[0]]}
+            body = schedule.body(place, index_type, given, depth=1)
+            _write(body, self, place, names, pooled)
             if not any(map(schedule.is_large, body.used)):
                 break
         rows = count_in_plan(place.extents[:-1])
@@ -56,7 +59,7 @@ class Pool:
         grid = (
             f"ceil_div({rows}, {names['ROWS']}) * ceil_div({columns}, {names['THREADS']} * {names['ITEMS']})"
         )
-        about = schedule.described(self.nodes[0])
+        about = schedule.described(self.nodes[-1])
         bounds = f"__launch_bounds__({names['THREADS']} * {names['ROWS']}) "
         made = Function(name, about, body.text(), tuple(body.reads.values()), place, bounds)
         yield schedule.function(made), schedule.launch(made, grid, f'{names["THREADS"]}", "{names["ROWS"]}')
@@ -71,14 +74,16 @@ def _slots(length: int, threads: int, items: int) -> float:
     return max(-(-length // (threads * items)) * threads * items, 1.1 * length)
 
 
-def pools(kept: Sequence[Node], _: Collection[Node], traced: Traced) -> Iterator[Pool]:
-    """The pools of floats over windows of one size."""
+def pools(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterator[Pool]:
+    """The pools of floats over windows of one size, each with what follows element by element."""
     for node in kept:
         if node.op == "call_function":
             pool, part = source_of(node)
             name = operator_name(pool).removeprefix("aten.")
             if name in POOLS and part == 0 and computed_type(numbers(node)) == "float":
-                yield Pool((node,), int(traced.estimate(extents_of(node, traced)[-1])))
+                behind = None if node in outputs else follower_of(node, kept, traced)
+                nodes = (node,) if behind is None else (node, behind)
+                yield Pool(nodes, int(traced.estimate(extents_of(node, traced)[-1])))
 
 
 @dataclass(frozen=True)
@@ -109,8 +114,9 @@ def _axes(body: Body, pool: Node) -> list[_Axis]:
     return [_Axis(*each) for each in numbers_of]
 
 
-def _write(body: Body, node: Node, place: Place, names: dict[str, str]) -> None:
-    """The statements of the kernel."""
+def _write(body: Body, group: Pool, place: Place, names: Mapping[str, str], pooled: dict[Node, str]) -> None:
+    """The statements of the kernel. Each result is in `pooled` when what follows is computed."""
+    node, last = group.nodes[0], group.nodes[-1]
     pool, dtype = source_of(node)[0], numbers(node)
     largest = "max" in operator_name(pool)
     threads, items = names["THREADS"], names["ITEMS"]
@@ -157,8 +163,9 @@ def _write(body: Body, node: Node, place: Place, names: dict[str, str]) -> None:
                 value = f"{found}[{j}]"
                 if not largest:
                     value += f" / {_divisor(body, pool, [*lines, along], (*outer, column))}"
-                body.index_type = wide
-                body.store(place, (*map(body.as_index, outer), column), converted(value, dtype, place.dtype))
+                pooled[node], body.index_type = body.let("float", "pooled", value), wide
+                index = (*map(body.as_index, outer), column)
+                body.store(place, index, converted(body.read(last, index), numbers(last), place.dtype))
 
 
 def _inside(at: str, axis: _Axis) -> str:

@@ -32,13 +32,18 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         IMAGE,
     ),
     "mean of a volume that is computed": (lambda x: F.avg_pool3d(x.relu(), 2), VOLUME),
+    "with what follows": (
+        lambda x, b: (F.max_pool2d(x, 2) + b[:, None, None]).tanh() * 2,
+        (IMAGE, tensor("b", "4")),
+    ),
     "bfloat16": (lambda x: F.max_pool2d(x, 2), tensor("x", "n 4 h w", "bfloat16")),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_pools(name: str) -> None:
-    function, x = CASES[name]
-    source = sources_of(function, x).templates
-    assert "pool_kernel" in source
-    assert not (found := wrong(function, x, source=source, shape=SHAPE)), found
+    function, given = CASES[name]
+    inputs = given if isinstance(given, tuple) else (given,)
+    source = sources_of(function, *inputs).templates
+    assert source.count("__global__") == source.count("pool_kernel(") == 1
+    assert not (found := wrong(function, *inputs, source=source, shape=SHAPE)), found
