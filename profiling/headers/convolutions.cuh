@@ -7,7 +7,8 @@
 //
 // Along an axis, place q of the result depends on inputs step * (q + delta) + origin. A *section* has one origin and the taps'
 // deltas, none of them negative: strides give a section for each residue of the taps, and each tap of depth is one. The results
-// of a transposed convolution fall into *phases*, their residues by the stride, with taps of their own.
+// of a transposed convolution fall into *phases*, their residues by the stride, with taps of their own; those of STACK columns beside
+// each other are computed in one block, each in its share of the block's rows.
 #pragma once
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -26,8 +27,10 @@ struct Section {
     int depth, row, column, first, taps;
 };
 
+// `weights` are those of the phases in a block, -1 for none.
+template <int STACK>
 struct Tap {
-    int row, column, weight, section;
+    int row, column, section, weights[STACK];
 };
 
 // Extents at run time. `groups` have `channels` inputs and `rows` outputs each; `places` are those of a phase.
@@ -36,7 +39,7 @@ struct Sizes {
     int input[3], output[3], places[3];
 };
 
-// What a block needs for a geometry, which has EXACT, TAPS, PHASES, MOST_TAPS (of a section), HALO_ROWS, HALO_COLUMNS, STEPS (of
+// What a block needs for a geometry, which has EXACT, TAPS, PHASES, STACK, MOST_TAPS (of a section), HALO_ROWS, HALO_COLUMNS, STEPS (of
 // the input for a place) and OUT (of the result for a place). Strips have equal numbers of columns, at most STRIP; a stage has DEEP * STEP channels.
 template <class Geometry, int ROWS, int STRIP, int DEEP>
 struct Shape {
@@ -68,9 +71,10 @@ __device__ __forceinline__ float left_of(float x, float high) {
 
 // Pack one number, the i-th; value(row, channel, tap) gives those of group i / weights_of_group.
 template <class Geometry, int ROWS, int DEEP, class Value>
-__device__ __forceinline__ void pack_weights(float* to, long long i, const Sizes& sizes, const Tap* taps, const Section* sections,
-        Value value) {
-    const int stages = ceil_div(sizes.channels, DEEP * STEP), blocks = ceil_div(sizes.rows, ROWS);
+__device__ __forceinline__ void pack_weights(float* to, long long i, const Sizes& sizes,
+        const Tap<Geometry::STACK>* taps, const Section* sections, Value value) {
+    constexpr int OWN = ROWS / Geometry::STACK;
+    const int stages = ceil_div(sizes.channels, DEEP * STEP), blocks = ceil_div(sizes.rows, OWN);
     const long long all = (long long)sizes.groups * blocks * Geometry::TAPS * stages * (DEEP * STEP * ROWS);
     if (i >= all) {
         return;
@@ -79,18 +83,19 @@ __device__ __forceinline__ void pack_weights(float* to, long long i, const Sizes
     long long rest = i / (DEEP * STEP * ROWS);
     const int stage = rest % stages;
     rest /= stages;
-    const Tap tap = taps[rest % Geometry::TAPS];
+    const Tap<Geometry::STACK>& tap = taps[rest % Geometry::TAPS];
     const Section section = sections[tap.section];
     const int block = rest / Geometry::TAPS % blocks, group = rest / Geometry::TAPS / blocks;
-    const int own = rest % Geometry::TAPS - section.first;
-    const int row = block * ROWS + line, channel = (stage * DEEP * 2 + chunk) * 4 + k;
+    const int number = rest % Geometry::TAPS - section.first, of_stack = line / OWN;
+    const int row = block * OWN + line % OWN, channel = (stage * DEEP * 2 + chunk) * 4 + k;
     const long long unit =
-        ((long long)group * blocks + block) * Geometry::TAPS * stages + section.first * stages + stage * section.taps + own;
-    const float number = row < sizes.rows && channel < sizes.channels ? value(group, row, channel, tap.weight) : 0.0f;
+        ((long long)group * blocks + block) * Geometry::TAPS * stages + section.first * stages + stage * section.taps + number;
+    const int weight = of_stack < Geometry::STACK && row < sizes.rows && channel < sizes.channels ? tap.weights[of_stack] : -1;
+    const float full = weight >= 0 ? value(group, row, channel, weight) : 0.0f;
     float* at = to + unit * ((Geometry::EXACT ? 2 : 1) * DEEP * STEP * ROWS) + (chunk * ROWS + line) * 4 + k;
-    *at = rounded(number);
+    *at = rounded(full);
     if (Geometry::EXACT) {
-        at[DEEP * STEP * ROWS] = left_of(number, *at);
+        at[DEEP * STEP * ROWS] = left_of(full, *at);
     }
 }
 
@@ -131,7 +136,7 @@ struct Part {
     __device__ __forceinline__ Part(const Sizes& sizes, int number)
         : width(ceil_div(sizes.places[2], ceil_div(sizes.places[2], STRIP))), pitch(width + Geometry::HALO_COLUMNS), rows(sizes.places[1] + Geometry::HALO_ROWS),
           depths(sizes.places[0]) {
-        const int blocks = ceil_div(sizes.rows, ROWS), strips = ceil_div(sizes.places[2], width);
+        const int blocks = ceil_div(sizes.rows, ROWS / Geometry::STACK), strips = ceil_div(sizes.places[2], width);
         block = number % blocks;
         number /= blocks;
         phase = number % Geometry::PHASES;
@@ -317,18 +322,18 @@ __device__ __forceinline__ void multiply(float (&sum)[SUMS], const unsigned* a, 
 // `shared` has OF_BLOCK * 4 + ROWS * 32 + 1024 bytes, or STAGES stages and 1024 if that is more.
 template <class Geometry, int ROWS, int STRIP, int DEEP, int STAGES, class T, class Value, class Index>
 __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const float* input, const float* weights, const Sizes& sizes,
-        const Section* sections, const Tap* taps, const int* phases, Value value, Index index) {
+        const Section* sections, const Tap<Geometry::STACK>* taps, const int* phases, Value value, Index index) {
     static_assert(STAGES >= 2, "A stage is given back when the products of the next one are issued");
     using Own = Shape<Geometry, ROWS, STRIP, DEEP>;
     using Mine = Part<Geometry, ROWS, STRIP>;
-    constexpr int COLUMNS = Own::COLUMNS, PITCH = COLUMNS + 8, BLOCKS = ROWS / 64, SUMS = COLUMNS / 2;
+    constexpr int STACK = Geometry::STACK, OWN_ROWS = ROWS / STACK, COLUMNS = Own::COLUMNS, PITCH = COLUMNS + 8, BLOCKS = ROWS / 64, SUMS = COLUMNS / 2;
     const Mine part(sizes, blockIdx.x);
     // The compiler has to see that a warp takes one way.
     const int warp = __shfl_sync(0xffffffff, (int)threadIdx.x / 32, 0), lane = threadIdx.x % 32, pitch = part.pitch.by;
     const int channel_stages = ceil_div(sizes.channels, DEEP * STEP);
     const int first = phases[part.phase], last = phases[part.phase + 1];
     shared += -shared_address(shared) & 1023u;
-    weights += ((long long)part.group * ceil_div(sizes.rows, ROWS) + part.block) * Geometry::TAPS * channel_stages
+    weights += ((long long)part.group * ceil_div(sizes.rows, OWN_ROWS) + part.block) * Geometry::TAPS * channel_stages
         * (Own::PARTS * DEEP * STEP * ROWS);
     float sum[BLOCKS][SUMS];
 #if CONVOLUTIONS_WGMMA
@@ -386,7 +391,7 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
                 #pragma unroll 1
                 for (int i = 0; i < section.taps; ++i) {
-                    const Tap tap = taps[section.first + i];
+                    const Tap<STACK>& tap = taps[section.first + i];
                     const int offset = tap.row * pitch + tap.column;
                     #pragma unroll
                     for (int sub = 0; sub < DEEP; ++sub) {
@@ -442,7 +447,7 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
             }
             __syncthreads();
             for (int i = 0; i < section.taps && warp < CONSUMERS / 32; ++i) {
-                const Tap tap = taps[section.first + i];
+                const Tap<STACK>& tap = taps[section.first + i];
                 #pragma unroll
                 for (int sub = 0; sub < DEEP; ++sub) {
                     const unsigned* a = reinterpret_cast<const unsigned*>(shared + Own::INPUT)
@@ -474,14 +479,16 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
         }
     }
     __syncthreads();
-    const int out_depth = part.phase / (Geometry::OUT[1] * Geometry::OUT[2]);
-    const int out_row = part.phase / Geometry::OUT[2] % Geometry::OUT[1], out_column = part.phase % Geometry::OUT[2];
-    const int first_row = part.group * sizes.rows + part.block * ROWS, own = min(ROWS, sizes.rows - part.block * ROWS);
+    constexpr int ACROSS = Geometry::OUT[2] / STACK;
+    const int out_depth = part.phase / (Geometry::OUT[1] * ACROSS);
+    const int out_row = part.phase / ACROSS % Geometry::OUT[1], out_column = part.phase % ACROSS;
+    const int first_row = part.group * sizes.rows + part.block * OWN_ROWS, own = min(OWN_ROWS, sizes.rows - part.block * OWN_ROWS);
     #pragma unroll 1
-    for (int i = lane; i < COLUMNS; i += 32) {
-        const Place place = part.place(i);
+    for (int i = lane; i < COLUMNS * STACK; i += 32) {
+        const Place place = part.place(i / STACK);
         const int column = part.strip + place.column, d = place.depth * Geometry::OUT[0] + out_depth;
-        const int r = place.row * Geometry::OUT[1] + out_row, c = column * Geometry::OUT[2] + out_column;
+        const int r = place.row * Geometry::OUT[1] + out_row, c = column * Geometry::OUT[2] + out_column + i % STACK;
+        const float* from = rows + i % STACK * OWN_ROWS * PITCH + i / STACK;
         if (place.image < sizes.images && place.row < sizes.places[1] && place.column < part.width && d < sizes.output[0]
             && r < sizes.output[1] && c < sizes.output[2]) {
             // An output channel is as far from the next one everywhere.
@@ -489,7 +496,7 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
             T* at = to + start + warp * apart;
             #pragma unroll 4
             for (int row = warp; row < own; row += THREADS / 32, at += THREADS / 32 * apart) {
-                *at = value(place.image, first_row + row, d, r, c, rows[row * PITCH + i]);
+                *at = value(place.image, first_row + row, d, r, c, from[row * PITCH]);
             }
         }
     }
