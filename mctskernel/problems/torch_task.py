@@ -163,7 +163,7 @@ def starting_kernels(task: TorchTask, language: Language | None = None) -> Start
     if language is not Language.TRITON:
         try:
             names = [tensor.name for tensor in task.outputs]
-            made = kernel_sources(task.function, task.inputs, names, task.distinct)
+            made = kernel_sources(task.function, task.inputs, names, task.distinct, task.sizes)
             files["kernel.cu"] = made.plain
             if made.templates:
                 files["start_templates.cu"] = made.templates

@@ -20,13 +20,18 @@ class Sources(NamedTuple):
 
 
 def kernel_sources(
-    function: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[str], sizes: Shape
+    function: Callable[..., Any],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[str],
+    sizes: Shape,
+    typical: Shape | None = None,
 ) -> Sources:
     """Kernels with their launch plans, which compute a function at any sizes of the dimensions.
 
-    `function` takes tensors in the order of `inputs` and returns as many as `outputs` has names. `sizes` has a typical
-    size of each dimension, above 1 and all different. Raises PlainCudaError.
+    `function` takes tensors in the order of `inputs` and returns as many as `outputs` has names. `sizes` has a
+    size of each dimension, above 1 and all different; kernels are made for `typical` ones, if they are others. Raises
+    PlainCudaError.
     """
     from mctskernel.problems.plain_cuda.schedule import written  # noqa: PLC0415 - imports PyTorch, an extra
 
-    return written(function, inputs, outputs, sizes)
+    return written(function, inputs, outputs, sizes, typical)

@@ -100,10 +100,14 @@ class Job:
 
 
 def written(
-    function: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[str], sizes: Shape
+    function: Callable[..., Any],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[str],
+    sizes: Shape,
+    typical: Shape | None,
 ) -> Sources:
     """As `kernel_sources`."""
-    traced = trace(function, inputs, sizes)
+    traced = trace(function, inputs, sizes, typical)
     if len(traced.outputs) != len(outputs):
         raise PlainCudaError(
             f"This function returns {len(traced.outputs)} tensors, and the task has {len(outputs)} outputs."

@@ -35,7 +35,7 @@ class Traced:
     """A graph without in-place updates. `inputs` are its placeholders' names in the task, `outputs` its results.
 
     `expression` gives a size, or a number that depends on sizes, over the task's dimensions; `estimate` evaluates an
-    expression at the traced sizes.
+    expression at typical sizes.
     """
 
     inputs: Mapping[Node, str]
@@ -45,7 +45,9 @@ class Traced:
     constants: Mapping[Node, Any]
 
 
-def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) -> Traced:
+def trace(
+    function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape, typical: Shape | None = None
+) -> Traced:
     """Trace a function on fake tensors, without computing anything. Raises PlainCudaError."""
     symbolic = symbolic_tensors(inputs, sizes)
     env, mode, tensors = symbolic.env, symbolic.mode, symbolic.tensors
@@ -78,7 +80,7 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
         found = found.xreplace({each: exact[each] for each in found.atoms(FloorDiv) if each in exact})
         return _cancelled(found).xreplace(own)
 
-    hints = {own[symbol.node.expr]: sizes[name] for name, symbol in symbolic.symbols.items()}
+    hints = {own[symbol.node.expr]: (typical or sizes)[name] for name, symbol in symbolic.symbols.items()}
     graph = module.graph
     graph.eliminate_dead_code()
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]

@@ -32,11 +32,11 @@ CONVOLUTION, HEADER = "aten.convolution", "convolutions.cuh"
 OF_BLOCK, STEP, THREADS = 64 * 256, 8, 192
 """Of a block and a stage, as the header has them."""
 
-MOST_TAPS = 21
-"""Taps whose weights a stage holds."""
+MOST_TAPS = {False: 21, True: 7}
+"""Taps whose weights a stage holds, for each of TF32 and exact products."""
 
-MOST_STACKED = 4
-"""Phases that a block computes at most."""
+STACKED = {2, 4}
+"""Phases that a block computes, if it computes several."""
 
 FEW = 32
 """Inputs times outputs of a group below which tensor cores would mostly multiply zeros."""
@@ -47,9 +47,15 @@ EXACT = 8
 WIDEST = 4096
 """Columns of a strip."""
 
+STORING = 11264
+"""Bytes of shared memory beside stages."""
+
+BLOCKS = 264
+"""Two for each multiprocessor of the GPUs that templates are made for."""
+
 MOST_SHARED = 232448
-SHARED = 111 << 10
-"""Bytes with which two blocks fit on a multiprocessor."""
+SHARED = 101 << 10
+"""Bytes of stages with which two blocks fit on a multiprocessor."""
 
 
 class Section(NamedTuple):
@@ -74,7 +80,7 @@ class Geometry:
     @property
     def stack(self) -> int:
         """Phases that a block computes, of columns beside each other."""
-        return self.out[2] if self.out[2] <= MOST_STACKED else 1
+        return self.out[2] if self.out[2] in STACKED else 1
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -86,14 +92,14 @@ class Geometry:
         """Results for a place of a phase along each axis."""
         return self.stride if self.transposed else (1, 1, 1)
 
-    def sections(self) -> Iterator[Section]:
-        """The sections of all phases in order."""
+    def sections(self, most: int) -> Iterator[Section]:
+        """The sections of all phases in order, of at most so many taps unless one row has more."""
         across = range(self.out[2] // self.stack)
         for number, phase in enumerate(itertools.product(*map(range, self.out[:2]), across)):
             depths, rows = (self._classes(axis, phase[axis]) for axis in (0, 1))
             for depth, *axes in itertools.product(depths, rows, self._columns(phase[2])):
                 for tap, at in depth.taps:
-                    yield from self._split(number, depth.base + self.steps[0] * at, tap, axes)
+                    yield from self._split(number, depth.base + self.steps[0] * at, tap, (axes, most))
 
     def _columns(self, phase: int) -> Iterator[_Class]:
         """The taps of columns: one for each phase of a block, -1 for none."""
@@ -119,10 +125,9 @@ class Geometry:
                 found.setdefault(rest, []).append((tap, at))
         return [_Class(rest - (0 if self.transposed else padding), taps) for rest, taps in found.items()]
 
-    def _split(self, phase: int, depth: int, depth_tap: int, axes: Any) -> Iterator[Section]:
-        """Sections of at most MOST_TAPS taps, unless one row has more."""
-        rows, columns = axes
-        parts = math.ceil(len(rows.taps) * len(columns.taps) / MOST_TAPS)
+    def _split(self, phase: int, depth: int, depth_tap: int, given: Any) -> Iterator[Section]:
+        (rows, columns), most = given
+        parts = math.ceil(len(rows.taps) * len(columns.taps) / most)
         size = math.ceil(len(rows.taps) / parts)
         left = min(at for _, at in columns.taps)
         for start in range(0, len(rows.taps), size):
@@ -245,8 +250,8 @@ class Convolution:
             for extent, step in zip(_three(out[2:], ONE), self.tables.geometry.out, strict=True)
         ]
         stack = self.tables.geometry.stack
-        words = ("TILE_ROWS", "STRIP", "DEEP", "STAGES")
-        choice = self._choice(schedule, channels, rows, places)
+        words = ("TILE_ROWS", "STRIP", "DEEP", "STAGES", "BLOCKS")
+        choice = (*self._choice(schedule, channels, rows, places), BLOCKS)
         macros = tuple(schedule.macro(*each) for each in zip(words, choice, strict=True))
         name = schedule.fresh(node.name)
         schedule.define(self.tables.text(name))
@@ -283,7 +288,9 @@ class Convolution:
             return wide * (1 + self.tables.lines(tile, strip) * tile / (8 * OF_BLOCK))
 
         widths = {math.ceil(columns / parts) for parts in range(math.ceil(columns / WIDEST), columns + 1)}
-        strip = min(sorted(each for each in widths if each >= min(8, columns)), key=cost)
+        strip = min(
+            (each for each in widths if each >= min(8, columns)), key=lambda each: (cost(each), -each)
+        )
         steps = math.ceil(schedule.estimate((channels,)) / STEP)
         deep = 1
         while deep < 4 and deep < steps and self.tables.most_taps * deep < 6:
@@ -294,7 +301,7 @@ class Convolution:
     def _packing(self, schedule: Schedule, packed: Place, words: _Words) -> tuple[str, str]:
         """The kernel that packs the weights."""
         node = self.nodes[0]
-        name, sizes, (tile, _, deep, _) = words
+        name, sizes, (tile, _, deep, *_) = words
         body = schedule.body(packed)
         text = (
             f"    const convolutions::Sizes sizes = {{{sizes}}};\n"
@@ -323,7 +330,7 @@ class Convolution:
     ) -> tuple[str, str]:
         """The kernel of the convolution."""
         node = self.nodes[0]
-        name, sizes, (tile, strip, deep, stages) = words
+        name, sizes, (tile, strip, deep, stages, blocks) = words
         tensor, packed = read
         body = schedule.body(place)
         out = body.extents(node)
@@ -357,7 +364,7 @@ class Convolution:
         schedule.require(
             f"({tile} == 64 || {tile} == 128) && {strip} >= 1 && {strip} <= {WIDEST} && {deep} >= 1 && {stages} >= 2"
         )
-        schedule.require(f"{stage.format('/')} + 1024 <= {MOST_SHARED}")
+        schedule.require(f"{stage.format('/')} + {STORING} <= {MOST_SHARED}")
         across = count_in_plan((places[2],))
         strips = f"ceil_div({across}, {strip})"
         high = f"({count_in_plan((places[1],))} + {rows})"
@@ -371,7 +378,7 @@ class Convolution:
         for factor in (groups, self.tables.phases):
             grid += f" * {factor}" if factor != 1 else ""
         return schedule.function(made), schedule.launch(
-            made, grid, str(THREADS), f"max({stage.format('//')}, {4 * OF_BLOCK} + 32 * {tile}) + 1024"
+            made, f"min({blocks}, {grid})", str(THREADS), f"{stage.format('//')} + {STORING}"
         )
 
 
@@ -503,8 +510,9 @@ def convolutions(
         if not geometry.transposed and inputs * rows < FEW:
             yield DirectConvolution(nodes, geometry)
             continue
-        tables = Tables(geometry, tuple(geometry.sections()), exact=inputs <= EXACT)
-        if 2 * tables.stage(64, 8, 1) <= MOST_SHARED - 1024:
+        exact = inputs <= EXACT
+        tables = Tables(geometry, tuple(geometry.sections(MOST_TAPS[exact])), exact)
+        if 2 * tables.stage(64, 8, 1) <= MOST_SHARED - STORING:
             yield Convolution(nodes, tables)
 
 
