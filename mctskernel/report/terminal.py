@@ -183,8 +183,10 @@ def _warnings(evaluation: Evaluation) -> list[RenderableType]:
 def _numbers(title: str, numbers: dict[str, float]) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=False)
     table.min_width = len(title)
+    table.add_column(overflow="fold")
+    table.add_column(justify="right")
     for name, value in numbers.items():
-        table.add_row(Text(name), f"{value:.6g}")
+        table.add_row(Text(name), f"{value:,.0f}" if value >= 1000 else f"{value:.6g}")
     return table
 
 

@@ -1,8 +1,8 @@
 // Convolutions on the tensor cores, for NVRTC and nvcc, sm_80 and later. docs/blocks.md describes them.
 //
 // Factors are rounded to TF32, sums are fp32, as PyTorch does by default. Where a geometry is EXACT, factors are sums of two such
-// numbers, and three products have an error near that of fp32. A block computes ROWS output channels of COLUMNS places
-// of the result. Places are numbered along strips of a few columns: an input strip with its halo is loaded once for all taps, and
+// numbers, and three products have an error near that of fp32. A block computes ROWS output channels, 64 or 128, of
+// OF_BLOCK / ROWS places of the result. Places are numbered along strips of a few columns: an input strip with its halo is loaded once for all taps, and
 // a tap is then an offset within it.
 //
 // Along an axis, place q of the result depends on inputs step * (q + delta) + origin. A *section* has one origin and the taps'
@@ -18,11 +18,9 @@
 
 namespace convolutions {
 
-constexpr int ROWS = 64, COLUMNS = 256;
+constexpr int OF_BLOCK = 64 * 256;
 constexpr int CONSUMERS = 128, PRODUCERS = 64, THREADS = CONSUMERS + PRODUCERS;
-constexpr int SUMS = ROWS * COLUMNS / CONSUMERS;
 constexpr int STEP = 8;
-constexpr int PITCH = COLUMNS + 8;
 
 struct Section {
     int depth, row, column, first, taps;
@@ -39,9 +37,11 @@ struct Sizes {
 };
 
 // What a block needs for a geometry, which has EXACT, TAPS, PHASES, MOST_TAPS (of a section), HALO_ROWS, HALO_COLUMNS, STEPS (of
-// the input for a place) and OUT (of the result for a place). A strip has at most STRIP columns; a stage has DEEP * STEP channels.
-template <class Geometry, int STRIP, int DEEP, int STAGES>
+// the input for a place) and OUT (of the result for a place). Strips have equal numbers of columns, at most STRIP; a stage has DEEP * STEP channels.
+template <class Geometry, int ROWS, int STRIP, int DEEP>
 struct Shape {
+    static_assert(ROWS == 64 || ROWS == 128, "Tensor cores multiply 64 rows");
+    static constexpr int COLUMNS = OF_BLOCK / ROWS;
     static constexpr int LINES =
         (COLUMNS + Geometry::HALO_ROWS * (STRIP + Geometry::HALO_COLUMNS) + Geometry::HALO_COLUMNS + 31) / 32 * 32;
     static constexpr int PARTS = Geometry::EXACT ? 2 : 1, INPUT = PARTS * DEEP * LINES * STEP * 4;
@@ -67,7 +67,7 @@ __device__ __forceinline__ float left_of(float x, float high) {
 // Packed for a group and ROWS outputs: by section, stage, tap, part and step, 2 x ROWS x 4 numbers as they are in shared memory.
 
 // Pack one number, the i-th; value(row, channel, tap) gives those of group i / weights_of_group.
-template <class Geometry, int DEEP, class Value>
+template <class Geometry, int ROWS, int DEEP, class Value>
 __device__ __forceinline__ void pack_weights(float* to, long long i, const Sizes& sizes, const Tap* taps, const Section* sections,
         Value value) {
     const int stages = ceil_div(sizes.channels, DEEP * STEP), blocks = ceil_div(sizes.rows, ROWS);
@@ -122,14 +122,14 @@ struct Divider {
 
 // The part of the work that a block has. The places of a strip are numbered: columns with the halo, rows with theirs, depths,
 // images; `first` is the first of them.
-template <class Geometry, int STRIP>
+template <class Geometry, int ROWS, int STRIP>
 struct Part {
     int group, block, phase, strip, width;
     Divider pitch, rows, depths;
     Place first;
 
     __device__ __forceinline__ Part(const Sizes& sizes, int number)
-        : width(min(STRIP, sizes.places[2])), pitch(width + Geometry::HALO_COLUMNS), rows(sizes.places[1] + Geometry::HALO_ROWS),
+        : width(ceil_div(sizes.places[2], ceil_div(sizes.places[2], STRIP))), pitch(width + Geometry::HALO_COLUMNS), rows(sizes.places[1] + Geometry::HALO_ROWS),
           depths(sizes.places[0]) {
         const int blocks = ceil_div(sizes.rows, ROWS), strips = ceil_div(sizes.places[2], width);
         block = number % blocks;
@@ -139,7 +139,7 @@ struct Part {
         group = number % sizes.groups;
         number /= sizes.groups;
         strip = number % strips * width;
-        number = number / strips * COLUMNS;
+        number = number / strips * (OF_BLOCK / ROWS);
         const int line = number / pitch.by, plane = line / rows.by;
         first = {number % pitch.by, line % rows.by, plane % depths.by, plane / depths.by};
     }
@@ -238,8 +238,18 @@ __device__ __forceinline__ unsigned shared_address(const void* at) {
     "+f"(d[i + 6]), "+f"(d[i + 7])
 #define CONVOLUTIONS_F32(i) CONVOLUTIONS_F8(i), CONVOLUTIONS_F8(i + 8), CONVOLUTIONS_F8(i + 16), CONVOLUTIONS_F8(i + 24)
 
-// One product of a warp group: 64 x 256 sums of 8 terms in shared memory, which descriptors tell of.
-__device__ __forceinline__ void wgmma(float (&d)[SUMS], unsigned long long a, unsigned long long b) {
+// One product of a warp group: 64 x 128 or 256 sums of 8 terms in shared memory, which descriptors tell of.
+__device__ __forceinline__ void wgmma(float (&d)[64], unsigned long long a, unsigned long long b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+                 "}, %64, %65, 1, 1, 1;"
+                 : CONVOLUTIONS_F32(0), CONVOLUTIONS_F32(32) : "l"(a), "l"(b));
+}
+
+__device__ __forceinline__ void wgmma(float (&d)[128], unsigned long long a, unsigned long long b) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
                  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
@@ -290,11 +300,13 @@ __device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ __forceinline__ void multiply(float (&sum)[SUMS], const unsigned* a, const unsigned* b, int lines) {
+// 64 x 2 SUMS sums, of chunks of 4 terms: so many lines from one to the next.
+template <int SUMS>
+__device__ __forceinline__ void multiply(float (&sum)[SUMS], const unsigned* a, int rows, const unsigned* b, int lines) {
     const int line = threadIdx.x % 32 / 4, term = threadIdx.x % 4, row = (threadIdx.x / 32 * 16 + line) * 4 + term;
-    const unsigned from_a[4] = {a[row], a[row + 32], a[row + ROWS * 4], a[row + ROWS * 4 + 32]};
+    const unsigned from_a[4] = {a[row], a[row + 32], a[row + rows * 4], a[row + rows * 4 + 32]};
     #pragma unroll
-    for (int n = 0; n < COLUMNS; n += 8) {
+    for (int n = 0; n < 2 * SUMS; n += 8) {
         const int at = (n + line) * 4 + term;
         mma(sum + n / 2, from_a, b[at], b[at + lines * 4]);
     }
@@ -302,12 +314,14 @@ __device__ __forceinline__ void multiply(float (&sum)[SUMS], const unsigned* a, 
 #endif
 
 // Store value(image, channel, depth, row, column, sum) of a block's places at to[index(image, channel, depth, row, column)].
-// `shared` has ROWS * PITCH * 4 + 1024 bytes, or STAGES stages and as much if that is more.
-template <class Geometry, int STRIP, int DEEP, int STAGES, class T, class Value, class Index>
+// `shared` has OF_BLOCK * 4 + ROWS * 32 + 1024 bytes, or STAGES stages and 1024 if that is more.
+template <class Geometry, int ROWS, int STRIP, int DEEP, int STAGES, class T, class Value, class Index>
 __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const float* input, const float* weights, const Sizes& sizes,
         const Section* sections, const Tap* taps, const int* phases, Value value, Index index) {
-    using Own = Shape<Geometry, STRIP, DEEP, STAGES>;
-    using Mine = Part<Geometry, STRIP>;
+    static_assert(STAGES >= 2, "A stage is given back when the products of the next one are issued");
+    using Own = Shape<Geometry, ROWS, STRIP, DEEP>;
+    using Mine = Part<Geometry, ROWS, STRIP>;
+    constexpr int COLUMNS = Own::COLUMNS, PITCH = COLUMNS + 8, BLOCKS = ROWS / 64, SUMS = COLUMNS / 2;
     const Mine part(sizes, blockIdx.x);
     // The compiler has to see that a warp takes one way.
     const int warp = __shfl_sync(0xffffffff, (int)threadIdx.x / 32, 0), lane = threadIdx.x % 32, pitch = part.pitch.by;
@@ -316,7 +330,7 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
     shared += -shared_address(shared) & 1023u;
     weights += ((long long)part.group * ceil_div(sizes.rows, ROWS) + part.block) * Geometry::TAPS * channel_stages
         * (Own::PARTS * DEEP * STEP * ROWS);
-    float sum[SUMS];
+    float sum[BLOCKS][SUMS];
 #if CONVOLUTIONS_WGMMA
     __shared__ unsigned long long barriers[2 * STAGES];
     const unsigned memory = shared_address(shared), bars = shared_address(barriers);
@@ -357,8 +371,8 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
         }
     } else {
         #pragma unroll
-        for (int i = 0; i < SUMS; ++i) {
-            sum[i] = 0.0f;
+        for (int i = 0; i < BLOCKS * SUMS; ++i) {
+            sum[i / SUMS][i % SUMS] = 0.0f;
         }
         int slot = 0, parity = 0, before = -1;
         #pragma unroll 1
@@ -379,11 +393,14 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
                         constexpr int LEFT_OF_A = DEEP * Own::WEIGHTS / 16, LEFT_OF_B = DEEP * 2 * Own::LINES;
                         const unsigned long long from_a = a + (i * Own::PARTS * DEEP + sub) * (Own::WEIGHTS / 16);
                         const unsigned long long from_b = b + sub * 2 * Own::LINES + offset;
-                        if (Geometry::EXACT) {
-                            wgmma(sum, from_a + LEFT_OF_A, from_b);
-                            wgmma(sum, from_a, from_b + LEFT_OF_B);
+                        #pragma unroll
+                        for (int m = 0; m < BLOCKS; ++m) {
+                            if (Geometry::EXACT) {
+                                wgmma(sum[m], from_a + m * 64 + LEFT_OF_A, from_b);
+                                wgmma(sum[m], from_a + m * 64, from_b + LEFT_OF_B);
+                            }
+                            wgmma(sum[m], from_a + m * 64, from_b);
                         }
-                        wgmma(sum, from_a, from_b);
                     }
                 }
                 asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -399,14 +416,14 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
         }
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         #pragma unroll
-        for (int i = 0; i < SUMS; ++i) {
-            asm volatile("" : "+f"(sum[i])::"memory");
+        for (int i = 0; i < BLOCKS * SUMS; ++i) {
+            asm volatile("" : "+f"(sum[i / SUMS][i % SUMS])::"memory");
         }
     }
 #else
     #pragma unroll
-    for (int i = 0; i < SUMS; ++i) {
-        sum[i] = 0.0f;
+    for (int i = 0; i < BLOCKS * SUMS; ++i) {
+        sum[i / SUMS][i % SUMS] = 0.0f;
     }
     Loader<Geometry, Own, Mine, DEEP, THREADS / 32> loader(input, sizes, part, warp);
     #pragma unroll 1
@@ -432,11 +449,14 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
                         + (i * Own::PARTS * DEEP + sub) * (Own::WEIGHTS / 4);
                     const unsigned* b = reinterpret_cast<const unsigned*>(shared)
                         + (sub * 2 * Own::LINES + tap.row * pitch + tap.column) * 4;
-                    if (Geometry::EXACT) {
-                        multiply(sum, a + DEEP * (Own::WEIGHTS / 4), b, Own::LINES);
-                        multiply(sum, a, b + DEEP * 8 * Own::LINES, Own::LINES);
+                    #pragma unroll
+                    for (int m = 0; m < BLOCKS; ++m, a += 64 * 4) {
+                        if (Geometry::EXACT) {
+                            multiply(sum[m], a + DEEP * (Own::WEIGHTS / 4), ROWS, b, Own::LINES);
+                            multiply(sum[m], a, ROWS, b + DEEP * 8 * Own::LINES, Own::LINES);
+                        }
+                        multiply(sum[m], a, ROWS, b, Own::LINES);
                     }
-                    multiply(sum, a, b, Own::LINES);
                 }
             }
         }
@@ -447,9 +467,10 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
     float* rows = reinterpret_cast<float*>(shared);
     if (warp < CONSUMERS / 32) {
         #pragma unroll
-        for (int i = 0; i < SUMS; i += 2) {
-            const int row = warp * 16 + (i >> 1 & 1) * 8 + lane / 4, column = (i >> 2) * 8 + lane % 4 * 2;
-            *reinterpret_cast<float2*>(rows + row * PITCH + column) = make_float2(sum[i], sum[i + 1]);
+        for (int i = 0; i < BLOCKS * SUMS; i += 2) {
+            const int m = i / SUMS, n = i % SUMS;
+            const int row = m * 64 + warp * 16 + (n >> 1 & 1) * 8 + lane / 4, column = (n >> 2) * 8 + lane % 4 * 2;
+            *reinterpret_cast<float2*>(rows + row * PITCH + column) = make_float2(sum[m][n], sum[m][n + 1]);
         }
     }
     __syncthreads();

@@ -188,6 +188,7 @@ def drafted(
     arguments, given = _arguments(names["Model"], watched)
     _require_memory(names, given, memory, path.name)
     original = made_model(names)
+    _refuse_recurrent(original, path.name)
     pure = without_running_statistics(_copied(original))
     members = (*given, *weight_operands(pure, {each.name for each in given}))
     maker = Maker(names["get_inputs"], watched.sizes, watched.device == "meta")
@@ -225,6 +226,16 @@ def drafted(
     if precision is Precision.RELAXED:
         task = replace(task, tolerance=relaxed(Bound(tolerance, tolerance)))
     return Draft(task, problem, tuple(_notes(operands, problem, task.tolerance)))
+
+
+def _refuse_recurrent(model: Any, name: str) -> None:
+    """Raise TaskError for recurrent layers, whose steps are hidden in one operator that PyTorch can't trace."""
+    for place, module in model.named_modules():
+        if isinstance(module, torch.nn.RNNBase):
+            raise TaskError(
+                f"{name} has the recurrent layer '{place}' ({type(module).__name__}): each of its steps waits for the "
+                "one before, and a launch plan would need kernels for every step."
+            )
 
 
 def _copied(model: Any) -> Any:

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 CONVOLUTION, HEADER = "aten.convolution", "convolutions.cuh"
 
-ROWS, COLUMNS, STEP, THREADS = 64, 256, 8, 192
-STORED = ROWS * (COLUMNS + 8) * 4
-"""Of a block and a stage, as the header has them, and the bytes by way of which a block stores."""
+OF_BLOCK, STEP, THREADS = 64 * 256, 8, 192
+"""Of a block and a stage, as the header has them."""
 
 MOST_TAPS = 21
 """Taps whose weights a stage holds."""
@@ -149,14 +148,14 @@ class Tables:
         taps = [tap for each in self.sections for tap in each.taps]
         return max(row for row, _, _ in taps), max(column for _, column, _ in taps)
 
-    def lines(self, strip: int) -> int:
-        """Lines of a stage with so many columns in a strip."""
-        rows, columns = self.halo
-        return math.ceil((COLUMNS + rows * (strip + columns) + columns) / 32) * 32
+    def lines(self, rows: int, strip: int) -> int:
+        """Lines of a stage of so many rows, with so many columns in a strip."""
+        down, across = self.halo
+        return math.ceil((OF_BLOCK // rows + down * (strip + across) + across) / 32) * 32
 
-    def stage(self, strip: int, deep: int) -> int:
+    def stage(self, rows: int, strip: int, deep: int) -> int:
         """Bytes of a stage."""
-        return self.parts * deep * (self.lines(strip) + self.most_taps * ROWS) * STEP * 4
+        return self.parts * deep * (self.lines(rows, strip) + self.most_taps * rows) * STEP * 4
 
     def text(self, name: str) -> str:
         """The definitions in C++."""
@@ -189,6 +188,10 @@ class Tables:
         )
 
 
+_Words = tuple[str, str, tuple[str, ...]]
+"""What a convolution, its sizes and its macros are in C++."""
+
+
 @dataclass(frozen=True)
 class Convolution:
     """A convolution and the element-wise operators that follow it; the last of `nodes` is stored."""
@@ -210,40 +213,37 @@ class Convolution:
             extent if step == 1 else sympy.floor((extent + step - 1) / step)
             for extent, step in zip(_three(out[2:], ONE), self.tables.geometry.out, strict=True)
         ]
-        strip, deep, stages = self._choice(schedule, channels, places)
-        macros = tuple(
-            schedule.macro(word, value)
-            for word, value in zip(("STRIP", "DEEP", "STAGES"), (strip, deep, stages), strict=True)
-        )
+        words = ("TILE_ROWS", "STRIP", "DEEP", "STAGES")
+        choice = self._choice(schedule, channels, rows, places)
+        macros = tuple(schedule.macro(*each) for each in zip(words, choice, strict=True))
         name = schedule.fresh(node.name)
         schedule.define(self.tables.text(name))
         sizes = _sizes(node, body, places)
-        steps = sympy.Symbol(macros[1], integer=True, positive=True)
-        count = (
+        tile, deep = (sympy.Symbol(macros[number], integer=True, positive=True) for number in (0, 2))
+        extents = (
             sympy.Integer(groups),
-            _parts(rows, ROWS),
-            sympy.Integer(sum(len(e.taps) for e in self.tables.sections)),
+            _parts(rows, tile),
+            sympy.Integer(sum(len(each.taps) for each in self.tables.sections)),
+            _parts(channels, deep * STEP),
+            sympy.Integer(self.tables.parts),
+            deep * STEP * tile,
         )
-        packed = Place(
-            schedule.fresh(f"{node.name}_weights"),
-            torch.float32,
-            (*count, _parts(channels, steps * STEP), sympy.Integer(self.tables.parts), steps * STEP * ROWS),
-        )
+        packed = Place(schedule.fresh(f"{node.name}_weights"), torch.float32, extents)
         schedule.add_scratch(packed)
-        yield self._packing(schedule, packed, (name, sizes, macros[1]))
-        yield self._product(schedule, place, (name, sizes, *macros), (found, packed), places)
+        yield self._packing(schedule, packed, (name, sizes, macros))
+        yield self._product(schedule, place, (name, sizes, macros), (found, packed), places)
 
     def _choice(
-        self, schedule: Schedule, channels: sympy.Expr, places: Sequence[sympy.Expr]
-    ) -> tuple[int, int, int]:
-        """Columns of a strip, steps of a stage, and stages."""
+        self, schedule: Schedule, channels: sympy.Expr, rows: sympy.Expr, places: Sequence[sympy.Expr]
+    ) -> tuple[int, int, int, int]:
+        """Rows of a block, columns of a strip, steps of a stage, and stages."""
         columns = schedule.estimate((places[2],))
-        halo = self.tables.halo[1]
+        # Few taps for an input are bound by loading it, which more rows share.
+        tile = 128 if schedule.estimate((rows,)) > 64 and self.tables.most_taps < 4 else 64
 
         def cost(strip: int) -> float:
-            return (
-                math.ceil(columns / strip) * (strip + halo) * (1 + self.tables.lines(strip) / (8 * COLUMNS))
-            )
+            wide = math.ceil(columns / strip) * (strip + self.tables.halo[1])
+            return wide * (1 + self.tables.lines(tile, strip) * tile / (8 * OF_BLOCK))
 
         widths = {math.ceil(columns / parts) for parts in range(math.ceil(columns / WIDEST), columns + 1)}
         strip = min(sorted(each for each in widths if each >= min(8, columns)), key=cost)
@@ -251,17 +251,17 @@ class Convolution:
         deep = 1
         while deep < 4 and deep < steps and self.tables.most_taps * deep < 6:
             deep *= 2
-        stages = min(max(SHARED // self.tables.stage(strip, deep), 2), 4)
-        return strip, deep, stages
+        stages = min(max(SHARED // self.tables.stage(tile, strip, deep), 2), 4)
+        return tile, strip, deep, stages
 
-    def _packing(self, schedule: Schedule, packed: Place, words: tuple[str, str, str]) -> tuple[str, str]:
+    def _packing(self, schedule: Schedule, packed: Place, words: _Words) -> tuple[str, str]:
         """The kernel that packs the weights."""
         node = self.nodes[0]
-        name, sizes, deep = words
+        name, sizes, (tile, _, deep, _) = words
         body = schedule.body(packed)
         text = (
             f"    const convolutions::Sizes sizes = {{{sizes}}};\n"
-            f"    convolutions::pack_weights<{name}_geometry, {deep}>({schedule.parameter(packed.name)},\n"
+            f"    convolutions::pack_weights<{name}_geometry, {tile}, {deep}>({schedule.parameter(packed.name)},\n"
             f"        (long long)blockIdx.x * blockDim.x + threadIdx.x, sizes, {name}_taps, {name}_sections,\n"
             f"        {_weights(node, body)});"
         )
@@ -280,13 +280,13 @@ class Convolution:
         self,
         schedule: Schedule,
         place: Place,
-        words: tuple[str, str, str, str, str],
+        words: _Words,
         read: tuple[Place, Place],
         places: Sequence[sympy.Expr],
     ) -> tuple[str, str]:
         """The kernel of the convolution."""
         node = self.nodes[0]
-        name, sizes, strip, deep, stages = words
+        name, sizes, (tile, strip, deep, stages) = words
         tensor, packed = read
         body = schedule.body(place)
         out = body.extents(node)
@@ -296,7 +296,7 @@ class Convolution:
         text = (
             f"    extern __shared__ unsigned char {shared}[];\n"
             f"    const convolutions::Sizes sizes = {{{sizes}}};\n"
-            f"    convolutions::convolve<{name}_geometry, {strip}, {deep}, {stages}>(\n"
+            f"    convolutions::convolve<{name}_geometry, {tile}, {strip}, {deep}, {stages}>(\n"
             f"        {schedule.parameter(place.name)}, {shared}, {schedule.parameter(tensor.name)}, "
             f"{schedule.parameter(packed.name)}, sizes,\n"
             f"        {name}_sections, {name}_taps, {name}_phases,\n"
@@ -313,27 +313,28 @@ class Convolution:
             f"__launch_bounds__({THREADS}, 2) ",
         )
         rows, columns = self.tables.halo
-        lines = f"({COLUMNS + columns + rows * columns + 31} + {rows} * {strip}) {{}} 32 * 32"
-        stage = (
-            f"{stages} * {deep} * {self.tables.parts * STEP * 4} * ({lines} + {self.tables.most_taps * ROWS})"
+        lines = (
+            f"({OF_BLOCK} {{0}} {tile} + {columns + rows * columns + 31} + {rows} * {strip}) {{0}} 32 * 32"
         )
+        stage = f"{stages} * {deep} * {self.tables.parts * STEP * 4} * ({lines} + {self.tables.most_taps} * {tile})"
         schedule.require(
-            f"{strip} >= 1 && {strip} <= {WIDEST} && {stages} >= 1 && {deep} >= 1 && {deep} <= 8"
+            f"({tile} == 64 || {tile} == 128) && {strip} >= 1 && {strip} <= {WIDEST} && {deep} >= 1 && {stages} >= 2"
         )
         schedule.require(f"{stage.format('/')} + 1024 <= {MOST_SHARED}")
-        width = f"min({strip}, {count_in_plan((places[2],))})"
+        across = count_in_plan((places[2],))
+        strips = f"ceil_div({across}, {strip})"
         high = f"({count_in_plan((places[1],))} + {rows})"
         planes = count_in_plan((out[0], places[0]))
         phases = math.prod(self.tables.geometry.out)
         grid = (
-            f"ceil_div({planes} * {high} * ({width} + {columns}), {COLUMNS})"
-            f" * ceil_div({count_in_plan((places[2],))}, {width})"
-            f" * ceil_div({count_in_plan((out[1] // groups,))}, {ROWS})"
+            f"ceil_div({planes} * {high} * (ceil_div({across}, {strips}) + {columns}), {OF_BLOCK} // {tile})"
+            f" * {strips}"
+            f" * ceil_div({count_in_plan((out[1] // groups,))}, {tile})"
         )
         for factor in (groups, phases):
             grid += f" * {factor}" if factor != 1 else ""
         return schedule.function(made), schedule.launch(
-            made, grid, str(THREADS), f"max({stage.format('//')}, {STORED}) + 1024"
+            made, grid, str(THREADS), f"max({stage.format('//')}, {4 * OF_BLOCK} + 32 * {tile}) + 1024"
         )
 
 
@@ -466,7 +467,7 @@ def convolutions(
             yield DirectConvolution(nodes, geometry)
             continue
         tables = Tables(geometry, tuple(geometry.sections()), exact=inputs <= EXACT)
-        if 2 * tables.stage(8, 1) <= MOST_SHARED - 1024:
+        if 2 * tables.stage(64, 8, 1) <= MOST_SHARED - 1024:
             yield Convolution(nodes, tables)
 
 

@@ -59,7 +59,9 @@ def test_other_ranks(function: Any, images: str, weight: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("macros", [{"STRIP": 5}, {"STRIP": 100}, {"DEEP": 2}, {"DEEP": 4, "STAGES": 1}])
+@pytest.mark.parametrize(
+    "macros", [{"STRIP": 5}, {"STRIP": 100}, {"DEEP": 2}, {"DEEP": 3, "STAGES": 2}, {"TILE_ROWS": 128}]
+)
 def test_macros_choose_how_and_not_what(macros: dict[str, int]) -> None:
     check(nn.conv2d, IMAGES, tensor("f", "10 20 3 3"), tensor("b", "10"), **macros)
 

@@ -6,9 +6,11 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.task import Shape, Task, Tensor, Tolerance
+from mctskernel.core.task import Numerics, Operator, Shape, Task, Tensor, Tolerance
 from mctskernel.problems.templates import Sources, kernel_sources
 from mctskernel.problems.torch_reference import dtype_name, in_numpy
 from mctskernel.problems.torch_task import called, listed
@@ -73,6 +75,7 @@ def _task(function: Callable[..., Any], inputs: Sequence[Tensor], shape: Shape, 
         verify_shapes=(shape,),
         tolerance=HALF if narrow else FLOAT,
         starting_kernel=Kernel(source),
+        numerics=Numerics(tf32=frozenset({Operator.CONVOLUTION} if torch.backends.cudnn.allow_tf32 else ())),
         reference=_reference(function, inputs),
     )
 
@@ -83,6 +86,7 @@ def _reference(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Callab
 
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter(each.name, kind) for each in inputs]
+    reference.takes_tensors = True  # type: ignore[attr-defined]
     reference.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return reference
 
