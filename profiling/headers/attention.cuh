@@ -47,10 +47,12 @@ __device__ __forceinline__ float4 load_four(const float* at, bool inside) {
 }
 
 struct Scaled {
+    static constexpr bool CHECKED = true;
+
     __device__ __forceinline__ float4 operator()(float4 v, int, int) const { return times(v, SCALE); }
 };
 
-// LINES lines whose terms are contiguous: a thread brings four terms of every 32nd line. `change(four, line, term)` is applied.
+// LINES lines whose terms are contiguous: a thread brings four terms of every 32nd line. `change(four, i, step)` is applied.
 template <int LINES, class Change>
 struct ByTerm {
     const blocks::ByTerm& from;
@@ -75,8 +77,8 @@ struct ByTerm {
     __device__ __forceinline__ void keep(unsigned stage, int step) {
         #pragma unroll
         for (int i = 0; i < LINES / 32; ++i) {
-            most = largest(most, next[i]);
-            const float4 v = change(next[i], line + 32 * i, step * STEP + quad * 4);
+            most = Change::CHECKED ? largest(most, next[i]) : most;
+            const float4 v = change(next[i], i, step);
             store_split(stage + (line + 32 * i) * 128 + (((quad >> 1) ^ (line & 7)) << 4) + (quad & 1) * 8, v.x, v.y, v.z, v.w);
         }
     }
@@ -112,7 +114,7 @@ struct ByLine {
             #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 most = largest(most, next[i][k]);
-                v[k] = change(next[i][k], line + 128 * i, step * STEP + quad * 4 + k);
+                v[k] = change(next[i][k], i, step);
             }
             put(stage, line + 128 * i, v[0].x, v[1].x, v[2].x, v[3].x);
             put(stage, line + 128 * i + 1, v[0].y, v[1].y, v[2].y, v[3].y);
@@ -212,8 +214,8 @@ __device__ __forceinline__ unsigned aligned(const unsigned char* shared) {
 
 // ---- Attention in two kernels, for heads that are too wide to keep the sums of a row on chip -------------------------------
 
-// A tile of N columns of scores: to[row * pitch + column] gets score(row, column, product) in units of log 2, and -infinity from
-// the last key up to a multiple of 32. Behind them are the largest scores of each tile.
+// A tile of N columns of weights: to[row * pitch + column] gets 2^(score - largest score of the tile), where score(row, column,
+// product) is in units of log 2, and 0 from the last key up to a multiple of 32. Behind them are each tile's largest score and sum.
 template <int N, class Score>
 __device__ __forceinline__ void store_scores(float* to, unsigned char* shared, const blocks::ByTerm& queries,
         const blocks::ByTerm& keys, blocks::Tile tile, int pitch, Score score) {
@@ -243,85 +245,95 @@ __device__ __forceinline__ void store_scores(float* to, unsigned char* shared, c
     #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = tile.row + blocks::row_of(2 * half);
-        float top = -CUDART_INF_F;
+        float top = -CUDART_INF_F, total = 0.0f;
         #pragma unroll
         for (int i = 2 * half; i < N / 2; i += 4) {
-            const int column = tile.column + blocks::column_of(i);
-            float2 found = make_float2(-CUDART_INF_F, -CUDART_INF_F);
-            if (row < queries.lines && column < keys.lines) {
-                found.x = score(row, column, sum[i] * unit) * LOG2E;
-            }
-            if (row < queries.lines && column + 1 < keys.lines) {
-                found.y = score(row, column + 1, sum[i + 1] * unit) * LOG2E;
-            }
-            top = fmaxf(top, fmaxf(found.x, found.y));
-            if (row < queries.lines && column < columns) {
-                *reinterpret_cast<float2*>(to + (long long)row * pitch + column) = found;
+            #pragma unroll
+            for (int j = i; j < i + 2; ++j) {
+                const int column = tile.column + blocks::column_of(j);
+                const bool inside = row < queries.lines && column < keys.lines;
+                sum[j] = inside ? score(row, column, sum[j] * unit) * LOG2E : -CUDART_INF_F;
+                top = fmaxf(top, sum[j]);
             }
         }
         top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
+        const float origin = top == -CUDART_INF_F ? 0.0f : top;
+        #pragma unroll
+        for (int i = 2 * half; i < N / 2; i += 4) {
+            const int column = tile.column + blocks::column_of(i);
+            const float2 found = make_float2(exp2f(sum[i] - origin), exp2f(sum[i + 1] - origin));
+            total += found.x + found.y;
+            if (row < queries.lines && column < columns) {
+                *reinterpret_cast<float2*>(to + (long long)row * pitch + column) = found;
+            }
+        }
+        total += __shfl_xor_sync(0xffffffff, total, 1);
+        total += __shfl_xor_sync(0xffffffff, total, 2);
         if ((threadIdx.x & 3) == 0 && row < queries.lines) {
-            to[(long long)row * pitch + columns + tile.column / N] = top;
+            float* of_tile = to + (long long)row * pitch + columns + tile.column / N * 2;
+            of_tile[0] = top;
+            of_tile[1] = total;
         }
     }
 }
 
-// Four weights of a row from its scores and the largest of them, and their sum.
+// What each tile's weights are multiplied by; a thread has those of every 32nd row.
+template <int N>
 struct Weights {
+    static constexpr bool CHECKED = false;
+    const blocks::ByTerm& weights;
     const float* top;
-    float (&total)[ROWS / 32];
+    int row, line;
+    float (&factors)[ROWS / 32];
 
-    __device__ __forceinline__ float4 operator()(float4 v, int line, int) const {
-        const float least = top[line];
-        v = make_float4(exp2f(v.x - least), exp2f(v.y - least), exp2f(v.z - least), exp2f(v.w - least));
-        total[line / 32] += (v.x + v.y) + (v.z + v.w);
-        return times(v, WEIGHT_SCALE);
+    __device__ __forceinline__ float4 operator()(float4 v, int i, int step) const {
+        if (step % (N / STEP) == 0) {
+            const int l = line + 32 * i;
+            const float* of_tile = weights.data + (row + l) * weights.stride + weights.terms + step / (N / STEP) * 2;
+            factors[i] = row + l < weights.lines ? exp2f(of_tile[0] - top[l]) * WEIGHT_SCALE : 0.0f;
+        }
+        return times(v, factors[i]);
     }
 };
 
-// A tile of N columns of what the weights of `scores` make of `values`, which put(row, column, value) stores. `tiles` of scores have
-// a largest one each, behind them.
-template <int N, class Put>
-__device__ __forceinline__ void store_values(unsigned char* shared, const blocks::ByTerm& scores, int tiles,
+// A tile of N columns of what weights, in `tiles` of KEYS, make of `values`, which put(row, column, value) stores.
+template <int N, int KEYS, class Put>
+__device__ __forceinline__ void store_values(unsigned char* shared, const blocks::ByTerm& weights, int tiles,
         const blocks::ByLine& values, blocks::Tile tile, Put put) {
     __shared__ float top[ROWS], share[ROWS];
     if (threadIdx.x < ROWS) {
         const int row = tile.row + threadIdx.x;
-        float found = row < scores.lines ? -CUDART_INF_F : 0.0f;
-        for (int i = 0; i < tiles && row < scores.lines; ++i) {
-            found = fmaxf(found, scores.data[row * scores.stride + scores.terms + i]);
+        const float* of_tiles = weights.data + row * weights.stride + weights.terms;
+        float most = row < weights.lines ? -CUDART_INF_F : 0.0f, total = 0.0f;
+        for (int i = 0; i < tiles && row < weights.lines; ++i) {
+            most = fmaxf(most, of_tiles[2 * i]);
         }
-        top[threadIdx.x] = found;
+        for (int i = 0; i < tiles && row < weights.lines; ++i) {
+            total += exp2f(of_tiles[2 * i] - most) * of_tiles[2 * i + 1];
+        }
+        top[threadIdx.x] = most;
+        share[threadIdx.x] = 1.0f / total;
     }
     __syncthreads();
-    float sum[N / 2], total[ROWS / 32] = {};
-    ByTerm<ROWS, Weights> a(scores, tile.row, Weights{top, total});
+    float sum[N / 2], factors[ROWS / 32];
+    const int line = (threadIdx.x >> 3 & ~7) | ((threadIdx.x >> 3 & 7) >> 1) | ((threadIdx.x >> 3 & 1) << 2);
+    ByTerm<ROWS, Weights<KEYS>> a(weights, tile.row, Weights<KEYS>{weights, top, tile.row, line, factors});
     const bool whole = values.vector && values.lines % 4 == 0;
     const blocks::ByLine fetched{values.data, whole ? values.lines : 0, values.terms, values.stride};
     ByLine<N, Scaled> b(fetched, tile.column, Scaled());
-    multiply<N>(sum, aligned(shared), a, b, scores.terms / STEP);
-    #pragma unroll
-    for (int i = 0; i < ROWS / 32; ++i) {
-        #pragma unroll
-        for (int apart = 1; apart < 8; apart *= 2) {
-            total[i] += __shfl_xor_sync(0xffffffff, total[i], apart);
-        }
-        if (a.quad == 0) {
-            share[a.line + 32 * i] = 1.0f / total[i];
-        }
-    }
+    multiply<N>(sum, aligned(shared), a, b, weights.terms / STEP);
     float unit = 1.0f / (SCALE * WEIGHT_SCALE);
     const bool some = __syncthreads_or(b.most > 0.0f), enough = __syncthreads_or(b.most >= LEAST);
     if (__syncthreads_or(b.most > LARGEST) || (some && !enough) || !whole) {
         unit = 1.0f;
         replace(sum, [&](int row, int column) {
-            const float* x = scores.data + (tile.row + row) * scores.stride;
+            const float* x = weights.data + (tile.row + row) * weights.stride;
             const float* y = values.data + tile.column + column;
-            const bool inside = tile.row + row < scores.lines && tile.column + column < values.lines;
+            const bool inside = tile.row + row < weights.lines && tile.column + column < values.lines;
             float found = 0.0f;
             for (int k = 0; k < values.terms && inside; ++k) {
-                found = fmaf(exp2f(x[k] - top[row]), y[k * values.stride], found);
+                found = fmaf(x[k] * exp2f(x[weights.terms + k / KEYS * 2] - top[row]), y[k * values.stride], found);
             }
             return found;
         });
@@ -329,7 +341,7 @@ __device__ __forceinline__ void store_values(unsigned char* shared, const blocks
     #pragma unroll
     for (int i = 0; i < N / 2; i += 2) {
         const int row = tile.row + blocks::row_of(i), column = tile.column + blocks::column_of(i);
-        if (row < scores.lines && column < values.lines) {
+        if (row < weights.lines && column < values.lines) {
             const float by = unit * share[row - tile.row];
             put(row, column, sum[i] * by);
             if (column + 1 < values.lines) {

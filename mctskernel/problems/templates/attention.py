@@ -90,7 +90,7 @@ class Attention:
         bytes_, narrow = place.dtype.itemsize, place.dtype is not torch.float32
         head, keys = (
             schedule.macro("HEAD", size),
-            schedule.macro("KEYS", 128 if narrow and size < 256 else 64),
+            schedule.macro("KEYS", 128 if size <= (128 if narrow else 64) else 64),
         )
         shared = f"({ROWS} + 4 * {keys}) * {head} * {bytes_} + 1024"
         heads = (64, 128, 256) if narrow else (64, 128)
@@ -164,12 +164,12 @@ class Attention:
         *batch, rows, count = schedule.place("", self.scores).extents
         width = sympy.Symbol(keys, integer=True, positive=True)
         tiles = sympy.floor((count + width - 1) / width)
-        # A row's scores, and behind them the largest of each tile.
-        pitch = STEP * steps_of(count) + 4 * sympy.floor((tiles + 3) / 4)
+        # A row's weights, and behind them two numbers for each tile.
+        pitch = STEP * steps_of(count) + 4 * sympy.floor((tiles + 1) / 2)
         scores = Place(schedule.fresh(f"{self.scores.name}_rows"), torch.float32, (*batch, rows, pitch))
         schedule.add_scratch(scores)
         yield _launched(schedule, self._scores(schedule, scores, keys), (*batch, rows, count), keys)
-        made = self._values(schedule, scores, place, (in_cpp(tiles), columns))
+        made = self._values(schedule, scores, place, (in_cpp(tiles), columns, keys))
         yield _launched(schedule, made, place.extents, columns)
 
     def _scores(self, schedule: Schedule, place: Place, width: str) -> Function:
@@ -187,8 +187,10 @@ class Attention:
         body.line(f"    {in_cpp(place.extents[-1])}, {names.score});")
         return _function(schedule, body, "scores_kernel", self.weighed, place)
 
-    def _values(self, schedule: Schedule, scores: Place, place: Place, macros: tuple[str, str]) -> Function:
-        node, (tiles, width) = self.nodes[-1], macros
+    def _values(
+        self, schedule: Schedule, scores: Place, place: Place, macros: tuple[str, str, str]
+    ) -> Function:
+        node, (tiles, width, keys_of_tile) = self.nodes[-1], macros
         body = schedule.body(place, "long long" if schedule.is_large(place) else "int", depth=1)
         names = Names.of(body)
         body.line(f"extern __shared__ unsigned char {names.shared}[];")
@@ -199,9 +201,8 @@ class Attention:
         body.line(f"const blocks::ByTerm {names.left}{{{_of_batch(scores, names)}, {row}}};")
         column = names.column
         _matrix(body, schedule, names.right, tensors(node)[1], (names.term, column), column, column)
-        body.line(
-            f"attention::store_values<{width}>({names.shared}, {names.left}, {tiles}, {names.right}, {names.tile},"
-        )
+        given = f"{names.shared}, {names.left}, {tiles}, {names.right}, {names.tile}"
+        body.line(f"attention::store_values<{width}, {keys_of_tile}>({given},")
         with body.block(
             f"    [&](int {names.row}, int {names.column}, float {names.product}) {{", end="    });"
         ):

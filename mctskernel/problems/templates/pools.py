@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,18 +18,14 @@ from mctskernel.problems.plain_cuda.products import AXES, for_each_axis, pooled_
 from mctskernel.problems.plain_cuda.rules import argument, operator_name, source_of, takes
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
+from mctskernel.problems.templates.row_functions import EXTREMES
 from mctskernel.problems.templates.row_space import extents_of
 from mctskernel.problems.templates.tiles import follower_of
 
 POOLS = {"max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
 
-LARGER = """\
-// The larger of two numbers; NaN if either is.
-__device__ __forceinline__ float larger(float left, float right) {
-    float found;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(left), "f"(right));
-    return found;
-}"""
+MOST_UNROLLED = 32
+"""Taps of a window of which all are written out; of larger ones those along a row are."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Pool:
         names = {word: schedule.macro(word, value) for word, value in values.items()}
         schedule.require(f"{names['THREADS']} * {names['ROWS']} <= 1024")
         schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= 16")
-        schedule.define(LARGER)
+        schedule.define(EXTREMES)
         name = schedule.fresh("pool_kernel")
         for index_type in ("int", "long long"):
             pooled: dict[Node, str] = {}
@@ -65,7 +62,7 @@ class Pool:
         yield schedule.function(made), schedule.launch(made, grid, f'{names["THREADS"]}", "{names["ROWS"]}')
 
 
-_SHAPES = [(threads, items) for threads in (128, 64, 32) for items in (2, 1, 4)]
+_SHAPES = [(threads, items) for items in (2, 4, 1) for threads in (128, 64, 32)]
 """Threads of a row, and the results of each, the better ones first."""
 
 
@@ -137,6 +134,8 @@ def _write(body: Body, group: Pool, place: Place, names: Mapping[str, str], pool
         with contextlib.ExitStack() as blocks:
             places = []
             for axis, here in zip(lines, outer[len(outer) - len(lines) :], strict=True):
+                if math.prod(each.size for each in (*lines, along)) <= MOST_UNROLLED:
+                    body.line("#pragma unroll")
                 tap = blocks.enter_context(body.loop(f"tap_{axis.name}", "0", str(axis.size)))
                 at = body.let("int", f"in_{axis.name}", plus(axis.start(here), times(tap, str(axis.apart))))
                 blocks.enter_context(body.block(f"if ({_inside(at, axis)}) {{"))

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mctskernel.problems.plain_cuda.body import numbers
+from mctskernel.problems.plain_cuda.rules import base_name
 from mctskernel.problems.plain_cuda.schedule import Schedule
-from mctskernel.problems.templates.row_space import Reductions, run_of
+from mctskernel.problems.templates.row_space import PLACES, Reductions, run_of
 
 THREADS_OF_A_DEVICE = 132 * 2048
 """What a reduction to few results should be split over."""
@@ -54,7 +55,8 @@ def geometry_of(group: Reductions, schedule: Schedule) -> Geometry:
     rows, (segments, run) = max(schedule.estimate(space.rows), 1), run_of(group.space)
     outer, length = schedule.estimate(segments), schedule.estimate(run)
     if space.strided:
-        return _of_columns(rows, length, leaves, writes=group.is_whole(schedule))
+        writes, places = group.is_whole(schedule), any(base_name(each) in PLACES for each in group.reductions)
+        return _of_columns(rows, length, leaves, writes=writes, places=places)
     vector = max(16 // max((numbers(node).itemsize for node in group.leaves), default=4), 1)
     count = outer * length
     if (rows < 264 and count >= 1 << 13) or (rows < FEW_WAVES * MULTIPROCESSORS and count > 1 << 17):
@@ -70,12 +72,13 @@ def geometry_of(group: Reductions, schedule: Schedule) -> Geometry:
     else:
         lanes = min(max(power_of_two(-(-vectors // most)), 32), 1024)
         items = min(-(-vectors // lanes), 8)
-    return Geometry(lanes, max(256 // lanes, 1), vector, items, 1, 40 + items * vector * leaves)
+    return Geometry(lanes, max(128 // lanes, 1), vector, items, 1, 40 + items * vector * leaves)
 
 
-def _of_columns(rows: int, length: int, leaves: int, *, writes: bool) -> Geometry:
+def _of_columns(rows: int, length: int, leaves: int, *, writes: bool, places: bool) -> Geometry:
     """Macros for neighbouring rows, each of which one or a few threads walk along."""
-    lanes, items, registers = 1, min(length, 4), 32
+    lanes, (items, registers) = 1, (4, 32) if places else (16, 64)
+    items = min(length, items)
     if length > MOST_ITEMS and (writes or rows < THREADS_OF_A_DEVICE // 2):
         lanes = min(power_of_two(-(-length // 32)), 16)
     if writes:

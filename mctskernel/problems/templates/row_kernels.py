@@ -14,6 +14,7 @@ from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Index, Place, node_type, numbers
 from mctskernel.problems.plain_cuda.element_types import (
+    computed_type,
     converted,
     stored,
     stored_type,
@@ -21,7 +22,6 @@ from mctskernel.problems.plain_cuda.element_types import (
 from mctskernel.problems.plain_cuda.extents import product, same
 from mctskernel.problems.plain_cuda.reductions import (
     accumulated,
-    combine,
     finished,
 )
 from mctskernel.problems.plain_cuda.rules import (
@@ -33,11 +33,11 @@ from mctskernel.problems.plain_cuda.rules import (
     tensors,
 )
 from mctskernel.problems.plain_cuda.schedule import Schedule
-from mctskernel.problems.templates.row_functions import ACROSS, DOWN, VECTORS
+from mctskernel.problems.templates.row_functions import ACROSS, DOWN, EXTREMES, VECTORS
 from mctskernel.problems.templates.row_geometry import MOST_ITEMS, geometry_of, macros
 from mctskernel.problems.templates.row_loops import Elements, RowLoops, Work, words_of
 from mctskernel.problems.templates.row_space import PLACES, Reductions, element_index, row_index, run_of
-from mctskernel.problems.templates.row_steps import Part, Step, better, depends_on, is_exact, steps_of
+from mctskernel.problems.templates.row_steps import Part, Step, added, better, depends_on, is_exact, steps_of
 
 
 class RowWriter(RowLoops):
@@ -147,7 +147,9 @@ class RowWriter(RowLoops):
                 body.line(f"{state}best = {value};")
                 body.line(f"{state}place = {self._k};")
             return
-        combine(body, node, found, converted(value, numbers(source), accumulated(node)))
+        dtype = accumulated(node)
+        value = body.let(computed_type(dtype), "value", converted(value, numbers(source), dtype))
+        body.line(added(node, found, value))
 
     def _reduce(self, step: Step) -> str:
         """One pass over the row, of which several tiles are reduced one by one and merged. Returns the state."""
@@ -315,7 +317,11 @@ class RowGroup(Reductions):
             words = [*(word for word in words if word != "ROWS"), "PARTS"]
         names = macros(schedule, words, geometry)
         steps = list(steps_of(self, schedule, merged=several, parts=names.get("PARTS", "")))
-        for text in (*((DOWN,) if strided else (VECTORS, ACROSS)), *(step.definition() for step in steps)):
+        for text in (
+            *((DOWN,) if strided else (VECTORS, ACROSS)),
+            EXTREMES,
+            *(step.definition() for step in steps),
+        ):
             schedule.define(text)
         writers = _Writers(self, schedule, place, several)
         if split:
@@ -334,7 +340,7 @@ class RowGroup(Reductions):
                 yield writers.written("merged", names, partial(RowWriter.merged, step=step))
         if not over_rows:
             # Small blocks, and many of them, write fastest.
-            names = {**names, "ITEMS": schedule.macro("ITEMS", 1), "PARTS": schedule.macro("PARTS", 1 << 20)}
+            names = {**names, "ITEMS": schedule.macro("ITEMS", 2), "PARTS": schedule.macro("PARTS", 1 << 20)}
             schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
         yield writers.written("rows", names, partial(RowWriter.last, steps=steps, merged=not over_rows))
 

@@ -60,8 +60,7 @@ class Part:
                 "}",
             ]
         if not self.kind:
-            statement = REDUCTIONS[base_name(self.nodes[0])][0]
-            return [statement.format(f"into.{names[0]}", f"other.{names[0]}")]
+            return [added(self.nodes[0], f"into.{names[0]}", f"other.{names[0]}")]
         if self.kind == "softmax":
             top, total = names
             return [
@@ -79,6 +78,15 @@ class Part:
             f"into.{squares} += other.{squares} + step * step * into.{count} * share;",
             f"into.{count} = {count};",
         ]
+
+
+def added(node: Node, into: str, value: str) -> str:
+    """The statement that adds a value to an accumulator of a reduction."""
+    statement = REDUCTIONS[base_name(node)][0]
+    function = {"ma": "larger", "mi": "smaller"}.get(base_name(node).removeprefix("a")[:2], "")
+    if function and computed_type(accumulated(node)) == "float":
+        return f"{into} = {function}({into}, {value});"
+    return statement.format(into, value)
 
 
 @dataclass(frozen=True)

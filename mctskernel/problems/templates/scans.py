@@ -42,7 +42,7 @@ class ScanGroup:
         vector = max(16 // place.dtype.itemsize, 1)
         threads = min(power_of_two(-(-length // (4 * vector))), 256)
         # What is computed has arrays of its own in registers.
-        items = 4 if stripped(tensors(self.nodes[0])[0]) in schedule.places else 2
+        items = 4 if stripped(tensors(self.nodes[0])[0]) in schedule.places else 1
         geometry = (
             Geometry(1, 64, 1, 16, 1, 64)
             if strided
