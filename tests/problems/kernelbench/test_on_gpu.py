@@ -14,7 +14,6 @@ from mctskernel.core.task_file import load_task
 from mctskernel.problems.registry import read_problem, solution_of, write_problem
 from tests.problems.kernelbench.problem_files import (
     HINGE,
-    INDEXED,
     LINEAR,
     MASKED,
     NORMALISED,
