@@ -18,6 +18,7 @@ from typing import Any
 from mctskernel.core.dtypes import DTYPE_BYTES, arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.task import Array, TaskError
 from mctskernel.core.tensor_array import TensorArray
+from mctskernel.profiling.gpu.reference_device import computing
 
 _ONE_CALL = threading.Lock()
 """PyTorch's default precision is global, and so are parameters that inputs stand in for."""
@@ -47,7 +48,7 @@ def in_numpy(function: Callable[..., Any], *inputs: Array | TensorArray) -> Arra
     device = device_of(inputs)
     elsewhere = torch.device(device) if device else nullcontext()
     exact = torch.backends.cudnn.flags(enabled=True, allow_tf32=False) if device else nullcontext()
-    with _ONE_CALL, torch.no_grad(), elsewhere, exact, _in_precision(precision):
+    with _ONE_CALL, torch.no_grad(), elsewhere, exact, computing(device), _in_precision(precision):
         before = torch.get_default_dtype()
         torch.set_default_dtype(precision)
         try:
