@@ -327,8 +327,7 @@ class Noise:
             return found
 
     def _results(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        found = self.task.expected(inputs, self.shape)
-        return {name: self.part(name, array) for name, array in found.items()}
+        return self.task.expected(inputs, self.shape, self.part)
 
     def _with_rounded_sums(self, inputs: Mapping[str, Array]) -> list[dict[str, Array]]:
         """The results of a reference that is PyTorch's when its own sums, too, are added in another order."""

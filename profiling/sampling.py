@@ -50,7 +50,7 @@ class Bands:
 
     def of(self, array: Array) -> Array:
         """The bands of a whole tensor, one after another."""
-        return np.take(array, self.indices, self.axis)
+        return array.take(self.indices, self.axis)
 
 
 @dataclass(frozen=True)
@@ -173,11 +173,6 @@ def sample_of(
         taken = {name: Bands(axis, runs) for name, (axis, _) in axes.items()}
         part[task.independent] = sum(count for _, count in runs)
     inputs = _taken(task, take, taken)
-    if special is None:
-        case = expect(task, part, seed, inputs, part_of=shape)
-    else:
-        places = taken[special.name].places(axes[special.name][1])
-        case = expect_propagated(task, part, seed, inputs, (special.name, special.at(places)), part_of=shape)
     compared = {
         output.name: tuple(_compared(output.extents(part), taken.get(output.name), elements, rng))
         for output in task.outputs
@@ -186,14 +181,18 @@ def sample_of(
     def chosen(name: str, array: Array) -> Array:
         return reduce(_part, compared[name], array)
 
+    if special is None:
+        case = expect(task, part, seed, inputs, part_of=shape, part=chosen)
+    else:
+        places = taken[special.name].places(axes[special.name][1])
+        given_special = (special.name, special.at(places))
+        case = expect_propagated(task, part, seed, inputs, given_special, part_of=shape, part=chosen)
     given = case.inputs
     inputs_again = partial(_taken, task, again, taken) if again is not None else lambda: given
     case = replace(
         case,
         shape=shape,
         inputs={},
-        expected={name: chosen(name, array) for name, array in case.expected.items()},
-        plain={name: chosen(name, array) for name, array in case.plain.items()},
         alternatives={
             name: tuple(chosen(name, array) for array in each) for name, each in case.alternatives.items()
         },

@@ -17,6 +17,7 @@ from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.evaluation import Check, Guard
 from mctskernel.core.task import (
     Array,
+    Chosen,
     Denormals,
     Shape,
     SignedZero,
@@ -165,14 +166,15 @@ def expect(
     values: Values = Values.DRAWN,
     *,
     part_of: Shape | None = None,
+    part: Chosen | None = None,
 ) -> Case:
-    """A case of given inputs with their expected outputs.
+    """A case of given inputs with their expected outputs, or the `part` of each that is compared.
 
     The tolerance is that of the shape, or of the one that the inputs are `part_of`.
     """
     with np.errstate(all="ignore"):
-        expected = task.expected(in_float64(inputs), shape)
-        plain = _rounded(task, task.expected(_in_arithmetic_precision(inputs), shape))
+        expected = task.expected(in_float64(inputs), shape, part)
+        plain = _rounded(task, task.expected(_in_arithmetic_precision(inputs), shape, part))
     return Case(
         shape,
         seed,
@@ -263,12 +265,13 @@ def expect_propagated(
     special: tuple[str, Array],
     *,
     part_of: Shape | None = None,
+    part: Chosen | None = None,
 ) -> Case:
     """A case of given inputs, one of which, by name, holds NaN or infinities: those that an array has, 0 elsewhere."""
     values = Values.NAN if np.isnan(special[1]).any() else Values.INFINITY
     settled = settle(task, shape, in_float64(inputs), *special)
     return replace(
-        expect(task, shape, seed, inputs, values, part_of=part_of),
+        expect(task, shape, seed, inputs, values, part_of=part_of, part=part),
         alternatives=settled.alternatives,
         unsettled=settled.unsettled,
     )

@@ -57,6 +57,9 @@ CONTEXT_BYTES = 2 << 30
 TENSOR_SETS = 4
 """What a problem takes on a GPU: contexts, and its tensors in the search, the reference, the validation and PyTorch."""
 
+AHEAD = 2
+"""How many problems are opened on each GPU while others are searched: one of them may take long."""
+
 POLL_SECONDS = 0.2
 HEARTBEAT_SECONDS = 15.0
 
@@ -85,7 +88,7 @@ class Plan:
     @property
     def ahead(self) -> int:
         """How many problems are opened while others are searched."""
-        return max(1, len(self.gpus))
+        return AHEAD * max(1, len(self.gpus))
 
     @property
     def search_seconds(self) -> float:
@@ -258,7 +261,7 @@ class Pipeline:
             here = [each for each in busy if each.gpu == uuid]
             busy_here = sum(not each.is_validating for each in here)
             needed = self._bytes(problem) + sum(self._bytes(each.problem) for each in here)
-            if not here or (busy_here <= self._plan.at_a_time and needed < size):
+            if not here or (busy_here < self._plan.at_a_time + AHEAD and needed < size):
                 return uuid
         return None
 

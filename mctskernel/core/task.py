@@ -24,6 +24,9 @@ from mctskernel.core.user_errors import BadTaskError
 
 Array = npt.NDArray[Any]
 Shape = Mapping[str, int]
+Chosen = Callable[[str, Array], Array]
+"""The part that is wanted of an output, by name."""
+
 
 SLICE = 1 << 22
 """Elements that are drawn at once."""
@@ -353,8 +356,13 @@ class Task:
             found[tensor.name] = np.ascontiguousarray(array)
         return found
 
-    def expected(self, inputs: Mapping[str, Array], shape: Shape) -> dict[str, Array]:
-        """The reference's outputs for inputs of any precision; call it with float64 inputs for the truth."""
+    def expected(
+        self, inputs: Mapping[str, Array], shape: Shape, part: Chosen | None = None
+    ) -> dict[str, Array]:
+        """The reference's outputs for inputs of any precision; call it with float64 inputs for the truth.
+
+        Only the `part` of an output is copied from a device where the reference leaves it.
+        """
         result = self._call(self.reference, {**inputs, **shape, **self.scalars})
         arrays = result if isinstance(result, tuple) else (result,)
         if len(arrays) != len(self.outputs):
@@ -362,7 +370,7 @@ class Task:
                 f"{self._where}: reference returned {len(arrays)} array(s) for {len(self.outputs)} output(s)."
             )
         return {
-            tensor.name: _with_extents(array, tensor, shape, f"{self._where}: reference")
+            tensor.name: _with_extents(array, tensor, shape, f"{self._where}: reference", part)
             for tensor, array in zip(self.outputs, arrays, strict=True)
         }
 
@@ -403,9 +411,11 @@ def shape_label(shape: Shape) -> str:
     return " ".join(f"{name}={value}" for name, value in shape.items())
 
 
-def _with_extents(array: object, tensor: Tensor, shape: Shape, what: str) -> Array:
+def _with_extents(array: Any, tensor: Tensor, shape: Shape, what: str, part: Chosen | None = None) -> Array:
+    from mctskernel.core.tensor_array import TensorArray  # noqa: PLC0415 - it needs types of this module
+
     try:
-        found = np.asarray(array)
+        found: Any = array if isinstance(array, TensorArray) else np.asarray(array)
     except ValueError as error:
         raise TaskError(f"{what} made '{tensor.name}', which is no array: {error}") from error
     if not is_number(found.dtype):
@@ -415,4 +425,4 @@ def _with_extents(array: object, tensor: Tensor, shape: Shape, what: str) -> Arr
             f"{what} made '{tensor.name}' with the shape {found.shape}; "
             f"at {shape_label(shape)} task.toml says {tensor.extents(shape)}."
         )
-    return found
+    return np.asarray(found if part is None else part(tensor.name, found))

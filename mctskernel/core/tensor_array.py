@@ -37,9 +37,18 @@ class TensorArray:
 
         return TensorArray(self.tensor.to(getattr(torch, np.dtype(dtype).name), copy=copy))
 
+    def take(self, indices: Array, axis: int) -> TensorArray:
+        """Some indices of an axis."""
+        import torch  # noqa: PLC0415 - as above
+
+        return TensorArray(
+            self.tensor.index_select(axis, torch.as_tensor(indices, device=self.tensor.device))
+        )
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: FBT001 - numpy's protocol
         narrow = self.tensor.is_floating_point() and self.tensor.element_size() < 4
-        values = (self.tensor.float() if narrow else self.tensor).cpu().numpy().astype(self.dtype, copy=False)
+        tensor = (self.tensor.float() if narrow else self.tensor).cpu().contiguous()
+        values = tensor.numpy().astype(self.dtype, copy=False)
         return np.asarray(values if dtype is None else values.astype(dtype))
 
 

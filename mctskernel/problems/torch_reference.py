@@ -13,11 +13,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from mctskernel.core.dtypes import DTYPE_BYTES, arithmetic_dtype, is_floating, numpy_dtype
+import numpy as np
+
+from mctskernel.core.dtypes import DTYPE_BYTES, arithmetic_dtype, is_floating
 from mctskernel.core.task import Array, TaskError
 from mctskernel.core.tensor_array import TensorArray
+from mctskernel.profiling.gpu.reference_device import computing
 
 _ONE_CALL = threading.Lock()
 """PyTorch's default precision is global, and so are parameters that inputs stand in for."""
@@ -35,7 +38,8 @@ def call_in_numpy(where: str, name: str, *inputs: Array | TensorArray) -> Array 
 def in_numpy(function: Callable[..., Any], *inputs: Array | TensorArray) -> Array | tuple[Array, ...]:
     """Call a function of tensors, as `call_in_numpy` does; one thread at a time.
 
-    It runs on the device of the tensors among the inputs, or else on the CPU, and without TensorFloat-32.
+    It runs on the device of the tensors among the inputs, and leaves its results there, or else on the CPU; without
+    TensorFloat-32.
     """
     import torch  # noqa: PLC0415 - a task is read by many processes that never call its reference
 
@@ -47,14 +51,16 @@ def in_numpy(function: Callable[..., Any], *inputs: Array | TensorArray) -> Arra
     device = device_of(inputs)
     elsewhere = torch.device(device) if device else nullcontext()
     exact = torch.backends.cudnn.flags(enabled=True, allow_tf32=False) if device else nullcontext()
-    with _ONE_CALL, torch.no_grad(), elsewhere, exact, _fast_convolutions(device), _in_precision(precision):
+    fast = _fast_convolutions(device)
+    with _ONE_CALL, torch.no_grad(), elsewhere, exact, computing(device), fast, _in_precision(precision):
         before = torch.get_default_dtype()
         torch.set_default_dtype(precision)
         try:
             result = function(*(tensor_of(array, precision) for array in inputs))
         finally:
             torch.set_default_dtype(before)
-    return array_of(result) if isinstance(result, torch.Tensor) else tuple(map(array_of, result))
+    made = _on_its_device if device else array_of
+    return made(result) if isinstance(result, torch.Tensor) else tuple(map(made, result))
 
 
 def _fast_convolutions(device: str) -> AbstractContextManager[Any]:
@@ -111,6 +117,11 @@ def tensor_of(array: Array | TensorArray, precision: Any) -> Any:
 
 def array_of(tensor: Any) -> Array:
     """A tensor's values, with an extent of 1 where it has none. Raises TaskError for what tasks don't support."""
+    return np.asarray(_on_its_device(tensor))
+
+
+def _on_its_device(tensor: Any) -> Array:
+    """As `array_of`, where the tensor is."""
     import torch  # noqa: PLC0415 - as above
 
     if not isinstance(tensor, torch.Tensor):
@@ -118,9 +129,7 @@ def array_of(tensor: Any) -> Array:
     name = dtype_name(tensor)
     if name not in DTYPE_BYTES:
         raise TaskError(f"A tensor of {name} isn't supported.")
-    narrow = tensor.is_floating_point() and tensor.element_size() < 4
-    values: Array = (tensor.float() if narrow else tensor).detach().cpu().contiguous().numpy()
-    return values.reshape(values.shape or (1,)).astype(numpy_dtype(name), copy=False)
+    return cast("Array", TensorArray(tensor.detach().reshape(tensor.shape or (1,))))
 
 
 def dtype_name(tensor: Any) -> str:

@@ -111,8 +111,7 @@ class GpuEvaluator:
             cases = verified.result()
         if self._spec.gpu:
             open_reference_device(task, self._spec.gpu)
-        with self._lock.held():
-            worker.place(cases)
+        worker.place(cases, self._lock)
         return opened
 
     @property

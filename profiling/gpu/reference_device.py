@@ -6,7 +6,9 @@ Its memory is another process's than the candidates', who can't read it. It is o
 from __future__ import annotations
 
 import gc
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import numpy as np
@@ -15,6 +17,7 @@ from mctskernel.core.device import DeviceError
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.tensor_array import on_device
 from mctskernel.profiling.gpu.cuda_driver import fill_words, synchronize, visible_gpus
+from mctskernel.profiling.gpu.lock import GpuLock
 from mctskernel.profiling.sampling import draw_sample
 
 LEAST_BYTES = 16 << 20
@@ -43,6 +46,36 @@ def open_reference_device(task: Task, uuid: str) -> None:
     shape = min(task.verify_shapes, key=task.compulsory_bytes)
     with suppress(TaskError):  # what it is will be told where it is computed in earnest
         draw_sample(task, shape, 0, np.random.default_rng(0), put=partial(on_device, device=device))
+
+
+class _Gate(threading.local):
+    lock: GpuLock | None = None
+
+
+_GATE = _Gate()
+
+
+@contextmanager
+def holding(lock: GpuLock | None) -> Iterator[None]:
+    """Have this thread hold a GPU's lock while it computes references there, and not while results are copied."""
+    _GATE.lock = lock
+    try:
+        yield
+    finally:
+        _GATE.lock = None
+
+
+@contextmanager
+def computing(device: str) -> Iterator[None]:
+    """Compute a reference on a device, and wait for it."""
+    if not device or _GATE.lock is None:
+        yield
+        return
+    import torch  # noqa: PLC0415 - as above
+
+    with _GATE.lock.held():
+        yield
+        torch.cuda.synchronize(device)
 
 
 def give_back_memory(device: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TypeVar
 
 from mctskernel.core.device import DeviceError
@@ -17,6 +17,7 @@ from mctskernel.core.launch_plan import ResolvedPlan
 from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.candidate import Candidate, RefusedError, unbound
 from mctskernel.profiling.gpu.arenas import Arena, Arenas, draw_timed, draw_verified, timed_bytes
+from mctskernel.profiling.gpu.lock import GpuLock
 from mctskernel.profiling.gpu.protocol import (
     GPU_REPLIES,
     Code,
@@ -43,7 +44,7 @@ from mctskernel.profiling.gpu.protocol import (
     Timed,
     Wear,
 )
-from mctskernel.profiling.gpu.reference_device import give_back_memory, reference_device
+from mctskernel.profiling.gpu.reference_device import give_back_memory, holding, reference_device
 from mctskernel.profiling.gpu.timing import FEWEST_VARIANTS
 from mctskernel.profiling.processes.channel import Ready
 from mctskernel.profiling.processes.child_process import LostError
@@ -108,22 +109,27 @@ class GpuWorker:
         """Draw the cases that candidates are verified on, from any thread; the GPU isn't used. Raises TaskError."""
         return draw_verified(self.task, self._seed, self._window)
 
-    def place(self, verified: tuple[Arena, ...]) -> None:
-        """Draw what is timed, there where the GPU can, and put all cases there. Raises TaskError."""
+    def place(self, verified: tuple[Arena, ...], lock: GpuLock | None = None) -> None:
+        """Draw what is timed, there where the GPU can, and put all cases there. Raises TaskError.
+
+        The lock is held while the GPU is busy, and not while results are copied and looked at.
+        """
         opened = self.opened
         self._require_memory(opened)
         device = reference_device(self.task, opened.gpu.uuid)
         try:
-            timed = draw_timed(self.task, self._seed, self._window, len(verified), device)
+            with holding(lock):
+                timed = draw_timed(self.task, self._seed, self._window, len(verified), device)
         finally:
             give_back_memory(device)
         self.arenas = Arenas(verified, timed)
-        try:
-            for arena in self.arenas:
-                self._place(arena)
-        except LostError:
-            # Its replacement gets all of them.
-            self._process.open()
+        with lock.held() if lock is not None else nullcontext():
+            try:
+                for arena in self.arenas:
+                    self._place(arena)
+            except LostError:
+                # Its replacement gets all of them.
+                self._process.open()
 
     @property
     def opened(self) -> Opened:
