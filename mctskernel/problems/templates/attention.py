@@ -1,7 +1,7 @@
 """The template for attention: softmax(Q K^T) V, with whatever is done to the scores element by element in between.
 
-A block has some queries and all their outputs on chip. Where heads are too wide for that, one kernel stores scores,
-and another one makes them weights on their way to the tensor cores. attention.cuh has the arithmetic.
+A block has some queries and all their outputs on chip. Where heads are too wide for that, one kernel stores weights by
+tiles, and another one brings them to one scale on their way to the tensor cores. attention.cuh has the arithmetic.
 """
 
 from __future__ import annotations
