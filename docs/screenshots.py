@@ -89,16 +89,7 @@ def take_notebook(page: Page, folder: Path) -> None:
     }
     (folder / "look.ipynb").write_text(json.dumps(notebook))
     server = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "jupyter",
-            "lab",
-            "--no-browser",
-            "--allow-root",
-            "--IdentityProvider.token=",
-            "--LabApp.news_url=None",
-        ],
+        [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--IdentityProvider.token="],
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
@@ -111,6 +102,8 @@ def take_notebook(page: Page, folder: Path) -> None:
         address = re.search(r"http://\S+/lab", said)
         assert address is not None, said  # noqa: S101 - it listens
         page.goto(f"{address[0]}/tree/look.ipynb")
+        page.get_by_role("button", name="No", exact=True).click(timeout=300_000)  # of news
+        page.keyboard.press("Control+b")  # without the list of files
         page.get_by_text("| Idle").wait_for(timeout=300_000)  # before that JupyterLab asks for a kernel
         page.get_by_role("menuitem", name="Run", exact=True).click()
         page.get_by_role("menuitem", name="Run All Cells", exact=True).click()

@@ -141,7 +141,11 @@ class TF32Products(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorc
         """Call an operator."""
         packet = func.overloadpacket
         operator = _ON_TENSOR_CORES.get(packet)
-        if operator in self._operators and not (packet is _ATEN.convolution and _is_depthwise(*args)):
+        if (
+            operator is not None
+            and operator in self._operators
+            and not (packet is _ATEN.convolution and _is_depthwise(*args))
+        ):
             first = 1 if packet in {_ATEN.addmm, _ATEN.baddbmm} else 0
             x, y = args[first : first + 2]
             if x.dtype == torch.float32:

@@ -196,9 +196,10 @@ def time_eager(_: Told, task_folder: Path) -> tuple[str, float]:
 
     if not torch.cuda.is_available():
         raise DeviceError("PyTorch finds no GPU here.")
+    gate = _Gate(open_gpu().uuid)  # Kernels are timed by others meanwhile.
     task = load_task(task_folder)
     shape = task.search_shapes[0]
-    with function_of(task, shape) as function, torch.no_grad():
+    with function_of(task, shape, gate=gate.held()) as function, gate.held(), torch.no_grad():
         call = partial(function, *_tensors(task, shape).values())
         samples = interleaved({EAGER: timed(call)})
     return str(torch.cuda.get_device_name()), statistics.median(samples[EAGER])

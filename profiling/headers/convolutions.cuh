@@ -7,7 +7,8 @@
 //
 // Along an axis, place q of the result depends on inputs step * (q + delta) + origin. A *section* has one origin and the taps'
 // deltas, none of them negative: strides give a section for each residue of the taps, and each tap of depth is one. The results
-// of a transposed convolution fall into *phases*, their residues by the stride, with taps of their own.
+// of a transposed convolution fall into *phases*, their residues by the stride, with taps of their own; those of STACK columns beside
+// each other are computed in one block, in rows beside each other.
 #pragma once
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -26,8 +27,10 @@ struct Section {
     int depth, row, column, first, taps;
 };
 
+// `weights` are those of the phases in a block, -1 for none.
+template <int STACK>
 struct Tap {
-    int row, column, weight, section;
+    int row, column, section, weights[STACK];
 };
 
 // Extents at run time. `groups` have `channels` inputs and `rows` outputs each; `places` are those of a phase.
@@ -36,7 +39,7 @@ struct Sizes {
     int input[3], output[3], places[3];
 };
 
-// What a block needs for a geometry, which has EXACT, TAPS, PHASES, MOST_TAPS (of a section), HALO_ROWS, HALO_COLUMNS, STEPS (of
+// What a block needs for a geometry, which has EXACT, TAPS, PHASES, STACK, MOST_TAPS (of a section), HALO_ROWS, HALO_COLUMNS, STEPS (of
 // the input for a place) and OUT (of the result for a place). Strips have equal numbers of columns, at most STRIP; a stage has DEEP * STEP channels.
 template <class Geometry, int ROWS, int STRIP, int DEEP>
 struct Shape {
@@ -68,9 +71,10 @@ __device__ __forceinline__ float left_of(float x, float high) {
 
 // Pack one number, the i-th; value(row, channel, tap) gives those of group i / weights_of_group.
 template <class Geometry, int ROWS, int DEEP, class Value>
-__device__ __forceinline__ void pack_weights(float* to, long long i, const Sizes& sizes, const Tap* taps, const Section* sections,
-        Value value) {
-    const int stages = ceil_div(sizes.channels, DEEP * STEP), blocks = ceil_div(sizes.rows, ROWS);
+__device__ __forceinline__ void pack_weights(float* to, long long i, const Sizes& sizes,
+        const Tap<Geometry::STACK>* taps, const Section* sections, Value value) {
+    constexpr int OWN = ROWS / Geometry::STACK;
+    const int stages = ceil_div(sizes.channels, DEEP * STEP), blocks = ceil_div(sizes.rows, OWN);
     const long long all = (long long)sizes.groups * blocks * Geometry::TAPS * stages * (DEEP * STEP * ROWS);
     if (i >= all) {
         return;
@@ -79,18 +83,18 @@ __device__ __forceinline__ void pack_weights(float* to, long long i, const Sizes
     long long rest = i / (DEEP * STEP * ROWS);
     const int stage = rest % stages;
     rest /= stages;
-    const Tap tap = taps[rest % Geometry::TAPS];
+    const Tap<Geometry::STACK>& tap = taps[rest % Geometry::TAPS];
     const Section section = sections[tap.section];
     const int block = rest / Geometry::TAPS % blocks, group = rest / Geometry::TAPS / blocks;
-    const int own = rest % Geometry::TAPS - section.first;
-    const int row = block * ROWS + line, channel = (stage * DEEP * 2 + chunk) * 4 + k;
+    const int number = rest % Geometry::TAPS - section.first, row = block * OWN + line / Geometry::STACK, channel = (stage * DEEP * 2 + chunk) * 4 + k;
     const long long unit =
-        ((long long)group * blocks + block) * Geometry::TAPS * stages + section.first * stages + stage * section.taps + own;
-    const float number = row < sizes.rows && channel < sizes.channels ? value(group, row, channel, tap.weight) : 0.0f;
+        ((long long)group * blocks + block) * Geometry::TAPS * stages + section.first * stages + stage * section.taps + number;
+    const int weight = row < sizes.rows && channel < sizes.channels ? tap.weights[line % Geometry::STACK] : -1;
+    const float full = weight >= 0 ? value(group, row, channel, weight) : 0.0f;
     float* at = to + unit * ((Geometry::EXACT ? 2 : 1) * DEEP * STEP * ROWS) + (chunk * ROWS + line) * 4 + k;
-    *at = rounded(number);
+    *at = rounded(full);
     if (Geometry::EXACT) {
-        at[DEEP * STEP * ROWS] = left_of(number, *at);
+        at[DEEP * STEP * ROWS] = left_of(full, *at);
     }
 }
 
@@ -131,7 +135,7 @@ struct Part {
     __device__ __forceinline__ Part(const Sizes& sizes, int number)
         : width(ceil_div(sizes.places[2], ceil_div(sizes.places[2], STRIP))), pitch(width + Geometry::HALO_COLUMNS), rows(sizes.places[1] + Geometry::HALO_ROWS),
           depths(sizes.places[0]) {
-        const int blocks = ceil_div(sizes.rows, ROWS), strips = ceil_div(sizes.places[2], width);
+        const int blocks = ceil_div(sizes.rows, ROWS / Geometry::STACK), strips = ceil_div(sizes.places[2], width);
         block = number % blocks;
         number /= blocks;
         phase = number % Geometry::PHASES;
@@ -142,6 +146,13 @@ struct Part {
         number = number / strips * (OF_BLOCK / ROWS);
         const int line = number / pitch.by, plane = line / rows.by;
         first = {number % pitch.by, line % rows.by, plane % depths.by, plane / depths.by};
+    }
+
+    __device__ __forceinline__ static int count(const Sizes& sizes) {
+        const int strips = ceil_div(sizes.places[2], STRIP), width = ceil_div(sizes.places[2], strips) + Geometry::HALO_COLUMNS;
+        const int lines = sizes.images * sizes.places[0] * (sizes.places[1] + Geometry::HALO_ROWS);
+        return ceil_div(lines * width, OF_BLOCK / ROWS) * strips * ceil_div(sizes.rows, ROWS / Geometry::STACK) * sizes.groups
+            * Geometry::PHASES;
     }
 
     // The n-th place.
@@ -313,23 +324,72 @@ __device__ __forceinline__ void multiply(float (&sum)[SUMS], const unsigned* a, 
 }
 #endif
 
-// Store value(image, channel, depth, row, column, sum) of a block's places at to[index(image, channel, depth, row, column)].
-// `shared` has OF_BLOCK * 4 + ROWS * 32 + 1024 bytes, or STAGES stages and 1024 if that is more.
+// Bytes of shared memory by way of which a warp stores, and how far its rows are apart.
+constexpr int APART = 40, OF_WARP = 16 * APART * 4;
+
+// Store a part of the result that the warps that multiply have the sums of.
+template <class Geometry, int ROWS, class Part, int BLOCKS, int SUMS, class T, class Value, class Index>
+__device__ __forceinline__ void store(T* to, unsigned char* shared, const float (&sum)[BLOCKS][SUMS], const Sizes& sizes,
+        const Part& part, Value value, Index index) {
+    constexpr int STACK = Geometry::STACK, ACROSS = Geometry::OUT[2] / STACK, OWN = ROWS / STACK;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int out_depth = part.phase / (Geometry::OUT[1] * ACROSS);
+    const int out_row = part.phase / ACROSS % Geometry::OUT[1], out_column = part.phase % ACROSS;
+    const int first_row = part.group * sizes.rows + part.block * OWN, own = min(OWN, sizes.rows - part.block * OWN);
+    float* mine = reinterpret_cast<float*>(shared + warp * OF_WARP);
+    // By way of shared memory, so that threads that are neighbours store neighbours.
+    #pragma unroll
+    for (int part_of = 0; part_of < BLOCKS * SUMS / 16; ++part_of) {
+        const int m = part_of % BLOCKS, first = part_of / BLOCKS * 32;
+        __syncwarp();
+        #pragma unroll
+        for (int i = 0; i < 16; i += 2) {
+            *reinterpret_cast<float2*>(mine + ((i >> 1 & 1) * 8 + lane / 4) * APART + (i >> 2) * 8 + lane % 4 * 2) =
+                make_float2(sum[m][first / 2 + i], sum[m][first / 2 + i + 1]);
+        }
+        __syncwarp();
+        #pragma unroll
+        for (int k = 0; k < STACK; ++k) {
+            const int i = lane + 32 * k;
+            const Place place = part.place(first + i / STACK);
+            const int column = part.strip + place.column, d = place.depth * Geometry::OUT[0] + out_depth;
+            const int r = place.row * Geometry::OUT[1] + out_row, c = column * Geometry::OUT[2] + out_column + i % STACK;
+            if (place.image < sizes.images && place.row < sizes.places[1] && place.column < part.width && d < sizes.output[0]
+                && r < sizes.output[1] && c < sizes.output[2]) {
+                // An output channel is as far from the next one everywhere.
+                const long long start = index(place.image, first_row, d, r, c);
+                const long long apart = index(place.image, first_row + 1, d, r, c) - start;
+                const int row = (m * 64 + warp * 16) / STACK;
+                const float* from = mine + i % STACK * APART + i / STACK;
+                T* at = to + start + row * apart;
+                #pragma unroll 8
+                for (int j = 0; j < 16 / STACK; ++j, at += apart) {
+                    if (row + j < own) {
+                        *at = value(place.image, first_row + row + j, d, r, c, from[j * STACK * APART]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+// Store value(image, channel, depth, row, column, sum) of all places at to[index(image, channel, depth, row, column)]. `shared` has
+// STAGES stages, and OF_WARP bytes for each of four warps and 1024 more. Blocks take parts in turn.
 template <class Geometry, int ROWS, int STRIP, int DEEP, int STAGES, class T, class Value, class Index>
 __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const float* input, const float* weights, const Sizes& sizes,
-        const Section* sections, const Tap* taps, const int* phases, Value value, Index index) {
+        const Section* sections, const Tap<Geometry::STACK>* taps, const int* phases, Value value, Index index) {
     static_assert(STAGES >= 2, "A stage is given back when the products of the next one are issued");
     using Own = Shape<Geometry, ROWS, STRIP, DEEP>;
     using Mine = Part<Geometry, ROWS, STRIP>;
-    constexpr int COLUMNS = Own::COLUMNS, PITCH = COLUMNS + 8, BLOCKS = ROWS / 64, SUMS = COLUMNS / 2;
-    const Mine part(sizes, blockIdx.x);
+    constexpr int BLOCKS = ROWS / 64, SUMS = Own::COLUMNS / 2, PACKED = Own::PARTS * DEEP * STEP * ROWS;
     // The compiler has to see that a warp takes one way.
-    const int warp = __shfl_sync(0xffffffff, (int)threadIdx.x / 32, 0), lane = threadIdx.x % 32, pitch = part.pitch.by;
+    const int warp = __shfl_sync(0xffffffff, (int)threadIdx.x / 32, 0), lane = threadIdx.x % 32, parts = Mine::count(sizes);
     const int channel_stages = ceil_div(sizes.channels, DEEP * STEP);
-    const int first = phases[part.phase], last = phases[part.phase + 1];
     shared += -shared_address(shared) & 1023u;
-    weights += ((long long)part.group * ceil_div(sizes.rows, ROWS) + part.block) * Geometry::TAPS * channel_stages
-        * (Own::PARTS * DEEP * STEP * ROWS);
+    auto weights_of = [&](const Mine& part) {
+        return weights + ((long long)part.group * ceil_div(sizes.rows, ROWS / Geometry::STACK) + part.block) * Geometry::TAPS
+            * channel_stages * PACKED;
+    };
     float sum[BLOCKS][SUMS];
 #if CONVOLUTIONS_WGMMA
     __shared__ unsigned long long barriers[2 * STAGES];
@@ -344,155 +404,147 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
+    int slot = 0;
     if (warp >= CONSUMERS / 32) {
-        Loader<Geometry, Own, Mine, DEEP, PRODUCERS / 32> loader(input, sizes, part, warp - CONSUMERS / 32);
-        int slot = 0, parity = 1;
+        int parity = 1;
         #pragma unroll 1
-        for (int number = first; number < last; ++number) {
-            const Section section = sections[number];
-            const int bytes = section.taps * Own::PARTS * DEEP * Own::WEIGHTS;
-            const float* from = weights + (long long)section.first * channel_stages * (Own::PARTS * DEEP * STEP * ROWS);
-            loader.begin(section);
+        for (int n = blockIdx.x; n < parts; n += gridDim.x) {
+            const Mine part(sizes, n);
+            const float* packed = weights_of(part);
+            Loader<Geometry, Own, Mine, DEEP, PRODUCERS / 32> loader(input, sizes, part, warp - CONSUMERS / 32);
             #pragma unroll 1
-            for (int stage = 0; stage < channel_stages; ++stage) {
-                unsigned char* at = shared + slot * Own::STAGE;
-                loader.load(reinterpret_cast<float4*>(at), stage * DEEP * STEP, [&] {
-                    empty(slot).wait(parity);
-                    if (threadIdx.x == CONSUMERS) {
-                        full(slot).copy(memory + slot * Own::STAGE + Own::INPUT, from + (long long)stage * bytes / 4, bytes);
+            for (int number = phases[part.phase]; number < phases[part.phase + 1]; ++number) {
+                const Section section = sections[number];
+                const int bytes = section.taps * Own::PARTS * DEEP * Own::WEIGHTS;
+                const float* from = packed + (long long)section.first * channel_stages * PACKED;
+                loader.begin(section);
+                #pragma unroll 1
+                for (int stage = 0; stage < channel_stages; ++stage) {
+                    unsigned char* at = shared + slot * Own::STAGE;
+                    loader.load(reinterpret_cast<float4*>(at), stage * DEEP * STEP, [&] {
+                        empty(slot).wait(parity);
+                        if (threadIdx.x == CONSUMERS) {
+                            full(slot).copy(
+                                memory + slot * Own::STAGE + Own::INPUT, from + (long long)stage * bytes / 4, bytes);
+                        }
+                    });
+                    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+                    full(slot).arrive();
+                    if (++slot == STAGES) {
+                        slot = 0, parity ^= 1;
                     }
-                });
-                asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-                full(slot).arrive();
-                if (++slot == STAGES) {
-                    slot = 0, parity ^= 1;
                 }
             }
         }
     } else {
+        int parity = 0;
+        #pragma unroll 1
+        for (int n = blockIdx.x; n < parts; n += gridDim.x) {
+            const Mine part(sizes, n);
+            #pragma unroll
+            for (int i = 0; i < BLOCKS * SUMS; ++i) {
+                sum[i / SUMS][i % SUMS] = 0.0f;
+            }
+            int before = -1;
+            #pragma unroll 1
+            for (int number = phases[part.phase]; number < phases[part.phase + 1]; ++number) {
+                const Section section = sections[number];
+                #pragma unroll 1
+                for (int stage = 0; stage < channel_stages; ++stage) {
+                    full(slot).wait(parity);
+                    const unsigned at = memory + slot * Own::STAGE;
+                    const unsigned long long a = descriptor(at + Own::INPUT, ROWS * 16), b = descriptor(at, Own::LINES * 16);
+                    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+                    #pragma unroll 1
+                    for (int i = 0; i < section.taps; ++i) {
+                        const Tap<Geometry::STACK>& tap = taps[section.first + i];
+                        const int offset = tap.row * part.pitch.by + tap.column;
+                        #pragma unroll
+                        for (int sub = 0; sub < DEEP; ++sub) {
+                            constexpr int LEFT_OF_A = DEEP * Own::WEIGHTS / 16, LEFT_OF_B = DEEP * 2 * Own::LINES;
+                            const unsigned long long from_a = a + (i * Own::PARTS * DEEP + sub) * (Own::WEIGHTS / 16);
+                            const unsigned long long from_b = b + sub * 2 * Own::LINES + offset;
+                            #pragma unroll
+                            for (int m = 0; m < BLOCKS; ++m) {
+                                if (Geometry::EXACT) {
+                                    wgmma(sum[m], from_a + m * 64 + LEFT_OF_A, from_b);
+                                    wgmma(sum[m], from_a + m * 64, from_b + LEFT_OF_B);
+                                }
+                                wgmma(sum[m], from_a + m * 64, from_b);
+                            }
+                        }
+                    }
+                    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                    if (before >= 0 && lane == 0) {
+                        empty(before).arrive();
+                    }
+                    before = slot;
+                    if (++slot == STAGES) {
+                        slot = 0, parity ^= 1;
+                    }
+                }
+            }
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+            if (before >= 0 && lane == 0) {
+                empty(before).arrive();
+            }
+            #pragma unroll
+            for (int i = 0; i < BLOCKS * SUMS; ++i) {
+                asm volatile("" : "+f"(sum[i / SUMS][i % SUMS])::"memory");
+            }
+            store<Geometry, ROWS>(to, shared + STAGES * Own::STAGE, sum, sizes, part, value, index);
+        }
+    }
+#else
+    #pragma unroll 1
+    for (int n = blockIdx.x; n < parts; n += gridDim.x) {
+        const Mine part(sizes, n);
+        const float* packed = weights_of(part);
         #pragma unroll
         for (int i = 0; i < BLOCKS * SUMS; ++i) {
             sum[i / SUMS][i % SUMS] = 0.0f;
         }
-        int slot = 0, parity = 0, before = -1;
+        Loader<Geometry, Own, Mine, DEEP, THREADS / 32> loader(input, sizes, part, warp);
         #pragma unroll 1
-        for (int number = first; number < last; ++number) {
+        for (int number = phases[part.phase]; number < phases[part.phase + 1]; ++number) {
             const Section section = sections[number];
+            const float4* from = reinterpret_cast<const float4*>(packed + (long long)section.first * channel_stages * PACKED);
+            const int count = section.taps * Own::PARTS * DEEP * (Own::WEIGHTS / 16);
+            loader.begin(section);
             #pragma unroll 1
             for (int stage = 0; stage < channel_stages; ++stage) {
-                full(slot).wait(parity);
-                const unsigned at = memory + slot * Own::STAGE;
-                const unsigned long long a = descriptor(at + Own::INPUT, ROWS * 16), b = descriptor(at, Own::LINES * 16);
-                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-                #pragma unroll 1
-                for (int i = 0; i < section.taps; ++i) {
-                    const Tap tap = taps[section.first + i];
-                    const int offset = tap.row * pitch + tap.column;
+                float4* at = reinterpret_cast<float4*>(shared);
+                loader.load(at, stage * DEEP * STEP, [] { __syncthreads(); });
+                for (int i = threadIdx.x; i < count; i += THREADS) {
+                    at[Own::INPUT / 16 + i] = from[stage * count + i];
+                }
+                __syncthreads();
+                for (int i = 0; i < section.taps && warp < CONSUMERS / 32; ++i) {
+                    const Tap<Geometry::STACK>& tap = taps[section.first + i];
                     #pragma unroll
                     for (int sub = 0; sub < DEEP; ++sub) {
-                        constexpr int LEFT_OF_A = DEEP * Own::WEIGHTS / 16, LEFT_OF_B = DEEP * 2 * Own::LINES;
-                        const unsigned long long from_a = a + (i * Own::PARTS * DEEP + sub) * (Own::WEIGHTS / 16);
-                        const unsigned long long from_b = b + sub * 2 * Own::LINES + offset;
+                        const unsigned* a = reinterpret_cast<const unsigned*>(shared + Own::INPUT)
+                            + (i * Own::PARTS * DEEP + sub) * (Own::WEIGHTS / 4);
+                        const unsigned* b = reinterpret_cast<const unsigned*>(shared)
+                            + (sub * 2 * Own::LINES + tap.row * part.pitch.by + tap.column) * 4;
                         #pragma unroll
-                        for (int m = 0; m < BLOCKS; ++m) {
+                        for (int m = 0; m < BLOCKS; ++m, a += 64 * 4) {
                             if (Geometry::EXACT) {
-                                wgmma(sum[m], from_a + m * 64 + LEFT_OF_A, from_b);
-                                wgmma(sum[m], from_a + m * 64, from_b + LEFT_OF_B);
+                                multiply(sum[m], a + DEEP * (Own::WEIGHTS / 4), ROWS, b, Own::LINES);
+                                multiply(sum[m], a, ROWS, b + DEEP * 8 * Own::LINES, Own::LINES);
                             }
-                            wgmma(sum[m], from_a + m * 64, from_b);
+                            multiply(sum[m], a, ROWS, b, Own::LINES);
                         }
                     }
                 }
-                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-                if (before >= 0 && lane == 0) {
-                    empty(before).arrive();
-                }
-                before = slot;
-                if (++slot == STAGES) {
-                    slot = 0, parity ^= 1;
-                }
             }
         }
-        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-        #pragma unroll
-        for (int i = 0; i < BLOCKS * SUMS; ++i) {
-            asm volatile("" : "+f"(sum[i / SUMS][i % SUMS])::"memory");
-        }
-    }
-#else
-    #pragma unroll
-    for (int i = 0; i < BLOCKS * SUMS; ++i) {
-        sum[i / SUMS][i % SUMS] = 0.0f;
-    }
-    Loader<Geometry, Own, Mine, DEEP, THREADS / 32> loader(input, sizes, part, warp);
-    #pragma unroll 1
-    for (int number = first; number < last; ++number) {
-        const Section section = sections[number];
-        const float4* from = reinterpret_cast<const float4*>(weights)
-            + (long long)section.first * channel_stages * (Own::PARTS * DEEP * STEP * ROWS / 4);
-        const int count = section.taps * Own::PARTS * DEEP * (Own::WEIGHTS / 16);
-        loader.begin(section);
-        #pragma unroll 1
-        for (int stage = 0; stage < channel_stages; ++stage) {
-            float4* at = reinterpret_cast<float4*>(shared);
-            loader.load(at, stage * DEEP * STEP, [] { __syncthreads(); });
-            for (int i = threadIdx.x; i < count; i += THREADS) {
-                at[Own::INPUT / 16 + i] = from[stage * count + i];
-            }
-            __syncthreads();
-            for (int i = 0; i < section.taps && warp < CONSUMERS / 32; ++i) {
-                const Tap tap = taps[section.first + i];
-                #pragma unroll
-                for (int sub = 0; sub < DEEP; ++sub) {
-                    const unsigned* a = reinterpret_cast<const unsigned*>(shared + Own::INPUT)
-                        + (i * Own::PARTS * DEEP + sub) * (Own::WEIGHTS / 4);
-                    const unsigned* b = reinterpret_cast<const unsigned*>(shared)
-                        + (sub * 2 * Own::LINES + tap.row * pitch + tap.column) * 4;
-                    #pragma unroll
-                    for (int m = 0; m < BLOCKS; ++m, a += 64 * 4) {
-                        if (Geometry::EXACT) {
-                            multiply(sum[m], a + DEEP * (Own::WEIGHTS / 4), ROWS, b, Own::LINES);
-                            multiply(sum[m], a, ROWS, b + DEEP * 8 * Own::LINES, Own::LINES);
-                        }
-                        multiply(sum[m], a, ROWS, b, Own::LINES);
-                    }
-                }
-            }
+        if (warp < CONSUMERS / 32) {
+            store<Geometry, ROWS>(to, shared + STAGES * Own::STAGE, sum, sizes, part, value, index);
         }
     }
 #endif
-    // By way of shared memory, so that threads that are neighbours store neighbours.
-    __syncthreads();
-    float* rows = reinterpret_cast<float*>(shared);
-    if (warp < CONSUMERS / 32) {
-        #pragma unroll
-        for (int i = 0; i < BLOCKS * SUMS; i += 2) {
-            const int m = i / SUMS, n = i % SUMS;
-            const int row = m * 64 + warp * 16 + (n >> 1 & 1) * 8 + lane / 4, column = (n >> 2) * 8 + lane % 4 * 2;
-            *reinterpret_cast<float2*>(rows + row * PITCH + column) = make_float2(sum[m][n], sum[m][n + 1]);
-        }
-    }
-    __syncthreads();
-    const int out_depth = part.phase / (Geometry::OUT[1] * Geometry::OUT[2]);
-    const int out_row = part.phase / Geometry::OUT[2] % Geometry::OUT[1], out_column = part.phase % Geometry::OUT[2];
-    const int first_row = part.group * sizes.rows + part.block * ROWS, own = min(ROWS, sizes.rows - part.block * ROWS);
-    #pragma unroll 1
-    for (int i = lane; i < COLUMNS; i += 32) {
-        const Place place = part.place(i);
-        const int column = part.strip + place.column, d = place.depth * Geometry::OUT[0] + out_depth;
-        const int r = place.row * Geometry::OUT[1] + out_row, c = column * Geometry::OUT[2] + out_column;
-        if (place.image < sizes.images && place.row < sizes.places[1] && place.column < part.width && d < sizes.output[0]
-            && r < sizes.output[1] && c < sizes.output[2]) {
-            // An output channel is as far from the next one everywhere.
-            const long long start = index(place.image, first_row, d, r, c), apart = index(place.image, first_row + 1, d, r, c) - start;
-            T* at = to + start + warp * apart;
-            #pragma unroll 4
-            for (int row = warp; row < own; row += THREADS / 32, at += THREADS / 32 * apart) {
-                *at = value(place.image, first_row + row, d, r, c, rows[row * PITCH + i]);
-            }
-        }
-    }
 }
 
 // ---- Few channels ---------------------------------------------------------------------------------------------------------

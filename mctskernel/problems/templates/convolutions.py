@@ -32,8 +32,11 @@ CONVOLUTION, HEADER = "aten.convolution", "convolutions.cuh"
 OF_BLOCK, STEP, THREADS = 64 * 256, 8, 192
 """Of a block and a stage, as the header has them."""
 
-MOST_TAPS = 21
-"""Taps whose weights a stage holds."""
+MOST_TAPS = {False: 21, True: 7}
+"""Taps whose weights a stage holds, for each of TF32 and exact products."""
+
+STACKED = {2, 4}
+"""Phases that a block computes, if it computes several."""
 
 FEW = 32
 """Inputs times outputs of a group below which tensor cores would mostly multiply zeros."""
@@ -44,9 +47,15 @@ EXACT = 8
 WIDEST = 4096
 """Columns of a strip."""
 
+STORING = 11264
+"""Bytes of shared memory beside stages."""
+
+BLOCKS = 264
+"""Two for each multiprocessor of the GPUs that templates are made for."""
+
 MOST_SHARED = 232448
-SHARED = 111 << 10
-"""Bytes with which two blocks fit on a multiprocessor."""
+SHARED = 101 << 10
+"""Bytes of stages with which two blocks fit on a multiprocessor."""
 
 
 class Section(NamedTuple):
@@ -54,8 +63,8 @@ class Section(NamedTuple):
 
     phase: int
     origins: tuple[int, int, int]
-    taps: tuple[tuple[int, int, int], ...]
-    """Rows and columns of the input from the origin on, and the number of the tap's weight."""
+    taps: tuple[tuple[int, int, tuple[int, ...]], ...]
+    """Rows and columns of the input from the origin on, and the weights of each phase in a block; -1 for none."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,11 @@ class Geometry:
     transposed: bool
 
     @property
+    def stack(self) -> int:
+        """Phases that a block computes, of columns beside each other."""
+        return self.out[2] if self.out[2] in STACKED else 1
+
+    @property
     def steps(self) -> tuple[int, ...]:
         """Inputs for a place of the result along each axis."""
         return (1, 1, 1) if self.transposed else self.stride
@@ -78,13 +92,24 @@ class Geometry:
         """Results for a place of a phase along each axis."""
         return self.stride if self.transposed else (1, 1, 1)
 
-    def sections(self) -> Iterator[Section]:
-        """The sections of all phases in order."""
-        for number, phase in enumerate(itertools.product(*map(range, self.out))):
-            axes = [self._classes(axis, each) for axis, each in enumerate(phase)]
-            for depth, rows, columns in itertools.product(*axes):
+    def sections(self, most: int) -> Iterator[Section]:
+        """The sections of all phases in order, of at most so many taps unless one row has more."""
+        across = range(self.out[2] // self.stack)
+        for number, phase in enumerate(itertools.product(*map(range, self.out[:2]), across)):
+            depths, rows = (self._classes(axis, phase[axis]) for axis in (0, 1))
+            for depth, *axes in itertools.product(depths, rows, self._columns(phase[2])):
                 for tap, at in depth.taps:
-                    yield from self._split(number, depth.base + self.steps[0] * at, tap, (rows, columns))
+                    yield from self._split(number, depth.base + self.steps[0] * at, tap, (axes, most))
+
+    def _columns(self, phase: int) -> Iterator[_Class]:
+        """The taps of columns: one for each phase of a block, -1 for none."""
+        classes = [self._classes(2, phase + number) for number in range(self.stack)]
+        for base in dict.fromkeys(each.base for found in classes for each in found):
+            taps = [
+                {at: tap for each in found if each.base == base for tap, at in each.taps} for found in classes
+            ]
+            places = dict.fromkeys(at for each in taps for at in each)
+            yield _Class(base, [(tuple(each.get(at, -1) for each in taps), at) for at in places])
 
     def _classes(self, axis: int, phase: int) -> list[_Class]:
         """The taps of an axis by what they have in common: input step * (place + at) + base."""
@@ -100,20 +125,24 @@ class Geometry:
                 found.setdefault(rest, []).append((tap, at))
         return [_Class(rest - (0 if self.transposed else padding), taps) for rest, taps in found.items()]
 
-    def _split(
-        self, phase: int, depth: int, depth_tap: int, axes: tuple[_Class, _Class]
-    ) -> Iterator[Section]:
-        """Sections of at most MOST_TAPS taps, unless one row has more."""
-        rows, columns = axes
-        parts = math.ceil(len(rows.taps) * len(columns.taps) / MOST_TAPS)
+    def _split(self, phase: int, depth: int, depth_tap: int, given: Any) -> Iterator[Section]:
+        (rows, columns), most = given
+        parts = math.ceil(len(rows.taps) * len(columns.taps) / most)
         size = math.ceil(len(rows.taps) / parts)
         left = min(at for _, at in columns.taps)
         for start in range(0, len(rows.taps), size):
             part = rows.taps[start : start + size]
             top = min(at for _, at in part)
             taps = tuple(
-                (row - top, column - left, (depth_tap * self.kernel[1] + y) * self.kernel[2] + x)
-                for (y, row), (x, column) in itertools.product(part, columns.taps)
+                (
+                    row - top,
+                    column - left,
+                    tuple(
+                        -1 if x < 0 else (depth_tap * self.kernel[1] + y) * self.kernel[2] + x
+                        for x in stacked
+                    ),
+                )
+                for (y, row), (stacked, column) in itertools.product(part, columns.taps)
             )
             origins = depth, rows.base + self.steps[1] * top, columns.base + self.steps[2] * left
             yield Section(phase, origins, taps)
@@ -121,7 +150,8 @@ class Geometry:
 
 class _Class(NamedTuple):
     base: int
-    taps: list[tuple[int, int]]
+    taps: list[tuple[Any, int]]
+    """Numbers of taps, for columns one for each phase of a block; and where they fall, in places."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +178,11 @@ class Tables:
         taps = [tap for each in self.sections for tap in each.taps]
         return max(row for row, _, _ in taps), max(column for _, column, _ in taps)
 
+    @property
+    def phases(self) -> int:
+        """Of blocks."""
+        return math.prod(self.geometry.out) // self.geometry.stack
+
     def lines(self, rows: int, strip: int) -> int:
         """Lines of a stage of so many rows, with so many columns in a strip."""
         down, across = self.halo
@@ -160,7 +195,7 @@ class Tables:
     def text(self, name: str) -> str:
         """The definitions in C++."""
         geometry, (rows, columns) = self.geometry, self.halo
-        phases = [0] * (math.prod(geometry.out) + 1)
+        phases = [0] * (self.phases + 1)
         for each in self.sections:
             phases[each.phase + 1] += 1
         phases = list(itertools.accumulate(phases))
@@ -170,18 +205,19 @@ class Tables:
             for number, each in enumerate(self.sections)
         )
         taps = ", ".join(
-            f"{{{row}, {column}, {weight}, {number}}}"
+            f"{{{row}, {column}, {number}, {{{', '.join(map(str, weights))}}}}}"
             for number, each in enumerate(self.sections)
-            for row, column, weight in each.taps
+            for row, column, weights in each.taps
         )
         return (
             f"// Origins along depth, rows and columns, first tap, taps.\n"
             f"__constant__ const convolutions::Section {name}_sections[] = {{{sections}}};\n"
-            f"// Row and column from the origin, weight, section.\n"
-            f"__constant__ const convolutions::Tap {name}_taps[] = {{{taps}}};\n"
+            f"// Row and column from the origin, section, weights.\n"
+            f"__constant__ const convolutions::Tap<{geometry.stack}> {name}_taps[] = {{{taps}}};\n"
             f"__constant__ const int {name}_phases[] = {{{', '.join(map(str, phases))}}};\n\n"
             f"struct {name}_geometry {{\n"
-            f"    static constexpr int TAPS = {first[-1]}, PHASES = {len(phases) - 1}, MOST_TAPS = {self.most_taps};\n"
+            f"    static constexpr int TAPS = {first[-1]}, PHASES = {self.phases}, STACK = {geometry.stack};\n"
+            f"    static constexpr int MOST_TAPS = {self.most_taps};\n"
             f"    static constexpr bool EXACT = {str(self.exact).lower()};\n"
             f"    static constexpr int HALO_ROWS = {rows}, HALO_COLUMNS = {columns};\n"
             f"{_arrays({'STEPS': geometry.steps, 'OUT': geometry.out})}}};"
@@ -213,8 +249,9 @@ class Convolution:
             extent if step == 1 else sympy.floor((extent + step - 1) / step)
             for extent, step in zip(_three(out[2:], ONE), self.tables.geometry.out, strict=True)
         ]
-        words = ("TILE_ROWS", "STRIP", "DEEP", "STAGES")
-        choice = self._choice(schedule, channels, rows, places)
+        stack = self.tables.geometry.stack
+        words = ("TILE_ROWS", "STRIP", "DEEP", "STAGES", "BLOCKS")
+        choice = (*self._choice(schedule, channels, rows, places), BLOCKS)
         macros = tuple(schedule.macro(*each) for each in zip(words, choice, strict=True))
         name = schedule.fresh(node.name)
         schedule.define(self.tables.text(name))
@@ -222,7 +259,7 @@ class Convolution:
         tile, deep = (sympy.Symbol(macros[number], integer=True, positive=True) for number in (0, 2))
         extents = (
             sympy.Integer(groups),
-            _parts(rows, tile),
+            _parts(rows, tile if stack == 1 else sympy.floor(tile / stack)),
             sympy.Integer(sum(len(each.taps) for each in self.tables.sections)),
             _parts(channels, deep * STEP),
             sympy.Integer(self.tables.parts),
@@ -239,14 +276,21 @@ class Convolution:
         """Rows of a block, columns of a strip, steps of a stage, and stages."""
         columns = schedule.estimate((places[2],))
         # Few taps for an input are bound by loading it, which more rows share.
-        tile = 128 if schedule.estimate((rows,)) > 64 and self.tables.most_taps < 4 else 64
+        stack = self.tables.geometry.stack
+        tile = (
+            128
+            if schedule.estimate((rows,)) * stack > 64 and (stack > 1 or self.tables.most_taps < 4)
+            else 64
+        )
 
         def cost(strip: int) -> float:
             wide = math.ceil(columns / strip) * (strip + self.tables.halo[1])
             return wide * (1 + self.tables.lines(tile, strip) * tile / (8 * OF_BLOCK))
 
         widths = {math.ceil(columns / parts) for parts in range(math.ceil(columns / WIDEST), columns + 1)}
-        strip = min(sorted(each for each in widths if each >= min(8, columns)), key=cost)
+        strip = min(
+            (each for each in widths if each >= min(8, columns)), key=lambda each: (cost(each), -each)
+        )
         steps = math.ceil(schedule.estimate((channels,)) / STEP)
         deep = 1
         while deep < 4 and deep < steps and self.tables.most_taps * deep < 6:
@@ -257,7 +301,7 @@ class Convolution:
     def _packing(self, schedule: Schedule, packed: Place, words: _Words) -> tuple[str, str]:
         """The kernel that packs the weights."""
         node = self.nodes[0]
-        name, sizes, (tile, _, deep, _) = words
+        name, sizes, (tile, _, deep, *_) = words
         body = schedule.body(packed)
         text = (
             f"    const convolutions::Sizes sizes = {{{sizes}}};\n"
@@ -286,7 +330,7 @@ class Convolution:
     ) -> tuple[str, str]:
         """The kernel of the convolution."""
         node = self.nodes[0]
-        name, sizes, (tile, strip, deep, stages) = words
+        name, sizes, (tile, strip, deep, stages, blocks) = words
         tensor, packed = read
         body = schedule.body(place)
         out = body.extents(node)
@@ -320,21 +364,21 @@ class Convolution:
         schedule.require(
             f"({tile} == 64 || {tile} == 128) && {strip} >= 1 && {strip} <= {WIDEST} && {deep} >= 1 && {stages} >= 2"
         )
-        schedule.require(f"{stage.format('/')} + 1024 <= {MOST_SHARED}")
+        schedule.require(f"{stage.format('/')} + {STORING} <= {MOST_SHARED}")
         across = count_in_plan((places[2],))
         strips = f"ceil_div({across}, {strip})"
         high = f"({count_in_plan((places[1],))} + {rows})"
         planes = count_in_plan((out[0], places[0]))
-        phases = math.prod(self.tables.geometry.out)
+        own = f"({tile} // {self.tables.geometry.stack})"
         grid = (
             f"ceil_div({planes} * {high} * (ceil_div({across}, {strips}) + {columns}), {OF_BLOCK} // {tile})"
             f" * {strips}"
-            f" * ceil_div({count_in_plan((out[1] // groups,))}, {tile})"
+            f" * ceil_div({count_in_plan((out[1] // groups,))}, {own})"
         )
-        for factor in (groups, phases):
+        for factor in (groups, self.tables.phases):
             grid += f" * {factor}" if factor != 1 else ""
         return schedule.function(made), schedule.launch(
-            made, grid, str(THREADS), f"max({stage.format('//')}, {4 * OF_BLOCK} + 32 * {tile}) + 1024"
+            made, f"min({blocks}, {grid})", str(THREADS), f"{stage.format('//')} + {STORING}"
         )
 
 
@@ -466,8 +510,9 @@ def convolutions(
         if not geometry.transposed and inputs * rows < FEW:
             yield DirectConvolution(nodes, geometry)
             continue
-        tables = Tables(geometry, tuple(geometry.sections()), exact=inputs <= EXACT)
-        if 2 * tables.stage(64, 8, 1) <= MOST_SHARED - 1024:
+        exact = inputs <= EXACT
+        tables = Tables(geometry, tuple(geometry.sections(MOST_TAPS[exact])), exact)
+        if 2 * tables.stage(64, 8, 1) <= MOST_SHARED - STORING:
             yield Convolution(nodes, tables)
 
 

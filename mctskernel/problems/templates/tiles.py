@@ -220,7 +220,8 @@ def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed], *, again
     """The kernel that packs both operands, or packs again what the first one couldn't."""
     names = Names.of(schedule.body(packed[0].buffer))
     first = count_in_cpp(packed[0].operand.blocks)
-    lines, reads = [], []
+    lines: list[str] = []
+    reads: list[Place] = []
     for each in packed:
         operand, is_first = each.operand, each is packed[0]
         matrix = operand.matrix(schedule, each.buffer, names)
