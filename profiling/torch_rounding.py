@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mctskernel.core.dtypes import is_floating
 from mctskernel.core.task import Operator, Task
+from mctskernel.profiling.float64_convolutions import call_operator
 
 _ATEN, _PRIMS = torch.ops.aten, torch.ops.prims
 _PRODUCTS = {
@@ -65,7 +66,7 @@ class RoundedSums(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch
         kwargs = kwargs or {}
         packet = func.overloadpacket
         if packet in _PRODUCTS or packet in _SUMS:
-            result = func(*args, **kwargs)
+            result = call_operator(func, args, kwargs)
             return self._rounded(packet, result, args) if result.is_floating_point() else result
         if (parts := decomposition_table.get(func)) is not None:
             with self:
@@ -152,7 +153,7 @@ class TF32Products(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorc
                 self.found.add(operator)
             elif x.dtype == torch.float64:
                 args = (*args[:first], self._rounded(x), self._rounded(y), *args[first + 2 :])
-        return func(*args, **(kwargs or {}))
+        return call_operator(func, args, kwargs)
 
     def _rounded(self, x: Any) -> Any:
         if not self._seed:
