@@ -46,7 +46,7 @@ BLOCK = 256
 """Threads in a block."""
 
 LARGE = 1 << 30
-"""Buffers of at least so many elements are indexed by 64-bit numbers."""
+"""Buffers of more elements are indexed by 64-bit numbers."""
 
 FEW = 1 << 10
 LONG = 1 << 14
@@ -308,7 +308,7 @@ class Schedule:
 
     def is_large(self, place: Place) -> bool:
         """Whether elements of a buffer need 64-bit indices."""
-        return self.estimate(place.extents) >= LARGE
+        return self.estimate(place.extents) > LARGE
 
     def function(self, made: Function) -> str:
         """The text of a `__global__` function."""

@@ -1,7 +1,7 @@
 """The template for attention: softmax(Q K^T) V, with whatever is done to the scores element by element in between.
 
-A block has some queries and all their outputs on chip. Where heads are too wide for that, one kernel stores scores,
-and another one makes them weights on their way to the tensor cores. attention.cuh has the arithmetic.
+A block has some queries and all their outputs on chip. Where heads are too wide for that, one kernel stores weights by
+tiles, and another one brings them to one scale on their way to the tensor cores. attention.cuh has the arithmetic.
 """
 
 from __future__ import annotations
@@ -402,7 +402,9 @@ def _in_memory(body: Body, node: Node, batch: str, pair: tuple[str, str], contig
         index = (*[batch] * (node.meta["val"].dim() - 2), *(each if each in kept else "0" for each in pair))
         with body.trial() as loads:
             value = body.read(node, index)
-            stored, found = next(iter(loads)) if len(loads) == 1 else (None, ())
+            if len(loads) != 1:
+                return None
+            ((stored, found),) = loads
             place = body.place_of(stored)
             return (place, found, body.values) if place and value == body.load(place, found) else None
 
@@ -491,9 +493,9 @@ def _matrix(  # noqa: PLR0917 - what it is made of
         own = schedule.body(body.target, index_type)
         names = Names.of(own)
         found = _in_memory(own, node, names.batch, pair, contiguous)
-        assert found is not None  # noqa: S101 - the finder looked
-        if not schedule.is_large(found.place):
+        if found is None or not schedule.is_large(found.place):
             break
+    assert found is not None  # noqa: S101 - the finder looked
     own.read(node, (*[names.batch] * (node.meta["val"].dim() - 2), "0", "0"))
     body.reads[found.place.name] = found.place
     start = own.flat(found.first, found.place.extents)

@@ -339,8 +339,8 @@ class RowGroup(Reductions):
             if not over_rows or number + 1 < len(steps):
                 yield writers.written("merged", names, partial(RowWriter.merged, step=step))
         if not over_rows:
-            # Small blocks, and many of them, write fastest.
-            names = {**names, "ITEMS": schedule.macro("ITEMS", 2), "PARTS": schedule.macro("PARTS", 1 << 20)}
+            # Many blocks, which have nothing else to do, write fastest.
+            names = {**names, "ITEMS": schedule.macro("ITEMS", 4), "PARTS": schedule.macro("PARTS", 1 << 20)}
             schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
         yield writers.written("rows", names, partial(RowWriter.last, steps=steps, merged=not over_rows))
 
