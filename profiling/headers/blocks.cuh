@@ -13,17 +13,8 @@
 namespace blocks {
 
 // ---- Matrices -----------------------------------------------------------------------------------------------------------
-// A matrix has `lines` (rows of A, columns of B) and `terms`, over which a product sums. Its `line(number)(term)` is an element, zero
-// beyond the edges, and `line(number).four(term)`, of a matrix in memory, are four neighbours: of the terms of one line where
-// BY_TERM is true, else of one term of four lines.
-
-// Four neighbours of `left` that are left in memory; `vector` says that they may be read at once.
-__device__ __forceinline__ float4 load_four(const float* at, int left, bool vector) {
-    if (vector && left >= 4) {
-        return *reinterpret_cast<const float4*>(at);
-    }
-    return make_float4(left > 0 ? at[0] : 0.0f, left > 1 ? at[1] : 0.0f, left > 2 ? at[2] : 0.0f, left > 3 ? at[3] : 0.0f);
-}
+// A matrix has `lines` (rows of A, columns of B) and `terms`, over which a product sums. Its `line(number)(term)` is an element,
+// zero beyond the edges. BY_TERM says that the terms of a line are neighbours in memory.
 
 __device__ __forceinline__ bool is_aligned(const void* data, long long bytes) {
     return ((size_t)data & 15) == 0 && bytes % 16 == 0;
@@ -43,8 +34,6 @@ struct ByTermOf {
         const T* at;
         int terms;
         bool vector;
-
-        __device__ __forceinline__ float4 four(int term) const { return load_four(at + term, terms - term, vector); }
 
         __device__ __forceinline__ float operator()(int term) const { return term < terms ? (float)at[term] : 0.0f; }
     };
@@ -68,11 +57,6 @@ struct ByLineOf {
         const T* at;
         int left, terms;
         long long stride;
-        bool vector;
-
-        __device__ __forceinline__ float4 four(int term) const {
-            return load_four(at + term * stride, term < terms ? left : 0, vector);
-        }
 
         __device__ __forceinline__ float operator()(int term) const {
             return term < terms && left > 0 ? (float)at[term * stride] : 0.0f;
@@ -80,7 +64,7 @@ struct ByLineOf {
     };
 
     __device__ __forceinline__ Line line(int number) const {
-        return {data + number, lines - number, terms, stride, vector};
+        return {data + number, lines - number, terms, stride};
     }
 };
 
@@ -112,19 +96,17 @@ __device__ __forceinline__ Computed<T, At> computed(int lines, int terms, At at)
 
 // ---- Pairs of fp16 --------------------------------------------------------------------------------------------------------
 // An fp32 number as the sum of two fp16, high and low, has 22 bits: low x high + high x low + high x high are three products at
-// the fp16 rate with an error near that of fp32 (Ootomo and Yokota 2022). Lines are scaled by powers of two, as fp16 has a small range.
+// the fp16 rate with an error near that of fp32 (Ootomo and Yokota 2022). Lines are scaled by powers of two, since the range of
+// fp16 is small.
 //
-// Packed, a matrix is made of blocks of LINES lines; in a block its steps follow each other, so that one bulk copy brings a step. There
-// a line has 128 bytes, with the 128-byte swizzle that the tensor cores read: 64 terms of fp16 or bf16, or the high parts of 32
-// of fp32 and then the low ones.
+// Packed, a matrix is made of blocks of LINES lines; in a block its steps follow each other, so that one bulk copy brings a step.
+// There a line has 128 bytes, with the 128-byte swizzle that the tensor cores read: 64 terms of fp16 or bf16, or the high parts
+// of 32 of fp32 and then the low ones.
 
-constexpr int LINES = 64;
 template <class T>
-constexpr int STEP = 128 / (sizeof(T) == 4 ? 4 : 2);
-constexpr int STEP_BYTES = LINES * 128;
+constexpr int STEP = sizeof(T) == 4 ? 32 : 64;
+constexpr int LINES = 64, STRIP = 8, STEP_BYTES = LINES * 128;
 constexpr unsigned INFINITE = 0x7f800000;
-
-constexpr int STRIP = 8;
 
 // The part of a matrix that a block of 256 threads packs: LINES lines and STRIP steps, of a batch of matrices.
 struct Part {
@@ -147,8 +129,8 @@ __device__ __forceinline__ float power_of_two(int exponent) {
     return __int_as_float((exponent + 127) << 23);
 }
 
-// The largest magnitudes of a line and of its first step, as bits. It is packed at once by the latter, with 8 bits to spare, and again
-// where those were too few.
+// The largest magnitudes of a line and of its first step, as bits. It is packed at once by the latter, with 8 bits to spare, and
+// again where those were too few.
 struct Range {
     unsigned all, first;
 
@@ -175,32 +157,26 @@ __device__ __forceinline__ int swizzled(int line, int chunk) {
 }
 
 // Eight terms of a line.
-template <class Line>
+template <class Matrix, class Line>
 __device__ __forceinline__ void load_eight(float (&to)[8], const Line& line, int term) {
+    if constexpr (Matrix::BY_TERM) {
+        using T = typename Matrix::Element;
+        if (line.vector && term + 8 <= line.terms) {
+            uint4 v[sizeof(T) / 2];
+            #pragma unroll
+            for (int i = 0; i < sizeof(T) / 2; ++i) {
+                v[i] = reinterpret_cast<const uint4*>(line.at + term)[i];
+            }
+            #pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                to[i] = (float)reinterpret_cast<const T*>(v)[i];
+            }
+            return;
+        }
+    }
     #pragma unroll
     for (int i = 0; i < 8; ++i) {
         to[i] = line(term + i);
-    }
-}
-
-__device__ __forceinline__ void load_eight(float (&to)[8], const ByTerm::Line& line, int term) {
-    const float4 v = line.four(term), w = line.four(term + 4);
-    to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w, to[4] = w.x, to[5] = w.y, to[6] = w.z, to[7] = w.w;
-}
-
-template <class T>
-__device__ __forceinline__ void load_eight(float (&to)[8], const typename ByTermOf<T>::Line& line, int term) {
-    if (line.vector && term + 8 <= line.terms) {
-        const uint4 v = *reinterpret_cast<const uint4*>(line.at + term);
-        #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            to[i] = (float)reinterpret_cast<const T*>(&v)[i];
-        }
-    } else {
-        #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            to[i] = line(term + i);
-        }
     }
 }
 
@@ -230,8 +206,8 @@ __device__ __forceinline__ void split_eight(const float (&v)[8], float scale, ui
     split(v[6] * scale, v[7] * scale, high.w, low.w);
 }
 
-// Pack a part of a matrix. Of fp32, find the `ranges` of its lines, which begin as zeros; with AGAIN, in a kernel after that one, pack
-// the lines again that need it.
+// Pack a part of a matrix. Of fp32, find the `ranges` of its lines, which begin as zeros; with AGAIN, in a kernel after that one,
+// pack the lines again that need it.
 template <bool AGAIN, class Matrix>
 __device__ __forceinline__ void pack(void* to, Range* ranges, const Matrix& from, Part part) {
     using T = typename Matrix::Element;
@@ -243,11 +219,7 @@ __device__ __forceinline__ void pack(void* to, Range* ranges, const Matrix& from
     const bool inside = number < from.lines;
     const auto line = from.line(number);
     auto load = [&](float (&v)[8], int step, int chunk) {
-        if constexpr (Matrix::BY_TERM && !PAIRS) {
-            load_eight<T>(v, line, step * STEP<T> + chunk * 8);
-        } else {
-            load_eight(v, line, step * STEP<T> + chunk * 8);
-        }
+        load_eight<Matrix>(v, line, step * STEP<T> + chunk * 8);
     };
     __shared__ unsigned first[LINES];
     Range range = {0, 0};
@@ -462,12 +434,12 @@ __device__ __forceinline__ void wgmma(float (&d)[96], unsigned long long a, unsi
 #define BLOCKS_96_127 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, " \
     "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define BLOCKS_WIDE(type) \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" BLOCKS_0_31 \
-                 ", " BLOCKS_32_63 ", " BLOCKS_64_95 ", " BLOCKS_96_127 "}, %128, %129, p, 1, 1, 0, 0;}" \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" \
+                 BLOCKS_0_31 ", " BLOCKS_32_63 ", " BLOCKS_64_95 ", " BLOCKS_96_127 "}, %128, %129, p, 1, 1, 0, 0;}" \
                  : BLOCKS_F32(0), BLOCKS_F32(32), BLOCKS_F32(64), BLOCKS_F32(96) : "l"(a), "l"(b), "r"(adds))
 #define BLOCKS_NARROW(type) \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" BLOCKS_0_31 \
-                 ", " BLOCKS_32_63 "}, %64, %65, p, 1, 1, 0, 0;}" \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" \
+                 BLOCKS_0_31 ", " BLOCKS_32_63 "}, %64, %65, p, 1, 1, 0, 0;}" \
                  : BLOCKS_F32(0), BLOCKS_F32(32) : "l"(a), "l"(b), "r"(adds))
 
 // The same of fp16 or bf16: 64 x 128 or 256 sums.
@@ -683,7 +655,7 @@ template <class T, int M, int N, int STAGES, class Tiling, class A, class B, cla
 __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& tiling, A a_of, B b_of, Use use) {
     constexpr bool PAIRS = sizeof(T) == 4;
     static_assert(M == 64 || M == 128, "Tiles have 64 or 128 rows");
-    static_assert(PAIRS ? N == 64 || N == 128 || N == 192 : N == 128 || N == 256, "and 64, 128 or 192 columns of fp32, or 128 or 256");
+    static_assert(PAIRS ? N % 64 == 0 && N <= 192 : N == 128 || N == 256, "and 64, 128 or 192 columns of fp32, or 128 or 256");
     constexpr int STAGE = (M + N) * 128, WINDOW = 4;
     const unsigned start = (unsigned)__cvta_generic_to_shared(shared), memory = (start + 1023) & ~1023u;
     // For two tiles by turns, as the next one begins before the last one ends.
@@ -847,7 +819,8 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
 
 // Store value(row, column, sum) of a thread's sums inside of the matrix at to[index(row, column)].
 template <int N, class T, class Value, class Index>
-__device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& tile, int rows, int columns, Value value, Index index) {
+__device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& tile, int rows, int columns, Value value,
+        Index index) {
     #pragma unroll
     for (int i = 0; i < N; i += 2) {
         const int row = tile.row + row_of(i), column = tile.column + column_of(i);

@@ -38,14 +38,14 @@ def test_what_follows_a_product_is_computed_with_it() -> None:
         return torch.relu(nn.linear(x, weight, bias) * 0.5 - 1)
 
     source = templates(linear, X, weight, bias)
-    assert source.count("[[launch]]") == 3, "two kernels pack the smaller operand, and one does the rest"
+    assert source.count("[[launch]]") == 3, "two kernels pack the operands, and one does the rest"
     assert not wrong(linear, X, weight, bias, source=source, shape={"m": 3, "n": 70, "k": 45})
 
 
 def test_small_products_and_other_types_stay_plain() -> None:
     assert not templates(lambda x, y: x @ y, X, Y, sizes={"m": 8, "n": 4096, "k": 4096})
-    half = (tensor("x", "m k", "float16"), tensor("y", "k n", "float16"))
-    assert not templates(lambda x, y: x @ y, *half)
+    wide = (tensor("x", "m k", "float64"), tensor("y", "k n", "float64"))
+    assert not templates(lambda x, y: x @ y, *wide)
 
 
 def test_a_kernel_with_blocks_can_stand_alone() -> None:
@@ -69,6 +69,28 @@ def test_products_in_every_layout(function: Any, inputs: tuple[Tensor, ...], sha
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (
+            lambda x, y: torch.relu(x @ y.T),
+            (tensor("x", "m k", "bfloat16"), tensor("y", "n k", "bfloat16")),
+        ),
+        (lambda x, y: (x.T + 1) @ y, (tensor("x", "k m", "float16"), tensor("y", "k n", "float16"))),
+    ],
+)
+def test_products_of_16_bit_numbers(function: Any, inputs: tuple[Tensor, ...]) -> None:
+    check(function, *inputs, shape={"m": 70, "n": 133, "k": 165})
+
+
+@pytest.mark.slow
+def test_a_block_computes_several_tiles() -> None:
+    source = templates(lambda x, y: x @ y, X, Y).replace("#define BLOCKS 132", "#define BLOCKS 1")
+    assert "#define BLOCKS 1\n" in source
+    assert not wrong(lambda x, y: x @ y, X, Y, source=source, shape={"m": 130, "n": 200, "k": 65})
+
+
+@pytest.mark.slow
 def test_a_product_with_many_terms_is_split() -> None:
     sizes = {"m": 64, "n": 64, "k": 99999}
     assert "#define SPLITS" in templates(lambda x, y: x @ y, X, Y, sizes=sizes)
@@ -82,3 +104,12 @@ def test_infinities_and_numbers_of_any_size() -> None:
         return torch.cat([grown * 1e10, x / torch.where(x.abs() < 0.1, 0.0, 1.0)]) @ (y * 1e-15)
 
     check(scaled, X, Y, shape={"m": 5, "n": 7, "k": 33})
+
+
+@pytest.mark.slow
+def test_lines_that_begin_with_small_numbers_or_zeros() -> None:
+    def late(x: Any, y: Any) -> Any:
+        small = torch.arange(x.shape[1]) < 40
+        return (x * torch.where(small, 1e-8, 1e8)) @ (y * torch.where(small, 0.0, 1.0)[:, None])
+
+    check(late, X, Y, shape={"m": 5, "n": 7, "k": 300})
