@@ -35,6 +35,7 @@ from mctskernel.answer import valid_speedup
 from mctskernel.config import OUTSIDE, RULES, SearchConfig, for_task
 from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceError
+from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Language
@@ -120,6 +121,10 @@ class Study(msgspec.Struct, frozen=True):
     kernels: int
     device: str
     architecture: str
+
+    def of(self, cell: Cell) -> int:
+        """The rounds that a run is to play."""
+        return 1 if cell.arm == FIRST else self.rounds
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -258,7 +263,7 @@ def _tell(out: Path, study: Study, problem: str, workers: int, end: float, *, va
             _time_eager(out, problem)
         for cell in _ready(out, study, problem) if _is_usable(starts) else ():
             _play(out, study, cell, executor, end)
-            if validate and cell.arm != FIRST and cell.played >= study.rounds and time.monotonic() < end:
+            if validate and cell.arm != FIRST and cell.played >= study.rounds:
                 _validate(study, cell, executor())
 
 
@@ -321,7 +326,7 @@ def _ignore(_: Snapshot) -> None:
 def _play(out: Path, study: Study, cell: Cell, executor: Callable[[], Executor], end: float) -> None:
     """Evaluate the next rounds of a run whose replies are there, or the rules' if no model is asked."""
     arm = _arm(cell)
-    while cell.played < (1 if arm.name == FIRST else study.rounds) and time.monotonic() < end:
+    while cell.played < study.of(cell) and time.monotonic() < end:
         by_rules = math.floor(study.kernels * arm.rules)
         if arm.feedback is not None:
             reply = _reply(out, cell)
@@ -383,7 +388,9 @@ def _next_edit(search: Search, node: int, most: int) -> Action:
 
 def _proposals(search: TreeSearch, node: int, text: str) -> tuple[int, Proposals]:
     """A reply's node and its edits; whatever can't be used of it is among what was dropped."""
-    nodes, dropped, edits = search.tree.nodes, [], []
+    nodes = search.tree.nodes
+    dropped: list[Dropped] = []
+    edits: list[Edit] = []
     try:
         replies = read_replies(text)
     except ReplyError:
@@ -483,15 +490,11 @@ def _eager(out: Path, problem: str, gpu: str) -> float:
 
 def _wanting(out: Path, study: Study) -> Iterator[Cell]:
     """The runs that a model is to be asked about next."""
-    for problem, repeat in product(study.problems, range(study.repeats)):
-        first = _cell(out, problem, repeat, FIRST)
-        if not first.path.exists():
-            continue
-        if not first.played:
-            yield first
-            continue
-        cells = (_cell(out, problem, repeat, arm.name) for arm in _arms(study) if arm.feedback is not None)
-        yield from (each for each in cells if each.path.exists() and each.played < study.rounds)
+    for problem in study.problems:
+        cells = _ready(out, study, problem) if _is_usable(_cell(out, problem, 0, STARTS)) else ()
+        yield from (
+            each for each in cells if _arm(each).feedback is not None and each.played < study.of(each)
+        )
 
 
 def _is_usable(starts: Cell) -> bool:

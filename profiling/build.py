@@ -33,7 +33,7 @@ _FILE = "kernel.cu"
 _SYSTEM_HEADERS = Path(__file__).parent / "system_headers"
 
 _OWN_HEADERS = Path(__file__).parent / "headers"
-"""What kernels may include of ours: blocks.cuh and convolutions.cuh."""
+"""What kernels may include of ours."""
 
 RECENT = 4
 """Compilations that are kept in memory."""

@@ -42,7 +42,7 @@ PLAIN_HEADERS = frozenset(
 )
 """Headers of the C and C++ libraries that are useful in a kernel: those of `system_headers/`."""
 
-OWN_HEADERS = frozenset({"blocks.cuh", "convolutions.cuh"})
+OWN_HEADERS = frozenset({"attention.cuh", "blocks.cuh", "convolutions.cuh"})
 
 HEADERS = CUDA_HEADERS | PLAIN_HEADERS | OWN_HEADERS
 
@@ -186,9 +186,8 @@ def _allowed_headers(found: Scan) -> str:
             wanted = (header[1] or header[2]) if header else None
             if wanted not in HEADERS:
                 return (
-                    f"#include {rest} is not allowed: a candidate may include blocks.cuh, convolutions.cuh, "
-                    "CUDA's own headers and plain ones of C and C++ "
-                    "(stdint.h, cmath, limits, type_traits, ...), and no libraries."
+                    f"#include {rest} is not allowed: a candidate may include {', '.join(sorted(OWN_HEADERS))}, CUDA's own "
+                    "headers and plain ones of C and C++ (stdint.h, cmath, limits, type_traits, ...), and no libraries."
                 )
     # The same again on the text with its comments, for a directive that this scanner took for a comment.
     for match in re.finditer(

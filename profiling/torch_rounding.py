@@ -2,7 +2,7 @@
 
 A sum of n numbers that are added one after another is off by about a fifth of a rounding for each of them, at random:
 by the square root of n in all, relative to the sum or, where terms cancel, to the root of the sum of their squares.
-Where all of them are equal, roundings repeat, and n of them add up.
+Where all of them are equal, roundings repeat, and n of them add up; where some are, as behind a clamp, those do.
 """
 
 from __future__ import annotations
@@ -76,28 +76,41 @@ class RoundedSums(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch
 
     def _rounded(self, packet: Any, result: Any, args: tuple[Any, ...]) -> Any:
         tensors = [each for each in args if isinstance(each, torch.Tensor)]
+        repeated = 0.0 if packet in _PRODUCTS else _repeated(tensors[0])
         if packet is _ATEN.convolution:
             count = tensors[1].numel() // tensors[1].shape[0]
-            terms = result.square().mean().sqrt()
+            terms = _size(result)
         elif packet in _PRODUCTS:
             count = tensors[-2].shape[-1]
-            terms = result.square().mean().sqrt()
+            terms = _size(result)
         elif packet is _ATEN.cumsum:
             count = tensors[0].shape[args[1]] if tensors[0].dim() else 1
-            terms = tensors[0].square().mean().sqrt() * math.sqrt(count)
+            terms = _size(tensors[0]) * math.sqrt(count)
         else:
             count = max(1, tensors[0].numel() // max(1, result.numel()))
             size = math.sqrt(count) if packet in {_ATEN.sum, _PRIMS.sum} else 1 / math.sqrt(count)
-            terms = (
-                torch.zeros_like(result) if packet is _PRIMS.var else tensors[0].square().mean().sqrt() * size
-            )
-        roundings = min(count, self._most) if self._equal else math.sqrt(count)
+            terms = torch.zeros_like(result) if packet is _PRIMS.var else _size(tensors[0]) * size
+        repeated = 1.0 if self._equal else repeated
+        roundings = max(math.sqrt(count), repeated * min(count, self._most))
         off = self._unit * _SHARE * roundings * torch.maximum(result.abs(), terms)
         if self._seed is None:
             return result + off
         generator = torch.Generator(result.device).manual_seed(self._seed)
         signs = torch.randint(0, 2, result.shape, generator=generator, device=result.device)
         return result + off * (2 * signs - 1)
+
+
+def _size(tensor: Any) -> Any:
+    """The root of the mean square of what is finite: a NaN in one row says nothing of others."""
+    return tensor.nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()
+
+
+def _repeated(terms: Any) -> float:
+    """The share of terms that are equal to their neighbour; zeros, which are added exactly, don't count."""
+    if not terms.dim() or terms.shape[-1] < 2:
+        return 0.0
+    others = terms[..., 1:]
+    return float(((others == terms[..., :-1]) & (others != 0)).double().mean())
 
 
 _DROPPED_BITS = 52 - 10
@@ -128,7 +141,11 @@ class TF32Products(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorc
         """Call an operator."""
         packet = func.overloadpacket
         operator = _ON_TENSOR_CORES.get(packet)
-        if operator in self._operators and not (packet is _ATEN.convolution and _is_depthwise(*args)):
+        if (
+            operator is not None
+            and operator in self._operators
+            and not (packet is _ATEN.convolution and _is_depthwise(*args))
+        ):
             first = 1 if packet in {_ATEN.addmm, _ATEN.baddbmm} else 0
             x, y = args[first : first + 2]
             if x.dtype == torch.float32:

@@ -29,6 +29,7 @@ PROMPT_CHARACTERS = 120_000
 SOURCE_CHARACTERS = 40_000
 REFERENCE_CHARACTERS = 8_000
 LOG_CHARACTERS = 6_000
+EXAMPLE_CHARACTERS = 8_000
 REPLY_CHARACTERS = 16_000
 """Of a reply that is sent back because its edits don't apply."""
 
@@ -101,7 +102,7 @@ def messages_to_generate(
         expert=expert.name,
         attempts=[plain(attempt) for attempt in attempts[-MOST_ATTEMPTS:]],
     )
-    return (_system_message(task, task.starting_kernel.language, device), Message("user", text))
+    return (_system_message(task, task.starting_kernel, device), Message("user", text))
 
 
 def messages_to_repair(
@@ -166,7 +167,7 @@ def _messages(
     template: str, request: ProposalRequest, device: Sequence[str], answer: str, values: Mapping[str, Any]
 ) -> tuple[Message, Message]:
     """The first message and a request; in another format of the answer than the usual one it says so at its end."""
-    system = _system_message(request.task, request.kernel.language, device, has_format=not answer)
+    system = _system_message(request.task, request.kernel, device, has_format=not answer)
     node = request.node if answer else None
     return system, Message("user", _render(template, answer_format=answer.strip(), node=node, **values))
 
@@ -181,9 +182,7 @@ def _tried(request: ProposalRequest, *, is_full: bool = True) -> dict[str, Any]:
     }
 
 
-def _system_message(
-    task: Task, language: Language, device: Sequence[str], *, has_format: bool = True
-) -> Message:
+def _system_message(task: Task, kernel: Kernel, device: Sequence[str], *, has_format: bool = True) -> Message:
     operators = _OPERATORS.findall(task.starting_kernel.source)
     reply_format = _ENVIRONMENT.get_template("reply_format.md").render() if has_format else ""
     has_fp32 = any(tensor.dtype == "float32" for tensor in task.inputs)
@@ -192,7 +191,8 @@ def _system_message(
         task=task,
         title=plain(task.name),
         summary=plain(task.summary),
-        language=str(language),
+        language=str(kernel.language),
+        blocks=_building_blocks(task, kernel),
         reply_format=reply_format,
         device=[plain(sentence) for sentence in device[:MOST_SENTENCES]],
         reference=fenced(reference_text(task), "python", REFERENCE_CHARACTERS),
@@ -219,6 +219,22 @@ def reference_text(task: Task) -> str:
     texts = [each.read_text("utf-8", "replace").strip() for each in own]
     return "\n\n".join(texts) or f"# {plain(task.summary)}"
 
+
+def _building_blocks(task: Task, kernel: Kernel) -> dict[str, str]:
+    """Our own headers that a start of the task includes, and that start unless the kernel includes them too."""
+    if kernel.language is not Language.CUDA:
+        return {}
+    starts = [task.starting_kernel.source]
+    starts += [each.read_text("utf-8", "replace") for each in sorted(task.folder.glob("start_*.cu"))]
+    example = next((each for each in starts if _OWN_HEADER.search(each)), "")
+    if not example:
+        return {}
+    headers = ", ".join(f"`{name}`" for name in dict.fromkeys(_OWN_HEADER.findall(example)))
+    is_shown = bool(_OWN_HEADER.search(kernel.source))
+    return {"headers": headers, "example": "" if is_shown else fenced(example, "cuda", EXAMPLE_CHARACTERS)}
+
+
+_OWN_HEADER = re.compile(r"^#include <(\w+\.cuh)>", re.M)
 
 _OPERATORS = re.compile(r"^// (aten\.\w[\w., ]*)$", re.M)
 """How plain kernels name the operators that they compute."""

@@ -21,10 +21,11 @@ import msgspec
 
 from mctskernel.config import SearchConfig
 from mctskernel.core.task_file import load_task
-from mctskernel.core.user_errors import BadRunError
+from mctskernel.core.user_errors import BadRunError, UserError
 from mctskernel.experiments.bench.rows import Read, Row, Searched, name_of, read_row, write_row
 from mctskernel.experiments.bench.stages import (
     FIRST,
+    READY,
     RUN,
     TASK,
     VALIDATING,
@@ -32,7 +33,12 @@ from mctskernel.experiments.bench.stages import (
     read_stage,
     search_stage,
 )
-from mctskernel.problems.pytorch_timing import TIMING_SECONDS, begin_timing, has_pytorch_reference
+from mctskernel.problems.pytorch_timing import (
+    LIMIT_SECONDS,
+    TIMING_SECONDS,
+    begin_timing,
+    has_pytorch_reference,
+)
 from mctskernel.profiling.processes.forked import CallError, ForkedCall, import_first, wait_for
 from mctskernel.report.baselines import Baselines
 
@@ -41,8 +47,8 @@ READ, SEARCH, TIME = "read", "search", "time"
 READ_SECONDS = 180.0
 """How long reading a problem may take."""
 
-MORE_SECONDS = 60.0
-"""How long a search may take beside its budget: opening, and a final validation that is slow."""
+MORE_SECONDS = 150.0
+"""How long opening a device may take, and a final validation that waits for others."""
 
 COMPILE_SHARE = 3.0
 """How many times a search's seconds torch.compile may take for the problem, beside the searches of others."""
@@ -77,6 +83,11 @@ class Plan:
         return self.at_a_time * max(1, len(self.gpus))
 
     @property
+    def ahead(self) -> int:
+        """How many problems are opened while others are searched."""
+        return max(1, len(self.gpus))
+
+    @property
     def search_seconds(self) -> float:
         """The budget of a search."""
         return self.config.budget.seconds or math.inf
@@ -90,6 +101,10 @@ class _Running:
     deadline: float
     gpu: str = ""
     progress: Progress | None = None
+    is_ready: bool = False
+    """Of a search: whether the device is open, so that it may begin when another one has ended."""
+
+    has_begun: bool = False
     is_validating: bool = False
     """Of a search: another one may begin beside the final validation."""
 
@@ -146,17 +161,18 @@ class Pipeline:
         room = self._plan.searches + self._plan.readers - len(ahead)
         for problem in self._to_begin(READ, min(self._plan.readers, room) - stages[READ]):
             threads = max(1, (os.cpu_count() or 1) // (2 * self._plan.readers))
-            arguments = (problem, self._folder(problem), self._plan.config.language, threads)
+            folder, every_start = self._folder(problem), self._plan.each_start
+            arguments = (problem, folder, self._plan.config.language, threads, every_start)
             self._begin(problem, READ, READ_SECONDS, read_stage, *arguments)
         if time.monotonic() + min(self._plan.search_seconds, self._plan.seconds) < end or end == math.inf:
-            for problem in self._to_begin(SEARCH, self._plan.searches - stages[SEARCH]):
+            for problem in self._to_begin(SEARCH, self._plan.searches + self._plan.ahead - stages[SEARCH]):
                 gpu = self._gpu_for(problem)
                 if gpu is not None:
                     config = self._configured(problem, gpu)
-                    limit = self._plan.search_seconds + MORE_SECONDS
-                    self._begin(problem, SEARCH, limit, search_stage, self._folder(problem), config, gpu=gpu)
+                    folder = self._folder(problem)
+                    self._begin(problem, SEARCH, MORE_SECONDS, search_stage, folder, config, gpu=gpu)
         if self._plan.baselines:
-            for problem in self._to_begin(TIME, self._plan.searches + 2 - stages[TIME]):
+            for problem in self._to_begin(TIME, self._plan.searches + 1 - stages[TIME]):
                 self._begin_timing(problem)
         return len(self._running) > before
 
@@ -200,7 +216,7 @@ class Pipeline:
         folder = self._folder(problem)
         gpu = next((each.gpu for each in self._running if each.problem == problem), "")
         gpu = gpu or (self._plan.gpus[0][0] if self._plan.gpus else "")
-        limit = COMPILE_SHARE * min(self._plan.search_seconds, MORE_SECONDS)
+        limit = min(COMPILE_SHARE * self._plan.search_seconds, LIMIT_SECONDS)
         try:
             call = begin_timing(folder / TASK, gpu, limit, folder / "log")
         except OSError as error:
@@ -240,9 +256,9 @@ class Pipeline:
             return ""
         for uuid, size in sorted(self._plan.gpus, key=lambda gpu: sum(each.gpu == gpu[0] for each in busy)):
             here = [each for each in busy if each.gpu == uuid]
-            searching = sum(not each.is_validating for each in here)
+            busy_here = sum(not each.is_validating for each in here)
             needed = self._bytes(problem) + sum(self._bytes(each.problem) for each in here)
-            if not here or (searching < self._plan.at_a_time and needed < size):
+            if not here or (busy_here <= self._plan.at_a_time and needed < size):
                 return uuid
         return None
 
@@ -251,7 +267,11 @@ class Pipeline:
         return CONTEXT_BYTES + TENSOR_SETS * (read.gpu_bytes if read is not None else 0)
 
     def _can_time(self, problem: Path) -> bool:
-        return has_pytorch_reference(load_task(self._folder(problem) / TASK))
+        with suppress(UserError):
+            if has_pytorch_reference(load_task(self._folder(problem) / TASK)):
+                return True
+        self._tried.add((problem, TIME))
+        return False
 
     def _missing(self, problem: Path) -> str:
         """The next stage of a problem; empty where there is none, or where it was tried already."""
@@ -270,9 +290,15 @@ class Pipeline:
         is_over = running.call.collect()
         if running.call.said:
             for said in running.call.said:
+                if said == READY:
+                    running.is_ready, running.deadline = True, math.inf
                 running.is_validating |= said == VALIDATING
                 running.progress = said if isinstance(said, Progress) else running.progress
             running.call.said.clear()
+        if running.is_ready and not running.has_begun and self._has_room(running.gpu):
+            running.has_begun = True
+            running.deadline = time.monotonic() + self._plan.search_seconds + MORE_SECONDS
+            running.call.send("go")
         if is_over:
             self._end(running)
             self._record(running)
@@ -281,6 +307,11 @@ class Pipeline:
         elif time.monotonic() > running.deadline:
             self._end(running)
             self._fail(running.problem, running.stage, "It was ended, since it took too long.")
+
+    def _has_room(self, gpu: str) -> bool:
+        """Whether another search may begin on a GPU."""
+        searching = (each.has_begun and not each.is_validating and each.gpu == gpu for each in self._running)
+        return sum(searching) < self._plan.at_a_time
 
     def _end(self, running: _Running) -> None:
         self._running.remove(running)

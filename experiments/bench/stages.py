@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import BadMachineError, BadRunError, UserError
 from mctskernel.experiments.bench.rows import Read, Searched, Start
-from mctskernel.loop import Snapshot
+from mctskernel.loop import Follower, Snapshot
 from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.profiling.gpu.arenas import timed_bytes
 from mctskernel.profiling.gpu.lock import held_seconds
@@ -44,7 +44,8 @@ FIRST = (
 """What the processes have imported before they begin."""
 
 TASK, RUN = "task", "run"
-VALIDATING = "validating"
+READY, VALIDATING = "ready", "validating"
+PLAIN, TEMPLATES, TEMPLATES_FILE = "plain", "templates", "start_templates.cu"
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -54,17 +55,27 @@ class Progress(msgspec.Struct, frozen=True):
     speedup: float
 
 
-def read_stage(_: Told, problem: Path, folder: Path, language: Language | None, threads: int) -> Read:
-    """Read a problem into the task folder of its own folder."""
+def read_stage(
+    _: Told,
+    problem: Path,
+    folder: Path,
+    language: Language | None,
+    threads: int,
+    every_start: bool,  # noqa: FBT001 - calls pass their arguments by position
+) -> Read:
+    """Read a problem into the task folder of its own folder, without a plain kernel that isn't needed."""
     import torch  # noqa: PLC0415 - an extra
 
     torch.set_num_threads(threads)
     began = time.monotonic()
-    shutil.rmtree(folder / TASK, ignore_errors=True)
+    for each in (TASK, PLAIN):
+        shutil.rmtree(folder / each, ignore_errors=True)
     try:
         found = read_problem(problem, language)
         if found.has_kernel:
             write_problem(found, folder / TASK)
+            if not every_start:
+                _set_plain_aside(folder)
             task = load_task(folder / TASK, language)
     except UserError as error:
         return Read(time.monotonic() - began, _peak_bytes(), reason=excerpt(error))
@@ -75,11 +86,21 @@ def read_stage(_: Told, problem: Path, folder: Path, language: Language | None, 
     return Read(spent, _peak_bytes(), tuple(starts), timed_bytes(task), notes=found.notes)
 
 
+def _set_plain_aside(folder: Path) -> None:
+    """Leave the plain kernel out of a task that has templates: it is slow, and needed where nothing else is right."""
+    task, plain = folder / TASK, folder / PLAIN
+    if (task / "kernel.cu").exists() and (task / TEMPLATES_FILE).exists():
+        shutil.rmtree(plain, ignore_errors=True)
+        shutil.copytree(task, plain, ignore=shutil.ignore_patterns("start_*"))
+        (task / TEMPLATES_FILE).rename(task / "kernel.cu")
+
+
 def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
     """Search the task of a problem's folder, or go on with the run that is there, until its budget is spent.
 
-    A run of another model of GPU is begun anew. Raises what `begin` raises for a machine or a folder that can't be
-    used.
+    Says READY when the device is open, and waits for a message. Where no start is right, the plain kernel is
+    searched from. A run of another model of GPU is begun anew. Raises what `begin` raises for a machine or a folder
+    that can't be used.
     """
     if config.device == "gpu":
         import torch  # noqa: PLC0415 - an extra
@@ -88,7 +109,14 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     began = time.monotonic()
     validating: list[float] = []
-    elapsed = 0.0
+    waited = elapsed = 0.0
+
+    def ready() -> None:
+        nonlocal waited
+        opened = time.monotonic()
+        told(READY)
+        told.receive()
+        waited = time.monotonic() - opened
 
     def follow(snapshot: Snapshot) -> None:
         nonlocal elapsed
@@ -99,16 +127,8 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
             elapsed = snapshot.elapsed_seconds
         told(Progress(snapshot.evaluations, snapshot.best_speedup))
 
-    path = folder / RUN
     try:
-        task = load_task(folder / TASK, config.language)
-        found: SearchResult | None = None
-        if RunFolder(path).manifest.exists():
-            with suppress(OtherDeviceError):
-                found = resume(path, config.budget, config.workers, follow, lambda: False)
-        if found is None:
-            shutil.rmtree(path, ignore_errors=True)
-            found = begin(path, folder / TASK, for_task(config, task), follow, lambda: False)
+        found = _found(folder, config, follow, ready)
     except (BadMachineError, BadRunError):
         raise  # the same command may succeed later
     except UserError as error:
@@ -116,14 +136,30 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
     ended = time.monotonic()
     return _searched(
         found,
-        wall_seconds=ended - began,
+        wall_seconds=ended - began - waited,
         search_seconds=elapsed,
         validation_seconds=ended - validating[0] if validating else 0.0,
     )
 
 
+def _found(folder: Path, config: SearchConfig, follow: Follower, ready: Callable[[], None]) -> SearchResult:
+    path, chosen = folder / RUN, for_task(config, load_task(folder / TASK, config.language))
+    found: SearchResult | None = None
+    if RunFolder(path).manifest.exists():
+        with suppress(OtherDeviceError):
+            found = resume(path, config.budget, config.workers, follow, lambda: False, ready=ready)
+    if found is None:
+        shutil.rmtree(path, ignore_errors=True)
+        found = begin(path, folder / TASK, chosen, follow, lambda: False, ready=ready)
+    if found.answer.node is None and (folder / PLAIN).exists() and not _is_plain(found.folder.task):
+        shutil.rmtree(path)
+        found = begin(path, folder / PLAIN, chosen, follow, lambda: False)
+    return found
+
+
 def _searched(found: SearchResult, **seconds: float) -> Searched:
     tree, answer = found.tree, found.answer
+    first = _first_start(found.folder.task)
     refused = answer.refused[-1][1] if answer.refused else "Nothing was validated."
     is_valid = answer.node is not None and answer.validated
     best = tree.nodes[answer.node].evaluation if answer.node is not None else None
@@ -131,10 +167,10 @@ def _searched(found: SearchResult, **seconds: float) -> Searched:
     return Searched(
         evaluations=tree.evaluations,
         gpu_seconds=held_seconds(),
-        starts=tuple(_start(tree, node) for node in _starts(tree)),
+        starts=tuple(_start(tree, node, first) for node in _starts(tree)),
         best_seconds=(run_seconds(best) or 0.0) if best is not None else 0.0,
         speedup=answer.speedup,
-        origin=(origin(tree, answer.node) or "plain") if answer.node is not None else "",
+        origin=(origin(tree, answer.node) or first) if answer.node is not None else "",
         evidence=best.diagnosis.summary if best is not None and best.diagnosis is not None else "",
         gpu=read_manifest(found.folder).fingerprint.get("gpu", ""),
         stop_reason=str(found.stop_reason),
@@ -142,6 +178,19 @@ def _searched(found: SearchResult, **seconds: float) -> Searched:
         stage_seconds=_stage_seconds(node.evaluation for node in tree.nodes),
         **seconds,
     )
+
+
+def _first_start(task: Path) -> str:
+    """What the starting kernel of a run's task is."""
+    if not list(task.glob("kernel.*")):
+        return "torch_compile"  # the search began at another start
+    return TEMPLATES if (task.parents[1] / PLAIN).exists() and not _is_plain(task) else PLAIN
+
+
+def _is_plain(task: Path) -> bool:
+    """Whether a run's starting kernel is the one that was set aside."""
+    kernel, plain = task / "kernel.cu", task.parents[1] / PLAIN / "kernel.cu"
+    return kernel.exists() and plain.exists() and kernel.read_bytes() == plain.read_bytes()
 
 
 def _stage_seconds(evaluations: Iterable[Evaluation | None]) -> dict[str, float]:
@@ -157,8 +206,8 @@ def _starts(tree: Tree) -> list[int]:
     return [0, *(each for each in tree.nodes[0].children if start_name(tree, each))] if tree.nodes else []
 
 
-def _start(tree: Tree, node: int) -> Start:
-    made, name = tree.nodes[node], start_name(tree, node) or "plain"
+def _start(tree: Tree, node: int, first: str) -> Start:
+    made, name = tree.nodes[node], start_name(tree, node) or first
     language, evaluation = made.kernel.language, made.evaluation
     if evaluation is None:
         return Start(name, language, "not evaluated")

@@ -25,9 +25,6 @@ from mctskernel.experiments.bench.table import document, latex, summary
 from mctskernel.experiments.results import provenance_here, write_result
 from mctskernel.profiling.devices import default_kind
 
-AT_A_TIME = 3
-"""Problems that share a GPU: while one is measured, others compile, open the GPU or are validated."""
-
 MOST_COMPILERS = 8
 
 
@@ -70,7 +67,9 @@ MOST_COMPILERS = 8
     "--at-a-time",
     panel="Device",
     type=click.IntRange(min=1),
-    help=f"Problems that are searched beside each other, on each GPU. [default: {AT_A_TIME} on a GPU, otherwise 1]",
+    default=1,
+    show_default=True,
+    help="Problems that are searched beside each other, on each GPU; the next is opened and the last validated beside.",
 )
 @click.option(
     "--baselines/--no-baselines",
@@ -98,7 +97,7 @@ def bench(
     sample: int | None,
     levels: str,
     table: dict[str, Any],
-    at_a_time: int | None,
+    at_a_time: int,
     baselines: bool,
     out: Path,
     as_json: bool,
@@ -152,7 +151,7 @@ def bench(
         sys.exit(INTERRUPTED)
 
 
-def _plan(config: SearchConfig, at_a_time: int | None, *, baselines: bool, each_start: bool) -> Plan:
+def _plan(config: SearchConfig, at_a_time: int, *, baselines: bool, each_start: bool) -> Plan:
     """How problems are searched on this machine. Raises DeviceError for GPUs that aren't there."""
     kind = config.device if config.device != "auto" else default_kind()
     config = msgspec.structs.replace(config, device=kind)
@@ -164,14 +163,9 @@ def _plan(config: SearchConfig, at_a_time: int | None, *, baselines: bool, each_
         for note in choice.notes:
             echo(f"mctskernel: {note}", err=True)
         gpus = tuple((gpu.uuid, gpu.memory_bytes) for gpu in choice.gpus)
-    plan = Plan(
-        config,
-        gpus,
-        at_a_time or (AT_A_TIME if gpus else 1),
-        baselines=baselines and bool(gpus),
-        each_start=each_start,
-    )
-    if not config.workers and plan.searches > 1:
-        workers = min(MOST_COMPILERS, max(2, (os.cpu_count() or 1) // plan.searches)) if gpus else 1
+    plan = Plan(config, gpus, at_a_time, baselines=baselines and bool(gpus), each_start=each_start)
+    if not config.workers and (gpus or plan.searches > 1):
+        # The other half of the cores reads, opens and compiles for others.
+        workers = min(MOST_COMPILERS, max(2, (os.cpu_count() or 1) // (2 * plan.searches))) if gpus else 1
         plan = replace(plan, config=msgspec.structs.replace(config, workers=workers))
     return plan

@@ -48,7 +48,7 @@ def measure(
     executor: ExecutorOptions = LOCAL,
     best_nodes: int = BEST_NODES,
 ) -> SearchResult:
-    """Judge the best nodes of a run and their ancestors on another device, into a new run at `path`.
+    """Measure the best nodes of a run and their ancestors on another device, into a new run at `path`.
 
     It has the same edits between the same kernels, so that it can be shown, exported and searched further like any
     other. Its nodes have numbers of their own; kernels of the two runs are matched by their identity. Raises RunError

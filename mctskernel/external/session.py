@@ -183,8 +183,8 @@ class Session:
     def _results(self, node: int, proposals: Proposals) -> Iterator[EditResult]:
         """What became of the edits of a reply, and of what couldn't be used of it."""
         numbers: dict[str, int] = {}
-        for number, edit in enumerate(self.tree.nodes[node].edits):
-            numbers.setdefault(edit.change, number)
+        for number, record in enumerate(self.tree.nodes[node].edits):
+            numbers.setdefault(record.change, number)
         for edit in proposals.edits:
             yield edit_result(self.tree, node, numbers[put_edit(self.folder.blobs, edit).change])
         for each in proposals.dropped:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from mctskernel.core.expression import evaluate
 from mctskernel.core.task import Task, shape_label
-from mctskernel.problems.pytorch_timing import function_of, has_pytorch_reference
+from mctskernel.problems.pytorch_timing import counted_flops, function_of, has_pytorch_reference
 from mctskernel.problems.torch_task import called
 
 
@@ -22,14 +23,12 @@ def product_flops(task: Task) -> Mapping[str, float]:
         }
     if not has_pytorch_reference(task):
         return {}
-    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415 - an extra
-
     found = {}
     for shape in task.search_shapes:
         try:
-            with FlopCounterMode(display=False) as counter, function_of(task, shape, "meta") as function:
-                called(function, task.inputs, shape, "meta")
-            found[shape_label(shape)] = float(counter.get_total_flops())
+            with function_of(task, shape, "meta") as function:
+                flops = counted_flops(partial(called, function, task.inputs, shape, "meta"))
+            found[shape_label(shape)] = sum(flops.values())
         except Exception:  # noqa: BLE001, S112 - a problem's own code; without it a sentence is missing
             continue
     return found

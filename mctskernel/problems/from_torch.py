@@ -205,7 +205,7 @@ def _imported(text: str) -> tuple[Any, Callable[..., Any]]:
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except _FAILURES as error:
         raise TaskError(f"{module_name} can't be imported: {type(error).__name__}: {error}") from error
     function = getattr(module, name, None)
     if not callable(function):

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import signal
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -64,6 +65,9 @@ TIMING_SECONDS = 30.0
 COPIED_BYTES = 1 << 30
 """More than any L2 cache."""
 
+LINGER_SECONDS = 0.1
+"""How long the GPU is kept after autotuning has timed one kernel, for the next one."""
+
 START, BEST = "start", "best"
 
 
@@ -91,20 +95,33 @@ class _Gate:
     """The GPU's lock, which may be entered again by what holds it."""
 
     def __init__(self, uuid: str) -> None:
-        self._lock, self._depth = GpuLock(uuid), 0
+        self._lock, self._mutex = GpuLock(uuid), threading.Lock()
+        self._held = ExitStack()
+        self._depth, self._is_locked = 0, False
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the lock."""
-        if self._depth:
-            yield
-            return
-        with self._lock.held():
+    def held(self, linger_seconds: float = 0.0) -> Iterator[None]:
+        """Hold the lock, and for so long after that: whoever enters again in time doesn't wait for it."""
+        with self._mutex:
             self._depth += 1
-            try:
-                yield
-            finally:
+            if not self._is_locked:
+                self._held.enter_context(self._lock.held())
+                self._is_locked = True
+        try:
+            yield
+        finally:
+            with self._mutex:
                 self._depth -= 1
+            if linger_seconds:
+                threading.Timer(linger_seconds, self._release).start()
+            else:
+                self._release()
+
+    def _release(self) -> None:
+        with self._mutex:
+            if not self._depth:
+                self._held.close()
+                self._is_locked = False
 
 
 def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: float) -> Baselines:
@@ -121,8 +138,7 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: fl
     began = time.monotonic()
     if not torch.cuda.is_available():
         raise DeviceError("PyTorch finds no GPU here.")
-    # Others compile as well. Forks of this process have imported what they need.
-    config.worker_start_method = "fork"
+    # Others compile as well.
     config.compile_threads = max(1, (os.cpu_count() or 1) // SHARE_OF_CORES)
     torch.cuda.set_device(next((each.index for each in visible_gpus() if each.uuid == uuid), 0))
     gpu = open_gpu(uuid)
@@ -133,7 +149,8 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: fl
         with gate.held():
             tensors = _tensors(task, shape)
             calls: dict[str, Callable[[], object]] = {EAGER: partial(function, *tensors.values())}
-            flops = _flops(calls[EAGER])
+            flops = counted_flops(calls[EAGER])
+            torch.cuda.synchronize()
             copied = _copied_bytes_per_second()
         problems: list[str] = []
         end = time.monotonic() + compile_seconds
@@ -148,7 +165,8 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: fl
         view = load_view(told.receive())
         if view.answer is None or view.answer.node is None:
             raise DeviceError("There is no answer to time beside PyTorch.")
-        candidates = _built(view, {START: view.start, BEST: view.answer.node})
+        nodes = {BEST: view.answer.node} | ({START: view.start} if view.start != view.answer.node else {})
+        candidates = _built(view, nodes)
         with gate.held():
             calls |= _bound(task, shape, candidates, tensors)
             samples = interleaved({name: timed(call) for name, call in calls.items()})
@@ -156,7 +174,7 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: fl
     baselines = Baselines(
         node=view.answer.node,
         shape=shape_label(shape),
-        start_seconds=medians.pop(START),
+        start_seconds=medians.pop(START, medians[BEST]),
         best_seconds=medians.pop(BEST),
         seconds=medians,
         gpu=gpu.name,
@@ -178,9 +196,10 @@ def time_eager(_: Told, task_folder: Path) -> tuple[str, float]:
 
     if not torch.cuda.is_available():
         raise DeviceError("PyTorch finds no GPU here.")
+    gate = _Gate(open_gpu().uuid)  # Kernels are timed by others meanwhile.
     task = load_task(task_folder)
     shape = task.search_shapes[0]
-    with function_of(task, shape) as function, torch.no_grad():
+    with function_of(task, shape, gate=gate.held()) as function, gate.held(), torch.no_grad():
         call = partial(function, *_tensors(task, shape).values())
         samples = interleaved({EAGER: timed(call)})
     return str(torch.cuda.get_device_name()), statistics.median(samples[EAGER])
@@ -213,14 +232,12 @@ def _copied_bytes_per_second() -> float:
     return 2 * COPIED_BYTES / statistics.median(samples)
 
 
-def _flops(call: Callable[[], object]) -> dict[bool, float]:
-    """Operations of a call's convolutions (True) and of its products (False)."""
-    import torch  # noqa: PLC0415 - as above
-    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415
+def counted_flops(call: Callable[[], object]) -> dict[bool, float]:
+    """Operations of a call's convolutions (True) and of its products (False), by the plain algorithm."""
+    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415 - an extra
 
     with FlopCounterMode(display=False) as counter:
         call()
-    torch.cuda.synchronize()
     found = {True: 0.0, False: 0.0}
     for operator, count in counter.get_flop_counts().get("Global", {}).items():
         found["conv" in str(operator)] += count
@@ -236,7 +253,7 @@ def _compile(call: Callable[[], object], gate: _Gate, seconds: float) -> str:
     original = kind.benchmark_gpu
 
     def benchmark_gpu(*arguments: Any, **options: Any) -> Any:
-        with gate.held():
+        with gate.held(LINGER_SECONDS):
             return original(*arguments, **options)
 
     if seconds <= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,7 +43,10 @@ def read_problem(
     benchmark = find_benchmark(path)
     if benchmark is None:
         raise TaskError(f"{path} is no problem of {', '.join(BENCHMARKS)}.")
-    return benchmark.read(path, language, precision)
+    with warnings.catch_warnings():
+        # It is called at many shapes, and PyTorch would repeat itself at each.
+        warnings.simplefilter("ignore")
+        return benchmark.read(path, language, precision)
 
 
 def write_problem(problem: Problem, folder: Path) -> None:

@@ -21,8 +21,9 @@ from mctskernel.problems.distinct_sizes import Names, distinct_sizes
 from mctskernel.problems.host_code.expressions import docstring
 from mctskernel.problems.inductor.generated import InductorError
 from mctskernel.problems.inductor.start import compiled_start
-from mctskernel.problems.plain_cuda import PlainCudaError, kernel_sources
+from mctskernel.problems.plain_cuda import PlainCudaError
 from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
+from mctskernel.problems.templates import kernel_sources
 from mctskernel.problems.torch_reference import dtype_name
 from mctskernel.profiling.devices import default_kind
 

@@ -83,6 +83,8 @@ def draw(name: str, runs: Sequence[ComparedRun], path: Path | None, columns: int
         axes.yaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:.4g}\u00d7"))
         axes.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
         axes.set(xlabel=_LABELS[name], ylabel="best speed-up so far", title=runs[0].task)
+        if name == "evaluations":
+            axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
         axes.legend(frameon=False)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from mctskernel.report.widget import TreeView
 
 
+_SCROLLED = '<pre style="white-space: pre; overflow-x: auto">{code}</pre>'
+"""Long lines are scrolled: a notebook would break the columns of a table."""
+
+
 @dataclass(frozen=True)
 class RunNode:
     """A node of a run."""
@@ -150,12 +154,13 @@ class Run:
         )
 
     def _repr_html_(self) -> str:
-        console = Console(file=StringIO(), record=True, width=120)
+        # In Jupyter rich would show what it prints, a second time.
+        console = Console(file=StringIO(), record=True, width=120, force_jupyter=False)
         if self.view.fastest is None:
             console.print(Text(f"{self!r}: no valid kernel yet"))
         else:
             console.print(summary(self.view))
-        return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+        return console.export_html(inline_styles=True, code_format=_SCROLLED)
 
     def _frame(self, rows: tuple[NodeRow, ...]) -> pd.DataFrame:
         import pandas as pd  # noqa: PLC0415 - an extra

@@ -42,7 +42,7 @@ def print_run(console: Console, view: View) -> None:
     """Print the headline and the best path, each edit with its evidence and diff."""
     console.print(Group(*_headline(view)))
     for step in view.steps:
-        console.print(Group(*_step(view, story_step(view, step))))
+        console.print(Group(*_step(console, view, story_step(view, step))))
     console.print(Text(f"\n{LEGEND}\nSource: mctskernel best {view.folder.path}", "dim"))
 
 
@@ -87,7 +87,7 @@ def print_node(console: Console, view: View, number: int) -> None:
             console.print(_numbers(title, numbers))
     console.print(Group(*_warnings(evaluation)))
     if diff := view.diff(number):
-        console.print(Syntax(diff, "diff", word_wrap=True))
+        console.print(_highlighted(console, diff))
 
 
 def explained_node(view: View, number: int, against: int | None = None) -> ExplainedKernel:
@@ -121,7 +121,7 @@ def print_diff(
     for line, style in _diff_heading(view, nodes, relation):
         console.print(Text(line, style), soft_wrap=True)
     if diff := _diff(view, nodes, context):
-        console.print(Syntax(diff, "diff", word_wrap=True))
+        console.print(_highlighted(console, diff))
 
 
 def plain_diff(view: View, nodes: tuple[int, int], relation: str = "", context: int = CONTEXT) -> str:
@@ -152,7 +152,12 @@ def _headline(view: View) -> list[RenderableType]:
     ]
 
 
-def _step(view: View, step: StoryStep) -> Iterator[RenderableType]:
+def _highlighted(console: Console, diff: str) -> RenderableType:
+    """A diff in colours; plain text where its lines would be as long as a pipe is wide."""
+    return Syntax(diff, "diff", word_wrap=True) if console.is_terminal else Text(diff)
+
+
+def _step(console: Console, view: View, step: StoryStep) -> Iterator[RenderableType]:
     gain = f"  {speedup_text(step.gain, view.numbers)}" if step.gain else ""
     yield Text("")
     yield Text.assemble(
@@ -164,7 +169,7 @@ def _step(view: View, step: StoryStep) -> Iterator[RenderableType]:
     lines += [Text(f"- {sentence}") for sentence in step.evidence]
     lines += _warnings(evaluation)
     if diff := view.diff(step.node):
-        lines.append(Syntax(diff, "diff", word_wrap=True))
+        lines.append(_highlighted(console, diff))
     yield from (Padding(line, (0, 0, 0, 2)) for line in lines)
 
 
@@ -183,8 +188,10 @@ def _warnings(evaluation: Evaluation) -> list[RenderableType]:
 def _numbers(title: str, numbers: dict[str, float]) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=False)
     table.min_width = len(title)
+    table.add_column(overflow="fold")
+    table.add_column(justify="right")
     for name, value in numbers.items():
-        table.add_row(Text(name), f"{value:.6g}")
+        table.add_row(Text(name), f"{value:,.0f}" if value >= 1000 else f"{value:.6g}")
     return table
 
 
@@ -239,7 +246,10 @@ def trajectory_markdown(view: View) -> str:
         "",
     ]
     return "\n".join(
-        [*head, *(line for step in view.steps for line in _markdown_step(view, story_step(view, step)))]
+        [
+            *head,
+            *(line for step in view.steps for line in _markdown_step(view, story_step(view, step))),
+        ]
     )
 
 

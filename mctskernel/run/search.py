@@ -93,18 +93,19 @@ def begin(
     configuration: SearchConfig,
     follow: Follower,
     stop_requested: Callable[[], bool],
+    *,
+    ready: Callable[[], None] = lambda: None,
 ) -> SearchResult:
-    """Make a new run and search.
+    """Make a new run and search. `ready` is called when the device is open, before the time begins to count.
 
     Where the starting kernel has no valid time, the search begins again with the next start of the task. Raises
     TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything is paid for, MemoryUnusableError and
     ModelError.
     """
-    with (
-        new_run(path, task_folder, configuration) as (folder, executor),
-        open_search(folder, configuration, executor, follow, stop_requested) as (search, unfinished),
-    ):
-        found = finish(folder, search, search.run(unfinished))
+    with new_run(path, task_folder, configuration) as (folder, executor):
+        ready()
+        with open_search(folder, configuration, executor, follow, stop_requested) as (search, unfinished):
+            found = finish(folder, search, search.run(unfinished))
     if found.stop_reason is not StopReason.NO_BASELINE:
         return found
     with TemporaryDirectory(prefix="mctskernel-") as temporary:
@@ -125,16 +126,16 @@ def resume(
     *,
     executor: ExecutorOptions | None = None,
     counters: CounterSet | None = None,
+    ready: Callable[[], None] = lambda: None,
 ) -> SearchResult:
     """Go on with a run, with another budget, engine or counters if they are given.
 
     Raises what `begin` raises, and RunError on a machine whose times can't be compared with the run's.
     """
-    with (
-        reopen(path, budget, workers, executor, counters=counters) as (folder, configuration, used),
-        open_search(folder, configuration, used, follow, stop_requested) as (search, unfinished),
-    ):
-        return finish(folder, search, search.run(unfinished))
+    with reopen(path, budget, workers, executor, counters=counters) as (folder, configuration, used):
+        ready()
+        with open_search(folder, configuration, used, follow, stop_requested) as (search, unfinished):
+            return finish(folder, search, search.run(unfinished))
 
 
 def replay(

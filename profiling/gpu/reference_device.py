@@ -6,10 +6,16 @@ Its memory is another process's than the candidates', who can't read it. It is o
 from __future__ import annotations
 
 import gc
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.task import Task
+from mctskernel.core.task import Task, TaskError
+from mctskernel.core.tensor_array import on_device
 from mctskernel.profiling.gpu.cuda_driver import fill_words, synchronize, visible_gpus
+from mctskernel.profiling.sampling import draw_sample
 
 LEAST_BYTES = 16 << 20
 """Inputs and outputs of a shape that is worth a GPU's context."""
@@ -30,13 +36,13 @@ def reference_device(task: Task, uuid: str) -> str:
 
 
 def open_reference_device(task: Task, uuid: str) -> None:
-    """Have PyTorch make its context there, which takes a moment, before the GPU is held for the reference."""
-    if device := reference_device(task, uuid):
-        import torch  # noqa: PLC0415 - as above
-
-        torch.zeros(1, dtype=torch.float64, device=device).matmul(
-            torch.zeros(1, dtype=torch.float64, device=device)
-        )
+    """Compute the reference once at a small shape: its libraries take a second to load, and nobody is kept waiting."""
+    device = reference_device(task, uuid)
+    if not (device and task.verify_shapes):
+        return
+    shape = min(task.verify_shapes, key=task.compulsory_bytes)
+    with suppress(TaskError):  # what it is will be told where it is computed in earnest
+        draw_sample(task, shape, 0, np.random.default_rng(0), put=partial(on_device, device=device))
 
 
 def give_back_memory(device: str) -> None:

@@ -1,6 +1,7 @@
 // Building blocks of fast kernels, for NVRTC and nvcc, sm_80 and later. docs/blocks.md describes them.
 #pragma once
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -24,26 +25,28 @@ __device__ __forceinline__ float4 load_four(const float* at, int left, bool vect
     return make_float4(left > 0 ? at[0] : 0.0f, left > 1 ? at[1] : 0.0f, left > 2 ? at[2] : 0.0f, left > 3 ? at[3] : 0.0f);
 }
 
-__device__ __forceinline__ bool is_aligned(const float* data, long long stride) {
-    return ((size_t)data & 15) == 0 && stride % 4 == 0;
+__device__ __forceinline__ bool is_aligned(const void* data, long long bytes) {
+    return ((size_t)data & 15) == 0 && bytes % 16 == 0;
 }
 
 // A matrix in memory whose terms are contiguous; `stride` is the distance of two lines.
-struct ByTerm {
+template <class T>
+struct ByTermOf {
     static constexpr bool BY_TERM = true;
-    const float* data;
+    using Element = T;
+    const T* data;
     int lines, terms;
     long long stride;
-    bool vector = is_aligned(data, stride);
+    bool vector = is_aligned(data, stride * sizeof(T));
 
     struct Line {
-        const float* at;
+        const T* at;
         int terms;
         bool vector;
 
         __device__ __forceinline__ float4 four(int term) const { return load_four(at + term, terms - term, vector); }
 
-        __device__ __forceinline__ float operator()(int term) const { return term < terms ? at[term] : 0.0f; }
+        __device__ __forceinline__ float operator()(int term) const { return term < terms ? (float)at[term] : 0.0f; }
     };
 
     __device__ __forceinline__ Line line(int number) const {
@@ -52,15 +55,17 @@ struct ByTerm {
 };
 
 // A matrix in memory whose lines are contiguous; `stride` is the distance of two terms.
-struct ByLine {
+template <class T>
+struct ByLineOf {
     static constexpr bool BY_TERM = false;
-    const float* data;
+    using Element = T;
+    const T* data;
     int lines, terms;
     long long stride;
-    bool vector = is_aligned(data, stride);
+    bool vector = is_aligned(data, stride * sizeof(T));
 
     struct Line {
-        const float* at;
+        const T* at;
         int left, terms;
         long long stride;
         bool vector;
@@ -70,7 +75,7 @@ struct ByLine {
         }
 
         __device__ __forceinline__ float operator()(int term) const {
-            return term < terms && left > 0 ? at[term * stride] : 0.0f;
+            return term < terms && left > 0 ? (float)at[term * stride] : 0.0f;
         }
     };
 
@@ -79,26 +84,29 @@ struct ByLine {
     }
 };
 
+using ByTerm = ByTermOf<float>;
+using ByLine = ByLineOf<float>;
+
 // Elements that functions give: at(line)(term).
-template <class At>
+template <class T, class At>
 struct Computed {
     static constexpr bool BY_TERM = false;
-    using Element = decltype(((At*)nullptr)->operator()(0));
+    using Element = T;
     At at;
     int lines, terms;
 
     struct Line {
-        Element element;
+        decltype(((At*)nullptr)->operator()(0)) element;
         int terms;
 
-        __device__ __forceinline__ float operator()(int term) const { return term < terms ? element(term) : 0.0f; }
+        __device__ __forceinline__ float operator()(int term) const { return term < terms ? (float)element(term) : 0.0f; }
     };
 
     __device__ __forceinline__ Line line(int number) const { return {at(number), number < lines ? terms : 0}; }
 };
 
-template <class At>
-__device__ __forceinline__ Computed<At> computed(int lines, int terms, At at) {
+template <class T = float, class At>
+__device__ __forceinline__ Computed<T, At> computed(int lines, int terms, At at) {
     return {at, lines, terms};
 }
 
@@ -106,23 +114,26 @@ __device__ __forceinline__ Computed<At> computed(int lines, int terms, At at) {
 // An fp32 number as the sum of two fp16, high and low, has 22 bits: low x high + high x low + high x high are three products at
 // the fp16 rate with an error near that of fp32 (Ootomo and Yokota 2022). Lines are scaled by powers of two, as fp16 has a small range.
 //
-// Packed, a matrix is made of blocks of LINES lines; in a block its steps of STEP terms follow each other, so that one bulk copy brings
-// a step. There a line has 128 bytes, high parts and then low ones, with the 128-byte swizzle that the tensor cores read.
+// Packed, a matrix is made of blocks of LINES lines; in a block its steps follow each other, so that one bulk copy brings a step. There
+// a line has 128 bytes, with the 128-byte swizzle that the tensor cores read: 64 terms of fp16 or bf16, or the high parts of 32
+// of fp32 and then the low ones.
 
 constexpr int LINES = 64;
-constexpr int STEP = 32;
-constexpr int STRIP = 8 * STEP;
+template <class T>
+constexpr int STEP = 128 / (sizeof(T) == 4 ? 4 : 2);
 constexpr int STEP_BYTES = LINES * 128;
 constexpr unsigned INFINITE = 0x7f800000;
 
-// The part of a matrix that a block of 256 threads packs: LINES lines and STRIP terms, of a batch of matrices.
-struct Part {
-    int line, term, batch;
+constexpr int STRIP = 8;
 
-    __device__ __forceinline__ Part(int lines, int terms, int block) {
-        const int down = (lines + LINES - 1) / LINES, across = (terms + STRIP - 1) / STRIP;
+// The part of a matrix that a block of 256 threads packs: LINES lines and STRIP steps, of a batch of matrices.
+struct Part {
+    int line, step, batch;
+
+    __device__ __forceinline__ Part(int lines, int steps, int block) {
+        const int down = (lines + LINES - 1) / LINES, across = (steps + STRIP - 1) / STRIP;
         line = block % down * LINES;
-        term = block / down % across * STRIP;
+        step = block / down % across * STRIP;
         batch = block / (down * across);
     }
 };
@@ -177,6 +188,32 @@ __device__ __forceinline__ void load_eight(float (&to)[8], const ByTerm::Line& l
     to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w, to[4] = w.x, to[5] = w.y, to[6] = w.z, to[7] = w.w;
 }
 
+template <class T>
+__device__ __forceinline__ void load_eight(float (&to)[8], const typename ByTermOf<T>::Line& line, int term) {
+    if (line.vector && term + 8 <= line.terms) {
+        const uint4 v = *reinterpret_cast<const uint4*>(line.at + term);
+        #pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            to[i] = (float)reinterpret_cast<const T*>(&v)[i];
+        }
+    } else {
+        #pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            to[i] = line(term + i);
+        }
+    }
+}
+
+template <class T>
+__device__ __forceinline__ uint4 rounded(const float (&v)[8]) {
+    uint4 found;
+    #pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        reinterpret_cast<T*>(&found)[i] = (T)v[i];
+    }
+    return found;
+}
+
 __device__ __forceinline__ unsigned largest(const float (&v)[8]) {
     unsigned most = 0;
     #pragma unroll
@@ -186,85 +223,107 @@ __device__ __forceinline__ unsigned largest(const float (&v)[8]) {
     return most;
 }
 
-// Pack a part of a matrix and find the `ranges` of its lines, which begin as zeros. With AGAIN, in a kernel after that one, pack the
-// lines again that need it.
+__device__ __forceinline__ void split_eight(const float (&v)[8], float scale, uint4& high, uint4& low) {
+    split(v[0] * scale, v[1] * scale, high.x, low.x);
+    split(v[2] * scale, v[3] * scale, high.y, low.y);
+    split(v[4] * scale, v[5] * scale, high.z, low.z);
+    split(v[6] * scale, v[7] * scale, high.w, low.w);
+}
+
+// Pack a part of a matrix. Of fp32, find the `ranges` of its lines, which begin as zeros; with AGAIN, in a kernel after that one, pack
+// the lines again that need it.
 template <bool AGAIN, class Matrix>
-__device__ __forceinline__ void pack(__half* to, Range* ranges, const Matrix& from, Part part, int terms) {
-    __shared__ uint4 written[STEP_BYTES / 16];
-    __shared__ unsigned first[LINES];
+__device__ __forceinline__ void pack(void* to, Range* ranges, const Matrix& from, Part part) {
+    using T = typename Matrix::Element;
+    constexpr bool PAIRS = sizeof(T) == 4;
     // Neighbouring threads have neighbours in memory.
     const int down = Matrix::BY_TERM ? threadIdx.x >> 2 : threadIdx.x & 63;
     const int chunk = Matrix::BY_TERM ? threadIdx.x & 3 : threadIdx.x >> 6;
-    const int number = part.line + down, steps = (terms + STEP - 1) / STEP;
+    const int number = part.line + down, steps = (from.terms + STEP<T> - 1) / STEP<T>;
     const bool inside = number < from.lines;
     const auto line = from.line(number);
-    int exponent;
+    auto load = [&](float (&v)[8], int step, int chunk) {
+        if constexpr (Matrix::BY_TERM && !PAIRS) {
+            load_eight<T>(v, line, step * STEP<T> + chunk * 8);
+        } else {
+            load_eight(v, line, step * STEP<T> + chunk * 8);
+        }
+    };
+    __shared__ unsigned first[LINES];
+    Range range = {0, 0};
     bool packs = true;
-    if (AGAIN) {
-        const Range range = inside ? ranges[number] : Range{0, 0};
-        packs = inside && !range.fits() && range.all > 0;
-        exponent = range.exponent();
+    float scale = 1.0f;
+    if constexpr (AGAIN) {
+        range = inside ? ranges[number] : range;
+        packs = !range.fits() && range.all > 0;
         if (!__syncthreads_or(packs)) {
             return;
         }
-    } else {
+        scale = power_of_two(range.exponent());
+    } else if constexpr (PAIRS) {
         if (threadIdx.x < LINES) {
             first[threadIdx.x] = 0;
         }
         __syncthreads();
         float v[8];
-        load_eight(v, line, chunk * 8);
+        load(v, 0, chunk);
         atomicMax(first + down, largest(v));
         __syncthreads();
-        exponent = Range{0, first[down]}.guess();
+        range.first = first[down];
+        scale = power_of_two(range.guess());
     }
-    const float scale = power_of_two(exponent);
-    unsigned most = 0;
-    unsigned char* at = reinterpret_cast<unsigned char*>(to)
-        + ((long long)(part.line / LINES) * steps + part.term / STEP) * STEP_BYTES;
-    constexpr int AHEAD = 4;
+    unsigned char* at = reinterpret_cast<unsigned char*>(to) + ((long long)(part.line / LINES) * steps + part.step) * STEP_BYTES;
+    const int end = min(part.step + STRIP, steps), one = swizzled(down, chunk), other = swizzled(down, chunk + 4);
+    constexpr int AHEAD = PAIRS ? 4 : 2;
     #pragma unroll 1
-    for (int begin = part.term; begin < min(part.term + STRIP, terms); begin += AHEAD * STEP) {
-        float v[AHEAD][8];
+    for (int begin = part.step; begin < end; begin += AHEAD) {
+        float v[AHEAD][PAIRS ? 1 : 2][8];
         #pragma unroll
         for (int i = 0; i < AHEAD; ++i) {
-            load_eight(v[i], line, begin + i * STEP + chunk * 8);
+            load(v[i][0], begin + i, chunk);
+            if constexpr (!PAIRS) {
+                load(v[i][1], begin + i, chunk + 4);
+            }
         }
         #pragma unroll
         for (int i = 0; i < AHEAD; ++i, at += STEP_BYTES) {
-            if (begin + i * STEP >= terms) {
+            if (begin + i >= end) {
                 break;
             }
-            uint4 high, low;
-            most = max(most, largest(v[i]));
-            split(v[i][0] * scale, v[i][1] * scale, high.x, low.x);
-            split(v[i][2] * scale, v[i][3] * scale, high.y, low.y);
-            split(v[i][4] * scale, v[i][5] * scale, high.z, low.z);
-            split(v[i][6] * scale, v[i][7] * scale, high.w, low.w);
-            const int high_at = swizzled(down, chunk), low_at = swizzled(down, chunk + 4);
+            uint4 written[2];
+            if constexpr (PAIRS) {
+                range.all = max(range.all, largest(v[i][0]));
+                split_eight(v[i][0], scale, written[0], written[1]);
+            } else {
+                written[0] = rounded<T>(v[i][0]);
+                written[1] = rounded<T>(v[i][1]);
+            }
             if (Matrix::BY_TERM || AGAIN) {
                 if (packs) {
-                    *reinterpret_cast<uint4*>(at + high_at) = high;
-                    *reinterpret_cast<uint4*>(at + low_at) = low;
+                    *reinterpret_cast<uint4*>(at + one) = written[0];
+                    *reinterpret_cast<uint4*>(at + other) = written[1];
                 }
             } else {
                 // So that neighbouring threads write neighbours.
+                __shared__ uint4 step[STEP_BYTES / 16];
                 __syncthreads();
-                written[high_at / 16] = high;
-                written[low_at / 16] = low;
+                step[one / 16] = written[0];
+                step[other / 16] = written[1];
                 __syncthreads();
-                reinterpret_cast<uint4*>(at)[threadIdx.x] = written[threadIdx.x];
-                reinterpret_cast<uint4*>(at)[threadIdx.x + 256] = written[threadIdx.x + 256];
+                reinterpret_cast<uint4*>(at)[threadIdx.x] = step[threadIdx.x];
+                reinterpret_cast<uint4*>(at)[threadIdx.x + 256] = step[threadIdx.x + 256];
             }
         }
     }
-    if (!AGAIN && inside) {
-        // Most are no larger than what others found.
-        if (most > *(volatile unsigned*)&ranges[number].all) {
-            atomicMax(&ranges[number].all, most);
-        }
-        if (part.term == 0 && chunk == 0) {
-            ranges[number].first = first[down];
+    if constexpr (PAIRS && !AGAIN) {
+        if (inside) {
+            // Most are no larger than what others found.
+            if (range.all > *(volatile unsigned*)&ranges[number].all) {
+                atomicMax(&ranges[number].all, range.all);
+            }
+            if (part.step == 0 && chunk == 0) {
+                ranges[number].first = range.first;
+            }
         }
     }
 }
@@ -297,6 +356,12 @@ struct Tiling {
     }
 };
 
+// The tile of a block, where each computes one.
+template <int M, int N, int GROUP>
+__device__ __forceinline__ Tile tile(int rows, int columns, int block) {
+    return Tiling<M, N, GROUP>{rows, columns, 0, 1 << 30, 1}.tile(block);
+}
+
 // Who does what in a block of 2 M + PRODUCERS threads: M / 64 warp groups multiply, and another one brings the operands.
 constexpr int PRODUCERS = 128;
 
@@ -326,9 +391,10 @@ __device__ __forceinline__ void bulk_copy(unsigned to, const void* from, int byt
 }
 #endif
 
-// A packed matrix.
+// A packed matrix of T. Only those of fp32 have ranges.
+template <class T>
 struct Packed {
-    const __half* data;
+    const void* data;
     const Range* ranges;
     int lines, steps;
 
@@ -339,8 +405,8 @@ struct Packed {
 
     // A number as it was packed.
     __device__ __forceinline__ float element(int line, int term) const {
-        const unsigned char* from = at(line, term / STEP) + term % 8 * 2;
-        const int chunk = term % STEP / 8;
+        const unsigned char* from = at(line, term / STEP<T>) + term % 8 * 2;
+        const int chunk = term % STEP<T> / 8;
         return __half2float(*reinterpret_cast<const __half*>(from + swizzled(line % LINES, chunk)))
             + __half2float(*reinterpret_cast<const __half*>(from + swizzled(line % LINES, chunk + 4)));
     }
@@ -356,6 +422,11 @@ struct Packed {
         return max(0, min(count, lines - line) + LINES - 1) / LINES;
     }
 };
+
+template <class T>
+constexpr bool IS_BF16 = false;
+template <>
+constexpr bool IS_BF16<__nv_bfloat16> = true;
 
 #if BLOCKS_WGMMA
 #define BLOCKS_0_31 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
@@ -388,21 +459,53 @@ __device__ __forceinline__ void wgmma(float (&d)[96], unsigned long long a, unsi
                  : BLOCKS_F32(0), BLOCKS_F32(32), BLOCKS_F32(64) : "l"(a), "l"(b), "r"(adds));
 }
 
+#define BLOCKS_96_127 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, " \
+    "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define BLOCKS_WIDE(type) \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" BLOCKS_0_31 \
+                 ", " BLOCKS_32_63 ", " BLOCKS_64_95 ", " BLOCKS_96_127 "}, %128, %129, p, 1, 1, 0, 0;}" \
+                 : BLOCKS_F32(0), BLOCKS_F32(32), BLOCKS_F32(64), BLOCKS_F32(96) : "l"(a), "l"(b), "r"(adds))
+#define BLOCKS_NARROW(type) \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" BLOCKS_0_31 \
+                 ", " BLOCKS_32_63 "}, %64, %65, p, 1, 1, 0, 0;}" \
+                 : BLOCKS_F32(0), BLOCKS_F32(32) : "l"(a), "l"(b), "r"(adds))
+
+// The same of fp16 or bf16: 64 x 128 or 256 sums.
+template <class T, int COUNT>
+__device__ __forceinline__ void wgmma_of(float (&d)[COUNT], unsigned long long a, unsigned long long b, int adds) {
+    if constexpr (COUNT == 128 && IS_BF16<T>) {
+        BLOCKS_WIDE("bf16");
+    } else if constexpr (COUNT == 128) {
+        BLOCKS_WIDE("f16");
+    } else if constexpr (IS_BF16<T>) {
+        BLOCKS_NARROW("bf16");
+    } else {
+        BLOCKS_NARROW("f16");
+    }
+}
+
 // Of lines of 128 bytes in shared memory with the 128-byte swizzle.
 __device__ __forceinline__ unsigned long long descriptor(unsigned start) {
     return (unsigned long long)(start >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
 
 // Issue the products of a step; `wait` waits until at most so many steps' products are unfinished.
-template <int M, int N>
+template <int M, int N, class T = float>
 __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bool adds) {
     const unsigned long long a = descriptor(stage + (threadIdx.x >> 7) * (64 * 128)), b = descriptor(stage + M * 128);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    #pragma unroll
-    for (int k = 0; k < 4; k += 2) {
-        wgmma(sum, a + k + 4, b + k, k > 0 || adds);
-        wgmma(sum, a + k, b + k + 4, 1);
-        wgmma(sum, a + k, b + k, 1);
+    if constexpr (sizeof(T) == 4) {
+        #pragma unroll
+        for (int k = 0; k < 4; k += 2) {
+            wgmma(sum, a + k + 4, b + k, k > 0 || adds);
+            wgmma(sum, a + k, b + k + 4, 1);
+            wgmma(sum, a + k, b + k, 1);
+        }
+    } else {
+        #pragma unroll
+        for (int k = 0; k < 8; k += 2) {
+            wgmma_of<T>(sum, a + k, b + k, k > 0 || adds);
+        }
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
@@ -449,13 +552,20 @@ __device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+__device__ __forceinline__ void mma_of_bf16(float* d, const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 // Where a lane finds its 16 bytes of 16 lines and 16 terms: a chunk of 8 terms, of the first or second 8 lines.
 __device__ __forceinline__ unsigned fragment(unsigned lines, int line, int chunk) {
     line += threadIdx.x & 7;
     return lines + line * 128 + ((chunk ^ (line & 7)) << 4);
 }
 
-template <int M, int N>
+template <int M, int N, class T = float>
 __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bool adds) {
     const int line = (threadIdx.x >> 5) * 16, first = threadIdx.x >> 3 & 1, second = threadIdx.x >> 4 & 1;
     if (!adds) {
@@ -463,6 +573,26 @@ __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bo
         for (int i = 0; i < N / 2; ++i) {
             sum[i] = 0.0f;
         }
+    }
+    if constexpr (sizeof(T) == 2) {
+        #pragma unroll
+        for (int k = 0; k < 8; k += 2) {
+            unsigned from_a[4], from_b[4];
+            load_fragments(from_a, fragment(stage, line + first * 8, k + second));
+            #pragma unroll
+            for (int n = 0; n < N; n += 16) {
+                load_fragments(from_b, fragment(stage + M * 128, n + second * 8, k + first));
+                #pragma unroll
+                for (int part = 0; part < 2; ++part) {
+                    if constexpr (IS_BF16<T>) {
+                        mma_of_bf16(sum + n / 2 + 4 * part, from_a, from_b[2 * part], from_b[2 * part + 1]);
+                    } else {
+                        mma(sum + n / 2 + 4 * part, from_a, from_b[2 * part], from_b[2 * part + 1]);
+                    }
+                }
+            }
+        }
+        return;
     }
     #pragma unroll
     for (int k = 0; k < 4; k += 2) {
@@ -502,10 +632,11 @@ __device__ __forceinline__ int column_of(int i) {
 }
 
 // An element's product in fp32 arithmetic, for what pairs of fp16 can't tell.
-__device__ __forceinline__ float exact_product(const Packed& a, const Packed& b, int row, int column, const Tile& tile) {
+template <class T>
+__device__ __forceinline__ float exact_product(const Packed<T>& a, const Packed<T>& b, int row, int column, const Tile& tile) {
     const float left = power_of_two(-a.ranges[row].exponent()), right = power_of_two(-b.ranges[column].exponent());
     float sum = 0.0f;
-    for (int term = tile.first_step * STEP; term < tile.last_step * STEP; ++term) {
+    for (int term = tile.first_step * STEP<T>; term < tile.last_step * STEP<T>; ++term) {
         sum = fmaf(a.element(row, term) * left, b.element(column, term) * right, sum);
     }
     return sum;
@@ -513,8 +644,9 @@ __device__ __forceinline__ float exact_product(const Packed& a, const Packed& b,
 
 // Undo the scaling of sums, by what `unscale` says of the tile's rows and columns. Where that gives no number, infinities are among
 // the factors, or beyond what scaled sums can hold.
-template <int M, int N>
-__device__ __forceinline__ void finish(float (&sum)[N / 2], const float* unscale, const Packed& a, const Packed& b, const Tile& tile) {
+template <int M, int N, class T>
+__device__ __forceinline__ void finish(float (&sum)[N / 2], const float* unscale, const Packed<T>& a, const Packed<T>& b,
+        const Tile& tile) {
     bool exactly = false;
     #pragma unroll
     for (int i = 0; i < N / 2; ++i) {
@@ -545,11 +677,13 @@ __device__ __forceinline__ void finish(float (&sum)[N / 2], const float* unscale
 // sums of row_of(i) and column_of(i). `a_of(tile)` and `b_of(tile)` are the packed operands. `shared` has
 // STAGES * (M + N) * 128 + 4096 bytes.
 //
-// Tensor cores cut off what doesn't fit a sum's 24 bits. So that this doesn't add up, sums of WINDOW steps are added to the
+// Tensor cores cut off what doesn't fit a sum's 24 bits. So that this doesn't add up, sums of WINDOW steps of fp32 are added to the
 // result in fp32.
-template <int M, int N, int STAGES, class Tiling, class A, class B, class Use>
+template <class T, int M, int N, int STAGES, class Tiling, class A, class B, class Use>
 __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& tiling, A a_of, B b_of, Use use) {
-    static_assert(M % 64 == 0 && M <= 128 && N % 64 == 0 && N <= 192, "Tiles are 64 or 128 x 64, 128 or 192");
+    constexpr bool PAIRS = sizeof(T) == 4;
+    static_assert(M == 64 || M == 128, "Tiles have 64 or 128 rows");
+    static_assert(PAIRS ? N == 64 || N == 128 || N == 192 : N == 128 || N == 256, "and 64, 128 or 192 columns of fp32, or 128 or 256");
     constexpr int STAGE = (M + N) * 128, WINDOW = 4;
     const unsigned start = (unsigned)__cvta_generic_to_shared(shared), memory = (start + 1023) & ~1023u;
     // For two tiles by turns, as the next one begins before the last one ends.
@@ -576,7 +710,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
         #pragma unroll 1
         for (int number = blockIdx.x; number < tiling.count(); number += gridDim.x) {
             const Tile tile = tiling.tile(number);
-            const Packed a = a_of(tile), b = b_of(tile);
+            const Packed<T> a = a_of(tile), b = b_of(tile);
             const int a_blocks = a.blocks(tile.row, M), b_blocks = b.blocks(tile.column, N);
             #pragma unroll 1
             for (int step = tile.first_step; step < tile.last_step; ++step) {
@@ -591,7 +725,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                         bulk_copy(to + M * 128 + i * STEP_BYTES, b.at(tile.column + i * LINES, step), STEP_BYTES, barrier);
                     }
                 }
-                if (step == tile.last_step - 1) {
+                if (PAIRS && step == tile.last_step - 1) {
                     wait_for(done + 8 * turn, parity);
                     for (int i = threadIdx.x - 2 * M; i < M + N; i += PRODUCERS) {
                         unscale[turn * (M + N) + i] = i < M ? a.unscale(tile.row + i) : b.unscale(tile.column + i - M);
@@ -616,7 +750,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             }
             int step = tile.first_step, before = -1;
             // Warp groups add at different times, so that the tensor cores have something to do.
-            int until = step + (group == 0 ? WINDOW : WINDOW / 2);
+            int until = !PAIRS ? tile.last_step : step + (group == 0 ? WINDOW : WINDOW / 2);
             #pragma unroll 1
             while (step < tile.last_step) {
                 until = min(until, tile.last_step);
@@ -624,9 +758,9 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                 #pragma unroll 1
                 do {
                     wait_for(full + 8 * stage, parity);
-                    products<M, N>(sum, memory + stage * STAGE, adds);
+                    products<M, N, T>(PAIRS ? sum : result, memory + stage * STAGE, adds);
                     adds = true;
-                    wait<1>(sum);
+                    wait<1>(PAIRS ? sum : result);
                     if (before >= 0 && threadIdx.x % 32 == 0) {
                         arrive(empty + 8 * before);
                     }
@@ -635,9 +769,9 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                     stage = stage == STAGES - 1 ? 0 : stage + 1;
                 } while (++step < until);
                 until += WINDOW;
-                wait<0>(sum);
+                wait<0>(PAIRS ? sum : result);
                 #pragma unroll
-                for (int i = 0; i < N / 2; ++i) {
+                for (int i = 0; PAIRS && i < N / 2; ++i) {
                     result[i] += sum[i];
                 }
             }
@@ -645,7 +779,9 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                 if (threadIdx.x % 32 == 0) {
                     arrive(empty + 8 * before);
                 }
-                finish<M, N>(result, unscale + turn * (M + N), a_of(tile), b_of(tile), tile);
+                if constexpr (PAIRS) {
+                    finish<M, N, T>(result, unscale + turn * (M + N), a_of(tile), b_of(tile), tile);
+                }
             }
             if (threadIdx.x % 32 == 0) {
                 arrive(done + 8 * turn);
@@ -657,7 +793,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     const bool produces = threadIdx.x >= 2 * M;
     for (int number = blockIdx.x; number < tiling.count(); number += gridDim.x) {
         const Tile tile = tiling.tile(number);
-        const Packed a = a_of(tile), b = b_of(tile);
+        const Packed<T> a = a_of(tile), b = b_of(tile);
         auto copy = [&](int step) {
             const unsigned to = memory + (step - tile.first_step) % STAGES * STAGE;
             for (int i = threadIdx.x - 2 * M; step < tile.last_step && i < (M + N) * 8; i += PRODUCERS) {
@@ -675,7 +811,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             result[i] = 0.0f;
         }
         __syncthreads();
-        for (int i = threadIdx.x; i < M + N; i += 2 * M + PRODUCERS) {
+        for (int i = threadIdx.x; PAIRS && i < M + N; i += 2 * M + PRODUCERS) {
             unscale[i] = i < M ? a.unscale(tile.row + i) : b.unscale(tile.column + i - M);
         }
         for (int step = tile.first_step; produces && step < tile.first_step + STAGES - 1; ++step) {
@@ -689,8 +825,8 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                 // Into the stage of the step before, with which everyone is done.
                 copy(step + STAGES - 1);
             } else {
-                products<M, N>(sum, memory + done % STAGES * STAGE, done % WINDOW != 0);
-                if (done % WINDOW == WINDOW - 1 || step == tile.last_step - 1) {
+                products<M, N, T>(PAIRS ? sum : result, memory + done % STAGES * STAGE, !PAIRS || done % WINDOW != 0);
+                if (PAIRS && (done % WINDOW == WINDOW - 1 || step == tile.last_step - 1)) {
                     #pragma unroll
                     for (int i = 0; i < N / 2; ++i) {
                         result[i] += sum[i];
@@ -700,7 +836,9 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
         }
         __syncthreads();
         if (!produces) {
-            finish<M, N>(result, unscale, a, b, tile);
+            if constexpr (PAIRS) {
+                finish<M, N, T>(result, unscale, a, b, tile);
+            }
             use(tile, result);
         }
     }
@@ -716,9 +854,11 @@ __device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& 
         if (row < rows && column + 1 < columns) {
             const T first = value(row, column, sum[i]), second = value(row, column + 1, sum[i + 1]);
             const long long at = index(row, column), next = index(row, column + 1);
-            if (sizeof(T) == 4 && next == at + 1 && ((size_t)(to + at) & 7) == 0) {
-                *reinterpret_cast<int2*>(to + at) =
-                    make_int2(*reinterpret_cast<const int*>(&first), *reinterpret_cast<const int*>(&second));
+            if ((sizeof(T) == 4 || sizeof(T) == 2) && next == at + 1 && (size_t)(to + at) % (2 * sizeof(T)) == 0) {
+                struct alignas(2 * sizeof(T)) Both {
+                    T first, second;
+                };
+                *reinterpret_cast<Both*>(to + at) = {first, second};
             } else {
                 to[at] = first;
                 to[next] = second;

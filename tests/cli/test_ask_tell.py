@@ -82,6 +82,19 @@ def write_replies(folder: Path, replies: list[dict[str, Any]]) -> Path:
     return file
 
 
+def test_a_text_is_asked_and_its_answer_told(run: Path, tmp_path: Path) -> None:
+    asked = mctskernel("ask", run, "--text", "--edits", "2").stdout
+    assert "Propose 2 different edits" in asked
+    (line,) = set(re.findall(r"^#define X -?\d+$", asked, re.M))
+    answer = tmp_path / "answer.md"
+    answer.write_text(f"node: 0\n\n## X 7\n<<<<<<< SEARCH\n{line}\n=======\n#define X 7\n>>>>>>> REPLACE\n")
+    told = mctskernel("tell", run, answer)
+    assert told.exit_code == 0, told.output
+    assert "node 0: X 7: ok (node 1)" in told.stdout
+    answer.write_text("## X 9\nNo node, no edits.\n")
+    assert mctskernel("tell", run, answer).exit_code == USAGE
+
+
 def test_another_program_spends_the_budget(run: Path, tmp_path: Path) -> None:
     while asked := ask(run, 2):
         told = mctskernel("tell", run, write_replies(tmp_path, [steps(each) for each in asked]))

@@ -146,7 +146,10 @@ SCRATCH = '[[scratch]]\nname = "s"\nshape = [1]\n'
         (LAUNCH + MAP.replace('"x"', '"y"'), "of 'y', which is no buffer. Buffers: out, x"),
         (LAUNCH + MAP.replace('"x"', '"out"'), "TMA can't read 'out', .* axis 0 are 100 bytes apart, .* 16"),
         (LAUNCH + MAP.replace("[64, 32]", "[512, 32]"), "each extent must be from 1 to 256"),
-        (LAUNCH + MAP.replace("[64, 32]", "[4]") + "shape = [3]\n", "has 12 bytes, and TMA copies at least 16"),
+        (
+            LAUNCH + MAP.replace("[64, 32]", "[4]") + "shape = [3]\n",
+            "has 12 bytes, and TMA copies at least 16",
+        ),
         (LAUNCH + MAP.replace("[64, 32]", "[64, 30]"), "120 bytes in its last axis, .* no multiple of 16"),
         (LAUNCH + MAP.replace("[64, 32]", "[64]"), "has 1 numbers as box, and 2 axes"),
         (

@@ -77,6 +77,7 @@ def test_rounds_are_asked_answered_and_evaluated(out: Path) -> None:
     study("tell", out)
     assert asks(out) == set()
     assert study("tell", out).startswith("0 replies are missing"), "nothing is evaluated twice"
+    assert study("tell", out, "--validate").count("validated") == len(arms) + 1
     table = study("table", out, "--pack", out.parent / "study.tar.xz")
     summary = table.partition("## Against")[0]
     cells = [[each.strip() for each in line.split("|")[1:-1]] for line in summary.splitlines() if "|" in line]

@@ -114,6 +114,11 @@ OPERATORS: dict[str, tuple[Callable[..., Any], dict[str, Extents], Extents]] = {
         {"x": (9, 16), "w": (4096, 16)},
         (9, 4096),
     ),
+    "clipped": (
+        lambda _, x: clipped(lambda each: each.mean(1, keepdim=True), x),
+        {"x": (9, 4096)},
+        (9, 1),
+    ),
     "reduction": (lambda r, x: r(x).sum(1), {"x": (33, "n")}, (33,)),
     "mean of squares": (lambda r, x: (r(x) * r(x)).mean(1), {"x": (33, "n")}, (33,)),
     "normalisation": (normalised, {"x": (33, "n"), "w": ("n",)}, (33, "n")),
@@ -159,6 +164,11 @@ def standardised(mean: Rounding, x: Any, w: Any) -> Any:
     hidden = torch.sigmoid(x @ w.T / 16)
     centred = hidden - mean(hidden)
     return centred * torch.rsqrt(mean(centred * centred) + 1e-5)
+
+
+def clipped(mean: Rounding, x: Any) -> Any:
+    hidden = functional.hardswish(x - 3)
+    return mean(functional.layer_norm(hidden, (4096,)) * 5.3 + 5.2)
 
 
 def mean_in_sequence(x: Any) -> Any:
@@ -230,7 +240,7 @@ def passes(name: str, case: Case, rounding: Rounding) -> bool:
     [
         pytest.param(each, marks=[] if each in QUICK else pytest.mark.slow)
         for each in OPERATORS
-        if each != "standardised"
+        if each not in {"standardised", "clipped"}
     ],
 )
 def test_lower_precision_is_found_at_an_aligned_shape(name: str, uniform: bool) -> None:
@@ -241,10 +251,14 @@ def test_lower_precision_is_found_at_an_aligned_shape(name: str, uniform: bool) 
         assert found, precision
 
 
-def test_sums_in_any_order_pass_within_a_reference_too() -> None:
-    for case in draw_verification(task_of("standardised", uniform=False), 0):
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [("standardised", standardised), pytest.param("clipped", clipped, marks=pytest.mark.slow)],
+)
+def test_sums_in_any_order_pass_within_a_reference_too(name: str, function: Callable[..., Any]) -> None:
+    for case in draw_verification(task_of(name, uniform=False), 0):
         given = [torch.from_numpy(each) for each in case.inputs.values()]
-        check = check_outputs(case, {"out": standardised(mean_in_sequence, *given).numpy()})
+        check = check_outputs(case, {"out": function(mean_in_sequence, *given).numpy()})
         assert check.passed, check.message
 
 

@@ -12,6 +12,7 @@ import torch
 
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.task import Shape, TaskError
+from mctskernel.problems.kernelbench.reference import described
 from mctskernel.problems.one_device import OnDevice
 
 Sizes = tuple[int, ...]
@@ -115,7 +116,7 @@ def _watched(function: Callable[[], Any], mode: _Watching) -> Watched:
     except (TaskError, *_WITHOUT_VALUES):
         raise
     except (Exception, SystemExit) as error:
-        raise TaskError(f"get_inputs raised {type(error).__name__}: {error}") from error
+        raise TaskError(f"get_inputs raised {described(error)}") from error
     if not isinstance(values, list | tuple):
         raise TaskError(f"get_inputs returns {type(values).__name__}; a list of arguments is needed.")
     return Watched(tuple(values), tuple(mode.sizes), mode.device)

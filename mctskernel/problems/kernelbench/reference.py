@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
+from socket import gaierror
 from types import ModuleType
 from typing import Any
+from urllib.error import URLError
 
 import msgspec
 import numpy as np
@@ -83,7 +85,14 @@ def run_problem(path: Path) -> Mapping[str, Any]:
     try:
         return runpy.run_path(str(path), run_name=_MODULE)
     except (Exception, SystemExit) as error:
-        raise TaskError(f"{path} can't be loaded: {type(error).__name__}: {error}") from error
+        raise TaskError(f"{path} can't be loaded: {described(error)}") from error
+
+
+def described(error: BaseException) -> str:
+    """What a problem's code raised, in words."""
+    offline = isinstance(error, URLError | ConnectionError | gaierror) or "internet connection" in str(error)
+    needs = ". It needs the network; a problem's file must hold all that it needs" if offline else ""
+    return f"{type(error).__name__}: {error}{needs}"
 
 
 @contextmanager
@@ -112,9 +121,12 @@ def made_model(names: Mapping[str, Any], device: str = "cpu") -> Any:
             torch.manual_seed(42)
             given = names.get("get_init_inputs", list)()
             torch.manual_seed(42)
-            return names["Model"](*given)
+            model = names["Model"](*given)
     except (Exception, SystemExit) as error:
-        raise TaskError(f"The problem's Model can't be made: {type(error).__name__}: {error}") from error
+        raise TaskError(f"The problem's Model can't be made: {described(error)}") from error
+    if not isinstance(model, torch.nn.Module):
+        raise TaskError("The problem's Model is no torch.nn.Module.")
+    return model
 
 
 def without_running_statistics(model: Any) -> Any:

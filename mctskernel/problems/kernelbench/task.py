@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from mctskernel.core.task import Bound, Precision, Shape, TaskError
+from mctskernel.core.task import Bound, Operator, Precision, Shape, TaskError
 from mctskernel.problems.kernelbench.drawing import Extents, Watched, watch
 from mctskernel.problems.kernelbench.operands import FEW, MOST_WORK, Maker, Operand, Operands, weight_operands
 from mctskernel.problems.kernelbench.probing import check_calls, check_operators, modes_differ, used_state
@@ -155,6 +155,10 @@ _IMPRECISE = (
     "The problem's own error in 32-bit floats is about the tolerance of KernelBench's harness, so a kernel that is "
     "correct here may be refused there."
 )
+_IN_TF32 = (
+    "KernelBench's harness compares with PyTorch, which computes these convolutions in TF32: a kernel that computes "
+    "them in 32-bit floats may be refused there."
+)
 _OF_ONE_SIZE = (
     "None of its sizes can vary, so it is verified at its full size, which takes long without a GPU."
 )
@@ -188,6 +192,7 @@ def drafted(
     arguments, given = _arguments(names["Model"], watched)
     _require_memory(names, given, memory, path.name)
     original = made_model(names)
+    _refuse_recurrent(original, path.name)
     pure = without_running_statistics(_copied(original))
     members = (*given, *weight_operands(pure, {each.name for each in given}))
     maker = Maker(names["get_inputs"], watched.sizes, watched.device == "meta")
@@ -224,7 +229,17 @@ def drafted(
     task = replace(_task(operands, problem, tolerance), own_files=own_files, precision=precision)
     if precision is Precision.RELAXED:
         task = replace(task, tolerance=relaxed(Bound(tolerance, tolerance)))
-    return Draft(task, problem, tuple(_notes(operands, problem, task.tolerance)))
+    return Draft(task, problem, tuple(_notes(operands, problem, task)))
+
+
+def _refuse_recurrent(model: Any, name: str) -> None:
+    """Raise TaskError for recurrent layers, whose steps are hidden in one operator that PyTorch can't trace."""
+    for place, module in model.named_modules():
+        if isinstance(module, torch.nn.RNNBase):
+            raise TaskError(
+                f"{name} has the recurrent layer '{place}' ({type(module).__name__}): each of its steps waits for the "
+                "one before, and a launch plan would need kernels for every step."
+            )
 
 
 def _copied(model: Any) -> Any:
@@ -312,12 +327,13 @@ def _tolerance_table(
     return table
 
 
-def _notes(operands: Operands, problem: ModuleProblem, tolerance: Mapping[str, Any]) -> Sequence[str]:
-    given = [each for each in operands.members if not each.place]
+def _notes(operands: Operands, problem: ModuleProblem, task: TorchTask) -> Sequence[str]:
+    given, tolerance = [each for each in operands.members if not each.place], task.tolerance
     return [
         *([_EVALUATION] if problem.modes_differ else []),
         *([_WHOLE] if any("int" in each.dtype for each in given) else []),
         *([_OF_ONE_SIZE] if not operands.sizes else []),
+        *([_IN_TF32] if Operator.CONVOLUTION in task.tf32 else []),
         *([] if any("element" in each for each in (tolerance, *tolerance.get("at", ()))) else [_IMPRECISE]),
     ]
 

@@ -48,7 +48,8 @@ class Place:
 class Function:
     """A `__global__` function: its name, a comment, its statements, what it may read, and the buffer that it fills.
 
-    It may write to `also` as well. `qualifiers` are those before its name, such as launch bounds; with any, its pointers are `__restrict__`.
+    It may write to `also` as well. `qualifiers` are those before its name, such as launch bounds; with any, its
+    pointers are `__restrict__`.
     """
 
     name: str
@@ -271,15 +272,11 @@ class Body:
     def constant(self, kind: str, name: str, value: str) -> str:
         """A local variable at the beginning, for a value of parameters alone."""
         key = ("let", kind, value)
-        if key not in self._known[0]:
-            self._known[0][key] = self.fresh(name)
-            self._lines.insert(
-                0,
-                Line(
-                    self._loads_from, f"{kind} {self._known[0][key]} = {value};", self._known[0][key], value
-                ),
-            )
-        return str(self._known[0][key])
+        known: str | None = self._known[0].get(key)
+        if known is None:
+            known = self._known[0][key] = self.fresh(name)
+            self._lines.insert(0, Line(self._loads_from, f"{kind} {known} = {value};", known, value))
+        return known
 
     def variable(self, kind: str, name: str, value: str) -> str:
         """A mutable local variable."""

@@ -130,9 +130,26 @@ def _max_pool1d(
     return torch.max_pool2d(wide, (1, size), (1, step), (0, pad), (1, gap), ceil_mode).squeeze(-2)
 
 
+def _bilinear(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    products = (one.unsqueeze(-1) * other.unsqueeze(-2)).flatten(-2)
+    return _linear(products, weight.flatten(1), bias)
+
+
+def _embedding_bag(indices: Tensor, weight: Tensor, *given: Any, **named: Any) -> Tensor:
+    order = ("offsets", "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse", "per_sample_weights")
+    chosen = {**dict(zip((*order, "include_last_offset", "padding_idx"), given, strict=False)), **named}
+    others = ("offsets", "max_norm", "per_sample_weights", "padding_idx")
+    if indices.dim() != 2 or any(chosen.get(each) is not None for each in others):
+        raise PlainCudaError("This function takes embeddings of bags other than the rows of a matrix.")
+    rows, mode = torch.nn.functional.embedding(indices, weight), chosen.get("mode", "mean")
+    return rows.amax(1) if mode == "max" else rows.sum(1) if mode == "sum" else rows.mean(1)
+
+
 _PLAIN_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.scaled_dot_product_attention: _attention,
     torch.nn.functional.linear: _linear,
+    torch.nn.functional.bilinear: _bilinear,
+    torch.nn.functional.embedding_bag: _embedding_bag,
     torch.max_pool1d: _max_pool1d,
     torch.nn.functional.max_pool1d: _max_pool1d,
 }
@@ -255,6 +272,37 @@ def _ranked(tensor: Tensor, dim: int, count: int, *, largest: bool) -> tuple[Ten
     return rows.gather(-1, places).movedim(-1, dim), places.movedim(-1, dim)
 
 
+def _kthvalue(tensor: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    values, places = _ranked(tensor, dim, k, largest=False)
+    found = values.narrow(dim, k - 1, 1), places.narrow(dim, k - 1, 1)
+    return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
+
+
+def _until(tensor: Tensor, dim: int, otherwise: float) -> Tensor:
+    """For each element of an axis, in a new last one, the elements up to it, and another value behind it."""
+    rows = tensor.movedim(dim, -1)
+    place = torch.arange(rows.shape[-1], device=tensor.device)
+    return torch.where(place.unsqueeze(-2) <= place.unsqueeze(-1), rows.unsqueeze(-2), otherwise)
+
+
+def _running_extreme(
+    extreme: Callable[..., Tensor], otherwise: float
+) -> Callable[..., tuple[Tensor, Tensor]]:
+    def both(tensor: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        """The last of equal ones, as PyTorch takes it."""
+        before = _until(tensor, dim, otherwise)
+        found = extreme(before, [-1], True)
+        place = torch.arange(before.shape[-1], device=tensor.device)
+        places = torch.where(before == found, place, -1).amax(-1)
+        return found.squeeze(-1).movedim(-1, dim), places.movedim(-1, dim)
+
+    return both
+
+
+def _logcumsumexp(tensor: Tensor, dim: int) -> Tensor:
+    return _until(tensor, dim, -math.inf).logsumexp(-1).movedim(-1, dim)
+
+
 _OWN: dict[Any, Callable[..., Any]] = {
     aten.var_mean.correction: _var_mean,
     aten.var.correction: lambda *given, **named: _var_mean(*given, **named)[0],
@@ -271,5 +319,9 @@ _OWN: dict[Any, Callable[..., Any]] = {
     aten.sort.stable: _sort,
     aten.topk.default: _topk,
     aten.median.dim: _median,
+    aten.kthvalue.default: _kthvalue,
+    aten.cummax.default: _running_extreme(aten.amax.default, -math.inf),
+    aten.cummin.default: _running_extreme(aten.amin.default, math.inf),
+    aten.logcumsumexp.default: _logcumsumexp,
     aten.repeat_interleave.self_int: _repeat_interleave,
 }

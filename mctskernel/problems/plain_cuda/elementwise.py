@@ -24,14 +24,15 @@ from mctskernel.problems.plain_cuda.rules import (
 )
 
 _SAME_NAME = (
-    "acos acosh asin asinh atan atanh ceil cos cosh erf erfc exp exp2 expm1 floor lgamma log log10 log1p log2 rsqrt "
-    "sin sinh sqrt tan tanh trunc"
+    "acos acosh asin asinh atan atanh ceil cos cosh erf erfc erfinv exp exp2 expm1 floor lgamma log log10 log1p log2 "
+    "rsqrt sin sinh sqrt tan tanh trunc"
 )
 """Functions of one number that CUDA calls as PyTorch does."""
 
 _UNARY: Mapping[str, str] = {
     **{name: f"{name}{{f}}({{0}})" for name in _SAME_NAME.split()},
     "abs": "fabs{f}({0})",
+    "i0": "cyl_bessel_i0{f}({0})",
     "neg": "-{0}",
     "reciprocal": "{one} / {0}",
     "relu": "{0} < {zero} ? {zero} : {0}",

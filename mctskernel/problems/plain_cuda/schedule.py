@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple, Protocol
 
 import sympy
 from torch.fx import Node
 
 from mctskernel.core.launch_plan import MAX_LAUNCHES, MAX_PLAN_CHARACTERS
-from mctskernel.core.task import Shape, Tensor
+from mctskernel.core.task import Shape
 from mctskernel.problems.plain_cuda import (  # noqa: F401 - they fill the table of rules
     PlainCudaError,
-    Sources,
     elementwise,
     gathers,
     products,
@@ -41,8 +40,7 @@ from mctskernel.problems.plain_cuda.rules import (
     rule_of,
     tensors,
 )
-from mctskernel.problems.plain_cuda.tracing import Traced, trace
-from mctskernel.problems.templates.groups import cut, found_groups
+from mctskernel.problems.plain_cuda.tracing import Traced
 
 BLOCK = 256
 """Threads in a block."""
@@ -75,11 +73,6 @@ _RESERVED = frozenset(
 )
 """Keywords of C++ and CUDA, and functions that kernels call."""
 
-_RESERVED_BY_TEMPLATES = frozenset(
-    "length tiles tiles_of_segment part parts first mine of_tile p merge load store across across_lanes scan".split()
-)
-"""Local variables and functions of templates."""
-
 _Emit = Callable[[Body, Index], str]
 """Writes the code of a thread, and returns the value to store, or an empty text if it stored it itself."""
 
@@ -99,27 +92,27 @@ class Job:
     given: Mapping[Node, Given] | None = None
 
 
-def written(
-    function: Callable[..., Any],
-    inputs: Sequence[Tensor],
-    outputs: Sequence[str],
-    sizes: Shape,
-    typical: Shape | None,
-) -> Sources:
-    """As `kernel_sources`."""
-    traced = trace(function, inputs, sizes, typical)
-    if len(traced.outputs) != len(outputs):
-        raise PlainCudaError(
-            f"This function returns {len(traced.outputs)} tensors, and the task has {len(outputs)} outputs."
-        )
-    names = [tensor.name for tensor in inputs]
-    plain = Schedule(traced, names, outputs, sizes, templates=False).text()
-    try:
-        templates = Schedule(traced, names, outputs, sizes, templates=True).text()
-    except PlainCudaError:
-        # More launches than a plan may have, say.
-        templates = plain
-    return Sources(plain, "" if templates == plain else templates)
+class Group(Protocol):
+    """Nodes of a graph in order, of which only the last is stored."""
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that would each have a plain kernel."""
+
+    def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
+        """The texts of the kernels that fill a buffer with the last node, and their launches."""
+
+
+class Templates(NamedTuple):
+    """What writes the kernels of groups of nodes, in place of a plain kernel for each.
+
+    `cut(order, kept, outputs)` has the kept nodes, and others that had better be stored, in order, and
+    `groups(kept, outputs, traced)` groups without a node in common. `names` are variables and functions of kernels.
+    """
+
+    cut: Callable[[Sequence[Node], Sequence[Node], Sequence[Node]], list[Node]]
+    groups: Callable[[Sequence[Node], Collection[Node], Traced], tuple[Group, ...]]
+    names: frozenset[str]
 
 
 class Schedule:
@@ -131,14 +124,13 @@ class Schedule:
         inputs: Sequence[str],
         outputs: Sequence[str],
         sizes: Shape,
-        *,
-        templates: bool,
+        templates: Templates | None = None,
     ) -> None:
         self._traced = traced
         self._templates = templates
         self._sizes = sizes
         given = (*sizes, *outputs, *inputs)
-        reserved = _RESERVED | _RESERVED_BY_TEMPLATES if templates else _RESERVED
+        reserved = _RESERVED | templates.names if templates else _RESERVED
         self._taken = {*given, *reserved}
         self._names = {name: self.fresh(name) if name in reserved else name for name in given}
         self._results = list(zip(outputs, traced.outputs, strict=True))
@@ -208,13 +200,13 @@ class Schedule:
         order = ordered(self._traced.outputs)
         kept = kept_nodes(order, self._traced.outputs)
         if self._templates:
-            kept = cut(order, kept, self._traced.outputs)
+            kept = self._templates.cut(order, kept, self._traced.outputs)
         names: dict[Node, str] = {}
         for name, node in self._results:
             found = written_flat(node, kept)
             if found is not None:
                 names.setdefault(found, name)
-        groups = found_groups(kept, names, self._traced) if self._templates else ()
+        groups = self._templates.groups(kept, names, self._traced) if self._templates else ()
         last = {group.nodes[-1]: group for group in groups}
         inner = {node for group in groups for node in group.nodes[:-1]}
         for node in kept:

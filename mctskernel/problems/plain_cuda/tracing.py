@@ -9,7 +9,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -35,7 +35,7 @@ class Traced:
     """A graph without in-place updates. `inputs` are its placeholders' names in the task, `outputs` its results.
 
     `expression` gives a size, or a number that depends on sizes, over the task's dimensions; `estimate` evaluates an
-    expression at typical sizes.
+    expression at the traced sizes.
     """
 
     inputs: Mapping[Node, str]
@@ -44,17 +44,17 @@ class Traced:
     estimate: Callable[[sympy.Expr], float]
     constants: Mapping[Node, Any]
 
+    def at(self, sizes: Shape) -> Traced:
+        """The same with estimates at other sizes."""
+        values = {_dimension(name): size for name, size in sizes.items()}
+        return replace(self, estimate=lambda value: float(value.xreplace(values)))
 
-def trace(
-    function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape, typical: Shape | None = None
-) -> Traced:
+
+def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) -> Traced:
     """Trace a function on fake tensors, without computing anything. Raises PlainCudaError."""
     symbolic = symbolic_tensors(inputs, sizes)
     env, mode, tensors = symbolic.env, symbolic.mode, symbolic.tensors
-    own = {
-        symbol.node.expr: sympy.Symbol(name, integer=True, positive=True)
-        for name, symbol in symbolic.symbols.items()
-    }
+    own = {symbol.node.expr: _dimension(name) for name, symbol in symbolic.symbols.items()}
     with quiet(), torch.no_grad(), mode, PlainFunctions(), symbolic_roots(), enable_python_dispatcher():
         try:
             module = _graph(_of_tensors(function), tensors)
@@ -80,7 +80,7 @@ def trace(
         found = found.xreplace({each: exact[each] for each in found.atoms(FloorDiv) if each in exact})
         return _cancelled(found).xreplace(own)
 
-    hints = {own[symbol.node.expr]: (typical or sizes)[name] for name, symbol in symbolic.symbols.items()}
+    hints = {own[symbol.node.expr]: sizes[name] for name, symbol in symbolic.symbols.items()}
     graph = module.graph
     graph.eliminate_dead_code()
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
@@ -88,6 +88,10 @@ def trace(
     constants = {node: getattr(module, node.target) for node in graph.nodes if node.op == "get_attr"}
     _check_updates(graph, named)
     return Traced(named, _outputs(graph), expression, lambda value: float(value.xreplace(hints)), constants)
+
+
+def _dimension(name: str) -> sympy.Symbol:
+    return sympy.Symbol(name, integer=True, positive=True)
 
 
 def _cancelled(size: sympy.Expr) -> sympy.Expr:

@@ -1,5 +1,54 @@
-"""Templates of fast kernels for groups of a PyTorch function's operators.
+"""Kernels for a PyTorch function: plain ones, and templates of fast ones for groups of its operators.
 
 Each module finds the groups that it covers and writes their kernels; `groups` puts them together. What writes an
 element of an operator is in `problems.plain_cuda`.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from mctskernel.core.task import Shape, Tensor
+
+
+class Sources(NamedTuple):
+    """Texts of a kernel.cu: the plain one, and one with templates, empty where none applies."""
+
+    plain: str
+    templates: str
+
+
+def kernel_sources(
+    function: Callable[..., Any],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[str],
+    sizes: Shape,
+    typical: Shape | None = None,
+) -> Sources:
+    """Kernels with their launch plans, which compute a function at any sizes of the dimensions.
+
+    `function` takes tensors in the order of `inputs` and returns as many as `outputs` has names. `sizes` has a size of
+    each dimension, above 1 and all different, `typical` the one that kernels are to be fast for, if it is another one.
+    Raises PlainCudaError.
+    """
+    from mctskernel.problems.plain_cuda import PlainCudaError  # noqa: PLC0415 - beside those that import PyTorch
+    from mctskernel.problems.plain_cuda.schedule import Schedule  # noqa: PLC0415 - imports PyTorch, an extra
+    from mctskernel.problems.plain_cuda.tracing import trace  # noqa: PLC0415 - as above
+    from mctskernel.problems.templates.groups import TEMPLATES  # noqa: PLC0415 - as above
+
+    traced = trace(function, inputs, sizes)
+    if typical:
+        traced = traced.at(typical)
+    if len(traced.outputs) != len(outputs):
+        raise PlainCudaError(
+            f"This function returns {len(traced.outputs)} tensors, and the task has {len(outputs)} outputs."
+        )
+    names = [tensor.name for tensor in inputs]
+    plain = Schedule(traced, names, outputs, sizes).text()
+    try:
+        templates = Schedule(traced, names, outputs, sizes, TEMPLATES).text()
+    except PlainCudaError:
+        # More launches than a plan may have, say.
+        templates = plain
+    return Sources(plain, "" if templates == plain else templates)

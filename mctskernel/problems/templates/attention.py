@@ -1,31 +1,32 @@
 """The template for attention: softmax(Q K^T) V, with whatever is done to the scores element by element in between.
 
-Where heads are too wide for a row's sums to stay on chip, one kernel stores scores, and another one makes them weights
-on their way to the tensor cores. attention.cuh has the arithmetic.
+A block has some queries and all their outputs on chip. Where heads are too wide for that, one kernel stores scores,
+and another one makes them weights on their way to the tensor cores. attention.cuh has the arithmetic.
 """
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import sympy
 import torch
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, numbers, plus
-from mctskernel.problems.plain_cuda.element_types import converted
+from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, numbers
+from mctskernel.problems.plain_cuda.element_types import converted, stored_type
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.reductions import reduced_axes
 from mctskernel.problems.plain_cuda.rules import Kind, base_name, is_tensor, rule_of, tensors
+from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.plain_cuda.views import reshaped
 from mctskernel.problems.templates.operands import STEP, steps_of
-from mctskernel.problems.templates.rows import extents_of, stripped, trial_body
-
-if TYPE_CHECKING:
-    from mctskernel.problems.plain_cuda.schedule import Schedule
+from mctskernel.problems.templates.row_space import extents_of, stripped, trial_body
 
 HEADER = "attention.cuh"
 
@@ -36,6 +37,9 @@ FEWEST = 16
 """Queries, keys, terms and columns below which most of a tile would be empty."""
 
 PRODUCTS = {"mm", "bmm"}
+
+MOST_ON_CHIP = {torch.float32: 128, torch.float16: 256, torch.bfloat16: 256}
+"""The widest heads of which one kernel keeps a block's outputs."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +54,16 @@ class Names:
     term: str
     left: str
     right: str
+    values: str
     score: str
     product: str
 
     @staticmethod
     def of(body: Body) -> Names:
         """Names that a body doesn't use."""
-        return Names(*map(body.fresh, "shared tile batch row column term left right score product".split()))
+        return Names(
+            *map(body.fresh, "shared tile batch row column term left right values score product".split())
+        )
 
 
 @dataclass(frozen=True)
@@ -66,43 +73,113 @@ class Attention:
     nodes: tuple[Node, ...]
     scores: Node
     weighed: Node
+    causal: bool
+    """Whether no query has keys behind its own place."""
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The texts of the kernels, and their launches."""
         schedule.include(HEADER)
+        left, right = tensors(self.scores)[0], tensors(self.nodes[-1])[1]
+        head = max(schedule.estimate(schedule.place("", each).extents[-1:]) for each in (left, right))
+        if head <= MOST_ON_CHIP[place.dtype]:
+            yield self._at_once(schedule, place, max(1 << (head - 1).bit_length(), 64))
+        else:
+            yield from self._in_two(schedule, place)
+
+    def _at_once(self, schedule: Schedule, place: Place, size: int) -> tuple[str, str]:
+        bytes_, narrow = place.dtype.itemsize, place.dtype is not torch.float32
+        head, keys = (
+            schedule.macro("HEAD", size),
+            schedule.macro("KEYS", 128 if size <= (128 if narrow else 64) else 64),
+        )
+        shared = f"({ROWS} + 4 * {keys}) * {head} * {bytes_} + 1024"
+        heads = (64, 128, 256) if narrow else (64, 128)
+        schedule.require(" || ".join(f"{head} == {each}" for each in heads))
+        schedule.require(f"({keys} == 64 || {keys} == 128) && {shared} <= 232448")
+        body, names = self._begun(schedule, place)
+        *batch, rows, _ = body.extents(self.nodes[-1])
+        tiles, count = body.fresh("count"), count_in_cpp(batch)
+        body.line(f"const int {tiles} = ({in_cpp(rows)} + {ROWS - 1}) / {ROWS};")
+        tile = f"blockIdx.x % {tiles}"
+        if self.causal and batch:
+            # The longest rows first.
+            tile = f"({tiles} - 1 - blockIdx.x / ({count}))"
+            body.line(f"const int {names.batch} = blockIdx.x % ({count});")
+        elif batch:
+            body.line(f"const int {names.batch} = blockIdx.x / {tiles};")
+        row, column, term = names.row, names.column, names.term
+        kind = f"attention::Rows<{stored_type(place.dtype)}>"
+        left, right = tensors(self.scores)
+        _matrix(body, schedule, names.left, left, (row, term), term, row, kind=kind)
+        _matrix(body, schedule, names.right, right, (term, column), term, column, kind=kind)
+        _matrix(
+            body, schedule, names.values, tensors(self.nodes[-1])[1], (term, column), column, term, kind=kind
+        )
+        self._score(body, names)
+        causal = "true" if self.causal else "false"
+        body.line(
+            f"attention::attend<{head}, {keys}, {causal}>({names.shared}, {names.left}, {names.right}, {names.values},"
+        )
+        with body.block(
+            f"    {tile} * {ROWS}, {names.score}, [&](int {row}, int {column}, float {names.product}) {{",
+            end="    });",
+        ):
+            body.store(place, _index(self.nodes[-1], names), names.product)
+        made = _function(schedule, body, "attention_kernel", self.nodes[-1], place)
+        grid = f"ceil_div({count_in_plan((rows,))}, {ROWS})"
+        grid += f" * {count_in_plan(batch)}" if batch else ""
+        return schedule.function(made), schedule.launch(made, grid, "256", shared)
+
+    def _begun(self, schedule: Schedule, place: Place) -> tuple[Body, Names]:
+        """The beginning of a kernel that has scores, and its names."""
+
+        def given(_: Body, index: Index) -> str:
+            assert index == _index(self.scores, names)  # noqa: S101 - the finder looked
+            return names.product
+
+        for index_type in ("int", "long long"):
+            body = schedule.body(place, index_type, {self.scores: given}, depth=1)
+            names = Names.of(body)
+            with body.trial():
+                body.read(self.weighed, _weighed_index(body, self, names))
+                used = (*body.reads.values(), place)
+            if not any(map(schedule.is_large, used)):
+                break
+        body.line(f"extern __shared__ unsigned char {names.shared}[];")
+        return body, names
+
+    def _score(self, body: Body, names: Names) -> None:
+        """Declare the function that makes a product what softmax is taken of."""
+        head = (
+            f"const auto {names.score} = [&](int {names.row}, int {names.column}, float {names.product}) {{"
+        )
+        with body.block(head, end="};"):
+            value = body.read(self.weighed, _weighed_index(body, self, names))
+            body.line(f"return {converted(value, numbers(self.weighed), torch.float32)};")
+
+    def _in_two(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         keys, columns = schedule.macro("KEYS", 256), schedule.macro("COLUMNS", 256)
         for each in (keys, columns):
             schedule.require(f"{each} == 128 || {each} == 256")
         *batch, rows, count = schedule.place("", self.scores).extents
         width = sympy.Symbol(keys, integer=True, positive=True)
         tiles = sympy.floor((count + width - 1) / width)
-        # A row's scores, and behind them the largest of each tile.
-        pitch = STEP * steps_of(count) + 4 * sympy.floor((tiles + 3) / 4)
+        # A row's weights, and behind them two numbers for each tile.
+        pitch = STEP * steps_of(count) + 4 * sympy.floor((tiles + 1) / 2)
         scores = Place(schedule.fresh(f"{self.scores.name}_rows"), torch.float32, (*batch, rows, pitch))
         schedule.add_scratch(scores)
         yield _launched(schedule, self._scores(schedule, scores, keys), (*batch, rows, count), keys)
-        made = self._values(schedule, scores, place, (in_cpp(tiles), columns))
+        made = self._values(schedule, scores, place, (in_cpp(tiles), columns, keys))
         yield _launched(schedule, made, place.extents, columns)
 
     def _scores(self, schedule: Schedule, place: Place, width: str) -> Function:
-        def given(_: Body, index: Index) -> str:
-            assert index == _index(self.scores, names)  # noqa: S101 - the finder looked
-            return names.product
-
+        body, names = self._begun(schedule, place)
+        _begin(body, names, self.scores, width)
         left, right = tensors(self.scores)
-        for index_type in ("int", "long long"):
-            body = schedule.body(place, index_type, {self.scores: given}, depth=1)
-            names = Names.of(body)
-            _begin(body, names, self.scores, width)
-            row, column, term = names.row, names.column, names.term
-            _matrix(body, schedule, names.left, left, (row, term), term, row)
-            _matrix(body, schedule, names.right, right, (term, column), term, column)
-            head = f"const auto {names.score} = [&](int {names.row}, int {names.column}, float {names.product}) {{"
-            with body.block(head, end="};"):
-                value = body.read(self.weighed, _weighed_index(body, self, names))
-                body.line(f"return {converted(value, numbers(self.weighed), torch.float32)};")
-            if not any(map(schedule.is_large, body.reads.values())):
-                break
+        row, column, term = names.row, names.column, names.term
+        _matrix(body, schedule, names.left, left, (row, term), term, row)
+        _matrix(body, schedule, names.right, right, (term, column), term, column)
+        self._score(body, names)
         at = _of_batch(place, names)
         body.line(
             f"attention::store_scores<{width}>({at}, {names.shared}, {names.left}, {names.right}, {names.tile},"
@@ -110,10 +187,13 @@ class Attention:
         body.line(f"    {in_cpp(place.extents[-1])}, {names.score});")
         return _function(schedule, body, "scores_kernel", self.weighed, place)
 
-    def _values(self, schedule: Schedule, scores: Place, place: Place, macros: tuple[str, str]) -> Function:
-        node, (tiles, width) = self.nodes[-1], macros
+    def _values(
+        self, schedule: Schedule, scores: Place, place: Place, macros: tuple[str, str, str]
+    ) -> Function:
+        node, (tiles, width, keys_of_tile) = self.nodes[-1], macros
         body = schedule.body(place, "long long" if schedule.is_large(place) else "int", depth=1)
         names = Names.of(body)
+        body.line(f"extern __shared__ unsigned char {names.shared}[];")
         _begin(body, names, node, width)
         body.reads[scores.name] = scores
         *_, rows, keys = body.extents(self.scores)
@@ -121,9 +201,8 @@ class Attention:
         body.line(f"const blocks::ByTerm {names.left}{{{_of_batch(scores, names)}, {row}}};")
         column = names.column
         _matrix(body, schedule, names.right, tensors(node)[1], (names.term, column), column, column)
-        body.line(
-            f"attention::store_values<{width}>({names.shared}, {names.left}, {tiles}, {names.right}, {names.tile},"
-        )
+        given = f"{names.shared}, {names.left}, {tiles}, {names.right}, {names.tile}"
+        body.line(f"attention::store_values<{width}, {keys_of_tile}>({given},")
         with body.block(
             f"    [&](int {names.row}, int {names.column}, float {names.product}) {{", end="    });"
         ):
@@ -147,7 +226,10 @@ def _attention(
         return None
     inside = _between(scores, node)
     nodes = tuple(each for each in kept if each in inside)
-    if not nodes or any(each in outputs for each in nodes[:-1]) or numbers(node) is not torch.float32:
+    operands = (*tensors(scores), tensors(node)[1])
+    if not nodes or any(each in outputs for each in nodes[:-1]):
+        return None
+    if numbers(node) not in MOST_ON_CHIP or any(numbers(each) is not numbers(node) for each in operands):
         return None
     sizes = (
         *extents_of(scores, traced)[-2:],
@@ -156,7 +238,7 @@ def _attention(
     )
     if min(map(traced.estimate, sizes)) < FEWEST or ONE in sizes:
         return None
-    found = Attention(nodes, scores, weighed)
+    found = Attention(nodes, scores, weighed, _is_causal(weighed, traced))
     return found if _is_covered(found, kept, traced) else None
 
 
@@ -214,6 +296,42 @@ def _between(first: Node, last: Node) -> set[Node]:
                 found.add(user)
                 waiting.append(user)
     return {*found, last}
+
+
+def _is_causal(weighed: Node, traced: Traced) -> bool:
+    """Whether what softmax is taken of is -infinity for all keys behind a query's place, whatever the inputs are."""
+    node = stripped(weighed)
+    if not _is(node, "where"):
+        return False
+    condition, *branches = node.args
+    hidden = [
+        isinstance(each, Node) and _is(each, "scalar_tensor") and each.args[0] == -math.inf
+        for each in branches
+    ]
+    sizes = {each: 5 + number for number, each in enumerate(_dimensions(node, traced))}
+
+    def value(each: Any) -> Any:
+        if not isinstance(each, Node):
+            return [value(e) for e in each] if isinstance(each, list | tuple) else each
+        if not is_tensor(each):
+            return int(traced.expression(each).xreplace(sizes))
+        if each.op != "call_function":
+            raise _OtherPlaceError
+        return each.target(*map(value, each.args), **{name: value(e) for name, e in each.kwargs.items()})  # type: ignore[operator]
+
+    if sum(hidden) != 1:
+        return False
+    try:
+        mask = value(condition) == hidden[0]
+    except _OtherPlaceError:
+        return False
+    ones = torch.ones(mask.shape[-2:], dtype=torch.bool)
+    return bool((mask | ~ones.triu(1)).all())
+
+
+def _dimensions(node: Node, traced: Traced) -> list[sympy.Symbol]:
+    extents = extents_of(node, traced)
+    return sorted({symbol for each in extents for symbol in each.free_symbols}, key=str)
 
 
 class _OtherPlaceError(Exception):
@@ -294,12 +412,14 @@ def _in_memory(body: Body, node: Node, batch: str, pair: tuple[str, str], contig
         moved = element(name)
         if first is None or moved is None:
             return None
-        changed = [
-            axis for axis, texts in enumerate(zip(first[1], moved[1], strict=True)) if len({*texts}) > 1
-        ]
-        if len(changed) != 1 or not _is_one_more(
-            first[1][changed[0]], moved[1][changed[0]], name, first[2], moved[2]
-        ):
+        changed = []
+        for axis, (before, after) in enumerate(zip(first[1], moved[1], strict=True)):
+            old, new = _summands(before, first[2]), _summands(after, moved[2])
+            if old != new:
+                changed.append(axis)
+                if new - old != Counter([name]) or old - new:
+                    return None
+        if len(changed) != 1:
             return None
         axes += changed
     assert first is not None  # noqa: S101 - there are two names
@@ -311,21 +431,28 @@ def _in_memory(body: Body, node: Node, batch: str, pair: tuple[str, str], contig
     return Memory(place, start, axes[1 - pair.index(contiguous)])
 
 
-def _is_one_more(
-    before: str, after: str, name: str, values_before: Mapping[str, str], values_after: Mapping[str, str]
-) -> bool:
-    """Whether an expression is another one plus a variable, also where that is within a local variable."""
-    if after == plus(before, name):
-        return True
-    summands = before.split(" + "), after.split(" + ")
-    if len(summands[0]) != len(summands[1]):
-        return False
-    changed = [pair for pair in zip(*summands, strict=True) if pair[0] != pair[1]]
-    if len(changed) != 1:
-        return False
-    old, new = changed[0]
-    old, new = values_before.get(old, old), values_after.get(new, "")
-    return bool(new) and _is_one_more(old, new, name, values_before, values_after)
+def _summands(text: str, values: Mapping[str, str]) -> Counter[str]:
+    """What an index is the sum of, with the values of local variables in their place."""
+    found: Counter[str] = Counter()
+    depth, last = 0, 0
+    for place in range(len(text) + 1):
+        depth += {"(": 1, ")": -1}.get(text[place : place + 1], 0)
+        if place == len(text) or (depth == 0 and text.startswith(" + ", place)):
+            each, last = text[last:place], place + 3
+            if each in values:
+                found += _summands(values[each], values)
+            elif each != "0":
+                found[_NAME.sub(lambda word: _expanded(word[0], values), each)] += 1
+    return found
+
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def _expanded(name: str, values: Mapping[str, str]) -> str:
+    if name not in values:
+        return name
+    return f"({' + '.join(sorted(_summands(values[name], values).elements()))})"
 
 
 # Parts of a kernel
@@ -334,7 +461,6 @@ def _is_one_more(
 def _begin(body: Body, names: Names, node: Node, width: str) -> None:
     """The tile of a product that a block has."""
     *batch, rows, columns = map(in_cpp, body.extents(node))
-    body.line(f"extern __shared__ unsigned char {names.shared}[];")
     tile = f"blocks::tile<{ROWS}, {width}, 8>({rows}, {columns}, blockIdx.x)"
     body.line(f"const blocks::Tile {names.tile} = {tile};")
     if batch:
@@ -357,6 +483,8 @@ def _matrix(  # noqa: PLR0917 - what it is made of
     pair: tuple[str, str],
     contiguous: str,
     lines: str,
+    *,
+    kind: str = "",
 ) -> None:
     """Declare a variable for an operand: ByTerm or ByLine of `lines`, whichever axis of the pair is contiguous."""
     for index_type in ("int", "long long"):
@@ -372,11 +500,9 @@ def _matrix(  # noqa: PLR0917 - what it is made of
     own.line(f"return {schedule.parameter(found.place.name)} + ({start});")
     extents = dict(zip(pair, map(in_cpp, body.extents(node)[-2:]), strict=True))
     (terms,) = {*pair} - {lines}
-    kind, stride = (
-        "ByTerm" if contiguous == terms else "ByLine",
-        count_in_cpp(found.place.extents[found.axis + 1 :]),
-    )
-    body.line(f"const blocks::{kind} {variable}{{[&] {{")
+    stride = count_in_cpp(found.place.extents[found.axis + 1 :])
+    kind = kind or f"blocks::{'ByTerm' if contiguous == terms else 'ByLine'}"
+    body.line(f"const {kind} {variable}{{[&] {{")
     for line in own.text().splitlines():
         body.line(line.removeprefix("    "))
     body.line(f"}}(), {extents[lines]}, {extents[terms]}, {stride}}};")

@@ -5,20 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Place, numbers
 from mctskernel.problems.plain_cuda.extents import ONE, product
 from mctskernel.problems.plain_cuda.rules import Kind, operator_name, rule_of
+from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.row_functions import VECTORS
-from mctskernel.problems.templates.row_kernels import Geometry, RowWriter, macros, power_of_two, run_of
-from mctskernel.problems.templates.rows import Space, element_index, extents_of, reduces, trial_body
-
-if TYPE_CHECKING:
-    from mctskernel.problems.plain_cuda.schedule import Schedule
+from mctskernel.problems.templates.row_geometry import Geometry, macros, power_of_two
+from mctskernel.problems.templates.row_kernels import RowWriter
+from mctskernel.problems.templates.row_space import (
+    Space,
+    element_index,
+    extents_of,
+    reduces,
+    run_of,
+    trial_body,
+)
 
 SHORTEST = 32
 """Runs of fewer elements are not worth vectors."""
@@ -41,13 +46,15 @@ class ChainGroup:
         split = vectors > 1024
         words = ("THREADS", "VECTOR", "ITEMS", "PARTS") if split else ("THREADS", "ROWS", "VECTOR", "ITEMS")
         threads = min(power_of_two(vectors), 256)
-        items = min(-(-vectors // threads), 4)
-        names = macros(schedule, words, Geometry(threads, 256 // threads, self.vector, items, 1 << 20))
+        items = 1 if split else min(-(-vectors // threads), 4)
+        names = macros(
+            schedule, words, Geometry(threads, 256 // threads, self.vector, items, 1 << 20, 32 + 8 * items)
+        )
         schedule.define(VECTORS)
         name = schedule.fresh(f"{operator_name(self.nodes[0]).split('.')[-1].strip('_')}_vectors")
         for index_type in ("int", "long long"):
             writer = RowWriter(self, schedule, place, names, index_type=index_type, several=False)
-            text, launch = writer.kernel(name, (), 0, 0, last=True)
+            text, launch = writer.whole(name, ())
             if index_type == "long long" or not any(map(schedule.is_large, writer.body.used)):
                 yield text, launch
                 return

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Place
+from mctskernel.problems.plain_cuda.schedule import Group, Templates
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.attention import attentions
 from mctskernel.problems.templates.chains import chain_groups
@@ -16,21 +15,6 @@ from mctskernel.problems.templates.pools import pools
 from mctskernel.problems.templates.rows import row_groups, row_operands
 from mctskernel.problems.templates.scans import flipped_scans, scan_groups
 from mctskernel.problems.templates.tiles import products
-
-if TYPE_CHECKING:
-    from mctskernel.problems.plain_cuda.schedule import Schedule
-
-
-class Group(Protocol):
-    """Nodes of a graph in order, of which only the last is stored."""
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The nodes that would each have a plain kernel."""
-
-    def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
-        """The texts of the kernels that fill a buffer with the last node, and their launches."""
-
 
 Finder = Callable[[Sequence[Node], Collection[Node], Traced], Iterable[Group]]
 """Finds groups of one template among the nodes that would each have a plain kernel, given which are outputs."""
@@ -63,3 +47,13 @@ def found_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced
                 free.difference_update(group.nodes)
                 found.append(group)
     return tuple(found)
+
+
+TEMPLATES = Templates(
+    cut,
+    found_groups,
+    frozenset(
+        """length tiles tiles_of_segment part parts first mine of_tile p
+        merge load store across across_lanes scan larger smaller""".split()
+    ),
+)

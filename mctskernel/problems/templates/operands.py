@@ -15,13 +15,18 @@ import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
-from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
+from mctskernel.problems.plain_cuda.element_types import stored_type
+from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, in_cpp, product
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
 
-STEP, STRIP, LINES = 32, 256, 64
-"""Terms of a step, and terms and lines of what a block packs, as the header has them."""
+STEP = 32
+STEPS = {torch.float32: STEP, torch.float16: 64, torch.bfloat16: 64}
+"""Terms of a step, which has 128 bytes of a line, as the header has them."""
+
+STRIP, LINES = 8, 64
+"""Steps and lines of what a block packs."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,7 @@ class Operand:
 
     name: str
     node: Any
+    dtype: torch.dtype
     batch: sympy.Expr
     lines: sympy.Expr
     terms: sympy.Expr
@@ -73,24 +79,17 @@ class Operand:
     @property
     def steps(self) -> sympy.Expr:
         """Steps of a line."""
-        return steps_of(self.terms)
+        return ceiling(self.terms, STEPS[self.dtype])
 
     @property
     def packed(self) -> tuple[sympy.Expr, ...]:
-        """The extents of the packed operand, of fp16."""
-        return (self.batch, _ceiling(self.lines, LINES), self.steps, sympy.Integer(2 * STEP * LINES))
+        """The extents of the packed operand, in numbers of 16 bits."""
+        return (self.batch, ceiling(self.lines, LINES), self.steps, sympy.Integer(64 * LINES))
 
     @property
-    def blocks(self) -> str:
-        """The blocks that pack it, in a plan."""
-        lines, terms, batch = (count_in_plan((each,)) for each in (self.lines, self.terms, self.batch))
-        blocks = f"ceil_div({lines}, {LINES}) * ceil_div({terms}, {STRIP})"
-        return blocks if self.batch == ONE else f"{blocks} * {batch}"
-
-    @property
-    def blocks_in_cpp(self) -> str:
-        """The same in a kernel."""
-        return count_in_cpp((_ceiling(self.lines, LINES), _ceiling(self.terms, STRIP), self.batch))
+    def blocks(self) -> tuple[sympy.Expr, ...]:
+        """The blocks that pack it."""
+        return (ceiling(self.lines, LINES), ceiling(self.terms, STRIP * STEPS[self.dtype]), self.batch)
 
     def matrix(self, schedule: Schedule, target: Place, names: Names) -> Matrix:
         """The operand in a kernel that fills a buffer."""
@@ -104,17 +103,18 @@ class Operand:
 
         described = ((names.line, names.term), self.lines, self.terms)
         return in_memory(schedule, target, self.node, index, described) or computed(
-            schedule, target, names, (self.lines, self.terms), value
+            schedule, target, names, self, value
         )
 
 
-def _ceiling(count: sympy.Expr, size: int) -> sympy.Expr:
-    return count / size if (count / size).is_integer else sympy.floor((count + size - 1) / size)
-
-
 def steps_of(terms: sympy.Expr) -> sympy.Expr:
-    """So many steps of 32 terms."""
-    return _ceiling(terms, STEP)
+    """So many steps of fp32."""
+    return ceiling(terms, STEP)
+
+
+def ceiling(count: sympy.Expr, size: int) -> sympy.Expr:
+    """How many of a size hold a count."""
+    return count / size if (count / size).is_integer else sympy.floor((count + size - 1) / size)
 
 
 def in_memory(
@@ -128,15 +128,19 @@ def in_memory(
     names, *extents = described
     body = schedule.body(target)
     value = body.read(operand, index)
-    if len(body.loads) != 1 or numbers(operand) is not torch.float32:
+    if len(body.loads) != 1:
         return None
     ((node, found),) = body.loads
     place = schedule.places[node]
-    if value != body.load(place, found) or any(found.count(each) != 1 for each in names):
+    if (
+        place.dtype is not numbers(operand)
+        or value != body.load(place, found)
+        or any(found.count(each) != 1 for each in names)
+    ):
         return None
     strides = {each: product(place.extents[number + 1 :]) for number, each in enumerate(found)}
     others = [each for each in found if each not in names]
-    if not all(each == "0" or each.isidentifier() for each in others):
+    if not all(each == "0" or each in index for each in others):
         return None
     line, term = (strides[each] for each in names)
     if ONE not in {line, term}:
@@ -148,7 +152,8 @@ def in_memory(
         if each not in names and each != "0"
     )
     lines, terms = (in_cpp(each) for each in extents)
-    text = f"blocks::{kind}{{{schedule.parameter(place.name)}{offset}, {lines}, {terms}, {in_cpp(stride)}}}"
+    data = f"{schedule.parameter(place.name)}{offset}"
+    text = f"blocks::{kind}Of<{stored_type(place.dtype)}>{{{data}, {lines}, {terms}, {in_cpp(stride)}}}"
     return Matrix(text, (place,))
 
 
@@ -156,14 +161,13 @@ def computed(
     schedule: Schedule,
     target: Place,
     names: Names,
-    extents: tuple[sympy.Expr, sympy.Expr],
+    operand: Operand,
     value: Callable[[Body, OfTerm], None],
 ) -> Matrix:
     """An operand whose elements are computed where they are read.
 
     `value(body, of_term)` writes what depends on the line alone, and then in the context of `of_term` the rest.
     """
-    lines, terms = extents
 
     def written(index_type: str) -> Body:
         body = schedule.body(target, index_type)
@@ -180,5 +184,6 @@ def computed(
     body = written("int")
     if any(schedule.is_large(each) for each in body.reads.values()):
         body = written("long long")
-    head = f"blocks::computed({in_cpp(lines)}, {in_cpp(terms)}, [&](int {names.line}) {{"
+    lines, terms = in_cpp(operand.lines), in_cpp(operand.terms)
+    head = f"blocks::computed<{stored_type(operand.dtype)}>({lines}, {terms}, [&](int {names.line}) {{"
     return Matrix(f"{head}\n{body.text()}\n    }})", tuple(body.reads.values()))

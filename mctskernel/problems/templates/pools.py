@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 from torch.fx import Node
@@ -15,61 +16,71 @@ from mctskernel.problems.plain_cuda.element_types import computed_type, converte
 from mctskernel.problems.plain_cuda.extents import count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES, for_each_axis, pooled_rank
 from mctskernel.problems.plain_cuda.rules import argument, operator_name, source_of, takes
+from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.rows import extents_of
-
-if TYPE_CHECKING:
-    from mctskernel.problems.plain_cuda.schedule import Schedule
+from mctskernel.problems.templates.row_functions import EXTREMES
+from mctskernel.problems.templates.row_space import extents_of
+from mctskernel.problems.templates.tiles import follower_of
 
 POOLS = {"max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
 
-LARGER = """\
-// The larger of two numbers; NaN if either is.
-__device__ __forceinline__ float larger(float left, float right) {
-    float found;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(left), "f"(right));
-    return found;
-}"""
+MOST_UNROLLED = 32
+"""Taps of a window of which all are written out; of larger ones those along a row are."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool of floats over windows of one size, whose rows are so long."""
+    """A pool of floats over windows of one size, and what follows it element by element; rows are so long."""
 
-    nodes: tuple[Node]
+    nodes: tuple[Node, ...]
     length: int
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The text of the kernel, and its launch."""
-        threads = min(max(1 << (self.length - 1).bit_length(), 32), 128)
-        items = min(-(-self.length // threads), 4)
+        threads, items = min(_SHAPES, key=lambda each: _slots(self.length, *each))
         values = {"THREADS": threads, "ROWS": max(128 // threads, 1), "ITEMS": items}
         names = {word: schedule.macro(word, value) for word, value in values.items()}
         schedule.require(f"{names['THREADS']} * {names['ROWS']} <= 1024")
         schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= 16")
-        schedule.define(LARGER)
-        source, name = source_of(self.nodes[0])[0], schedule.fresh("pool_kernel")
+        schedule.define(EXTREMES)
+        name = schedule.fresh("pool_kernel")
         for index_type in ("int", "long long"):
-            body = schedule.body(place, index_type, depth=1)
-            _write(body, self.nodes[0], place, names)
+            pooled: dict[Node, str] = {}
+            given = {self.nodes[0]: lambda _body, _index, pooled=pooled: pooled[self.nodes[0]]}
+            body = schedule.body(place, index_type, given, depth=1)
+            _write(body, self, place, names, pooled)
             if not any(map(schedule.is_large, body.used)):
                 break
         rows = count_in_plan(place.extents[:-1])
-        grid = f"ceil_div({rows}, {names['ROWS']}) * ceil_div({_plan(place.extents[-1])}, {names['THREADS']} * {names['ITEMS']})"
-        about = f"{operator_name(source)}"
+        columns = count_in_plan(place.extents[-1:])
+        grid = (
+            f"ceil_div({rows}, {names['ROWS']}) * ceil_div({columns}, {names['THREADS']} * {names['ITEMS']})"
+        )
+        about = schedule.described(self.nodes[-1])
         bounds = f"__launch_bounds__({names['THREADS']} * {names['ROWS']}) "
         made = Function(name, about, body.text(), tuple(body.reads.values()), place, bounds)
         yield schedule.function(made), schedule.launch(made, grid, f'{names["THREADS"]}", "{names["ROWS"]}')
 
 
-def pools(kept: Sequence[Node], _: Collection[Node], traced: Traced) -> Iterator[Pool]:
-    """The pools of floats over windows of one size."""
+_SHAPES = [(threads, items) for items in (2, 4, 1) for threads in (128, 64, 32)]
+"""Threads of a row, and the results of each, the better ones first."""
+
+
+def _slots(length: int, threads: int, items: int) -> float:
+    """How many results of a row there is room for, where a few in vain don't count."""
+    return max(-(-length // (threads * items)) * threads * items, 1.1 * length)
+
+
+def pools(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterator[Pool]:
+    """The pools of floats over windows of one size, each with what follows element by element."""
     for node in kept:
         if node.op == "call_function":
             pool, part = source_of(node)
             name = operator_name(pool).removeprefix("aten.")
             if name in POOLS and part == 0 and computed_type(numbers(node)) == "float":
-                yield Pool((node,), int(traced.estimate(extents_of(node, traced)[-1])))
+                behind = None if node in outputs else follower_of(node, kept, traced)
+                nodes = (node,) if behind is None else (node, behind)
+                yield Pool(nodes, int(traced.estimate(extents_of(node, traced)[-1])))
 
 
 @dataclass(frozen=True)
@@ -100,8 +111,9 @@ def _axes(body: Body, pool: Node) -> list[_Axis]:
     return [_Axis(*each) for each in numbers_of]
 
 
-def _write(body: Body, node: Node, place: Place, names: dict[str, str]) -> None:
-    """The statements of the kernel."""
+def _write(body: Body, group: Pool, place: Place, names: Mapping[str, str], pooled: dict[Node, str]) -> None:
+    """The statements of the kernel. Each result is in `pooled` when what follows is computed."""
+    node, last = group.nodes[0], group.nodes[-1]
     pool, dtype = source_of(node)[0], numbers(node)
     largest = "max" in operator_name(pool)
     threads, items = names["THREADS"], names["ITEMS"]
@@ -122,6 +134,8 @@ def _write(body: Body, node: Node, place: Place, names: dict[str, str]) -> None:
         with contextlib.ExitStack() as blocks:
             places = []
             for axis, here in zip(lines, outer[len(outer) - len(lines) :], strict=True):
+                if math.prod(each.size for each in (*lines, along)) <= MOST_UNROLLED:
+                    body.line("#pragma unroll")
                 tap = blocks.enter_context(body.loop(f"tap_{axis.name}", "0", str(axis.size)))
                 at = body.let("int", f"in_{axis.name}", plus(axis.start(here), times(tap, str(axis.apart))))
                 blocks.enter_context(body.block(f"if ({_inside(at, axis)}) {{"))
@@ -148,8 +162,9 @@ def _write(body: Body, node: Node, place: Place, names: dict[str, str]) -> None:
                 value = f"{found}[{j}]"
                 if not largest:
                     value += f" / {_divisor(body, pool, [*lines, along], (*outer, column))}"
-                body.index_type = wide
-                body.store(place, (*map(body.as_index, outer), column), converted(value, dtype, place.dtype))
+                pooled[node], body.index_type = body.let("float", "pooled", value), wide
+                index = (*map(body.as_index, outer), column)
+                body.store(place, index, converted(body.read(last, index), numbers(last), place.dtype))
 
 
 def _inside(at: str, axis: _Axis) -> str:
@@ -180,7 +195,3 @@ def _divisor(body: Body, pool: Node, axes: Sequence[_Axis], index: Index) -> str
             else f"(min({end}, {axis.extent}) - max({start}, 0))"
         )
     return f"(float)({' * '.join(counts)})"
-
-
-def _plan(extent: sympy.Expr) -> str:
-    return count_in_plan((extent,))

@@ -46,6 +46,20 @@ __device__ __forceinline__ void store(T* run, const T (&values)[N], Index k, Ind
     }
 }"""
 
+EXTREMES = """\
+// The larger and the smaller of two numbers; NaN if either is.
+__device__ __forceinline__ float larger(float left, float right) {
+    float found;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(left), "f"(right));
+    return found;
+}
+
+__device__ __forceinline__ float smaller(float left, float right) {
+    float found;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(left), "f"(right));
+    return found;
+}"""
+
 ACROSS = """\
 // Merges a state of each of the Threads threads of a row, for all of them.
 template <int Threads, int Rows, typename State>

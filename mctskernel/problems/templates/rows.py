@@ -5,106 +5,29 @@ Softmax, normalisations, norms, losses and plain reductions are such groups. `ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-import sympy
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
-from mctskernel.problems.plain_cuda.element_types import computed_type
-from mctskernel.problems.plain_cuda.extents import ONE, product, same
-from mctskernel.problems.plain_cuda.reductions import accumulated, reduced_axes, splits
+from mctskernel.problems.plain_cuda.body import Body, Index
+from mctskernel.problems.plain_cuda.extents import product, same
 from mctskernel.problems.plain_cuda.rules import (
     Kind,
-    argument,
-    base_name,
-    is_tensor,
-    operator_name,
     rule_of,
     tensors,
 )
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.plain_cuda.views import reshaped
-
-if TYPE_CHECKING:
-    from mctskernel.problems.plain_cuda.schedule import Schedule
-
-
-@dataclass(frozen=True)
-class Space:
-    """The axes of what is reduced, without those of one element, and which of them are reduced."""
-
-    extents: tuple[sympy.Expr, ...]
-    reduced: tuple[bool, ...]
-
-    @property
-    def rows(self) -> tuple[sympy.Expr, ...]:
-        """The extents of the results."""
-        return tuple(each for each, gone in zip(self.extents, self.reduced, strict=True) if not gone)
-
-    @property
-    def strided(self) -> bool:
-        """Whether neighbours in memory belong to different rows."""
-        return not self.reduced[-1]
-
-
-class Rows(Protocol):
-    """Nodes over the rows of a space."""
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """In order; only the last is stored."""
-
-    @property
-    def space(self) -> Space:
-        """What the rows consist of."""
-
-
-@dataclass(frozen=True)
-class RowGroup:
-    """Reductions over one space and element-wise nodes over it or its rows, in order. Only the last is stored.
-
-    `leaves` are stored tensors with an element for each one of the space.
-    """
-
-    nodes: tuple[Node, ...]
-    space: Space
-    leaves: tuple[Node, ...] = field(compare=False)
-
-    @property
-    def reductions(self) -> tuple[Node, ...]:
-        """Its reductions, in order."""
-        return tuple(node for node in self.nodes if reduces(node))
-
-    def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
-        """The texts of the kernels that fill a buffer with the last node, and their launches."""
-        from mctskernel.problems.templates.row_kernels import row_kernels  # noqa: PLC0415 - needs this module
-
-        yield from row_kernels(self, schedule, place)
-
-
-PLACES = {"argmax", "argmin"}
-
-
-def reduces(node: Node) -> bool:
-    """Whether a node is a reduction that this template knows."""
-    return splits(node) or (
-        node.op == "call_function" and operator_name(node).removeprefix("aten.") in PLACES
-    )
-
-
-def space_of(node: Node, traced: Traced) -> Space:
-    """The space of a reduction."""
-    source, dims = tensors(node)[0], reduced_axes(node)
-    axes = [(extent, dim in dims) for dim, extent in enumerate(extents_of(source, traced)) if extent != ONE]
-    return Space(tuple(extent for extent, _ in axes), tuple(gone for _, gone in axes))
-
-
-def extents_of(node: Node, traced: Traced) -> tuple[sympy.Expr, ...]:
-    """The extents of a node's tensor."""
-    return tuple(traced.expression(size) for size in node.meta["val"].shape)
+from mctskernel.problems.templates.row_kernels import RowGroup
+from mctskernel.problems.templates.row_space import (
+    Space,
+    element_index,
+    extents_of,
+    reduces,
+    row_index,
+    space_of,
+    stripped,
+    trial_body,
+)
 
 
 def row_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterable[RowGroup]:
@@ -128,53 +51,6 @@ def row_operands(kept: Sequence[Node]) -> set[Node]:
                 if larger and rule_of(source).kind is Kind.ELEMENT:
                     found.add(source)
     return found
-
-
-def stripped(node: Node, kept: Collection[Node] = ()) -> Node:
-    """The node behind views and conversions."""
-    while node not in kept and node.op == "call_function":
-        if rule_of(node).kind is not Kind.VIEW and base_name(node) != "_to_copy":
-            break
-        sources = tensors(node)
-        if len(sources) != 1:
-            break
-        node = sources[0]
-    return node
-
-
-def pair(first: Node, second: Node) -> str:
-    """Which two reductions can be computed in one pass although the second needs the first; empty for others.
-
-    `softmax` are a maximum and the sum of exponentials of the differences from it, `moments` a mean and a sum of
-    squared differences from it.
-    """
-    if {base_name(first), base_name(second)} & PLACES:
-        return ""
-    if computed_type(accumulated(first)) != "float" or computed_type(accumulated(second)) != "float":
-        return ""
-    term = stripped(tensors(second)[0])
-    names = base_name(first), base_name(second), base_name(term) if term.op == "call_function" else ""
-    if names == ("amax", "sum", "exp"):
-        kind, difference = "softmax", stripped(tensors(term)[0])
-    elif names[0] == "mean" and names[1] in {"sum", "mean"} and _is_square(term):
-        kind, difference = "moments", stripped(tensors(term)[0])
-    else:
-        return ""
-    if difference.op != "call_function" or base_name(difference) != "sub" or len(tensors(difference)) != 2:
-        return ""
-    left, right = tensors(difference)
-    center = stripped(right)
-    if kind == "softmax" and center.op == "call_function" and base_name(center) == "where":
-        center = stripped(argument(center, "other"))  # 0 in place of an infinite maximum
-    return kind if stripped(left) is stripped(tensors(first)[0]) and center is first else ""
-
-
-def _is_square(node: Node) -> bool:
-    if node.op != "call_function":
-        return False
-    if base_name(node) == "pow":
-        return bool(argument(node, "exponent") == 2)
-    return base_name(node) == "square" or (base_name(node) == "mul" and len(tensors(node)) == 1)
 
 
 def _readers(kept: Sequence[Node], traced: Traced) -> Mapping[Node, set[Node | None]]:
@@ -253,10 +129,6 @@ def _may_join(node: Node, space: Space, traced: Traced, sources: Sequence[Node])
     )
 
 
-Compute = Callable[[Body, Node, Index], str]
-"""Writes the code for an element of a node."""
-
-
 class _OtherRowError(Exception):
     """An element depends on another row's."""
 
@@ -286,32 +158,3 @@ def _proved(group: RowGroup, kept: Sequence[Node], traced: Traced) -> tuple[Node
         return None
     whole = product(group.space.extents)
     return tuple({node: None for node, _ in body.loads if same(product(body.extents(node)), whole)})
-
-
-def trial_body(nodes: Sequence[Node], kept: Sequence[Node], traced: Traced, compute: Compute) -> Body:
-    """A body in which the nodes can be tried before there are kernels; other kept nodes are in memory."""
-    stored = [*traced.inputs, *(node for node in kept if node not in nodes)]
-    return Body(
-        places={
-            node: Place(node.name, numbers(node), extents_of(node, traced))
-            for node in stored
-            if is_tensor(node)
-        },
-        compute=compute,
-        expression=traced.expression,
-        parameter=str,
-        index_type="int",
-        taken=set(),
-        target=Place("out", numbers(nodes[-1]), extents_of(nodes[-1], traced)),
-    )
-
-
-def element_index(body: Body, space: Space, index: Index, node: Node) -> Index:
-    """The index into a node with an element for each of the space."""
-    return reshaped(body, index, space.extents, body.extents(node))
-
-
-def row_index(body: Body, space: Space, index: Index, node: Node) -> Index:
-    """The index into a node with an element for each row."""
-    row = tuple(each for each, gone in zip(index, space.reduced, strict=True) if not gone)
-    return reshaped(body, row, space.rows, body.extents(node))

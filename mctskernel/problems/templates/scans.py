@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
@@ -18,13 +17,12 @@ from mctskernel.problems.plain_cuda.element_types import (
 )
 from mctskernel.problems.plain_cuda.extents import ONE
 from mctskernel.problems.plain_cuda.rules import argument, axis, base_name, tensors
+from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.row_functions import SCAN, VECTORS
-from mctskernel.problems.templates.row_kernels import Geometry, RowWriter, macros, power_of_two, run_of
-from mctskernel.problems.templates.rows import Space, element_index, extents_of
-
-if TYPE_CHECKING:
-    from mctskernel.problems.plain_cuda.schedule import Schedule
+from mctskernel.problems.templates.row_geometry import Geometry, macros, power_of_two
+from mctskernel.problems.templates.row_loops import RowLoops
+from mctskernel.problems.templates.row_space import Space, element_index, extents_of, run_of, stripped
 
 SCANS = {"cumsum": ("Sum", "+", 0), "cumprod": ("Product", "*", 1)}
 """The name, operator and neutral element."""
@@ -43,8 +41,12 @@ class ScanGroup:
         words = ("COLUMNS", "LANES", "ITEMS") if strided else ("THREADS", "ROWS", "VECTOR", "ITEMS")
         vector = max(16 // place.dtype.itemsize, 1)
         threads = min(power_of_two(-(-length // (4 * vector))), 256)
+        # What is computed has arrays of its own in registers.
+        items = 4 if stripped(tensors(self.nodes[0])[0]) in schedule.places else 1
         geometry = (
-            Geometry(1, 64, 1, 16, 1) if strided else Geometry(threads, max(128 // threads, 1), vector, 4, 1)
+            Geometry(1, 64, 1, 16, 1, 64)
+            if strided
+            else Geometry(threads, max(128 // threads, 1), vector, items, 1, 72)
         )
         names = macros(schedule, words, geometry)
         if strided:
@@ -97,7 +99,7 @@ def _flips(node: Node, scan: Node) -> bool:
     return dims == [axis(scan, argument(scan, "dim"))] and len(scan.users) == 1
 
 
-class _Writer(RowWriter):
+class _Writer(RowLoops):
     """The kernel while it is written."""
 
     def scan(self, name: str, struct: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,11 @@ import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Function, Given, Index, Place, numbers
-from mctskernel.problems.plain_cuda.element_types import converted, stored
+from mctskernel.problems.plain_cuda.element_types import converted, stored, stored_type
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.rules import Kind, is_tensor, operator_name, rule_of
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.operands import Names, Operand, steps_of
+from mctskernel.problems.templates.operands import STEPS, Names, Operand
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -31,7 +31,8 @@ MULTIPROCESSORS = 132
 """Of the GPUs that the first choice of tiles is made for."""
 
 TILES = {(128, 192): 1.0, (128, 128): 0.97, (128, 64): 0.7, (64, 192): 0.75, (64, 128): 0.65, (64, 64): 0.5}
-"""Rows and columns of a tile, and at what share of the best rate it computes."""
+HALF_TILES = {(128, 256): 3.0, (128, 128): 2.4, (64, 256): 2.2, (64, 128): 1.8}
+"""Rows and columns of a tile of fp32 and of 16-bit numbers, and at what multiple of RATE it computes."""
 
 RATE, BANDWIDTH, LATENCY = 1.2e14, 3e12, 3e-6
 """Terms of sums and bytes of memory a second, and the seconds that a launch takes; measured on an H200."""
@@ -57,22 +58,24 @@ class Product:
     terms: sympy.Expr
     sizes: tuple[float, float, float, float]
     """Estimates of these."""
+    dtype: torch.dtype
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """Kernels that pack the operands, and the product's; if it is split, one that adds up the parts' sums."""
         schedule.include(HEADER)
         node: Any = self.nodes[0]
         packed = self._packed(schedule)
-        for again in (False, True):
+        for again in (False, True) if self.dtype is torch.float32 else (False,):
             yield _packing(schedule, node, packed, again=again)
-        (rows, columns), splits = _tiling(self.sizes)
+        tiles = TILES if self.dtype is torch.float32 else HALF_TILES
+        (rows, columns), splits = _tiling(self.sizes, tiles)
         tile_m, tile_n = schedule.macro("TILE_M", rows), schedule.macro("TILE_N", columns)
         stages, group = schedule.macro("STAGES", 4), schedule.macro("GROUP", 8)
         blocks = schedule.macro("BLOCKS", MULTIPROCESSORS)
         shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + 4096"
-        schedule.require(
-            f"({tile_m} == 64 || {tile_m} == 128) && ({tile_n} == 64 || {tile_n} == 128 || {tile_n} == 192)"
-        )
+        for macro, axis in ((tile_m, 0), (tile_n, 1)):
+            allowed = sorted({tile[axis] for tile in tiles})
+            schedule.require(" || ".join(f"{macro} == {each}" for each in allowed))
         schedule.require(f"{stages} >= 3 && {shared} <= 232448")
         schedule.require(f"{group} >= 1 && {group} <= 64")
         split = schedule.macro("SPLITS", splits) if splits > 1 else ""
@@ -101,12 +104,14 @@ class Product:
 
     def _packed(self, schedule: Schedule) -> list[_Packed]:
         node: Any = self.nodes[0]
-        extents = (self.batch, self.rows + self.columns, sympy.Integer(2))
-        ranges = Place(schedule.fresh(f"{node.name}_ranges"), torch.int32, extents)
-        schedule.add_scratch(ranges, zero=True)
+        ranges = None
+        if self.dtype is torch.float32:
+            extents = (self.batch, self.rows + self.columns, sympy.Integer(2))
+            ranges = Place(schedule.fresh(f"{node.name}_ranges"), torch.int32, extents)
+            schedule.add_scratch(ranges, zero=True)
         found = []
         for name, source, lines in (("a", node.args[0], self.rows), ("b", node.args[1], self.columns)):
-            operand = Operand(name, source, self.batch, lines, self.terms)
+            operand = Operand(name, source, self.dtype, self.batch, lines, self.terms)
             buffer = Place(schedule.fresh(f"{node.name}_{name}"), torch.float16, operand.packed)
             schedule.add_scratch(buffer)
             found.append(_Packed(operand, buffer, ranges, sympy.Integer(0) if name == "a" else self.rows))
@@ -123,13 +128,13 @@ class Product:
         names = Names.of(schedule.body(target))
         tile_m, tile_n, stages, group, split = macros
         rows, columns, batch, steps = (
-            in_cpp(each) for each in (self.rows, self.columns, self.batch, steps_of(self.terms))
+            in_cpp(each) for each in (self.rows, self.columns, self.batch, packed[0].operand.steps)
         )
-        tile = f"[&](const blocks::Tile& {names.tile})"
+        tile, kind = f"[&](const blocks::Tile& {names.tile})", stored_type(self.dtype)
         tiling = f"blocks::Tiling<{tile_m}, {tile_n}, {group}>{{{rows}, {columns}, {steps}, {batch}, {split or 1}}}"
         lines = [
             f"extern __shared__ unsigned char {names.shared}[];",
-            f"blocks::multiply<{tile_m}, {tile_n}, {stages}>({names.shared}, {tiling},",
+            f"blocks::multiply<{kind}, {tile_m}, {tile_n}, {stages}>({names.shared}, {tiling},",
         ]
         lines += [
             f"    {tile} {{ return {each.written(schedule, f'{names.tile}.batch')}; }}," for each in packed
@@ -145,7 +150,7 @@ class Product:
             "    });",
         ]
         reads = [*(each for one in packed for each in (one.buffer, one.ranges)), *value.reads.values()]
-        found = {each.name: each for each in reads}
+        found = {each.name: each for each in reads if each is not None}
         found.pop(target.name, None)
         return Function(
             schedule.fresh(f"{operator_name(node).split('.')[-1]}_kernel"),
@@ -188,37 +193,40 @@ class _Packed:
 
     operand: Operand
     buffer: Place
-    ranges: Place
+    ranges: Place | None
     before: sympy.Expr
 
     def places(self, schedule: Schedule, batch: str) -> tuple[str, str]:
         """Where a matrix of the batch is packed, and where its ranges are."""
-        counts = (self.buffer.extents[1:], self.ranges.extents[1:2])
-        data, ranges = (
-            schedule.parameter(place.name)
-            + ("" if self.operand.batch == ONE else f" + (long long){batch} * {count_in_cpp(count)}")
-            for place, count in zip((self.buffer, self.ranges), counts, strict=True)
-        )
-        return data, f"(blocks::Range*){ranges}" + (f" + {in_cpp(self.before)}" if self.before else "")
+
+        def of(place: Place, count: tuple[sympy.Expr, ...]) -> str:
+            offset = "" if self.operand.batch == ONE else f" + (long long){batch} * {count_in_cpp(count)}"
+            return schedule.parameter(place.name) + offset
+
+        data = of(self.buffer, self.buffer.extents[1:])
+        if self.ranges is None:
+            return data, "nullptr"
+        before = f" + {in_cpp(self.before)}" if self.before else ""
+        return data, f"(blocks::Range*){of(self.ranges, self.ranges.extents[1:2])}{before}"
 
     def written(self, schedule: Schedule, batch: str) -> str:
         """The operand in the kernel of the product."""
         data, ranges = self.places(schedule, batch)
-        return (
-            f"blocks::Packed{{{data}, {ranges}, {in_cpp(self.operand.lines)}, {in_cpp(self.operand.steps)}}}"
-        )
+        kind, steps = stored_type(self.operand.dtype), in_cpp(self.operand.steps)
+        return f"blocks::Packed<{kind}>{{{data}, {ranges}, {in_cpp(self.operand.lines)}, {steps}}}"
 
 
 def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed], *, again: bool) -> tuple[str, str]:
     """The kernel that packs both operands, or packs again what the first one couldn't."""
     names = Names.of(schedule.body(packed[0].buffer))
-    first = packed[0].operand.blocks_in_cpp
-    lines, reads = [], []
+    first = count_in_cpp(packed[0].operand.blocks)
+    lines: list[str] = []
+    reads: list[Place] = []
     for each in packed:
         operand, is_first = each.operand, each is packed[0]
         matrix = operand.matrix(schedule, each.buffer, names)
         reads += matrix.reads
-        extents = f"{in_cpp(operand.lines)}, {in_cpp(operand.terms)}"
+        extents = f"{in_cpp(operand.lines)}, {in_cpp(operand.steps)}"
         block = "blockIdx.x" if is_first else f"blockIdx.x - {first}"
         data, ranges = each.places(schedule, names.batch)
         lines += [
@@ -227,7 +235,7 @@ def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed], *, again
             *([f"    const int {names.batch} = {names.part}.batch;"] if operand.batch != ONE else []),
             f"    const auto {names.matrix} = {matrix.text};",
             f"    blocks::pack<{'true' if again else 'false'}>(",
-            f"        {data}, {ranges}, {names.matrix}, {names.part}, {in_cpp(operand.terms)});",
+            f"        {data}, {ranges}, {names.matrix}, {names.part});",
         ]
     made = Function(
         schedule.fresh("pack_again_kernel" if again else "pack_kernel"),
@@ -237,14 +245,14 @@ def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed], *, again
         tuple({each.name: each for each in reads}.values()),
         packed[1].buffer,
         "__launch_bounds__(256) ",
-        also=(packed[0].ranges, packed[0].buffer),
+        also=tuple(each for each in (packed[0].ranges, packed[0].buffer) if each is not None),
     )
-    grid = " + ".join(each.operand.blocks for each in packed)
+    grid = " + ".join(count_in_plan(each.operand.blocks) for each in packed)
     return schedule.function(made), schedule.launch(made, grid, "256")
 
 
 def products(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterator[Product]:
-    """Products of fp32 matrices that fill tiles, each with what follows element by element."""
+    """Products of matrices that fill tiles, each with what follows element by element."""
     for node in kept:
         shape = _shape(node, traced) if operator_name(node) in _PRODUCTS else None
         if shape is None:
@@ -253,29 +261,31 @@ def products(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) ->
         if min(sizes[1:]) >= FEWEST and math.prod(sizes) >= FEWEST_OPERATIONS:
             follower = None if node in outputs else follower_of(node, kept, traced)
             nodes = (node,) if follower is None else (node, follower)
-            yield Product(nodes, *shape, sizes=sizes)  # type: ignore[arg-type] # four of them
+            yield Product(nodes, *shape, sizes, numbers(node))  # type: ignore[arg-type] # four of them
 
 
-def _tiling(sizes: tuple[float, float, float, float]) -> tuple[tuple[int, int], int]:
+def _tiling(
+    sizes: tuple[float, float, float, float], tiles: Mapping[tuple[int, int], float]
+) -> tuple[tuple[int, int], int]:
     """The tile with the least time, as waves of blocks tell it, and over how many blocks terms are split."""
     batch, rows, columns, terms = sizes
 
     def seconds(tile: tuple[int, int], splits: int) -> float:
         blocks = batch * math.ceil(rows / tile[0]) * math.ceil(columns / tile[1]) * splits
-        rate = RATE * TILES[tile] / MULTIPROCESSORS
+        rate = RATE * tiles[tile] / MULTIPROCESSORS
         spent = math.ceil(blocks / MULTIPROCESSORS) * (tile[0] * tile[1] * terms / splits / rate + LATENCY)
         # Parts are written and read.
         return spent + (8 * splits * batch * rows * columns / BANDWIDTH + LATENCY if splits > 1 else 0.0)
 
     most = max(1, int(terms / FEWEST_TERMS))
     splits = [1 << power for power in range(most.bit_length()) if 1 << power <= 64]
-    return min(itertools.product(TILES, splits), key=lambda each: seconds(*each))
+    return min(itertools.product(tiles, splits), key=lambda each: seconds(*each))
 
 
 def _shape(node: Node, traced: Traced) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr, sympy.Expr] | None:
     """Batch, rows, columns and terms; None for what the template doesn't cover."""
     tensors: Any = (node, *node.args[:2])
-    if any(numbers(each) is not torch.float32 for each in tensors):
+    if numbers(node) not in STEPS or any(numbers(each) is not numbers(node) for each in tensors):
         return None
     out, left = (tuple(map(traced.expression, each.meta["val"].shape)) for each in tensors[:2])
     return product(out[:-2]), out[-2], out[-1], left[-1]

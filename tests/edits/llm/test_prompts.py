@@ -81,16 +81,18 @@ def test_an_ask_is_one_text_with_all_that_a_kernel_needs() -> None:
     assert len(text) - sum(map(len, parts)) < ASK_CHARACTERS
 
 
-def test_an_ask_of_products_shows_the_building_blocks_and_what_they_take() -> None:
+def test_an_ask_of_products_says_what_they_take_and_shows_the_start_that_uses_building_blocks() -> None:
     request = a_request("softmax")
-    kernel = Kernel("// aten.mm, aten.relu\n" + request.task.starting_kernel.source)
-    request = replace(request, task=replace(request.task, starting_kernel=kernel))
+    source = "// aten.mm, aten.relu\n#include <blocks.cuh>\n" + request.task.starting_kernel.source
+    request = replace(request, task=replace(request.task, starting_kernel=Kernel(source)))
     shape = shape_label(request.task.search_shapes[0])
     text = ask_text(request, 4, briefing(load_architecture("H200"), request.task, {shape: 1e12}))
-    for words in ("blocks::multiply<TILE_M", "aten.mm, aten.relu", "1,000 GFLOP", "2.8 ms as three of these"):
+    for words in ("`blocks.cuh` give", "aten.mm, aten.relu", "1,000 GFLOP", "2.8 ms as three of these"):
         assert words in text
-    assert len(text) - len(request.kernel.source) < ASK_CHARACTERS
-    assert "blocks::multiply" not in ask_text(a_request("softmax"), 4, ())
+    assert text.count("#include <blocks.cuh>") == 1
+    again = ask_text(replace(request, kernel=Kernel(source)), 4, ())
+    assert again.count("#include <blocks.cuh>") == 1, "the kernel to edit is the example"
+    assert "Building blocks" not in ask_text(a_request("softmax"), 4, ())
 
 
 @pytest.mark.parametrize("language", [Language.CUDA, Language.TRITON])

@@ -24,6 +24,10 @@ from tests.problems.kernelbench.problem_files import HEAD, INDEXED, LINEAR, prob
 pytestmark = pytest.mark.slow
 
 
+NETWORK = "import urllib.error; raise urllib.error.URLError('unreachable')"
+"""What code does that downloads something where there is no network."""
+
+
 def task_of(folder: Path, text: str) -> Task:
     """The task without a kernel that could run, which takes longer to make."""
     draft = drafted(written(folder, text), {}, benchmark="KernelBench", tolerance=TOLERANCE)
@@ -108,6 +112,26 @@ def test_inputs_are_drawn_as_get_inputs_draws_them(tmp_path: Path) -> None:
         (
             problem("for _ in range(9999): x = x + 1\n        return x", "torch.rand(4)"),
             "more than 4096 operators",
+        ),
+        (
+            problem("return self.l(x)[0]", "torch.rand(2, 9, 8)", init="self.l = nn.LSTM(8, 4)"),
+            r"the recurrent layer 'l' \(LSTM\): each of its steps",
+        ),
+        (problem("return {'out': x}", "torch.rand(4)"), "returns a dict; KernelBench compares"),
+        (problem("return x, x", "torch.rand(4)"), "returns a tuple; KernelBench compares"),
+        (problem("return x", "torch.rand(1 << 20, 1 << 20)"), "needs at least 4398.0 GB|more than fits"),
+        (problem("return x", "'a word'"), "get_inputs returns no tensor"),
+        (
+            problem("return x", "torch.rand(4)", head=f"{NETWORK}\n"),
+            r"URLError: .*\. It needs the network; a problem's file must hold all that it needs",
+        ),
+        (
+            problem("return x", "torch.rand(4)", init=NETWORK),
+            r"Model can't be made: URLError: .*\. It needs the network",
+        ),
+        (
+            f"{HEAD}class Model:\n    pass\ndef get_inputs():\n    return [torch.rand(3)]\n",
+            "is no torch.nn.Module",
         ),
         (f"{HEAD}def get_inputs():\n    return []\n", r"it has no class Model\(nn.Module\)"),
         ("def get_inputs(:\n    return []\n", "is not valid Python"),

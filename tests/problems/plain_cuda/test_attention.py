@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from unittest.mock import patch
 
@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra `gpu` is not installed")
 
+import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
 
@@ -19,14 +20,12 @@ from tests.problems.plain_cuda.verified import sources_of, tensor, wrong
 
 pytestmark = pytest.mark.slow
 
-WIDE = {"n": 5, "rows": 521, "cols": 509, "k": 1031, "m": 1033, "h": 1}
-"""Sizes that the template with two kernels is for."""
+WIDE = {"n": 5, "rows": 521, "cols": 509, "k": 1031, "m": 1033}
+"""Sizes of heads that the template with two kernels is for."""
 
-SHAPES = (
-    {"n": 2, "rows": 5, "cols": 7, "k": 3, "m": 9},
-    {"n": 1, "rows": 131, "cols": 70, "k": 40, "m": 12},
-    {"n": 1, "rows": 1, "cols": 300, "k": 5, "m": 2},
-)
+NARROW = {**WIDE, "k": 61, "m": 53}
+
+SHAPES = ({"n": 2, "rows": 5, "cols": 7, "k": 8, "m": 12}, {"n": 1, "rows": 131, "cols": 70, "k": 5, "m": 4})
 
 Q, K, V = tensor("query", "n 2 rows k"), tensor("key", "n 2 cols k"), tensor("value", "n 2 cols m")
 
@@ -51,23 +50,50 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (Q, K, V, tensor("b", "rows cols")),
     ),
     "by hand": (by_hand, (Q, K, V, tensor("mask", "rows cols", high=2, dtype="int32"))),
-    "of large numbers": (lambda q, k, v: F.scaled_dot_product_attention(q * 100, k, v * 1000), (Q, K, V)),
-    "of small numbers": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v * 1e-5), (Q, K, V)),
+    "backwards": (
+        lambda q, k, v: (
+            (q @ k.mT).masked_fill(~torch.ones(q.shape[2], k.shape[2]).bool().triu(), -1e9).softmax(-1) @ v
+        ),
+        (Q, K, V),
+    ),
     "of shared heads": (
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True),
         (tensor("query", "n 4 rows k"), K, V),
     ),
-    "of one projection": (of_one_projection, (tensor("x", "n rows 768"),)),
+    "of one projection": (of_one_projection, (tensor("x", "n rows 192"),)),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_attention_on_chip(name: str) -> None:
+    function, inputs = CASES[name]
+    _check(NARROW, "attend", function, *inputs)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_attention_of_16_bits(dtype: str) -> None:
+    inputs = [tensor(each.name, " ".join(map(str, each.shape)), dtype) for each in (Q, K, V)]
+    _check(NARROW, "attend", CASES["causal"][0], *inputs)
+
+
+@pytest.mark.parametrize("name", ["attention", "by hand"])
 def test_attention_in_two_kernels(name: str) -> None:
     function, inputs = CASES[name]
-    source = _source(function, *inputs)
-    assert "store_scores" in source
-    for shape in SHAPES:
-        assert not (found := wrong(function, *inputs, source=source, shape=shape)), f"{shape}: {found}"
+    _check(WIDE, "store_scores", function, *inputs)
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e-5])
+def test_numbers_that_pairs_cannot_hold_are_multiplied_in_fp32(scale: float) -> None:
+    def scaled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q * 100, k, v * scale)
+
+    _check(NARROW, "attend", scaled, Q, K, V)
+
+
+def test_heads_wider_than_the_template_was_made_for() -> None:
+    source = _source(NARROW, F.scaled_dot_product_attention, Q, K, V)
+    shape = {"n": 1, "rows": 3, "cols": 5, "k": 68, "m": 132}
+    assert not wrong(F.scaled_dot_product_attention, Q, K, V, source=source, shape=shape)
 
 
 def test_other_softmaxes_have_other_kernels() -> None:
@@ -79,9 +105,22 @@ def test_other_softmaxes_have_other_kernels() -> None:
         return weights @ v, weights
 
     for function in (of_keys, also_weights):
-        assert "store_scores" not in _source(function, Q, K, V)
+        assert "attention.cuh" not in _source(NARROW, function, Q, K, V)
 
 
-def _source(function: Callable[..., Any], *inputs: Any) -> str:
-    with patch.dict(verified.SIZES, WIDE):
+def test_only_a_triangle_that_inputs_cannot_change_is_skipped() -> None:
+    causal, by_hand, backwards = (CASES[name] for name in ("causal", "by hand", "backwards"))
+    for (function, inputs), skips in ((causal, True), (by_hand, False), (backwards, False)):
+        assert ("attend<HEAD, KEYS, true>" in _source(NARROW, function, *inputs)) is skips
+
+
+def _check(sizes: Mapping[str, int], word: str, function: Callable[..., Any], *inputs: Any) -> None:
+    source = _source(sizes, function, *inputs)
+    assert word in source
+    for shape in SHAPES:
+        assert not (found := wrong(function, *inputs, source=source, shape=shape)), f"{shape}: {found}"
+
+
+def _source(sizes: Mapping[str, int], function: Callable[..., Any], *inputs: Any) -> str:
+    with patch.dict(verified.SIZES, sizes):
         return sources_of(function, *inputs).templates

@@ -46,6 +46,7 @@ UNARY = together(
     F.hardswish,
     lambda x: x.clamp(-0.5, 0.5),
     lambda x: (x * x + 1).rsqrt(),
+    lambda x: torch.erfinv(torch.tanh(x)) + torch.i0(x),
     lambda x: torch.where(x > 0, x.sin(), x.abs().sqrt()),
     lambda x: torch.maximum(x, -x).floor().remainder(3.0),
     lambda x: x.to(torch.int32) // 2,
@@ -64,6 +65,10 @@ REDUCED = together(
     lambda x: x.flip(1).cumsum(1).flip(1),
     lambda x: x.cumprod(0),
     lambda x: x.topk(2, dim=0)[0],
+    lambda x: x.kthvalue(2, 0)[0],
+    lambda x: x.cummax(1)[0],
+    lambda x: x.cummin(0)[0],
+    lambda x: x.logcumsumexp(1),
 )
 
 MOVED = together(
@@ -112,6 +117,8 @@ GATHERED = together(
     lambda x, i: x.scatter_add(1, i, x[:, :2] + 0.0),
     lambda x, i: x.scatter(1, i[:, :1], 1.0),
     lambda x, i: F.one_hot(i, 5),
+    lambda x, i: F.embedding_bag(i, x.t()),
+    lambda x, i: F.embedding_bag(i, x.t(), mode="max"),
 )
 
 MULTIPLIED = together(
@@ -119,6 +126,9 @@ MULTIPLIED = together(
     lambda x, w, b: torch.addmm(b, x, w.t(), beta=0.5, alpha=2),
     lambda x, w, b: torch.einsum("ik,jk->ij", x.softmax(1), w.relu()),
     lambda x, w, b: torch.diag(b) @ w,
+    lambda x, w, b: F.bilinear(
+        x, x + 1, w.reshape(1, w.shape[0], -1).transpose(1, 2) @ w.reshape(1, w.shape[0], -1)
+    ),
 )
 
 

@@ -96,9 +96,9 @@ def test_rows_are_what_the_function_computes(name: str, sizes: dict[str, int]) -
     [
         ("softmax", SHORT, 1),
         ("softmax", LONG, 1),
-        ("softmax", FEW, 2),
+        ("softmax", FEW, 3),
         ("group norm", SHORT, 1),
-        ("batch norm", FEW, 2),
+        ("batch norm", FEW, 3),
         ("cross entropy", SHORT, 2),
         ("triplet loss", LONG, 2),
     ],

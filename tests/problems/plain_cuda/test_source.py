@@ -64,7 +64,7 @@ def test_sizes_that_sympy_rounds_down_are_integer_divisions() -> None:
 )
 def test_what_is_not_covered_is_a_sentence(function: Callable[..., Any], said: str) -> None:
     with pytest.raises(PlainCudaError, match=said):
-        from mctskernel.problems.plain_cuda import kernel_sources  # noqa: PLC0415
+        from mctskernel.problems.templates import kernel_sources  # noqa: PLC0415
 
         kernel_sources(function, [X], ["out"], {"rows": 61, "cols": 127})
 

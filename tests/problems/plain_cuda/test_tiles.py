@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mctskernel.core.task import Shape, Tensor
-from mctskernel.problems.plain_cuda import kernel_sources
+from mctskernel.problems.templates import kernel_sources
 from mctskernel.profiling.build import standalone
 from tests.problems.plain_cuda.verified import tensor, wrong
 

@@ -11,7 +11,7 @@ import torch
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Numerics, Operator, Shape, Task, Tensor, Tolerance
-from mctskernel.problems.plain_cuda import Sources, kernel_sources
+from mctskernel.problems.templates import Sources, kernel_sources
 from mctskernel.problems.torch_reference import dtype_name, in_numpy
 from mctskernel.problems.torch_task import called, listed
 from mctskernel.profiling.candidate import RefusedError, prepare

@@ -1,0 +1,126 @@
+"""How many threads have a row: the macros of its kernels, for typical sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mctskernel.problems.plain_cuda.body import numbers
+from mctskernel.problems.plain_cuda.rules import base_name
+from mctskernel.problems.plain_cuda.schedule import Schedule
+from mctskernel.problems.templates.row_space import PLACES, Reductions, run_of
+
+THREADS_OF_A_DEVICE = 132 * 2048
+"""What a reduction to few results should be split over."""
+
+
+MULTIPROCESSORS, REGISTERS, MOST_RESIDENT = 132, 1 << 16, 2048
+"""Of the GPU that sizes are chosen for: multiprocessors, and the registers and threads of one."""
+
+FEW_WAVES = 16
+"""With so few blocks that take long, those of the last wave leave many multiprocessors idle."""
+
+
+MOST_ITEMS = 64
+"""Registers of a thread for elements."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Macros by what they are for, with their values. A value of 0 leaves one out."""
+
+    lanes: int
+    rows: int
+    vector: int
+    items: int
+    parts: int
+    registers: int
+    """About what a thread needs."""
+
+    @property
+    def resident(self) -> int:
+        """Blocks that a multiprocessor has room for."""
+        threads = self.lanes * self.rows
+        return max(min(REGISTERS // (threads * self.registers), MOST_RESIDENT // threads, 32), 1)
+
+    @property
+    def tile(self) -> int:
+        """Elements of a row that a block holds at once."""
+        return self.lanes * self.vector * self.items
+
+
+def geometry_of(group: Reductions, schedule: Schedule) -> Geometry:
+    """Macros for typical sizes."""
+    space, leaves = group.space, max(len(group.leaves), 1)
+    rows, (segments, run) = max(schedule.estimate(space.rows), 1), run_of(group.space)
+    outer, length = schedule.estimate(segments), schedule.estimate(run)
+    if space.strided:
+        writes, places = group.is_whole(schedule), any(base_name(each) in PLACES for each in group.reductions)
+        return _of_columns(rows, length, leaves, writes=writes, places=places)
+    vector = max(16 // max((numbers(node).itemsize for node in group.leaves), default=4), 1)
+    count = outer * length
+    if (rows < 264 and count >= 1 << 13) or (rows < FEW_WAVES * MULTIPROCESSORS and count > 1 << 17):
+        units = outer * -(-length // (256 * 4 * vector))
+        slots = 4 * MULTIPROCESSORS
+        parts = min(
+            range(1, min(units, 2 * slots) + 1), key=lambda each: _idle(rows * each, slots) + each / 1e4
+        )
+        return Geometry(256, 1, vector, 4, max(parts, 2), 40 + 4 * vector * leaves)
+    vectors, most = -(-length // vector), 8 if leaves == 1 else 4
+    if vectors <= 32:
+        lanes, items = power_of_two(vectors), 1
+    else:
+        lanes = min(max(power_of_two(-(-vectors // most)), 32), 1024)
+        items = min(-(-vectors // lanes), 8)
+    return Geometry(lanes, max(128 // lanes, 1), vector, items, 1, 40 + items * vector * leaves)
+
+
+def _of_columns(rows: int, length: int, leaves: int, *, writes: bool, places: bool) -> Geometry:
+    """Macros for neighbouring rows, each of which one or a few threads walk along."""
+    lanes, (items, registers) = 1, (4, 32) if places else (16, 64)
+    items = min(length, items)
+    if length > MOST_ITEMS and (writes or rows < THREADS_OF_A_DEVICE // 2):
+        lanes = min(power_of_two(-(-length // 32)), 16)
+    if writes:
+        items = min(-(-length // lanes), MOST_ITEMS if lanes == 1 else 32)
+        items = -(-items // 8) * 8 if items > 8 else items
+        registers = 40 + 3 * items * leaves
+    columns = max(256 // lanes, 32) if writes or rows > THREADS_OF_A_DEVICE else 32
+    most = -(-length // (lanes * items))
+    parts = min(THREADS_OF_A_DEVICE // (rows * lanes), most) if rows * lanes * 4 < THREADS_OF_A_DEVICE else 1
+    parts = power_of_two(parts + 1) // 2 if parts > 1 else 1
+    return Geometry(lanes, columns, 1, items, parts, registers)
+
+
+def _idle(blocks: int, slots: int) -> float:
+    """The share of time in which places for blocks are empty, if all take equally long."""
+    return 1 - blocks / (-(-blocks // slots) * slots)
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is at least a number."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def macros(schedule: Schedule, words: Sequence[str], geometry: Geometry) -> dict[str, str]:
+    """Define macros; returns what each is called."""
+    values = {
+        "THREADS": geometry.lanes,
+        "LANES": geometry.lanes,
+        "ROWS": geometry.rows,
+        "COLUMNS": geometry.rows,
+        "VECTOR": geometry.vector,
+        "ITEMS": geometry.items,
+        "PARTS": geometry.parts,
+        "RESIDENT": geometry.resident,
+    }
+    names = {word: schedule.macro(word, values[word]) for word in (*words, "RESIDENT")}
+    block = [names[word] for word in ("THREADS", "LANES", "ROWS", "COLUMNS") if word in names]
+    threads = " * ".join(block)
+    schedule.require(f"{threads} <= 1024")
+    schedule.require(f"{names['RESIDENT']} >= 1 && {names['RESIDENT']} <= 32")
+    schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
+    if "THREADS" in names:
+        schedule.require(f"1024 % {names['THREADS']} == 0")
+        schedule.require(f"{names['VECTOR']} >= 1 && {names['VECTOR']} <= 16 && 16 % {names['VECTOR']} == 0")
+    return names

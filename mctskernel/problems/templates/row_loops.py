@@ -1,0 +1,281 @@
+"""Passes over rows: threads share a row, or own neighbouring rows where those are neighbours in memory.
+
+A row is read tile by tile, in vectors where it is contiguous, and the last tile stays in registers for the next pass,
+which begins with it; so a row of one tile is read once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from torch.fx import Node
+
+from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place
+from mctskernel.problems.plain_cuda.element_types import (
+    loaded,
+    stored_type,
+)
+from mctskernel.problems.plain_cuda.extents import count_in_cpp, count_in_plan
+from mctskernel.problems.plain_cuda.schedule import Schedule
+from mctskernel.problems.templates.row_space import Rows, reduces, run_of
+
+LARGE = 1 << 30
+"""Longer rows have 64-bit indices."""
+
+
+Elements = Callable[[], contextlib.AbstractContextManager[Index]]
+"""A loop over the elements of a tile, which gives the index of each."""
+
+
+Work = Callable[[Body, Index], None]
+"""Writes what is done with the element of the space at an index."""
+
+
+class RowLoops:
+    """A kernel while it is written: its row, and passes over that."""
+
+    def __init__(
+        self,
+        group: Rows,
+        schedule: Schedule,
+        place: Place,
+        names: Mapping[str, str],
+        *,
+        index_type: str,
+        several: bool,
+    ) -> None:
+        self._group, self._schedule, self._place, self._names = group, schedule, place, names
+        self._strided, self._several = group.space.strided, several
+        self._split = "PARTS" in names
+        self.body = schedule.body(place, index_type, depth=1)
+        self._index_type = index_type
+        large = schedule.estimate(run_of(group.space)[1]) >= LARGE
+        self._inner = "long long" if large and index_type == "long long" else "int"
+        self._k, self._j, self._v, self._unit, self._segment = map(
+            self.body.fresh, ("k", "j", "v", "tile", "segment")
+        )
+        self._row = self.body.fresh("row")
+        self._lane = "threadIdx.y" if self._strided else "threadIdx.x"
+        self._lanes = names["LANES" if self._strided else "THREADS"]
+        self._rows = names.get("COLUMNS") or names.get("ROWS", "1")
+        self._once = f"if ({self._lane} == 0{'' if self._rows == '1' else f' && mine == {self._row}'}) {{"
+        self._reductions = [node for node in group.nodes if reduces(node)]
+        self._held: dict[tuple[Node, Index], str] = {}
+        self._around = ("", "")
+        self._before_element = ""
+        self._parted = self._reverse = False
+        self._passes = 0
+
+    def written(self, name: str, about: str, target: Place, buffers: Sequence[Place] = ()) -> tuple[str, str]:
+        """The text of the function, and its launch."""
+        names, schedule, space = self._names, self._schedule, self._group.space
+        reads = (*self.body.reads.values(), *buffers)
+        threads = f"{self._rows} * {self._lanes}" if self._rows != "1" else self._lanes
+        bounds = f"__launch_bounds__({threads}, {names['RESIDENT']}) "
+        made = Function(name, about, self.body.text(), reads, target, bounds)
+        blocks = count_in_plan(space.rows)
+        if self._rows != "1":
+            blocks = f"ceil_div({blocks}, {self._rows})"
+        if self._parted:
+            segments, run = run_of(self._group.space)
+            vector = f" + {names['VECTOR']} - 1" if not self._strided else ""
+            tiles = f"ceil_div({count_in_plan(run)}{vector}, {self._tile[1:-1]})"
+            tiles = f"{tiles} * {count_in_plan(segments)}" if segments else tiles
+            parts = f"min({names['PARTS']}, {tiles})"
+            blocks = f"{blocks} * {parts}" if blocks != "1" else parts
+        axes = [self._rows, self._lanes] if self._strided else [self._lanes, self._rows]
+        block = '", "'.join(axes[: 1 if axes[-1] == "1" else 2])
+        return schedule.function(made), schedule.launch(made, blocks, block)
+
+    def _find_row(self) -> None:
+        """The row of this thread; threads beyond the last row repeat it without storing anything."""
+        body, kind = self.body, self._index_type
+        self._count_tiles()
+        block = f"({kind})blockIdx.x"
+        if self._parted:
+            body.line("const int part = blockIdx.x % parts;")
+            block = f"({kind})(blockIdx.x / parts)"
+        if self._rows == "1":
+            body.line(f"const {kind} {self._row} = {block};")
+        else:
+            other = "threadIdx.x" if self._strided else "threadIdx.y"
+            body.line(f"const {kind} mine = {block} * {self._rows} + {other};")
+            body.line(
+                f"const {kind} {self._row} = min(mine, ({kind}){count_in_cpp(self._group.space.rows)} - 1);"
+            )
+        space = self._group.space
+        row = iter(body.unflat(self._row, space.rows) if space.rows else ())
+        self._kept = tuple("" if gone else next(row) for gone in space.reduced)
+
+    @property
+    def _tile(self) -> str:
+        """Elements of a tile."""
+        vector = [] if self._strided else [self._names["VECTOR"]]
+        return f"({' * '.join([self._lanes, self._names['ITEMS'], *vector])})"
+
+    def _count_tiles(self) -> None:
+        body, kind, tile, vector = self.body, self._inner, self._tile, self._names.get("VECTOR", "")
+        segments, run = run_of(self._group.space)
+        count = count_in_cpp(run)
+        body.line(f"const {kind} length = {count if kind == 'int' else f'({kind}){count}'};")
+        # Vectors begin at multiples of their size in memory, so the first one may begin before the row.
+        before = f" + {vector} - 1" if self._split and vector else ""
+        before = before or (f" + (length % {vector} ? {vector} - 1 : 0)" if vector else "")
+        tiles = f"(length{before} + {tile} - 1) / {tile}"
+        if segments:
+            body.line(f"const {kind} tiles_of_segment = {tiles};")
+            tiles = f"{count_in_cpp(segments)} * tiles_of_segment"
+        body.line(f"const {kind} tiles = {tiles};")
+        if self._split:
+            body.line(f"const int parts = min(({kind}){self._names['PARTS']}, tiles);")
+
+    def _at(self, segment: Index = (), run: Index = ()) -> Index:
+        """The index of an element of the row, or of its first one."""
+        found, inner = [], iter((*segment, *run))
+        for each, gone in zip(self._kept, self._group.space.reduced, strict=True):
+            found.append(next(inner, "0") if gone else each)
+        return tuple(found)
+
+    def _element(self) -> Index:
+        segments, run = run_of(self._group.space)
+        segment = self.body.unflat(self._segment, segments) if segments else ()
+        return self._at(segment, self.body.unflat(self._k, run))
+
+    def _loads(self, work: Work) -> dict[tuple[Node, Index], str]:
+        """What a pass loads for each element, and the offset of an element in a contiguous run, else an empty text."""
+        body = self.body
+        with body.trial() as loads:
+            before = body.names
+            index = self._element()
+            work(body, index)
+            own = {*(body.names - before), self._k}
+            found = {}
+            for key, offset in loads.items():
+                if own.isdisjoint(words_of(offset)):
+                    continue
+                base = "0" if offset == self._k else offset.removesuffix(f" + {self._k}")
+                straight = base != offset and own.isdisjoint(words_of(base) - {self._segment})
+                if straight or self._strided:
+                    found[key] = base if straight and not self._strided else ""
+        return found
+
+    def _array(self, node: Node) -> str:
+        place = self._schedule.places[node]
+        name = self.body.fresh(f"{self._schedule.parameter(place.name)}_tile")
+        vector = "" if self._strided else f"[{self._names['VECTOR']}]"
+        self.body.line(f"{stored_type(place.dtype)} {name}[{self._names['ITEMS']}]{vector};")
+        return name
+
+    @contextlib.contextmanager
+    def _tiles(self, work: Work) -> Iterator[Elements]:
+        """A loop over the tiles of the row, with a tile's values in registers; gives the loop over its elements."""
+        body, kind, names = self.body, self._inner, self._names
+        segments, _ = run_of(self._group.space)
+        loads = self._loads(work)
+        tile = self._tile
+        unit, backwards = self._unit, self._passes % 2
+        if self._parted:
+            head = f"for ({kind} {unit} = part; {unit} < tiles; {unit} += parts) {{"
+        elif backwards:
+            head = f"for ({kind} {unit} = tiles - 1; {unit} >= 0; --{unit}) {{"
+        else:
+            head = f"for ({kind} {unit} = 0; {unit} < tiles; ++{unit}) {{"
+        reload = (
+            "" if not self._passes else f"if ({unit} < tiles - 1) {{" if backwards else f"if ({unit} > 0) {{"
+        )
+        self._passes += 1
+        with body.block(head):
+            number = unit
+            if segments:
+                body.line(f"const {kind} {self._segment} = {unit} / tiles_of_segment;")
+                number = f"({unit} % tiles_of_segment)"
+            if self._strided:
+                body.line(f"const {kind} first = {number} * {tile} + ({kind}){self._lane};")
+            else:
+                base = self._base()
+                shift = f" - ({kind})({base} % {names['VECTOR']})" if base != "0" else ""
+                body.line(
+                    f"const {kind} first = {number} * {tile} + ({kind})threadIdx.x * {names['VECTOR']}{shift};"
+                )
+            arrays = {key: self._held.get(key) or self._array(key[0]) for key in loads}
+            held = [key for key in loads if key in self._held]
+            self._load({key: loads[key] for key in loads if key not in held}, arrays)
+            if held:
+                with body.block(reload) if reload else contextlib.nullcontext():
+                    self._load({key: loads[key] for key in held}, arrays)
+            yield lambda: self._elements(arrays)
+
+    def _base(self) -> str:
+        body = self.body
+        with body.trial():
+            offset = body.flat(self._element(), self._group.space.extents)
+        return "0" if offset == self._k else f"({offset.removesuffix(f' + {self._k}')})"
+
+    def _load(self, loads: dict[tuple[Node, Index], str], arrays: dict[tuple[Node, Index], str]) -> None:
+        """Load a tile."""
+        body, j = self.body, self._j
+        if not loads:
+            return
+        body.line("#pragma unroll")
+        with body.block(f"for (int {j} = 0; {j} < {self._names['ITEMS']}; ++{j}) {{"):
+            if self._strided:
+                self._line_of_k()
+                with body.block(f"if ({self._k} < length) {{"):
+                    self._element()
+                    for node, index in loads:
+                        place = self._schedule.places[node]
+                        body.reads[place.name] = place
+                        name = self._schedule.parameter(place.name)
+                        body.line(f"{arrays[node, index]}[{j}] = {name}[{body.flat(index, place.extents)}];")
+                return
+            for (node, index), base in loads.items():
+                place = self._schedule.places[node]
+                body.reads[place.name] = place
+                name = self._schedule.parameter(place.name)
+                run = name if base == "0" else f"{name} + {base}"
+                step = f"{j} * ({self._lanes} * {self._names['VECTOR']})"
+                body.line(f"load({arrays[node, index]}[{j}], {run}, first + {step}, length);")
+
+    def _line_of_k(self) -> None:
+        item = f"({self._names['ITEMS']} - 1 - {self._j})" if self._reverse else self._j
+        self.body.line(f"const {self._inner} {self._k} = first + {item} * {self._lanes};")
+
+    @contextlib.contextmanager
+    def _elements(self, arrays: Mapping[tuple[Node, Index], str]) -> Iterator[Index]:
+        """A loop over the elements of a tile that this thread has."""
+        body, kind, j, v, k = self.body, self._inner, self._j, self._v, self._k
+        with contextlib.ExitStack() as blocks:
+            body.line("#pragma unroll")
+            blocks.enter_context(body.block(f"for (int {j} = 0; {j} < {self._names['ITEMS']}; ++{j}) {{"))
+            if self._strided:
+                self._line_of_k()
+                blocks.enter_context(body.block(f"if ({k} < length) {{"))
+                at = f"[{j}]"
+            else:
+                vector = self._names["VECTOR"]
+                self._line(self._around[0])
+                body.line("#pragma unroll")
+                inner = blocks.enter_context(contextlib.ExitStack())
+                inner.enter_context(body.block(f"for (int {v} = 0; {v} < {vector}; ++{v}) {{"))
+                body.line(f"const {kind} {k} = first + {j} * ({self._lanes} * {vector}) + {v};")
+                self._line(self._before_element)
+                inner.enter_context(body.block(f"if ({k} >= 0 && {k} < length) {{"))
+                at = f"[{j}][{v}]"
+            index = self._element()
+            for key, array in arrays.items():
+                node, where = key
+                body.know(node, where, loaded(self._schedule.places[node].dtype, f"{array}{at}"))
+            yield index
+            if not self._strided:
+                inner.close()
+                self._line(self._around[1])
+
+    def _line(self, text: str) -> None:
+        if text:
+            self.body.line(text)
+
+
+def words_of(text: str) -> set[str]:
+    return set(re.findall(r"[A-Za-z_]\w*", text))

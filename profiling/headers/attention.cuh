@@ -1,0 +1,951 @@
+// Building blocks of attention, softmax(Q K^T) V, for NVRTC and nvcc, sm_80 and later. docs/blocks.md describes them.
+#pragma once
+
+#include "blocks.cuh"
+
+#include <cuda_bf16.h>
+#include <math_constants.h>
+
+namespace attention {
+
+// ---- Products of fp32 matrices that are split into pairs of fp16 on their way to shared memory -----------------------------
+// In shared memory a step of 32 terms of a line has 128 bytes, as in blocks.cuh: 32 high parts, then 32 low ones, swizzled.
+// Numbers are scaled by powers of two that are the same for all, so those of a block that don't fit are multiplied in fp32.
+
+constexpr int THREADS = 256, ROWS = 128, STEP = 32;
+constexpr float SCALE = 1024.0f, LARGEST = 63.0f, LEAST = 1.0f / 4096.0f;
+constexpr float WEIGHT_SCALE = 32768.0f;
+constexpr float LOG2E = 1.4426950408889634f;
+
+__device__ __forceinline__ void split(float x, float y, unsigned& high, unsigned& low) {
+    const __half2 h = __floats2half2_rn(x, y);
+    const float2 back = __half22float2(h);
+    const __half2 l = __floats2half2_rn(x - back.x, y - back.y);
+    high = *reinterpret_cast<const unsigned*>(&h);
+    low = *reinterpret_cast<const unsigned*>(&l);
+}
+
+__device__ __forceinline__ void store_split(unsigned to, float x, float y, float z, float w) {
+    unsigned high[2], low[2];
+    split(x, y, high[0], low[0]);
+    split(z, w, high[1], low[1]);
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(high[0]), "r"(high[1]) : "memory");
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to ^ 64), "r"(low[0]), "r"(low[1]) : "memory");
+}
+
+__device__ __forceinline__ float largest(float most, float4 v) {
+    return fmaxf(fmaxf(fmaxf(most, fabsf(v.x)), fmaxf(fabsf(v.y), fabsf(v.z))), fabsf(v.w));
+}
+
+__device__ __forceinline__ float4 times(float4 v, float by) {
+    return make_float4(v.x * by, v.y * by, v.z * by, v.w * by);
+}
+
+// Four neighbours, which are either all inside of a matrix or zeros: rows of other lengths are computed in fp32.
+__device__ __forceinline__ float4 load_four(const float* at, bool inside) {
+    return inside ? *reinterpret_cast<const float4*>(at) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+
+struct Scaled {
+    static constexpr bool CHECKED = true;
+
+    __device__ __forceinline__ float4 operator()(float4 v, int, int) const { return times(v, SCALE); }
+};
+
+// LINES lines whose terms are contiguous: a thread brings four terms of every 32nd line. `change(four, i, step)` is applied.
+template <int LINES, class Change>
+struct ByTerm {
+    const blocks::ByTerm& from;
+    const int first, quad = threadIdx.x & 7;
+    // Of eight lines, such that half a warp writes lines r and r + 4, which lie in different banks.
+    const int line = (threadIdx.x >> 3 & ~7) | ((threadIdx.x >> 3 & 7) >> 1) | ((threadIdx.x >> 3 & 1) << 2);
+    Change change;
+    float4 next[LINES / 32];
+    float most = 0.0f;
+
+    __device__ __forceinline__ ByTerm(const blocks::ByTerm& matrix, int line, Change change)
+        : from(matrix), first(line), change(change) {}
+
+    __device__ __forceinline__ void fetch(int step) {
+        #pragma unroll
+        for (int i = 0; i < LINES / 32; ++i) {
+            const int l = first + line + 32 * i, term = step * STEP + quad * 4;
+            next[i] = load_four(from.data + l * from.stride + term, l < from.lines && term < from.terms);
+        }
+    }
+
+    __device__ __forceinline__ void keep(unsigned stage, int step) {
+        #pragma unroll
+        for (int i = 0; i < LINES / 32; ++i) {
+            most = Change::CHECKED ? largest(most, next[i]) : most;
+            const float4 v = change(next[i], i, step);
+            store_split(stage + (line + 32 * i) * 128 + (((quad >> 1) ^ (line & 7)) << 4) + (quad & 1) * 8, v.x, v.y, v.z, v.w);
+        }
+    }
+};
+
+// LINES lines that are contiguous for each term: a thread brings four terms of four lines, and turns them.
+template <int LINES, class Change>
+struct ByLine {
+    const blocks::ByLine& from;
+    const int first, quad = threadIdx.x & 7, line = (threadIdx.x >> 3) * 4;
+    Change change;
+    float4 next[LINES / 128][4];
+    float most = 0.0f;
+
+    __device__ __forceinline__ ByLine(const blocks::ByLine& matrix, int line, Change change)
+        : from(matrix), first(line), change(change) {}
+
+    __device__ __forceinline__ void fetch(int step) {
+        #pragma unroll
+        for (int i = 0; i < LINES / 128; ++i) {
+            #pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                const int l = first + line + 128 * i, term = step * STEP + quad * 4 + k;
+                next[i][k] = load_four(from.data + term * from.stride + l, l < from.lines && term < from.terms);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void keep(unsigned stage, int step) {
+        #pragma unroll
+        for (int i = 0; i < LINES / 128; ++i) {
+            float4 v[4];
+            #pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                most = largest(most, next[i][k]);
+                v[k] = change(next[i][k], i, step);
+            }
+            put(stage, line + 128 * i, v[0].x, v[1].x, v[2].x, v[3].x);
+            put(stage, line + 128 * i + 1, v[0].y, v[1].y, v[2].y, v[3].y);
+            put(stage, line + 128 * i + 2, v[0].z, v[1].z, v[2].z, v[3].z);
+            put(stage, line + 128 * i + 3, v[0].w, v[1].w, v[2].w, v[3].w);
+        }
+    }
+
+    __device__ __forceinline__ void put(unsigned stage, int l, float x, float y, float z, float w) const {
+        store_split(stage + l * 128 + (((quad >> 1) ^ (l & 7)) << 4) + (quad & 1) * 8, x, y, z, w);
+    }
+};
+
+#if BLOCKS_WGMMA
+#define ATTENTION_F64(i) BLOCKS_F32(i), BLOCKS_F32(i + 32)
+
+using blocks::wgmma;
+
+__device__ __forceinline__ void wgmma(float (&d)[128], unsigned long long a, unsigned long long b, int adds) {
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" BLOCKS_0_31
+                 ", " BLOCKS_32_63 ", " BLOCKS_64_95 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, "
+                 "%108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "
+                 "%126, %127}, %128, %129, p, 1, 1, 0, 0;}"
+                 : ATTENTION_F64(0), ATTENTION_F64(64) : "l"(a), "l"(b), "r"(adds));
+}
+
+// Issue the products of a step of ROWS lines of A and then N of B in shared memory.
+template <int N>
+__device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bool adds) {
+    const unsigned long long a = blocks::descriptor(stage + (threadIdx.x >> 7) * (64 * 128));
+    const unsigned long long b = blocks::descriptor(stage + ROWS * 128);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    #pragma unroll
+    for (int k = 0; k < 4; k += 2) {
+        wgmma(sum, a + k + 4, b + k, k > 0 || adds);
+        wgmma(sum, a + k, b + k + 4, 1);
+        wgmma(sum, a + k, b + k, 1);
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+#else
+template <int N>
+__device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bool adds) {
+    blocks::products<ROWS, N>(sum, stage, adds);
+}
+#endif
+
+// Products of ROWS lines of A and N of B over all steps. `shared` has 3 * (ROWS + N) * 128 bytes, from a multiple of 1024 on.
+// Both warp groups split the next step into one of three stages while the tensor cores work on the one before.
+template <int N, class A, class B>
+__device__ __forceinline__ void multiply(float (&sum)[N / 2], unsigned shared, A& a, B& b, int steps) {
+    constexpr int STAGE = (ROWS + N) * 128;
+    auto keep = [&](unsigned stage, int step) {
+        a.keep(stage, step);
+        b.keep(stage + ROWS * 128, step);
+        if (step + 1 < steps) {
+            a.fetch(step + 1);
+            b.fetch(step + 1);
+        }
+        blocks::publish();
+    };
+    a.fetch(0);
+    b.fetch(0);
+    unsigned stage = shared;
+    keep(stage, 0);
+    __syncthreads();
+    #pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        products<N>(sum, stage, step > 0);
+        stage = stage == shared + 2 * STAGE ? shared : stage + STAGE;
+        if (step + 1 < steps) {
+            // Nobody reads this stage any more: its products were waited for before the last barrier.
+            keep(stage, step + 1);
+        }
+        blocks::wait<1>(sum);
+        __syncthreads();
+    }
+    blocks::wait<0>(sum);
+}
+
+// Replace all sums by what `exactly(row, column)` of the tile gives.
+template <int COUNT, class Exactly>
+__device__ __forceinline__ void replace(float (&sum)[COUNT], Exactly exactly) {
+    #pragma unroll 1
+    for (int i = 0; i < COUNT; ++i) {
+        const float found = exactly(blocks::row_of(i), blocks::column_of(i));
+        #pragma unroll
+        for (int j = 0; j < COUNT; ++j) {
+            sum[j] = j == i ? found : sum[j];
+        }
+    }
+}
+
+__device__ __forceinline__ unsigned aligned(const unsigned char* shared) {
+    return ((unsigned)__cvta_generic_to_shared(shared) + 1023) & ~1023u;
+}
+
+// ---- Attention in two kernels, for heads that are too wide to keep the sums of a row on chip -------------------------------
+
+// A tile of N columns of weights: to[row * pitch + column] gets 2^(score - largest score of the tile), where score(row, column,
+// product) is in units of log 2, and 0 from the last key up to a multiple of 32. Behind them are each tile's largest score and sum.
+template <int N, class Score>
+__device__ __forceinline__ void store_scores(float* to, unsigned char* shared, const blocks::ByTerm& queries,
+        const blocks::ByTerm& keys, blocks::Tile tile, int pitch, Score score) {
+    float sum[N / 2];
+    const int steps = (queries.terms + STEP - 1) / STEP;
+    ByTerm<ROWS, Scaled> a(queries, tile.row, Scaled());
+    ByTerm<N, Scaled> b(keys, tile.column, Scaled());
+    const bool whole = queries.vector && keys.vector && queries.terms % 4 == 0;
+    if (whole) {
+        multiply<N>(sum, aligned(shared), a, b, steps);
+    }
+    float unit = 1.0f / (SCALE * SCALE);
+    if (__syncthreads_or(!whole || a.most > LARGEST || b.most > LARGEST)) {
+        unit = 1.0f;
+        replace(sum, [&](int row, int column) {
+            const float* x = queries.data + (tile.row + row) * queries.stride;
+            const float* y = keys.data + (tile.column + column) * keys.stride;
+            const bool inside = tile.row + row < queries.lines && tile.column + column < keys.lines;
+            float found = 0.0f;
+            for (int k = 0; k < queries.terms && inside; ++k) {
+                found = fmaf(x[k], y[k], found);
+            }
+            return found;
+        });
+    }
+    const int columns = (keys.lines + STEP - 1) / STEP * STEP;
+    #pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int row = tile.row + blocks::row_of(2 * half);
+        float top = -CUDART_INF_F, total = 0.0f;
+        #pragma unroll
+        for (int i = 2 * half; i < N / 2; i += 4) {
+            #pragma unroll
+            for (int j = i; j < i + 2; ++j) {
+                const int column = tile.column + blocks::column_of(j);
+                const bool inside = row < queries.lines && column < keys.lines;
+                sum[j] = inside ? score(row, column, sum[j] * unit) * LOG2E : -CUDART_INF_F;
+                top = fmaxf(top, sum[j]);
+            }
+        }
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
+        const float origin = top == -CUDART_INF_F ? 0.0f : top;
+        #pragma unroll
+        for (int i = 2 * half; i < N / 2; i += 4) {
+            const int column = tile.column + blocks::column_of(i);
+            const float2 found = make_float2(exp2f(sum[i] - origin), exp2f(sum[i + 1] - origin));
+            total += found.x + found.y;
+            if (row < queries.lines && column < columns) {
+                *reinterpret_cast<float2*>(to + (long long)row * pitch + column) = found;
+            }
+        }
+        total += __shfl_xor_sync(0xffffffff, total, 1);
+        total += __shfl_xor_sync(0xffffffff, total, 2);
+        if ((threadIdx.x & 3) == 0 && row < queries.lines) {
+            float* of_tile = to + (long long)row * pitch + columns + tile.column / N * 2;
+            of_tile[0] = top;
+            of_tile[1] = total;
+        }
+    }
+}
+
+// What each tile's weights are multiplied by; a thread has those of every 32nd row.
+template <int N>
+struct Weights {
+    static constexpr bool CHECKED = false;
+    const blocks::ByTerm& weights;
+    const float* top;
+    int row, line;
+    float (&factors)[ROWS / 32];
+
+    __device__ __forceinline__ float4 operator()(float4 v, int i, int step) const {
+        if (step % (N / STEP) == 0) {
+            const int l = line + 32 * i;
+            const float* of_tile = weights.data + (row + l) * weights.stride + weights.terms + step / (N / STEP) * 2;
+            factors[i] = row + l < weights.lines ? exp2f(of_tile[0] - top[l]) * WEIGHT_SCALE : 0.0f;
+        }
+        return times(v, factors[i]);
+    }
+};
+
+// A tile of N columns of what weights, in `tiles` of KEYS, make of `values`, which put(row, column, value) stores.
+template <int N, int KEYS, class Put>
+__device__ __forceinline__ void store_values(unsigned char* shared, const blocks::ByTerm& weights, int tiles,
+        const blocks::ByLine& values, blocks::Tile tile, Put put) {
+    __shared__ float top[ROWS], share[ROWS];
+    if (threadIdx.x < ROWS) {
+        const int row = tile.row + threadIdx.x;
+        const float* of_tiles = weights.data + row * weights.stride + weights.terms;
+        float most = row < weights.lines ? -CUDART_INF_F : 0.0f, total = 0.0f;
+        for (int i = 0; i < tiles && row < weights.lines; ++i) {
+            most = fmaxf(most, of_tiles[2 * i]);
+        }
+        for (int i = 0; i < tiles && row < weights.lines; ++i) {
+            total += exp2f(of_tiles[2 * i] - most) * of_tiles[2 * i + 1];
+        }
+        top[threadIdx.x] = most;
+        share[threadIdx.x] = 1.0f / total;
+    }
+    __syncthreads();
+    float sum[N / 2], factors[ROWS / 32];
+    const int line = (threadIdx.x >> 3 & ~7) | ((threadIdx.x >> 3 & 7) >> 1) | ((threadIdx.x >> 3 & 1) << 2);
+    ByTerm<ROWS, Weights<KEYS>> a(weights, tile.row, Weights<KEYS>{weights, top, tile.row, line, factors});
+    const bool whole = values.vector && values.lines % 4 == 0;
+    const blocks::ByLine fetched{values.data, whole ? values.lines : 0, values.terms, values.stride};
+    ByLine<N, Scaled> b(fetched, tile.column, Scaled());
+    multiply<N>(sum, aligned(shared), a, b, weights.terms / STEP);
+    float unit = 1.0f / (SCALE * WEIGHT_SCALE);
+    const bool some = __syncthreads_or(b.most > 0.0f), enough = __syncthreads_or(b.most >= LEAST);
+    if (__syncthreads_or(b.most > LARGEST) || (some && !enough) || !whole) {
+        unit = 1.0f;
+        replace(sum, [&](int row, int column) {
+            const float* x = weights.data + (tile.row + row) * weights.stride;
+            const float* y = values.data + tile.column + column;
+            const bool inside = tile.row + row < weights.lines && tile.column + column < values.lines;
+            float found = 0.0f;
+            for (int k = 0; k < values.terms && inside; ++k) {
+                found = fmaf(x[k] * exp2f(x[weights.terms + k / KEYS * 2] - top[row]), y[k * values.stride], found);
+            }
+            return found;
+        });
+    }
+    #pragma unroll
+    for (int i = 0; i < N / 2; i += 2) {
+        const int row = tile.row + blocks::row_of(i), column = tile.column + blocks::column_of(i);
+        if (row < weights.lines && column < values.lines) {
+            const float by = unit * share[row - tile.row];
+            put(row, column, sum[i] * by);
+            if (column + 1 < values.lines) {
+                put(row, column + 1, sum[i + 1] * by);
+            }
+        }
+    }
+}
+
+// ---- Attention in one kernel, for heads of up to HEAD numbers of 16 bits ----------------------------------------------------
+// A warp group has 64 queries, whose outputs stay in registers, and takes KEYS keys at a time. While the tensor cores weigh the
+// values of some keys and multiply the next ones, it computes the weights of those.
+
+// Rows of a matrix in memory.
+template <class T>
+struct Rows {
+    const T* data;
+    int lines, terms;
+    long long stride;
+    bool vector = ((size_t)data & 15) == 0 && stride * sizeof(T) % 16 == 0;
+};
+
+// Copy LINES rows from `first` on to shared memory, as blocks of 64 neighbours: 128 swizzled bytes of each row. Zeros are beside them.
+template <int LINES, int HEAD, class T>
+__device__ __forceinline__ void copy_rows(unsigned to, const Rows<T>& from, int first) {
+    constexpr int CHUNKS = HEAD / 8;
+    #pragma unroll
+    for (int i = 0; i < LINES * CHUNKS / THREADS; ++i) {
+        const int number = threadIdx.x + i * THREADS, line = number / CHUNKS, chunk = number % CHUNKS;
+        const int left = first + line < from.lines ? min(max(from.terms - chunk * 8, 0), 8) : 0;
+        const T* at = from.data + (left > 0 ? (first + line) * from.stride + chunk * 8 : 0);
+        const unsigned place = to + (chunk >> 3) * (LINES * 128) + line * 128 + (((chunk & 7) ^ (line & 7)) << 4);
+        if (from.vector) {
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(at), "r"(left * 2) : "memory");
+        } else {
+            #pragma unroll
+            for (int j = 0; j < 8; ++j) {
+                const unsigned short bits = j < left ? reinterpret_cast<const unsigned short*>(at)[j] : 0;
+                asm volatile("st.shared.u16 [%0], %1;" ::"r"(place + 2 * j), "h"(bits) : "memory");
+            }
+        }
+    }
+}
+
+__device__ __forceinline__ unsigned packed(__half, float x, float y) {
+    const __half2 found = __floats2half2_rn(x, y);
+    return *reinterpret_cast<const unsigned*>(&found);
+}
+
+__device__ __forceinline__ unsigned packed(__nv_bfloat16, float x, float y) {
+    const __nv_bfloat162 found = __floats2bfloat162_rn(x, y);
+    return *reinterpret_cast<const unsigned*>(&found);
+}
+
+__device__ __forceinline__ float power_of_two(float x) {
+    float found;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(x));
+    return found;
+}
+
+#if BLOCKS_WGMMA
+#define ATTENTION_96_127 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
+// Products of a warp group: of A and B in shared memory, or with A in registers and B's lines along its terms.
+#define ATTENTION_PRODUCTS(T, TYPE) \
+__device__ __forceinline__ void product(T, float (&d)[32], unsigned long long a, unsigned long long b, int adds) { \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" \
+                 BLOCKS_0_31 "}, %32, %33, p, 1, 1, 0, 0;}" : BLOCKS_F32(0) : "l"(a), "l"(b), "r"(adds)); \
+} \
+__device__ __forceinline__ void product(T, float (&d)[64], unsigned long long a, unsigned long long b, int adds) { \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" \
+                 BLOCKS_0_31 ", " BLOCKS_32_63 "}, %64, %65, p, 1, 1, 0, 0;}" \
+                 : BLOCKS_F32(0), BLOCKS_F32(32) : "l"(a), "l"(b), "r"(adds)); \
+} \
+template <int TURNED> \
+__device__ __forceinline__ void product(T, float (&d)[32], const unsigned* a, unsigned long long b, int adds) { \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" BLOCKS_0_31 \
+                 "}, {%32, %33, %34, %35}, %36, p, 1, 1, %38;}" \
+                 : BLOCKS_F32(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TURNED)); \
+} \
+template <int TURNED> \
+__device__ __forceinline__ void product(T, float (&d)[64], const unsigned* a, unsigned long long b, int adds) { \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" BLOCKS_0_31 ", " BLOCKS_32_63 \
+                 "}, {%64, %65, %66, %67}, %68, p, 1, 1, %70;}" \
+                 : BLOCKS_F32(0), BLOCKS_F32(32) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TURNED)); \
+} \
+template <int TURNED> \
+__device__ __forceinline__ void product(T, float (&d)[128], const unsigned* a, unsigned long long b, int adds) { \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %133, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPE "." TYPE " {" BLOCKS_0_31 ", " BLOCKS_32_63 ", " \
+                 BLOCKS_64_95 ", " ATTENTION_96_127 "}, {%128, %129, %130, %131}, %132, p, 1, 1, %134;}" \
+                 : ATTENTION_F64(0), ATTENTION_F64(64) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TURNED)); \
+}
+
+ATTENTION_PRODUCTS(__half, "f16")
+ATTENTION_PRODUCTS(__nv_bfloat16, "bf16")
+
+// Of blocks of 128 swizzled bytes, `apart` bytes from each other.
+__device__ __forceinline__ unsigned long long descriptor(unsigned start, unsigned apart) {
+    return (unsigned long long)(start >> 4) | (unsigned long long)(apart >> 4) << 16 | 64ull << 32 | 1ull << 62;
+}
+
+// Issue the products of a warp group's queries and KEYS keys.
+template <int HEAD, int KEYS, class T>
+__device__ __forceinline__ void multiply_keys(float (&scores)[KEYS / 2], unsigned queries, unsigned keys) {
+    const unsigned long long a = descriptor(queries + (threadIdx.x >> 7) * (64 * 128), 16), b = descriptor(keys, 16);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    #pragma unroll
+    for (int k = 0; k < HEAD / 16; ++k) {
+        product(T(), scores, a + (k >> 2) * (ROWS * 8) + (k & 3) * 2, b + (k >> 2) * (KEYS * 8) + (k & 3) * 2, k > 0);
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Issue the products of a warp group's weights and KEYS values.
+template <int HEAD, int KEYS, class T>
+__device__ __forceinline__ void weigh_values(float (&sum)[HEAD / 2], const unsigned (&weights)[KEYS / 4], unsigned values) {
+    const unsigned long long b = descriptor(values, KEYS * 128);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    #pragma unroll
+    for (int k = 0; k < KEYS / 16; ++k) {
+        product<1>(T(), sum, weights + 4 * k, b + k * 128, 1);
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int UNFINISHED, int COUNT>
+__device__ __forceinline__ void wait_for(float (&sum)[COUNT]) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(UNFINISHED) : "memory");
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        asm volatile("" : "+f"(sum[i])::"memory");
+    }
+}
+#else
+__device__ __forceinline__ void mma(__half, float* d, const unsigned* a, unsigned b0, unsigned b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void mma(__nv_bfloat16, float* d, const unsigned* a, unsigned b0, unsigned b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+template <int HEAD, int KEYS, class T>
+__device__ __forceinline__ void multiply_keys(float (&scores)[KEYS / 2], unsigned queries, unsigned keys) {
+    const int line = (threadIdx.x >> 5) * 16, first = threadIdx.x >> 3 & 1, second = threadIdx.x >> 4 & 1;
+    #pragma unroll
+    for (int i = 0; i < KEYS / 2; ++i) {
+        scores[i] = 0.0f;
+    }
+    #pragma unroll
+    for (int k = 0; k < HEAD / 16; ++k) {
+        unsigned a[4], b[4];
+        const int block = k >> 2, chunk = (k & 3) * 2;
+        blocks::load_fragments(a, blocks::fragment(queries + block * (ROWS * 128), line + first * 8, chunk + second));
+        #pragma unroll
+        for (int n = 0; n < KEYS; n += 16) {
+            blocks::load_fragments(b, blocks::fragment(keys + block * (KEYS * 128), n + second * 8, chunk + first));
+            mma(T(), scores + n / 2, a, b[0], b[1]);
+            mma(T(), scores + n / 2 + 4, a, b[2], b[3]);
+        }
+    }
+}
+
+template <int HEAD, int KEYS, class T>
+__device__ __forceinline__ void weigh_values(float (&sum)[HEAD / 2], const unsigned (&weights)[KEYS / 4], unsigned values) {
+    const int first = threadIdx.x >> 3 & 1, second = threadIdx.x >> 4 & 1;
+    #pragma unroll
+    for (int k = 0; k < KEYS / 16; ++k) {
+        #pragma unroll
+        for (int n = 0; n < HEAD; n += 16) {
+            unsigned b[4];
+            const unsigned block = values + (n >> 6) * (KEYS * 128);
+            asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+                         : "r"(blocks::fragment(block, k * 16 + first * 8, (n >> 3 & 7) + second)) : "memory");
+            mma(T(), sum + n / 2, weights + 4 * k, b[0], b[1]);
+            mma(T(), sum + n / 2 + 4, weights + 4 * k, b[2], b[3]);
+        }
+    }
+}
+
+template <int UNFINISHED, int COUNT>
+__device__ __forceinline__ void wait_for(float (&)[COUNT]) {}
+#endif
+
+// A row's largest score so far, and the sum of its weights, of which a thread has those of two rows.
+struct Softmax {
+    float top[2] = {-CUDART_INF_F, -CUDART_INF_F}, total[2] = {0.0f, 0.0f};
+
+    // Replace scores by weights times 2^exponent; returns what is to be multiplied with sums of earlier weights.
+    template <int COUNT>
+    __device__ __forceinline__ float2 weigh(float (&scores)[COUNT], float exponent = 0.0f) {
+        float shares[2];
+        #pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float most = top[half];
+            #pragma unroll
+            for (int i = 2 * half; i < COUNT; i += 4) {
+                most = fmaxf(most, fmaxf(scores[i], scores[i + 1]));
+            }
+            most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
+            const float origin = most == -CUDART_INF_F ? 0.0f : most * LOG2E;
+            shares[half] = power_of_two(top[half] * LOG2E - origin);
+            const float base = exponent - origin;
+            float sum = 0.0f;
+            #pragma unroll
+            for (int i = 2 * half; i < COUNT; i += 4) {
+                scores[i] = power_of_two(fmaf(scores[i], LOG2E, base));
+                scores[i + 1] = power_of_two(fmaf(scores[i + 1], LOG2E, base));
+                sum += scores[i] + scores[i + 1];
+            }
+            total[half] = total[half] * shares[half] + sum;
+            top[half] = most;
+        }
+        return make_float2(shares[0], shares[1]);
+    }
+
+    __device__ __forceinline__ void finish() {
+        #pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            total[half] += __shfl_xor_sync(0xffffffff, total[half], 1);
+            total[half] += __shfl_xor_sync(0xffffffff, total[half], 2);
+        }
+    }
+};
+
+__device__ __forceinline__ float number(float x) { return x; }
+__device__ __forceinline__ float number(__half x) { return __half2float(x); }
+__device__ __forceinline__ float number(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+// As `attend`, in fp32 arithmetic: for what the tensor cores can't do. A warp has a query and 32 outputs at a time.
+template <class T, class Score, class Put>
+__device__ __noinline__ void attend_exactly(const Rows<T>& queries, const Rows<T>& keys, const Rows<T>& values, int first,
+        Score score, Put put) {
+    const int lane = threadIdx.x & 31;
+    for (int row = first + (threadIdx.x >> 5); row < min(first + ROWS, queries.lines); row += THREADS / 32) {
+        for (int column = lane; column - lane < values.terms; column += 32) {
+            float top = -CUDART_INF_F, total = 0.0f, sum = 0.0f;
+            for (int key = lane; key - lane < keys.lines; key += 32) {
+                float found = 0.0f;
+                for (int k = 0; k < queries.terms && key < keys.lines; ++k) {
+                    found = fmaf(number(queries.data[row * queries.stride + k]), number(keys.data[key * keys.stride + k]), found);
+                }
+                found = key < keys.lines ? score(row, key, found) : -CUDART_INF_F;
+                float most = fmaxf(top, found);
+                #pragma unroll
+                for (int apart = 1; apart < 32; apart *= 2) {
+                    most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, apart));
+                }
+                const float origin = most == -CUDART_INF_F ? 0.0f : most;
+                const float share = exp2f((top - origin) * LOG2E), weight = exp2f((found - origin) * LOG2E);
+                top = most;
+                total = total * share + weight;
+                sum *= share;
+                for (int i = 0; i < min(32, keys.lines - (key - lane)); ++i) {
+                    const float of_key = __shfl_sync(0xffffffff, weight, i);
+                    if (column < values.terms) {
+                        sum = fmaf(of_key, number(values.data[(key - lane + i) * values.stride + column]), sum);
+                    }
+                }
+            }
+            #pragma unroll
+            for (int apart = 1; apart < 32; apart *= 2) {
+                total += __shfl_xor_sync(0xffffffff, total, apart);
+            }
+            if (column < values.terms) {
+                put(row, column, sum / total);
+            }
+        }
+    }
+}
+
+// The outputs of ROWS queries from `first` on, which put(row, column, value) stores. score(row, column, product) is what softmax is
+// taken of. Where CAUSAL, keys behind a query don't count. `shared` has (ROWS + 4 * KEYS) * HEAD * 2 + 1024 bytes.
+template <int HEAD, int KEYS, bool CAUSAL, class T, class Score, class Put>
+__device__ __forceinline__ void attend(unsigned char* shared, const Rows<T>& queries, const Rows<T>& keys, const Rows<T>& values,
+        int first, Score score, Put put) {
+    if (queries.terms > HEAD || values.terms > HEAD) {
+        attend_exactly(queries, keys, values, first, score, put);
+        return;
+    }
+    constexpr unsigned STAGE = KEYS * HEAD * 2;
+    const unsigned own_queries = aligned(shared), own_keys = own_queries + ROWS * HEAD * 2, own_values = own_keys + 2 * STAGE;
+    const int last = CAUSAL ? min(keys.lines, first + ROWS) : keys.lines, tiles = (last + KEYS - 1) / KEYS;
+    auto copy = [&](const Rows<T>& from, unsigned to, int tile) {
+        if (tile < tiles) {
+            copy_rows<KEYS, HEAD>(to + tile % 2 * STAGE, from, tile * KEYS);
+        }
+    };
+    auto arrive = [&]() {
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        blocks::publish();
+        __syncthreads();
+    };
+    float sum[HEAD / 2], scores[KEYS / 2];
+    unsigned weights[KEYS / 4];
+    #pragma unroll
+    for (int i = 0; i < HEAD / 2; ++i) {
+        sum[i] = 0.0f;
+    }
+    Softmax softmax;
+    auto weigh = [&](int tile) {
+        #pragma unroll
+        for (int i = 0; i < KEYS / 2; ++i) {
+            const int row = first + blocks::row_of(i), column = tile * KEYS + blocks::column_of(i);
+            scores[i] = row < queries.lines && column < keys.lines ? score(row, column, scores[i]) : -CUDART_INF_F;
+        }
+        return softmax.weigh(scores);
+    };
+    auto pack = [&]() {
+        #pragma unroll
+        for (int i = 0; i < KEYS / 4; ++i) {
+            weights[i] = packed(T(), scores[2 * i], scores[2 * i + 1]);
+        }
+    };
+    copy_rows<ROWS, HEAD>(own_queries, queries, first);
+    copy(keys, own_keys, 0);
+    arrive();
+    copy(keys, own_keys, 1);
+    copy(values, own_values, 0);
+    multiply_keys<HEAD, KEYS, T>(scores, own_queries, own_keys);
+    wait_for<0>(scores);
+    weigh(0);
+    pack();
+    #pragma unroll 1
+    for (int tile = 0; tile < tiles; ++tile) {
+        // The other keys and values are no longer read by anyone.
+        arrive();
+        copy(keys, own_keys, tile + 2);
+        copy(values, own_values, tile + 1);
+        if (tile + 1 < tiles) {
+            multiply_keys<HEAD, KEYS, T>(scores, own_queries, own_keys + (tile + 1) % 2 * STAGE);
+            weigh_values<HEAD, KEYS, T>(sum, weights, own_values + tile % 2 * STAGE);
+            wait_for<1>(scores);
+            const float2 shares = weigh(tile + 1);
+            wait_for<0>(sum);
+            #pragma unroll
+            for (int i = 0; i < HEAD / 2; ++i) {
+                sum[i] *= i & 2 ? shares.y : shares.x;
+            }
+            pack();
+        } else {
+            weigh_values<HEAD, KEYS, T>(sum, weights, own_values + tile % 2 * STAGE);
+            wait_for<0>(sum);
+        }
+    }
+    softmax.finish();
+    #pragma unroll
+    for (int i = 0; i < HEAD / 2; ++i) {
+        const int row = first + blocks::row_of(i), column = blocks::column_of(i);
+        if (row < queries.lines && column < values.terms) {
+            put(row, column, sum[i] / softmax.total[i >> 1 & 1]);
+        }
+    }
+}
+
+// ---- Attention in one kernel, for heads of up to HEAD fp32 numbers, which are split into pairs of fp16 ----------------------
+
+#if BLOCKS_WGMMA
+template <int HEAD, int KEYS>
+__device__ __forceinline__ void multiply_pairs(float (&scores)[KEYS / 2], unsigned queries, unsigned keys) {
+    const unsigned long long a = descriptor(queries + (threadIdx.x >> 7) * (64 * 128), 16), b = descriptor(keys, 16);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    #pragma unroll
+    for (int k = 0; k < HEAD / 16; ++k) {
+        const int in_a = (k >> 1) * (ROWS * 8) + (k & 1) * 2, in_b = (k >> 1) * (KEYS * 8) + (k & 1) * 2;
+        product(__half(), scores, a + in_a + 4, b + in_b, k > 0);
+        product(__half(), scores, a + in_a, b + in_b + 4, 1);
+        product(__half(), scores, a + in_a, b + in_b, 1);
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Of 64 columns of values from `column` on.
+template <int HEAD, int KEYS>
+__device__ __forceinline__ void weigh_pairs(float (&sum)[32], const unsigned (&high)[KEYS / 4], const unsigned (&low)[KEYS / 4],
+        unsigned values, int column) {
+    const unsigned long long b = descriptor(values + column * 128, 16);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    #pragma unroll
+    for (int k = 0; k < KEYS / 16; ++k) {
+        const unsigned long long of_keys = b + (k >> 1) * (HEAD * 8) + (k & 1) * 2;
+        product<0>(__half(), sum, low + 4 * k, of_keys, k > 0);
+        product<0>(__half(), sum, high + 4 * k, of_keys + 4, 1);
+        product<0>(__half(), sum, high + 4 * k, of_keys, 1);
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+#else
+__device__ __forceinline__ void add_pairs(float* sum, const unsigned* high, const unsigned* low, unsigned lines, int line,
+        int chunk) {
+    unsigned high_b[4], low_b[4];
+    const unsigned from = blocks::fragment(lines, line + (threadIdx.x >> 4 & 1) * 8, chunk + (threadIdx.x >> 3 & 1));
+    blocks::load_fragments(high_b, from);
+    blocks::load_fragments(low_b, from ^ 64);
+    #pragma unroll
+    for (int part = 0; part < 2; ++part) {
+        mma(__half(), sum + 4 * part, low, high_b[2 * part], high_b[2 * part + 1]);
+        mma(__half(), sum + 4 * part, high, low_b[2 * part], low_b[2 * part + 1]);
+        mma(__half(), sum + 4 * part, high, high_b[2 * part], high_b[2 * part + 1]);
+    }
+}
+
+template <int HEAD, int KEYS>
+__device__ __forceinline__ void multiply_pairs(float (&scores)[KEYS / 2], unsigned queries, unsigned keys) {
+    const int line = (threadIdx.x >> 5) * 16 + (threadIdx.x >> 3 & 1) * 8, second = threadIdx.x >> 4 & 1;
+    #pragma unroll
+    for (int i = 0; i < KEYS / 2; ++i) {
+        scores[i] = 0.0f;
+    }
+    #pragma unroll
+    for (int k = 0; k < HEAD / 16; ++k) {
+        unsigned high[4], low[4];
+        const unsigned from = blocks::fragment(queries + (k >> 1) * (ROWS * 128), line, (k & 1) * 2 + second);
+        blocks::load_fragments(high, from);
+        blocks::load_fragments(low, from ^ 64);
+        #pragma unroll
+        for (int n = 0; n < KEYS; n += 16) {
+            add_pairs(scores + n / 2, high, low, keys + (k >> 1) * (KEYS * 128), n, (k & 1) * 2);
+        }
+    }
+}
+
+template <int HEAD, int KEYS>
+__device__ __forceinline__ void weigh_pairs(float (&sum)[32], const unsigned (&high)[KEYS / 4], const unsigned (&low)[KEYS / 4],
+        unsigned values, int column) {
+    #pragma unroll
+    for (int i = 0; i < 32; ++i) {
+        sum[i] = 0.0f;
+    }
+    #pragma unroll
+    for (int k = 0; k < KEYS / 16; ++k) {
+        #pragma unroll
+        for (int n = 0; n < 64; n += 16) {
+            add_pairs(sum + n / 2, high + 4 * k, low + 4 * k, values + (k >> 1) * (HEAD * 128), column + n, (k & 1) * 2);
+        }
+    }
+}
+#endif
+
+__device__ __forceinline__ float4 load_four(const Rows<float>& from, int line, int term) {
+    return load_four(from.data + line * from.stride + term, line < from.lines && term < from.terms);
+}
+
+// LINES rows of up to HEAD numbers on their way to shared memory, where steps of 32 numbers of all lines follow each other.
+template <int LINES, int HEAD>
+struct PairsByRow {
+    static constexpr int COUNT = LINES * HEAD / 4 / THREADS;
+    float4 next[COUNT];
+
+    static __device__ __forceinline__ int line(int i) { return ((threadIdx.x >> 3) + i * 32) % LINES; }
+    static __device__ __forceinline__ int step(int i) { return ((threadIdx.x >> 3) + i * 32) / LINES; }
+
+    __device__ __forceinline__ void fetch(const Rows<float>& from, int first) {
+        #pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            next[i] = load_four(from, first + line(i), step(i) * STEP + (threadIdx.x & 7) * 4);
+        }
+    }
+
+    __device__ __forceinline__ void keep(unsigned to, float& most) const {
+        const int quad = threadIdx.x & 7;
+        #pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            most = largest(most, next[i]);
+            const float4 v = times(next[i], SCALE);
+            const unsigned place = to + step(i) * (LINES * 128) + line(i) * 128 + (((quad >> 1) ^ (line(i) & 7)) << 4);
+            store_split(place + (quad & 1) * 8, v.x, v.y, v.z, v.w);
+        }
+    }
+};
+
+// LINES rows of up to HEAD numbers, turned: in shared memory, HEAD lines have steps of 32 of the rows each.
+template <int LINES, int HEAD>
+struct PairsByColumn {
+    static constexpr int COUNT = LINES * HEAD / 16 / THREADS;
+    float4 next[COUNT][4];
+
+    static __device__ __forceinline__ int column(int i) { return ((threadIdx.x >> 3) + i * 32) % (HEAD / 4) * 4; }
+    static __device__ __forceinline__ int step(int i) { return ((threadIdx.x >> 3) + i * 32) / (HEAD / 4); }
+
+    __device__ __forceinline__ void fetch(const Rows<float>& from, int first) {
+        #pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            #pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                next[i][k] = load_four(from, first + step(i) * STEP + (threadIdx.x & 7) * 4 + k, column(i));
+            }
+        }
+    }
+
+    __device__ __forceinline__ void keep(unsigned to, float& most) const {
+        #pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            float4 v[4];
+            #pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                most = largest(most, next[i][k]);
+                v[k] = times(next[i][k], SCALE);
+            }
+            const unsigned of_step = to + step(i) * (HEAD * 128);
+            put(of_step, column(i), v[0].x, v[1].x, v[2].x, v[3].x);
+            put(of_step, column(i) + 1, v[0].y, v[1].y, v[2].y, v[3].y);
+            put(of_step, column(i) + 2, v[0].z, v[1].z, v[2].z, v[3].z);
+            put(of_step, column(i) + 3, v[0].w, v[1].w, v[2].w, v[3].w);
+        }
+    }
+
+    static __device__ __forceinline__ void put(unsigned to, int line, float x, float y, float z, float w) {
+        const int quad = threadIdx.x & 7;
+        store_split(to + line * 128 + (((quad >> 1) ^ (line & 7)) << 4) + (quad & 1) * 8, x, y, z, w);
+    }
+};
+
+// As for 16 bits. `shared` has (ROWS + 4 * KEYS) * HEAD * 4 + 1024 bytes.
+template <int HEAD, int KEYS, bool CAUSAL, class Score, class Put>
+__device__ __forceinline__ void attend(unsigned char* shared, const Rows<float>& queries, const Rows<float>& keys,
+        const Rows<float>& values, int first, Score score, Put put) {
+    constexpr unsigned STAGE = KEYS * HEAD * 4;
+    const unsigned own_queries = aligned(shared), own_keys = own_queries + ROWS * HEAD * 4, own_values = own_keys + 2 * STAGE;
+    const int last = CAUSAL ? min(keys.lines, first + ROWS) : keys.lines, tiles = (last + KEYS - 1) / KEYS;
+    const bool whole = queries.vector && keys.vector && values.vector && queries.terms % 4 == 0 && values.terms % 4 == 0;
+    const bool possible = whole && queries.terms <= HEAD && values.terms <= HEAD;
+    float most = 0.0f, most_value = 0.0f, sum[HEAD / 2];
+    Softmax softmax;
+    if (possible) {
+        #pragma unroll
+        for (int i = 0; i < HEAD / 2; ++i) {
+            sum[i] = 0.0f;
+        }
+        PairsByRow<KEYS, HEAD> next_keys;
+        PairsByColumn<KEYS, HEAD> next_values;
+        auto keep = [&](int tile) {
+            if (tile < tiles) {
+                next_keys.keep(own_keys + tile % 2 * STAGE, most);
+                next_values.keep(own_values + tile % 2 * STAGE, most_value);
+            }
+            if (tile + 1 < tiles) {
+                next_keys.fetch(keys, (tile + 1) * KEYS);
+                next_values.fetch(values, (tile + 1) * KEYS);
+            }
+        };
+        {
+            PairsByRow<ROWS, HEAD> own;
+            own.fetch(queries, first);
+            own.keep(own_queries, most);
+        }
+        next_keys.fetch(keys, 0);
+        next_values.fetch(values, 0);
+        keep(0);
+        #pragma unroll 1
+        for (int tile = 0; tile < tiles; ++tile) {
+            blocks::publish();
+            // The other keys and values are no longer read by anyone.
+            __syncthreads();
+            float scores[KEYS / 2];
+            multiply_pairs<HEAD, KEYS>(scores, own_queries, own_keys + tile % 2 * STAGE);
+            keep(tile + 1);
+            wait_for<0>(scores);
+            #pragma unroll
+            for (int i = 0; i < KEYS / 2; ++i) {
+                const int row = first + blocks::row_of(i), column = tile * KEYS + blocks::column_of(i);
+                const float product = scores[i] * (1.0f / (SCALE * SCALE));
+                scores[i] = row < queries.lines && column < keys.lines ? score(row, column, product) : -CUDART_INF_F;
+            }
+            const float2 shares = softmax.weigh(scores, 15.0f);
+            unsigned high[KEYS / 4], low[KEYS / 4];
+            #pragma unroll
+            for (int i = 0; i < KEYS / 4; ++i) {
+                split(scores[2 * i], scores[2 * i + 1], high[i], low[i]);
+            }
+            #pragma unroll
+            for (int c = 0; c < HEAD / 64; ++c) {
+                float part[32];
+                weigh_pairs<HEAD, KEYS>(part, high, low, own_values + tile % 2 * STAGE, c * 64);
+                wait_for<0>(part);
+                #pragma unroll
+                for (int i = 0; i < 32; ++i) {
+                    sum[c * 32 + i] = fmaf(sum[c * 32 + i], i & 2 ? shares.y : shares.x, part[i]);
+                }
+            }
+        }
+        softmax.finish();
+    }
+    const bool some = __syncthreads_or(most_value > 0.0f), enough = __syncthreads_or(most_value >= LEAST);
+    if (__syncthreads_or(!possible || most > LARGEST || most_value > LARGEST) || (some && !enough)) {
+        attend_exactly(queries, keys, values, first, score, put);
+        return;
+    }
+    #pragma unroll
+    for (int i = 0; i < HEAD / 2; ++i) {
+        const int row = first + blocks::row_of(i), column = blocks::column_of(i);
+        if (row < queries.lines && column < values.terms) {
+            put(row, column, sum[i] * (1.0f / SCALE) / softmax.total[i >> 1 & 1]);
+        }
+    }
+}
+
+}  // namespace attention

@@ -1,0 +1,172 @@
+"""Malformed input ends in a sentence and an exit code, never in a traceback (`mctskernel` of tests.cli.command)."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import flat, mctskernel
+from tests.synthetic_run import SyntheticRun, timed
+
+FILES = {
+    "binary": b"\xff\xfe\x00\x01" * 64,
+    "empty": b"",
+    "list.toml": b"[[[",
+    "unknown.toml": b"budgett = 3\n",
+    "weights.toml": b"softmax = -1\n",
+    "no_kernel.cu": b"int main() {}\n",
+    "template.cu": b"template <int N> __global__ void k(float* x) { x[N] = 1.0f; }\n",
+    "input_only.cu": b"__global__ void k(const float* x) {}\n",
+    "unfinished.cu": b"__global__ void k(float* x) { if (\n",
+    "fails.py": b"import torch\n\ndef f(x):\n    return torch.nothing_like_this(x)\n\ndef g(x, y):\n    return x @ y\n",
+    "exits.py": b"import sys\n\nsys.exit(3)\n",
+    "raises.py": b"1 / 0\n",
+    "line.jsonl": b'{"node": 0, "edits": [{"title": "t"}]}\n',
+    "words.jsonl": b"not json\n",
+    "deep.jsonl": b"[" * 100_000,
+}
+
+CASES = (
+    ("search --seconds nan", 2, "nan is not in the range x>0"),
+    ("search --max-usd nan", 2, "nan is not in the range"),
+    ("search --budget 1e3", 2, "'1e3' is not a valid integer"),
+    ("search softmx", 3, "Did you mean 'softmax'?"),
+    ("serch softmax", 2, "Did you mean 'search'?"),
+    ("search softmax --architecture H10", 2, "Did you mean 'H100'?"),
+    ("search softmax --proposer rulez", 2, "Did you mean 'rules'?"),
+    ("search softmax --device gpuu", 2, "There is no device 'gpuu'"),
+    ("search softmax --policy strategi=uct", 2, "Did you mean 'strategy'?"),
+    ("search softmax --config missing.toml", 2, "does not exist"),
+    ("search softmax --config list.toml", 2, "not valid TOML"),
+    ("search softmax --config binary", 2, "binary"),
+    ("search softmax --config unknown.toml", 2, "budgett"),
+    ("search --space empty", 3, "empty"),
+    ("search --space missing.json", 3, "missing.json"),
+    ("search softmax matmul --weights weights.toml", 2, "above 0"),
+    ("search softmax softmax", 2, "same name"),
+    ("search softmax --weights weights.toml", 2, "several TASKs"),
+    ("search softmax --proposer replay", 2, "--from RUN"),
+    ("search softmax --from run", 2, "--proposer replay"),
+    ("search binary", 3, "There is no task 'binary'"),
+    ("resume run --seconds nan", 2, "nan"),
+    ("resume binary", 4, "is not a run"),
+    ("show run 999", 4, "no node 999"),
+    ("show run -- -1", 2, "x>=0"),
+    ("show run one", 2, "'one' is not a valid integer"),
+    ("show run 0 999", 4, "no node 999"),
+    ("show run --diff", 2, "--diff needs a NODE"),
+    ("show run 0 --diff", 4, "the starting kernel"),
+    ("show empty", 4, "is not a run"),
+    ("report run -o .", 2, "is a directory"),
+    ("report run -o pipe", 4, "no regular file"),
+    ("report run -o link", 4, "no regular file"),
+    ("report run -o /dev/null", 4, "no regular file"),
+    ("report run -o empty/report.html", 4, "can't be written"),
+    ("report run --figure tree", 2, "needs -o FILE"),
+    ("report run --figure tree -o tree.bmp", 2, "ends in none of"),
+    ("report run --figure forest -o a.pdf", 2, "'forest' is not one of"),
+    ("report run run", 2, "one RUN"),
+    ("compare run", 2, "can't be compared"),
+    ("compare run binary", 4, "neither a run"),
+    ("best run --as solution", 3, "benchmark"),
+    ("best missing", 4, "is not a run"),
+    ("export run --schema", 2, "--schema is for"),
+    ("export", 2, "Missing argument 'RUN'"),
+    ("watch empty", 4, "is not a run"),
+    ("scores run", 3, "benchmark"),
+    ("tell run words.jsonl", 2, "Line 1 is not a reply"),
+    ("tell run deep.jsonl", 2, "Line 1 is not a reply"),
+    ("tell run binary", 2, "Line 1 is not a reply"),
+    ("tell run missing.jsonl", 2, "No such file"),
+    ("ask missing", 4, "is not a run"),
+    ("new-task t --from missing.cu", 3, "missing.cu"),
+    ("new-task t --from no_kernel.cu", 3, "no __global__ function"),
+    ("new-task t --from binary", 3, "binary"),
+    ("new-task t --from template.cu", 3, "is a template"),
+    ("new-task t --from input_only.cu", 3, "no output"),
+    ("new-task t --from unfinished.cu", 3, "unfinished.cu"),
+    ("new-task t --shape 4", 2, "--shape needs --from-torch"),
+    ("new-task t --from-torch fails:f --from no_kernel.cu", 2, "exclude each other"),
+    ("new-task t --from-torch fails", 3, "names no function"),
+    ("new-task t --from-torch nothing:f --shape 4", 3, "can't be imported"),
+    ("new-task t --from-torch exits:f --shape 4", 3, "can't be imported"),
+    ("new-task t --from-torch raises:f --shape 4", 3, "ZeroDivisionError"),
+    ("new-task t --from-torch fails:ff --shape 4", 3, "There is no function in fails called 'ff'"),
+    ("new-task t --from-torch fails:f --shape 4x4", 3, "fails.py, line 4): AttributeError"),
+    ("new-task t --from-torch fails:g --shape 4x4", 3, "give a --shape for each tensor"),
+    ("new-task t --from-torch fails:g --shape 4x4 --shape 5x4", 3, "RuntimeError"),
+    ("new-task t --from-torch fails:g --shape 4xz --shape 4", 3, "4xz"),
+    ("new-task t --from-torch fails:g --shape 4x4 --shape 4x4 --dtype fp23", 3, "Did you mean 'fp32'?"),
+    ("new-task t --from-problem empty", 3, "empty"),
+    ("new-task run --from-problem missing.py", 3, "missing.py"),
+    ("check binary", 3, "There is no task 'binary'"),
+    ("check fails.py exits.py --seed -1", 2, "-1"),
+    ("evaluate softmax missing.cu", 3, "missing.cu"),
+    ("evaluate softmax binary", 3, "binary"),
+    ("memory remember missing", 4, "is not a run"),
+    ("ablate nothing", 2, "nothing"),
+    ("ablate list.toml", 2, "not valid TOML"),
+    ("ablate search --spaces synthetic:ridge", 2, "There is no synthetic space 'ridge'"),
+    ("ablate table empty", 2, "empty"),
+    ("gauntlet --corpus empty", 2, "empty"),
+    ("generate empty --model m", 2, "Give --reference FILE"),
+)
+"""Words, the exit code, and a part of what is said."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, small_task: Path) -> Path:
+    """A folder with malformed files, a run, a pipe, and a link to nowhere."""
+    found = tmp_path_factory.mktemp("malformed")
+    for name, content in FILES.items():
+        (found / name).write_bytes(content)
+    os.mkfifo(found / "pipe")
+    (found / "link").symlink_to(found / "nowhere")
+    run = SyntheticRun(found / "run", small_task)
+    run.edits(0, ("wider", timed(50.0)), ("unrolled", timed(40.0)))
+    return found
+
+
+@pytest.mark.parametrize(("words", "code", "says"), CASES, ids=[case[0] for case in CASES])
+def test_a_mistake_is_a_sentence(
+    words: str, code: int, says: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    before = sorted(folder.rglob("*"))
+    result = mctskernel(*words.split())
+    assert (result.exit_code, says in flat(result.stderr)) == (code, True), result.output
+    assert sorted(each for each in folder.rglob("*") if "__pycache__" not in each.parts) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_run_is_a_sentence(seed: int, folder: Path, tmp_path: Path) -> None:
+    """Bytes of its files are cut, replaced or doubled, or a field of a JSON file gets another value."""
+    rng = random.Random(seed)  # noqa: S311 - not for secrets
+    run = shutil.copytree(folder / "run", tmp_path / "run")
+    file = rng.choice(sorted(each for each in run.rglob("*") if each.is_file() and each.stat().st_size))
+    data = file.read_bytes()
+    at = rng.randrange(len(data))
+    kind = rng.randrange(4)
+    if kind == 3 and file.suffix == ".json":
+        fields = json.loads(data)
+        fields[rng.choice(sorted(fields))] = rng.choice((None, -1, 99, "x", [], {}, True))
+        file.write_text(json.dumps(fields))
+    else:
+        junk = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 9)))
+        file.write_bytes((data[:at], data[:at] + junk + data[at + 1 :], data[:at] + data)[kind % 3])
+    for words in (
+        "show {}",
+        "show {} 1",
+        "show {} 0 1",
+        "report {}",
+        "best {}",
+        "export {}",
+        "compare {} {}",
+    ):
+        mctskernel(*words.replace("{}", str(run)).split())
