@@ -275,23 +275,22 @@ class Convolution:
     ) -> tuple[int, int, int, int]:
         """Rows of a block, columns of a strip, steps of a stage, and stages."""
         columns = schedule.estimate((places[2],))
-        # Few taps for an input are bound by loading it, which more rows share.
+        steps = math.ceil(schedule.estimate((channels,)) / STEP)
+        sections = self.tables.sections
+        taps = sum(len(each.taps) for each in sections) / self.tables.phases
         stack = self.tables.geometry.stack
-        tile = (
-            128
-            if schedule.estimate((rows,)) * stack > 64 and (stack > 1 or self.tables.most_taps < 4)
-            else 64
-        )
+        tile = 128 if schedule.estimate((rows,)) * stack > 64 else 64
 
         def cost(strip: int) -> float:
-            wide = math.ceil(columns / strip) * (strip + self.tables.halo[1])
-            return wide * (1 + self.tables.lines(tile, strip) * tile / (8 * OF_BLOCK))
+            """Cycles, about: of products, loading and storing."""
+            loads = steps * len(sections) / self.tables.phases * self.tables.lines(tile, strip)
+            cycles = steps * taps * 128 + 2.5 * loads + 2500 * (1 + 32 / strip)
+            return math.ceil(columns / strip) * (strip + self.tables.halo[1]) * cycles
 
         widths = {math.ceil(columns / parts) for parts in range(math.ceil(columns / WIDEST), columns + 1)}
         strip = min(
             (each for each in widths if each >= min(8, columns)), key=lambda each: (cost(each), -each)
         )
-        steps = math.ceil(schedule.estimate((channels,)) / STEP)
         deep = 1
         while deep < 4 and deep < steps and self.tables.most_taps * deep < 6:
             deep *= 2
