@@ -124,6 +124,8 @@ class Operands:
     dimensions: Dimensions
     known: dict[tuple[Sizes, ...], bool] = field(default_factory=dict, repr=False, compare=False)
     """Whether the module accepts tensors of some sizes, in the order of the inputs and of what `get_inputs` makes."""
+    counted: dict[tuple[Sizes, ...], int] = field(default_factory=dict, repr=False, compare=False)
+    """The work at some sizes of the inputs."""
 
     @property
     def sizes(self) -> Shape:
@@ -235,7 +237,10 @@ class Operands:
 
     def work(self, shape: Shape) -> int:
         """The approximate number of multiplications, reads and writes of a plain kernel at a shape."""
-        return sum(self._products(shape)) + sum(math.prod(each.extents(shape)) for each in self.inputs)
+        extents = tuple(each.extents(shape) for each in self.inputs)
+        if extents not in self.counted:
+            self.counted[extents] = sum(self._products(shape)) + sum(map(math.prod, extents))
+        return self.counted[extents]
 
     def can_run(self, shape: Shape) -> bool:
         """Whether running the module at a shape takes little time and memory on a CPU."""
@@ -265,10 +270,7 @@ class Operands:
             return False
 
     def works(self, shape: Shape) -> bool:
-        """Whether the module accepts tensors at a shape, and `get_inputs` makes them.
-
-        Fake tensors check what meta tensors don't: the channels of a transposed convolution.
-        """
+        """Whether the module accepts tensors at a shape, and `get_inputs` makes them."""
         extents = (*(each.extents(shape) for each in self.inputs), *self._made_sizes(shape))
         if extents not in self.known:
             self.known[extents] = self._works(shape)
@@ -276,11 +278,16 @@ class Operands:
 
     def _works(self, shape: Shape) -> bool:
         try:
-            called(self.function, self.inputs, shape, "meta")  # which is faster, and enough to refuse most
-            with quiet(), FakeTensorMode(allow_non_fake_inputs=True):
+            with Operators() as recorded:
                 called(self.function, self.inputs, shape, "meta")
+            if any(
+                name.startswith("aten.convolution.") and "True" in given for name, *given in recorded.calls
+            ):
+                # Meta tensors don't check the channels of a transposed convolution, and fake tensors are slower.
+                with quiet(), FakeTensorMode(allow_non_fake_inputs=True):
+                    called(self.function, self.inputs, shape, "meta")
             made = self._made(shape, 0, "meta") if self.maker.on_meta else {}
-        except _FAILURES:
+        except (TooManyOperatorsError, *_FAILURES):
             return False
         wanted = {each.name: each.extents(shape) for each in self.inputs}
         return all((tuple(each.shape) or (1,)) == wanted[name] for name, each in made.items())
@@ -317,7 +324,9 @@ class Operands:
             self.dimensions.restricted([name for name in self.sizes if name in used]),
             extents=tuple(extents for _, extents in kept),
         )
-        return replace(self, members=tuple(each for each, _ in kept), dimensions=dimensions, known={})
+        return replace(
+            self, members=tuple(each for each, _ in kept), dimensions=dimensions, known={}, counted={}
+        )
 
     def values(self, shape: Shape, seed: int) -> dict[str, Any]:
         """Fresh tensors at a shape by the names of the inputs, with the task's distributions."""
