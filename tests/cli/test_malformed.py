@@ -144,6 +144,7 @@ def test_a_mistake_is_a_sentence(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::mctskernel.tree.journal.JournalWarning")
 @pytest.mark.parametrize("seed", range(40))
 def test_a_damaged_run_is_a_sentence(seed: int, folder: Path, tmp_path: Path) -> None:
     """Bytes of its files are cut, replaced or doubled, or a field of a JSON file gets another value."""
