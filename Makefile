@@ -34,6 +34,7 @@ docs: $(VENV)/installed-test
 	$(BIN)/sphinx-build -q -W -b html docs build/docs
 
 wheel: $(VENV)/installed-test
+	rm -rf build/lib # files that are gone would be packed again
 	$(BIN)/python -m build
 
 clean:
