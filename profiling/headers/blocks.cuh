@@ -619,11 +619,13 @@ __device__ __forceinline__ float exact_product(const Packed<T>& a, const Packed<
 template <int M, int N, class T>
 __device__ __forceinline__ void finish(float (&sum)[N / 2], const float* unscale, const Packed<T>& a, const Packed<T>& b,
         const Tile& tile) {
+    // Beyond the edges there may be anything.
+    const int rows = a.lines - tile.row, columns = b.lines - tile.column;
     bool exactly = false;
     #pragma unroll
     for (int i = 0; i < N / 2; ++i) {
         sum[i] = sum[i] * unscale[row_of(i)] * unscale[M + column_of(i)];
-        exactly |= !(fabsf(sum[i]) < __int_as_float(INFINITE));
+        exactly |= !(fabsf(sum[i]) < __int_as_float(INFINITE)) && row_of(i) < rows && column_of(i) < columns;
     }
     if (exactly) {
         float found[N / 2];
@@ -633,9 +635,8 @@ __device__ __forceinline__ void finish(float (&sum)[N / 2], const float* unscale
         }
         #pragma unroll 1
         for (int i = 0; i < N / 2; ++i) {
-            const int row = tile.row + row_of(i), column = tile.column + column_of(i);
-            if (!(fabsf(found[i]) < __int_as_float(INFINITE)) && row < a.lines && column < b.lines) {
-                found[i] = exact_product(a, b, row, column, tile);
+            if (!(fabsf(found[i]) < __int_as_float(INFINITE)) && row_of(i) < rows && column_of(i) < columns) {
+                found[i] = exact_product(a, b, tile.row + row_of(i), tile.column + column_of(i), tile);
             }
         }
         #pragma unroll
