@@ -87,6 +87,11 @@ class Row(msgspec.Struct, frozen=True):
         return self.searched is not None and not self.searched.reason
 
     @property
+    def is_over(self) -> bool:
+        """Whether it has an answer, or it is known why there is none."""
+        return self.searched is not None or bool(self.reason)
+
+    @property
     def reason(self) -> str:
         """Why it has none; empty while that isn't known."""
         for stage in (self.read, self.searched):
@@ -106,7 +111,7 @@ def find_problems(paths: Sequence[Path], levels: Sequence[str] = ()) -> list[Pat
             found[path] = None
         elif path.is_dir():
             inside = [each for each in path.rglob("*") if not _is_hidden(each, path) and is_problem(each)]
-            found |= dict.fromkeys(sorted(inside, key=_natural))
+            found |= dict.fromkeys(sorted(inside, key=natural))
         else:
             raise MisuseError(f"{path} is no problem and no folder.")
     chosen = [each for each in found if not levels or each.parent.name in levels]
@@ -118,11 +123,13 @@ def find_problems(paths: Sequence[Path], levels: Sequence[str] = ()) -> list[Pat
 
 
 def draw(problems: Sequence[Path], count: int | None, seed: int) -> list[Path]:
-    """A sample of problems drawn with a seed, in their order; all of them without a count or with too large a one."""
+    """A sample of problems drawn with a seed; all of them without a count or with too large a one.
+
+    They are in the order in which they were drawn, so that the first of them are a sample, too.
+    """
     if count is None or count >= len(problems):
         return list(problems)
-    places = sorted(random.Random(seed).sample(range(len(problems)), count))  # noqa: S311 - no secret
-    return [problems[place] for place in places]
+    return random.Random(seed).sample(list(problems), count)  # noqa: S311 - no secret
 
 
 def name_of(problem: Path) -> str:
@@ -149,7 +156,8 @@ def write_row(row: Row, folder: Path) -> None:
     write_whole(folder / ROW_FILE, msgspec.json.format(msgspec.json.encode(row), indent=1) + b"\n")
 
 
-def _natural(path: Path) -> tuple[object, ...]:
+def natural(path: Path | str) -> tuple[object, ...]:
+    """A key that sorts by the numbers in a name."""
     parts = re.split(r"(\d+)", str(path))
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
 

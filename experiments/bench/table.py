@@ -225,14 +225,15 @@ def columns_of(rows: Sequence[Row]) -> tuple[Cell, ...]:
     return tuple(each for each in COLUMNS if any(each[1](row) for row in rows))
 
 
-def document(rows: Sequence[Row], title: str, provenance: Provenance | None = None) -> str:
-    """The page of the table in Markdown."""
+def document(rows: Sequence[Row], title: str, provenance: Provenance | None = None, waiting: int = 0) -> str:
+    """The page of the table in Markdown; so many more problems are `waiting`."""
     chosen = columns_of(rows)
     cells = [[cell(row) for _, cell in chosen] for row in rows]
     made = f"`{provenance.command}`; {provenance.machine}; {provenance.date}." if provenance else ""
     return page(
         title,
         made,
+        f"{waiting} more problems weren't searched: the same command goes on with them." if waiting else "",
         *sentences(rows),
         _fast_table(rows),
         "Times are in milliseconds, of the whole function with a cold L2 cache.",

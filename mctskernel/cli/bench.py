@@ -20,7 +20,7 @@ from mctskernel.config import SearchConfig, read_config
 from mctskernel.core.disk import write_whole
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.experiments.bench.pipeline import Pipeline, Plan
-from mctskernel.experiments.bench.rows import ROW_FILE, draw, find_problems, read_row
+from mctskernel.experiments.bench.rows import ROW_FILE, draw, find_problems, natural, read_row
 from mctskernel.experiments.bench.table import document, latex, summary
 from mctskernel.experiments.results import provenance_here, write_result
 from mctskernel.profiling.devices import default_kind
@@ -135,7 +135,9 @@ def bench(
         if not rows:
             raise MisuseError(f"{out} has no rows: name a FOLDER of problems to search.")
     provenance = provenance_here()
-    text = document(rows, "Benchmark", provenance)
+    waiting = sum(not row.is_over for row in rows)
+    rows = sorted((row for row in rows if row.is_over), key=lambda row: natural(row.problem))
+    text = document(rows, "Benchmark", provenance, waiting)
     try:
         write_whole(out / "bench.md", f"{text}\n".encode())
         write_whole(out / "bench.tex", f"{latex(rows)}\n".encode())
