@@ -186,8 +186,9 @@ def _allowed_headers(found: Scan) -> str:
             wanted = (header[1] or header[2]) if header else None
             if wanted not in HEADERS:
                 return (
-                    f"#include {rest} is not allowed: a candidate may include {', '.join(sorted(OWN_HEADERS))}, CUDA's own "
-                    "headers and plain ones of C and C++ (stdint.h, cmath, limits, type_traits, ...), and no libraries."
+                    f"#include {rest} is not allowed: a candidate may include {', '.join(sorted(OWN_HEADERS))}, "
+                    "CUDA's own headers and plain ones of C and C++ (stdint.h, cmath, limits, type_traits, ...), "
+                    "and no libraries."
                 )
     # The same again on the text with its comments, for a directive that this scanner took for a comment.
     for match in re.finditer(

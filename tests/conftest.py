@@ -117,9 +117,18 @@ def _why_no_gpu() -> str:
 @pytest.fixture(scope="session")
 def small_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The smallest task that works, the same for every test: leave it as it is."""
-    folder = tmp_path_factory.mktemp("small") / "task"
+    return _written(tmp_path_factory.mktemp("small") / "task", TASK_TOML)
+
+
+@pytest.fixture(scope="session")
+def wide_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with tensors of 16 bytes and more, which TMA can copy."""
+    return _written(tmp_path_factory.mktemp("wide") / "task", TASK_TOML.replace("n = 1 }", "n = 4 }"))
+
+
+def _written(folder: Path, toml: str) -> Path:
     folder.mkdir()
-    for name, text in (("task.toml", TASK_TOML), ("reference.py", REFERENCE), ("kernel.cu", KERNEL)):
+    for name, text in (("task.toml", toml), ("reference.py", REFERENCE), ("kernel.cu", KERNEL)):
         (folder / name).write_text(text)
     return folder
 

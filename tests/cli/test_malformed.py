@@ -137,7 +137,7 @@ def test_a_mistake_is_a_sentence(
     words: str, code: int, says: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    before = sorted(folder.rglob("*"))
+    before = [each for each in sorted(folder.rglob("*")) if "__pycache__" not in each.parts]
     result = mctskernel(*words.split())
     assert (result.exit_code, says in flat(result.stderr)) == (code, True), result.output
     assert sorted(each for each in folder.rglob("*") if "__pycache__" not in each.parts) == before

@@ -83,9 +83,12 @@ def evaluate(executor: GpuExecutor, name: str) -> Evaluation:
 
 
 @pytest.mark.parametrize("name", ["cluster", "tensor-maps", "large-shared", "descriptors"])
-def test_what_only_hopper_has_reaches_the_gpu_process(executor: GpuExecutor, name: str) -> None:
-    executor.submit(0, hopper_kernels.ALL[name])
-    ((_, evaluation),) = executor.wait()
+def test_what_only_hopper_has_reaches_the_gpu_process(
+    wide_task: Path, fake: pytest.MonkeyPatch, name: str
+) -> None:
+    with GpuExecutor(DeviceSpec("gpu", wide_task), service=SERVICE, validation_checks=NO_CHECKS) as opened:
+        opened.submit(0, hopper_kernels.ALL[name])
+        ((_, evaluation),) = opened.wait()
     assert evaluation.ok, evaluation.message
 
 

@@ -16,7 +16,6 @@ from mctskernel.profiling.gpu.choice import chosen_gpus
 from mctskernel.profiling.gpu.cuda_driver import visible_gpus
 from mctskernel.tasks.builtin import builtin_tasks
 from tests import hopper_kernels
-from tests.conftest import TASK_TOML
 from tests.executors.test_gpu_cheats import HEAD, INDEX, PLAN
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -31,10 +30,8 @@ def executor(small_task: Path) -> Iterator[GpuExecutor]:
 
 
 @pytest.fixture
-def wide_executor(write_task: Callable[..., Path]) -> Iterator[GpuExecutor]:
-    """Of tensors of 16 bytes and more, which TMA can copy."""
-    folder = write_task(TASK_TOML.replace("n = 1 }", "n = 4 }"))
-    with GpuExecutor(DeviceSpec("gpu", folder)) as opened:
+def wide_executor(wide_task: Path) -> Iterator[GpuExecutor]:
+    with GpuExecutor(DeviceSpec("gpu", wide_task)) as opened:
         yield opened
 
 

@@ -52,10 +52,10 @@ MAP = '"m"]\n\n[[tensor_map]]\nname = "m"\ntensor = "x"\nbox = [64]\n'
         ("bulk", '"n"]\n', MAP, "is a tensor map"),
     ],
 )
-def test_what_a_launch_lacks_is_told(small_task: Path, name: str, old: str, new: str, sentence: str) -> None:
+def test_what_a_launch_lacks_is_told(wide_task: Path, name: str, old: str, new: str, sentence: str) -> None:
     kernel = Kernel(hopper_kernels.ALL[name].source.replace(old, new, 1))
     with pytest.raises(RefusedError, match=sentence) as refused:
-        prepare(load_task(small_task), kernel, "sm_90", Stages())
+        prepare(load_task(wide_task), kernel, "sm_90", Stages())
     assert (refused.value.outcome, refused.value.guard) == (Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS)
 
 
@@ -67,12 +67,12 @@ def test_what_a_launch_lacks_is_told(small_task: Path, name: str, old: str, new:
         (f'args = ["x", "out", {MAP}', "asks for tensor maps"),
     ],
 )
-def test_what_an_older_gpu_lacks_is_told(small_task: Path, line: str, sentence: str) -> None:
-    task = load_task(small_task)
+def test_what_an_older_gpu_lacks_is_told(wide_task: Path, line: str, sentence: str) -> None:
+    task = load_task(wide_task)
     source = task.starting_kernel.source.replace('["ceil_div(n, BLOCK)"]', '["2 * ceil_div(n, BLOCK)"]')
     if "tensor_map" in line:
         source = source.replace('args = ["x", "out", "n"]', line).replace("int n)", "CUtensorMap map)")
-        source = source.replace("extern", "#include <cuda.h>\nconst int n = 1;\nextern")
+        source = source.replace("extern", "#include <cuda.h>\nconst int n = 4;\nextern")
     else:
         source = source.replace("args =", f"{line}\nargs =")
     if not sentence:
