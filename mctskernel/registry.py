@@ -18,8 +18,7 @@ from typing import Any
 
 import msgspec
 
-from mctskernel.core.documents import nearest_name
-from mctskernel.core.user_errors import MisuseError, UserError
+from mctskernel.core.user_errors import MisuseError, UserError, nearest_name
 
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
     "strategy": {

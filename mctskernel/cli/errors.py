@@ -15,8 +15,14 @@ from typing import Any
 import rich_click as click
 
 from mctskernel.cli.plain_console import complain, echo, plain, warn
-from mctskernel.core.documents import nearest_name
-from mctskernel.core.user_errors import BadMachineError, BadRunError, BadTaskError, NoKernelError, UserError
+from mctskernel.core.user_errors import (
+    BadMachineError,
+    BadRunError,
+    BadTaskError,
+    NoKernelError,
+    UserError,
+    nearest_name,
+)
 
 SUCCESS = 0
 LET_THROUGH = 1

@@ -15,6 +15,8 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
+from mctskernel.core.user_errors import nearest_name
+
 T = TypeVar("T")
 
 MAX_CHARACTERS = 1 << 18
@@ -79,13 +81,6 @@ def unknown_name(name: str, known: Iterable[str], what: str) -> str:
         return ""
     close, listed = nearest_name(name, names), f"; there are {', '.join(names)}" if names else ""
     return f"There is no {what} '{name[:80]}'" + (f". Did you mean '{close}'?" if close else f"{listed}.")
-
-
-def nearest_name(name: str, names: Iterable[str]) -> str | None:
-    """The name that is most like a misspelt one; None if none is like it."""
-    lower = {each.lower(): each for each in names}
-    close = difflib.get_close_matches(name[:80].lower(), lower, n=1)
-    return lower[close[0]] if close else None
 
 
 def _known_at(kind: object, path: str, problem: str) -> str:

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 
-from mctskernel.core.documents import nearest_name
+from mctskernel.core.user_errors import nearest_name
 
 MAX_LENGTH = 500
 MAX_MAGNITUDE = 1 << 63

@@ -6,6 +6,8 @@ derives from one of these.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -41,3 +43,10 @@ class NoKernelError(UserError):
     """No correct kernel was found."""
 
     exit_code = 6
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str | None:
+    """The name that is most like a misspelt one; None if none is like it."""
+    lower = {each.lower(): each for each in names}
+    close = difflib.get_close_matches(name[:80].lower(), lower, n=1)
+    return lower[close[0]] if close else None

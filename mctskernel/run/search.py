@@ -105,7 +105,7 @@ def begin(
     with new_run(path, task_folder, configuration) as (folder, executor):
         ready()
         with open_search(folder, configuration, executor, follow, stop_requested) as (search, unfinished):
-            found = finish(folder, search, search.run(unfinished))
+            found = finish(folder, search, search.run(unfinished), may_wait=True)
     if found.stop_reason is not StopReason.NO_BASELINE:
         return found
     with TemporaryDirectory(prefix="mctskernel-") as temporary:
@@ -135,7 +135,7 @@ def resume(
     with reopen(path, budget, workers, executor, counters=counters) as (folder, configuration, used):
         ready()
         with open_search(folder, configuration, used, follow, stop_requested) as (search, unfinished):
-            return finish(folder, search, search.run(unfinished))
+            return finish(folder, search, search.run(unfinished), may_wait=True)
 
 
 def replay(
@@ -292,18 +292,23 @@ def open_search(
 
 
 def finish(
-    folder: RunFolder, search: Search, stop_reason: StopReason, *, validate: bool = True
+    folder: RunFolder,
+    search: Search,
+    stop_reason: StopReason,
+    *,
+    validate: bool = True,
+    may_wait: bool = False,
 ) -> SearchResult:
     """Choose the answer of a search that has stopped, write best/ and remember the run.
 
     Ctrl-C leaves the final validation out, as it is without `validate`; after one that stopped the search, another.
-    Raises RunError and DeviceError.
+    A search that waits for answers from outside has none yet if it `may_wait`. Raises RunError and DeviceError.
     """
     tree_search = search.tree_search
     if stop_reason is StopReason.NO_BASELINE:
         problem = root_failure(tree_search.tree)
         return SearchResult(folder, tree_search.tree, stop_reason, Answer(None, 0.0), problem)
-    if stop_reason is StopReason.WAITING:
+    if stop_reason is StopReason.WAITING and may_wait:
         return SearchResult(folder, tree_search.tree, stop_reason, Answer(None, 0.0, validated=False))
     is_stopped = search.stop_requested()
     answer = choose(

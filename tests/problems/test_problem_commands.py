@@ -87,7 +87,7 @@ def test_relaxed_precision_is_told_wherever_a_result_is(tmp_path: Path) -> None:
 def test_pytorchs_times_are_told_beside_the_kernel_that_they_were_taken_with(run: Path) -> None:
     write_baselines(run, BASELINES)
     try:
-        assert "1.00x over the starting kernel, 4.00x over PyTorch eager, 2.00x over torch.compile, " in said(
+        assert "1.0x over the starting kernel, 4.00x over PyTorch eager, 2.00x over torch.compile, " in said(
             run
         )
         assert "Interleaved with PyTorch 2.13 at rows=8: PyTorch eager 4 ms, torch.compile 2 ms" in said(run)

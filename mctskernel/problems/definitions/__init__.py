@@ -13,7 +13,7 @@ from mctskernel.problems.definitions.solution import solution
 from mctskernel.problems.problem import Benchmark, Problem
 
 
-def read(path: Path, language: Language | None, precision: Precision) -> Problem:
+def read(path: Path, language: Language | None, precision: Precision = Precision.LOCKED) -> Problem:
     """Read a problem as a task. Runs its reference at small sizes. Raises TaskError."""
     from mctskernel.problems.definitions.task import task_of  # noqa: PLC0415 - imports PyTorch, an extra
 

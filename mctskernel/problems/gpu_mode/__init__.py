@@ -13,7 +13,7 @@ from mctskernel.problems.host_code import HostCodeError, dimensions_of_inputs, h
 from mctskernel.problems.problem import Benchmark, Problem, read_record
 
 
-def read(path: Path, language: Language | None, precision: Precision) -> Problem:
+def read(path: Path, language: Language | None, precision: Precision = Precision.LOCKED) -> Problem:
     """Read a problem as a task. Runs its Python. Raises TaskError."""
     from mctskernel.problems.gpu_mode.task import drafted  # noqa: PLC0415 - imports PyTorch, an extra
     from mctskernel.problems.torch_task import problem_of  # noqa: PLC0415 - as above

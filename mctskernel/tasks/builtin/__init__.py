@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mctskernel.core.documents import nearest_name
 from mctskernel.core.task import TaskError
+from mctskernel.core.user_errors import nearest_name
 
 DEFAULT_TASK = "cross_entropy"
 
