@@ -211,6 +211,9 @@ class RowLoops:
         body = self.body
         with body.trial():
             offset = body.flat(self._element(), self._group.space.extents)
+            declared = body.values
+        for name, value in reversed(declared.items()):  # the trial's variables are forgotten
+            offset = re.sub(rf"\b{name}\b", f"({value})", offset)
         return "0" if offset == self._k else f"({offset.removesuffix(f' + {self._k}')})"
 
     def _load(self, loads: dict[tuple[Node, Index], str], arrays: dict[tuple[Node, Index], str]) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from mctskernel.core.kernel import Language
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.launch_plan import plan_of
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.problems.kernelbench.benchmark import TOLERANCE
@@ -19,6 +20,7 @@ from mctskernel.problems.kernelbench.task import drafted
 from mctskernel.problems.problem import PROBLEM_FILE, Problem
 from mctskernel.problems.registry import benchmark_of, is_problem, read_problem, write_problem
 from mctskernel.problems.torch_task import task_toml
+from mctskernel.profiling.build import Build, build
 from tests.problems.kernelbench.problem_files import HEAD, INDEXED, LINEAR, problem, written
 
 pytestmark = pytest.mark.slow
@@ -156,3 +158,15 @@ def test_a_problem_becomes_a_folder_with_a_kernel(tmp_path: Path) -> None:
     assert found.name == "KernelBench"
     with pytest.raises(TaskError, match="overwrites nothing"):
         write_problem(made, tmp_path / "task")
+
+
+@pytest.mark.slow
+def test_rows_of_groups_whose_size_follows_from_another_one_compile(tmp_path: Path) -> None:
+    text = problem(
+        "return self.norm(torch.sigmoid(x))",
+        "torch.rand(64, 4096)",
+        init="self.norm = nn.GroupNorm(64, 4096)",
+    )
+    source = read_problem(written(tmp_path, text), Language.CUDA).files["start_templates.cu"].decode()
+    kernels = tuple(launch.kernel for launch in plan_of(Kernel(source)).launches)
+    assert isinstance(build(Kernel(source), kernels), Build)
