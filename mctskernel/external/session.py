@@ -278,7 +278,7 @@ LONGEST_SOURCE = 1_000_000
 """Characters of a text in a reply."""
 
 AT_ONCE = 8
-"""Edits of a reply that are evaluated whatever else promises: whoever wrote them wants to know."""
+"""Edits of a reply that are evaluated whatever else promises: their author wants to know."""
 
 MOST_EDITS = 16
 """Edits that are taken from a text."""

@@ -101,7 +101,7 @@ class _Gate:
 
     @contextmanager
     def held(self, linger_seconds: float = 0.0) -> Iterator[None]:
-        """Hold the lock, and for so long after that: whoever enters again in time doesn't wait for it."""
+        """Hold the lock, and for so long after that: to enter again in time takes no waiting."""
         with self._mutex:
             self._depth += 1
             if not self._is_locked:

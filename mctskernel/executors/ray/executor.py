@@ -98,7 +98,7 @@ class RayExecutor(TicketedExecutor):
         self._fewer = fewer_notes(chosen, counters) if chosen is not None else ()
         self._capacity = slots * len(usable)
         self._usable: dict[int, Any] = dict(enumerate(usable))
-        # The number of an actor for each evaluation that it can make; None ends whoever waits for one.
+        # The number of an actor for each evaluation that it can make; None ends a thread that waits for one.
         self._idle: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         for number in list(self._usable) * slots:
             self._idle.put(number)
