@@ -10,18 +10,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.tensor_array import on_device
-from mctskernel.profiling.gpu.cuda_driver import fill_words, synchronize, visible_gpus
+from mctskernel.profiling.gpu.cuda_driver import visible_gpus
 from mctskernel.profiling.gpu.lock import GpuLock
 from mctskernel.profiling.sampling import draw_sample
 
 LEAST_BYTES = 16 << 20
 """Inputs and outputs of a shape that is worth a GPU's context."""
+
+SMALL_PIECE = 1 << 20
+"""The largest request that PyTorch's allocator serves from its small segments."""
 
 
 def reference_device(task: Task, uuid: str) -> str:
@@ -79,18 +83,26 @@ def computing(device: str) -> Iterator[None]:
 
 
 def give_back_memory(device: str) -> None:
-    """Overwrite and free what PyTorch keeps of a GPU's memory for later; nothing for the CPU."""
+    """Overwrite and free what PyTorch keeps of a GPU's memory for later; nothing for the CPU.
+
+    The memory is taken from PyTorch to be overwritten: other threads may ask for some meanwhile.
+    """
     if not device:
         return
     import torch  # noqa: PLC0415 - as above
 
     gc.collect()
     number = torch.device(device).index
-    with torch.cuda.device(number):
-        torch.cuda.synchronize()
-        segments: list[dict[str, int]] = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize(number)
+    segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+    kept = []
+    with suppress(torch.OutOfMemoryError):  # another thread was faster, and uses it
         for segment in segments:
             if segment["device"] == number and not segment["allocated_size"]:
-                fill_words(segment["address"], 0, segment["total_size"] // 4)
-        synchronize()
+                total = segment["total_size"]
+                piece = SMALL_PIECE if segment["segment_type"] == "small" else total
+                kept += [torch.zeros(piece, dtype=torch.uint8, device=device) for _ in range(0, total, piece)]
+    del kept
+    torch.cuda.synchronize(number)
+    with torch.cuda.device(number):
         torch.cuda.empty_cache()
