@@ -48,12 +48,9 @@ MIXED = "mixed"
 OUTSIDE = "outside"
 """Not part of this program: it is asked, and tells (`mctskernel.external.session`)."""
 
-REPLAY = "replay"
-"""What another run's proposer said."""
-
 ASK_A_MODEL = frozenset({LLM, MIXED})
 
-MADE = ("task", "spent", "replayed")
+MADE = ("task", "spent")
 """Fields that a search sets itself."""
 
 REPLIES = 3
@@ -78,8 +75,7 @@ GPUS = f"[{'|'.join(known_architectures())}|FILE{FILE_SUFFIX}]"
 class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a user chose, in the order of a help page, and enough to continue with it.
 
-    `spent` counts against the budget. `replayed` is the folder of the run that this one repeats, with the replies that
-    its model gave.
+    `spent` counts against the budget.
     """
 
     task: str = ""
@@ -172,7 +168,6 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     llm: Annotated[LLMOptions | None, Option(panel="Language model")] = None
     mixture: Annotated[MixtureOptions | None, Option(panel="Language model")] = None
     spent: Spent = Spent()
-    replayed: str | None = None
 
     @property
     def asks_a_model(self) -> bool:
