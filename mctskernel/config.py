@@ -21,7 +21,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from mctskernel.core.budget import PATIENCE, Budget, Spent
+from mctskernel.core.budget import PATIENCE, Budget
 from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml, unknown_name
 from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
@@ -50,7 +50,7 @@ OUTSIDE = "outside"
 
 ASK_A_MODEL = frozenset({LLM, MIXED})
 
-MADE = ("task", "spent")
+MADE = ("task",)
 """Fields that a search sets itself."""
 
 REPLIES = 3
@@ -73,10 +73,7 @@ GPUS = f"[{'|'.join(known_architectures())}|FILE{FILE_SUFFIX}]"
 
 
 class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user chose, in the order of a help page, and enough to continue with it.
-
-    `spent` counts against the budget.
-    """
+    """What a user chose, in the order of a help page, and enough to continue with it."""
 
     task: str = ""
     budget: Annotated[Budget, Option(panel="Budget")] = Budget(evaluations=200)
@@ -167,7 +164,6 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: Annotated[Annotated[int, Meta(ge=0)], Option("Inputs and random choices.", panel="Policy")] = 0
     llm: Annotated[LLMOptions | None, Option(panel="Language model")] = None
     mixture: Annotated[MixtureOptions | None, Option(panel="Language model")] = None
-    spent: Spent = Spent()
 
     @property
     def asks_a_model(self) -> bool:

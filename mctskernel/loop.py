@@ -107,7 +107,7 @@ ABANDONED = Proposals((), dropped=(Dropped(Loss.NO_REPLY, "The search stopped be
 
 @dataclass
 class Search:
-    """What a search works with. `spent_evaluations` and `spent_seconds` were spent on the run before.
+    """What a search works with. `spent_seconds` were spent on the run before.
 
     `clock` counts seconds from an arbitrary moment. `choose` says what to do next in place of the tree's policy.
     An `async_proposer` is asked for edits in place of the proposer, and
@@ -123,7 +123,6 @@ class Search:
     follow: Follower
     stop_requested: Callable[[], bool] = lambda: False
     reward: Reward = composite
-    spent_evaluations: int = 0
     spent_seconds: float = 0.0
     clock: Callable[[], float] = time.monotonic
     choose: Callable[[], Action] | None = None
@@ -250,8 +249,8 @@ class Search:
 
     @property
     def evaluations(self) -> int:
-        """Evaluations that have finished, those before the search began included."""
-        return self.spent_evaluations + self._tree.evaluations
+        """Evaluations that have finished."""
+        return self._tree.evaluations
 
     @property
     def _tree(self) -> Tree:

@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 import rich_click as click
 
 from mctskernel.cli import options
@@ -26,7 +25,6 @@ from mctskernel.cli.plain_console import echo
 from mctskernel.cli.several import Plan, read_weights, search_all, shared, speedup_of_model
 from mctskernel.cli.tasks import find_task_or_problem
 from mctskernel.config import OUTSIDE, SearchConfig, for_task, read_config
-from mctskernel.core.budget import Spent
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Snapshot, StopReason
 from mctskernel.profiling.spaces import read_space
@@ -34,7 +32,7 @@ from mctskernel.report.live import improvement_text
 from mctskernel.report.notes import counted
 from mctskernel.run.search import begin
 from mctskernel.tasks.builtin import DEFAULT_TASK
-from mctskernel.tasks.space import MIDDLE, RANDOM, choose_start, write_space_task
+from mctskernel.tasks.space import choose_start, write_space_task
 from mctskernel.tasks.starts import starting_kernels
 
 
@@ -45,14 +43,6 @@ from mctskernel.tasks.starts import starting_kernels
     panel="Task",
     type=click.Path(path_type=Path),
     help="Search the configurations in this file of recorded times instead of a TASK: a cache file of Kernel Tuner.",
-)
-@click.option(
-    "--start",
-    panel="Task",
-    metavar=f"[{MIDDLE}|{RANDOM}|NAME=VALUE,...]",
-    default=MIDDLE,
-    show_default=True,
-    help="Where a search of a --space starts: near the middle of all parameters, anywhere, or at these values.",
 )
 @options.settings(*options.SEARCH, "precision", "executor", file=True)
 @click.option(
@@ -81,7 +71,6 @@ def search(
     *,
     tasks: tuple[str, ...],
     space: Path | None,
-    start: str,
     table: dict[str, Any],
     weights: Path | None,
     out: Path | None,
@@ -122,7 +111,8 @@ def search(
         raise click.UsageError("Give a TASK or a --space, not both.")
     else:
         folder = Path(context.with_resource(TemporaryDirectory()))
-        config = msgspec.structs.replace(config, spent=_begin_space(space, start, config, folder))
+        recorded = read_space(space)
+        write_space_task(recorded, choose_start(recorded, config.seed).entry, folder)
     search_task(folder, config, out, baselines=baselines)
 
 
@@ -188,18 +178,3 @@ def _print_improvement(task: str, snapshot: Snapshot) -> None:
 def now() -> str:
     """The date and time as names of run folders have them."""
     return f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-
-
-def _begin_space(file: Path, wanted: str, config: SearchConfig, folder: Path) -> Spent:
-    """Make a task of a search-space cache, with a warning about starts that failed."""
-    space = read_space(file)
-    start = choose_start(space, wanted, config.seed, config.budget)
-    write_space_task(space, start.entry, folder)
-    if start.failed:
-        evaluations = config.budget.evaluations
-        of = f" of {evaluations}" if evaluations else ""
-        echo(
-            f"mctskernel: {len(start.failed)}{of} evaluations went to starting configurations that failed.",
-            err=True,
-        )
-    return start.spent

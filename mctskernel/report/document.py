@@ -202,7 +202,7 @@ def view_headline(view: View) -> Headline:
         starting_time=time_text(start) if start else "",
         over_pytorch=view.baselines.sentence if view.baselines else "",
         state=_state(view, best),
-        evaluations=view.evaluations,
+        evaluations=view.tree.evaluations,
         outcomes=view.outcomes,
         sentences=tuple(_sentences(view, best)),
         caveats=view.manifest.caveats,
@@ -254,10 +254,7 @@ def view_document(view: View) -> Document:
         nodes=rows,
         transpositions=tuple(tree.transpositions),
         growth=tuple(growth),
-        progress=tuple(
-            over_start(each, view.start_speedup)
-            for each in moments(events, view.manifest.configuration.spent, view.refused)
-        ),
+        progress=tuple(over_start(each, view.start_speedup) for each in moments(events, view.refused)),
         best_path=tuple(tree.lineage(best.id)) if best else (),
         failures=failure_kinds(rows),
         edits=edit_success(rows),
