@@ -15,20 +15,27 @@ from pathlib import Path
 import click
 import msgspec
 
-from mctskernel.core.budget import Budget
+from mctskernel.config import for_task, read_config
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
+from mctskernel.core.task_file import load_task
 from mctskernel.experiments.results import page, table, write_result
-from mctskernel.experiments.suite import Plan, run_search, search_cost
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.versions import package_versions
-from mctskernel.report.view import load_view
+from mctskernel.run import read_manifest, spent_seconds
+from mctskernel.run.search import begin
+from mctskernel.tasks.builtin import find_task
+from mctskernel.tree.journal import read_events
+
+GPU_STAGES = ("verify", "time", "counters")
+"""The stages in which the GPU is held for one candidate; a build needs no GPU."""
 
 
 class Cost(msgspec.Struct, frozen=True):
     """A search; medians in seconds. `problem` says in a sentence why numbers are missing.
 
-    `total_seconds` is of one candidate, `wall_seconds` the time of the search over its candidates, which overlap.
-    `metrics` is how many counters were read of a candidate, `machine` the fingerprint of the device.
+    `stages` are medians over the evaluations that had the stage. `total_seconds` is of one candidate, `wall_seconds`
+    the time of the search over its candidates, which overlap. `metrics` is how many counters were read of a candidate,
+    `machine` the fingerprint of the device.
     """
 
     language: Language
@@ -64,31 +71,37 @@ def main(*, task: str, budget: int, language: str, device: str, out: Path) -> No
     os.environ[build_cache.VARIABLE] = build_cache.OFF
     languages = list(SOURCE_LANGUAGES) if language == "both" else [Language(language)]
     with tempfile.TemporaryDirectory() as folder:
-        plan = Plan(device, "H100", None, Budget(budget), seed=0, runs=Path(folder))
-        searches = [measure_search(task, each, plan) for each in languages]
+        searches = [measure_search(task, each, device, budget, Path(folder) / each) for each in languages]
     report = Report(task, searches, package_versions("torch", "triton", "cuda-bindings"))
     write_result(out, report)
     click.echo(document(report))
 
 
-def measure_search(task: str, language: Language, plan: Plan) -> Cost:
-    """Search a task and take the medians of its evaluations."""
-    if problem := run_search(task, language, plan):
-        return Cost(language, problem=problem)
-    run = load_view(plan.folder(task, language))
-    cost = search_cost(run)
-    counted = [
-        len(node.evaluation.counters) for node in run.tree.nodes if node.evaluation and node.evaluation.ok
-    ]
+def measure_search(name: str, language: Language, device: str, budget: int, out: Path) -> Cost:
+    """Search a task in a new run and take the medians of its evaluations."""
+    folder = find_task(name)
+    config = read_config({"language": language, "device": device, "budget": {"evaluations": budget}})
+    result = begin(out, folder, for_task(config, load_task(folder, language)), lambda _: None, lambda: False)
+    if result.problem:
+        return Cost(language, problem=result.problem)
+    found = [node.evaluation for node in result.tree.nodes if node.evaluation is not None]
+    stages = dict.fromkeys(stage for each in found for stage in each.stage_seconds)
+    busy = sum(each.stage_seconds.get(stage, 0.0) for each in found for stage in GPU_STAGES)
+    wall = spent_seconds(read_events(result.folder.journal))
     return Cost(
         language,
-        candidates=cost.evaluations,
-        stages=cost.stages,
-        total_seconds=cost.candidate_seconds,
-        wall_seconds=cost.wall_seconds / cost.evaluations,
-        gpu_busy_share=cost.gpu_busy_share if plan.device == "gpu" else None,
-        metrics=int(statistics.median(counted)),
-        machine=run.manifest.fingerprint,
+        candidates=len(found),
+        stages={
+            stage: statistics.median(
+                each.stage_seconds[stage] for each in found if stage in each.stage_seconds
+            )
+            for stage in stages
+        },
+        total_seconds=statistics.median(each.cost_seconds for each in found),
+        wall_seconds=wall / len(found),
+        gpu_busy_share=busy / wall if device == "gpu" else None,
+        metrics=int(statistics.median(len(each.counters) for each in found if each.ok)),
+        machine=read_manifest(result.folder).fingerprint,
     )
 
 

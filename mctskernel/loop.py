@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from mctskernel.answer import best_node, is_improvement, valid_speedup
+from mctskernel.answer import is_improvement, valid_speedup
 from mctskernel.core.budget import Budget
 from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
@@ -35,16 +35,12 @@ from mctskernel.tasks.starts import (
     untried,
 )
 from mctskernel.tree.node import UNTRIED, Node, Tree
-from mctskernel.tree.recorded_order import RecordedOrder
 from mctskernel.tree.search import Action, TreeSearch, Try
 from mctskernel.tree.strategies.strategy import Propose
 from mctskernel.tree.trajectory import edit_title
 
 POLL_SECONDS = 0.1
 """How long to wait for a finished evaluation before looking at the clock and at Ctrl-C again."""
-
-REPLAY_POLL_SECONDS = 0.01
-"""The same in a replay, which waits for one result while others are there."""
 
 GRACE_SECONDS = 1.5
 """How long evaluations in flight may still finish once the search should stop: it ends within 2 s."""
@@ -111,13 +107,12 @@ ABANDONED = Proposals((), dropped=(Dropped(Loss.NO_REPLY, "The search stopped be
 
 @dataclass
 class Search:
-    """What a search works with. `spent_evaluations` and `spent_seconds` were spent on the run before.
+    """What a search works with. `spent_seconds` were spent on the run before.
 
     `clock` counts seconds from an arbitrary moment. `choose` says what to do next in place of the tree's policy.
     An `async_proposer` is asked for edits in place of the proposer, and
-    the search goes on meanwhile. `starts` are edits of the root that are tried before anything else. `order` is that in
-    which results came in a search that this one repeats. The `fingerprint` is the executor's. Edits that are
-    `wanted`, by node and number, are tried next.
+    the search goes on meanwhile. `starts` are edits of the root that are tried before anything else. The
+    `fingerprint` is the executor's. Edits that are `wanted`, by node and number, are tried next.
     """
 
     tree_search: TreeSearch
@@ -128,13 +123,11 @@ class Search:
     follow: Follower
     stop_requested: Callable[[], bool] = lambda: False
     reward: Reward = composite
-    spent_evaluations: int = 0
     spent_seconds: float = 0.0
     clock: Callable[[], float] = time.monotonic
     choose: Callable[[], Action] | None = None
     async_proposer: AsyncProposer | None = None
     starts: tuple[Edit, ...] = ()
-    order: RecordedOrder | None = None
     fingerprint: Mapping[str, str] = field(default_factory=dict)
     wanted: deque[tuple[int, int]] = field(default_factory=deque)
     _began: float = field(init=False)
@@ -184,7 +177,7 @@ class Search:
         """Begin one more evaluation; False if none can begin before something comes back, or the search is over."""
         before = self.in_flight
         while self.in_flight == before:
-            if before >= self.executor.capacity or self._is_over() or self._awaits_recorded_result():
+            if before >= self.executor.capacity or self._is_over():
                 return False
             if not self._step():
                 return False
@@ -192,17 +185,15 @@ class Search:
 
     def collect(self, timeout: float) -> None:
         """Record what has come back, waiting up to `timeout` seconds for the first of it."""
-        if self.order is not None:
-            self.order.no_decision_was_made(self._tree)
-        if self._next_arrived() is None:
-            self._receive(timeout if self.order is None else REPLAY_POLL_SECONDS)
-        while (arrived := self._next_arrived()) is not None:
-            node, result = arrived
+        if not self._arrived:
+            self._receive(timeout)
+        while self._arrived:
+            node, result = self._arrived[0]
             if isinstance(result, Evaluation):
                 self._record(node, result)
             else:
                 self._record_reply(node, result)
-            self._arrived.remove(arrived)
+            self._arrived.popleft()
 
     @property
     def stop_reason(self) -> StopReason | None:
@@ -219,7 +210,6 @@ class Search:
     def end(self, stop_reason: StopReason, grace: float = GRACE_SECONDS) -> StopReason:
         """Let evaluations in flight finish for `grace` seconds, and record which replies never came."""
         if stop_reason is not StopReason.WAITING:
-            self.order = None
             self._drain(grace)
             self._abandon_requests(stop_reason)
         return stop_reason
@@ -259,8 +249,8 @@ class Search:
 
     @property
     def evaluations(self) -> int:
-        """Evaluations that have finished, those before the search began included."""
-        return self.spent_evaluations + self._tree.evaluations
+        """Evaluations that have finished."""
+        return self._tree.evaluations
 
     @property
     def _tree(self) -> Tree:
@@ -383,18 +373,7 @@ class Search:
             self._arrived.extend(self.executor.wait(timeout))
             self._report_notes()
         if self.async_proposer is not None:
-            waits_for_replies = self.order is not None or not self._in_flight
-            self._arrived.extend(self.async_proposer.collect(timeout if waits_for_replies else 0.0))
-
-    def _next_arrived(self) -> tuple[int, Evaluation | Proposals] | None:
-        """What is to be recorded next of what has come back; in a replay only what came then."""
-        if self.order is None or not self.order.is_followed(self._tree):
-            return self._arrived[0] if self._arrived else None
-        due = self.order.due(self._tree)
-        return next((each for each in self._arrived if (type(each[1]), each[0]) == due), None)
-
-    def _awaits_recorded_result(self) -> bool:
-        return self.order is not None and self.order.due(self._tree) is not None
+            self._arrived.extend(self.async_proposer.collect(0.0 if self._in_flight else timeout))
 
     def _drain(self, grace: float) -> None:
         deadline = time.monotonic() + grace
@@ -423,14 +402,10 @@ class Search:
             against = flags_against(evaluation, parent) if parent is not None else ()
             flags = dict.fromkeys((*evaluation.flags, *against, *self.task.caveats))
             evaluation = replace(evaluation, flags=tuple(flags))
-        is_retimed = node.evaluation is not None
         if node_id == 0:
             root = evaluation
         self.tree_search.evaluate(node_id, evaluation, self.reward(evaluation, parent, root))
         self._in_flight.discard(node_id)
-        if is_retimed:
-            self._best = best_node(self._tree)
-            return
         self._count(node)
         if (start := start_name(self._tree, node_id)) and not is_eligible(evaluation):
             reason = evaluation.message or evaluation.quarantine

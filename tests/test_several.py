@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from mctskernel.cli.several import WeightsError, read_weights
-from mctskernel.core.budget import Budget
 from mctskernel.run import open_run
-from mctskernel.tasks.space import MIDDLE, choose_start, write_space_task
+from mctskernel.tasks.space import choose_start, write_space_task
 from mctskernel.tree.journal import read_tree
 from tests.cli.command import mctskernel
 from tests.spaces import bowl, single
@@ -22,7 +21,7 @@ def tasks(tmp_path: Path) -> tuple[Path, Path]:
     for space in (bowl(), single()):
         folder = tmp_path / space.name
         folder.mkdir()
-        write_space_task(space, choose_start(space, MIDDLE, 0, Budget()).entry, folder)
+        write_space_task(space, choose_start(space, 0).entry, folder)
         found.append(folder)
     return found[0], found[1]
 

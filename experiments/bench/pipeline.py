@@ -37,6 +37,7 @@ from mctskernel.problems.pytorch_timing import (
     LIMIT_SECONDS,
     TIMING_SECONDS,
     begin_timing,
+    has_operator,
     has_pytorch_reference,
 )
 from mctskernel.profiling.processes.forked import CallError, ForkedCall, import_first, wait_for
@@ -271,7 +272,8 @@ class Pipeline:
 
     def _can_time(self, problem: Path) -> bool:
         with suppress(UserError):
-            if has_pytorch_reference(load_task(self._folder(problem) / TASK)):
+            task = load_task(self._folder(problem) / TASK)
+            if has_pytorch_reference(task) or has_operator(task):
                 return True
         self._tried.add((problem, TIME))
         return False

@@ -20,8 +20,10 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.user_errors import BadRunError, MisuseError
 from mctskernel.problems.registry import is_problem
 from mctskernel.report.baselines import Baselines
+from mctskernel.tasks.builtin import builtin_tasks
 
 ROW_FILE = "row.json"
+TASK_FILE = "task.toml"
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -101,19 +103,20 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def find_problems(paths: Sequence[Path], levels: Sequence[str] = ()) -> list[Path]:
-    """The problems among files and in folders, in the order of the numbers in their names.
+    """The problems among files and in folders, in the order of the numbers in their names; task folders as they are.
 
-    `levels` are names of the folders that they are in. Raises MisuseError where there is none.
+    A bare word may be a built-in task. `levels` are names of the folders that they are in. Raises MisuseError where
+    there is none.
     """
     found: dict[Path, None] = {}
-    for path in paths:
-        if is_problem(path):
+    for path in (builtin_tasks().get(str(each), each) for each in paths):
+        if is_problem(path) or (path / TASK_FILE).is_file():
             found[path] = None
         elif path.is_dir():
             inside = [each for each in path.rglob("*") if not _is_hidden(each, path) and is_problem(each)]
             found |= dict.fromkeys(sorted(inside, key=natural))
         else:
-            raise MisuseError(f"{path} is no problem and no folder.")
+            raise MisuseError(f"{path} is no problem, no task and no folder.")
     chosen = [each for each in found if not levels or each.parent.name in levels]
     if not chosen:
         raise MisuseError(

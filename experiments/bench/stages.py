@@ -15,9 +15,9 @@ from mctskernel.config import SearchConfig, for_task
 from mctskernel.core.documents import excerpt
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Language
-from mctskernel.core.task_file import load_task
+from mctskernel.core.task_file import load_task, start_files
 from mctskernel.core.user_errors import BadMachineError, BadRunError, UserError
-from mctskernel.experiments.bench.rows import Read, Searched, Start
+from mctskernel.experiments.bench.rows import TASK_FILE, Read, Searched, Start
 from mctskernel.loop import Follower, Snapshot
 from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.profiling.gpu.arenas import timed_bytes
@@ -71,6 +71,11 @@ def read_stage(
     for each in (TASK, PLAIN):
         shutil.rmtree(folder / each, ignore_errors=True)
     try:
+        if (problem / TASK_FILE).is_file():
+            shutil.copytree(problem, folder / TASK)
+            task = load_task(folder / TASK, language)
+            starts = tuple(sorted(each.name for each in start_files(problem, task.starting_kernel.language)))
+            return Read(time.monotonic() - began, _peak_bytes(), ("kernel", *starts), timed_bytes(task))
         found = read_problem(problem, language)
         if found.has_kernel:
             write_problem(found, folder / TASK)

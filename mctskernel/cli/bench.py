@@ -29,7 +29,7 @@ MOST_COMPILERS = 8
 
 
 @click.command()
-@click.argument("paths", metavar="[FOLDER|FILE]...", nargs=-1, type=click.Path(path_type=Path, exists=True))
+@click.argument("paths", metavar="[FOLDER|FILE|TASK]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--seconds-per-problem",
     "seconds",
@@ -104,7 +104,8 @@ def bench(
 ) -> None:
     """Search every problem of FOLDERs, and print one table: speed-ups over PyTorch, fast_p, shares of the roofline.
 
-    Problems are those of KernelBench, SOL-ExecBench, flashinfer-bench or GPU MODE. They are read, and PyTorch's
+    Problems are those of KernelBench, SOL-ExecBench, flashinfer-bench or GPU MODE, task folders, and built-in tasks
+    by name, which are timed beside PyTorch's operators. They are read, and PyTorch's
     functions compiled, beside the searches, which share every GPU. A problem that fails has a row with the reason. The
     same command goes on where it was stopped, with what is missing; without a FOLDER it prints the table of what is
     there. OUT has it as bench.md, bench.tex and bench.json, and the run of each problem.

@@ -9,9 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 import rich_click as click
-from click.core import ParameterSource
 
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
@@ -23,20 +21,18 @@ from mctskernel.cli.following import (
     stopping,
     time_pytorch,
 )
-from mctskernel.cli.options import Registered
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.several import Plan, read_weights, search_all, shared, speedup_of_model
 from mctskernel.cli.tasks import find_task_or_problem
-from mctskernel.config import OUTSIDE, REPLAY, SearchConfig, for_task, read_config
-from mctskernel.core.budget import Spent
+from mctskernel.config import OUTSIDE, SearchConfig, for_task, read_config
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Snapshot, StopReason
 from mctskernel.profiling.spaces import read_space
 from mctskernel.report.live import improvement_text
 from mctskernel.report.notes import counted
-from mctskernel.run.search import begin, replay
+from mctskernel.run.search import begin
 from mctskernel.tasks.builtin import DEFAULT_TASK
-from mctskernel.tasks.space import MIDDLE, RANDOM, choose_start, write_space_task
+from mctskernel.tasks.space import choose_start, write_space_task
 from mctskernel.tasks.starts import starting_kernels
 
 
@@ -48,28 +44,7 @@ from mctskernel.tasks.starts import starting_kernels
     type=click.Path(path_type=Path),
     help="Search the configurations in this file of recorded times instead of a TASK: a cache file of Kernel Tuner.",
 )
-@click.option(
-    "--start",
-    panel="Task",
-    metavar=f"[{MIDDLE}|{RANDOM}|NAME=VALUE,...]",
-    default=MIDDLE,
-    show_default=True,
-    help="Where a search of a --space starts: near the middle of all parameters, anywhere, or at these values.",
-)
-@options.settings(
-    *options.SEARCH,
-    "precision",
-    "executor",
-    file=True,
-    changes={"proposer": {"type": Registered("proposer", REPLAY)}},
-)
-@click.option(
-    "--from",
-    "source",
-    panel="Proposer",
-    type=click.Path(path_type=Path),
-    help="The run that --proposer replay repeats with the recorded replies of its model, free of charge.",
-)
+@options.settings(*options.SEARCH, "precision", "executor", file=True)
 @click.option(
     "--weights",
     panel="Task",
@@ -96,9 +71,7 @@ def search(
     *,
     tasks: tuple[str, ...],
     space: Path | None,
-    start: str,
     table: dict[str, Any],
-    source: Path | None,
     weights: Path | None,
     out: Path | None,
     baselines: bool,
@@ -124,9 +97,6 @@ def search(
 
         mctskernel search softmax --proposer mixed --model qwen3-coder --base-url http://localhost:8000/v1
     """
-    if source is not None or table.get("proposer") == REPLAY:
-        _replay(context, source, out)
-        return
     config = read_config(table)
     if len(tasks) > 1 and space is None:
         folders = [find_task_or_problem(context, task, config.language, config.precision) for task in tasks]
@@ -141,7 +111,8 @@ def search(
         raise click.UsageError("Give a TASK or a --space, not both.")
     else:
         folder = Path(context.with_resource(TemporaryDirectory()))
-        config = msgspec.structs.replace(config, spent=_begin_space(space, start, config, folder))
+        recorded = read_space(space)
+        write_space_task(recorded, choose_start(recorded, config.seed).entry, folder)
     search_task(folder, config, out, baselines=baselines)
 
 
@@ -207,38 +178,3 @@ def _print_improvement(task: str, snapshot: Snapshot) -> None:
 def now() -> str:
     """The date and time as names of run folders have them."""
     return f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-
-
-def _replay(context: click.Context, source: Path | None, out: Path | None) -> None:
-    """Repeat a run with the recorded replies of its model."""
-    if source is None or context.params["proposer"] != REPLAY:
-        raise click.UsageError("A replay needs both --proposer replay and --from RUN.")
-    others = {"proposer", "source", "out"}
-    given = [
-        name
-        for name in context.params
-        if name not in others and context.get_parameter_source(name) is not ParameterSource.DEFAULT
-    ]
-    if given:
-        raise click.UsageError(f"A replay takes everything else from {source}: leave {', '.join(given)} out.")
-    path = out or Path("runs") / f"{source.name}-replayed-{now()}"
-    echo(f"Replaying {source} into {path}")
-    with follow_search() as (follow, stop_requested):
-        search_result, difference = replay(path, source, follow, stop_requested)
-    echo(difference or f"Every node of {source} was made again.")
-    print_outcome(search_result)
-
-
-def _begin_space(file: Path, wanted: str, config: SearchConfig, folder: Path) -> Spent:
-    """Make a task of a search-space cache, with a warning about starts that failed."""
-    space = read_space(file)
-    start = choose_start(space, wanted, config.seed, config.budget)
-    write_space_task(space, start.entry, folder)
-    if start.failed:
-        evaluations = config.budget.evaluations
-        of = f" of {evaluations}" if evaluations else ""
-        echo(
-            f"mctskernel: {len(start.failed)}{of} evaluations went to starting configurations that failed.",
-            err=True,
-        )
-    return start.spent

@@ -46,10 +46,3 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """How much of it is spent when so much is, from 0 to 1, by whichever limit is nearest."""
         pairs = ((evaluations, self.evaluations), (seconds, self.seconds), (dollars, self.dollars))
         return min(1.0, max((spent / limit for spent, limit in pairs if limit), default=0.0))
-
-
-class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What went to starting configurations that failed, before the one that the search began at."""
-
-    evaluations: int = 0
-    seconds: float = 0.0

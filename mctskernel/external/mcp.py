@@ -286,15 +286,15 @@ def _status(view: View, run: str) -> Answer:
     configuration = view.manifest.configuration
     # Of a search that went on after its final validation the answer may be slower than what was found since.
     fastest = max(view.tree.nodes or (view.best,), key=valid_speedup)
-    seconds = spent_seconds(read_events(view.folder.journal)) + configuration.spent.seconds
+    seconds = spent_seconds(read_events(view.folder.journal))
     return {
         "run": run,
         "task": configuration.task,
         "device": view.device,
         "numbers": fastest.evaluation.source if fastest.evaluation else None,
-        "evaluations": view.evaluations,
+        "evaluations": view.tree.evaluations,
         "outcomes": view.outcomes,
-        "remaining": configuration.budget.left(view.evaluations, seconds, view.tree.dollars),
+        "remaining": configuration.budget.left(view.tree.evaluations, seconds, view.tree.dollars),
         "best": fastest.id,
         "best_speedup": valid_speedup(fastest) if view.tree.nodes else 0.0,
         "answer": view.answer.node if view.answer else None,

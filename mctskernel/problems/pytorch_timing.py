@@ -24,7 +24,7 @@ from mctskernel.core.device import DeviceError
 from mctskernel.core.documents import excerpt
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Shape, Task, TaskError, shape_label
-from mctskernel.core.task_file import load_task
+from mctskernel.core.task_file import load_task, read_text
 from mctskernel.problems import torch_reference
 from mctskernel.problems.kernelbench.benchmark import NAME as KERNELBENCH
 from mctskernel.problems.kernelbench.reference import (
@@ -48,6 +48,7 @@ from mctskernel.profiling.processes.worker import compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.report.baselines import AUTOTUNED, COMPILED, EAGER, Baselines, write_baselines
 from mctskernel.report.view import View, load_view
+from mctskernel.tasks.builtin import builtin_tasks
 from mctskernel.tree.blobs import get_kernel
 
 LIMIT_SECONDS = 180.0
@@ -76,6 +77,12 @@ def has_pytorch_reference(task: Task) -> bool:
     if task.space or task.unverified_reference:
         return False
     return benchmark_of(task) is not None or torch_reference.__name__ in task.reference_source
+
+
+def has_operator(task: Task) -> bool:
+    """Whether it is a built-in task, for each of which PyTorch has an operator (`mctskernel.problems.operators`)."""
+    folder = builtin_tasks().get(task.name)
+    return folder is not None and task.reference_source == read_text(folder / "reference.py")
 
 
 def begin_timing(task: Path, gpu: str, compile_seconds: float, log: Path) -> ForkedCall[Baselines]:
@@ -312,10 +319,15 @@ def _bound(
 def function_of(
     task: Task, shape: Shape, device: str = "cuda", gate: AbstractContextManager[None] | None = None
 ) -> Iterator[Called]:
-    """The PyTorch function that a task's reference calls, of tensors on a device, moved there within `gate`.
+    """The PyTorch function that a task's reference calls, or a built-in task's operator.
 
-    Raises TaskError.
+    It takes tensors on a device, and is moved there within `gate`. Raises TaskError.
     """
+    if has_operator(task):
+        from mctskernel.problems.operators import operator_of  # noqa: PLC0415 - imports PyTorch
+
+        yield operator_of(task, shape)
+        return
     benchmark = benchmark_of(task)
     if benchmark is None or benchmark.name != KERNELBENCH:
         yield _called_by_reference(task, shape)

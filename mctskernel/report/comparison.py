@@ -74,8 +74,7 @@ class ComparedRun:
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
         """Its progress after each evaluation."""
-        spent = self.view.manifest.configuration.spent
-        return tuple(moments(read_events(self.view.folder.journal), spent, self.view.refused))
+        return tuple(moments(read_events(self.view.folder.journal), self.view.refused))
 
     @cached_property
     def ground(self) -> Ground:
@@ -213,9 +212,8 @@ def _run_row(run: ComparedRun) -> RunRow:
         path=run.name,
         task=run.task,
         device=run.device,
-        evaluations=view.evaluations,
-        failures=sum(_timed(each) is None for each in evaluated)
-        + view.manifest.configuration.spent.evaluations,
+        evaluations=tree.evaluations,
+        failures=sum(_timed(each) is None for each in evaluated),
         seconds=run.moments[-1].seconds if run.moments else 0.0,
         dollars=tree.dollars,
         best=run.best.id if run.best else None,

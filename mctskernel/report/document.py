@@ -1,4 +1,4 @@
-"""The view model: everything that the terminal, Markdown, HTML, Jupyter and figures show of a run, as plain data.
+"""The view model: everything that the terminal, Markdown, HTML and Jupyter show of a run, as plain data.
 
 `Headline` and `Story` are short and come from the tree; `Document` adds a row for each node, from one pass over the
 journal. What only a selected node needs is in `mctskernel.report.details`.
@@ -202,7 +202,7 @@ def view_headline(view: View) -> Headline:
         starting_time=time_text(start) if start else "",
         over_pytorch=view.baselines.sentence if view.baselines else "",
         state=_state(view, best),
-        evaluations=view.evaluations,
+        evaluations=view.tree.evaluations,
         outcomes=view.outcomes,
         sentences=tuple(_sentences(view, best)),
         caveats=view.manifest.caveats,
@@ -254,10 +254,7 @@ def view_document(view: View) -> Document:
         nodes=rows,
         transpositions=tuple(tree.transpositions),
         growth=tuple(growth),
-        progress=tuple(
-            over_start(each, view.start_speedup)
-            for each in moments(events, view.manifest.configuration.spent, view.refused)
-        ),
+        progress=tuple(over_start(each, view.start_speedup) for each in moments(events, view.refused)),
         best_path=tuple(tree.lineage(best.id)) if best else (),
         failures=failure_kinds(rows),
         edits=edit_success(rows),

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from mctskernel.answer import is_improvement, valid_speedup
-from mctskernel.core.budget import Spent
 from mctskernel.core.evaluation import Outcome
 from mctskernel.tree.events import Evaluated, Event, Proposed, Resumed
 
@@ -30,15 +29,12 @@ class Moment:
     best_speedup: float
 
 
-def moments(
-    events: Iterable[Event], spent: Spent | None = None, refused: Collection[int] = ()
-) -> Iterator[Moment]:
-    """The moments of a journal. `spent` was used by starting configurations that failed before its first event.
+def moments(events: Iterable[Event], refused: Collection[int] = ()) -> Iterator[Moment]:
+    """The moments of a journal.
 
     Nodes that the final validation `refused` count as evaluations, and are never the best.
     """
-    spent = spent or Spent()
-    evaluations, seconds, dollars = spent.evaluations, spent.seconds, 0.0
+    evaluations, seconds, dollars = 0, 0.0, 0.0
     best: Evaluated | None = None
     last: float | None = None
     for event in events:

@@ -141,8 +141,6 @@ def _headline(view: View) -> list[RenderableType]:
         (short_caveats(found.caveats), "yellow"),
     )
     counts = ", ".join(f"{count} {outcome}" for outcome, count in found.outcomes.items())
-    spent = view.manifest.configuration.spent.evaluations
-    counts += f"; {spent} of starting configurations that failed" if spent else ""
     return [
         first,
         Text(f"{counted(found.evaluations, 'evaluation')}: {counts}"),

@@ -53,11 +53,6 @@ class View:
         return found.source if found else IN_FLIGHT.source
 
     @property
-    def evaluations(self) -> int:
-        """Finished evaluations, including starting configurations that failed."""
-        return self.tree.evaluations + self.manifest.configuration.spent.evaluations
-
-    @property
     def validation(self) -> str:
         """The result of the final validation, in sentences."""
         return " ".join(

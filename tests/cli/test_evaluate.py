@@ -69,7 +69,7 @@ def test_two_kernels_of_a_task_are_compared(small_task: Path, strided: Path) -> 
 
 def test_in_python_a_search_returns_its_run(small_task: Path, tmp_path: Path) -> None:
     found = mk.search(small_task, tmp_path / "run", budget=3, device="model", workers=1, seed=1)
-    assert found.view.evaluations == 3
+    assert found.view.tree.evaluations == 3
     assert found.view.manifest.configuration.seed == 1
     assert found.best is not None
     assert list(found.counters.index) == [node.id for node in found.view.tree.nodes if node.evaluation]

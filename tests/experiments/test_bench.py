@@ -25,6 +25,7 @@ from mctskernel.experiments.bench.rows import (
     read_row,
     write_row,
 )
+from mctskernel.experiments.bench.stages import read_stage
 from mctskernel.experiments.bench.table import document, fast_p, latex, summary
 from mctskernel.problems.pytorch_timing import floor_seconds
 from mctskernel.profiling.ceilings import Ceilings
@@ -217,3 +218,13 @@ def test_searches_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     rows = [read_row(out / name) for name in ("level1-1_twice", "level1-2_sum")]
     assert all(row.is_valid and row.searched and row.searched.gpu == "Fake GPU" for row in rows)
     assert all(row.searched.gpu_seconds > 0 for row in rows if row.searched)
+
+
+def test_tasks_are_problems_too(small_task: Path, tmp_path: Path) -> None:
+    assert [each.name for each in find_problems([small_task, Path("softmax")])] == [
+        small_task.name,
+        "softmax",
+    ]
+    read = read_stage(None, small_task, tmp_path, None, 1, False)  # type: ignore[arg-type] # says nothing
+    assert (read.reason, read.starts) == ("", ("kernel",))
+    assert (tmp_path / "task" / "task.toml").is_file()

@@ -20,7 +20,7 @@ from mctskernel.problems.from_torch import create_task_from_torch
 
 pytestmark = pytest.mark.slow
 
-FUNCTIONS = "mctskernel.experiments.operators"
+FUNCTIONS = "mctskernel.problems.operators"
 PLAN = '"""\n[[launch]]\nkernel = "k"\ngrid = ["1"]\nargs = []\n"""\n'
 
 

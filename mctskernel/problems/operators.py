@@ -1,26 +1,22 @@
 """PyTorch functions as people write them: the operators of the built-in tasks, and others to make tasks of.
 
-    mctskernel new-task swiglu --from-torch mctskernel.experiments.operators:swiglu --shape 8192x4096
+    mctskernel new-task swiglu --from-torch mctskernel.problems.operators:swiglu --shape 8192x4096
 
 Those of a built-in task take the arguments of the task's reference, as tensors.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
 
-from mctskernel.core.expression import Number
-from mctskernel.core.task import Array, Shape, Task, TaskError
+from mctskernel.core.task import Shape, Task
 
 Operator = Callable[..., Tensor]
-Bound = functools.partial[Tensor]
 
 
 def softmax(x: Tensor) -> Tensor:
@@ -137,22 +133,10 @@ OPERATORS: Mapping[str, Operator] = {
 }
 
 
-def bound(operator: Operator, task: Task, inputs: Mapping[str, Array], shape: Shape, device: str) -> Bound:
-    """An operator with the arguments that the task's reference would get, on a device.
-
-    Raises TaskError when the task has no such argument.
-    """
-    tensors = {name: as_tensor(array, device) for name, array in inputs.items()}
-    available: dict[str, Tensor | Number] = {**tensors, **shape, **task.scalars}
-    wanted = inspect.signature(operator).parameters
-    missing = [name for name in wanted if name not in available]
-    if missing:
-        raise TaskError(f"The operator of {task.name} takes '{missing[0]}', which the task doesn't have.")
-    return functools.partial(operator, **{name: available[name] for name in wanted})
-
-
-def as_tensor(array: Array, device: str) -> Tensor:
-    """The same numbers on a device; bfloat16 is not a type of numpy's own, so its bits are carried over."""
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).to(device)
-    return torch.from_numpy(array).to(device)
+def operator_of(task: Task, shape: Shape) -> Operator:
+    """The operator of a built-in task as a function of the task's inputs in their order."""
+    operator = OPERATORS[task.name]
+    names = [tensor.name for tensor in task.inputs]
+    numbers = {**shape, **task.scalars}
+    fixed = {name: value for name, value in numbers.items() if name in inspect.signature(operator).parameters}
+    return lambda *tensors: operator(**dict(zip(names, tensors, strict=True)), **fixed)
