@@ -8,7 +8,6 @@ from mctskernel.edits.rules import (
     coarsening,
     hints,
     launch,
-    matmul,
     recipes,
     row_parallel,
     row_registers,
@@ -48,7 +47,4 @@ ALL: tuple[Rule[Context], ...] = (
     vectorize.float4_loops,
     vector_elements.float4_elements,
     vector_elements.float4_stencils,
-    matmul.matmul_shared_tiles,
-    matmul.matmul_register_blocks,
-    matmul.matmul_tensor_cores,
 )

@@ -189,13 +189,6 @@ LOOK_ALIKES: dict[tuple[str, str], list[tuple[str, str]]] = {
         ("&counts[values[i]], 1);", "&counts[values[i]], 1); counts[0] = 1;"),
         ("atomicAdd(", "int before = atomicAdd("),
     ],
-    ("matmul_bf16", "matmul-tensor-cores"): [
-        ("const __nv_bfloat16* b", "const float* b"),
-        ("__bfloat162float(a[row * K + k])", "fabsf(__bfloat162float(a[row * K + k]))"),
-    ],
-    ("int4_matmul", "matmul-shared-tiles"): [("pair >> 4;", "pair >> row;")],
-    ("matmul", "matmul-shared-tiles"): [("b[k * N + col]", "b[k * N + row]")],
-    ("matmul", "matmul-register-blocks"): [("sum += a", "sum -= a")],
     ("softmax", "parallel-rows"): [
         ("sum += expf(", "sum = sum * 0.5f + expf("),
         (STORE, "out[row * cols + col / 2] ="),
@@ -238,8 +231,6 @@ def test_a_look_alike_is_left_alone(results: Results, name: str, rule: str, old:
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        ("matmul", "matmul-shared-tiles"),
-        ("matmul", "matmul-register-blocks"),
         ("cumsum", "scan-rows"),
         ("transpose", "transpose-tiles"),
     ],

@@ -57,9 +57,6 @@ GAINS = [
     ("bias_gelu", ("float4-elements", "fast-math"), 1.8),
     ("histogram", ("private-counts", "float4-loops"), 30.0),
     ("sum", ("strided-block-reduction", "warp-shuffle-reduction", "float4-loops"), 2.0),
-    ("matmul", ("matmul-shared-tiles", "grouped-blocks"), 6.0),
-    ("matmul", ("matmul-register-blocks",), 20.0),
-    ("matmul_bf16", ("matmul-tensor-cores",), 20.0),
     ("stencil", ("float4-stencils", "coarsen-threads"), 1.1),
     ("transpose", ("transpose-tiles",), 2.5),
 ]
@@ -80,8 +77,6 @@ def test_a_chain_is_right_at_every_shape_and_faster(
 PLANTED = {
     ("cumsum", "scan-rows"): [("if (first_col + lane < cols)", "if (true)")],
     ("histogram", "private-counts"): [("private_counts[bin] = 0;", "")],
-    ("matmul", "matmul-register-blocks"): [("k0 + k < K ?", "true ?")],
-    ("matmul_bf16", "matmul-tensor-cores"): [("__pipeline_wait_prior(STAGES - 2);", "")],
 }
 
 
