@@ -37,5 +37,4 @@ ALL: tuple[Rule[Context], ...] = (
     launch.grouped_blocks,
     vectorize.float4_loops,
     vector_elements.float4_elements,
-    vector_elements.float4_stencils,
 )

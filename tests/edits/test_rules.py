@@ -170,11 +170,6 @@ LOOK_ALIKES: dict[tuple[str, str], list[tuple[str, str]]] = {
     ("softmax", "streaming-hints"): [(STORE, "out[row * cols + col] +="), ("expf(x", "out[row] * expf(x")],
     ("layernorm", "fast-math"): [("float sum = 0.0f", "double sum = 0.0")],
     ("sum", "warp-shuffle-reduction"): [("tile[0];", "tile[1];")],
-    ("stencil", "float4-stencils"): [
-        ("grid[i - 1]", "grid[2 * i]"),
-        ("out[i] = center", "grid[i] = 0.0f; out[i] = center"),
-        ("const float* grid", "const double* grid"),
-    ],
 }
 
 

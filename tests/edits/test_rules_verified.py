@@ -54,7 +54,6 @@ GAINS = [
     ("softmax", ("parallel-rows", "warp-shuffle-reduction", "float4-loops", "keep-row"), 15.0),
     ("rmsnorm", ("rows-on-chip",), 15.0),
     ("bias_gelu", ("float4-elements", "fast-math"), 1.8),
-    ("stencil", ("float4-stencils", "coarsen-threads"), 1.1),
 ]
 
 
