@@ -66,8 +66,7 @@ class KernelWork:
 
     Sectors are 32 bytes. `l2_*` is what passes between L1 and L2, `dram_*` between L2 and DRAM, and `unique_bytes` what
     a cache without limits would move. `atomic_turns` are the turns that atomics take one after the other on the busiest
-    lines; `active_lanes` is the mean fraction of lanes at work. `barriers` is per warp. `idle_wavefronts` are those that
-    shared memory spends on accesses without an active lane, and one at a warp's start.
+    lines; `active_lanes` is the mean fraction of lanes at work. `barriers` is per warp.
     """
 
     kernel: str
