@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from mctskernel.answer import is_improvement, valid_speedup
+from mctskernel.answer import best_node, is_improvement, valid_speedup
 from mctskernel.core.budget import Budget
 from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
@@ -402,10 +402,14 @@ class Search:
             against = flags_against(evaluation, parent) if parent is not None else ()
             flags = dict.fromkeys((*evaluation.flags, *against, *self.task.caveats))
             evaluation = replace(evaluation, flags=tuple(flags))
+        is_retimed = node.evaluation is not None
         if node_id == 0:
             root = evaluation
         self.tree_search.evaluate(node_id, evaluation, self.reward(evaluation, parent, root))
         self._in_flight.discard(node_id)
+        if is_retimed:
+            self._best = best_node(self._tree)
+            return
         self._count(node)
         if (start := start_name(self._tree, node_id)) and not is_eligible(evaluation):
             reason = evaluation.message or evaluation.quarantine

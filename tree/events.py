@@ -102,6 +102,15 @@ class Evaluated(_Event, frozen=True, tag="evaluated"):
     log: str = ""
 
 
+class Retimed(_Event, frozen=True, tag="retimed"):
+    """`node`, which had an evaluation, has this one now: the search goes on with another GPU of the same model."""
+
+    node: int
+    evaluation: Evaluation
+    score: Score
+    log: str = ""
+
+
 class Requested(_Event, frozen=True, tag="requested"):
     """A proposer was asked for edits of `node`, and the search goes on until it replies."""
 
@@ -144,7 +153,7 @@ class Resumed(_Event, frozen=True, tag="resumed"):
     """Another process continued the search: pending replies are lost, pending evaluations are started again."""
 
 
-Event = Started | Submitted | Evaluated | Requested | Proposed | Duplicated | Refused | Resumed
+Event = Started | Submitted | Evaluated | Retimed | Requested | Proposed | Duplicated | Refused | Resumed
 
 
 def is_costly(event: Event) -> bool:

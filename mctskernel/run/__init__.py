@@ -56,6 +56,7 @@ class Origin(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of run.json. `measured_from` is None for a search that began at the starting kernel.
 
+    `moved_to` are fingerprints of other GPUs of the same model with which the search went on.
     `caveats` are those of its task when the run began, in sentences.
     """
 
@@ -66,6 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     fingerprint: dict[str, str]
     measured_from: Origin | None = None
     caveats: tuple[str, ...] = ()
+    moved_to: tuple[dict[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,11 @@ def write_manifest(
     manifest = Manifest(
         SCHEMA_VERSION, created, __version__, configuration, fingerprint, measured_from, caveats
     )
+    rewrite_manifest(folder, manifest)
+
+
+def rewrite_manifest(folder: RunFolder, manifest: Manifest) -> None:
+    """Write run.json anew. Raises RunError."""
     write_text(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n")
 
 

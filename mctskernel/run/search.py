@@ -15,7 +15,7 @@ import msgspec
 from mctskernel.answer import Answer, choose
 from mctskernel.config import OUTSIDE, RULES, SearchConfig
 from mctskernel.core.budget import Budget
-from mctskernel.core.device import UUID, source_of
+from mctskernel.core.device import UUID, UUID_SEPARATOR, source_of
 from mctskernel.core.edit import Experience, names_of
 from mctskernel.core.executor import CounterSet, Executor, ExecutorOptions
 from mctskernel.core.proposer import Proposer
@@ -37,6 +37,7 @@ from mctskernel.memory import (
     take_snapshot,
 )
 from mctskernel.memory import remember as keep_lessons
+from mctskernel.profiling.reward import fastest_first
 from mctskernel.registry import find_function
 from mctskernel.run import (
     RunError,
@@ -45,6 +46,7 @@ from mctskernel.run import (
     open_run,
     prepare_run,
     read_manifest,
+    rewrite_manifest,
     run_identity,
     spent_seconds,
     write_answer,
@@ -52,7 +54,7 @@ from mctskernel.run import (
     write_text,
 )
 from mctskernel.run.proposer import open_proposer
-from mctskernel.tasks.starts import copy_other_starts, starting_points
+from mctskernel.tasks.starts import best_start, copy_other_starts, starting_points
 from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
 from mctskernel.tree.node import Tree
 from mctskernel.tree.search import TreeSearch
@@ -211,6 +213,8 @@ def open_search(
         spent = spent_seconds(read_events(folder.journal))
         if tree_search.tree.nodes:
             unfinished = tree_search.resume()
+            if _moved(folder, fingerprint):
+                unfinished = (*unfinished, *_to_retime(tree_search.tree))
         else:
             unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
         proposer: Proposer = NoProposer()
@@ -356,6 +360,10 @@ class OtherDeviceError(RunError):
     """A run whose times can't be compared with this machine's."""
 
 
+RETIMED = 5
+"""How many of the fastest kernels are timed again with another GPU of the same model, beside the starting kernel."""
+
+
 def _refuse_other_model(folder: RunFolder, then: dict[str, str], now: dict[str, str]) -> None:
     names = sorted((then.keys() | now.keys()) - set(MOVABLE))
     changed = [name for name in names if then.get(name) != now.get(name)]
@@ -367,6 +375,30 @@ def _refuse_other_model(folder: RunFolder, then: dict[str, str], now: dict[str, 
             f"{now.get(name, 'nothing')}. Times of the two can't be compared: `{measure}` measures the best kernels "
             "here, in a new run that can be searched further."
         )
+
+
+def _moved(folder: RunFolder, now: dict[str, str]) -> bool:
+    """Whether a run goes on with a GPU, or a driver, that it hasn't seen; it is written down."""
+    manifest = read_manifest(folder)
+    if any(_agree(then, now) for then in (manifest.fingerprint, *manifest.moved_to)):
+        return False
+    rewrite_manifest(folder, msgspec.structs.replace(manifest, moved_to=(*manifest.moved_to, now)))
+    return True
+
+
+def _agree(then: dict[str, str], now: dict[str, str]) -> bool:
+    """Of several GPUs one in common is enough: the starting kernel's time on it is in the journal."""
+    known, here = (set(each.get(UUID, "").split(UUID_SEPARATOR)) for each in (then, now))
+    return then.get("driver") == now.get("driver") and not known.isdisjoint(here)
+
+
+def _to_retime(tree: Tree) -> tuple[int, ...]:
+    """The root, the fastest start and the fastest kernels, as far as they have valid times."""
+    root = tree.nodes[0].evaluation
+    if root is None:
+        return ()
+    evaluated = [(node.id, node.evaluation) for node in tree.nodes if node.evaluation is not None]
+    return tuple(dict.fromkeys((0, best_start(tree), *fastest_first(evaluated, root)[:RETIMED])))
 
 
 def _async_proposer(proposer: Proposer, configuration: SearchConfig) -> AsyncProposer | None:
