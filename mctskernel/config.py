@@ -48,9 +48,12 @@ MIXED = "mixed"
 OUTSIDE = "outside"
 """Not part of this program: it is asked, and tells (`mctskernel.external.session`)."""
 
+REPLAY = "replay"
+"""What another run's proposer said."""
+
 ASK_A_MODEL = frozenset({LLM, MIXED})
 
-MADE = ("task",)
+MADE = ("task", "replayed")
 """Fields that a search sets itself."""
 
 REPLIES = 3
@@ -73,7 +76,10 @@ GPUS = f"[{'|'.join(known_architectures())}|FILE{FILE_SUFFIX}]"
 
 
 class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user chose, in the order of a help page, and enough to continue with it."""
+    """What a user chose, in the order of a help page, and enough to continue with it.
+
+    `replayed` is the folder of the run that this one repeats, with the replies that its model gave.
+    """
 
     task: str = ""
     budget: Annotated[Budget, Option(panel="Budget")] = Budget(evaluations=200)
@@ -164,6 +170,7 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: Annotated[Annotated[int, Meta(ge=0)], Option("Inputs and random choices.", panel="Policy")] = 0
     llm: Annotated[LLMOptions | None, Option(panel="Language model")] = None
     mixture: Annotated[MixtureOptions | None, Option(panel="Language model")] = None
+    replayed: str | None = None
 
     @property
     def asks_a_model(self) -> bool:

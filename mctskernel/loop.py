@@ -35,12 +35,16 @@ from mctskernel.tasks.starts import (
     untried,
 )
 from mctskernel.tree.node import UNTRIED, Node, Tree
+from mctskernel.tree.recorded_order import RecordedOrder
 from mctskernel.tree.search import Action, TreeSearch, Try
 from mctskernel.tree.strategies.strategy import Propose
 from mctskernel.tree.trajectory import edit_title
 
 POLL_SECONDS = 0.1
 """How long to wait for a finished evaluation before looking at the clock and at Ctrl-C again."""
+
+REPLAY_POLL_SECONDS = 0.01
+"""The same in a replay, which waits for one result while others are there."""
 
 GRACE_SECONDS = 1.5
 """How long evaluations in flight may still finish once the search should stop: it ends within 2 s."""
@@ -111,8 +115,9 @@ class Search:
 
     `clock` counts seconds from an arbitrary moment. `choose` says what to do next in place of the tree's policy.
     An `async_proposer` is asked for edits in place of the proposer, and
-    the search goes on meanwhile. `starts` are edits of the root that are tried before anything else. The
-    `fingerprint` is the executor's. Edits that are `wanted`, by node and number, are tried next.
+    the search goes on meanwhile. `starts` are edits of the root that are tried before anything else. `order` is that in
+    which results came in a search that this one repeats. The `fingerprint` is the executor's. Edits that are
+    `wanted`, by node and number, are tried next.
     """
 
     tree_search: TreeSearch
@@ -128,6 +133,7 @@ class Search:
     choose: Callable[[], Action] | None = None
     async_proposer: AsyncProposer | None = None
     starts: tuple[Edit, ...] = ()
+    order: RecordedOrder | None = None
     fingerprint: Mapping[str, str] = field(default_factory=dict)
     wanted: deque[tuple[int, int]] = field(default_factory=deque)
     _began: float = field(init=False)
@@ -177,7 +183,7 @@ class Search:
         """Begin one more evaluation; False if none can begin before something comes back, or the search is over."""
         before = self.in_flight
         while self.in_flight == before:
-            if before >= self.executor.capacity or self._is_over():
+            if before >= self.executor.capacity or self._is_over() or self._awaits_recorded_result():
                 return False
             if not self._step():
                 return False
@@ -185,15 +191,17 @@ class Search:
 
     def collect(self, timeout: float) -> None:
         """Record what has come back, waiting up to `timeout` seconds for the first of it."""
-        if not self._arrived:
-            self._receive(timeout)
-        while self._arrived:
-            node, result = self._arrived[0]
+        if self.order is not None:
+            self.order.no_decision_was_made(self._tree)
+        if self._next_arrived() is None:
+            self._receive(timeout if self.order is None else REPLAY_POLL_SECONDS)
+        while (arrived := self._next_arrived()) is not None:
+            node, result = arrived
             if isinstance(result, Evaluation):
                 self._record(node, result)
             else:
                 self._record_reply(node, result)
-            self._arrived.popleft()
+            self._arrived.remove(arrived)
 
     @property
     def stop_reason(self) -> StopReason | None:
@@ -210,6 +218,7 @@ class Search:
     def end(self, stop_reason: StopReason, grace: float = GRACE_SECONDS) -> StopReason:
         """Let evaluations in flight finish for `grace` seconds, and record which replies never came."""
         if stop_reason is not StopReason.WAITING:
+            self.order = None
             self._drain(grace)
             self._abandon_requests(stop_reason)
         return stop_reason
@@ -373,7 +382,18 @@ class Search:
             self._arrived.extend(self.executor.wait(timeout))
             self._report_notes()
         if self.async_proposer is not None:
-            self._arrived.extend(self.async_proposer.collect(0.0 if self._in_flight else timeout))
+            waits_for_replies = self.order is not None or not self._in_flight
+            self._arrived.extend(self.async_proposer.collect(timeout if waits_for_replies else 0.0))
+
+    def _next_arrived(self) -> tuple[int, Evaluation | Proposals] | None:
+        """What is to be recorded next of what has come back; in a replay only what came then."""
+        if self.order is None or not self.order.is_followed(self._tree):
+            return self._arrived[0] if self._arrived else None
+        due = self.order.due(self._tree)
+        return next((each for each in self._arrived if (type(each[1]), each[0]) == due), None)
+
+    def _awaits_recorded_result(self) -> bool:
+        return self.order is not None and self.order.due(self._tree) is not None
 
     def _drain(self, grace: float) -> None:
         deadline = time.monotonic() + grace

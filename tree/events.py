@@ -59,6 +59,7 @@ class ExchangeRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     output_tokens: int = 0
     dollars: float = 0.0
     seconds: float = 0.0
+    recorded: bool = False
     loss: Loss | None = None
     requests: int = 1
     estimated: bool = False

@@ -74,8 +74,8 @@ def read_stage(
         if (problem / TASK_FILE).is_file():
             shutil.copytree(problem, folder / TASK)
             task = load_task(folder / TASK, language)
-            starts = tuple(sorted(each.name for each in start_files(problem, task.starting_kernel.language)))
-            return Read(time.monotonic() - began, _peak_bytes(), ("kernel", *starts), timed_bytes(task))
+            further = sorted(each.name for each in start_files(problem, task.starting_kernel.language))
+            return Read(time.monotonic() - began, _peak_bytes(), ("kernel", *further), timed_bytes(task))
         found = read_problem(problem, language)
         if found.has_kernel:
             write_problem(found, folder / TASK)

@@ -1,4 +1,4 @@
-"""A run's folder on disk; `mctskernel.run.search` begins and resumes runs.
+"""A run's folder on disk; `mctskernel.run.search` begins, resumes and replays runs.
 
 run.json        schema version, task, configuration, fingerprint
 journal.jsonl   append-only events; replaying them makes the tree
@@ -28,10 +28,10 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.disk import BlobStore, remedy, stray_link, write_whole
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.kernel import SOURCE_LANGUAGES
-from mctskernel.core.proposer import Exchange
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import BadRunError
+from mctskernel.edits.llm.recording import Recorded
 from mctskernel.tree.blobs import get_exchange
 from mctskernel.tree.events import Event, Proposed, Resumed, Submitted
 from mctskernel.tree.journal import read_events
@@ -249,14 +249,6 @@ def spent_seconds(events: Iterable[Event]) -> float:
             total, began = total + last - began, event.at
         last = event.at
     return total + last - began
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """An exchange about the kernel whose identity is `subject`."""
-
-    subject: str
-    exchange: Exchange
 
 
 def exchanges_of(folder: RunFolder) -> Iterator[Recorded]:

@@ -1,4 +1,4 @@
-"""How a run is begun, resumed and finished."""
+"""How a run is begun, resumed, replayed and finished."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,6 +24,7 @@ from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.async_proposer import AsyncProposer, ExternalQueue, NoProposer, ThreadedProposer
 from mctskernel.edits.llm.experts import MixtureOptions
+from mctskernel.edits.llm.recording import Recording
 from mctskernel.edits.proposer import ExperiencedProposer
 from mctskernel.executors import open_executor
 from mctskernel.executors.recorded import RecordedExecutor
@@ -43,6 +45,7 @@ from mctskernel.run import (
     RunError,
     RunFolder,
     discard_run,
+    exchanges_of,
     open_run,
     prepare_run,
     read_manifest,
@@ -57,6 +60,7 @@ from mctskernel.run.proposer import open_proposer
 from mctskernel.tasks.starts import best_start, copy_other_starts, starting_points
 from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
 from mctskernel.tree.node import Tree
+from mctskernel.tree.recorded_order import RecordedDecisions, RecordedOrder
 from mctskernel.tree.search import TreeSearch
 
 NOTHING_HELD_OUT = (
@@ -134,6 +138,36 @@ def resume(
             return finish(folder, search, search.run(unfinished), may_wait=True)
 
 
+def replay(
+    path: Path, recorded: Path, follow: Follower, stop_requested: Callable[[], bool]
+) -> tuple[SearchResult, str]:
+    """Make a run that repeats another one, with the replies that its model gave, and say how the two differ.
+
+    Raises what `begin` raises.
+    """
+    source = open_run(recorded)
+    tree, then = read_tree(source.journal), read_manifest(source).configuration
+    configuration = msgspec.structs.replace(
+        then,
+        budget=Budget(evaluations=tree.evaluations),
+        memory=None,
+        replayed=str(recorded.resolve()),
+    )
+    search_result = begin(path, source.task, configuration, follow, stop_requested)
+    return search_result, _difference(tree, search_result.tree)
+
+
+def _difference(recorded: Tree, repeated: Tree) -> str:
+    """In a sentence, how the nodes of a repeated search differ from those of the recorded one; empty if they don't."""
+    for node, (then, now) in enumerate(zip(recorded.nodes, repeated.nodes, strict=False)):
+        if (then.parent, then.kernel.identity) != (now.parent, now.kernel.identity):
+            return f"Node {node} is another one than it was: up to there the two searches agree."
+    before, after = len(recorded.nodes), len(repeated.nodes)
+    if before == after:
+        return ""
+    return f"Of {before} nodes the repeated search has {after}, and these are the same."
+
+
 @contextmanager
 def new_run(
     path: Path, task_folder: Path, configuration: SearchConfig
@@ -149,8 +183,9 @@ def new_run(
         with opening as executor:
             fingerprint = executor.fingerprint()
             _recall(folder, configuration, fingerprint)
-            with open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
-                pass  # What a model lacks is met before there is a run.
+            if configuration.replayed is None:
+                with open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
+                    pass  # What a model lacks is met before there is a run.
             write_manifest(folder, configuration, fingerprint, caveats=task.caveats)
             yield folder, executor
     finally:
@@ -217,31 +252,42 @@ def open_search(
                 unfinished = (*unfinished, *_to_retime(tree_search.tree))
         else:
             unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
+        order, recording, decisions = None, None, None
+        if configuration.replayed is not None:
+            source = open_run(Path(configuration.replayed))
+            if configuration.proposer == OUTSIDE:
+                made = read_events(folder.journal)
+                decisions = RecordedDecisions(read_events(source.journal), source.blobs, made)
+            else:
+                order = RecordedOrder(read_events(source.journal))
+                recording = Recording(exchanges_of(source), exchanges_of(folder))
         proposer: Proposer = NoProposer()
         if async_proposer is None:
             dollars = configuration.budget.left(0, 0.0, tree_search.tree.dollars).dollars
-            proposer = stack.enter_context(open_proposer(task, configuration, fingerprint, dollars))
+            opening = open_proposer(task, configuration, fingerprint, dollars, recording)
+            proposer = stack.enter_context(opening)
             if experiences := kept_snapshot(folder):
                 proposer = ExperiencedProposer(proposer, experiences)
             async_proposer = _async_proposer(proposer, configuration)
-        yield (
-            Search(
-                tree_search=tree_search,
-                task=task,
-                proposer=proposer,
-                executor=executor,
-                budget=configuration.budget,
-                follow=follow,
-                stop_requested=stop_requested,
-                reward=find_function("reward", configuration.reward),
-                spent_seconds=spent,
-                clock=recorded or time.monotonic,
-                async_proposer=async_proposer,
-                starts=starting_points(task, configuration.language),
-                fingerprint=fingerprint,
-            ),
-            unfinished,
+        search = Search(
+            tree_search=tree_search,
+            task=task,
+            proposer=proposer,
+            executor=executor,
+            budget=configuration.budget,
+            follow=follow,
+            stop_requested=stop_requested,
+            reward=find_function("reward", configuration.reward),
+            spent_seconds=spent,
+            clock=recorded or time.monotonic,
+            async_proposer=async_proposer,
+            starts=starting_points(task, configuration.language),
+            order=order,
+            fingerprint=fingerprint,
         )
+        if decisions is not None:
+            search.choose = partial(decisions.next, tree_search)
+        yield search, unfinished
 
 
 def finish(
@@ -335,7 +381,11 @@ def remember_run(path: Path, folder: RunFolder) -> str:
 
 def _recall(folder: RunFolder, configuration: SearchConfig, fingerprint: dict[str, str]) -> None:
     """Save what earlier runs taught: this run uses that however often it is resumed."""
-    if configuration.memory is not None:
+    if configuration.replayed is not None:
+        then = open_run(Path(configuration.replayed)).memory
+        if then.exists():
+            shutil.copyfile(then, folder.memory)
+    elif configuration.memory is not None:
         source = source_of(fingerprint)
         architecture = fingerprint.get("architecture", "")
         found = take_snapshot(Path(configuration.memory), configuration.language, architecture, source)

@@ -50,6 +50,8 @@ CASES = (
     ("search softmax matmul --weights weights.toml", 2, "above 0"),
     ("search softmax softmax", 2, "same name"),
     ("search softmax --weights weights.toml", 2, "several TASKs"),
+    ("search softmax --proposer replay", 2, "--from RUN"),
+    ("search softmax --from run", 2, "--proposer replay"),
     ("search binary", 3, "There is no task 'binary'"),
     ("resume run --seconds nan", 2, "nan"),
     ("resume binary", 4, "is not a run"),

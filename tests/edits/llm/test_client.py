@@ -71,7 +71,7 @@ def test_a_reply_is_recorded_with_what_was_asked_and_what_it_took() -> None:
     assert (exchange.reply, exchange.problem, exchange.loss) == ("an edit", "", None)
     assert (exchange.input_tokens, exchange.output_tokens, exchange.estimated) == (120, 30, False)
     assert (exchange.purpose, exchange.expert, exchange.model) == (Purpose.PROPOSE, "memory", "some-model")
-    assert exchange.requests == 1
+    assert (exchange.requests, exchange.recorded) == (1, False)
     sent = server.received[0].body
     assert sent["messages"] == json.loads(exchange.prompt)
     assert (sent["model"], sent["temperature"], sent["max_tokens"]) == ("some-model", 0.5, 1000)
