@@ -120,7 +120,7 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
 
     def follow(snapshot: Snapshot) -> None:
         nonlocal elapsed
-        if snapshot.note.startswith("Final validation"):
+        if snapshot.validating is not None and not validating:
             validating.append(time.monotonic())
             told(VALIDATING)
         if not validating:

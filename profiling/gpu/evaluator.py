@@ -69,6 +69,10 @@ MUCH_FASTER = 2.0
 HOPELESS = 1.5
 """How many times as long as the best kernel a slow one takes that is timed on two runs only."""
 
+COUNTED = 1.1
+"""How many times as long as the best kernel one takes whose counters are read: no slower one is an answer or a parent
+of many, and reading them takes as long as all the rest."""
+
 BRIEF_SECONDS = 0.02
 """A kernel that takes longer runs once for its counters: as many as can be read of one run."""
 
@@ -209,6 +213,8 @@ class GpuEvaluator:
         if evaluation.ok:
             evaluation = self._timed(evaluation, candidate, stages)
         if evaluation.ok:
+            evaluation = replace(evaluation, counters=_compiler_report(candidate))
+        if evaluation.ok and self._is_worth_counting(evaluation.timings):
             evaluation = self._counted(evaluation, candidate, stages)
         if evaluation.ok:
             evaluation = self._guarded(evaluation, candidate)
@@ -366,11 +372,18 @@ class GpuEvaluator:
             found = timed.baseline
         return tuple(self._baseline_scale.get(arena.index, 1.0) * each for each in found)
 
+    def _is_worth_counting(self, timings: Sequence[Timing]) -> bool:
+        """Whether a kernel is among the fastest at any of the shapes."""
+        arenas = self._open_worker.arenas.timed
+        return any(
+            found.seconds <= COUNTED * self._best.get(arena.index, math.inf)
+            for arena, found in zip(arenas, timings, strict=True)
+        )
+
     def _counted(self, evaluation: Evaluation, candidate: Candidate, stages: Stages) -> Evaluation:
         """With counters of one run at the first search shape and a diagnosis; without, where there are none."""
-        counters = _compiler_report(candidate)
         if self.opened.counters:
-            return replace(evaluation, counters=counters)
+            return evaluation
         # The GPU's own clock needs no setting up that others would wait for.
         alone = not set(self._metrics) <= {TIME}
         seconds = evaluation.timings[0].seconds
@@ -385,11 +398,11 @@ class GpuEvaluator:
             # Seen of a launch of 0.8 s, whose counters all read NaN.
             problem = problem or "It has no counters: the GPU gave no time of a launch."
         if problem:
-            return replace(evaluation, counters=counters, flags=(*evaluation.flags, problem))
+            return replace(evaluation, flags=(*evaluation.flags, problem))
         if brief:
             note = f"Its counters are those of one run, fewer than usual: it takes {seconds * 1e3:.0f} ms."
             evaluation = replace(evaluation, flags=(*evaluation.flags, note))
-        counters |= combined_counters(counted.launches)
+        counters = {**evaluation.counters, **combined_counters(counted.launches)}
         reason = outside_reason(seconds, [each[TIME] for each in counted.launches])
         if reason:
             return replace(
