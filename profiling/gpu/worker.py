@@ -16,7 +16,14 @@ from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.launch_plan import ResolvedPlan
 from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.candidate import Candidate, RefusedError, unbound
-from mctskernel.profiling.gpu.arenas import Arena, Arenas, draw_timed, draw_verified, timed_bytes
+from mctskernel.profiling.gpu.arenas import (
+    Arena,
+    Arenas,
+    draw_timed,
+    draw_verified,
+    know_products,
+    timed_bytes,
+)
 from mctskernel.profiling.gpu.lock import GpuLock
 from mctskernel.profiling.gpu.protocol import (
     GPU_REPLIES,
@@ -107,7 +114,9 @@ class GpuWorker:
 
     def draw_verified(self) -> tuple[Arena, ...]:
         """Draw the cases that candidates are verified on, from any thread; the GPU isn't used. Raises TaskError."""
-        return draw_verified(self.task, self._seed, self._window)
+        verified = draw_verified(self.task, self._seed, self._window)
+        know_products(verified)
+        return verified
 
     def place(self, verified: tuple[Arena, ...], lock: GpuLock | None = None) -> None:
         """Draw what is timed, there where the GPU can, and put all cases there. Raises TaskError.
@@ -120,6 +129,7 @@ class GpuWorker:
         try:
             with holding(lock):
                 timed = draw_timed(self.task, self._seed, self._window, len(verified), device)
+                know_products(timed)
         finally:
             give_back_memory(device)
         self.arenas = Arenas(verified, timed)
