@@ -16,7 +16,7 @@ from importlib.util import find_spec
 
 from mctskernel.core.device import UUID, UUID_SEPARATOR, DeviceError, DeviceSpec, Trial
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
-from mctskernel.core.executor import LOCAL, CounterSet, ExecutorOptions
+from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.task_file import read_text, start_files, task_of
 from mctskernel.executors.tickets import Finish, Interrupt, TicketedExecutor, in_thread, run
@@ -128,8 +128,8 @@ def validate_finally(
 ) -> Evaluation:
     """Evaluate a kernel on held-out shapes on the GPU of a device, in new processes and with a new seed.
 
-    The GPU is opened while the kernels are built. Of the counters only the GPU's own clock is read. Raises
-    DeviceError, also where the interrupt is set meanwhile.
+    The GPU is opened while the kernels are built. No counters are read. Raises DeviceError, also where the interrupt is
+    set meanwhile.
     """
     spec, interrupt = spec.in_final_validation, interrupt or Interrupt()
     beside: Future[Checked] | None = None
@@ -137,7 +137,7 @@ def validate_finally(
         beside = in_thread(partial(checks.beside, kernel, spec, interrupt), "check")
     with (
         closing(compile_worker(spec, architecture)) as compiler,
-        closing(GpuEvaluator(spec, METRICS[CounterSet.TIME], service)) as evaluator,
+        closing(GpuEvaluator(spec, (), service)) as evaluator,
         interrupt.calls(compiler.interrupt),
         interrupt.calls(evaluator.interrupt),
     ):
@@ -281,8 +281,7 @@ class GpuExecutor(TicketedExecutor):
             evaluator.interrupt()
 
     def _gate(self, evaluator: GpuEvaluator, kernel: Kernel, baseline: Kernel) -> Evaluation:
-        # The final validation's own process reads the GPU's clock there.
-        evaluator.release_counters()
+        evaluator.release_counters()  # for the next search
         return validate_finally(
             replace(self._spec, gpu=evaluator.opened.gpu.uuid),
             kernel,

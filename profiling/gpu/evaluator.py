@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -92,7 +92,13 @@ class GpuEvaluator:
     def __init__(self, spec: DeviceSpec, metrics: Sequence[str], service: str = GPU_SERVICE) -> None:
         self._spec, self._metrics, self._service = spec, tuple(metrics), service
         self._lock = GpuLock(spec.gpu) if spec.gpu else None
-        self._counters_lock = GpuLock(COUNTERS)
+        self._counters_lock, self._own_counters = (
+            GpuLock(COUNTERS),
+            GpuLock(f"{COUNTERS}-{spec.gpu or 'first'}"),
+        )
+        self._claimed = ExitStack()
+        self._has_claimed = False
+        self._baseline: Candidate | None = None
         self._worker: GpuWorker | None = None
         self._baseline_runs: dict[int, deque[tuple[float, GpuState | None]]] = {}
         self._best: dict[int, float] = {}
@@ -140,8 +146,7 @@ class GpuEvaluator:
 
     def use_baseline(self, candidate: Candidate) -> None:
         """Interleave every timing with this kernel from now on; without effect if the GPU refuses it."""
-        with self._held(), suppress(RefusedError, LostError):
-            self._open_worker.load_baseline(candidate)
+        self._baseline = candidate  # loaded with the next kernel
 
     def evaluate(self, prepared: Prepared) -> Evaluation:
         """Verify, time and count a kernel that was built; the first stage that fails decides the outcome.
@@ -151,7 +156,12 @@ class GpuEvaluator:
         candidate, stages = prepared.candidate, Stages()
         stages.add(prepared.stage_seconds)
         begun = Evaluation(Outcome.OK, Source.MEASURED, resources=candidate.resources, log=candidate.log)
+        self._claim_counters()
         with self._held():
+            if self._baseline is not None:
+                with suppress(RefusedError, LostError):
+                    self._open_worker.load_baseline(self._baseline)
+                self._baseline = None
             try:
                 evaluation = self._evaluated(begun, candidate, stages)
             except RefusedError as refusal:
@@ -161,8 +171,7 @@ class GpuEvaluator:
                 evaluation = replace(
                     begun, outcome=error.outcome, message=error.message, log=log, guard=error.guard
                 )
-            # Only one process can read counters, and they would stay set up for the next kernel.
-            if self._lock is not None and self._lock.is_contended:
+            if self._own_counters.is_contended:
                 self.release_counters()
         return replace(evaluation, stage_seconds=stages.seconds)
 
@@ -176,11 +185,21 @@ class GpuEvaluator:
     def release_counters(self) -> None:
         """Let other processes read counters on the GPU until the next kernel, which sets them up again."""
         self._open_worker.release_counters()
+        self._claimed.close()
+        self._has_claimed = False
+
+    def _claim_counters(self) -> None:
+        """Wait until no other process has set up the GPU's counters, before the GPU's lock, which that may wait for."""
+        if self._has_claimed or self.opened.counters:
+            return
+        self._claimed.enter_context(self._own_counters.held(COUNTERS_PATIENCE))
+        self._has_claimed = True
 
     def interrupt(self) -> None:
         """End the GPU process for good, and stop waiting for locks, from any thread."""
         self._interrupted = True
-        self._counters_lock.interrupt()
+        for lock in (self._counters_lock, self._own_counters):
+            lock.interrupt()
         if self._lock is not None:
             self._lock.interrupt()
         if self._worker is not None:
@@ -191,7 +210,9 @@ class GpuEvaluator:
         self._threads.shutdown(cancel_futures=True)
         if self._worker is not None:
             self._worker.close()
-        self._counters_lock.close()
+        self._claimed.close()
+        for lock in (self._counters_lock, self._own_counters):
+            lock.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -202,9 +223,8 @@ class GpuEvaluator:
         return self._worker
 
     def _held(self) -> AbstractContextManager[None]:
-        worker = self._open_worker
         assert self._lock is not None  # noqa: S101 - `open` saw to it
-        return self._lock.held(before_waiting=worker.release_counters)
+        return self._lock.held()
 
     def _evaluated(self, evaluation: Evaluation, candidate: Candidate, stages: Stages) -> Evaluation:
         worker = self._open_worker
