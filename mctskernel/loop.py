@@ -149,6 +149,7 @@ class Search:
     _told: int = 0
     _without_gain: int = 0
     _notes: tuple[str, ...] = ()
+    _first: tuple[float, int] | None = None
 
     def __post_init__(self) -> None:
         self._notes = self.executor.notes
@@ -219,7 +220,8 @@ class Search:
         """Let evaluations in flight finish for `grace` seconds, and record which replies never came."""
         if stop_reason is not StopReason.WAITING:
             self.order = None
-            self._drain(grace)
+            # A result more, and no other, is worth waiting for where time is up.
+            self._drain(min(grace, self._pace) if stop_reason is StopReason.BUDGET else grace)
             self._abandon_requests(stop_reason)
         return stop_reason
 
@@ -262,6 +264,13 @@ class Search:
         return self._tree.evaluations
 
     @property
+    def _pace(self) -> float:
+        """Seconds between results, none before there are two: the first takes much longer than those after it."""
+        if self._first is None or self.evaluations == self._first[1]:
+            return 0.0
+        return (self.elapsed_seconds - self._first[0]) / (self.evaluations - self._first[1])
+
+    @property
     def _tree(self) -> Tree:
         return self.tree_search.tree
 
@@ -272,8 +281,8 @@ class Search:
         if root.evaluation is not None and not is_eligible(root.evaluation):
             return StopReason.NO_BASELINE
         elapsed, in_flight = self.elapsed_seconds, len(self._in_flight)
-        # What is in flight takes its time too, at the pace so far.
-        expected = elapsed * (1 + in_flight / max(1, self.evaluations)) + self.validation_seconds
+        # What is in flight takes its time too.
+        expected = elapsed + in_flight * self._pace + self.validation_seconds
         left = self.budget.left(self.evaluations + in_flight, expected, self._tree.dollars)
         if 0 in (left.evaluations, left.seconds, left.dollars):
             return StopReason.BUDGET
@@ -431,6 +440,7 @@ class Search:
             self._best = best_node(self._tree)
             return
         self._count(node)
+        self._first = self._first or (self.elapsed_seconds, self.evaluations)
         if (start := start_name(self._tree, node_id)) and not is_eligible(evaluation):
             reason = evaluation.message or evaluation.quarantine
             self.say(f"The start '{start}' is left out ({evaluation.outcome}): {reason}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,13 +18,16 @@ from mctskernel.config import OUTSIDE, RULES, SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.device import UUID, UUID_SEPARATOR, source_of
 from mctskernel.core.edit import Experience, names_of
-from mctskernel.core.executor import CounterSet, Executor, ExecutorOptions
-from mctskernel.core.proposer import Proposer
-from mctskernel.core.task import TaskError
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.executor import BuildsAhead, CounterSet, Executor, ExecutorOptions
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import ProposalRequest, Proposer
+from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.async_proposer import AsyncProposer, ExternalQueue, NoProposer, ThreadedProposer
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.recording import Recording
+from mctskernel.edits.patch import PatchError, apply
 from mctskernel.edits.proposer import ExperiencedProposer
 from mctskernel.executors import open_executor
 from mctskernel.executors.recorded import RecordedExecutor
@@ -184,12 +187,24 @@ def new_run(
             fingerprint = executor.fingerprint()
             _recall(folder, configuration, fingerprint)
             if configuration.replayed is None:
-                with open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
-                    pass  # What a model lacks is met before there is a run.
+                # What a model lacks is met before there is a run.
+                with open_proposer(
+                    task, configuration, fingerprint, configuration.budget.dollars
+                ) as proposer:
+                    if configuration.proposer == RULES and isinstance(executor, BuildsAhead):
+                        executor.build_ahead(_likely(task, proposer, executor.capacity))
             write_manifest(folder, configuration, fingerprint, caveats=task.caveats)
             yield folder, executor
     finally:
         discard_run(folder)
+
+
+def _likely(task: Task, proposer: Proposer, count: int) -> Iterator[Kernel]:
+    """The kernels that edits of the starting kernel make which are likely to be tried first."""
+    unknown = Evaluation(Outcome.OK, Source.MEASURED)
+    for edit in proposer.propose(ProposalRequest(task, task.starting_kernel, unknown)).edits[:count]:
+        with suppress(PatchError):
+            yield apply(task.starting_kernel, edit)
 
 
 @contextmanager

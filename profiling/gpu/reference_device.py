@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -52,34 +52,34 @@ def open_reference_device(task: Task, uuid: str) -> None:
         draw_sample(task, shape, 0, np.random.default_rng(0), put=partial(on_device, device=device))
 
 
-class _Gate(threading.local):
+class _Waiting(threading.local):
     lock: GpuLock | None = None
+    held: ExitStack | None = None
 
 
-_GATE = _Gate()
+_WAITING = _Waiting()
 
 
 @contextmanager
 def holding(lock: GpuLock | None) -> Iterator[None]:
-    """Have this thread hold a GPU's lock while it computes references there, and not while results are copied."""
-    _GATE.lock = lock
-    try:
-        yield
-    finally:
-        _GATE.lock = None
+    """Have this thread hold a GPU's lock from the first `hold` to the end of the block.
+
+    References call that where they are computed there. Each of them would wait for all others who use the GPU.
+    """
+    with ExitStack() as held:
+        _WAITING.lock, _WAITING.held = lock, held
+        try:
+            yield
+        finally:
+            _WAITING.lock = _WAITING.held = None
 
 
-@contextmanager
-def computing(device: str) -> Iterator[None]:
-    """Compute a reference on a device, and wait for it."""
-    if not device or _GATE.lock is None:
-        yield
-        return
-    import torch  # noqa: PLC0415 - as above
-
-    with _GATE.lock.held():
-        yield
-        torch.cuda.synchronize(device)
+def hold() -> None:
+    """Hold the lock that this thread is to hold, if it is to and doesn't yet."""
+    lock, held = _WAITING.lock, _WAITING.held
+    if lock is not None and held is not None:
+        held.enter_context(lock.held())
+        _WAITING.lock = None
 
 
 def give_back_memory(device: str) -> None:

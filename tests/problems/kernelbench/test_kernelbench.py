@@ -99,6 +99,13 @@ def test_inputs_are_drawn_as_get_inputs_draws_them(tmp_path: Path) -> None:
         task.expected(drawn, shape)
 
 
+def test_a_dropout_that_changes_nothing_is_left_out(tmp_path: Path) -> None:
+    text = problem(
+        "return self.drop(x.clamp(0.0, 0.0))", "torch.rand(8, 32)", init="self.drop = nn.Dropout(0.2)"
+    )
+    assert "kernel.cu" in read_problem(written(tmp_path, text)).files
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
