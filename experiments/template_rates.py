@@ -11,6 +11,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -21,7 +23,7 @@ from torch.nn import functional
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Shape, Task, Tensor
 from mctskernel.problems.templates import kernel_sources
-from mctskernel.profiling.candidate import RefusedError, prepare
+from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.gpu.cuda_driver import CudaError, open_gpu
 from mctskernel.profiling.pytorch.interleaved import bound_plan, interleaved, loaded, timed
 from mctskernel.profiling.stages import Stages
@@ -55,7 +57,7 @@ def _causal(x: Any, y: Any, z: Any) -> Any:
     return functional.scaled_dot_product_attention(x, y, z, is_causal=True)
 
 
-def _product(m: int, n: int, k: int, dtype: str = "float32", axes: str = "mk kn", name: str = "") -> Case:
+def _product(m: int, n: int, k: int, dtype: str = "float32", axes: str = "mk kn", *, name: str = "") -> Case:
     function = {"mk kn": torch.matmul, "mk nk": _linear, "bmk bkn": torch.bmm}[axes]
     batch = {"b": 128} if "b" in axes else {}
     label = f"{name or axes} {dtype} {'128x' if batch else ''}{m}x{n}x{k}"
@@ -85,9 +87,9 @@ CASES: Sequence[Case] = (
     ),
     *(_product(n, n, n) for n in (2048, 4096)),
     _product(512, 2048, 1024, axes="bmk bkn"),
-    _product(32768, 32768, 64, name="small terms"),
-    _product(32768, 32, 32768, name="few columns"),
-    _product(16384, 16, 16384, name="few columns"),
+    _product(32768, 32768, 64, name="few terms"),
+    _product(32768, 32768, 32, name="few terms"),
+    _product(1 << 20, 768, 256, name="many rows"),
     _product(1024, 8192, 8192, axes="mk nk", name="linear"),
     Case("causal attention", _causal, _HEADS, {"b": 4, "h": 16, "q": 2048, "k": 2048, "d": 128}, _HALF),
     Case("attention", _attention, _HEADS, {"b": 4, "h": 16, "q": 2048, "k": 2048, "d": 128}, _HALF),
@@ -103,7 +105,9 @@ def main(only: str, settings: tuple[str, ...]) -> None:
     """Print a table of templates against PyTorch."""
     values = {name: text.split(",") for name, _, text in (each.partition("=") for each in settings)}
     click.echo(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}\n")
-    click.echo("| case | macros | PyTorch ms | kernel ms | ratio | error | PyTorch's |\n|---|---|---|---|---|---|---|")
+    click.echo(
+        "| case | macros | PyTorch ms | kernel ms | ratio | error | PyTorch's |\n|---|---|---|---|---|---|---|"
+    )
     for case in CASES:
         if only in case.name:
             for line in rows(case, values):
@@ -128,12 +132,29 @@ def rows(case: Case, values: Mapping[str, Sequence[str]]) -> Iterator[str]:
     runs = {"PyTorch": timed(lambda: case.function(*tensors))}
     errors = {"PyTorch": _error(given, right)}
     output = Tensor("out", case.dtype, tuple(map(str, given.shape)))
-    for label, text in sources.items():
-        shapes = (case.sizes,)
-        task = Task("case", Kernel(text), inputs=case.inputs, outputs=(output,), search_shapes=shapes)
-        named = {each.name: tensor for each, tensor in zip(case.inputs, tensors, strict=True)}
+
+    def built(text: str) -> Candidate | RefusedError:
         try:
-            candidate = prepare(task, task.starting_kernel, gpu.architecture, Stages())
+            return prepare(
+                replace(task, starting_kernel=Kernel(text)), Kernel(text), gpu.architecture, Stages()
+            )
+        except RefusedError as error:
+            return error
+
+    task = Task(
+        name="case",
+        starting_kernel=Kernel(source),
+        inputs=case.inputs,
+        outputs=(output,),
+        search_shapes=(case.sizes,),
+    )
+    named = {each.name: tensor for each, tensor in zip(case.inputs, tensors, strict=True)}
+    with ThreadPoolExecutor(8) as pool:
+        candidates = list(pool.map(built, sources.values()))
+    for label, candidate in zip(sources, candidates, strict=True):
+        try:
+            if isinstance(candidate, RefusedError):
+                raise candidate
             call, out = bound_plan(task, case.sizes, candidate, loaded(candidate), named)
             call()
             torch.cuda.synchronize()

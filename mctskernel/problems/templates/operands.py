@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
-from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
 from mctskernel.problems.plain_cuda.element_types import stored_type
