@@ -195,85 +195,68 @@ __device__ __forceinline__ void split_eight(const float (&v)[8], float scale, ui
     split(v[6] * scale, v[7] * scale, high.w, low.w);
 }
 
-// Pack a part of a matrix, and find the `ranges` of its lines, which begin as zeros; with AGAIN, in a kernel after that one, pack the
+// Pack a part of a matrix, and find the `ranges` of its lines, which begin as zeros; `again`, in a launch after that one, pack the
 // lines again that need it.
-template <bool AGAIN, class Matrix>
-__device__ __forceinline__ void pack(void* to, Range* ranges, const Matrix& from, Part part) {
+template <class Matrix>
+__device__ __forceinline__ void pack(void* to, Range* ranges, const Matrix& from, Part part, bool again) {
     constexpr int TERMS = STEP<float>;
     // Neighbouring threads have neighbours in memory.
     const int down = Matrix::BY_TERM ? threadIdx.x >> 2 : threadIdx.x & 63;
     const int chunk = Matrix::BY_TERM ? threadIdx.x & 3 : threadIdx.x >> 6;
-    const int number = part.line + down, steps = (from.terms + TERMS - 1) / TERMS;
+    const int number = part.line + down, steps = (from.terms + TERMS - 1) / TERMS, end = min(part.step + STRIP, steps);
     const bool inside = number < from.lines;
     const auto line = from.line(number);
-    auto load = [&](float (&v)[8], int step) { load_eight<Matrix>(v, line, step * TERMS + chunk * 8); };
     __shared__ unsigned first[LINES];
-    Range range = {0, 0};
-    bool packs = true;
-    float scale;
-    if constexpr (AGAIN) {
-        range = inside ? ranges[number] : range;
-        packs = !range.fits() && range.all > 0;
-        if (!__syncthreads_or(packs)) {
-            return;
-        }
-        scale = power_of_two(range.exponent());
-    } else {
-        if (threadIdx.x < LINES) {
-            first[threadIdx.x] = 0;
-        }
-        __syncthreads();
-        float v[8];
-        load(v, 0);
-        atomicMax(first + down, largest(v));
-        __syncthreads();
-        range.first = first[down];
-        scale = power_of_two(range.guess());
+    __shared__ uint4 packed[STEP_BYTES / 16];
+    Range range = again && inside ? ranges[number] : Range{0, 0};
+    const bool packs = !again || (!range.fits() && range.all > 0);
+    if (!__syncthreads_or(packs)) {
+        return;
     }
+    if (threadIdx.x < LINES) {
+        first[threadIdx.x] = 0;
+    }
+    float scale = power_of_two(range.exponent());
     unsigned char* at = reinterpret_cast<unsigned char*>(to) + ((long long)(part.line / LINES) * steps + part.step) * STEP_BYTES;
-    const int end = min(part.step + STRIP, steps), one = swizzled(down, chunk), other = swizzled(down, chunk + 4);
-    constexpr int AHEAD = 4;
+    const int one = swizzled(down, chunk) / 16, other = swizzled(down, chunk + 4) / 16;
+    // The first round is of the first step, for its largest number.
     #pragma unroll 1
-    for (int begin = part.step; begin < end; begin += AHEAD) {
-        float v[AHEAD][8];
-        #pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
-            load(v[i], begin + i);
+    for (int step = again ? part.step : part.step - 1; step < end; ++step) {
+        float v[8];
+        load_eight<Matrix>(v, line, (step < part.step ? 0 : step) * TERMS + chunk * 8);
+        __syncthreads();
+        if (step < part.step) {
+            atomicMax(first + down, largest(v));
+            __syncthreads();
+            range.first = first[down];
+            scale = power_of_two(range.guess());
+            continue;
         }
-        #pragma unroll
-        for (int i = 0; i < AHEAD; ++i, at += STEP_BYTES) {
-            if (begin + i >= end) {
-                break;
+        range.all = max(range.all, largest(v));
+        uint4 high, low;
+        split_eight(v, scale, high, low);
+        if (Matrix::BY_TERM || again) {
+            if (packs) {
+                reinterpret_cast<uint4*>(at)[one] = high;
+                reinterpret_cast<uint4*>(at)[other] = low;
             }
-            uint4 high, low;
-            range.all = max(range.all, largest(v[i]));
-            split_eight(v[i], scale, high, low);
-            if (Matrix::BY_TERM || AGAIN) {
-                if (packs) {
-                    *reinterpret_cast<uint4*>(at + one) = high;
-                    *reinterpret_cast<uint4*>(at + other) = low;
-                }
-            } else {
-                // So that neighbouring threads write neighbours.
-                __shared__ uint4 step[STEP_BYTES / 16];
-                __syncthreads();
-                step[one / 16] = high;
-                step[other / 16] = low;
-                __syncthreads();
-                reinterpret_cast<uint4*>(at)[threadIdx.x] = step[threadIdx.x];
-                reinterpret_cast<uint4*>(at)[threadIdx.x + 256] = step[threadIdx.x + 256];
-            }
+        } else {
+            // So that neighbouring threads write neighbours.
+            packed[one] = high;
+            packed[other] = low;
+            __syncthreads();
+            reinterpret_cast<uint4*>(at)[threadIdx.x] = packed[threadIdx.x];
+            reinterpret_cast<uint4*>(at)[threadIdx.x + 256] = packed[threadIdx.x + 256];
         }
+        at += STEP_BYTES;
     }
-    if constexpr (!AGAIN) {
-        if (inside) {
-            // Most are no larger than what others found.
-            if (range.all > *(volatile unsigned*)&ranges[number].all) {
-                atomicMax(&ranges[number].all, range.all);
-            }
-            if (part.step == 0 && chunk == 0) {
-                ranges[number].first = range.first;
-            }
+    if (inside && !again) {
+        // Most are no larger than what others found.
+        if (range.all > *(volatile unsigned*)&ranges[number].all) {
+            atomicMax(&ranges[number].all, range.all);
+        }
+        if (part.step == 0 && chunk == 0) {
+            ranges[number].first = range.first;
         }
     }
 }
@@ -466,7 +449,7 @@ struct Stored {
     template <int COUNT>
     __device__ __forceinline__ void load(unsigned to, int line, int step) const {
         const bool vector = is_aligned(data, stride * sizeof(T));
-        #pragma unroll 4
+        #pragma unroll 2
         for (int i = threadIdx.x % PRODUCERS; i < COUNT * LINES * 8; i += PRODUCERS) {
             const int first = line + i / (LINES * 8) * LINES, term = step * STEP<T>, down = i / 8 % LINES, chunk = i % 8;
             const int outer = (BY_TERM ? first : term) + down, inner = (BY_TERM ? term : first) + chunk * 8;
@@ -703,15 +686,15 @@ __device__ __forceinline__ float exact_product(const Packed& a, const Packed& b,
 template <int M, int N>
 __device__ __forceinline__ void finish(float (&sum)[N / 2], const float* unscale, const Packed& a, const Packed& b,
         const Tile& tile) {
-    // Beyond the edges there may be anything.
-    const int rows = a.lines - tile.row, columns = b.lines - tile.column;
     bool exactly = false;
     #pragma unroll
     for (int i = 0; i < N / 2; ++i) {
         sum[i] = sum[i] * unscale[row_of(i)] * unscale[M + column_of(i)];
-        exactly |= !(fabsf(sum[i]) < __int_as_float(INFINITE)) && row_of(i) < rows && column_of(i) < columns;
+        exactly |= !(fabsf(sum[i]) < __int_as_float(INFINITE));
     }
     if (exactly) {
+        // Beyond the edges there may be anything.
+        const int rows = a.lines - tile.row, columns = b.lines - tile.column;
         float found[N / 2];
         #pragma unroll
         for (int i = 0; i < N / 2; ++i) {
@@ -961,49 +944,44 @@ __device__ __forceinline__ void turn_four(unsigned (&words)[4]) {
     }
 }
 
-// Store value(row, column, sum) of a thread's sums inside of the matrix at to[index(row, column)].
+// Store value(row, column, sum) of a thread's sums inside of the matrix at to[index(row, column)], where columns are neighbours.
 template <int N, class T, class Value, class Index>
 __device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& tile, int rows, int columns, Value value,
         Index index) {
     // Of 16-bit numbers, four threads have 8 neighbours each once they have exchanged them.
     constexpr int WIDTH = sizeof(T) == 2 ? 8 : 2;
+    struct alignas(sizeof(T) * WIDTH) Together {
+        T of[WIDTH];
+    };
     #pragma unroll
-    for (int i = 0; i < N; i += WIDTH * 2) {
-        #pragma unroll
-        for (int half = 0; half < 4; half += 2) {
-            const int row = tile.row + row_of(half);
-            union {
-                T found[WIDTH];
-                unsigned words[4];
-            };
+    for (int half = 0; half < 4; half += 2) {
+        const int row = tile.row + row_of(half);
+        T* line = to + (row < rows ? index(row, tile.column) : 0);
+        const bool whole = row < rows && tile.column + 2 * N <= columns && (size_t)line % sizeof(Together) == 0;
+        if (__all_sync(0xffffffff, whole)) {
+            line += WIDTH == 8 ? (threadIdx.x & 3) * 8 : (threadIdx.x & 3) * 2;
             #pragma unroll
-            for (int j = 0; j < WIDTH; ++j) {
-                const int at = i + half + j / 2 * 4 + j % 2, column = tile.column + column_of(at);
-                found[j] = row < rows && column < columns ? (T)value(row, column, sum[at]) : T();
+            for (int i = 0; i < N; i += WIDTH * 2) {
+                union {
+                    Together found;
+                    unsigned words[4];
+                };
+                #pragma unroll
+                for (int j = 0; j < WIDTH; ++j) {
+                    const int at = i + half + j / 2 * 4 + j % 2;
+                    found.of[j] = value(row, tile.column + column_of(at), sum[at]);
+                }
+                if constexpr (WIDTH == 8) {
+                    turn_four(words);
+                }
+                *reinterpret_cast<Together*>(line + i * 2) = found;
             }
-            int column = tile.column + column_of(i);
-            if constexpr (WIDTH == 8) {
-                turn_four(words);
-                column = tile.column + column_of(i) - (threadIdx.x & 3) * 2 + (threadIdx.x & 3) * 8;
-            }
-            const int left = row < rows ? min(columns - column, WIDTH) : 0;
-            const long long first = left > 0 ? index(row, column) : 0;
-            bool together = left == WIDTH && sizeof(T) * WIDTH <= 16 && (size_t)(to + first) % (sizeof(T) * WIDTH) == 0;
+        } else if (row < rows) {
             #pragma unroll
-            for (int j = 1; j < WIDTH; ++j) {
-                together = together && index(row, column + j) == first + j;
-            }
-            struct alignas(sizeof(T) * WIDTH) Together {
-                T of[WIDTH];
-            };
-            if (together) {
-                *reinterpret_cast<Together*>(to + first) = *reinterpret_cast<const Together*>(found);
-                continue;
-            }
-            #pragma unroll
-            for (int j = 0; j < WIDTH; ++j) {
-                if (j < left) {
-                    to[index(row, column + j)] = found[j];
+            for (int i = half; i < N; i += i % 2 == 0 ? 1 : 3) {
+                const int column = tile.column + column_of(i);
+                if (column < columns) {
+                    line[column_of(i)] = value(row, column, sum[i]);
                 }
             }
         }

@@ -48,7 +48,7 @@ class Place:
 class Function:
     """A `__global__` function: its name, a comment, its statements, what it may read, and the buffer that it fills.
 
-    It may write to `also` as well, and is given the tensor maps of `maps`. `qualifiers` are those before its name, such as launch bounds; with any, its
+    It may write to `also` as well, and takes `given` parameters with their arguments in the plan. `qualifiers` are those before its name, such as launch bounds; with any, its
     pointers are `__restrict__`.
     """
 
@@ -59,7 +59,7 @@ class Function:
     place: Place
     qualifiers: str = ""
     also: tuple[Place, ...] = ()
-    maps: tuple[str, ...] = ()
+    given: tuple[tuple[str, str], ...] = ()
 
     @property
     def written(self) -> tuple[Place, ...]:

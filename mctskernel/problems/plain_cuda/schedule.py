@@ -164,7 +164,7 @@ class Schedule:
                 f"The launch plan of {len(kernels)} kernels has {len(plan)} characters; at most {MAX_PLAN_CHARACTERS} "
                 "are allowed."
             )
-        text = "\n\n".join((*self._definitions, *(text for text, _ in kernels)))
+        text = "\n\n".join((*self._definitions, *(text for text, _ in kernels if text)))
         if "CUDART_" in text:
             self._headers.add("math_constants.h")
         includes = "".join(f"#include <{each}>\n" for each in sorted(self._headers))
@@ -329,7 +329,7 @@ class Schedule:
         parameters = [
             *(f"const {stored_type(each.dtype)}*{restrict} {self.parameter(each.name)}" for each in sources),
             *(f"{stored_type(each.dtype)}*{restrict} {self.parameter(each.name)}" for each in made.written),
-            *(f"const __grid_constant__ blocks::TensorMap {each}" for each in made.maps),
+            *(parameter for parameter, _ in made.given),
             *(f"int {self.parameter(each)}" for each in dimensions),
         ]
         head = f'extern "C" __global__ void {made.qualifiers}{made.name}('
@@ -339,7 +339,7 @@ class Schedule:
         """The launch of a function in the plan."""
         sources, dimensions = self._arguments(made)
         buffers = (s.name for s in (*sources, *made.written))
-        args = ", ".join(f'"{each}"' for each in (*buffers, *made.maps, *dimensions))
+        args = ", ".join(f'"{each}"' for each in (*buffers, *(given for _, given in made.given), *dimensions))
         shared = f'shared = "{shared}"\n' if shared else ""
         shared += f'cluster = ["{cluster}"]\n' if cluster else ""
         return f'[[launch]]\nkernel = "{made.name}"\ngrid = ["{grid}"]\nblock = ["{block}"]\n{shared}args = [{args}]\n'

@@ -26,7 +26,7 @@ from mctskernel.problems.plain_cuda.rules import Kind, base_name, is_tensor, rul
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.plain_cuda.views import reshaped
-from mctskernel.problems.templates.operands import LINES, STEP, steps_of
+from mctskernel.problems.templates.operands import LINES, STEP, map_given, steps_of
 from mctskernel.problems.templates.row_space import extents_of, stripped, trial_body
 
 HEADER = "attention.cuh"
@@ -117,7 +117,7 @@ class Attention:
             (names.values, tensors(self.nodes[-1])[1], (term, column), column, term),
         )
         causal, kind = "true" if self.causal else "false", stored_type(place.dtype)
-        given = f"{names.left}, {names.right}, {names.values}"
+        matrices = f"{names.left}, {names.right}, {names.values}"
         part, compute = ("blockIdx.x", "") if not narrow else map(body.fresh, ("part", "compute"))
         first = f"{part} % {tiles} * {ROWS}"
         with contextlib.ExitStack() as inside:
@@ -136,21 +136,23 @@ class Attention:
             maps = [_matrix(body, schedule, *each, kind="attention::Rows<float>") for each in operands]
             self._score(body, names)
             if narrow:
-                call = f"{compute}({given}, {first}, {names.score}, {schedule.parameter(place.name)},"
+                call = f"{compute}({matrices}, {first}, {names.score}, {schedule.parameter(place.name)},"
                 body.writes[place.name] = place
                 with body.block(f"{call} [&](int {row}, int {column}) {{", end="});"):
                     body.line(f"return {body.flat(_index(self.nodes[-1], names), place.extents)};")
             else:
-                body.line(f"attention::attend<{head}, {keys}, {causal}>({names.shared}, {given}, {first},")
+                body.line(f"attention::attend<{head}, {keys}, {causal}>({names.shared}, {matrices}, {first},")
                 with body.block(
-                    f"    {names.score}, [&](int {row}, int {column}, float {names.product}) {{", end="    });"
+                    f"    {names.score}, [&](int {row}, int {column}, float {names.product}) {{",
+                    end="    });",
                 ):
                     body.store(place, _index(self.nodes[-1], names), names.product)
         made = _function(schedule, body, "attention_kernel", self.nodes[-1], place)
         grid = f"ceil_div({count_in_plan((rows,))}, {ROWS})"
         grid += f" * {count_in_plan(batch)}" if batch else ""
         if narrow:
-            made = replace(made, maps=tuple(filter(None, maps)), qualifiers="__launch_bounds__(384, 1) ")
+            given = tuple(map(map_given, filter(None, maps)))
+            made = replace(made, given=given, qualifiers="__launch_bounds__(384, 1) ")
             grid = f"min({blocks}, {grid})"
         return schedule.function(made), schedule.launch(made, grid, "384" if narrow else "256", shared)
 

@@ -43,12 +43,13 @@ class Names:
     shared: str
     part: str
     matrix: str
+    again: str
 
     @staticmethod
     def of(body: Body) -> Names:
         """Names that a body doesn't use; the same for any empty one."""
         return Names(
-            *map(body.fresh, "batch row column line term product tile sums shared part matrix".split())
+            *map(body.fresh, "batch row column line term product tile sums shared part matrix again".split())
         )
 
 
@@ -154,6 +155,11 @@ class Operand:
     def _index(self, body: Body, names: Names) -> Index:
         pair = (names.line, names.term) if self.name == "a" else (names.term, names.line)
         return (*((names.batch,) if len(body.extents(self.node)) == 3 else ()), *pair)
+
+
+def map_given(name: str) -> tuple[str, str]:
+    """A kernel's parameter for a tensor map, and its argument in the plan."""
+    return f"const __grid_constant__ blocks::TensorMap {name}", name
 
 
 def steps_of(terms: sympy.Expr) -> sympy.Expr:

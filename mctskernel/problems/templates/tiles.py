@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -20,7 +20,7 @@ from mctskernel.problems.plain_cuda.element_types import converted, stored, stor
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.rules import Kind, is_tensor, operator_name, rule_of
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.operands import LINES, STEPS, Memory, Names, Operand
+from mctskernel.problems.templates.operands import LINES, STEPS, Memory, Names, Operand, map_given
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -75,8 +75,7 @@ class Product:
         given: list[_Packed] | list[_Stored]
         if is_packed:
             given = self._packed(schedule, operands)
-            for again in (False, True):
-                yield _packing(schedule, node, given, again=again)
+            yield from _packing(schedule, node, given)
         else:
             for each in operands:
                 if each.memory(schedule, place, Names.of(schedule.body(place))) is None:
@@ -182,7 +181,7 @@ class Product:
             tuple(found.values()),
             target,
             f"__launch_bounds__(2 * {tile_m} + 128, 1) ",
-            maps=tuple(each.map for each in given if isinstance(each, _Stored) and each.map),
+            given=tuple(map_given(each.map) for each in given if isinstance(each, _Stored) and each.map),
         )
 
     def _epilogue(
@@ -239,7 +238,9 @@ class _Packed:
     def written(self, schedule: Schedule, batch: str) -> str:
         """The operand in the kernel of the product."""
         data, ranges = self.places(schedule, batch)
-        return f"blocks::Packed{{{data}, {ranges}, {in_cpp(self.operand.lines)}, {in_cpp(self.operand.steps)}}}"
+        return (
+            f"blocks::Packed{{{data}, {ranges}, {in_cpp(self.operand.lines)}, {in_cpp(self.operand.steps)}}}"
+        )
 
 
 @dataclass(frozen=True)
@@ -274,8 +275,8 @@ class _Stored:
         return f"blocks::Stored<{kind}>{{{pointer}, {found.data}, {sizes}}}"
 
 
-def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed], *, again: bool) -> tuple[str, str]:
-    """The kernel that packs both operands, or packs again what the first one couldn't."""
+def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed]) -> Iterator[tuple[str, str]]:
+    """The kernel that packs both operands, and its second launch, which packs again what the first one couldn't."""
     names = Names.of(schedule.body(packed[0].buffer))
     first = count_in_cpp(packed[0].operand.blocks)
     lines: list[str] = []
@@ -292,21 +293,21 @@ def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed], *, again
             f"    const blocks::Part {names.part}({extents}, {block});",
             *([f"    const int {names.batch} = {names.part}.batch;"] if operand.batch != ONE else []),
             f"    const auto {names.matrix} = {matrix.text};",
-            f"    blocks::pack<{'true' if again else 'false'}>(",
-            f"        {data}, {ranges}, {names.matrix}, {names.part});",
+            f"    blocks::pack({data}, {ranges}, {names.matrix}, {names.part}, {names.again});",
         ]
     made = Function(
-        schedule.fresh("pack_again_kernel" if again else "pack_kernel"),
-        f"pack the operands of {operator_name(node)}"
-        + (" again where they had too small a scale" if again else ""),
+        schedule.fresh("pack_kernel"),
+        f"pack the operands of {operator_name(node)}, and again where they had too small a scale",
         "\n".join(f"    {line}" for line in (*lines, "}")),
         tuple({each.name: each for each in reads}.values()),
         packed[1].buffer,
         "__launch_bounds__(256) ",
         also=(packed[0].ranges, packed[0].buffer),
+        given=((f"int {names.again}", "0"),),
     )
     grid = " + ".join(count_in_plan(each.operand.blocks) for each in packed)
-    return schedule.function(made), schedule.launch(made, grid, "256")
+    yield schedule.function(made), schedule.launch(made, grid, "256")
+    yield "", schedule.launch(replace(made, given=((f"int {names.again}", "1"),)), grid, "256")
 
 
 def products(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterator[Product]:
