@@ -44,14 +44,17 @@ FEW = 32
 EXACT = 8
 """Inputs of a group up to which cuDNN has no TF32, and three products cost little."""
 
+FEW_STEPS = 24
+"""Products along which sums are short: storing them takes longer, and smaller blocks overlap it better."""
+
 WIDEST = 4096
 """Columns of a strip."""
 
 STORING = 11264
 """Bytes of shared memory beside stages."""
 
-BLOCKS = 264
-"""Two for each multiprocessor of the GPUs that templates are made for."""
+BLOCKS = 1056
+"""Eight for each multiprocessor of the GPUs that templates are made for: those that come later even the others out."""
 
 MOST_SHARED = 232448
 SHARED = 101 << 10
@@ -279,7 +282,8 @@ class Convolution:
         sections = self.tables.sections
         taps = sum(len(each.taps) for each in sections) / self.tables.phases
         stack = self.tables.geometry.stack
-        tile = 128 if schedule.estimate((rows,)) * stack > 64 else 64
+        is_short = stack == 1 and steps * taps <= FEW_STEPS
+        tile = 64 if is_short or schedule.estimate((rows,)) * stack <= 64 else 128
 
         def cost(strip: int) -> float:
             """Cycles, about: of products, loading and storing."""
@@ -405,7 +409,7 @@ class DirectConvolution:
         schedule.define(f"struct {name}_geometry {{\n{_arrays(listed)}}};")
         body = schedule.body(place)
         out = _three(body.extents(node)[2:], ONE)
-        run = schedule.macro("RUN", 1 if out[1] == ONE else 8)
+        run = schedule.macro("RUN", 1 if out[1] == ONE else 16)
         schedule.require(f"{run} >= 1 && {run} <= 32")
         weights = _weights(node, body)
         value, index, names = _epilogue(self.nodes, schedule, place)

@@ -21,8 +21,8 @@ FEW_WAVES = 16
 """With so few blocks that take long, those of the last wave leave many multiprocessors idle."""
 
 
-MOST_ITEMS = 64
-"""Registers of a thread for elements."""
+MOST_ITEMS, FEW_ITEMS = 64, 16
+"""Registers of a thread for elements: at most, and where they leave room for enough threads to hide latency."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,13 @@ def geometry_of(group: Reductions, schedule: Schedule) -> Geometry:
         parts = min(
             range(1, min(units, 2 * slots) + 1), key=lambda each: _idle(rows * each, slots) + each / 1e4
         )
-        return Geometry(256, 1, vector, 4, max(parts, 2), 40 + 4 * vector * leaves)
+        return Geometry(256, 1, vector, 4, max(parts, 2), 32 + 4 * vector * leaves)
     vectors, most = -(-length // vector), 8 if leaves == 1 else 4
     if vectors <= 32:
         lanes, items = power_of_two(vectors), 1
     else:
-        lanes = min(max(power_of_two(-(-vectors // most)), 32), 1024)
+        lanes = max(power_of_two(-(-vectors // most)), 32)
+        lanes = lanes if lanes <= 1024 else 512  # in several tiles, of two blocks rather than one
         items = min(-(-vectors // lanes), 8)
     return Geometry(lanes, max(128 // lanes, 1), vector, items, 1, 40 + items * vector * leaves)
 
@@ -79,13 +80,15 @@ def _of_columns(rows: int, length: int, leaves: int, *, writes: bool, places: bo
     """Macros for neighbouring rows, each of which one or a few threads walk along."""
     lanes, (items, registers) = 1, (4, 32) if places else (16, 64)
     items = min(length, items)
-    if length > MOST_ITEMS and (writes or rows < THREADS_OF_A_DEVICE // 2):
+    if writes:
+        lanes = min(power_of_two(-(-length // FEW_ITEMS)), 16)
+    elif length > MOST_ITEMS and rows < THREADS_OF_A_DEVICE // 2:
         lanes = min(power_of_two(-(-length // 32)), 16)
     if writes:
-        items = min(-(-length // lanes), MOST_ITEMS if lanes == 1 else 32)
+        items = min(-(-length // lanes), 32)
         items = -(-items // 8) * 8 if items > 8 else items
         registers = 40 + 3 * items * leaves
-    columns = max(256 // lanes, 32) if writes or rows > THREADS_OF_A_DEVICE else 32
+    columns = max((128 if writes else 256) // lanes, 32) if writes or rows > THREADS_OF_A_DEVICE else 32
     most = -(-length // (lanes * items))
     parts = min(THREADS_OF_A_DEVICE // (rows * lanes), most) if rows * lanes * 4 < THREADS_OF_A_DEVICE else 1
     parts = power_of_two(parts + 1) // 2 if parts > 1 else 1
