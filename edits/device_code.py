@@ -1,4 +1,4 @@
-"""CUDA C++ that rules write: files of `templates/` with a `$hole` for what differs, vectors, headers, fragments."""
+"""CUDA C++ that rules write: files of `templates/` with a `$hole` for what differs, and vectors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-
-from mctskernel.core.kernel import leading_comment
-from mctskernel.edits.syntax import Replacement, Source, text_of, walk
 
 FOLDER = Path(__file__).parent / "templates"
 _WORD = re.compile(r'"[^"]*"|//.*|\$?\w+')
@@ -144,33 +141,3 @@ def width_text(elements: Iterable[str]) -> str:
 def lanes_for(elements: Iterable[str]) -> int:
     """Elements that a thread takes at once, so that the smallest of the types fills a vector."""
     return max(VECTOR_BYTES // ELEMENT_BYTES[element] for element in elements)
-
-
-def with_headers(source: Source, *names: str) -> list[Replacement]:
-    """The change that includes CUDA's own headers of these names where the text doesn't yet."""
-    directives = list(walk(source.root, "preproc_include"))
-    present = {text_of(node).partition("include")[2].strip().strip('<>"') for node in directives}
-    text = "".join(f"#include <{name}>\n" for name in names if name not in present)
-    if not text:
-        return []
-    if directives:
-        end = directives[-1].end_byte
-        newline = b"\n" if not source.text.encode()[:end].endswith(b"\n") else b""
-        return [Replacement(end, end, newline.decode() + text.removesuffix("\n" if newline else ""))]
-    lead = leading_comment(source.text)
-    position = len(source.text[: lead[1] + 2].encode()) if lead is not None else 0
-    return [Replacement(position, position, f"\n{text}".removesuffix("\n") if lead is not None else text)]
-
-
-TENSOR_TYPES: Mapping[str, str] = {
-    "__nv_bfloat16": "bf16",
-    "nv_bfloat16": "bf16",
-    "__half": "f16",
-    "half": "f16",
-}
-"""How PTX calls the element types of CUDA C++."""
-
-
-def fragment_functions(element: str) -> str:
-    """`load_matrices`, `load_transposed` and `multiply` for elements of a type of TENSOR_TYPES."""
-    return function_text("fragments", {}, tensor_type=TENSOR_TYPES[element])

@@ -121,19 +121,6 @@ def is_or_caps(extent: Extent, name: str) -> bool:
     return False
 
 
-def mentions(extent: Extent | float, number: int) -> bool:
-    """Whether a number occurs in an extent."""
-    found = ast.walk(parsed(extent))
-    return any(isinstance(node, ast.Constant) and node.value == number for node in found)
-
-
-def with_named_divisor(extent: Extent, number: int, name: str) -> Extent:
-    """The extent with a name where `ceil_div` or `//` divides by a number."""
-    if not mentions(extent, number) or not isinstance(extent, str):
-        return extent
-    return ast.unparse(_NameDivisor(number, name).visit(parsed(extent)))
-
-
 def as_c(extent: Extent, macros: frozenset[str]) -> str | None:
     """An extent that is a number, a macro or a quotient of two macros, as C; None if it is anything else."""
     match parsed(extent):
@@ -156,24 +143,3 @@ def _divisors(tree: ast.expr) -> list[ast.expr]:
 
 def _uses(tree: ast.expr, name: str) -> int:
     return sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
-
-
-class _NameDivisor(ast.NodeTransformer):
-    def __init__(self, number: int, name: str) -> None:
-        self.number, self.name = number, name
-
-    def visit_Call(self, node: ast.Call) -> ast.Call:
-        self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id == "ceil_div" and len(node.args) == 2:
-            node.args[1] = self._named(node.args[1])
-        return node
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.BinOp:
-        self.generic_visit(node)
-        if isinstance(node.op, ast.FloorDiv):
-            node.right = self._named(node.right)
-        return node
-
-    def _named(self, node: ast.expr) -> ast.expr:
-        is_number = isinstance(node, ast.Constant) and node.value == self.number
-        return ast.Name(self.name) if is_number else node

@@ -13,6 +13,7 @@ nested structs in tables of their own; the choices of the policy may stand among
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -36,7 +37,7 @@ from mctskernel.profiling.devices import default_kind
 from mctskernel.registry import check_name
 from mctskernel.tasks.starts import only_language
 from mctskernel.tree.choices import check_policy, choice_names, with_choices
-from mctskernel.tree.policy import Policy
+from mctskernel.tree.policy import Policy, PolicyError
 
 PARAMETERS = "parameters"
 """The proposer of every search-space cache, and of nothing else."""
@@ -47,9 +48,12 @@ MIXED = "mixed"
 OUTSIDE = "outside"
 """Not part of this program: it is asked, and tells (`mctskernel.external.session`)."""
 
+REPLAY = "replay"
+"""What another run's proposer said."""
+
 ASK_A_MODEL = frozenset({LLM, MIXED})
 
-MADE = ("task",)
+MADE = ("task", "replayed")
 """Fields that a search sets itself."""
 
 REPLIES = 3
@@ -72,7 +76,10 @@ GPUS = f"[{'|'.join(known_architectures())}|FILE{FILE_SUFFIX}]"
 
 
 class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user chose, in the order of a help page, and enough to continue with it."""
+    """What a user chose, in the order of a help page, and enough to continue with it.
+
+    `replayed` is the folder of the run that this one repeats, with the replies that its model gave.
+    """
 
     task: str = ""
     budget: Annotated[Budget, Option(panel="Budget")] = Budget(evaluations=200)
@@ -163,6 +170,7 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: Annotated[Annotated[int, Meta(ge=0)], Option("Inputs and random choices.", panel="Policy")] = 0
     llm: Annotated[LLMOptions | None, Option(panel="Language model")] = None
     mixture: Annotated[MixtureOptions | None, Option(panel="Language model")] = None
+    replayed: str | None = None
 
     @property
     def asks_a_model(self) -> bool:
@@ -178,14 +186,15 @@ def read_config(table: Mapping[str, Any], where: str = "") -> SearchConfig:
     """The configuration that a table makes of the defaults. Raises ConfigError, which begins with `where`."""
     try:
         return _converted(_grouped(table))
-    except MisuseError as error:
+    except (_LocatedError, MisuseError) as error:
         raise ConfigError(f"{where}: {error}" if where else str(error)) from error
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """The table in a TOML file. Raises ConfigError."""
+    """The table in a TOML file. Raises ConfigError, with the line of what can't be used."""
     try:
-        table = _grouped(parse_toml(path.read_text("utf-8")))
+        text = path.read_text("utf-8")
+        table = _grouped(parse_toml(text))
         _converted(table)
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}.") from error
@@ -193,6 +202,8 @@ def read_config_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not UTF-8: {excerpt(error)}.") from error
     except DocumentError as error:
         raise ConfigError(f"{path} {error}.") from error
+    except _LocatedError as error:
+        raise ConfigError(f"{path}, line {_line_of(text, error.path)}: {error}") from error
     except MisuseError as error:
         raise ConfigError(f"{path}: {error}") from error
     return table
@@ -202,7 +213,7 @@ def grouped_table(table: Mapping[str, Any]) -> dict[str, Any]:
     """A table with the choices of the policy in a table of their own. Raises ConfigError for a name without meaning."""
     try:
         return _grouped(table)
-    except MisuseError as error:
+    except (_LocatedError, MisuseError) as error:
         raise ConfigError(str(error)) from error
 
 
@@ -220,7 +231,10 @@ def check(config: SearchConfig) -> None:
 
     Raises ConfigError and RegistryError.
     """
-    _validated(msgspec.to_builtins(config))
+    try:
+        _validated(msgspec.to_builtins(config))
+    except _LocatedError as error:
+        raise ConfigError(str(error)) from error
     for is_wrong, sentence in _mistakes(config):
         if is_wrong:
             raise ConfigError(sentence)
@@ -283,11 +297,19 @@ def _mistakes(config: SearchConfig) -> tuple[tuple[object, str], ...]:
     )
 
 
+class _LocatedError(ValueError):
+    """What is wrong at a path of a table; the message is a sentence."""
+
+    def __init__(self, path: tuple[str, ...], problem: str) -> None:
+        super().__init__(problem)
+        self.path = path
+
+
 def _grouped(table: Mapping[str, Any]) -> dict[str, Any]:
     """A table whose choices of the policy stand in a table of their own, with every name checked."""
     policy = table.get("policy", {})
     if not isinstance(policy, Mapping):
-        raise ConfigError("policy must be a table.")
+        raise _LocatedError(("policy",), "policy must be a table.")
     strategy = table.get("strategy", policy.get("strategy", Policy().strategy))
     check_name("strategy", str(strategy))
     choices = choice_names(str(strategy))
@@ -306,7 +328,7 @@ def _check_names(
     )
     for name, value in table.items():
         if complaint := unknown_name(str(name), (*types, *choices), f"setting{_in(path)}"):
-            raise ConfigError(complaint)
+            raise _LocatedError((*path, str(name)), complaint)
         nested = _struct_in(types.get(name))
         if nested is not None and nested is not Policy and isinstance(value, Mapping):
             _check_names(value, nested, (*path, str(name)))
@@ -316,7 +338,10 @@ def _converted(table: Mapping[str, Any]) -> SearchConfig:
     proposer = table.get("proposer", RULES)
     outside = proposer in ASK_A_MODEL | {OUTSIDE}
     initial = Policy(patience=REPLIES, repair="at-once") if outside else Policy()
-    policy = with_choices(initial, table.get("policy", {}))
+    try:
+        policy = with_choices(initial, table.get("policy", {}))
+    except PolicyError as error:
+        raise _LocatedError(("policy",), str(error)) from error
     budget = merged(msgspec.to_builtins(SearchConfig().budget), table.get("budget", {}))
     fields = {**table, "budget": budget, "policy": msgspec.to_builtins(policy)}
     if proposer in ASK_A_MODEL:
@@ -334,13 +359,34 @@ def _validated(fields: Mapping[str, Any]) -> SearchConfig:
         return msgspec.convert(fields, SearchConfig)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `$.")
+        path = tuple(place.rstrip("`").split("."))
         if isinstance(error.__cause__, MisuseError):
-            raise ConfigError(str(error.__cause__)) from error
-        raise ConfigError(f"{place.rstrip('`')}: {excerpt(problem)}.") from error
+            raise _LocatedError(path, str(error.__cause__)) from error
+        raise _LocatedError(path, f"{'.'.join(path)}: {excerpt(problem)}.") from error
 
 
 def _in(path: tuple[str, ...]) -> str:
     return f" of {'.'.join(path)}" if path else ""
+
+
+def _line_of(text: str, path: tuple[str, ...]) -> int:
+    """The line of a TOML text that sets a field, or the table that it is in."""
+    section: tuple[str, ...] = ()
+    around = 1
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[+([^\]]+)\]+", line):
+            section = keys = _keys(header[1])
+        else:
+            keys = (*section, *_keys(line.partition("=")[0])) if "=" in line else ()
+        if keys in (path, path[-1:]):
+            return number
+        if keys and keys == path[: len(keys)]:
+            around = number
+    return around
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    return tuple(each.strip(" \t\"'") for each in text.split("."))
 
 
 def _struct_in(kind: object) -> type[msgspec.Struct] | None:

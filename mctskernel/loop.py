@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from mctskernel.answer import is_improvement, valid_speedup
+from mctskernel.answer import best_node, is_improvement, valid_speedup
 from mctskernel.core.budget import Budget
 from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
@@ -35,12 +35,16 @@ from mctskernel.tasks.starts import (
     untried,
 )
 from mctskernel.tree.node import UNTRIED, Node, Tree
+from mctskernel.tree.recorded_order import RecordedOrder
 from mctskernel.tree.search import Action, TreeSearch, Try
 from mctskernel.tree.strategies.strategy import Propose
 from mctskernel.tree.trajectory import edit_title
 
 POLL_SECONDS = 0.1
 """How long to wait for a finished evaluation before looking at the clock and at Ctrl-C again."""
+
+REPLAY_POLL_SECONDS = 0.01
+"""The same in a replay, which waits for one result while others are there."""
 
 GRACE_SECONDS = 1.5
 """How long evaluations in flight may still finish once the search should stop: it ends within 2 s."""
@@ -111,8 +115,9 @@ class Search:
 
     `clock` counts seconds from an arbitrary moment. `choose` says what to do next in place of the tree's policy.
     An `async_proposer` is asked for edits in place of the proposer, and
-    the search goes on meanwhile. `starts` are edits of the root that are tried before anything else. The
-    `fingerprint` is the executor's. Edits that are `wanted`, by node and number, are tried next.
+    the search goes on meanwhile. `starts` are edits of the root that are tried before anything else. `order` is that in
+    which results came in a search that this one repeats. The `fingerprint` is the executor's. Edits that are
+    `wanted`, by node and number, are tried next.
     """
 
     tree_search: TreeSearch
@@ -128,6 +133,7 @@ class Search:
     choose: Callable[[], Action] | None = None
     async_proposer: AsyncProposer | None = None
     starts: tuple[Edit, ...] = ()
+    order: RecordedOrder | None = None
     fingerprint: Mapping[str, str] = field(default_factory=dict)
     wanted: deque[tuple[int, int]] = field(default_factory=deque)
     _began: float = field(init=False)
@@ -143,6 +149,7 @@ class Search:
     _told: int = 0
     _without_gain: int = 0
     _notes: tuple[str, ...] = ()
+    _first: tuple[float, int] | None = None
 
     def __post_init__(self) -> None:
         self._notes = self.executor.notes
@@ -177,7 +184,7 @@ class Search:
         """Begin one more evaluation; False if none can begin before something comes back, or the search is over."""
         before = self.in_flight
         while self.in_flight == before:
-            if before >= self.executor.capacity or self._is_over():
+            if before >= self.executor.capacity or self._is_over() or self._awaits_recorded_result():
                 return False
             if not self._step():
                 return False
@@ -185,15 +192,17 @@ class Search:
 
     def collect(self, timeout: float) -> None:
         """Record what has come back, waiting up to `timeout` seconds for the first of it."""
-        if not self._arrived:
-            self._receive(timeout)
-        while self._arrived:
-            node, result = self._arrived[0]
+        if self.order is not None:
+            self.order.no_decision_was_made(self._tree)
+        if self._next_arrived() is None:
+            self._receive(timeout if self.order is None else REPLAY_POLL_SECONDS)
+        while (arrived := self._next_arrived()) is not None:
+            node, result = arrived
             if isinstance(result, Evaluation):
                 self._record(node, result)
             else:
                 self._record_reply(node, result)
-            self._arrived.popleft()
+            self._arrived.remove(arrived)
 
     @property
     def stop_reason(self) -> StopReason | None:
@@ -210,7 +219,9 @@ class Search:
     def end(self, stop_reason: StopReason, grace: float = GRACE_SECONDS) -> StopReason:
         """Let evaluations in flight finish for `grace` seconds, and record which replies never came."""
         if stop_reason is not StopReason.WAITING:
-            self._drain(grace)
+            self.order = None
+            # A result more, and no other, is worth waiting for where time is up.
+            self._drain(min(grace, self._pace) if stop_reason is StopReason.BUDGET else grace)
             self._abandon_requests(stop_reason)
         return stop_reason
 
@@ -253,6 +264,13 @@ class Search:
         return self._tree.evaluations
 
     @property
+    def _pace(self) -> float:
+        """Seconds between results, none before there are two: the first takes much longer than those after it."""
+        if self._first is None or self.evaluations == self._first[1]:
+            return 0.0
+        return (self.elapsed_seconds - self._first[0]) / (self.evaluations - self._first[1])
+
+    @property
     def _tree(self) -> Tree:
         return self.tree_search.tree
 
@@ -263,8 +281,8 @@ class Search:
         if root.evaluation is not None and not is_eligible(root.evaluation):
             return StopReason.NO_BASELINE
         elapsed, in_flight = self.elapsed_seconds, len(self._in_flight)
-        # What is in flight takes its time too, at the pace so far.
-        expected = elapsed * (1 + in_flight / max(1, self.evaluations)) + self.validation_seconds
+        # What is in flight takes its time too.
+        expected = elapsed + in_flight * self._pace + self.validation_seconds
         left = self.budget.left(self.evaluations + in_flight, expected, self._tree.dollars)
         if 0 in (left.evaluations, left.seconds, left.dollars):
             return StopReason.BUDGET
@@ -373,7 +391,18 @@ class Search:
             self._arrived.extend(self.executor.wait(timeout))
             self._report_notes()
         if self.async_proposer is not None:
-            self._arrived.extend(self.async_proposer.collect(0.0 if self._in_flight else timeout))
+            waits_for_replies = self.order is not None or not self._in_flight
+            self._arrived.extend(self.async_proposer.collect(timeout if waits_for_replies else 0.0))
+
+    def _next_arrived(self) -> tuple[int, Evaluation | Proposals] | None:
+        """What is to be recorded next of what has come back; in a replay only what came then."""
+        if self.order is None or not self.order.is_followed(self._tree):
+            return self._arrived[0] if self._arrived else None
+        due = self.order.due(self._tree)
+        return next((each for each in self._arrived if (type(each[1]), each[0]) == due), None)
+
+    def _awaits_recorded_result(self) -> bool:
+        return self.order is not None and self.order.due(self._tree) is not None
 
     def _drain(self, grace: float) -> None:
         deadline = time.monotonic() + grace
@@ -402,11 +431,16 @@ class Search:
             against = flags_against(evaluation, parent) if parent is not None else ()
             flags = dict.fromkeys((*evaluation.flags, *against, *self.task.caveats))
             evaluation = replace(evaluation, flags=tuple(flags))
+        is_retimed = node.evaluation is not None
         if node_id == 0:
             root = evaluation
         self.tree_search.evaluate(node_id, evaluation, self.reward(evaluation, parent, root))
         self._in_flight.discard(node_id)
+        if is_retimed:
+            self._best = best_node(self._tree)
+            return
         self._count(node)
+        self._first = self._first or (self.elapsed_seconds, self.evaluations)
         if (start := start_name(self._tree, node_id)) and not is_eligible(evaluation):
             reason = evaluation.message or evaluation.quarantine
             self.say(f"The start '{start}' is left out ({evaluation.outcome}): {reason}")

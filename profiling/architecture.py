@@ -71,12 +71,10 @@ class Throughput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sizes in bytes, rates in bytes (or lanes) per second for the whole chip.
 
-    `dram_bytes_per_run` is what the end of a stretch of consecutive addresses costs, in bytes that could have been
-    moved. L2's `l2_bytes_per_second` is for reading.
+    L2's `l2_bytes_per_second` is for reading.
     """
 
     dram_bytes_per_second: Rate
-    dram_bytes_per_run: Rate
     l2_bytes: Count
     l2_bytes_per_second: Rate
     l2_write_bytes_per_second: Rate

@@ -185,7 +185,7 @@ def _check_hopper(plan: ResolvedPlan, architecture: str) -> None:
     needs = {
         "clusters": any(launch.cluster != (1, 1, 1) for launch in plan.launches),
         "programmatic launches": any(launch.programmatic for launch in plan.launches),
-        "tensor maps": bool(plan.tensor_maps),
+        "tensor maps": not all(each.optional for each in plan.tensor_maps),
     }
     lacking = next((name for name, needed in needs.items() if needed), "")
     if lacking and int(re.sub(r"\D", "", architecture)) < HOPPER:

@@ -258,7 +258,8 @@ class Noise:
     So the inputs are moved, in float64: all of them upwards; at random; and the more, the further along an axis, by
     the square root of its extent. Where numbers are `equal`, roundings of a sum repeat and add up to more.
 
-    That takes calls of the reference, so it is done when it is first asked for. Inputs of few digits are moved by their
+    That takes calls of the reference, so it is done when it is first asked for; `truth` is what it gives for the inputs
+    as they are. Inputs of few digits are moved by their
     own roundings where they are `stored` so, else by those of arithmetic. `part` is what is compared of an output.
     """
 
@@ -266,6 +267,7 @@ class Noise:
     shape: Shape
     seed: int
     inputs: Callable[[], Mapping[str, Array]]
+    truth: Mapping[str, Array]
     equal: bool = False
     stored: bool = False
     part: Callable[[str, Array], Array] = field(default=lambda _, array: array)
@@ -282,7 +284,6 @@ class Noise:
         large = sum(array.size for array in inputs.values()) > LARGE
         with np.errstate(all="ignore"):
             try:
-                truth = self._results(in_float64(inputs))
                 moved = [
                     self._results({name: self._moved(each, way, rng) for name, each in inputs.items()})
                     for way in (ways[:3] if large else ways)
@@ -293,7 +294,7 @@ class Noise:
             kept = self.task.numerics.denormals is Denormals.PRESERVE
             least = smallest_denormal if kept else smallest_normal
             return {
-                each.name: MARGIN * _noise(truth[each.name], [found[each.name] for found in moved])
+                each.name: MARGIN * _noise(self.truth[each.name], [found[each.name] for found in moved])
                 + DENORMAL_NOISE * least(numpy_dtype(each.dtype))
                 + self.of_products.get(each.name, 0.0)
                 for each in wanted
@@ -313,7 +314,6 @@ class Noise:
         inputs, moved = in_float64(self.inputs()), []
         with np.errstate(all="ignore"):
             try:
-                truth = self._results(inputs)
                 for seed in TF32_WAYS:
                     with TF32Products(operators, seed):
                         moved.append(self._results(inputs))
@@ -322,7 +322,7 @@ class Noise:
             found = {}
             for each in self.task.outputs:
                 if is_floating(numpy_dtype(each.dtype)):
-                    noise = _noise(truth[each.name], [results[each.name] for results in moved])
+                    noise = _noise(self.truth[each.name], [results[each.name] for results in moved])
                     found[each.name] = TF32_MARGIN * np.maximum(noise, np.median(noise))
             return found
 

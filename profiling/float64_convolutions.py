@@ -14,6 +14,9 @@ from torch._ops import OpOverload
 from torch.nn.functional import pad
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
+COPIED_BYTES = 1 << 28
+"""How much of the images is multiplied at a time."""
+
 
 class Float64Convolutions(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
     """Within this mode float64 convolutions on a GPU are computed by `convolve`.
@@ -67,8 +70,10 @@ def convolve(  # noqa: PLR0917 - as PyTorch calls its operator
         full = [(n - r) // s + 1 for n, s, r in zip(x.shape[2:], stride, reach, strict=True)]
         computed = torch.Size(full)
     result = x.new_zeros(x.shape[0], groups, weight.shape[1], *full)
-    # An image at a time, which bounds what is copied.
-    for image, into in zip(x.unflatten(1, (groups, -1)), result, strict=True):
+    images = x.unflatten(1, (groups, -1))
+    # Some images at a time, which bounds what is copied: each of them alone would be launches more than arithmetic.
+    at_once = max(1, COPIED_BYTES // (x.element_size() * max(images[0].numel(), result[0].numel())))
+    for image, into in zip(images.split(at_once), result.split(at_once), strict=True):
         for tap in product(*map(range, kernel)):
             window = [
                 slice(t * d, t * d + s * (n - 1) + 1, s)
@@ -87,7 +92,7 @@ def convolve(  # noqa: PLR0917 - as PyTorch calls its operator
 
 
 def _multiplied(weight: Any, image: Any) -> Any:
-    """Matrices of each group times the pixels of an image."""
+    """Matrices of each group times the pixels of images."""
     if weight.shape[-1] == 1:
-        return weight.view(*weight.shape[:2], *[1] * (image.dim() - 2)) * image
-    return (weight @ image.flatten(2)).unflatten(2, image.shape[2:])
+        return weight.view(*weight.shape[:2], *[1] * (image.dim() - 3)) * image
+    return (weight @ image.flatten(3)).unflatten(3, image.shape[3:])

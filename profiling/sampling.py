@@ -197,7 +197,7 @@ def sample_of(
             name: tuple(chosen(name, array) for array in each) for name, each in case.alternatives.items()
         },
         unsettled={name: chosen(name, array) for name, array in case.unsettled.items()},
-        noise=Noise(task, part, seed, inputs_again, part=chosen),
+        noise=Noise(task, part, seed, inputs_again, case.expected, part=chosen),
     )
     bands = {
         name: sorted((*([taken[name]] if name in taken else []), *others), key=lambda each: each.axis)

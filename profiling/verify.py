@@ -194,6 +194,7 @@ def expect(
             shape,
             seed,
             lambda: inputs,
+            expected,
             equal=values in FIRST and any(map(_is_constant, inputs.values())),
             stored=values not in AS_DRAWN,
         ),

@@ -32,6 +32,7 @@ from mctskernel.external.session import (
 from mctskernel.loop import StopReason
 from mctskernel.run import RunError, RunFolder, prepare_run, read_manifest, write_manifest
 from mctskernel.run import search as run_module
+from mctskernel.run.search import replay
 from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.events import Event
 from mctskernel.tree.export import to_json
@@ -118,6 +119,23 @@ def test_each_edit_says_what_became_of_it(run: Path) -> None:
     assert by_title["broken"].message == "odd"
     assert by_title["better"].outcome is Outcome.OK
     assert by_title["better"].speedup == pytest.approx(38)
+
+
+def test_a_run_whose_edits_came_from_outside_is_repeated_edit_by_edit(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_session(run) as session:
+        session.ask(1)
+        session.tell([Reply(node=0, text="I would rather talk about the weather.")])
+        for _ in range(3):
+            session.tell(map(steps, session.ask(2)))
+    recorded = read_tree(run / "journal.jsonl")
+    unchecked = landscape.replace(landscape.task(run / "task"), verify_shapes=())
+    monkeypatch.setattr(run_module, "load_task", lambda *_: unchecked)
+    result, difference = replay(tmp_path / "again", run, lambda _: None, lambda: False)
+    assert difference == ""
+    assert len(result.tree.nodes) == len(recorded.nodes) > 8
+    assert [node.lost for node in result.tree.nodes] == [node.lost for node in recorded.nodes]
 
 
 ANSWER = """\

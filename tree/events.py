@@ -59,6 +59,7 @@ class ExchangeRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     output_tokens: int = 0
     dollars: float = 0.0
     seconds: float = 0.0
+    recorded: bool = False
     loss: Loss | None = None
     requests: int = 1
     estimated: bool = False
@@ -95,6 +96,15 @@ class Submitted(_Event, frozen=True, tag="submitted"):
 
 class Evaluated(_Event, frozen=True, tag="evaluated"):
     """The evaluation of `node` finished. `log` names the blob with the compiler's log (empty: no log)."""
+
+    node: int
+    evaluation: Evaluation
+    score: Score
+    log: str = ""
+
+
+class Retimed(_Event, frozen=True, tag="retimed"):
+    """`node`, which had an evaluation, has this one now: the search goes on with another GPU of the same model."""
 
     node: int
     evaluation: Evaluation
@@ -144,7 +154,7 @@ class Resumed(_Event, frozen=True, tag="resumed"):
     """Another process continued the search: pending replies are lost, pending evaluations are started again."""
 
 
-Event = Started | Submitted | Evaluated | Requested | Proposed | Duplicated | Refused | Resumed
+Event = Started | Submitted | Evaluated | Retimed | Requested | Proposed | Duplicated | Refused | Resumed
 
 
 def is_costly(event: Event) -> bool:

@@ -160,6 +160,21 @@ class Journal:
             raise JournalError(f"{self.path} is in use by another process.") from error
 
 
+def is_being_written(path: Path) -> bool:
+    """Whether a process has the journal open for appending. Finding out takes its lock for a moment."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
 def read_tree(path: Path) -> Tree:
     """The tree that a journal's events make. Raises JournalError."""
     tree = Tree()

@@ -17,6 +17,7 @@ from mctskernel.tree.events import (
     Refused,
     Requested,
     Resumed,
+    Retimed,
     Started,
     Submitted,
 )
@@ -55,7 +56,7 @@ def advance(tree: Tree, event: Event) -> None:
             tree.policy, tree.seed = event.policy, event.seed
         case Submitted():
             _submit(tree, event)
-        case Evaluated():
+        case Evaluated() | Retimed():
             _evaluate(tree, event)
         case Requested():
             tree.requested[event.node] = None
@@ -85,11 +86,15 @@ def _submit(tree: Tree, event: Submitted) -> None:
         _settle(tree, parent.id, event.edit, Fate(node=node.id))
 
 
-def _evaluate(tree: Tree, event: Evaluated) -> None:
+def _evaluate(tree: Tree, event: Evaluated | Retimed) -> None:
     node, reward = tree.nodes[event.node], event.score.reward
+    replaced = node.reward if node.evaluation is not None else None
     node.evaluation, node.score, node.log = event.evaluation, event.score, event.log
     tree.evaluation_seconds += event.evaluation.cost_seconds
     tree.low, tree.high = min(tree.low, reward), max(tree.high, reward)
+    if replaced is not None:
+        _replace_reward(tree, node, replaced)
+        return
     if not event.evaluation.ok and event.evaluation.outcome is not Outcome.UNVERIFIABLE:
         before = tree.nodes[node.parent].failures_in_a_row if node.parent is not None else 0
         node.failures_in_a_row = before + 1
@@ -100,6 +105,13 @@ def _evaluate(tree: Tree, event: Evaluated) -> None:
         each.visits += 1
         each.reward_sum += reward
         each.reward_max = max(each.reward_max, reward)
+    _refresh(tree, node.id)
+
+
+def _replace_reward(tree: Tree, node: Node, before: float) -> None:
+    for each in _upwards(tree, node.id):
+        each.reward_sum += node.reward - before
+        each.reward_max = max([each.reward, *(tree.nodes[child].reward_max for child in each.children)])
     _refresh(tree, node.id)
 
 
@@ -210,7 +222,7 @@ def _complaint(tree: Tree, event: Event) -> str | None:
         case Requested():
             asked = f"edits of node {event.node} have been requested already"
             return _about_evaluated(tree, event.node) or (asked if event.node in tree.requested else None)
-        case Proposed():
+        case Proposed() | Retimed():
             return _about_evaluated(tree, event.node)
         case Duplicated():
             return _about_untried(tree, event.node, event.edit) or _about_node(tree, event.of)

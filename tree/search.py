@@ -36,6 +36,7 @@ from mctskernel.tree.events import (
     Refused,
     Requested,
     Resumed,
+    Retimed,
     Started,
     Submitted,
 )
@@ -168,11 +169,12 @@ class TreeSearch:
         self._record(Refused(node=attempt.node, edit=attempt.number, reason=reason, at=self._clock()))
 
     def evaluate(self, node: int, evaluation: Evaluation, score: Score) -> None:
-        """Record a node's evaluation. The reward must be finite."""
+        """Record a node's evaluation, in place of the one that it has. The reward must be finite."""
         log = ""
         if evaluation.log:
             log, evaluation = put_text(self._blobs, evaluation.log), replace(evaluation, log="")
-        self._record(Evaluated(node=node, evaluation=evaluation, score=score, log=log, at=self._clock()))
+        kind = Evaluated if self.tree.nodes[node].evaluation is None else Retimed
+        self._record(kind(node=node, evaluation=evaluation, score=score, log=log, at=self._clock()))
 
     def kernel(self, node: int) -> Kernel:
         """The kernel of a node."""

@@ -1,4 +1,4 @@
-"""A model on an OpenAI-compatible server: the SDK's retries, a bound on time and bytes, and a budget in dollars."""
+"""A model on an OpenAI-compatible server: the SDK's retries, a bound on time, and a budget in dollars."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -40,8 +40,6 @@ _NO_KEY = "none"
 _CONNECT_SECONDS = 10.0
 _CLOSING_SECONDS = 1.0
 _MOST_WORDS = 300
-_MOST_BYTES = 400_000
-"""Of a reply. More are not read."""
 
 _LEAST_SECRET = 8
 """Characters below which a key is a placeholder such as `EMPTY`, and too common a word to be redacted."""
@@ -67,15 +65,14 @@ class Client:
         self._has_answered = False
         self._host = urlsplit(options.url).hostname or ""
         self._redact = redaction(key, str(Path("~").expanduser()))
-        # No redirections, which could carry prompts elsewhere; no compression, whose size isn't known beforehand.
-        http = openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_limit]})
+        # No redirections, which could carry prompts elsewhere.
+        http = openai.DefaultAsyncHttpxClient(follow_redirects=False)
         try:
             self._openai = openai.AsyncOpenAI(
                 api_key=key or _NO_KEY,
                 base_url=options.url,
                 timeout=httpx2.Timeout(options.request_seconds, connect=_CONNECT_SECONDS),
                 max_retries=options.retries,
-                default_headers={"Accept-Encoding": "identity"},
                 http_client=http,
             )
         except httpx2.InvalidURL:
@@ -174,8 +171,6 @@ class Client:
                 )
         except TimeoutError:
             return _lost(f"{self._host} brought no reply within {limit:g} s")
-        except _UnusableReplyError as error:
-            return _lost(f"{self._host} {error}", error.loss)
         except openai.APIStatusError as error:
             refused = error
         except openai.APIConnectionError as error:
@@ -414,45 +409,6 @@ def redaction(key: str, home: str) -> Callable[[str], str]:
         return re.sub(r"(?<=://)[^\s/@\"'<>]+@", "", text)
 
     return redact
-
-
-class _UnusableReplyError(openai.OpenAIError):
-    """A reply that is not read to its end. The SDK doesn't retry after errors of its own base class."""
-
-    def __init__(self, event: str, loss: Loss) -> None:
-        super().__init__(event)
-        self.loss = loss
-
-
-class _LimitedStream(httpx2.AsyncByteStream):
-    """The bytes of a reply up to the limit; of an error the rest is left unread, any other reply is unusable."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream, *, is_error: bool) -> None:
-        self._stream = stream
-        self._is_error = is_error
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for chunk in self._stream:
-            size += len(chunk)
-            if size > _MOST_BYTES:
-                if self._is_error:
-                    return
-                raise _UnusableReplyError(
-                    f"sent more than the {_MOST_BYTES} bytes that are read of a reply", Loss.CUT_OFF
-                )
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-async def _limit(response: httpx2.Response) -> None:
-    """Bound a response before httpx reads it."""
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise _UnusableReplyError("compressed its reply, though asked not to", Loss.NO_REPLY)
-    stream = cast("httpx2.AsyncByteStream", response.stream)
-    response.stream = _LimitedStream(stream, is_error=response.is_error)
 
 
 def _requests(request: httpx2.Request) -> int:

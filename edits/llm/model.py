@@ -28,12 +28,17 @@ class Message:
 
 @dataclass(frozen=True)
 class Call:
-    """One request for a reply; `schema` is the JSON schema of the reply."""
+    """One request for a reply.
+
+    `schema` is the JSON schema of the reply. `subject` is the identity of the kernel that the call is about: a
+    recording finds its reply by it where the prompt differs in measured times alone.
+    """
 
     purpose: Purpose
     messages: tuple[Message, ...]
     schema: Mapping[str, object] | None = None
     expert: str = ""
+    subject: str = ""
 
 
 class Model(Protocol):

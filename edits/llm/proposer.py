@@ -91,6 +91,7 @@ class LLMProposer:
             Purpose.REPAIR,
             messages_to_repair(request, REPAIRS, self.device),
             schema=EDITS_SCHEMA,
+            subject=request.kernel.identity,
         )
         reply = converse(self.model, call, request.kernel, REPAIRS)
         edits = (replace(edit, category=Category.REPAIR, proposer=REPAIRER) for edit in reply.edits)
@@ -102,6 +103,7 @@ class LLMProposer:
             messages_to_propose(request, expert, self.options.edits, self.device, self.options.feedback),
             schema=EDITS_SCHEMA,
             expert=expert.name,
+            subject=request.kernel.identity,
         )
         reply = converse(self.model, call, request.kernel, SURPLUS * self.options.edits)
         return replace(reply, edits=tuple(replace(edit, proposer=expert.proposer) for edit in reply.edits))

@@ -146,7 +146,7 @@ def _set(
 ) -> Iterator[Proposal]:
     """The edit, unless an assertion forbids it, or blocks become too large or aren't whole warps any more."""
     text = _with_values(context, values)
-    if not asserts_hold(cu.parse(text), Kernel(text).macros):
+    if not asserts_hold(context.source, Kernel(text).macros):
         return
     before, after = _threads(context, {}), _threads(context, values)
     if after is None or before is None or min(values.values()) < 1:

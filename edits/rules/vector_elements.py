@@ -1,4 +1,4 @@
-"""Sixteen bytes per access in kernels without a loop: neighbouring elements, or cells of a stencil, in one thread.
+"""Sixteen bytes per access in kernels without a loop: neighbouring elements in one thread.
 
 Cells at the border of a stencil are computed otherwise, so a thread takes vectors only where none of its cells is one.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tree_sitter import Node
 
@@ -17,12 +16,8 @@ from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import ALIGNED, ELEMENT_BYTES, Vector, lanes_for, width_text
 from mctskernel.edits.indexing import (
     always_happens,
-    code,
-    condition_of,
     distinct_arguments,
     guarded,
-    inlined,
-    replace_names,
 )
 from mctskernel.edits.rewrite import Rewrite, apply, changed, each, indented, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
@@ -216,156 +211,3 @@ def bare(text: str) -> str:
 def factor(text: str) -> str:
     """A text as a factor: in parentheses unless it is a name, a number or `blockDim.x` and its kin."""
     return text if text.replace(".", "").replace("_", "").isalnum() else f"({text})"
-
-
-@dataclass(frozen=True)
-class Line:
-    """Elements of an array around a cell: accesses of the cell's `own`, and all `uses` with their offsets."""
-
-    own: Along
-    uses: tuple[tuple[cu.Access, int], ...]
-
-    @property
-    def written(self) -> bool:
-        """Whether the line is one of results."""
-        return any(access.writes for access, _ in self.uses)
-
-    def beyond(self, lanes: int) -> list[int]:
-        """The places, counted from the first of so many cells, that are read beside those of the cells themselves."""
-        places = {lane + offset for lane in range(lanes) for _, offset in self.uses}
-        return sorted(place for place in places if not 0 <= place < lanes)
-
-
-@dataclass(frozen=True)
-class Stencil:
-    """A kernel that computes a cell a thread: as `inner` says where `border` doesn't hold, and else otherwise."""
-
-    cell: CoveredIndex
-    statements: tuple[Node, ...]
-    border: str
-    inner: tuple[Node, ...]
-    lines: tuple[Line, ...]
-
-
-@rule(
-    Category.VECTORIZATION, 1.2, "dram_bandwidth l1_throughput global_latency instruction_issue integer_pipe"
-)
-def float4_stencils(context: Context) -> Iterable[Proposal]:
-    for found in covered_indices(context):
-        stencil = _stencil(found)
-        if stencil is None:
-            continue
-        lanes = lanes_for(line.own.type for line in stencil.lines)
-        kind = width_text(line.own.type for line in stencil.lines)
-        arrays = ", ".join(dict.fromkeys(line.own.array for line in stencil.lines))
-        yield Proposal(
-            f"vectorize {arrays} ({kind}), {lanes} outputs per thread{context.where(found.function.name)}",
-            _widened_stencil(context, stencil, lanes),
-            rationale=(
-                f"Neighbouring cells read mostly the same elements: {lanes} of them in one thread load each line as a "
-                "16-byte vector and what lies beside it."
-            ),
-            expected_effect="Several times fewer loads for each cell, and more bytes in flight.",
-        )
-
-
-def _stencil(found: CoveredIndex) -> Stencil | None:
-    function, name = found.function, found.index.name
-    body = guarded(function)
-    if found.axis != "x" or not distinct_arguments(found.launch):
-        return None
-    if body is None or not is_bound_only(found, body.prologue):
-        return None
-    *before, last = [node for node in body.statements if node.type != "preproc_call"]
-    border, alternative = condition_of(last), last.child_by_field_name("alternative")
-    if last.type != "if_statement" or border is None or alternative is None or not _is_pure(border):
-        return None
-    if any(node.type != "declaration" or cu.accesses(node) or not _is_pure(node) for node in before):
-        return None
-    known = {
-        n: v for n, v in definitions(function).items() if any(cu.within(v, node) for node in body.statements)
-    }
-    kept = frozenset(cu.identifiers(function.node) - known.keys())
-    condition, consequence = inlined(border, known, kept), last.child_by_field_name("consequence")
-    for holds, branch in ((condition, alternative.named_children[-1]), (f"!({condition})", consequence)):
-        inner = tuple(code(branch)) if branch is not None else ()
-        lines = _lines(function, name, inner, known)
-        if condition is None or holds is None or not any(line.beyond(1) for line in lines):
-            continue
-        results = {line.own.array for line in lines if line.written}
-        if len(results) == 1 and not any(a.reads for a in function.accesses if a.array in results):
-            return Stencil(found, tuple(body.statements), holds, inner, lines)
-    return None
-
-
-def _is_pure(node: Node) -> bool:
-    """Whether evaluating something reads no memory and changes nothing."""
-    changes = "assignment_expression", "update_expression", "pointer_expression", "cast_expression"
-    return not cu.accesses(node) and not cu.calls(node) and not cu.has(node, *changes)
-
-
-def _lines(
-    function: cu.Function, cell: str, inner: Sequence[Node], known: Mapping[str, Node]
-) -> tuple[Line, ...]:
-    """The lines that the inner cells read and write; none if an access is anything else."""
-    found: dict[tuple[str, str], list[tuple[cu.Access, int]]] = {}
-    assigned = cu.assigned_names(function.body)
-    for access in (access for node in inner for access in cu.accesses(node)):
-        if step_along(function, access, cell, known) is None:
-            return ()
-        index = polynomial(access.indices[0], known)
-        offset = index.terms.get((), 0)
-        if index.names & assigned.keys():
-            return ()
-        if not any(cu.within(access.node, node) and always_happens(access.node, node) for node in inner):
-            return ()
-        line = str(dataclasses.replace(index, terms={m: f for m, f in index.terms.items() if m}))
-        found.setdefault((access.array, line), []).append((access, offset))
-    lines = []
-    for uses in found.values():
-        own = [access for access, offset in uses if offset == 0]
-        center = along(function, own, known, known.keys()) if own else None
-        reads, writes = any(a.reads for a, _ in uses), any(a.writes for a, _ in uses)
-        if center is None or (writes and (reads or len(own) != len(uses))):
-            return ()
-        lines.append(Line(dataclasses.replace(center, index=bare(center.index)), tuple(uses)))
-    return tuple(lines)
-
-
-def _widened_stencil(context: Context, stencil: Stencil, lanes: int) -> str:
-    found, source = stencil.cell, context.source
-    function, cell = found.function, found.index.name
-    aligned = cu.fresh_name(source, "is_aligned")
-    lane, *names = cu.fresh_names(
-        cu.names_in_scope(source, function), "lane", *(f"{line.own.array}_line" for line in stencil.lines)
-    )
-    left = f"{factor(cu.text_of(found.bound))} - {cell}"
-    conditions, loads, stores = [f"{left} >= {lanes}"], list[str](), list[str]()
-    conditions += [
-        f"!({replace_names(stencil.border, {cell: f'{cell} + {number}'} if number else {})})"
-        for number in range(lanes)
-    ]
-    moved = []
-    for line, name in zip(stencil.lines, names, strict=True):
-        vector = Vector(line.own.type, lanes, f"{name} + {lanes}", f"&{line.own.array}[{line.own.index}]")
-        conditions.append(f"{aligned}({vector.address})")
-        loads.append(f"alignas(16) {line.own.type} {name}[3 * {lanes}];")
-        if line.written:
-            stores += vector.stores
-        else:
-            loads += vector.loads
-            for place in line.beyond(lanes):
-                beside = f"{line.own.index} {'+' if place > 0 else '-'} {abs(place)}"
-                loads.append(f"{name}[{lanes + place}] = {line.own.array}[{beside}];")
-        moved += [cu.swap(access.node, f"{name}[{lane} + {lanes + offset}]") for access, offset in line.uses]
-    before = [node for node in stencil.statements[:-1] if node.type == "declaration"]
-    computed = for_lane(context, cell, lane, [*before, *stencil.inner], moved)
-    body = [*loads, *each(lane, str(lanes), *computed), *stores]
-    opening = _joined("if (", conditions, ") {")
-    return _split(context, found, stencil.statements, (lane, lanes, aligned), opening=opening, body=body)
-
-
-def _joined(opening: str, conditions: Sequence[str], closing: str) -> list[str]:
-    """Conditions that must all hold, a line each."""
-    lines = [f"{opening}{conditions[0]}", *(f"    && {condition}" for condition in conditions[1:])]
-    return [*lines[:-1], f"{lines[-1]}{closing}"]

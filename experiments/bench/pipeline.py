@@ -48,6 +48,9 @@ READ, SEARCH, TIME = "read", "search", "time"
 READ_SECONDS = 180.0
 """How long reading a problem may take."""
 
+MOST_FAILURES = 3
+"""How many searches in a row may fail on a GPU, while there are others, before it is left out."""
+
 MORE_SECONDS = 150.0
 """How long opening a device may take, and a final validation that waits for others."""
 
@@ -69,7 +72,8 @@ HEARTBEAT_SECONDS = 15.0
 class Plan:
     """How problems are searched: `at_a_time` on each GPU, by UUID with its bytes, or altogether without one.
 
-    `readers` problems are read at a time, as far as `ahead` of the searches. Nothing begins that couldn't end within
+    `readers` problems are read at a time, as far as `ahead` of the searches; the functions of `timings` are compiled
+    and timed beside them. Nothing begins that couldn't end within
     `seconds`. `each_start` has the starts evaluated and the best of them validated, and no search.
     """
 
@@ -90,6 +94,11 @@ class Plan:
     def ahead(self) -> int:
         """How many problems are opened while others are searched."""
         return AHEAD * max(1, len(self.gpus))
+
+    @property
+    def timings(self) -> int:
+        """How many problems' PyTorch functions are compiled and timed at a time: each takes longer than a search."""
+        return 1 + AHEAD * self.searches
 
     @property
     def search_seconds(self) -> float:
@@ -124,6 +133,9 @@ class Pipeline:
         self.rows = {problem: self._known(problem) for problem in problems}
         self._running: list[_Running] = []
         self._tried: set[tuple[Path, str]] = set()
+        self._gpus = dict(plan.gpus)
+        self._failed_on: dict[Path, str] = {}
+        self._failures_of: Counter[str] = Counter()
         self._began = self._said = time.monotonic()
         self._unwritable = ""
         self._done_before = self._done
@@ -176,7 +188,7 @@ class Pipeline:
                     folder = self._folder(problem)
                     self._begin(problem, SEARCH, MORE_SECONDS, search_stage, folder, config, gpu=gpu)
         if self._plan.baselines:
-            for problem in self._to_begin(TIME, self._plan.searches + 1 - stages[TIME]):
+            for problem in self._to_begin(TIME, self._plan.timings - stages[TIME]):
                 self._begin_timing(problem)
         return len(self._running) > before
 
@@ -219,7 +231,7 @@ class Pipeline:
         self._tried.add((problem, TIME))
         folder = self._folder(problem)
         gpu = next((each.gpu for each in self._running if each.problem == problem), "")
-        gpu = gpu or (self._plan.gpus[0][0] if self._plan.gpus else "")
+        gpu = gpu or next(iter(self._gpus), "")
         limit = min(COMPILE_SHARE * self._plan.search_seconds, LIMIT_SECONDS)
         try:
             call = begin_timing(folder / TASK, gpu, limit, folder / "log")
@@ -258,8 +270,12 @@ class Pipeline:
         busy = [each for each in self._running if each.stage == SEARCH]
         if not self._plan.gpus:
             return ""
-        for uuid, size in sorted(self._plan.gpus, key=lambda gpu: sum(each.gpu == gpu[0] for each in busy)):
+        for uuid, size in sorted(
+            self._gpus.items(), key=lambda gpu: sum(each.gpu == gpu[0] for each in busy)
+        ):
             here = [each for each in busy if each.gpu == uuid]
+            if self._failed_on.get(problem) == uuid:
+                continue
             busy_here = sum(not each.is_validating for each in here)
             needed = self._bytes(problem) + sum(self._bytes(each.problem) for each in here)
             if not here or (busy_here < self._plan.at_a_time + AHEAD and needed < size):
@@ -311,7 +327,8 @@ class Pipeline:
             self._hand_over(running)
         elif time.monotonic() > running.deadline:
             self._end(running)
-            self._fail(running.problem, running.stage, "It was ended, since it took too long.")
+            running.call.ended = CallError("It was ended, since it took too long.")
+            self._record(running)
 
     def _has_room(self, gpu: str) -> bool:
         """Whether another search may begin on a GPU."""
@@ -328,14 +345,31 @@ class Pipeline:
             case Read():
                 self._keep(problem, read=ended)
             case Searched():
+                self._failures_of[running.gpu] = 0
                 self._keep(problem, searched=ended)
             case Baselines():
                 self._keep(problem, baselines=ended)
             case CallError():
                 self._fail(problem, running.stage, str(ended))
+                if running.stage == SEARCH and len(self._gpus) > 1:
+                    self._try_elsewhere(running, str(ended))
         row = self.rows[problem]
         if running.stage != READ or row.reason:
             self._say(f"{row.problem}: {_outcome(row)}")
+
+    def _try_elsewhere(self, failed: _Running, reason: str) -> None:
+        """Search a problem on another GPU, once, and leave a GPU out on which nothing succeeds."""
+        problem, gpu = failed.problem, failed.gpu
+        if problem not in self._failed_on:
+            self._failed_on[problem] = gpu
+            self._tried.discard((problem, SEARCH))
+        self._failures_of[gpu] += 1
+        if self._failures_of[gpu] == MOST_FAILURES:
+            del self._gpus[gpu]
+            self._say(
+                f"The GPU {gpu[:8]} is left out, since {MOST_FAILURES} searches in a row failed: {reason}"
+            )
+            self._failed_on = {each: other for each, other in self._failed_on.items() if len(self._gpus) > 1}
 
     def _fail(self, problem: Path, stage: str, reason: str) -> None:
         failures = {**self.rows[problem].failures, stage: reason}

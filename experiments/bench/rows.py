@@ -30,7 +30,7 @@ class Read(msgspec.Struct, frozen=True):
     """A problem that was read; `reason` says why there is no starting kernel, and is empty where there is one.
 
     `seconds` are counted from PyTorch's import on; `peak_bytes` is the largest resident memory of the process,
-    `gpu_bytes` about what its tensors take on a GPU.
+    `gpu_bytes` about what its tensors take on a GPU. `precision` is empty where it is that of the tensors.
     """
 
     seconds: float
@@ -39,6 +39,7 @@ class Read(msgspec.Struct, frozen=True):
     gpu_bytes: int = 0
     reason: str = ""
     notes: tuple[str, ...] = ()
+    precision: str = ""
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -54,12 +55,14 @@ class Searched(msgspec.Struct, frozen=True):
     """A search that ended; `reason` says why it has no valid answer.
 
     `best_seconds` and `speedup`, over the fastest start, are the search's. `origin` names the start that the best grew
-    from, `evidence` what binds it. Of `wall_seconds` the search itself took `search_seconds`, opening not counted, and
-    the final validation `validation_seconds`; the GPU was held for `gpu_seconds`.
+    from, `evidence` what binds it. Of `wall_seconds`, in which waiting for others before the search isn't counted,
+    opening took `opening_seconds`, the search itself `search_seconds` and the final validation `validation_seconds`;
+    the GPU was held for `gpu_seconds`.
     """
 
     wall_seconds: float
     evaluations: int = 0
+    opening_seconds: float = 0.0
     search_seconds: float = 0.0
     validation_seconds: float = 0.0
     gpu_seconds: float = 0.0
@@ -82,6 +85,11 @@ class Row(msgspec.Struct, frozen=True):
     searched: Searched | None = None
     baselines: Baselines | None = None
     failures: dict[str, str] = {}
+
+    @property
+    def level(self) -> str:
+        """The folder that the problem is in."""
+        return self.problem.split("-", 1)[0]
 
     @property
     def is_valid(self) -> bool:

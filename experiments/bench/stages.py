@@ -15,6 +15,7 @@ from mctskernel.config import SearchConfig, for_task
 from mctskernel.core.documents import excerpt
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Language
+from mctskernel.core.task import Precision
 from mctskernel.core.task_file import load_task, start_files
 from mctskernel.core.user_errors import BadMachineError, BadRunError, UserError
 from mctskernel.experiments.bench.rows import TASK_FILE, Read, Searched, Start
@@ -74,8 +75,8 @@ def read_stage(
         if (problem / TASK_FILE).is_file():
             shutil.copytree(problem, folder / TASK)
             task = load_task(folder / TASK, language)
-            starts = tuple(sorted(each.name for each in start_files(problem, task.starting_kernel.language)))
-            return Read(time.monotonic() - began, _peak_bytes(), ("kernel", *starts), timed_bytes(task))
+            further = sorted(each.name for each in start_files(problem, task.starting_kernel.language))
+            return Read(time.monotonic() - began, _peak_bytes(), ("kernel", *further), timed_bytes(task))
         found = read_problem(problem, language)
         if found.has_kernel:
             write_problem(found, folder / TASK)
@@ -88,7 +89,11 @@ def read_stage(
     if not found.has_kernel:
         return Read(spent, _peak_bytes(), reason=found.notes[-1], notes=found.notes)
     starts = sorted(name for name in found.files if name.startswith(("kernel.", "start_")))
-    return Read(spent, _peak_bytes(), tuple(starts), timed_bytes(task), notes=found.notes)
+    relaxed = Precision.RELAXED if task.precision is Precision.RELAXED else ""
+    precision = relaxed or ("TF32" if task.numerics.tf32 else "")
+    return Read(
+        spent, _peak_bytes(), tuple(starts), timed_bytes(task), notes=found.notes, precision=precision
+    )
 
 
 def _set_plain_aside(folder: Path) -> None:
@@ -114,18 +119,19 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     began = time.monotonic()
     validating: list[float] = []
-    waited = elapsed = 0.0
+    waited = elapsed = opening = 0.0
 
     def ready() -> None:
-        nonlocal waited
+        nonlocal waited, opening
         opened = time.monotonic()
+        opening = opened - began
         told(READY)
         told.receive()
         waited = time.monotonic() - opened
 
     def follow(snapshot: Snapshot) -> None:
         nonlocal elapsed
-        if snapshot.note.startswith("Final validation"):
+        if snapshot.validating is not None and not validating:
             validating.append(time.monotonic())
             told(VALIDATING)
         if not validating:
@@ -142,6 +148,7 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
     return _searched(
         found,
         wall_seconds=ended - began - waited,
+        opening_seconds=opening,
         search_seconds=elapsed,
         validation_seconds=ended - validating[0] if validating else 0.0,
     )

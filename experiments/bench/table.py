@@ -16,6 +16,7 @@ import numpy as np
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.experiments.bench.rows import Row
 from mctskernel.experiments.results import Provenance, page, table
+from mctskernel.problems.torch_task import NO_START
 from mctskernel.report.baselines import AUTOTUNED, COMPILED, EAGER
 from mctskernel.report.resampling import Estimate, estimate, share_interval
 
@@ -65,7 +66,7 @@ class Summary(msgspec.Struct, frozen=True):
     right: dict[str, int]
     valid: int
     against: tuple[Against, ...]
-    median_floor_share: float
+    floor_shares: dict[str, float]
     medians: dict[str, float]
     totals: dict[str, float]
 
@@ -123,7 +124,10 @@ def against(rows: Sequence[Row], baseline: str) -> Against:
 def summary(rows: Sequence[Row]) -> Summary:
     """Sum the rows up."""
     searched = [row.searched for row in rows if row.searched is not None]
-    shares = [share for row in rows if (share := floor_share(row)) is not None]
+    shares: dict[str, list[float]] = {}
+    for row in rows:
+        if (share := floor_share(row)) is not None:
+            shares.setdefault(row.level, []).append(share)
     spent = [row.baselines for row in rows if row.baselines is not None]
 
     def median(values: Iterable[float]) -> float:
@@ -139,10 +143,11 @@ def summary(rows: Sequence[Row]) -> Summary:
         },
         valid=sum(row.is_valid for row in rows),
         against=tuple(found for each in BASELINES if (found := against(rows, each)).known),
-        median_floor_share=median(shares),
+        floor_shares={level: median(each) for level, each in shares.items()},
         medians={
             "reading, s": median(row.read.seconds for row in rows if row.read is not None),
-            "search, s of wall time": median(each.wall_seconds for each in searched),
+            "opening, s": median(each.opening_seconds for each in searched),
+            "search with validation, s of wall time": median(each.wall_seconds for each in searched),
             "final validation, s": median(
                 each.validation_seconds for each in searched if each.validation_seconds
             ),
@@ -201,6 +206,7 @@ COLUMNS: tuple[Cell, ...] = (
     ("x compile", lambda row: _times(speedup_over(row, COMPILED))),
     ("x max-autotune", lambda row: _times(speedup_over(row, AUTOTUNED))),
     ("x start", lambda row: _times(row.searched.speedup) if row.is_valid and row.searched else ""),
+    ("precision", lambda row: row.read.precision if row.read else ""),
     ("roofline", lambda row: f"{share:.0%}" if (share := floor_share(row)) is not None else ""),
     ("evaluations", lambda row: str(row.searched.evaluations) if row.searched else ""),
     (
@@ -236,7 +242,8 @@ def document(rows: Sequence[Row], title: str, provenance: Provenance | None = No
         f"{waiting} more problems weren't searched: the same command goes on with them." if waiting else "",
         *sentences(rows),
         _fast_table(rows),
-        "Times are in milliseconds, of the whole function with a cold L2 cache.",
+        "Times are in milliseconds, of the whole function with a cold L2 cache. "
+        "Precision is what PyTorch itself computes in: TF32 where its settings have products in it.",
         table([name for name, _ in chosen], cells),
         *_section("## Furthest behind", worst(rows)),
         *_section("## What failed", failures(rows)),
@@ -269,9 +276,8 @@ def sentences(rows: Sequence[Row]) -> tuple[str, ...]:
             f"ahead or equal within 2 % on {each.even}, "
             f"below {BEHIND:g} on {each.behind}."
         )
-    share = (
-        f"The answers reach {found.median_floor_share:.0%} of the roofline at the median." if means else ""
-    )
+    shares = ", ".join(f"{share:.0%} of {level}" for level, share in found.floor_shares.items())
+    share = f"At the median the answers reach these shares of the roofline: {shares}." if shares else ""
     medians = ", ".join(f"{name} {value:.3g}" for name, value in found.medians.items() if value)
     totals = ", ".join(f"{name} {value:.0f}" for name, value in found.totals.items() if value)
     return tuple(
@@ -306,6 +312,8 @@ def failures(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if row.reason:
             found.append(f"{row.problem}: {row.reason}")
+        missing = [each for each in (row.read.notes if row.read else ()) if each.startswith(NO_START)]
+        found += [f"{row.problem}: {each}" for each in missing if each != row.reason]
         found += [
             f"{row.problem}: the start `{each.name}` ({each.language}): {each.found}"
             for each in (row.searched.starts if row.searched else ())

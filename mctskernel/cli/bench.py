@@ -18,6 +18,7 @@ from mctskernel.cli.following import stopping
 from mctskernel.cli.plain_console import deliver, deliver_json, echo
 from mctskernel.config import SearchConfig, read_config
 from mctskernel.core.disk import write_whole
+from mctskernel.core.executor import CounterSet
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.experiments.bench.pipeline import Pipeline, Plan
 from mctskernel.experiments.bench.rows import ROW_FILE, draw, find_problems, natural, read_row
@@ -25,7 +26,7 @@ from mctskernel.experiments.bench.table import document, latex, summary
 from mctskernel.experiments.results import provenance_here, write_result
 from mctskernel.profiling.devices import default_kind
 
-MOST_COMPILERS = 8
+MOST_COMPILERS, CORES_OF_READER = 8, 8
 
 
 @click.command()
@@ -166,9 +167,15 @@ def _plan(config: SearchConfig, at_a_time: int, *, baselines: bool, each_start: 
         for note in choice.notes:
             echo(f"mctskernel: {note}", err=True)
         gpus = tuple((gpu.uuid, gpu.memory_bytes) for gpu in choice.gpus)
-    plan = Plan(config, gpus, at_a_time, baselines=baselines and bool(gpus), each_start=each_start)
+        if config.executor.counters is None:
+            # All of them take longer to read than a kernel to verify, and searches beside each other wait for them.
+            executor = msgspec.structs.replace(config.executor, counters=CounterSet.FEW)
+            config = msgspec.structs.replace(config, executor=executor)
+    cores = os.cpu_count() or 1
+    readers = max(2, cores // CORES_OF_READER)
+    plan = Plan(config, gpus, at_a_time, readers, baselines=baselines and bool(gpus), each_start=each_start)
     if not config.workers and (gpus or plan.searches > 1):
         # The other half of the cores reads, opens and compiles for others.
-        workers = min(MOST_COMPILERS, max(2, (os.cpu_count() or 1) // (2 * plan.searches))) if gpus else 1
+        workers = min(MOST_COMPILERS, max(2, cores // (2 * plan.searches))) if gpus else 1
         plan = replace(plan, config=msgspec.structs.replace(config, workers=workers))
     return plan

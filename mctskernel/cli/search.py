@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import rich_click as click
+from click.core import ParameterSource
 
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
@@ -21,16 +22,17 @@ from mctskernel.cli.following import (
     stopping,
     time_pytorch,
 )
+from mctskernel.cli.options import Registered
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.several import Plan, read_weights, search_all, shared, speedup_of_model
 from mctskernel.cli.tasks import find_task_or_problem
-from mctskernel.config import OUTSIDE, SearchConfig, for_task, read_config
+from mctskernel.config import OUTSIDE, REPLAY, SearchConfig, for_task, read_config
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Snapshot, StopReason
 from mctskernel.profiling.spaces import read_space
 from mctskernel.report.live import improvement_text
 from mctskernel.report.notes import counted
-from mctskernel.run.search import begin
+from mctskernel.run.search import begin, replay
 from mctskernel.tasks.builtin import DEFAULT_TASK
 from mctskernel.tasks.space import choose_start, write_space_task
 from mctskernel.tasks.starts import starting_kernels
@@ -44,7 +46,20 @@ from mctskernel.tasks.starts import starting_kernels
     type=click.Path(path_type=Path),
     help="Search the configurations in this file of recorded times instead of a TASK: a cache file of Kernel Tuner.",
 )
-@options.settings(*options.SEARCH, "precision", "executor", file=True)
+@options.settings(
+    *options.SEARCH,
+    "precision",
+    "executor",
+    file=True,
+    changes={"proposer": {"type": Registered("proposer", REPLAY)}},
+)
+@click.option(
+    "--from",
+    "source",
+    panel="Proposer",
+    type=click.Path(path_type=Path),
+    help="The run that --proposer replay repeats with the recorded replies of its model, free of charge.",
+)
 @click.option(
     "--weights",
     panel="Task",
@@ -72,6 +87,7 @@ def search(
     tasks: tuple[str, ...],
     space: Path | None,
     table: dict[str, Any],
+    source: Path | None,
     weights: Path | None,
     out: Path | None,
     baselines: bool,
@@ -97,6 +113,9 @@ def search(
 
         mctskernel search softmax --proposer mixed --model qwen3-coder --base-url http://localhost:8000/v1
     """
+    if source is not None or table.get("proposer") == REPLAY:
+        _replay(context, source, out)
+        return
     config = read_config(table)
     if len(tasks) > 1 and space is None:
         folders = [find_task_or_problem(context, task, config.language, config.precision) for task in tasks]
@@ -178,3 +197,23 @@ def _print_improvement(task: str, snapshot: Snapshot) -> None:
 def now() -> str:
     """The date and time as names of run folders have them."""
     return f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+
+
+def _replay(context: click.Context, source: Path | None, out: Path | None) -> None:
+    """Repeat a run with the recorded replies of its model."""
+    if source is None or context.params["proposer"] != REPLAY:
+        raise click.UsageError("A replay needs both --proposer replay and --from RUN.")
+    others = {"proposer", "source", "out"}
+    given = [
+        name
+        for name in context.params
+        if name not in others and context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    ]
+    if given:
+        raise click.UsageError(f"A replay takes everything else from {source}: leave {', '.join(given)} out.")
+    path = out or Path("runs") / f"{source.name}-replayed-{now()}"
+    echo(f"Replaying {source} into {path}")
+    with follow_search() as (follow, stop_requested):
+        search_result, difference = replay(path, source, follow, stop_requested)
+    echo(difference or f"Every node of {source} was made again.")
+    print_outcome(search_result)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from typing import Annotated, Literal, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -52,7 +52,7 @@ class ExecutorOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Option(
             "The cluster of --executor ray.",
             "--ray-address",
-            default="RAY_ADDRESS, or that of `ray start` on this machine",
+            default="RAY_ADDRESS, or that of `ray start` on this machine, or a new one",
             metavar="HOST:PORT",
         ),
     ] = ""
@@ -102,4 +102,13 @@ class Executor(Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """Warnings about this machine, in sentences: why there are no counters, for instance."""
+        ...
+
+
+@runtime_checkable
+class BuildsAhead(Protocol):
+    """An executor that has time to build kernels before they are submitted."""
+
+    def build_ahead(self, kernels: Iterable[Kernel]) -> None:
+        """Build kernels that may be submitted."""
         ...

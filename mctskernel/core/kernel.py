@@ -121,11 +121,13 @@ def _normalise(source: str, language: Language) -> str:
     return "\n".join(text for line in lines if (text := " ".join(line.split())))
 
 
+@lru_cache(maxsize=64)
 def _without_comments(source: str) -> str:
     return _CUDA_TOKENS.sub(lambda token: " " if token[0].startswith("/") else token[0], source)
 
 
-def _macros(source: str) -> dict[str, int]:
+@lru_cache(maxsize=512)
+def _macros(source: str) -> Mapping[str, int]:
     values: dict[str, int] = {}
     texts: dict[str, str] = {}
     for match in _DEFINE.finditer(_without_comments(source)):

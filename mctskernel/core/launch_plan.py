@@ -27,6 +27,7 @@ it and a reader can see it:
     element_strides = [1, 1]      # optional
     interleave = 0                # optional: 0, 16 or 32 bytes
     fill = "zero"                 # optional: what lies outside of the tensor, or "nan"
+    optional = false              # optional: true gives zeros in place of a map that TMA refuses; the kernel looks
 
 A Triton launch has, in place of `block`, `shared`, `cluster` and `programmatic`:
 
@@ -133,6 +134,7 @@ class TensorMap:
     element_strides: tuple[Extent, ...] = ()
     interleave: int = 0
     fill: str = "zero"
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -367,6 +369,7 @@ class _TensorMap(msgspec.Struct, forbid_unknown_fields=True):
     element_strides: _Axes | int | str = ()
     interleave: Literal[0, 16, 32] = 0
     fill: Literal["zero", "nan"] = "zero"
+    optional: bool = False
 
     def tensor_map(self) -> TensorMap:
         return TensorMap(
@@ -378,6 +381,7 @@ class _TensorMap(msgspec.Struct, forbid_unknown_fields=True):
             _tuple(self.element_strides),
             self.interleave,
             self.fill,
+            self.optional,
         )
 
 
@@ -493,8 +497,9 @@ def _resolve_tensor_map(
         written.swizzle,
         written.interleave,
         written.fill,
+        written.optional,
     )
-    if reason := refused_by_tma(made):
+    if not made.optional and (reason := refused_by_tma(made)):
         raise LaunchPlanError(f"{what} {reason}.")
     return made
 

@@ -80,8 +80,8 @@ class Exchange:
 
     `prompt` is a JSON array of messages; `reply` is empty where none came, and `problem` then says why, in a sentence
     that holds no secret. `loss` is set where no whole reply came, whether or not a part of one did. `dollars` is what
-    was paid. `requests` is how often the server was asked, retries included, and `estimated` says that it didn't
-    count the tokens.
+    was paid: nothing for a reply that was `recorded` before. `requests` is how often the server was asked, retries
+    included, and `estimated` says that it didn't count the tokens.
     """
 
     purpose: Purpose
@@ -94,6 +94,7 @@ class Exchange:
     output_tokens: int = 0
     dollars: float = 0.0
     seconds: float = 0.0
+    recorded: bool = False
     loss: Loss | None = None
     requests: int = 1
     estimated: bool = False

@@ -32,6 +32,7 @@ class ResolvedTensorMap:
     swizzle: int
     interleave: int
     fill: str
+    optional: bool = False
 
     @property
     def strides(self) -> tuple[int, ...]:

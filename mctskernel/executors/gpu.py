@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -121,14 +122,14 @@ def validate_finally(
     baseline: Kernel,
     architecture: str,
     *,
-    metrics: Sequence[str] = DEFAULT_METRICS,
     service: str = GPU_SERVICE,
     checks: ValidationChecks = ValidationChecks(),
     interrupt: Interrupt | None = None,
 ) -> Evaluation:
     """Evaluate a kernel on held-out shapes on the GPU of a device, in new processes and with a new seed.
 
-    The GPU is opened while the kernels are built. Raises DeviceError, also where the interrupt is set meanwhile.
+    The GPU is opened while the kernels are built. No counters are read. Raises DeviceError, also where the interrupt is
+    set meanwhile.
     """
     spec, interrupt = spec.in_final_validation, interrupt or Interrupt()
     beside: Future[Checked] | None = None
@@ -136,7 +137,7 @@ def validate_finally(
         beside = in_thread(partial(checks.beside, kernel, spec, interrupt), "check")
     with (
         closing(compile_worker(spec, architecture)) as compiler,
-        closing(GpuEvaluator(spec, metrics, service)) as evaluator,
+        closing(GpuEvaluator(spec, (), service)) as evaluator,
         interrupt.calls(compiler.interrupt),
         interrupt.calls(evaluator.interrupt),
     ):
@@ -223,8 +224,7 @@ class GpuExecutor(TicketedExecutor):
                 self._compilers.append(compile_worker(spec, self._opened.gpu.architecture))
                 self._idle_compilers.put(self._compilers[-1])
             # The other starts are evaluated next.
-            for kernel in (task.starting_kernel, *_starts(spec)):
-                self._begun[kernel.identity] = self._compile_threads.submit(self._compile, kernel)
+            self.build_ahead((task.starting_kernel, *_starts(spec)))
             building = self._begun[task.starting_kernel.identity]
             self._gpus.begin(partial(_use_baseline, building))
         except BaseException:
@@ -235,6 +235,12 @@ class GpuExecutor(TicketedExecutor):
     def capacity(self) -> int:
         """How many evaluations can be in flight: one on each GPU that is left, and one for each compile worker."""
         return len(self._compilers) + self._gpus.size
+
+    def build_ahead(self, kernels: Iterable[Kernel]) -> None:
+        """Build kernels that may be submitted, while nothing else needs the compile workers."""
+        for kernel in kernels:
+            if kernel.identity not in self._begun:
+                self._begun[kernel.identity] = self._compile_threads.submit(self._compile, kernel)
 
     def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         """Evaluate a kernel on held-out shapes, in new processes and with a new seed; waits for it."""
@@ -275,14 +281,12 @@ class GpuExecutor(TicketedExecutor):
             evaluator.interrupt()
 
     def _gate(self, evaluator: GpuEvaluator, kernel: Kernel, baseline: Kernel) -> Evaluation:
-        # The final validation's own process reads counters there.
-        evaluator.release_counters()
+        evaluator.release_counters()  # for the next search
         return validate_finally(
             replace(self._spec, gpu=evaluator.opened.gpu.uuid),
             kernel,
             baseline,
             self._opened.gpu.architecture,
-            metrics=self._metrics,
             service=self._service,
             checks=self._validation_checks,
             interrupt=self._interrupt,
@@ -358,7 +362,8 @@ class GpuPool:
         if len(evaluators) > 1:
             sys.setswitchinterval(SWITCH_SECONDS)
         self._all = tuple(evaluators)
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.PriorityQueue[tuple[int, int, _Job | None]] = queue.PriorityQueue()
+        self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._warnings: list[str] = []
         self._broken: DeviceError | None = None
@@ -387,21 +392,23 @@ class GpuPool:
         for evaluator in self.evaluators:
             self._driving[evaluator] = in_thread(partial(self._drive, evaluator, prepare), "gpu")
 
-    def submit(self, work: Work, finish: Finish) -> None:
+    def submit(self, work: Work, finish: Finish, *, first: bool = False) -> None:
         """Have the next free GPU do some work, and call `finish` with the result in that GPU's thread.
+
+        What is to be done `first` waits for no other work that hasn't begun.
 
         The result is a DeviceError when no GPU is left, and any other error that `work` raises.
         """
         with self._lock:
             if self._broken is None:
-                self._jobs.put(_Job(work, finish))
+                self._put(_Job(work, finish), first=first)
                 return
         finish(self._broken)
 
     def run(self, work: Work) -> Evaluation:
-        """Have the next free GPU do some work, and wait for the result. Raises its errors."""
+        """Have the next free GPU do some work before any other, and wait for the result. Raises its errors."""
         results: queue.SimpleQueue[Evaluation | Exception] = queue.SimpleQueue()
-        self.submit(work, results.put)
+        self.submit(work, results.put, first=True)
         result = results.get()
         if isinstance(result, Exception):
             raise result
@@ -412,7 +419,7 @@ class GpuPool:
         self._closed = True
         for evaluator in self._all:
             evaluator.interrupt()
-            self._jobs.put(None)
+            self._put(None, first=True)
         # A reference in numpy can't be interrupted: what its thread still uses is left to the end of this process.
         _, late = wait(self._driving.values(), CLOSE_SECONDS)
         for evaluator in self._all:
@@ -451,10 +458,13 @@ class GpuPool:
 
     def _next(self, evaluator: GpuEvaluator) -> _Job | None:
         try:
-            return self._jobs.get(timeout=IDLE_SECONDS)
+            return self._jobs.get(timeout=IDLE_SECONDS)[-1]
         except queue.Empty:
             evaluator.release_counters()
-            return self._jobs.get()
+            return self._jobs.get()[-1]
+
+    def _put(self, job: _Job | None, *, first: bool = False) -> None:
+        self._jobs.put((0 if first else 1, next(self._numbers), job))
 
     def _lose(self, evaluator: GpuEvaluator, error: DeviceError, job: _Job | None) -> None:
         """Go on without a GPU: hand its job on, or end all jobs when it was the last one."""
@@ -467,13 +477,13 @@ class GpuPool:
                 name = f"The GPU {evaluator.opened.gpu.uuid[:8]}"
                 self._warnings.append(f"{name} was lost, and the others went on without it: {error}")
                 if job is not None and job.losses + 1 < MOST_LOSSES:
-                    self._jobs.put(replace(job, losses=job.losses + 1))
+                    self._put(replace(job, losses=job.losses + 1))
                     job = None
             else:
                 self._broken = error
                 ended += [] if job is None else [job]
                 while not self._jobs.empty():
-                    ended += [each] if (each := self._jobs.get()) is not None else []
+                    ended += [each] if (each := self._jobs.get()[-1]) is not None else []
                 job = None
         evaluator.interrupt()
         for each in ended:

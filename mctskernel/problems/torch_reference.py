@@ -20,7 +20,7 @@ import numpy as np
 from mctskernel.core.dtypes import DTYPE_BYTES, arithmetic_dtype, is_floating
 from mctskernel.core.task import Array, TaskError
 from mctskernel.core.tensor_array import TensorArray
-from mctskernel.profiling.gpu.reference_device import computing
+from mctskernel.profiling.gpu.reference_device import hold
 
 _ONE_CALL = threading.Lock()
 """PyTorch's default precision is global, and so are parameters that inputs stand in for."""
@@ -52,7 +52,9 @@ def in_numpy(function: Callable[..., Any], *inputs: Array | TensorArray) -> Arra
     elsewhere = torch.device(device) if device else nullcontext()
     exact = torch.backends.cudnn.flags(enabled=True, allow_tf32=False) if device else nullcontext()
     fast = _fast_convolutions(device)
-    with _ONE_CALL, torch.no_grad(), elsewhere, exact, computing(device), fast, _in_precision(precision):
+    if device:
+        hold()
+    with _ONE_CALL, torch.no_grad(), elsewhere, exact, fast, _in_precision(precision):
         before = torch.get_default_dtype()
         torch.set_default_dtype(precision)
         try:

@@ -145,6 +145,10 @@ def reference_text(
     )
 
 
+NO_START = "There is no starting kernel"
+"""How a note begins that says why."""
+
+
 @dataclass(frozen=True)
 class Starts:
     """The texts of starting kernels by the names of their files, and why others are missing, in sentences."""
@@ -169,12 +173,12 @@ def starting_kernels(task: TorchTask, language: Language | None = None) -> Start
             if made.templates:
                 files["start_templates.cu"] = made.templates
         except PlainCudaError as error:
-            missing.append(f"There is no starting kernel in CUDA C++: {error}")
+            missing.append(f"{NO_START} in CUDA C++: {error}")
     if language is Language.TRITON or (language is None and default_kind() == "gpu"):
         try:
             files["start_torch_compile.py" if files else "kernel.py"] = _compiled(task)
         except InductorError as error:
-            missing.append(f"There is no starting kernel in Triton from torch.compile: {error}")
+            missing.append(f"{NO_START} in Triton from torch.compile: {error}")
     return Starts(files, tuple(missing))
 
 

@@ -1,4 +1,4 @@
-"""The view model: everything that the terminal, Markdown, HTML and Jupyter show of a run, as plain data.
+"""The view model: everything that the terminal, Markdown, HTML, Jupyter and figures show of a run, as plain data.
 
 `Headline` and `Story` are short and come from the tree; `Document` adds a row for each node, from one pass over the
 journal. What only a selected node needs is in `mctskernel.report.details`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.profiling.quantities import speedup_text
+from mctskernel.report.comparison import ComparedRun
 from mctskernel.report.document import Document, NodeRow, view_document
 from mctskernel.report.page import Parts
 from mctskernel.report.terminal import summary
@@ -20,6 +22,7 @@ from mctskernel.report.view import View
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from mctskernel.report.widget import TreeView
 
@@ -130,6 +133,17 @@ class Run:
         from mctskernel.report.widget import TreeView  # noqa: PLC0415 - an extra
 
         return TreeView(Parts(self.view, self.document))
+
+    def plot(self, figure: str = "evaluations", file: str | Path | None = None, columns: int = 1) -> Figure:
+        """Draw one of the figures of `mctskernel report --figure`, into a file too if one is named.
+
+        It fills 1 or 2 columns of a paper. Needs the extra `plots`. Raises RunError for a run that lacks what the
+        figure shows.
+        """
+        from mctskernel.report.figures import draw  # noqa: PLC0415 - reads several runs
+
+        run = ComparedRun(str(self.view.folder.path), self.view)
+        return draw(figure, (run,), Path(file) if file else None, columns)
 
     def __repr__(self) -> str:
         """Its task, its folder, and how many nodes it has."""

@@ -76,8 +76,10 @@ def conversation_sentences(events: Iterable[Event], tree: Tree) -> tuple[str, ..
             silence = next((each.reason for each in event.dropped if each.loss is Loss.NO_REPLY), silence)
     if not exchanges:
         return ()
+    recorded = sum(exchange.recorded for exchange in exchanges)
+    from_recording = f", {recorded} from a recording" if recorded else ""
     lines = [
-        f"{counted(len(exchanges), 'model call')}, {sum(bool(each.reply) for each in exchanges)} "
+        f"{counted(len(exchanges), 'model call')}{from_recording}, {sum(bool(each.reply) for each in exchanges)} "
         f"answered: {sum(each.input_tokens for each in exchanges)} input and "
         f"{sum(each.output_tokens for each in exchanges)} output tokens, "
         f"${sum(each.dollars for each in exchanges):.4f}.",

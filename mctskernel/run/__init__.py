@@ -1,4 +1,4 @@
-"""A run's folder on disk; `mctskernel.run.search` begins and resumes runs.
+"""A run's folder on disk; `mctskernel.run.search` begins, resumes and replays runs.
 
 run.json        schema version, task, configuration, fingerprint
 journal.jsonl   append-only events; replaying them makes the tree
@@ -28,10 +28,10 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.disk import BlobStore, remedy, stray_link, write_whole
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.kernel import SOURCE_LANGUAGES
-from mctskernel.core.proposer import Exchange
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import BadRunError
+from mctskernel.edits.llm.recording import Recorded
 from mctskernel.tree.blobs import get_exchange
 from mctskernel.tree.events import Event, Proposed, Resumed, Submitted
 from mctskernel.tree.journal import read_events
@@ -56,6 +56,7 @@ class Origin(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of run.json. `measured_from` is None for a search that began at the starting kernel.
 
+    `moved_to` are fingerprints of other GPUs of the same model with which the search went on.
     `caveats` are those of its task when the run began, in sentences.
     """
 
@@ -66,6 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     fingerprint: dict[str, str]
     measured_from: Origin | None = None
     caveats: tuple[str, ...] = ()
+    moved_to: tuple[dict[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,11 @@ def write_manifest(
     manifest = Manifest(
         SCHEMA_VERSION, created, __version__, configuration, fingerprint, measured_from, caveats
     )
+    rewrite_manifest(folder, manifest)
+
+
+def rewrite_manifest(folder: RunFolder, manifest: Manifest) -> None:
+    """Write run.json anew. Raises RunError."""
     write_text(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n")
 
 
@@ -242,14 +249,6 @@ def spent_seconds(events: Iterable[Event]) -> float:
             total, began = total + last - began, event.at
         last = event.at
     return total + last - began
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """An exchange about the kernel whose identity is `subject`."""
-
-    subject: str
-    exchange: Exchange
 
 
 def exchanges_of(folder: RunFolder) -> Iterator[Recorded]:

@@ -1,12 +1,13 @@
-"""How a run is begun, resumed and finished."""
+"""How a run is begun, resumed, replayed and finished."""
 
 from __future__ import annotations
 
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,14 +16,18 @@ import msgspec
 from mctskernel.answer import Answer, choose
 from mctskernel.config import OUTSIDE, RULES, SearchConfig
 from mctskernel.core.budget import Budget
-from mctskernel.core.device import UUID, source_of
+from mctskernel.core.device import UUID, UUID_SEPARATOR, source_of
 from mctskernel.core.edit import Experience, names_of
-from mctskernel.core.executor import CounterSet, Executor, ExecutorOptions
-from mctskernel.core.proposer import Proposer
-from mctskernel.core.task import TaskError
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.executor import BuildsAhead, CounterSet, Executor, ExecutorOptions
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import ProposalRequest, Proposer
+from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.async_proposer import AsyncProposer, ExternalQueue, NoProposer, ThreadedProposer
 from mctskernel.edits.llm.experts import MixtureOptions
+from mctskernel.edits.llm.recording import Recording
+from mctskernel.edits.patch import PatchError, apply
 from mctskernel.edits.proposer import ExperiencedProposer
 from mctskernel.executors import open_executor
 from mctskernel.executors.recorded import RecordedExecutor
@@ -37,14 +42,17 @@ from mctskernel.memory import (
     take_snapshot,
 )
 from mctskernel.memory import remember as keep_lessons
+from mctskernel.profiling.reward import fastest_first
 from mctskernel.registry import find_function
 from mctskernel.run import (
     RunError,
     RunFolder,
     discard_run,
+    exchanges_of,
     open_run,
     prepare_run,
     read_manifest,
+    rewrite_manifest,
     run_identity,
     spent_seconds,
     write_answer,
@@ -52,9 +60,10 @@ from mctskernel.run import (
     write_text,
 )
 from mctskernel.run.proposer import open_proposer
-from mctskernel.tasks.starts import copy_other_starts, starting_points
+from mctskernel.tasks.starts import best_start, copy_other_starts, starting_points
 from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
 from mctskernel.tree.node import Tree
+from mctskernel.tree.recorded_order import RecordedDecisions, RecordedOrder
 from mctskernel.tree.search import TreeSearch
 
 NOTHING_HELD_OUT = (
@@ -132,6 +141,36 @@ def resume(
             return finish(folder, search, search.run(unfinished), may_wait=True)
 
 
+def replay(
+    path: Path, recorded: Path, follow: Follower, stop_requested: Callable[[], bool]
+) -> tuple[SearchResult, str]:
+    """Make a run that repeats another one, with the replies that its model gave, and say how the two differ.
+
+    Raises what `begin` raises.
+    """
+    source = open_run(recorded)
+    tree, then = read_tree(source.journal), read_manifest(source).configuration
+    configuration = msgspec.structs.replace(
+        then,
+        budget=Budget(evaluations=tree.evaluations),
+        memory=None,
+        replayed=str(recorded.resolve()),
+    )
+    search_result = begin(path, source.task, configuration, follow, stop_requested)
+    return search_result, _difference(tree, search_result.tree)
+
+
+def _difference(recorded: Tree, repeated: Tree) -> str:
+    """In a sentence, how the nodes of a repeated search differ from those of the recorded one; empty if they don't."""
+    for node, (then, now) in enumerate(zip(recorded.nodes, repeated.nodes, strict=False)):
+        if (then.parent, then.kernel.identity) != (now.parent, now.kernel.identity):
+            return f"Node {node} is another one than it was: up to there the two searches agree."
+    before, after = len(recorded.nodes), len(repeated.nodes)
+    if before == after:
+        return ""
+    return f"Of {before} nodes the repeated search has {after}, and these are the same."
+
+
 @contextmanager
 def new_run(
     path: Path, task_folder: Path, configuration: SearchConfig
@@ -147,12 +186,25 @@ def new_run(
         with opening as executor:
             fingerprint = executor.fingerprint()
             _recall(folder, configuration, fingerprint)
-            with open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
-                pass  # What a model lacks is met before there is a run.
+            if configuration.replayed is None:
+                # What a model lacks is met before there is a run.
+                with open_proposer(
+                    task, configuration, fingerprint, configuration.budget.dollars
+                ) as proposer:
+                    if configuration.proposer == RULES and isinstance(executor, BuildsAhead):
+                        executor.build_ahead(_likely(task, proposer, executor.capacity))
             write_manifest(folder, configuration, fingerprint, caveats=task.caveats)
             yield folder, executor
     finally:
         discard_run(folder)
+
+
+def _likely(task: Task, proposer: Proposer, count: int) -> Iterator[Kernel]:
+    """The kernels that edits of the starting kernel make which are likely to be tried first."""
+    unknown = Evaluation(Outcome.OK, Source.MEASURED)
+    for edit in proposer.propose(ProposalRequest(task, task.starting_kernel, unknown)).edits[:count]:
+        with suppress(PatchError):
+            yield apply(task.starting_kernel, edit)
 
 
 @contextmanager
@@ -211,33 +263,46 @@ def open_search(
         spent = spent_seconds(read_events(folder.journal))
         if tree_search.tree.nodes:
             unfinished = tree_search.resume()
+            if _moved(folder, fingerprint):
+                unfinished = (*unfinished, *_to_retime(tree_search.tree))
         else:
             unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
+        order, recording, decisions = None, None, None
+        if configuration.replayed is not None:
+            source = open_run(Path(configuration.replayed))
+            if configuration.proposer == OUTSIDE:
+                made = read_events(folder.journal)
+                decisions = RecordedDecisions(read_events(source.journal), source.blobs, made)
+            else:
+                order = RecordedOrder(read_events(source.journal))
+                recording = Recording(exchanges_of(source), exchanges_of(folder))
         proposer: Proposer = NoProposer()
         if async_proposer is None:
             dollars = configuration.budget.left(0, 0.0, tree_search.tree.dollars).dollars
-            proposer = stack.enter_context(open_proposer(task, configuration, fingerprint, dollars))
+            opening = open_proposer(task, configuration, fingerprint, dollars, recording)
+            proposer = stack.enter_context(opening)
             if experiences := kept_snapshot(folder):
                 proposer = ExperiencedProposer(proposer, experiences)
             async_proposer = _async_proposer(proposer, configuration)
-        yield (
-            Search(
-                tree_search=tree_search,
-                task=task,
-                proposer=proposer,
-                executor=executor,
-                budget=configuration.budget,
-                follow=follow,
-                stop_requested=stop_requested,
-                reward=find_function("reward", configuration.reward),
-                spent_seconds=spent,
-                clock=recorded or time.monotonic,
-                async_proposer=async_proposer,
-                starts=starting_points(task, configuration.language),
-                fingerprint=fingerprint,
-            ),
-            unfinished,
+        search = Search(
+            tree_search=tree_search,
+            task=task,
+            proposer=proposer,
+            executor=executor,
+            budget=configuration.budget,
+            follow=follow,
+            stop_requested=stop_requested,
+            reward=find_function("reward", configuration.reward),
+            spent_seconds=spent,
+            clock=recorded or time.monotonic,
+            async_proposer=async_proposer,
+            starts=starting_points(task, configuration.language),
+            order=order,
+            fingerprint=fingerprint,
         )
+        if decisions is not None:
+            search.choose = partial(decisions.next, tree_search)
+        yield search, unfinished
 
 
 def finish(
@@ -331,7 +396,11 @@ def remember_run(path: Path, folder: RunFolder) -> str:
 
 def _recall(folder: RunFolder, configuration: SearchConfig, fingerprint: dict[str, str]) -> None:
     """Save what earlier runs taught: this run uses that however often it is resumed."""
-    if configuration.memory is not None:
+    if configuration.replayed is not None:
+        then = open_run(Path(configuration.replayed)).memory
+        if then.exists():
+            shutil.copyfile(then, folder.memory)
+    elif configuration.memory is not None:
         source = source_of(fingerprint)
         architecture = fingerprint.get("architecture", "")
         found = take_snapshot(Path(configuration.memory), configuration.language, architecture, source)
@@ -356,6 +425,10 @@ class OtherDeviceError(RunError):
     """A run whose times can't be compared with this machine's."""
 
 
+RETIMED = 5
+"""How many of the fastest kernels are timed again with another GPU of the same model, beside the starting kernel."""
+
+
 def _refuse_other_model(folder: RunFolder, then: dict[str, str], now: dict[str, str]) -> None:
     names = sorted((then.keys() | now.keys()) - set(MOVABLE))
     changed = [name for name in names if then.get(name) != now.get(name)]
@@ -367,6 +440,30 @@ def _refuse_other_model(folder: RunFolder, then: dict[str, str], now: dict[str, 
             f"{now.get(name, 'nothing')}. Times of the two can't be compared: `{measure}` measures the best kernels "
             "here, in a new run that can be searched further."
         )
+
+
+def _moved(folder: RunFolder, now: dict[str, str]) -> bool:
+    """Whether a run goes on with a GPU, or a driver, that it hasn't seen; it is written down."""
+    manifest = read_manifest(folder)
+    if any(_agree(then, now) for then in (manifest.fingerprint, *manifest.moved_to)):
+        return False
+    rewrite_manifest(folder, msgspec.structs.replace(manifest, moved_to=(*manifest.moved_to, now)))
+    return True
+
+
+def _agree(then: dict[str, str], now: dict[str, str]) -> bool:
+    """Of several GPUs one in common is enough: the starting kernel's time on it is in the journal."""
+    known, here = (set(each.get(UUID, "").split(UUID_SEPARATOR)) for each in (then, now))
+    return then.get("driver") == now.get("driver") and not known.isdisjoint(here)
+
+
+def _to_retime(tree: Tree) -> tuple[int, ...]:
+    """The root, the fastest start and the fastest kernels, as far as they have valid times."""
+    root = tree.nodes[0].evaluation
+    if root is None:
+        return ()
+    evaluated = [(node.id, node.evaluation) for node in tree.nodes if node.evaluation is not None]
+    return tuple(dict.fromkeys((0, best_start(tree), *fastest_first(evaluated, root)[:RETIMED])))
 
 
 def _async_proposer(proposer: Proposer, configuration: SearchConfig) -> AsyncProposer | None:

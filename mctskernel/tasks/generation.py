@@ -237,6 +237,7 @@ class _Writing:
             messages_to_generate(self.task, self.wanted, expert, writer.ended, self.briefing),
             schema=EDITS_SCHEMA,
             expert=expert.name,
+            subject=placeholder.identity,
         )
         return converse(self.model, call, placeholder, 1)
 

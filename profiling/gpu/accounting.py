@@ -42,7 +42,7 @@ def find_violation(timed: Timed) -> Violation | None:
     if spoiled := sum(not run.inputs_kept for run in timed.runs):
         sentence = f"an input was changed in place by {spoiled} of {len(timed.runs)} timed runs."
         return Violation(Guard.UNTOUCHED_INPUTS, sentence)
-    for sentence in (_remembered(timed.runs), _apart(timed.batches)):
+    for sentence in (_remembered(timed.runs), clocks_apart(timed.batches)):
         if sentence:
             return Violation(Guard.GPU_TIME, sentence)
     return None
@@ -51,6 +51,19 @@ def find_violation(timed: Timed) -> Violation | None:
 def count_mismatches(timed: Timed) -> int:
     """How many timed runs left other bytes than the checked run on the same inputs."""
     return sum(run.outputs != timed.fetched[run.variant] for run in timed.runs)
+
+
+def clocks_apart(batches: tuple[Batch, ...]) -> str:
+    """A sentence about clocks that disagree in most batches; empty when they don't. Others on the GPU do that, too."""
+    if not batches:
+        return ""
+    excess = statistics.median(
+        abs(each.host_seconds - each.gpu_seconds) - CLOCKS_APART * each.host_seconds for each in batches
+    )
+    if excess <= BATCH_SECONDS:
+        return ""
+    host, gpu = (sum(getattr(each, name) for each in batches) for name in ("host_seconds", "gpu_seconds"))
+    return f"its runs took {host * 1e3:.1f} ms by the host's clock and {gpu * 1e3:.1f} ms by the GPU's."
 
 
 def refused_check(arena: Arena, sentence: str, guard: Guard) -> Check:
@@ -82,16 +95,3 @@ def _remembered(runs: tuple[TimedRun, ...]) -> str:
         f"it takes {first[-1] * 1e6:.1f} us on inputs that it hasn't seen, and {again[-1] * 1e6:.1f} us on the same "
         f"inputs again: it keeps something from run to run."
     )
-
-
-def _apart(batches: tuple[Batch, ...]) -> str:
-    """A sentence about clocks that disagree in most batches; empty when they don't."""
-    if not batches:
-        return ""
-    excess = statistics.median(
-        abs(each.host_seconds - each.gpu_seconds) - CLOCKS_APART * each.host_seconds for each in batches
-    )
-    if excess <= BATCH_SECONDS:
-        return ""
-    host, gpu = (sum(getattr(each, name) for each in batches) for name in ("host_seconds", "gpu_seconds"))
-    return f"its runs took {host * 1e3:.1f} ms by the host's clock and {gpu * 1e3:.1f} ms by the GPU's."

@@ -150,6 +150,13 @@ def draw_timed(
     )
 
 
+def know_products(arenas: Sequence[Arena]) -> None:
+    """Compute what products in TF32 may change, where a task allows some: nearly every kernel's check needs it."""
+    for noise in (variant.sample.case.noise for arena in arenas for variant in arena.variants):
+        if noise is not None:
+            noise.of_products  # noqa: B018 - it is remembered
+
+
 def timed_bytes(task: Task) -> int:
     """About how much of a GPU's memory the timed arenas take: each variant of the inputs, a copy that kernels get, and
     outputs.

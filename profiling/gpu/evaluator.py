@@ -7,11 +7,13 @@ result look right.
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Check, Evaluation, GpuState, Guard, Outcome, Source, Timing
@@ -24,10 +26,10 @@ from mctskernel.profiling.candidate import Candidate, RefusedError, check_block
 from mctskernel.profiling.ceilings import documented_ceilings, roofline
 from mctskernel.profiling.counters import REGISTERS, SHARED_BYTES, TIME, combined_counters
 from mctskernel.profiling.diagnosis import diagnose_launches, widest_access
-from mctskernel.profiling.gpu.accounting import count_mismatches, find_violation, refused_check
+from mctskernel.profiling.gpu.accounting import clocks_apart, count_mismatches, find_violation, refused_check
 from mctskernel.profiling.gpu.arenas import VARIANTS, Arena
 from mctskernel.profiling.gpu.lock import COUNTERS, COUNTERS_PATIENCE, GpuLock
-from mctskernel.profiling.gpu.protocol import Loaded, Opened, Ran, Timed
+from mctskernel.profiling.gpu.protocol import Counted, Loaded, Opened, Ran, Timed
 from mctskernel.profiling.gpu.reference_device import open_reference_device
 from mctskernel.profiling.gpu.state import are_alike
 from mctskernel.profiling.gpu.timing import timing
@@ -45,7 +47,7 @@ from mctskernel.profiling.ptx_text import variables
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import Case
 
-TIMING_SECONDS = 0.05
+TIMING_SECONDS = 0.03
 """Kernel time of a candidate at one search shape; the baseline's runs are not in it."""
 
 RECHECKS = 8
@@ -60,6 +62,9 @@ BASELINE_RUNS = 31
 candidate, and a hiccup there would make that candidate look fast. They lie seconds apart, so what drifts still drifts
 for both. A GPU's first candidate has all of them beside it: from then on its times compare with other GPUs'."""
 
+PAUSES = (0.0, 0.1, 0.5)
+"""Seconds before a kernel is timed again whose clocks are apart; if they still are after these, it is refused."""
+
 FEWEST_BASELINE_RUNS = 3
 """How many of them each candidate has beside it at least."""
 
@@ -68,6 +73,10 @@ MUCH_FASTER = 2.0
 
 HOPELESS = 1.5
 """How many times as long as the best kernel a slow one takes that is timed on two runs only."""
+
+COUNTED = 1.1
+"""How many times as long as the best kernel one takes whose counters are read: no slower one is an answer or a parent
+of many, and reading them takes as long as all the rest."""
 
 BRIEF_SECONDS = 0.02
 """A kernel that takes longer runs once for its counters: as many as can be read of one run."""
@@ -83,7 +92,13 @@ class GpuEvaluator:
     def __init__(self, spec: DeviceSpec, metrics: Sequence[str], service: str = GPU_SERVICE) -> None:
         self._spec, self._metrics, self._service = spec, tuple(metrics), service
         self._lock = GpuLock(spec.gpu) if spec.gpu else None
-        self._counters_lock = GpuLock(COUNTERS)
+        self._counters_lock, self._own_counters = (
+            GpuLock(COUNTERS),
+            GpuLock(f"{COUNTERS}-{spec.gpu or 'first'}"),
+        )
+        self._claimed = ExitStack()
+        self._has_claimed = False
+        self._baseline: Candidate | None = None
         self._worker: GpuWorker | None = None
         self._baseline_runs: dict[int, deque[tuple[float, GpuState | None]]] = {}
         self._best: dict[int, float] = {}
@@ -131,8 +146,7 @@ class GpuEvaluator:
 
     def use_baseline(self, candidate: Candidate) -> None:
         """Interleave every timing with this kernel from now on; without effect if the GPU refuses it."""
-        with self._held(), suppress(RefusedError, LostError):
-            self._open_worker.load_baseline(candidate)
+        self._baseline = candidate  # loaded with the next kernel
 
     def evaluate(self, prepared: Prepared) -> Evaluation:
         """Verify, time and count a kernel that was built; the first stage that fails decides the outcome.
@@ -142,7 +156,12 @@ class GpuEvaluator:
         candidate, stages = prepared.candidate, Stages()
         stages.add(prepared.stage_seconds)
         begun = Evaluation(Outcome.OK, Source.MEASURED, resources=candidate.resources, log=candidate.log)
+        self._claim_counters()
         with self._held():
+            if self._baseline is not None:
+                with suppress(RefusedError, LostError):
+                    self._open_worker.load_baseline(self._baseline)
+                self._baseline = None
             try:
                 evaluation = self._evaluated(begun, candidate, stages)
             except RefusedError as refusal:
@@ -152,8 +171,7 @@ class GpuEvaluator:
                 evaluation = replace(
                     begun, outcome=error.outcome, message=error.message, log=log, guard=error.guard
                 )
-            # Only one process can read counters, and they would stay set up for the next kernel.
-            if self._lock is not None and self._lock.is_contended:
+            if self._own_counters.is_contended:
                 self.release_counters()
         return replace(evaluation, stage_seconds=stages.seconds)
 
@@ -167,11 +185,21 @@ class GpuEvaluator:
     def release_counters(self) -> None:
         """Let other processes read counters on the GPU until the next kernel, which sets them up again."""
         self._open_worker.release_counters()
+        self._claimed.close()
+        self._has_claimed = False
+
+    def _claim_counters(self) -> None:
+        """Wait until no other process has set up the GPU's counters, before the GPU's lock, which that may wait for."""
+        if self._has_claimed or self.opened.counters:
+            return
+        self._claimed.enter_context(self._own_counters.held(COUNTERS_PATIENCE))
+        self._has_claimed = True
 
     def interrupt(self) -> None:
         """End the GPU process for good, and stop waiting for locks, from any thread."""
         self._interrupted = True
-        self._counters_lock.interrupt()
+        for lock in (self._counters_lock, self._own_counters):
+            lock.interrupt()
         if self._lock is not None:
             self._lock.interrupt()
         if self._worker is not None:
@@ -182,7 +210,9 @@ class GpuEvaluator:
         self._threads.shutdown(cancel_futures=True)
         if self._worker is not None:
             self._worker.close()
-        self._counters_lock.close()
+        self._claimed.close()
+        for lock in (self._counters_lock, self._own_counters):
+            lock.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -193,9 +223,8 @@ class GpuEvaluator:
         return self._worker
 
     def _held(self) -> AbstractContextManager[None]:
-        worker = self._open_worker
         assert self._lock is not None  # noqa: S101 - `open` saw to it
-        return self._lock.held(before_waiting=worker.release_counters)
+        return self._lock.held()
 
     def _evaluated(self, evaluation: Evaluation, candidate: Candidate, stages: Stages) -> Evaluation:
         worker = self._open_worker
@@ -209,6 +238,8 @@ class GpuEvaluator:
         if evaluation.ok:
             evaluation = self._timed(evaluation, candidate, stages)
         if evaluation.ok:
+            evaluation = replace(evaluation, counters=_compiler_report(candidate))
+        if evaluation.ok and self._is_worth_counting(evaluation.timings):
             evaluation = self._counted(evaluation, candidate, stages)
         if evaluation.ok:
             evaluation = self._guarded(evaluation, candidate)
@@ -288,6 +319,12 @@ class GpuEvaluator:
             with stages.timed("time"):
                 runs, hopeless = self._fewest_baseline_runs(arena), self._hopeless_seconds(arena)
                 timed = self._open_worker.time(candidate, arena, TIMING_SECONDS, runs, hopeless)
+                for pause in PAUSES:
+                    if not clocks_apart(timed.batches):
+                        break
+                    # Other processes may have used the GPU. What cheats does so again.
+                    time.sleep(pause)
+                    timed = self._open_worker.time(candidate, arena, TIMING_SECONDS, runs, hopeless)
             # Digests are taken among the timed runs, but they are verification.
             stages.add({"time": -timed.digest_seconds, "verify": timed.digest_seconds})
             label = shape_label(arena.shape)
@@ -366,11 +403,18 @@ class GpuEvaluator:
             found = timed.baseline
         return tuple(self._baseline_scale.get(arena.index, 1.0) * each for each in found)
 
+    def _is_worth_counting(self, timings: Sequence[Timing]) -> bool:
+        """Whether a kernel is among the fastest at any of the shapes."""
+        arenas = self._open_worker.arenas.timed
+        return any(
+            found.seconds <= COUNTED * self._best.get(arena.index, math.inf)
+            for arena, found in zip(arenas, timings, strict=True)
+        )
+
     def _counted(self, evaluation: Evaluation, candidate: Candidate, stages: Stages) -> Evaluation:
         """With counters of one run at the first search shape and a diagnosis; without, where there are none."""
-        counters = _compiler_report(candidate)
         if self.opened.counters:
-            return replace(evaluation, counters=counters)
+            return evaluation
         # The GPU's own clock needs no setting up that others would wait for.
         alone = not set(self._metrics) <= {TIME}
         seconds = evaluation.timings[0].seconds
@@ -379,19 +423,23 @@ class GpuEvaluator:
             self._counters_lock.held(COUNTERS_PATIENCE) if alone else nullcontext(),
             stages.timed("counters"),
         ):
-            counted = self._open_worker.count(candidate, self._open_worker.arenas.timed[0], brief=brief)
+            count = partial(
+                self._open_worker.count, candidate, self._open_worker.arenas.timed[0], brief=brief
+            )
+            counted = count()
+            if _outside(seconds, counted):
+                counted = count()  # launches may have been lost; what cheats does so again
         problem = counted.problem
         if not all(TIME in launch for launch in counted.launches):
             # Seen of a launch of 0.8 s, whose counters all read NaN.
             problem = problem or "It has no counters: the GPU gave no time of a launch."
         if problem:
-            return replace(evaluation, counters=counters, flags=(*evaluation.flags, problem))
+            return replace(evaluation, flags=(*evaluation.flags, problem))
         if brief:
             note = f"Its counters are those of one run, fewer than usual: it takes {seconds * 1e3:.0f} ms."
             evaluation = replace(evaluation, flags=(*evaluation.flags, note))
-        counters |= combined_counters(counted.launches)
-        reason = outside_reason(seconds, [each[TIME] for each in counted.launches])
-        if reason:
+        counters = {**evaluation.counters, **combined_counters(counted.launches)}
+        if reason := _outside(seconds, counted):
             return replace(
                 evaluation, outcome=Outcome.REJECTED, message=reason, counters=counters, guard=Guard.GPU_TIME
             )
@@ -413,6 +461,13 @@ class GpuEvaluator:
         return replace(
             evaluation, quarantine=reason, flags=(*evaluation.flags, *flags(evaluation)), guard=guard
         )
+
+
+def _outside(seconds: float, counted: Counted) -> str:
+    """A sentence about a plan that spends its time outside its own kernels, as far as these were counted."""
+    if counted.problem or not all(TIME in launch for launch in counted.launches):
+        return ""
+    return outside_reason(seconds, [each[TIME] for each in counted.launches])
 
 
 def _check_run(arena: Arena, ran: Ran, index: int = 0) -> Check:

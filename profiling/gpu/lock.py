@@ -1,7 +1,8 @@
 """Exclusive use of a GPU while a kernel is evaluated on it, among all processes of this machine.
 
-There is one more lock, for reading counters: the driver sets up counters for one GPU at a time, and two processes that
-interleave its steps take more than twice as long each.
+There are more locks, for reading counters. A GPU's counters belong to the process that has set them up last, until it
+releases them. And the driver sets up counters for one GPU at a time: two processes that interleave its steps take more
+than twice as long each.
 
 Each lock is two files of the GPU's name, locked with `flock`, which the kernel releases when a process dies. A process
 first locks the queue file, then the GPU's. One that has just released the GPU and wants it again finds the queue file
@@ -15,7 +16,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,10 +27,10 @@ POLL_SECONDS = 0.002
 """How often a lock that is taken is tried again: at most what a change of holders costs."""
 
 COUNTERS = "counters"
-"""Stands in place of a UUID for the lock for reading counters."""
+"""Stands in place of a UUID for the lock for reading counters, and before one for that of a GPU's counters."""
 
 COUNTERS_PATIENCE = 2.0
-"""Seconds to wait for that lock, after which counters are read without it."""
+"""Seconds to wait for such a lock, after which counters are read without it."""
 
 
 def lock_files(uuid: str) -> tuple[Path, Path]:
@@ -57,7 +58,7 @@ class GpuLock:
 
     def __init__(self, uuid: str) -> None:
         self.warning = ""
-        self._counts = uuid != COUNTERS
+        self._counts = not uuid.startswith(COUNTERS)
         self._interrupted = threading.Event()
         self._files: tuple[int, ...] = ()
         try:
@@ -69,12 +70,10 @@ class GpuLock:
             )
 
     @contextmanager
-    def held(
-        self, patience: float = math.inf, before_waiting: Callable[[], None] = lambda: None
-    ) -> Iterator[None]:
+    def held(self, patience: float = math.inf) -> Iterator[None]:
         """Wait for the lock and hold it meanwhile; after `patience` seconds go on without it.
 
-        `before_waiting` is called where the lock is taken. Raises InterruptedLockError once `interrupt` was called.
+        Raises InterruptedLockError once `interrupt` was called.
         """
         if not self._files:
             self._refuse_interrupted()
@@ -82,8 +81,6 @@ class GpuLock:
             return
         queue, gpu = self._files
         deadline = time.monotonic() + patience
-        if not all(map(_is_unlocked, self._files)):
-            before_waiting()
         if not self._acquire(queue, deadline):
             yield
             return

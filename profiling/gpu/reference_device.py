@@ -8,20 +8,24 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.tensor_array import on_device
-from mctskernel.profiling.gpu.cuda_driver import fill_words, synchronize, visible_gpus
+from mctskernel.profiling.gpu.cuda_driver import visible_gpus
 from mctskernel.profiling.gpu.lock import GpuLock
 from mctskernel.profiling.sampling import draw_sample
 
 LEAST_BYTES = 16 << 20
 """Inputs and outputs of a shape that is worth a GPU's context."""
+
+SMALL_PIECE = 1 << 20
+"""The largest request that PyTorch's allocator serves from its small segments."""
 
 
 def reference_device(task: Task, uuid: str) -> str:
@@ -48,49 +52,57 @@ def open_reference_device(task: Task, uuid: str) -> None:
         draw_sample(task, shape, 0, np.random.default_rng(0), put=partial(on_device, device=device))
 
 
-class _Gate(threading.local):
+class _Waiting(threading.local):
     lock: GpuLock | None = None
+    held: ExitStack | None = None
 
 
-_GATE = _Gate()
+_WAITING = _Waiting()
 
 
 @contextmanager
 def holding(lock: GpuLock | None) -> Iterator[None]:
-    """Have this thread hold a GPU's lock while it computes references there, and not while results are copied."""
-    _GATE.lock = lock
-    try:
-        yield
-    finally:
-        _GATE.lock = None
+    """Have this thread hold a GPU's lock from the first `hold` to the end of the block.
+
+    References call that where they are computed there. Each of them would wait for all others who use the GPU.
+    """
+    with ExitStack() as held:
+        _WAITING.lock, _WAITING.held = lock, held
+        try:
+            yield
+        finally:
+            _WAITING.lock = _WAITING.held = None
 
 
-@contextmanager
-def computing(device: str) -> Iterator[None]:
-    """Compute a reference on a device, and wait for it."""
-    if not device or _GATE.lock is None:
-        yield
-        return
-    import torch  # noqa: PLC0415 - as above
-
-    with _GATE.lock.held():
-        yield
-        torch.cuda.synchronize(device)
+def hold() -> None:
+    """Hold the lock that this thread is to hold, if it is to and doesn't yet."""
+    lock, held = _WAITING.lock, _WAITING.held
+    if lock is not None and held is not None:
+        held.enter_context(lock.held())
+        _WAITING.lock = None
 
 
 def give_back_memory(device: str) -> None:
-    """Overwrite and free what PyTorch keeps of a GPU's memory for later; nothing for the CPU."""
+    """Overwrite and free what PyTorch keeps of a GPU's memory for later; nothing for the CPU.
+
+    The memory is taken from PyTorch to be overwritten: other threads may ask for some meanwhile.
+    """
     if not device:
         return
     import torch  # noqa: PLC0415 - as above
 
     gc.collect()
     number = torch.device(device).index
-    with torch.cuda.device(number):
-        torch.cuda.synchronize()
-        segments: list[dict[str, int]] = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize(number)
+    segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+    kept = []
+    with suppress(torch.OutOfMemoryError):  # another thread was faster, and uses it
         for segment in segments:
             if segment["device"] == number and not segment["allocated_size"]:
-                fill_words(segment["address"], 0, segment["total_size"] // 4)
-        synchronize()
+                total = segment["total_size"]
+                piece = SMALL_PIECE if segment["segment_type"] == "small" else total
+                kept += [torch.zeros(piece, dtype=torch.uint8, device=device) for _ in range(0, total, piece)]
+    del kept
+    torch.cuda.synchronize(number)
+    with torch.cuda.device(number):
         torch.cuda.empty_cache()

@@ -94,6 +94,8 @@ class GpuService:
 
     def _open_counters(self, metrics: Sequence[str]) -> str:
         self._profiler: RangeProfiler | None = None
+        if not metrics:
+            return "No counters are wanted."
         try:
             self._profiler = when_free(lambda: RangeProfiler(metrics))
         except CountersUnavailableError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from mctskernel.core.tensor_map import ResolvedTensorMap
+from mctskernel.core.tensor_map import ALIGNMENT, ResolvedTensorMap, refused_by_tma
 from mctskernel.profiling.gpu.cuda_driver import call
 from mctskernel.profiling.ptx_text import TENSOR_MAP_BYTES
 
@@ -35,8 +35,11 @@ _CUDA_VERSION = 12000
 def encoded(made: ResolvedTensorMap, address: int) -> bytes:
     """The CUtensorMap of a buffer at an address. Raises CudaError for one that the driver refuses.
 
-    The driver has the axes the other way round, the contiguous one first, and a stride for each but that one.
+    An optional one that can't be is zeros. The driver has the axes the other way round, the contiguous one first, and a
+    stride for each but that one.
     """
+    if made.optional and (refused_by_tma(made) or address % ALIGNMENT):
+        return bytes(TENSOR_MAP_BYTES)
     words = TENSOR_MAP_BYTES // 8
     memory = (ctypes.c_uint64 * (words + _ALIGNMENT // 8))()
     start = -ctypes.addressof(memory) % _ALIGNMENT

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import TypeVar
 
 from mctskernel.core.device import DeviceError
@@ -16,7 +16,14 @@ from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.launch_plan import ResolvedPlan
 from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.candidate import Candidate, RefusedError, unbound
-from mctskernel.profiling.gpu.arenas import Arena, Arenas, draw_timed, draw_verified, timed_bytes
+from mctskernel.profiling.gpu.arenas import (
+    Arena,
+    Arenas,
+    draw_timed,
+    draw_verified,
+    know_products,
+    timed_bytes,
+)
 from mctskernel.profiling.gpu.lock import GpuLock
 from mctskernel.profiling.gpu.protocol import (
     GPU_REPLIES,
@@ -44,7 +51,12 @@ from mctskernel.profiling.gpu.protocol import (
     Timed,
     Wear,
 )
-from mctskernel.profiling.gpu.reference_device import give_back_memory, holding, reference_device
+from mctskernel.profiling.gpu.reference_device import (
+    give_back_memory,
+    hold,
+    holding,
+    reference_device,
+)
 from mctskernel.profiling.gpu.timing import FEWEST_VARIANTS
 from mctskernel.profiling.processes.channel import Ready
 from mctskernel.profiling.processes.child_process import LostError
@@ -107,23 +119,28 @@ class GpuWorker:
 
     def draw_verified(self) -> tuple[Arena, ...]:
         """Draw the cases that candidates are verified on, from any thread; the GPU isn't used. Raises TaskError."""
-        return draw_verified(self.task, self._seed, self._window)
+        verified = draw_verified(self.task, self._seed, self._window)
+        know_products(verified)
+        return verified
 
     def place(self, verified: tuple[Arena, ...], lock: GpuLock | None = None) -> None:
         """Draw what is timed, there where the GPU can, and put all cases there. Raises TaskError.
 
-        The lock is held while the GPU is busy, and not while results are copied and looked at.
+        The lock is held from the first use of the GPU on.
         """
         opened = self.opened
         self._require_memory(opened)
         device = reference_device(self.task, opened.gpu.uuid)
-        try:
-            with holding(lock):
+        with holding(lock):
+            if device and self.task.make_inputs is None:
+                hold()  # inputs are drawn there, too
+            try:
                 timed = draw_timed(self.task, self._seed, self._window, len(verified), device)
-        finally:
-            give_back_memory(device)
-        self.arenas = Arenas(verified, timed)
-        with lock.held() if lock is not None else nullcontext():
+                know_products(timed)
+            finally:
+                give_back_memory(device)
+            self.arenas = Arenas(verified, timed)
+            hold()
             try:
                 for arena in self.arenas:
                     self._place(arena)

@@ -17,6 +17,11 @@ constexpr float SCALE = 1024.0f, LARGEST = 63.0f, LEAST = 1.0f / 4096.0f;
 constexpr float WEIGHT_SCALE = 32768.0f;
 constexpr float LOG2E = 1.4426950408889634f;
 
+#if BLOCKS_WGMMA
+using blocks::descriptor;
+using blocks::wgmma;
+#endif
+
 __device__ __forceinline__ void split(float x, float y, unsigned& high, unsigned& low) {
     const __half2 h = __floats2half2_rn(x, y);
     const float2 back = __half22float2(h);
@@ -128,40 +133,6 @@ struct ByLine {
     }
 };
 
-#if BLOCKS_WGMMA
-#define ATTENTION_F64(i) BLOCKS_F32(i), BLOCKS_F32(i + 32)
-
-using blocks::wgmma;
-
-__device__ __forceinline__ void wgmma(float (&d)[128], unsigned long long a, unsigned long long b, int adds) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" BLOCKS_0_31
-                 ", " BLOCKS_32_63 ", " BLOCKS_64_95 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, "
-                 "%108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "
-                 "%126, %127}, %128, %129, p, 1, 1, 0, 0;}"
-                 : ATTENTION_F64(0), ATTENTION_F64(64) : "l"(a), "l"(b), "r"(adds));
-}
-
-// Issue the products of a step of ROWS lines of A and then N of B in shared memory.
-template <int N>
-__device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bool adds) {
-    const unsigned long long a = blocks::descriptor(stage + (threadIdx.x >> 7) * (64 * 128));
-    const unsigned long long b = blocks::descriptor(stage + ROWS * 128);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    #pragma unroll
-    for (int k = 0; k < 4; k += 2) {
-        wgmma(sum, a + k + 4, b + k, k > 0 || adds);
-        wgmma(sum, a + k, b + k + 4, 1);
-        wgmma(sum, a + k, b + k, 1);
-    }
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-#else
-template <int N>
-__device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bool adds) {
-    blocks::products<ROWS, N>(sum, stage, adds);
-}
-#endif
-
 // Products of ROWS lines of A and N of B over all steps. `shared` has 3 * (ROWS + N) * 128 bytes, from a multiple of 1024 on.
 // Both warp groups split the next step into one of three stages while the tensor cores work on the one before.
 template <int N, class A, class B>
@@ -183,7 +154,7 @@ __device__ __forceinline__ void multiply(float (&sum)[N / 2], unsigned shared, A
     __syncthreads();
     #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-        products<N>(sum, stage, step > 0);
+        blocks::products<ROWS, N>(sum, stage, step > 0);
         stage = stage == shared + 2 * STAGE ? shared : stage + STAGE;
         if (step + 1 < steps) {
             // Nobody reads this stage any more: its products were waited for before the last barrier.
@@ -353,38 +324,8 @@ __device__ __forceinline__ void store_values(unsigned char* shared, const blocks
 
 // ---- Attention in one kernel, for heads of up to HEAD numbers of 16 bits ----------------------------------------------------
 // A warp group has 64 queries, whose outputs stay in registers, and takes KEYS keys at a time. While the tensor cores weigh the
-// values of some keys and multiply the next ones, it computes the weights of those.
-
-// Rows of a matrix in memory.
-template <class T>
-struct Rows {
-    const T* data;
-    int lines, terms;
-    long long stride;
-    bool vector = ((size_t)data & 15) == 0 && stride * sizeof(T) % 16 == 0;
-};
-
-// Copy LINES rows from `first` on to shared memory, as blocks of 64 neighbours: 128 swizzled bytes of each row. Zeros are beside them.
-template <int LINES, int HEAD, class T>
-__device__ __forceinline__ void copy_rows(unsigned to, const Rows<T>& from, int first) {
-    constexpr int CHUNKS = HEAD / 8;
-    #pragma unroll
-    for (int i = 0; i < LINES * CHUNKS / THREADS; ++i) {
-        const int number = threadIdx.x + i * THREADS, line = number / CHUNKS, chunk = number % CHUNKS;
-        const int left = first + line < from.lines ? min(max(from.terms - chunk * 8, 0), 8) : 0;
-        const T* at = from.data + (left > 0 ? (first + line) * from.stride + chunk * 8 : 0);
-        const unsigned place = to + (chunk >> 3) * (LINES * 128) + line * 128 + (((chunk & 7) ^ (line & 7)) << 4);
-        if (from.vector) {
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(at), "r"(left * 2) : "memory");
-        } else {
-            #pragma unroll
-            for (int j = 0; j < 8; ++j) {
-                const unsigned short bits = j < left ? reinterpret_cast<const unsigned short*>(at)[j] : 0;
-                asm volatile("st.shared.u16 [%0], %1;" ::"r"(place + 2 * j), "h"(bits) : "memory");
-            }
-        }
-    }
-}
+// values of some keys and multiply the next ones, it computes the weights of those. Two warp groups give the tensor cores work by
+// turns; a third one brings operands, of the next queries too.
 
 __device__ __forceinline__ unsigned packed(__half, float x, float y) {
     const __half2 found = __floats2half2_rn(x, y);
@@ -403,55 +344,32 @@ __device__ __forceinline__ float power_of_two(float x) {
 }
 
 #if BLOCKS_WGMMA
-#define ATTENTION_96_127 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-
-// Products of a warp group: of A and B in shared memory, or with A in registers and B's lines along its terms.
-#define ATTENTION_PRODUCTS(T, TYPE) \
-__device__ __forceinline__ void product(T, float (&d)[32], unsigned long long a, unsigned long long b, int adds) { \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" \
-                 BLOCKS_0_31 "}, %32, %33, p, 1, 1, 0, 0;}" : BLOCKS_F32(0) : "l"(a), "l"(b), "r"(adds)); \
-} \
-__device__ __forceinline__ void product(T, float (&d)[64], unsigned long long a, unsigned long long b, int adds) { \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" \
-                 BLOCKS_0_31 ", " BLOCKS_32_63 "}, %64, %65, p, 1, 1, 0, 0;}" \
-                 : BLOCKS_F32(0), BLOCKS_F32(32) : "l"(a), "l"(b), "r"(adds)); \
-} \
-template <int TURNED> \
-__device__ __forceinline__ void product(T, float (&d)[32], const unsigned* a, unsigned long long b, int adds) { \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" BLOCKS_0_31 \
-                 "}, {%32, %33, %34, %35}, %36, p, 1, 1, %38;}" \
-                 : BLOCKS_F32(0) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TURNED)); \
-} \
-template <int TURNED> \
-__device__ __forceinline__ void product(T, float (&d)[64], const unsigned* a, unsigned long long b, int adds) { \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" BLOCKS_0_31 ", " BLOCKS_32_63 \
-                 "}, {%64, %65, %66, %67}, %68, p, 1, 1, %70;}" \
-                 : BLOCKS_F32(0), BLOCKS_F32(32) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TURNED)); \
-} \
-template <int TURNED> \
-__device__ __forceinline__ void product(T, float (&d)[128], const unsigned* a, unsigned long long b, int adds) { \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %133, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPE "." TYPE " {" BLOCKS_0_31 ", " BLOCKS_32_63 ", " \
-                 BLOCKS_64_95 ", " ATTENTION_96_127 "}, {%128, %129, %130, %131}, %132, p, 1, 1, %134;}" \
-                 : ATTENTION_F64(0), ATTENTION_F64(64) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TURNED)); \
+// Products of a warp group with A in registers, and B's lines along its terms where TURNED.
+#define ATTENTION_ISSUE(TYPE, COUNT, N, A0, A1, A2, A3, B, ADDS, TURN) \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, " ADDS ", 0; wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" \
+                 BLOCKS_LIST_##COUNT "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " B ", p, 1, 1, " TURN ";}" \
+                 : BLOCKS_SUMS_##COUNT : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TURNED))
+#define ATTENTION_PRODUCT(COUNT, N, ...) \
+template <class T, int TURNED> \
+__device__ __forceinline__ void wgmma_of_registers(float (&d)[COUNT], const unsigned* a, unsigned long long b, int adds) { \
+    if constexpr (blocks::IS_BF16<T>) { \
+        ATTENTION_ISSUE("bf16", COUNT, N, __VA_ARGS__); \
+    } else { \
+        ATTENTION_ISSUE("f16", COUNT, N, __VA_ARGS__); \
+    } \
 }
-
-ATTENTION_PRODUCTS(__half, "f16")
-ATTENTION_PRODUCTS(__nv_bfloat16, "bf16")
-
-// Of blocks of 128 swizzled bytes, `apart` bytes from each other.
-__device__ __forceinline__ unsigned long long descriptor(unsigned start, unsigned apart) {
-    return (unsigned long long)(start >> 4) | (unsigned long long)(apart >> 4) << 16 | 64ull << 32 | 1ull << 62;
-}
+ATTENTION_PRODUCT(32, "64", "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+ATTENTION_PRODUCT(64, "128", "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+ATTENTION_PRODUCT(128, "256", "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 
 // Issue the products of a warp group's queries and KEYS keys.
 template <int HEAD, int KEYS, class T>
 __device__ __forceinline__ void multiply_keys(float (&scores)[KEYS / 2], unsigned queries, unsigned keys) {
-    const unsigned long long a = descriptor(queries + (threadIdx.x >> 7) * (64 * 128), 16), b = descriptor(keys, 16);
+    const unsigned long long a = descriptor(queries + (threadIdx.x >> 7) * (64 * 128)), b = descriptor(keys);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     #pragma unroll
     for (int k = 0; k < HEAD / 16; ++k) {
-        product(T(), scores, a + (k >> 2) * (ROWS * 8) + (k & 3) * 2, b + (k >> 2) * (KEYS * 8) + (k & 3) * 2, k > 0);
+        wgmma<T>(scores, a + (k >> 2) * (ROWS * 8) + (k & 3) * 2, b + (k >> 2) * (KEYS * 8) + (k & 3) * 2, k > 0);
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
@@ -463,7 +381,7 @@ __device__ __forceinline__ void weigh_values(float (&sum)[HEAD / 2], const unsig
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     #pragma unroll
     for (int k = 0; k < KEYS / 16; ++k) {
-        product<1>(T(), sum, weights + 4 * k, b + k * 128, 1);
+        wgmma_of_registers<T, 1>(sum, weights + 4 * k, b + k * 128, 1);
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
@@ -477,20 +395,6 @@ __device__ __forceinline__ void wait_for(float (&sum)[COUNT]) {
     }
 }
 #else
-__device__ __forceinline__ void mma(__half, float* d, const unsigned* a, unsigned b0, unsigned b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ void mma(__nv_bfloat16, float* d, const unsigned* a, unsigned b0, unsigned b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 template <int HEAD, int KEYS, class T>
 __device__ __forceinline__ void multiply_keys(float (&scores)[KEYS / 2], unsigned queries, unsigned keys) {
     const int line = (threadIdx.x >> 5) * 16, first = threadIdx.x >> 3 & 1, second = threadIdx.x >> 4 & 1;
@@ -506,8 +410,8 @@ __device__ __forceinline__ void multiply_keys(float (&scores)[KEYS / 2], unsigne
         #pragma unroll
         for (int n = 0; n < KEYS; n += 16) {
             blocks::load_fragments(b, blocks::fragment(keys + block * (KEYS * 128), n + second * 8, chunk + first));
-            mma(T(), scores + n / 2, a, b[0], b[1]);
-            mma(T(), scores + n / 2 + 4, a, b[2], b[3]);
+            blocks::mma<T>(scores + n / 2, a, b[0], b[1]);
+            blocks::mma<T>(scores + n / 2 + 4, a, b[2], b[3]);
         }
     }
 }
@@ -521,11 +425,9 @@ __device__ __forceinline__ void weigh_values(float (&sum)[HEAD / 2], const unsig
         for (int n = 0; n < HEAD; n += 16) {
             unsigned b[4];
             const unsigned block = values + (n >> 6) * (KEYS * 128);
-            asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
-                         : "r"(blocks::fragment(block, k * 16 + first * 8, (n >> 3 & 7) + second)) : "memory");
-            mma(T(), sum + n / 2, weights + 4 * k, b[0], b[1]);
-            mma(T(), sum + n / 2 + 4, weights + 4 * k, b[2], b[3]);
+            blocks::load_fragments<true>(b, blocks::fragment(block, k * 16 + first * 8, (n >> 3 & 7) + second));
+            blocks::mma<T>(sum + n / 2, weights + 4 * k, b[0], b[1]);
+            blocks::mma<T>(sum + n / 2 + 4, weights + 4 * k, b[2], b[3]);
         }
     }
 }
@@ -580,10 +482,18 @@ __device__ __forceinline__ float number(float x) { return x; }
 __device__ __forceinline__ float number(__half x) { return __half2float(x); }
 __device__ __forceinline__ float number(__nv_bfloat16 x) { return __bfloat162float(x); }
 
+// Rows of a matrix in memory.
+template <class T>
+struct Rows {
+    const T* data;
+    int lines, terms;
+    long long stride;
+    bool vector = blocks::is_aligned(data, stride * sizeof(T));
+};
+
 // As `attend`, in fp32 arithmetic: for what the tensor cores can't do. A warp has a query and 32 outputs at a time.
-template <class T, class Score, class Put>
-__device__ __noinline__ void attend_exactly(const Rows<T>& queries, const Rows<T>& keys, const Rows<T>& values, int first,
-        Score score, Put put) {
+template <bool CAUSAL, class T, class Score, class Put>
+__device__ __noinline__ void attend_exactly(Rows<T> queries, Rows<T> keys, Rows<T> values, int first, Score score, Put put) {
     const int lane = threadIdx.x & 31;
     for (int row = first + (threadIdx.x >> 5); row < min(first + ROWS, queries.lines); row += THREADS / 32) {
         for (int column = lane; column - lane < values.terms; column += 32) {
@@ -593,7 +503,7 @@ __device__ __noinline__ void attend_exactly(const Rows<T>& queries, const Rows<T
                 for (int k = 0; k < queries.terms && key < keys.lines; ++k) {
                     found = fmaf(number(queries.data[row * queries.stride + k]), number(keys.data[key * keys.stride + k]), found);
                 }
-                found = key < keys.lines ? score(row, key, found) : -CUDART_INF_F;
+                found = key < keys.lines && (!CAUSAL || key <= row) ? score(row, key, found) : -CUDART_INF_F;
                 float most = fmaxf(top, found);
                 #pragma unroll
                 for (int apart = 1; apart < 32; apart *= 2) {
@@ -622,40 +532,100 @@ __device__ __noinline__ void attend_exactly(const Rows<T>& queries, const Rows<T
     }
 }
 
-// The outputs of ROWS queries from `first` on, which put(row, column, value) stores. score(row, column, product) is what softmax is
-// taken of. Where CAUSAL, keys behind a query don't count. `shared` has (ROWS + 4 * KEYS) * HEAD * 2 + 1024 bytes.
-template <int HEAD, int KEYS, bool CAUSAL, class T, class Score, class Put>
-__device__ __forceinline__ void attend(unsigned char* shared, const Rows<T>& queries, const Rows<T>& keys, const Rows<T>& values,
-        int first, Score score, Put put) {
-    if (queries.terms > HEAD || values.terms > HEAD) {
-        attend_exactly(queries, keys, values, first, score, put);
-        return;
+#if BLOCKS_WGMMA
+// Barriers of the two warp groups, which each waits at for its turn.
+__device__ __forceinline__ void wait_for_turn(int group) {
+    asm volatile("bar.sync %0, 256;" ::"r"(group + 1) : "memory");
+}
+
+__device__ __forceinline__ void give_turn(int group) {
+    asm volatile("bar.arrive %0, 256;" ::"r"(group + 1) : "memory");
+}
+
+// Whole operands' parts in shared memory, full or empty by turns.
+template <int STAGES>
+struct Pipe {
+    unsigned memory, barriers, bytes;
+    int stage = 0;
+    unsigned parity = 0;
+
+    __device__ __forceinline__ void init(int consumers) const {
+        for (int i = 0; i < STAGES; ++i) {
+            blocks::init_barrier(barriers + 16 * i, blocks::PRODUCERS / 32);
+            blocks::init_barrier(barriers + 16 * i + 8, consumers);
+        }
     }
+
+    __device__ __forceinline__ void next() {
+        parity ^= stage == STAGES - 1;
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
+    }
+
+    __device__ __forceinline__ unsigned wait() const {
+        blocks::wait_for(barriers + 16 * stage, parity);
+        return memory + stage * bytes;
+    }
+
+    __device__ __forceinline__ void release() {
+        if (threadIdx.x % 32 == 0) {
+            blocks::arrive(barriers + 16 * stage + 8);
+        }
+        next();
+    }
+
+    // By the producers: LINES lines of up to HEAD numbers, as boxes of 64 neighbours.
+    template <int LINES, int HEAD, class Matrix>
+    __device__ __forceinline__ void bring(const Matrix& from, int first) {
+        const unsigned barrier = barriers + 16 * stage, to = memory + stage * bytes;
+        blocks::wait_for(barrier + 8, parity ^ 1);
+        if (!from.is_copied()) {
+            for (int i = 0; i < HEAD / 64; ++i) {
+                from.template load<LINES / 64>(to + i * LINES * 128, first, i);
+            }
+            blocks::publish();
+        } else if (threadIdx.x % blocks::PRODUCERS == 0) {
+            blocks::expect(barrier, LINES * HEAD * 2);
+            for (int i = 0; i < HEAD / 64; ++i) {
+                from.template copy<LINES / 64>(to + i * LINES * 128, first, i, barrier, 0, 0);
+            }
+        }
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) {
+            blocks::arrive(barrier);
+        }
+        next();
+    }
+};
+#endif
+
+// Parts 0 to `count` of attention, of ROWS queries each, by blocks of THREADS + 128 threads. work(part, compute) calls
+// compute(queries, keys, values, first, score, to, index): score(row, column, product) is what softmax is taken of, and outputs of
+// ROWS queries from `first` on are stored at to[index(row, column)]. Where CAUSAL, keys behind a query don't count. `shared` has
+// (ROWS + 4 * KEYS) * HEAD * 2 + 2048 bytes.
+template <int HEAD, int KEYS, bool CAUSAL, class T, class Work>
+__device__ __forceinline__ void attend(unsigned char* shared, int count, Work work) {
     constexpr unsigned STAGE = KEYS * HEAD * 2;
     const unsigned own_queries = aligned(shared), own_keys = own_queries + ROWS * HEAD * 2, own_values = own_keys + 2 * STAGE;
-    const int last = CAUSAL ? min(keys.lines, first + ROWS) : keys.lines, tiles = (last + KEYS - 1) / KEYS;
-    auto copy = [&](const Rows<T>& from, unsigned to, int tile) {
-        if (tile < tiles) {
-            copy_rows<KEYS, HEAD>(to + tile % 2 * STAGE, from, tile * KEYS);
-        }
+    auto tiles_of = [](const auto& keys, int first) {
+        return ((CAUSAL ? min(keys.lines, first + ROWS) : keys.lines) + KEYS - 1) / KEYS;
     };
-    auto arrive = [&]() {
-        asm volatile("cp.async.wait_all;" ::: "memory");
-        blocks::publish();
-        __syncthreads();
-    };
+    auto fits = [](const auto& queries, const auto& values) { return queries.terms <= HEAD && values.terms <= HEAD; };
     float sum[HEAD / 2], scores[KEYS / 2];
     unsigned weights[KEYS / 4];
-    #pragma unroll
-    for (int i = 0; i < HEAD / 2; ++i) {
-        sum[i] = 0.0f;
-    }
-    Softmax softmax;
-    auto weigh = [&](int tile) {
-        #pragma unroll
-        for (int i = 0; i < KEYS / 2; ++i) {
-            const int row = first + blocks::row_of(i), column = tile * KEYS + blocks::column_of(i);
-            scores[i] = row < queries.lines && column < keys.lines ? score(row, column, scores[i]) : -CUDART_INF_F;
+    auto weigh = [&](Softmax& softmax, int tile, const auto& queries, const auto& keys, int first, auto score) {
+        const int end = (tile + 1) * KEYS, row = first + (threadIdx.x >> 7) * 64;
+        if (end > keys.lines || first + ROWS > queries.lines || (CAUSAL && end > row + 1)) {
+            #pragma unroll
+            for (int i = 0; i < KEYS / 2; ++i) {
+                const int row = first + blocks::row_of(i), column = tile * KEYS + blocks::column_of(i);
+                const bool counts = row < queries.lines && column < keys.lines && (!CAUSAL || column <= row);
+                scores[i] = counts ? score(row, column, scores[i]) : -CUDART_INF_F;
+            }
+        } else {
+            #pragma unroll
+            for (int i = 0; i < KEYS / 2; ++i) {
+                scores[i] = score(first + blocks::row_of(i), tile * KEYS + blocks::column_of(i), scores[i]);
+            }
         }
         return softmax.weigh(scores);
     };
@@ -665,45 +635,147 @@ __device__ __forceinline__ void attend(unsigned char* shared, const Rows<T>& que
             weights[i] = packed(T(), scores[2 * i], scores[2 * i + 1]);
         }
     };
-    copy_rows<ROWS, HEAD>(own_queries, queries, first);
-    copy(keys, own_keys, 0);
-    arrive();
-    copy(keys, own_keys, 1);
-    copy(values, own_values, 0);
-    multiply_keys<HEAD, KEYS, T>(scores, own_queries, own_keys);
-    wait_for<0>(scores);
-    weigh(0);
-    pack();
-    #pragma unroll 1
-    for (int tile = 0; tile < tiles; ++tile) {
-        // The other keys and values are no longer read by anyone.
-        arrive();
-        copy(keys, own_keys, tile + 2);
-        copy(values, own_values, tile + 1);
-        if (tile + 1 < tiles) {
-            multiply_keys<HEAD, KEYS, T>(scores, own_queries, own_keys + (tile + 1) % 2 * STAGE);
-            weigh_values<HEAD, KEYS, T>(sum, weights, own_values + tile % 2 * STAGE);
-            wait_for<1>(scores);
-            const float2 shares = weigh(tile + 1);
-            wait_for<0>(sum);
-            #pragma unroll
-            for (int i = 0; i < HEAD / 2; ++i) {
-                sum[i] *= i & 2 ? shares.y : shares.x;
+    auto begin = [&]() {
+        #pragma unroll
+        for (int i = 0; i < HEAD / 2; ++i) {
+            sum[i] = 0.0f;
+        }
+    };
+    auto scale = [&](float2 shares) {
+        #pragma unroll
+        for (int i = 0; i < HEAD / 2; ++i) {
+            sum[i] *= i & 2 ? shares.y : shares.x;
+        }
+    };
+    auto end = [&](Softmax& softmax, const auto& queries, const auto& values, int first, auto* to, auto index) {
+        softmax.finish();
+        scale(make_float2(1.0f / softmax.total[0], 1.0f / softmax.total[1]));
+        blocks::store(to, sum, blocks::Tile{first, 0}, queries.lines, values.terms, [](int, int, float x) { return T(x); }, index);
+    };
+    auto exactly = [&](const auto& queries, const auto& keys, const auto& values, int first, auto score, auto* to, auto index) {
+        auto put = [&](int row, int column, float x) { to[index(row, column)] = T(x); };
+        auto rows = [](const auto& of) { return Rows<T>{of.data, of.lines, of.terms, of.stride}; };
+        attend_exactly<CAUSAL>(rows(queries), rows(keys), rows(values), first, score, put);
+    };
+#if BLOCKS_WGMMA
+    const unsigned barriers = own_values + 2 * STAGE;
+    Pipe<1> of_queries{own_queries, barriers, ROWS * HEAD * 2};
+    Pipe<2> of_keys{own_keys, barriers + 16, STAGE}, of_values{own_values, barriers + 48, STAGE};
+    if (threadIdx.x == 0) {
+        of_queries.init(THREADS / 32);
+        of_keys.init(THREADS / 32);
+        of_values.init(THREADS / 32);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    const int group = __shfl_sync(0xffffffff, threadIdx.x >> 7, 0);
+    if (group == THREADS / 128) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        auto compute = [&](const auto& queries, const auto& keys, const auto& values, int first, auto, auto*, auto) {
+            if (fits(queries, values)) {
+                of_queries.template bring<ROWS, HEAD>(queries, first);
+                const int tiles = tiles_of(keys, first);
+                #pragma unroll 1
+                for (int tile = 0; tile < tiles; ++tile) {
+                    of_keys.template bring<KEYS, HEAD>(keys, tile * KEYS);
+                    of_values.template bring<KEYS, HEAD>(values, tile * KEYS);
+                }
             }
+        };
+        #pragma unroll 1
+        for (int part = blockIdx.x; part < count; part += gridDim.x) {
+            work(part, compute);
+        }
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        if (group == 1) {
+            give_turn(0);
+        }
+        auto compute = [&](const auto& queries, const auto& keys, const auto& values, int first, auto score, auto* to, auto index) {
+            if (!fits(queries, values)) {
+                exactly(queries, keys, values, first, score, to, index);
+                return;
+            }
+            const int tiles = tiles_of(keys, first);
+            Softmax softmax;
+            begin();
+            const unsigned own = of_queries.wait();
+            multiply_keys<HEAD, KEYS, T>(scores, own, of_keys.wait());
+            wait_for<0>(scores);
+            of_keys.release();
+            weigh(softmax, 0, queries, keys, first, score);
             pack();
-        } else {
-            weigh_values<HEAD, KEYS, T>(sum, weights, own_values + tile % 2 * STAGE);
+            #pragma unroll 1
+            for (int tile = 1; tile < tiles; ++tile) {
+                const unsigned next = of_keys.wait();
+                wait_for_turn(group);
+                multiply_keys<HEAD, KEYS, T>(scores, own, next);
+                weigh_values<HEAD, KEYS, T>(sum, weights, of_values.wait());
+                give_turn(1 - group);
+                wait_for<1>(scores);
+                of_keys.release();
+                const float2 shares = weigh(softmax, tile, queries, keys, first, score);
+                wait_for<0>(sum);
+                of_values.release();
+                scale(shares);
+                pack();
+            }
+            of_queries.release();
+            weigh_values<HEAD, KEYS, T>(sum, weights, of_values.wait());
             wait_for<0>(sum);
+            of_values.release();
+            end(softmax, queries, values, first, to, index);
+        };
+        #pragma unroll 1
+        for (int part = blockIdx.x; part < count; part += gridDim.x) {
+            work(part, compute);
         }
     }
-    softmax.finish();
-    #pragma unroll
-    for (int i = 0; i < HEAD / 2; ++i) {
-        const int row = first + blocks::row_of(i), column = blocks::column_of(i);
-        if (row < queries.lines && column < values.terms) {
-            put(row, column, sum[i] / softmax.total[i >> 1 & 1]);
+#else
+    const bool produces = threadIdx.x >= THREADS;
+    auto compute = [&](const auto& queries, const auto& keys, const auto& values, int first, auto score, auto* to, auto index) {
+        const int tiles = tiles_of(keys, first);
+        auto bring = [&](int tile) {
+            const unsigned stage = tile % 2 * STAGE;
+            for (int i = 0; i < HEAD / 64 && tile < tiles; ++i) {
+                keys.template load<KEYS / 64>(own_keys + stage + i * KEYS * 128, tile * KEYS, i);
+                values.template load<KEYS / 64>(own_values + stage + i * KEYS * 128, tile * KEYS, i);
+            }
+        };
+        __syncthreads();
+        if (!fits(queries, values)) {
+            if (!produces) {
+                exactly(queries, keys, values, first, score, to, index);
+            }
+            return;
         }
+        if (produces) {
+            for (int i = 0; i < HEAD / 64; ++i) {
+                queries.template load<ROWS / 64>(own_queries + i * ROWS * 128, first, i);
+            }
+            bring(0);
+        }
+        Softmax softmax;
+        begin();
+        for (int tile = 0; tile < tiles; ++tile) {
+            __syncthreads();
+            if (produces) {
+                bring(tile + 1);
+            } else {
+                multiply_keys<HEAD, KEYS, T>(scores, own_queries, own_keys + tile % 2 * STAGE);
+                scale(weigh(softmax, tile, queries, keys, first, score));
+                pack();
+                weigh_values<HEAD, KEYS, T>(sum, weights, own_values + tile % 2 * STAGE);
+            }
+        }
+        if (!produces) {
+            end(softmax, queries, values, first, to, index);
+        }
+    };
+    for (int part = blockIdx.x; part < count; part += gridDim.x) {
+        work(part, compute);
     }
+#endif
 }
 
 // ---- Attention in one kernel, for heads of up to HEAD fp32 numbers, which are split into pairs of fp16 ----------------------
@@ -711,14 +783,14 @@ __device__ __forceinline__ void attend(unsigned char* shared, const Rows<T>& que
 #if BLOCKS_WGMMA
 template <int HEAD, int KEYS>
 __device__ __forceinline__ void multiply_pairs(float (&scores)[KEYS / 2], unsigned queries, unsigned keys) {
-    const unsigned long long a = descriptor(queries + (threadIdx.x >> 7) * (64 * 128), 16), b = descriptor(keys, 16);
+    const unsigned long long a = descriptor(queries + (threadIdx.x >> 7) * (64 * 128)), b = descriptor(keys);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     #pragma unroll
     for (int k = 0; k < HEAD / 16; ++k) {
         const int in_a = (k >> 1) * (ROWS * 8) + (k & 1) * 2, in_b = (k >> 1) * (KEYS * 8) + (k & 1) * 2;
-        product(__half(), scores, a + in_a + 4, b + in_b, k > 0);
-        product(__half(), scores, a + in_a, b + in_b + 4, 1);
-        product(__half(), scores, a + in_a, b + in_b, 1);
+        wgmma(scores, a + in_a + 4, b + in_b, k > 0);
+        wgmma(scores, a + in_a, b + in_b + 4, 1);
+        wgmma(scores, a + in_a, b + in_b, 1);
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
@@ -727,14 +799,14 @@ __device__ __forceinline__ void multiply_pairs(float (&scores)[KEYS / 2], unsign
 template <int HEAD, int KEYS>
 __device__ __forceinline__ void weigh_pairs(float (&sum)[32], const unsigned (&high)[KEYS / 4], const unsigned (&low)[KEYS / 4],
         unsigned values, int column) {
-    const unsigned long long b = descriptor(values + column * 128, 16);
+    const unsigned long long b = descriptor(values + column * 128);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     #pragma unroll
     for (int k = 0; k < KEYS / 16; ++k) {
         const unsigned long long of_keys = b + (k >> 1) * (HEAD * 8) + (k & 1) * 2;
-        product<0>(__half(), sum, low + 4 * k, of_keys, k > 0);
-        product<0>(__half(), sum, high + 4 * k, of_keys + 4, 1);
-        product<0>(__half(), sum, high + 4 * k, of_keys, 1);
+        wgmma_of_registers<__half, 0>(sum, low + 4 * k, of_keys, k > 0);
+        wgmma_of_registers<__half, 0>(sum, high + 4 * k, of_keys + 4, 1);
+        wgmma_of_registers<__half, 0>(sum, high + 4 * k, of_keys, 1);
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
@@ -747,9 +819,9 @@ __device__ __forceinline__ void add_pairs(float* sum, const unsigned* high, cons
     blocks::load_fragments(low_b, from ^ 64);
     #pragma unroll
     for (int part = 0; part < 2; ++part) {
-        mma(__half(), sum + 4 * part, low, high_b[2 * part], high_b[2 * part + 1]);
-        mma(__half(), sum + 4 * part, high, low_b[2 * part], low_b[2 * part + 1]);
-        mma(__half(), sum + 4 * part, high, high_b[2 * part], high_b[2 * part + 1]);
+        blocks::mma(sum + 4 * part, low, high_b[2 * part], high_b[2 * part + 1]);
+        blocks::mma(sum + 4 * part, high, low_b[2 * part], low_b[2 * part + 1]);
+        blocks::mma(sum + 4 * part, high, high_b[2 * part], high_b[2 * part + 1]);
     }
 }
 
@@ -864,7 +936,8 @@ struct PairsByColumn {
     }
 };
 
-// As for 16 bits. `shared` has (ROWS + 4 * KEYS) * HEAD * 4 + 1024 bytes.
+// The outputs of ROWS queries from `first` on, which put(row, column, value) stores. `shared` has
+// (ROWS + 4 * KEYS) * HEAD * 4 + 1024 bytes.
 template <int HEAD, int KEYS, bool CAUSAL, class Score, class Put>
 __device__ __forceinline__ void attend(unsigned char* shared, const Rows<float>& queries, const Rows<float>& keys,
         const Rows<float>& values, int first, Score score, Put put) {
@@ -913,7 +986,8 @@ __device__ __forceinline__ void attend(unsigned char* shared, const Rows<float>&
             for (int i = 0; i < KEYS / 2; ++i) {
                 const int row = first + blocks::row_of(i), column = tile * KEYS + blocks::column_of(i);
                 const float product = scores[i] * (1.0f / (SCALE * SCALE));
-                scores[i] = row < queries.lines && column < keys.lines ? score(row, column, product) : -CUDART_INF_F;
+                const bool counts = row < queries.lines && column < keys.lines && (!CAUSAL || column <= row);
+                scores[i] = counts ? score(row, column, product) : -CUDART_INF_F;
             }
             const float2 shares = softmax.weigh(scores, 15.0f);
             unsigned high[KEYS / 4], low[KEYS / 4];
@@ -936,7 +1010,7 @@ __device__ __forceinline__ void attend(unsigned char* shared, const Rows<float>&
     }
     const bool some = __syncthreads_or(most_value > 0.0f), enough = __syncthreads_or(most_value >= LEAST);
     if (__syncthreads_or(!possible || most > LARGEST || most_value > LARGEST) || (some && !enough)) {
-        attend_exactly(queries, keys, values, first, score, put);
+        attend_exactly<CAUSAL>(queries, keys, values, first, score, put);
         return;
     }
     #pragma unroll

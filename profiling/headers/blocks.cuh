@@ -100,8 +100,7 @@ __device__ __forceinline__ Computed<T, At> computed(int lines, int terms, At at)
 // fp16 is small.
 //
 // Packed, a matrix is made of blocks of LINES lines; in a block its steps follow each other, so that one bulk copy brings a step.
-// There a line has 128 bytes, with the 128-byte swizzle that the tensor cores read: 64 terms of fp16 or bf16, or the high parts
-// of 32 of fp32 and then the low ones.
+// There a line has 128 bytes, with the 128-byte swizzle that the tensor cores read: the high parts of 32 terms and then the low ones.
 
 template <class T>
 constexpr int STEP = sizeof(T) == 4 ? 32 : 64;
@@ -180,16 +179,6 @@ __device__ __forceinline__ void load_eight(float (&to)[8], const Line& line, int
     }
 }
 
-template <class T>
-__device__ __forceinline__ uint4 rounded(const float (&v)[8]) {
-    uint4 found;
-    #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        reinterpret_cast<T*>(&found)[i] = (T)v[i];
-    }
-    return found;
-}
-
 __device__ __forceinline__ unsigned largest(const float (&v)[8]) {
     unsigned most = 0;
     #pragma unroll
@@ -206,101 +195,73 @@ __device__ __forceinline__ void split_eight(const float (&v)[8], float scale, ui
     split(v[6] * scale, v[7] * scale, high.w, low.w);
 }
 
-// Pack a part of a matrix. Of fp32, find the `ranges` of its lines, which begin as zeros; with AGAIN, in a kernel after that one,
-// pack the lines again that need it.
-template <bool AGAIN, class Matrix>
-__device__ __forceinline__ void pack(void* to, Range* ranges, const Matrix& from, Part part) {
-    using T = typename Matrix::Element;
-    constexpr bool PAIRS = sizeof(T) == 4;
+// Pack a part of a matrix, and find the `ranges` of its lines, which begin as zeros; `again`, in a launch after that one, pack the
+// lines again that need it.
+template <class Matrix>
+__device__ __forceinline__ void pack(void* to, Range* ranges, const Matrix& from, Part part, bool again) {
+    constexpr int TERMS = STEP<float>;
     // Neighbouring threads have neighbours in memory.
     const int down = Matrix::BY_TERM ? threadIdx.x >> 2 : threadIdx.x & 63;
     const int chunk = Matrix::BY_TERM ? threadIdx.x & 3 : threadIdx.x >> 6;
-    const int number = part.line + down, steps = (from.terms + STEP<T> - 1) / STEP<T>;
+    const int number = part.line + down, steps = (from.terms + TERMS - 1) / TERMS, end = min(part.step + STRIP, steps);
     const bool inside = number < from.lines;
     const auto line = from.line(number);
-    auto load = [&](float (&v)[8], int step, int chunk) {
-        load_eight<Matrix>(v, line, step * STEP<T> + chunk * 8);
-    };
     __shared__ unsigned first[LINES];
-    Range range = {0, 0};
-    bool packs = true;
-    float scale = 1.0f;
-    if constexpr (AGAIN) {
-        range = inside ? ranges[number] : range;
-        packs = !range.fits() && range.all > 0;
-        if (!__syncthreads_or(packs)) {
-            return;
-        }
-        scale = power_of_two(range.exponent());
-    } else if constexpr (PAIRS) {
-        if (threadIdx.x < LINES) {
-            first[threadIdx.x] = 0;
-        }
-        __syncthreads();
-        float v[8];
-        load(v, 0, chunk);
-        atomicMax(first + down, largest(v));
-        __syncthreads();
-        range.first = first[down];
-        scale = power_of_two(range.guess());
+    __shared__ uint4 packed[STEP_BYTES / 16];
+    Range range = again && inside ? ranges[number] : Range{0, 0};
+    const bool packs = !again || (!range.fits() && range.all > 0);
+    if (!__syncthreads_or(packs)) {
+        return;
     }
+    if (threadIdx.x < LINES) {
+        first[threadIdx.x] = 0;
+    }
+    float scale = power_of_two(range.exponent());
     unsigned char* at = reinterpret_cast<unsigned char*>(to) + ((long long)(part.line / LINES) * steps + part.step) * STEP_BYTES;
-    const int end = min(part.step + STRIP, steps), one = swizzled(down, chunk), other = swizzled(down, chunk + 4);
-    constexpr int AHEAD = PAIRS ? 4 : 2;
+    const int one = swizzled(down, chunk) / 16, other = swizzled(down, chunk + 4) / 16;
+    // The first round is of the first step, for its largest number.
     #pragma unroll 1
-    for (int begin = part.step; begin < end; begin += AHEAD) {
-        float v[AHEAD][PAIRS ? 1 : 2][8];
-        #pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
-            load(v[i][0], begin + i, chunk);
-            if constexpr (!PAIRS) {
-                load(v[i][1], begin + i, chunk + 4);
-            }
+    for (int step = again ? part.step : part.step - 1; step < end; ++step) {
+        float v[8];
+        load_eight<Matrix>(v, line, (step < part.step ? 0 : step) * TERMS + chunk * 8);
+        __syncthreads();
+        if (step < part.step) {
+            atomicMax(first + down, largest(v));
+            __syncthreads();
+            range.first = first[down];
+            scale = power_of_two(range.guess());
+            continue;
         }
-        #pragma unroll
-        for (int i = 0; i < AHEAD; ++i, at += STEP_BYTES) {
-            if (begin + i >= end) {
-                break;
+        range.all = max(range.all, largest(v));
+        uint4 high, low;
+        split_eight(v, scale, high, low);
+        if (Matrix::BY_TERM || again) {
+            if (packs) {
+                reinterpret_cast<uint4*>(at)[one] = high;
+                reinterpret_cast<uint4*>(at)[other] = low;
             }
-            uint4 written[2];
-            if constexpr (PAIRS) {
-                range.all = max(range.all, largest(v[i][0]));
-                split_eight(v[i][0], scale, written[0], written[1]);
-            } else {
-                written[0] = rounded<T>(v[i][0]);
-                written[1] = rounded<T>(v[i][1]);
-            }
-            if (Matrix::BY_TERM || AGAIN) {
-                if (packs) {
-                    *reinterpret_cast<uint4*>(at + one) = written[0];
-                    *reinterpret_cast<uint4*>(at + other) = written[1];
-                }
-            } else {
-                // So that neighbouring threads write neighbours.
-                __shared__ uint4 step[STEP_BYTES / 16];
-                __syncthreads();
-                step[one / 16] = written[0];
-                step[other / 16] = written[1];
-                __syncthreads();
-                reinterpret_cast<uint4*>(at)[threadIdx.x] = step[threadIdx.x];
-                reinterpret_cast<uint4*>(at)[threadIdx.x + 256] = step[threadIdx.x + 256];
-            }
+        } else {
+            // So that neighbouring threads write neighbours.
+            packed[one] = high;
+            packed[other] = low;
+            __syncthreads();
+            reinterpret_cast<uint4*>(at)[threadIdx.x] = packed[threadIdx.x];
+            reinterpret_cast<uint4*>(at)[threadIdx.x + 256] = packed[threadIdx.x + 256];
         }
+        at += STEP_BYTES;
     }
-    if constexpr (PAIRS && !AGAIN) {
-        if (inside) {
-            // Most are no larger than what others found.
-            if (range.all > *(volatile unsigned*)&ranges[number].all) {
-                atomicMax(&ranges[number].all, range.all);
-            }
-            if (part.step == 0 && chunk == 0) {
-                ranges[number].first = range.first;
-            }
+    if (inside && !again) {
+        // Most are no larger than what others found.
+        if (range.all > *(volatile unsigned*)&ranges[number].all) {
+            atomicMax(&ranges[number].all, range.all);
+        }
+        if (part.step == 0 && chunk == 0) {
+            ranges[number].first = range.first;
         }
     }
 }
 
-// ---- Products of packed matrices on the tensor cores ----------------------------------------------------------------------
+// ---- Products on the tensor cores ------------------------------------------------------------------------------------------
 
 // A tile: its first row and column, the matrix of a batch that it belongs to, and which of its steps are summed: those of a part of
 // the terms.
@@ -334,8 +295,23 @@ __device__ __forceinline__ Tile tile(int rows, int columns, int block) {
     return Tiling<M, N, GROUP>{rows, columns, 0, 1 << 30, 1}.tile(block);
 }
 
-// Who does what in a block of 2 M + PRODUCERS threads: M / 64 warp groups multiply, and another one brings the operands.
+// Who does what in a block of 2 M + PRODUCERS threads: M / 64 warp groups multiply, and another one brings the operands. A cluster
+// of blocks has tiles below each other, whose columns' operands they bring together.
 constexpr int PRODUCERS = 128;
+
+// A CUtensorMap with boxes of 64 x 64 numbers and the 128-byte swizzle; zeros where TMA can't read the tensor.
+struct alignas(64) TensorMap {
+    unsigned long long words[16];
+
+    __device__ __forceinline__ bool valid() const {
+        unsigned long long all = 0;
+        #pragma unroll
+        for (int i = 0; i < 16; ++i) {
+            all |= words[i];
+        }
+        return all != 0;
+    }
+};
 
 // ---- Barriers in shared memory, and bulk copies
 
@@ -357,15 +333,38 @@ __device__ __forceinline__ void wait_for(unsigned barrier, unsigned parity) {
                  ::"r"(barrier), "r"(parity) : "memory");
 }
 
+// At the same barrier of a block of the cluster. What was read there was read by the tensor cores, so no memory is ordered.
+__device__ __forceinline__ void arrive_at(unsigned barrier, int block) {
+    asm volatile("{.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(block) : "memory");
+}
+
+__device__ __forceinline__ void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 __device__ __forceinline__ void bulk_copy(unsigned to, const void* from, int bytes, unsigned barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
+
+// Bring a box of a tensor of three axes, to the same place in all blocks of a mask; 0 is this one.
+__device__ __forceinline__ void copy_box(unsigned to, const TensorMap* map, int x, int y, int z, unsigned barrier, int mask) {
+    if (mask == 0) {
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
+                     ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier) : "memory");
+    } else {
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                     "[%0], [%1, {%2, %3, %4}], [%5], %6;"
+                     ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"((unsigned short)mask) : "memory");
+    }
+}
 #endif
 
-// A packed matrix of T. Only those of fp32 have ranges.
-template <class T>
+// A packed matrix of fp32.
 struct Packed {
+    using Element = float;
+    static constexpr bool TURNED = false;
     const void* data;
     const Range* ranges;
     int lines, steps;
@@ -377,8 +376,8 @@ struct Packed {
 
     // A number as it was packed.
     __device__ __forceinline__ float element(int line, int term) const {
-        const unsigned char* from = at(line, term / STEP<T>) + term % 8 * 2;
-        const int chunk = term % STEP<T> / 8;
+        const unsigned char* from = at(line, term / STEP<float>) + term % 8 * 2;
+        const int chunk = term % STEP<float> / 8;
         return __half2float(*reinterpret_cast<const __half*>(from + swizzled(line % LINES, chunk)))
             + __half2float(*reinterpret_cast<const __half*>(from + swizzled(line % LINES, chunk + 4)));
     }
@@ -389,9 +388,85 @@ struct Packed {
         return range.all >= INFINITE ? __int_as_float(0x7fffffff) : power_of_two(-range.exponent());
     }
 
+#if BLOCKS_WGMMA
+    __device__ __forceinline__ bool is_copied() const { return true; }
+
     // So many blocks of a tile's lines aren't all beyond the edge.
-    __device__ __forceinline__ int blocks(int line, int count) const {
-        return max(0, min(count, lines - line) + LINES - 1) / LINES;
+    template <int COUNT>
+    __device__ __forceinline__ int boxes(int line) const {
+        return max(0, min(COUNT * LINES, lines - line) + LINES - 1) / LINES;
+    }
+
+    template <int COUNT>
+    __device__ __forceinline__ void copy(unsigned to, int line, int step, unsigned barrier, int, int) const {
+        for (int i = 0; i < boxes<COUNT>(line); ++i) {
+            bulk_copy(to + i * STEP_BYTES, at(line + i * LINES, step), STEP_BYTES, barrier);
+        }
+    }
+#endif
+
+    // By the producers: bring a step's COUNT boxes of LINES lines.
+    template <int COUNT>
+    __device__ __forceinline__ void load(unsigned to, int line, int step) const {
+        for (int i = threadIdx.x % PRODUCERS; i < COUNT * LINES * 8; i += PRODUCERS) {
+            const bool inside = line + i / 8 < lines;
+            const unsigned char* from = at(line + i / 8, step) + i / 8 % LINES * 128 + i % 8 * 16;
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + i * 16), "l"(inside ? (const void*)from : data),
+                "r"(inside ? 16 : 0) : "memory");
+        }
+    }
+};
+
+// A matrix of 16-bit numbers where it is in memory: as the `batch`th of a tensor that a map is of, or loaded by threads. Its terms are
+// neighbours, or else its lines are; `stride` is the distance of two lines, or else of two terms. A step in shared memory is made of
+// boxes of 64 lines and 64 terms, in which neighbours in memory are neighbours, 128 swizzled bytes of them.
+template <class T, bool BY_TERM>
+struct Stored {
+    using Element = T;
+    static constexpr bool TURNED = !BY_TERM;
+    const TensorMap* map;
+    const T* data;
+    int lines, terms, batch;
+    long long stride;
+
+#if BLOCKS_WGMMA
+    __device__ __forceinline__ bool is_copied() const { return map != nullptr && map->valid(); }
+
+    template <int COUNT>
+    __device__ __forceinline__ int boxes(int) const { return COUNT; }
+
+    // Blocks of a cluster each bring their share, for all that a mask tells of.
+    template <int COUNT>
+    __device__ __forceinline__ void copy(unsigned to, int line, int step, unsigned barrier, int share, int mask) const {
+        const int shares = mask == 0 ? 1 : __popc(mask);
+        for (int i = share; i < COUNT; i += shares) {
+            const int first = line + i * LINES, term = step * STEP<T>;
+            copy_box(to + i * STEP_BYTES, map, BY_TERM ? term : first, BY_TERM ? first : term, batch, barrier, mask);
+        }
+    }
+#endif
+
+    template <int COUNT>
+    __device__ __forceinline__ void load(unsigned to, int line, int step) const {
+        const bool vector = is_aligned(data, stride * sizeof(T));
+        #pragma unroll 2
+        for (int i = threadIdx.x % PRODUCERS; i < COUNT * LINES * 8; i += PRODUCERS) {
+            const int first = line + i / (LINES * 8) * LINES, term = step * STEP<T>, down = i / 8 % LINES, chunk = i % 8;
+            const int outer = (BY_TERM ? first : term) + down, inner = (BY_TERM ? term : first) + chunk * 8;
+            const int left = outer < (BY_TERM ? lines : terms) ? (BY_TERM ? terms : lines) - inner : 0;
+            const T* at = data + outer * stride + inner;
+            uint4 found = make_uint4(0, 0, 0, 0);
+            if (vector && left >= 8) {
+                found = *reinterpret_cast<const uint4*>(at);
+            } else if (left > 0) {
+                #pragma unroll
+                for (int j = 0; j < 8; ++j) {
+                    reinterpret_cast<unsigned short*>(&found)[j] = j < left ? reinterpret_cast<const unsigned short*>(at)[j] : 0;
+                }
+            }
+            asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + i / (LINES * 8) * STEP_BYTES + swizzled(down, chunk)),
+                "r"(found.x), "r"(found.y), "r"(found.z), "r"(found.w) : "memory");
+        }
     }
 };
 
@@ -411,60 +486,47 @@ constexpr bool IS_BF16<__nv_bfloat16> = true;
     "+f"(d[i + 6]), "+f"(d[i + 7])
 #define BLOCKS_F32(i) BLOCKS_F8(i), BLOCKS_F8(i + 8), BLOCKS_F8(i + 16), BLOCKS_F8(i + 24)
 
-// One product of a warp group: 64 x 64, 128 or 192 sums of 16 terms of fp16 in shared memory, which descriptors tell of. It
-// begins anew unless `adds`.
-__device__ __forceinline__ void wgmma(float (&d)[32], unsigned long long a, unsigned long long b, int adds) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" BLOCKS_0_31
-                 "}, %32, %33, p, 1, 1, 0, 0;}"
-                 : BLOCKS_F32(0) : "l"(a), "l"(b), "r"(adds));
-}
-
-__device__ __forceinline__ void wgmma(float (&d)[64], unsigned long long a, unsigned long long b, int adds) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" BLOCKS_0_31
-                 ", " BLOCKS_32_63 "}, %64, %65, p, 1, 1, 0, 0;}"
-                 : BLOCKS_F32(0), BLOCKS_F32(32) : "l"(a), "l"(b), "r"(adds));
-}
-
-__device__ __forceinline__ void wgmma(float (&d)[96], unsigned long long a, unsigned long long b, int adds) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {" BLOCKS_0_31
-                 ", " BLOCKS_32_63 ", " BLOCKS_64_95 "}, %96, %97, p, 1, 1, 0, 0;}"
-                 : BLOCKS_F32(0), BLOCKS_F32(32), BLOCKS_F32(64) : "l"(a), "l"(b), "r"(adds));
-}
-
 #define BLOCKS_96_127 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, " \
     "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define BLOCKS_WIDE(type) \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" \
-                 BLOCKS_0_31 ", " BLOCKS_32_63 ", " BLOCKS_64_95 ", " BLOCKS_96_127 "}, %128, %129, p, 1, 1, 0, 0;}" \
-                 : BLOCKS_F32(0), BLOCKS_F32(32), BLOCKS_F32(64), BLOCKS_F32(96) : "l"(a), "l"(b), "r"(adds))
-#define BLOCKS_NARROW(type) \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" \
-                 BLOCKS_0_31 ", " BLOCKS_32_63 "}, %64, %65, p, 1, 1, 0, 0;}" \
-                 : BLOCKS_F32(0), BLOCKS_F32(32) : "l"(a), "l"(b), "r"(adds))
+#define BLOCKS_LIST_32 BLOCKS_0_31
+#define BLOCKS_LIST_64 BLOCKS_LIST_32 ", " BLOCKS_32_63
+#define BLOCKS_LIST_96 BLOCKS_LIST_64 ", " BLOCKS_64_95
+#define BLOCKS_LIST_128 BLOCKS_LIST_96 ", " BLOCKS_96_127
+#define BLOCKS_SUMS_32 BLOCKS_F32(0)
+#define BLOCKS_SUMS_64 BLOCKS_SUMS_32, BLOCKS_F32(32)
+#define BLOCKS_SUMS_96 BLOCKS_SUMS_64, BLOCKS_F32(64)
+#define BLOCKS_SUMS_128 BLOCKS_SUMS_96, BLOCKS_F32(96)
 
-// The same of fp16 or bf16: 64 x 128 or 256 sums.
-template <class T, int COUNT>
-__device__ __forceinline__ void wgmma_of(float (&d)[COUNT], unsigned long long a, unsigned long long b, int adds) {
-    if constexpr (COUNT == 128 && IS_BF16<T>) {
-        BLOCKS_WIDE("bf16");
-    } else if constexpr (COUNT == 128) {
-        BLOCKS_WIDE("f16");
-    } else if constexpr (IS_BF16<T>) {
-        BLOCKS_NARROW("bf16");
-    } else {
-        BLOCKS_NARROW("f16");
-    }
+// One product of a warp group: 64 x N sums of 16 terms of fp16 or bf16 in shared memory, which descriptors tell of. It begins anew
+// unless `adds`. Neighbours of a TURNED operand are along its lines.
+#define BLOCKS_ISSUE(TYPE, COUNT, N, A, B, ADDS, TURNED_OF_A, TURNED_OF_B) \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, " ADDS ", 0; wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" \
+                 BLOCKS_LIST_##COUNT "}, " A ", " B ", p, 1, 1, " TURNED_OF_A ", " TURNED_OF_B ";}" \
+                 : BLOCKS_SUMS_##COUNT : "l"(a), "l"(b), "r"(adds), "n"(TURNED_A), "n"(TURNED_B))
+#define BLOCKS_PRODUCT(COUNT, N, A, B, ADDS, TURNED_OF_A, TURNED_OF_B) \
+template <class T = __half, int TURNED_A = 0, int TURNED_B = 0> \
+__device__ __forceinline__ void wgmma(float (&d)[COUNT], unsigned long long a, unsigned long long b, int adds) { \
+    if constexpr (IS_BF16<T>) { \
+        BLOCKS_ISSUE("bf16", COUNT, N, A, B, ADDS, TURNED_OF_A, TURNED_OF_B); \
+    } else { \
+        BLOCKS_ISSUE("f16", COUNT, N, A, B, ADDS, TURNED_OF_A, TURNED_OF_B); \
+    } \
 }
+BLOCKS_PRODUCT(32, "64", "%32", "%33", "%34", "%35", "%36")
+BLOCKS_PRODUCT(64, "128", "%64", "%65", "%66", "%67", "%68")
+BLOCKS_PRODUCT(96, "192", "%96", "%97", "%98", "%99", "%100")
+BLOCKS_PRODUCT(128, "256", "%128", "%129", "%130", "%131", "%132")
 
-// Of lines of 128 bytes in shared memory with the 128-byte swizzle.
-__device__ __forceinline__ unsigned long long descriptor(unsigned start) {
-    return (unsigned long long)(start >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+// Of boxes of 128 swizzled bytes in shared memory; where neighbours are along lines, they are `apart` bytes from each other.
+__device__ __forceinline__ unsigned long long descriptor(unsigned start, unsigned apart = 16) {
+    return (unsigned long long)(start >> 4) | (unsigned long long)(apart >> 4) << 16 | 64ull << 32 | 1ull << 62;
 }
 
 // Issue the products of a step; `wait` waits until at most so many steps' products are unfinished.
-template <int M, int N, class T = float>
+template <int M, int N, class T = float, bool TURNED_A = false, bool TURNED_B = false>
 __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bool adds) {
-    const unsigned long long a = descriptor(stage + (threadIdx.x >> 7) * (64 * 128)), b = descriptor(stage + M * 128);
+    const unsigned long long a = descriptor(stage + (threadIdx.x >> 7) * STEP_BYTES);
+    const unsigned long long b = descriptor(stage + M * 128, TURNED_B ? STEP_BYTES : 16);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     if constexpr (sizeof(T) == 4) {
         #pragma unroll
@@ -475,8 +537,8 @@ __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bo
         }
     } else {
         #pragma unroll
-        for (int k = 0; k < 8; k += 2) {
-            wgmma_of<T>(sum, a + k, b + k, k > 0 || adds);
+        for (int k = 0; k < 4; ++k) {
+            wgmma<T, TURNED_A, TURNED_B>(sum, a + k * (TURNED_A ? 128 : 2), b + k * (TURNED_B ? 128 : 2), k > 0 || adds);
         }
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -512,23 +574,29 @@ __device__ __forceinline__ void more_registers() {
     }
 }
 #else
+template <bool TURNED = false>
 __device__ __forceinline__ void load_fragments(unsigned (&to)[4], unsigned from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
+    if constexpr (TURNED) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
+    } else {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
+    }
 }
 
-__device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ void mma_of_bf16(float* d, const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#define BLOCKS_MMA(TYPE) \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, " \
+                 "{%0, %1, %2, %3};" \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+template <class T = __half>
+__device__ __forceinline__ void mma(float* d, const unsigned* a, unsigned b0, unsigned b1) {
+    if constexpr (IS_BF16<T>) {
+        BLOCKS_MMA("bf16");
+    } else {
+        BLOCKS_MMA("f16");
+    }
 }
 
 // Where a lane finds its 16 bytes of 16 lines and 16 terms: a chunk of 8 terms, of the first or second 8 lines.
@@ -537,7 +605,13 @@ __device__ __forceinline__ unsigned fragment(unsigned lines, int line, int chunk
     return lines + line * 128 + ((chunk ^ (line & 7)) << 4);
 }
 
-template <int M, int N, class T = float>
+// The same of boxes in which neighbours are along terms, or else lines: 8 lines and 8 terms.
+template <bool TURNED>
+__device__ __forceinline__ unsigned fragment_of(unsigned boxes, int line, int term) {
+    return TURNED ? fragment(boxes + line / LINES * STEP_BYTES, term, line % LINES / 8) : fragment(boxes, line, term / 8);
+}
+
+template <int M, int N, class T = float, bool TURNED_A = false, bool TURNED_B = false>
 __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bool adds) {
     const int line = (threadIdx.x >> 5) * 16, first = threadIdx.x >> 3 & 1, second = threadIdx.x >> 4 & 1;
     if (!adds) {
@@ -548,20 +622,14 @@ __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bo
     }
     if constexpr (sizeof(T) == 2) {
         #pragma unroll
-        for (int k = 0; k < 8; k += 2) {
+        for (int k = 0; k < 64; k += 16) {
             unsigned from_a[4], from_b[4];
-            load_fragments(from_a, fragment(stage, line + first * 8, k + second));
+            load_fragments<TURNED_A>(from_a, fragment_of<TURNED_A>(stage, line + first * 8, k + second * 8));
             #pragma unroll
             for (int n = 0; n < N; n += 16) {
-                load_fragments(from_b, fragment(stage + M * 128, n + second * 8, k + first));
-                #pragma unroll
-                for (int part = 0; part < 2; ++part) {
-                    if constexpr (IS_BF16<T>) {
-                        mma_of_bf16(sum + n / 2 + 4 * part, from_a, from_b[2 * part], from_b[2 * part + 1]);
-                    } else {
-                        mma(sum + n / 2 + 4 * part, from_a, from_b[2 * part], from_b[2 * part + 1]);
-                    }
-                }
+                load_fragments<TURNED_B>(from_b, fragment_of<TURNED_B>(stage + M * 128, n + second * 8, k + first * 8));
+                mma<T>(sum + n / 2, from_a, from_b[0], from_b[1]);
+                mma<T>(sum + n / 2 + 4, from_a, from_b[2], from_b[3]);
             }
         }
         return;
@@ -604,11 +672,10 @@ __device__ __forceinline__ int column_of(int i) {
 }
 
 // An element's product in fp32 arithmetic, for what pairs of fp16 can't tell.
-template <class T>
-__device__ __forceinline__ float exact_product(const Packed<T>& a, const Packed<T>& b, int row, int column, const Tile& tile) {
+__device__ __forceinline__ float exact_product(const Packed& a, const Packed& b, int row, int column, const Tile& tile) {
     const float left = power_of_two(-a.ranges[row].exponent()), right = power_of_two(-b.ranges[column].exponent());
     float sum = 0.0f;
-    for (int term = tile.first_step * STEP<T>; term < tile.last_step * STEP<T>; ++term) {
+    for (int term = tile.first_step * STEP<float>; term < tile.last_step * STEP<float>; ++term) {
         sum = fmaf(a.element(row, term) * left, b.element(column, term) * right, sum);
     }
     return sum;
@@ -616,18 +683,18 @@ __device__ __forceinline__ float exact_product(const Packed<T>& a, const Packed<
 
 // Undo the scaling of sums, by what `unscale` says of the tile's rows and columns. Where that gives no number, infinities are among
 // the factors, or beyond what scaled sums can hold.
-template <int M, int N, class T>
-__device__ __forceinline__ void finish(float (&sum)[N / 2], const float* unscale, const Packed<T>& a, const Packed<T>& b,
+template <int M, int N>
+__device__ __forceinline__ void finish(float (&sum)[N / 2], const float* unscale, const Packed& a, const Packed& b,
         const Tile& tile) {
-    // Beyond the edges there may be anything.
-    const int rows = a.lines - tile.row, columns = b.lines - tile.column;
     bool exactly = false;
     #pragma unroll
     for (int i = 0; i < N / 2; ++i) {
         sum[i] = sum[i] * unscale[row_of(i)] * unscale[M + column_of(i)];
-        exactly |= !(fabsf(sum[i]) < __int_as_float(INFINITE)) && row_of(i) < rows && column_of(i) < columns;
+        exactly |= !(fabsf(sum[i]) < __int_as_float(INFINITE));
     }
     if (exactly) {
+        // Beyond the edges there may be anything.
+        const int rows = a.lines - tile.row, columns = b.lines - tile.column;
         float found[N / 2];
         #pragma unroll
         for (int i = 0; i < N / 2; ++i) {
@@ -647,64 +714,95 @@ __device__ __forceinline__ void finish(float (&sum)[N / 2], const float* unscale
 }
 
 // The tiles of A B that a block computes, by 2 M + PRODUCERS threads: the first 2 M call use(tile, sums) for each; a thread has the
-// sums of row_of(i) and column_of(i). `a_of(tile)` and `b_of(tile)` are the packed operands. `shared` has
-// STAGES * (M + N) * 128 + 4096 bytes.
+// sums of row_of(i) and column_of(i). `a_of(tile)` and `b_of(tile)` are the operands. `shared` has STAGES * (M + N) * 128 + 4096
+// bytes. Blocks are in clusters of CLUSTER, for which `tiling` has tiles of M * CLUSTER rows.
 //
 // Tensor cores cut off what doesn't fit a sum's 24 bits. So that this doesn't add up, sums of WINDOW steps of fp32 are added to the
 // result in fp32.
-template <class T, int M, int N, int STAGES, class Tiling, class A, class B, class Use>
+template <int M, int N, int STAGES, int CLUSTER, class Tiling, class A, class B, class Use>
 __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& tiling, A a_of, B b_of, Use use) {
+    using OfA = decltype(a_of(Tile()));
+    using OfB = decltype(b_of(Tile()));
+    using T = typename OfA::Element;
     constexpr bool PAIRS = sizeof(T) == 4;
     static_assert(M == 64 || M == 128, "Tiles have 64 or 128 rows");
     static_assert(PAIRS ? N % 64 == 0 && N <= 192 : N == 128 || N == 256, "and 64, 128 or 192 columns of fp32, or 128 or 256");
+    static_assert(!PAIRS || CLUSTER == 1, "Packed operands are brought for one block");
     constexpr int STAGE = (M + N) * 128, WINDOW = 4;
     const unsigned start = (unsigned)__cvta_generic_to_shared(shared), memory = (start + 1023) & ~1023u;
     // For two tiles by turns, as the next one begins before the last one ends.
     float* unscale = reinterpret_cast<float*>(shared + (memory - start) + STAGES * STAGE);
     float result[N / 2], sum[N / 2];
+    const int rank = blockIdx.x % CLUSTER, apart = gridDim.x / CLUSTER;
+    auto tile_of = [&](int number) {
+        Tile tile = tiling.tile(number);
+        tile.row += rank * M;
+        return tile;
+    };
 #if BLOCKS_WGMMA
     const unsigned full = memory + STAGES * STAGE + (M + N) * 8, empty = full + 8 * STAGES, done = empty + 8 * STAGES;
+    constexpr int EVERYONE = (1 << CLUSTER) - 1;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
-            init_barrier(full + 8 * i, PRODUCERS);
-            init_barrier(empty + 8 * i, M / 16);
+            init_barrier(full + 8 * i, PRODUCERS / 32);
+            init_barrier(empty + 8 * i, M / 16 * CLUSTER);
         }
         init_barrier(done, M / 16);
         init_barrier(done + 8, M / 16);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
+    if constexpr (CLUSTER > 1) {
+        cluster_barrier();
+    }
     __syncthreads();
     // The same in all threads of a warp, as the compiler sees.
-    const int group = __shfl_sync(0xffffffff, threadIdx.x >> 7, 0);
+    const int group = __shfl_sync(0xffffffff, threadIdx.x >> 7, 0), lane = threadIdx.x % 32;
     int stage = 0, turn = 0;
     if (group == M / 64) {
         fewer_registers<M>();
         unsigned free = 1, parity = 1;
         #pragma unroll 1
-        for (int number = blockIdx.x; number < tiling.count(); number += gridDim.x) {
-            const Tile tile = tiling.tile(number);
-            const Packed<T> a = a_of(tile), b = b_of(tile);
-            const int a_blocks = a.blocks(tile.row, M), b_blocks = b.blocks(tile.column, N);
+        for (int number = blockIdx.x / CLUSTER; number < tiling.count(); number += apart) {
+            const Tile tile = tile_of(number);
+            const OfA a = a_of(tile);
+            const OfB b = b_of(tile);
+            const bool copies_a = a.is_copied(), copies_b = b.is_copied();
+            const int a_boxes = copies_a ? a.template boxes<M / LINES>(tile.row) : 0;
+            const int b_boxes = copies_b ? b.template boxes<N / LINES>(tile.column) : 0;
             #pragma unroll 1
             for (int step = tile.first_step; step < tile.last_step; ++step) {
                 const unsigned to = memory + stage * STAGE, barrier = full + 8 * stage;
                 wait_for(empty + 8 * stage, free);
                 if (threadIdx.x == 2 * M) {
-                    expect(barrier, (a_blocks + b_blocks) * STEP_BYTES);
-                    for (int i = 0; i < a_blocks; ++i) {
-                        bulk_copy(to + i * STEP_BYTES, a.at(tile.row + i * LINES, step), STEP_BYTES, barrier);
+                    expect(barrier, (a_boxes + b_boxes) * STEP_BYTES);
+                    if (copies_a) {
+                        a.template copy<M / LINES>(to, tile.row, step, barrier, 0, 0);
                     }
-                    for (int i = 0; i < b_blocks; ++i) {
-                        bulk_copy(to + M * 128 + i * STEP_BYTES, b.at(tile.column + i * LINES, step), STEP_BYTES, barrier);
-                    }
-                }
-                if (PAIRS && step == tile.last_step - 1) {
-                    wait_for(done + 8 * turn, parity);
-                    for (int i = threadIdx.x - 2 * M; i < M + N; i += PRODUCERS) {
-                        unscale[turn * (M + N) + i] = i < M ? a.unscale(tile.row + i) : b.unscale(tile.column + i - M);
+                    if (copies_b) {
+                        b.template copy<N / LINES>(to + M * 128, tile.column, step, barrier, rank, CLUSTER > 1 ? EVERYONE : 0);
                     }
                 }
-                arrive(barrier);
+                if (!copies_a) {
+                    a.template load<M / LINES>(to, tile.row, step);
+                }
+                if (!copies_b) {
+                    b.template load<N / LINES>(to + M * 128, tile.column, step);
+                }
+                if (!copies_a || !copies_b) {
+                    publish();
+                }
+                if constexpr (PAIRS) {
+                    if (step == tile.last_step - 1) {
+                        wait_for(done + 8 * turn, parity);
+                        for (int i = threadIdx.x - 2 * M; i < M + N; i += PRODUCERS) {
+                            unscale[turn * (M + N) + i] = i < M ? a.unscale(tile.row + i) : b.unscale(tile.column + i - M);
+                        }
+                    }
+                }
+                __syncwarp();
+                if (lane == 0) {
+                    arrive(barrier);
+                }
                 free ^= stage == STAGES - 1;
                 stage = stage == STAGES - 1 ? 0 : stage + 1;
             }
@@ -714,9 +812,18 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     } else {
         more_registers<M>();
         unsigned parity = 0;
+        auto release = [&](int stage) {
+            if (CLUSTER == 1 ? lane == 0 : lane < CLUSTER) {
+                if constexpr (CLUSTER == 1) {
+                    arrive(empty + 8 * stage);
+                } else {
+                    arrive_at(empty + 8 * stage, lane);
+                }
+            }
+        };
         #pragma unroll 1
-        for (int number = blockIdx.x; number < tiling.count(); number += gridDim.x, turn ^= 1) {
-            const Tile tile = tiling.tile(number);
+        for (int number = blockIdx.x / CLUSTER; number < tiling.count(); number += apart, turn ^= 1) {
+            const Tile tile = tile_of(number);
             #pragma unroll
             for (int i = 0; i < N / 2; ++i) {
                 result[i] = 0.0f;
@@ -731,11 +838,11 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                 #pragma unroll 1
                 do {
                     wait_for(full + 8 * stage, parity);
-                    products<M, N, T>(PAIRS ? sum : result, memory + stage * STAGE, adds);
+                    products<M, N, T, OfA::TURNED, OfB::TURNED>(PAIRS ? sum : result, memory + stage * STAGE, adds);
                     adds = true;
                     wait<1>(PAIRS ? sum : result);
-                    if (before >= 0 && threadIdx.x % 32 == 0) {
-                        arrive(empty + 8 * before);
+                    if (before >= 0) {
+                        release(before);
                     }
                     before = stage;
                     parity ^= stage == STAGES - 1;
@@ -749,33 +856,33 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                 }
             }
             if (tile.first_step < tile.last_step) {
-                if (threadIdx.x % 32 == 0) {
-                    arrive(empty + 8 * before);
-                }
+                release(before);
                 if constexpr (PAIRS) {
-                    finish<M, N, T>(result, unscale + turn * (M + N), a_of(tile), b_of(tile), tile);
+                    finish<M, N>(result, unscale + turn * (M + N), a_of(tile), b_of(tile), tile);
                 }
             }
-            if (threadIdx.x % 32 == 0) {
+            if (lane == 0) {
                 arrive(done + 8 * turn);
             }
             use(tile, result);
         }
     }
+    if constexpr (CLUSTER > 1) {
+        // Others may still write here, and arrive.
+        __syncwarp();
+        cluster_barrier();
+    }
 #else
     const bool produces = threadIdx.x >= 2 * M;
-    for (int number = blockIdx.x; number < tiling.count(); number += gridDim.x) {
-        const Tile tile = tiling.tile(number);
-        const Packed<T> a = a_of(tile), b = b_of(tile);
+    for (int number = blockIdx.x / CLUSTER; number < tiling.count(); number += apart) {
+        const Tile tile = tile_of(number);
+        const OfA a = a_of(tile);
+        const OfB b = b_of(tile);
         auto copy = [&](int step) {
             const unsigned to = memory + (step - tile.first_step) % STAGES * STAGE;
-            for (int i = threadIdx.x - 2 * M; step < tile.last_step && i < (M + N) * 8; i += PRODUCERS) {
-                const int line = i < M * 8 ? i / 8 : i / 8 - M;
-                const bool inside = i < M * 8 ? tile.row + line < a.lines : tile.column + line < b.lines;
-                const unsigned char* from = i < M * 8 ? a.at(tile.row + line, step) : b.at(tile.column + line, step);
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + i * 16),
-                    "l"(inside ? from + line % LINES * 128 + i % 8 * 16 : (const unsigned char*)a.data), "r"(inside ? 16 : 0)
-                    : "memory");
+            if (step < tile.last_step) {
+                a.template load<M / LINES>(to, tile.row, step);
+                b.template load<N / LINES>(to + M * 128, tile.column, step);
             }
             asm volatile("cp.async.commit_group;" ::: "memory");
         };
@@ -784,8 +891,10 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             result[i] = 0.0f;
         }
         __syncthreads();
-        for (int i = threadIdx.x; PAIRS && i < M + N; i += 2 * M + PRODUCERS) {
-            unscale[i] = i < M ? a.unscale(tile.row + i) : b.unscale(tile.column + i - M);
+        if constexpr (PAIRS) {
+            for (int i = threadIdx.x; i < M + N; i += 2 * M + PRODUCERS) {
+                unscale[i] = i < M ? a.unscale(tile.row + i) : b.unscale(tile.column + i - M);
+            }
         }
         for (int step = tile.first_step; produces && step < tile.first_step + STAGES - 1; ++step) {
             copy(step);
@@ -798,7 +907,8 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                 // Into the stage of the step before, with which everyone is done.
                 copy(step + STAGES - 1);
             } else {
-                products<M, N, T>(PAIRS ? sum : result, memory + done % STAGES * STAGE, !PAIRS || done % WINDOW != 0);
+                products<M, N, T, OfA::TURNED, OfB::TURNED>(PAIRS ? sum : result, memory + done % STAGES * STAGE,
+                    !PAIRS || done % WINDOW != 0);
                 if (PAIRS && (done % WINDOW == WINDOW - 1 || step == tile.last_step - 1)) {
                     #pragma unroll
                     for (int i = 0; i < N / 2; ++i) {
@@ -810,7 +920,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
         __syncthreads();
         if (!produces) {
             if constexpr (PAIRS) {
-                finish<M, N, T>(result, unscale, a, b, tile);
+                finish<M, N>(result, unscale, a, b, tile);
             }
             use(tile, result);
         }
@@ -818,27 +928,62 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
 #endif
 }
 
-// Store value(row, column, sum) of a thread's sums inside of the matrix at to[index(row, column)].
+// Four words of each of four neighbouring threads, turned: a thread gets one word of each.
+__device__ __forceinline__ void turn_four(unsigned (&words)[4]) {
+    #pragma unroll
+    for (int apart = 1; apart < 4; apart *= 2) {
+        const bool upper = threadIdx.x & apart;
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if ((i & apart) == 0) {
+                const unsigned found = __shfl_xor_sync(0xffffffff, upper ? words[i] : words[i + apart], apart);
+                words[i] = upper ? found : words[i];
+                words[i + apart] = upper ? words[i + apart] : found;
+            }
+        }
+    }
+}
+
+// Store value(row, column, sum) of a thread's sums inside of the matrix at to[index(row, column)], where columns are neighbours.
 template <int N, class T, class Value, class Index>
 __device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& tile, int rows, int columns, Value value,
         Index index) {
+    // Of 16-bit numbers, four threads have 8 neighbours each once they have exchanged them.
+    constexpr int WIDTH = sizeof(T) == 2 ? 8 : 2;
+    struct alignas(sizeof(T) * WIDTH) Together {
+        T of[WIDTH];
+    };
     #pragma unroll
-    for (int i = 0; i < N; i += 2) {
-        const int row = tile.row + row_of(i), column = tile.column + column_of(i);
-        if (row < rows && column + 1 < columns) {
-            const T first = value(row, column, sum[i]), second = value(row, column + 1, sum[i + 1]);
-            const long long at = index(row, column), next = index(row, column + 1);
-            if ((sizeof(T) == 4 || sizeof(T) == 2) && next == at + 1 && (size_t)(to + at) % (2 * sizeof(T)) == 0) {
-                struct alignas(2 * sizeof(T)) Both {
-                    T first, second;
+    for (int half = 0; half < 4; half += 2) {
+        const int row = tile.row + row_of(half);
+        T* line = to + (row < rows ? index(row, tile.column) : 0);
+        const bool whole = row < rows && tile.column + 2 * N <= columns && (size_t)line % sizeof(Together) == 0;
+        if (__all_sync(0xffffffff, whole)) {
+            line += WIDTH == 8 ? (threadIdx.x & 3) * 8 : (threadIdx.x & 3) * 2;
+            #pragma unroll
+            for (int i = 0; i < N; i += WIDTH * 2) {
+                union {
+                    Together found;
+                    unsigned words[4];
                 };
-                *reinterpret_cast<Both*>(to + at) = {first, second};
-            } else {
-                to[at] = first;
-                to[next] = second;
+                #pragma unroll
+                for (int j = 0; j < WIDTH; ++j) {
+                    const int at = i + half + j / 2 * 4 + j % 2;
+                    found.of[j] = value(row, tile.column + column_of(at), sum[at]);
+                }
+                if constexpr (WIDTH == 8) {
+                    turn_four(words);
+                }
+                *reinterpret_cast<Together*>(line + i * 2) = found;
             }
-        } else if (row < rows && column < columns) {
-            to[index(row, column)] = value(row, column, sum[i]);
+        } else if (row < rows) {
+            #pragma unroll
+            for (int i = half; i < N; i += i % 2 == 0 ? 1 : 3) {
+                const int column = tile.column + column_of(i);
+                if (column < columns) {
+                    line[column_of(i)] = value(row, column, sum[i]);
+                }
+            }
         }
     }
 }

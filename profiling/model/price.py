@@ -199,7 +199,7 @@ def _chip_terms(work: KernelWork, gpu: Architecture) -> dict[Term, float]:
     reads, writes = work.l2_read_sectors + work.spill_l2_sectors, work.l2_write_sectors
     return {
         Term.L2: l2_seconds(reads, writes, work.store_lines, gpu),
-        Term.DRAM: dram_seconds(work.dram_read_bytes + work.dram_write_bytes, work.dram_runs, gpu),
+        Term.DRAM: dram_seconds(work.dram_read_bytes + work.dram_write_bytes, gpu),
         Term.LATENCY: latency_seconds(work.chain.cycles, work.blocks, work.occupancy.blocks, gpu),
         Term.ATOMICS: atomic_seconds(work.atomic_lanes, work.atomic_turns, gpu),
         Term.BLOCK_LAUNCH: work.blocks * gpu.overheads.block_launch,
@@ -241,10 +241,9 @@ def l2_seconds(read_sectors: float, written_sectors: float, written_lines: float
     return reading + max(written, written_lines / memory.l2_store_lines_per_second)
 
 
-def dram_seconds(moved_bytes: float, runs: float, gpu: Architecture) -> float:
-    """DRAM moves bytes at its rate, and loses a little wherever a stretch of consecutive addresses ends."""
-    memory = gpu.memory
-    return (moved_bytes + memory.dram_bytes_per_run * runs) / memory.dram_bytes_per_second
+def dram_seconds(moved_bytes: float, gpu: Architecture) -> float:
+    """DRAM moves bytes at its rate."""
+    return moved_bytes / gpu.memory.dram_bytes_per_second
 
 
 def latency_seconds(chain_cycles: float, blocks: int, resident_blocks: int, gpu: Architecture) -> float:

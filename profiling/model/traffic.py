@@ -95,15 +95,13 @@ class L1Traffic:
 class DramTraffic:
     """Bytes that pass L2, and those of them that no cache could avoid; of the latter, the sectors that are loaded.
 
-    `runs` are the stretches of consecutive sectors that they consist of, as each block touches them; `shared` is
-    the fraction of what the blocks at work touch that others of them touch, too.
+    `shared` is the fraction of what the blocks at work touch that others of them touch, too.
     """
 
     read_bytes: float
     write_bytes: float
     unique_bytes: float
     loaded_sectors: float
-    runs: float
     shared: float
 
 
@@ -114,33 +112,11 @@ def l1_capacity(gpu: Architecture, resident_blocks: int, shared_bytes: int) -> f
     return free / gpu.memory.sector_bytes / max(resident_blocks, 1)
 
 
-def common_sectors(samples: Sequence[Sample], l1_sectors: float) -> Ints:
-    """Sectors that L1 holds for the blocks that follow each other on an SM: weights, biases, tables.
-
-    All sampled blocks touch them, and a block touches less than the `l1_sectors` of an SM keep. Empty where fewer than
-    three blocks were counted.
-    """
-    touched = [
-        distinct(np.concatenate([trace.sectors for trace in sample.counts.traces] or [_NOTHING]))
-        for sample in samples
-    ]
-    sizes = [kept_rate(each.counts) * len(of) for each, of in zip(samples, touched, strict=True)]
-    if len(touched) < 3 or max(sizes) > KEPT_BY_L1 * l1_sectors:
-        return _NOTHING
-    common = touched[0]
-    for other in touched[1:]:
-        common = np.intersect1d(common, other, assume_unique=True)
-    return common
-
-
 _NOTHING = np.empty(0, dtype=np.int64)
 
 
-def l1_traffic(samples: Sequence[Sample], capacity: float, common: Ints = _NOTHING) -> L1Traffic:
-    """Loads that miss and what is left of stores, of the whole grid.
-
-    `capacity` is the sectors that each block has for itself; those in `common` are there already.
-    """
+def l1_traffic(samples: Sequence[Sample], capacity: float) -> L1Traffic:
+    """Loads that miss and what is left of stores, of the whole grid; each block has `capacity` sectors for itself."""
     reads = writes = 0.0
     found: dict[int | None, float] = {}
     total: dict[int | None, float] = {}
@@ -158,7 +134,6 @@ def l1_traffic(samples: Sequence[Sample], capacity: float, common: Ints = _NOTHI
             scale = sample.weight * touched / max(len(sectors), 1)
             loads = is_load[of_access]
             served = hits(sectors, KEPT_BY_L1 * capacity / rate)[loads]
-            served |= np.isin(sectors[loads], common)
             reads += scale * np.count_nonzero(~served)
             stores = np.count_nonzero(~loads)
             writes += scale * (stores - COMBINED_BY_L1 * _stored_again(sectors, of_access, ~loads))
@@ -209,7 +184,7 @@ def dram_traffic(
     unique = loaded = own = together = all_together = row = 0.0
     rate = max(sampling_rate(sample.counts) for sample in samples)
     sector = gpu.memory.sector_bytes
-    found: list[tuple[bool, float, float, float]] = []
+    found: list[tuple[bool, float, float]] = []
     for buffer in buffers:
         for kinds, is_read in ((("load", "copy", "atomic", "reduction"), True), (_WRITES, False)):
             touched = [_touched(s.counts, buffer, kinds) for s in samples]
@@ -221,9 +196,6 @@ def dram_traffic(
             by_waves = different
             middles = followed[len(samples) // 2]
             mine = float(rate) * len(middles)
-            gross_runs = sum(
-                s.weight * _runs(of, kept_rate(s.counts)) for s, of in zip(samples, touched, strict=True)
-            )
             in_wave = mine * min(residency.at_once, residency.blocks)
             in_row = mine * residency.grid[0]
             if gross > 1.05 * different:
@@ -238,20 +210,19 @@ def dram_traffic(
             all_together += mine * min(residency.at_once, residency.blocks)
             unique += different
             loaded += different * is_read
-            found.append((is_read, different, by_waves, gross_runs / gross))
+            found.append((is_read, different, by_waves))
     # What a wave of blocks shares with the one before, it finds again unless L2 lost it since the row of blocks above.
     lost = lost_by_l2(sector * row, gpu)
-    read = written = runs = 0.0
-    for is_read, different, by_waves, runs_each in found:
+    read = written = 0.0
+    for is_read, different, by_waves in found:
         fetched = different + lost * (by_waves - different)
-        runs += runs_each * fetched
         read += fetched * is_read
         written += fetched * (not is_read)
     if own:
         kept = KEPT_BY_L2 * gpu.memory.l2_bytes / sector / (together / own)
         read += sum(s.weight * _lost_rereads(s.counts, l1_sectors, kept) for s in samples)
     shared = 1.0 - together / all_together if all_together else 0.0
-    return DramTraffic(read * sector, written * sector, unique * sector, loaded, runs, shared)
+    return DramTraffic(read * sector, written * sector, unique * sector, loaded, shared)
 
 
 def lost_by_l2(footprint: float, gpu: Architecture) -> float:
@@ -266,15 +237,6 @@ def _stored_again(sectors: Ints, of_access: Ints, stores: Bools) -> int:
     reuse = reuse_times(sectors[stores])
     since = execution - execution[np.arange(len(reuse)) - reuse]
     return int(np.count_nonzero((since > 0) & (since <= COMBINED_WITHIN)))
-
-
-def _runs(sectors: Ints, rate: int) -> float:
-    """Stretches of consecutive sectors, which come in order, where one in `rate` was kept.
-
-    Of a sector whose predecessor belongs to the sample it is known whether a stretch begins with it.
-    """
-    before = sectors[np.diff(sectors, prepend=-2) != 1] - 1
-    return float(rate * rate * np.count_nonzero(is_sampled(before, rate)))
 
 
 def _lost_rereads(counts: Counts, l1_sectors: float, kept: float) -> float:

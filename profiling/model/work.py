@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from mctskernel.profiling.model.traffic import (
     Range,
     Residency,
     Sample,
-    common_sectors,
     distinct,
     dram_traffic,
     l1_capacity,
@@ -65,11 +64,9 @@ class KernelWork:
 
     `store_lines` counts the lines of 128 bytes that each store request touches.
 
-    Sectors are 32 bytes. `l2_*` is what passes between L1 and L2, `dram_*` between L2 and DRAM, and
-    `unique_bytes` what a cache without limits would move, and `dram_runs` the stretches of consecutive sectors
-    that these bytes are. `atomic_turns` are the turns that atomics take one after the other on the busiest lines;
-    `active_lanes` is the mean fraction of lanes at work. `barriers` is per warp. `idle_wavefronts` are those that
-    shared memory spends on accesses without an active lane, and one at a warp's start.
+    Sectors are 32 bytes. `l2_*` is what passes between L1 and L2, `dram_*` between L2 and DRAM, and `unique_bytes` what
+    a cache without limits would move. `atomic_turns` are the turns that atomics take one after the other on the busiest
+    lines; `active_lanes` is the mean fraction of lanes at work. `barriers` is per warp.
     """
 
     kernel: str
@@ -95,7 +92,6 @@ class KernelWork:
     dram_read_bytes: float = 0.0
     dram_write_bytes: float = 0.0
     unique_bytes: float = 0.0
-    dram_runs: float = 0.0
     atomic_lanes: float = 0.0
     atomic_turns: float = 0.0
     barriers: float = 0.0
@@ -129,10 +125,9 @@ def kernel_work(
     shared_bytes = resources.shared_bytes + launch.shared_bytes
     resident = occupancy(gpu, launch.threads, resources.registers, shared_bytes)
     on_sm = max(1, min(resident.blocks, -(-launch.blocks // gpu.chip.sms)))
-    samples = _combined_atomics(counted.samples, function)
+    samples = counted.samples
     l1_sectors = l1_capacity(gpu, on_sm, shared_bytes)
-    common = common_sectors(samples, on_sm * l1_sectors) if launch.blocks > gpu.chip.sms else None
-    l1 = l1_traffic(samples, l1_sectors, common) if common is not None else l1_traffic(samples, l1_sectors)
+    l1 = l1_traffic(samples, l1_sectors)
     residency = Residency(launch.grid, on_sm * gpu.chip.sms)
     dram = dram_traffic(samples, buffers, residency, gpu, neighbour=counted.neighbour, l1_sectors=l1_sectors)
     accesses = _access_patterns(samples, buffers)
@@ -168,9 +163,8 @@ def kernel_work(
         dram_read_bytes=dram.read_bytes + past_l2 * spill_reads,
         dram_write_bytes=dram.write_bytes + past_l2 * spill_writes,
         unique_bytes=dram.unique_bytes,
-        dram_runs=dram.runs,
         atomic_lanes=sum(a.lanes for a in accesses if (a.space, a.kind) == ("global", "atomic")),
-        atomic_turns=_atomic_turns(samples, launch.blocks),
+        atomic_turns=_atomic_turns(samples),
         barriers=sum(s.weight * s.counts.barriers for s in samples) / launch.blocks,
         spill_bytes=resources.spill_store_bytes,
         spill_wavefronts=spilled,
@@ -178,26 +172,6 @@ def kernel_work(
         active_lanes=_active_lanes(samples),
         accesses=accesses,
     )
-
-
-def _combined_atomics(samples: Sequence[Sample], function: Function) -> list[Sample]:
-    """The samples with one lane a request where ptxas first adds up the integers that a warp adds to one address."""
-    combining = {i.ptx_line for i in function.instructions if i.mnemonic in {"POPC", "UPOPC", "REDUX"}}
-    lines = {
-        i.line
-        for i in function.instructions
-        if i.mnemonic in {"RED", "REDG", "ATOMG"} and i.ptx_line in combining
-    }
-
-    def combined(access: AccessCounts) -> AccessCounts:
-        if access.kind not in _ATOMIC or access.space != "global" or access.line not in lines:
-            return access
-        return replace(access, lanes=access.requests, same_address_lanes=access.requests)
-
-    return [
-        replace(each, counts=replace(each.counts, accesses=tuple(map(combined, each.counts.accesses))))
-        for each in samples
-    ]
 
 
 @dataclass(frozen=True)
@@ -336,7 +310,7 @@ of a turn, on eight neighbouring lines 6.0; `l2_atomics_per_second`, on 65536 li
 """
 
 
-def _atomic_turns(samples: Sequence[Sample], blocks: int) -> float:
+def _atomic_turns(samples: Sequence[Sample]) -> float:
     """Turns of global atomics, each as long as that of a lane where all others add to the same address.
 
     Lanes of one address go one after the other, and so do sectors of a line or its neighbours, only faster.
@@ -354,18 +328,8 @@ def _atomic_turns(samples: Sequence[Sample], blocks: int) -> float:
         visits += sample.weight * sum(accesses[i].sectors for i in chosen)
     if not visits:
         return 0.0
-    number = max(1.0, _lines_of_all(touched, blocks))
+    number = max(1.0, sum(map(len, touched)) / len(touched))
     return max(conflicts / number, visits / (SECTORS_A_TURN * math.pow(number, MORE_LINES)))
-
-
-def _lines_of_all(touched: Sequence[Ints], blocks: int) -> float:
-    """Lines that all blocks touch, from how much of what the sampled ones touch differs."""
-    mean = sum(map(len, touched)) / len(touched)
-    if len(touched) < 2 or not mean:
-        return mean
-    together = len(distinct(np.concatenate(touched)))
-    more = (together / mean - 1.0) / (len(touched) - 1)
-    return float(mean * (1.0 + more * (blocks - 1)))
 
 
 _ATOMIC = frozenset({"atomic", "reduction"})

@@ -30,7 +30,12 @@ from mctskernel.profiling.isolation.confinement import hide_memory
 from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError
 from mctskernel.profiling.isolation.policy import READABLE_VARIABLE
 from mctskernel.profiling.processes.channel import Channel, ProtocolError
-from mctskernel.profiling.processes.sessions import end_session, resume_session, stop_session
+from mctskernel.profiling.processes.sessions import (
+    end_session,
+    processor_seconds,
+    resume_session,
+    stop_session,
+)
 from mctskernel.profiling.stages import STAGE_FILE
 
 _LOG = logging.getLogger(__name__)
@@ -38,6 +43,9 @@ _LOG = logging.getLogger(__name__)
 MAX_STDERR_BYTES = 20_000
 HANG_UP_SECONDS = 1.0
 """How long a process that closed its socket may take to end by itself."""
+
+HANGING = 10.0
+"""How many times its limit of processor time a process may take by the clock: one that waits for ever takes none."""
 
 MAX_FOLDER_BYTES = 2 << 30
 FOLDER_CHECK_SECONDS = 1.0
@@ -96,19 +104,37 @@ class ChildProcess:
     reap: Callable[[], object]
     _folder_checked: float = field(default_factory=time.monotonic, init=False)
 
-    def ask(self, request: msgspec.Struct, replies: msgspec.msgpack.Decoder[Reply], seconds: float) -> Reply:
+    def ask(
+        self,
+        request: msgspec.Struct,
+        replies: msgspec.msgpack.Decoder[Reply],
+        seconds: float,
+        *,
+        of_processor: bool = False,
+    ) -> Reply:
         """The reply to a request. Raises LostError when there is none in time; the process goes on all the same."""
         # A process that died while idle is found when its socket is read.
         with contextlib.suppress(OSError):
             self.channel.send(request)
-        return self.receive(replies, seconds)
+        return self.receive(replies, seconds, of_processor=of_processor)
 
-    def receive(self, replies: msgspec.msgpack.Decoder[Reply], seconds: float) -> Reply:
-        """The reply to what was sent. Raises LostError."""
-        channel, deadline = self.channel, time.monotonic() + seconds
+    def receive(
+        self, replies: msgspec.msgpack.Decoder[Reply], seconds: float, *, of_processor: bool = False
+    ) -> Reply:
+        """The reply to what was sent, waited for `seconds`. Raises LostError.
+
+        Where they are `of_processor` time, as long as a busy machine takes to give the process so much of it, but
+        never more than `HANGING` times as long.
+        """
+        channel, began = self.channel, time.monotonic()
+        deadline, used = began + seconds, processor_seconds(self.pid) if of_processor else 0.0
         try:
             while (reply := channel.next_message(replies)) is None:
                 left = deadline - time.monotonic()
+                if left <= 0 and of_processor:
+                    owed = seconds - (processor_seconds(self.pid) - used)
+                    left = min(owed, began + HANGING * seconds - time.monotonic())
+                    deadline = time.monotonic() + left
                 self._check_folder()
                 if left > 0 and not select.select([channel], [], [], min(left, FOLDER_CHECK_SECONDS))[0]:
                     continue

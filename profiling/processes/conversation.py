@@ -53,8 +53,8 @@ class Conversation(Generic[Reply]):
         """The process's number; another one after each replacement."""
         return self._child.pid
 
-    def ask(self, request: msgspec.Struct, seconds: float) -> Reply:
-        """The reply to a request, waited for up to `seconds` once the process is open.
+    def ask(self, request: msgspec.Struct, seconds: float, *, of_processor: bool = False) -> Reply:
+        """The reply to a request, waited for up to `seconds`, or so much processor time, once the process is open.
 
         Raises LostError when there is none: the process has been replaced. Raises DeviceError when no process can be
         opened at all, or the reply is Broken.
@@ -65,7 +65,7 @@ class Conversation(Generic[Reply]):
             self.renew()
             self.open()
         try:
-            reply = self._child.ask(request, self._replies, seconds)
+            reply = self._child.ask(request, self._replies, seconds, of_processor=of_processor)
         except LostError:
             self.renew()
             raise

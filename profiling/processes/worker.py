@@ -35,7 +35,7 @@ BUILD_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What one candidate may cost: seconds from the start of its evaluation, and bytes of memory.
+    """What one candidate may cost: seconds of processor time, and bytes of memory.
 
     `opening_seconds` is how long a worker may take to open its device.
     """
@@ -120,7 +120,7 @@ class Worker:
         self._process.close()
 
     def _ask(self, request: msgspec.Struct) -> Reply:
-        reply = self._process.ask(request, self._limits.seconds)
+        reply = self._process.ask(request, self._limits.seconds, of_processor=True)
         if isinstance(reply, Evaluated) and reply.leaving:
             self._process.renew()
         return reply

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -64,7 +66,8 @@ def test_a_search_in_cuda_from_the_task_to_the_answer(run: Path) -> None:
     nodes = exported(run)
     wanted = {"id", "parent", "edit", "outcome", "seconds", "speedup", "reward", "terms", "visits", "value"}
     assert all(wanted <= node.keys() for node in nodes)
-    assert len(nodes) == 6
+    rows = list(csv.DictReader(io.StringIO(mctskernel("export", run, "--format", "csv").stdout)))
+    assert len(rows) == len(nodes) == 6
     page = mctskernel("report", run)
     assert page.exit_code == 0
     assert (run / "best" / "report.html").is_file()

@@ -80,6 +80,7 @@ TRIALS: dict[str, tuple[Callable[[Hostile], Words], ...]] = {
     "ask": (lambda given: (given.torn,),),
     "tell": (lambda given: (given.run, given.file),),
     "mcp": (lambda given: ("--runs", given.run, ORDERS),),
+    "watch": (lambda given: (given.run,), lambda given: (given.torn,)),
     "show": (
         lambda given: (given.run,),
         lambda given: (given.run, "1"),
@@ -95,7 +96,10 @@ TRIALS: dict[str, tuple[Callable[[Hostile], Words], ...]] = {
         lambda given: (given.torn,),
         lambda given: (given.problem_run, "--as", "solution"),
     ),
-    "report": (lambda given: (given.run, "-o", given.folder / f"page{ORDERS}.html"),),
+    "report": (
+        lambda given: (given.run, "-o", given.folder / f"page{ORDERS}.html"),
+        lambda given: (given.run, "--figure", "tree", "-o", given.folder / f"plot{ORDERS}"),
+    ),
     "export": (lambda given: (given.run,), lambda given: (given.run, "--format", "dot")),
     "memory": (
         lambda given: ("remember", "--folder", given.folder / f"memory{ORDERS}", given.run),

@@ -1,4 +1,4 @@
-"""`mctskernel show` of diffs, for readers and for `patch`."""
+"""`mctskernel show` of diffs, for readers and for `patch`, and `mctskernel watch`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.report.terminal import print_diff
 from mctskernel.report.view import load_view
 from mctskernel.run import write_text
+from mctskernel.tree.journal import Journal
 from tests.cli.command import mctskernel
 from tests.synthetic_run import SyntheticRun, failed, timed
 
@@ -85,6 +86,22 @@ def test_what_cant_be_compared_is_said(run: Path, tmp_path: Path) -> None:
         result = show(*words)
         assert result.exit_code == code
         assert said in re.sub(r"[\s│]+", " ", result.stderr)
+
+
+def test_watch_prints_improvements_until_the_search_is_over(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    journal = Journal(copy / "journal.jsonl")
+    monkeypatch.setattr("mctskernel.cli.watch.time.sleep", lambda _: journal.close())
+    result = mctskernel("watch", copy)
+    assert result.exit_code == 0, result.output
+    assert "5.0x modelled  node 3: faster still" in result.stdout
+    assert "5.0x over the starting kernel" in result.stdout
+
+
+def test_watch_refuses_what_is_no_run(tmp_path: Path) -> None:
+    assert mctskernel("watch", tmp_path).exit_code == BAD_RUN
 
 
 def test_an_answer_that_the_tree_has_outgrown_is_no_answer(small_task: Path, tmp_path: Path) -> None:

@@ -41,21 +41,7 @@ __global__ void f(float* x, float* out, int rows, int cols) {
     '"ceil_div(rows * cols, BLOCK)"',
     '"BLOCK"',
 )
-TILE = planned(
-    """\
-#define TILE 32
-__global__ void f(const float* x, float* out, int rows, int cols) {
-    __shared__ float tile[TILE][TILE];
-    int col = blockIdx.x * TILE + threadIdx.x, row = blockIdx.y * TILE + threadIdx.y;
-    if (row < rows && col < cols) tile[threadIdx.y][threadIdx.x] = x[row * cols + col];
-    __syncthreads();
-    col = blockIdx.x * TILE + threadIdx.y, row = blockIdx.y * TILE + threadIdx.x;
-    if (row < rows && col < cols) out[col * rows + row] = tile[threadIdx.x][threadIdx.y];
-}
-""",
-    '"ceil_div(cols, TILE)", "ceil_div(rows, TILE)"',
-    '"TILE", "TILE"',
-)
+
 LINE = planned(
     """\
 #define BLOCK 256 // a power of two
@@ -83,9 +69,4 @@ __global__ void f(const float* x, float* out, int rows, int cols) {
 """,
     '"ceil_div(cols, BLOCK_X)", "ceil_div(rows, BLOCK_Y)"',
     '"BLOCK_X", "BLOCK_Y"',
-)
-LITERAL = planned(
-    COPY.partition("*/\n")[2].replace("#define BLOCK 256\n", "").replace("BLOCK", "256"),
-    '"ceil_div(rows * cols, 256)"',
-    "256",
 )

@@ -14,8 +14,7 @@ from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.edits import triton
 from mctskernel.edits.rules import ALL
-from tests.edits.conftest import build
-from tests.edits.kernels import COPY, LINE, LITERAL, PLANE, TILE
+from tests.edits.kernels import COPY, LINE, PLANE
 
 Propose = Callable[..., dict[str, str]]
 Results = Callable[..., list[str]]
@@ -60,12 +59,6 @@ REWRITES = [
         "unroll loop 1 over k by 4",
         [("        for (int k", "        #pragma unroll 4\n        for (int k")],
     ),
-    (
-        TILE,
-        "pad-shared-arrays",
-        "pad the shared array tile by one column",
-        [("tile[TILE][TILE]", "tile[TILE][TILE + 1]")],
-    ),
 ]
 
 
@@ -82,12 +75,6 @@ def test_a_rule_changes_this_and_nothing_else(
 
 
 FRAGMENTS = [
-    (
-        LITERAL,
-        "name-block-size",
-        "set the block size along x to 128 (BLOCK, was 256)",
-        ["#define BLOCK 128\n", 'block = ["BLOCK"]', '"ceil_div(rows * cols, BLOCK)"', "blockIdx.x * BLOCK"],
-    ),
     (
         COPY,
         "coarsen-threads",
@@ -144,15 +131,6 @@ SMALL = [
     *((COPY, "grid-stride-loop", *change) for change in NOT_ELEMENTWISE),
     (COPY, "launch-bounds", 'block = ["BLOCK"]', 'block = ["min(BLOCK, rows * cols)"]'),
     (COPY, "unroll", BODY, "if (i) for (int k = 0; k < 4; ++k) out[i] = x[i];"),
-    (TILE, "pad-shared-arrays", "tile[threadIdx.x][threadIdx.y]", "tile[threadIdx.y][threadIdx.x]"),
-    (
-        TILE,
-        "pad-shared-arrays",
-        "__syncthreads();",
-        "__syncthreads(); float* flat = (float*)tile; flat[0] = 1.0f;",
-    ),
-    (LITERAL, "name-block-size", BODY, "out[i] = x[i] + 256;"),
-    (LITERAL, "name-block-size", "    int i", "    __shared__ float s[64];\n    int i"),
     (
         LINE,
         "smaller-blocks",
@@ -184,18 +162,6 @@ STORE = "out[row * cols + col] ="
 TURNED = "out[col * rows + row] = x[row * cols + col];"
 FIRST = "tile[tid] = i < n ? x[i] : 0.0f;"
 LOOK_ALIKES: dict[tuple[str, str], list[tuple[str, str]]] = {
-    ("cumsum", "scan-rows"): [(f"{STORE} sum", "out[row * cols + col / 2] = sum")],
-    ("histogram", "private-counts"): [
-        ("&counts[values[i]], 1);", "&counts[values[i]], 1); counts[0] = 1;"),
-        ("atomicAdd(", "int before = atomicAdd("),
-    ],
-    ("matmul_bf16", "matmul-tensor-cores"): [
-        ("const __nv_bfloat16* b", "const float* b"),
-        ("__bfloat162float(a[row * K + k])", "fabsf(__bfloat162float(a[row * K + k]))"),
-    ],
-    ("int4_matmul", "matmul-shared-tiles"): [("pair >> 4;", "pair >> row;")],
-    ("matmul", "matmul-shared-tiles"): [("b[k * N + col]", "b[k * N + row]")],
-    ("matmul", "matmul-register-blocks"): [("sum += a", "sum -= a")],
     ("softmax", "parallel-rows"): [
         ("sum += expf(", "sum = sum * 0.5f + expf("),
         (STORE, "out[row * cols + col / 2] ="),
@@ -204,23 +170,6 @@ LOOK_ALIKES: dict[tuple[str, str], list[tuple[str, str]]] = {
     ("softmax", "streaming-hints"): [(STORE, "out[row * cols + col] +="), ("expf(x", "out[row] * expf(x")],
     ("layernorm", "fast-math"): [("float sum = 0.0f", "double sum = 0.0")],
     ("sum", "warp-shuffle-reduction"): [("tile[0];", "tile[1];")],
-    ("sum", "strided-block-reduction"): [
-        ("x[i] : 0.0f", "x[i] : 1.0f"),
-        (FIRST, "tile[tid] = i < n ? x[i] + blockIdx.x : 0.0f;"),
-        ("partial[blockIdx.x] = tile[0];", "partial[blockIdx.x + 1] = tile[0];"),
-        ("int i = tid; i < count", "int i = tid + 1; i < count"),
-    ],
-    ("stencil", "float4-stencils"): [
-        ("grid[i - 1]", "grid[2 * i]"),
-        ("out[i] = center", "grid[i] = 0.0f; out[i] = center"),
-        ("const float* grid", "const double* grid"),
-    ],
-    ("transpose", "transpose-tiles"): [
-        (TURNED, f"{STORE} x[row * cols + col];"),
-        (TURNED, "out[col * rows + row] = x[row * cols + col] + threadIdx.x;"),
-        ("row < rows", "row <= rows"),
-        ('"x", "out"', '"out", "out"'),
-    ],
 }
 
 
@@ -233,26 +182,6 @@ def test_a_look_alike_is_left_alone(results: Results, name: str, rule: str, old:
     assert old in source
     assert results(task_of(name), source, rule)
     assert results(task_of(name), source.replace(old, new), rule) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "rule"),
-    [
-        ("matmul", "matmul-shared-tiles"),
-        ("matmul", "matmul-register-blocks"),
-        ("cumsum", "scan-rows"),
-        ("transpose", "transpose-tiles"),
-    ],
-)
-def test_names_that_a_rule_uses_too_are_told_apart(results: Results, name: str, rule: str) -> None:
-    plan, end, code = start(name).partition("*/")
-    names = "row=i col=at k=e sum=n channel=item x=tile a=lane b=tx"
-    taken = dict(pair.split("=") for pair in names.split())
-    code = re.sub(rf"(?<![.\w])({'|'.join(taken)})\b", lambda match: taken[match[0]], code)
-    found = results(task_of(name), plan + end + code, rule)
-    assert found
-    for text in found:
-        build(text)
 
 
 def test_the_page_about_the_rules_lists_each_of_them() -> None:

@@ -53,15 +53,7 @@ def chained(results: Results, name: str, rules: tuple[str, ...]) -> str:
 GAINS = [
     ("softmax", ("parallel-rows", "warp-shuffle-reduction", "float4-loops", "keep-row"), 15.0),
     ("rmsnorm", ("rows-on-chip",), 15.0),
-    ("cumsum", ("scan-rows",), 10.0),
     ("bias_gelu", ("float4-elements", "fast-math"), 1.8),
-    ("histogram", ("private-counts", "float4-loops"), 30.0),
-    ("sum", ("strided-block-reduction", "warp-shuffle-reduction", "float4-loops"), 2.0),
-    ("matmul", ("matmul-shared-tiles", "grouped-blocks"), 6.0),
-    ("matmul", ("matmul-register-blocks",), 20.0),
-    ("matmul_bf16", ("matmul-tensor-cores",), 20.0),
-    ("stencil", ("float4-stencils", "coarsen-threads"), 1.1),
-    ("transpose", ("transpose-tiles",), 2.5),
 ]
 
 
@@ -74,26 +66,6 @@ def test_a_chain_is_right_at_every_shape_and_faster(
     after = device_of(name).evaluate(Kernel(text))
     assert after.ok, f"{after.message}\n{text}"
     assert started(name).timings[0].seconds > gain * after.timings[0].seconds
-
-
-# What a kernel of the first result is made to do wrong.
-PLANTED = {
-    ("cumsum", "scan-rows"): [("if (first_col + lane < cols)", "if (true)")],
-    ("histogram", "private-counts"): [("private_counts[bin] = 0;", "")],
-    ("matmul", "matmul-register-blocks"): [("k0 + k < K ?", "true ?")],
-    ("matmul_bf16", "matmul-tensor-cores"): [("__pipeline_wait_prior(STAGES - 2);", "")],
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "rule", "old", "new"), [(*key, *change) for key, found in PLANTED.items() for change in found]
-)
-def test_a_planted_bug_is_found(results: Results, name: str, rule: str, old: str, new: str) -> None:
-    text = chained(results, name, (rule,))
-    assert old in text
-    evaluation = device_of(name).evaluate(Kernel(text.replace(old, new)))
-    assert evaluation.outcome in {Outcome.WRONG_RESULT, Outcome.RACE, Outcome.CRASH}
 
 
 @pytest.mark.slow

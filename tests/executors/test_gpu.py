@@ -35,6 +35,8 @@ from mctskernel.profiling.processes.worker import compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.profiling.sanitizer import Sanitized, Tool, ToolReport
 from mctskernel.report.view import load_view
+from mctskernel.tree.events import Retimed
+from mctskernel.tree.journal import read_events
 from tests import hopper_kernels
 from tests.conftest import TASK_TOML, WriteTask
 
@@ -228,11 +230,20 @@ def test_a_search_on_a_gpu_end_to_end(
     assert (tmp_path / "run" / "best" / "answer.json").exists()
     assert len(view.tree.nodes) > 2
     here[0] = "b0" * 16
-    done = CliRunner().invoke(main, ["resume", str(tmp_path / "run"), "--budget", "9"])
-    assert done.exit_code == 0, done.output
+    for budget in ("8", "9"):
+        done = CliRunner().invoke(main, ["resume", str(tmp_path / "run"), "--budget", budget])
+        assert done.exit_code == 0, done.output
+        retimed = [each for each in read_events(view.folder.journal) if isinstance(each, Retimed)]
+        assert retimed[0].node == 0
+        assert view.best.id in {each.node for each in retimed}
+        assert {each.evaluation.gpu for each in retimed} == set(here)
+        assert len(retimed) == len({each.node for each in retimed}), "once, however often it is resumed"
     again = load_view(tmp_path / "run")
+    assert [each["uuid"] for each in again.manifest.moved_to] == here
     assert again.tree.evaluations == 9
-    assert {node.evaluation.gpu for node in again.tree.nodes if node.evaluation} == {"a0" * 16, *here}
+    assert again.tree.nodes[0].reward_sum == pytest.approx(
+        sum(node.reward for node in again.tree.nodes if node.evaluation)
+    )
     written = view.folder.manifest.read_text("utf-8").replace('"Fake GPU"', '"Another GPU"')
     view.folder.manifest.write_text(written, "utf-8")
     refused = CliRunner().invoke(main, ["resume", str(tmp_path / "run"), "--budget", "10"])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -25,10 +28,11 @@ from mctskernel.experiments.bench.rows import (
     read_row,
     write_row,
 )
-from mctskernel.experiments.bench.stages import read_stage
+from mctskernel.experiments.bench.stages import READY, read_stage, search_stage
 from mctskernel.experiments.bench.table import document, fast_p, latex, summary
 from mctskernel.problems.pytorch_timing import floor_seconds
 from mctskernel.profiling.ceilings import Ceilings
+from mctskernel.profiling.processes.forked import CallError
 from mctskernel.report.baselines import AUTOTUNED, COMPILED, EAGER, Baselines
 from tests.cli.command import mctskernel
 from tests.problems.kernelbench.problem_files import problem, written
@@ -157,6 +161,62 @@ def test_a_full_disk_costs_the_rows_on_it_and_not_the_table(tmp_path: Path) -> N
     (row,) = made.rows.values()
     assert "It could not begin: " in row.reason
     assert any("can't be written" in line for line in said)
+
+
+class FakeCall:
+    """Stands in for a process: reads at once, and searches unless its GPU is among the `lost`."""
+
+    lost: frozenset[str] = frozenset()
+    searched: ClassVar[list[tuple[str, str]]] = []
+
+    def __init__(self, function: Callable[..., object], *arguments: Any, log: Path) -> None:
+        self.said: list[object] = []
+        self.ended: object = READ
+        if function is search_stage:
+            folder, config = arguments
+            (gpu,) = config.executor.gpus
+            self.searched.append((folder.name, gpu))
+            self.said.append(READY)
+            self.ended = SEARCHED if gpu not in self.lost else CallError("The GPU is lost.")
+
+    def collect(self) -> bool:
+        return True
+
+    def send(self, message: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("lost", [(), ("b",), ("a", "b", "c", "d")])
+def test_every_gpu_is_used_and_a_lost_one_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(pipelines, "ForkedCall", FakeCall)
+    monkeypatch.setattr(pipelines, "wait_for", lambda *_: None)
+    monkeypatch.setattr(FakeCall, "lost", frozenset(lost))
+    monkeypatch.setattr(FakeCall, "searched", [])
+    problems = [tmp_path / f"{number}.py" for number in range(40)]
+    gpus = tuple((name, 80 << 30) for name in "abcd")
+    plan = Plan(read_config({"device": "gpu"}), gpus, readers=8, baselines=False)
+    said: list[str] = []
+    made = Pipeline(problems, tmp_path / "out", plan, said.append)
+    made.run(lambda: False)
+    used = Counter(gpu for _, gpu in FakeCall.searched)
+    left_out = [line for line in said if "is left out" in line]
+    if len(lost) < len(gpus):
+        assert all(row.is_valid for row in made.rows.values())
+        assert all(used[gpu] >= 5 for gpu in "abcd" if gpu not in lost)
+        assert all(used[gpu] < 5 for gpu in lost)
+        assert len(left_out) == len(lost)
+    else:
+        assert all(row.reason == "The GPU is lost." for row in made.rows.values())
+        assert len(left_out) == 3
+        monkeypatch.setattr(FakeCall, "lost", frozenset())
+        again = Pipeline(problems, tmp_path / "out", plan, said.append)
+        again.run(lambda: False)
+        assert all(row.is_valid for row in again.rows.values())
 
 
 @pytest.mark.slow

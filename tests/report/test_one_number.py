@@ -22,9 +22,10 @@ def test_the_first_of_modelled_ties_is_the_best_everywhere(tmp_path: Path, small
     assert best_node(view.tree) == view.best.id == document.headline.best == document.progress[-1].best == 1
     assert document.best_path[-1] == view.steps[-1].node == 1
     assert document.headline.speedup == document.progress[-1].best_speedup == view.steps[-1].speedup == 2.0
-    shown = flat(mctskernel("show", folder).stdout)
-    assert "double: 2.0x over the starting kernel" in shown
-    assert "Node 3 is 2.0% faster, within the model's uncertainty of" in shown
-    assert "chosen: node 1, fewer edits." in shown
+    for command in ("show", "watch"):
+        shown = flat(mctskernel(command, folder).stdout)
+        assert "double: 2.0x over the starting kernel" in shown
+        assert "Node 3 is 2.0% faster, within the model's uncertainty of" in shown
+        assert "chosen: node 1, fewer edits." in shown
     assert "2.0x [" in flat(mctskernel("compare", folder, shutil.copytree(folder, tmp_path / "other")).stdout)
     assert "2.0x modelled" in repr(Run(view))

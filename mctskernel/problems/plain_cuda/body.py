@@ -48,7 +48,7 @@ class Place:
 class Function:
     """A `__global__` function: its name, a comment, its statements, what it may read, and the buffer that it fills.
 
-    It may write to `also` as well. `qualifiers` are those before its name, such as launch bounds; with any, its
+    It may write to `also` as well, and takes `given` parameters with their arguments in the plan. `qualifiers` are those before its name, such as launch bounds; with any, its
     pointers are `__restrict__`.
     """
 
@@ -59,6 +59,7 @@ class Function:
     place: Place
     qualifiers: str = ""
     also: tuple[Place, ...] = ()
+    given: tuple[tuple[str, str], ...] = ()
 
     @property
     def written(self) -> tuple[Place, ...]:

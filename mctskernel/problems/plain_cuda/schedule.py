@@ -138,6 +138,7 @@ class Schedule:
             node: self.place(name, node) for node, name in traced.inputs.items() if is_tensor(node)
         }
         self._scratch: list[Place] = []
+        self._maps: list[str] = []
         self._headers: set[str] = set()
         self._definitions: dict[str, None] = {}
         self._zeroed: set[str] = set()
@@ -155,6 +156,7 @@ class Schedule:
             (
                 *(launch for _, launch in kernels),
                 *(_scratch(each, zero=each.name in self._zeroed) for each in self._scratch),
+                *self._maps,
             )
         )
         if len(plan) > MAX_PLAN_CHARACTERS:
@@ -162,7 +164,7 @@ class Schedule:
                 f"The launch plan of {len(kernels)} kernels has {len(plan)} characters; at most {MAX_PLAN_CHARACTERS} "
                 "are allowed."
             )
-        text = "\n\n".join((*self._definitions, *(text for text, _ in kernels)))
+        text = "\n\n".join((*self._definitions, *(text for text, _ in kernels if text)))
         if "CUDART_" in text:
             self._headers.add("math_constants.h")
         includes = "".join(f"#include <{each}>\n" for each in sorted(self._headers))
@@ -191,6 +193,15 @@ class Schedule:
         self._scratch.append(place)
         if zero:
             self._zeroed.add(place.name)
+
+    def add_tensor_map(self, place: Place, shape: Sequence[sympy.Expr], box: Sequence[int]) -> str:
+        """Have a tensor map of a buffer with other axes, swizzled, or zeros where TMA can't read it; returns its name."""
+        name = self.fresh(f"{place.name}_map")
+        self._maps.append(
+            f'[[tensor_map]]\nname = "{name}"\ntensor = "{place.name}"\nbox = {list(box)}\n'
+            f"shape = [{_extents(shape)}]\nswizzle = 128\noptional = true\n"
+        )
+        return name
 
     def _kernels(self) -> Iterator[tuple[str, str]]:
         """The kernels in order, and their launches.
@@ -318,16 +329,19 @@ class Schedule:
         parameters = [
             *(f"const {stored_type(each.dtype)}*{restrict} {self.parameter(each.name)}" for each in sources),
             *(f"{stored_type(each.dtype)}*{restrict} {self.parameter(each.name)}" for each in made.written),
+            *(parameter for parameter, _ in made.given),
             *(f"int {self.parameter(each)}" for each in dimensions),
         ]
         head = f'extern "C" __global__ void {made.qualifiers}{made.name}('
         return f"// {made.about}\n{head}{_wrapped(parameters, len(head))}) {{\n{made.text}\n}}"
 
-    def launch(self, made: Function, grid: str, block: str, shared: str = "") -> str:
+    def launch(self, made: Function, grid: str, block: str, shared: str = "", cluster: str = "") -> str:
         """The launch of a function in the plan."""
         sources, dimensions = self._arguments(made)
-        args = ", ".join(f'"{each}"' for each in (*(s.name for s in (*sources, *made.written)), *dimensions))
+        buffers = (s.name for s in (*sources, *made.written))
+        args = ", ".join(f'"{each}"' for each in (*buffers, *(given for _, given in made.given), *dimensions))
         shared = f'shared = "{shared}"\n' if shared else ""
+        shared += f'cluster = ["{cluster}"]\n' if cluster else ""
         return f'[[launch]]\nkernel = "{made.name}"\ngrid = ["{grid}"]\nblock = ["{block}"]\n{shared}args = [{args}]\n'
 
     def _arguments(self, made: Function) -> tuple[list[Place], list[str]]:
@@ -436,11 +450,14 @@ _HANGING = 8
 
 
 def _scratch(place: Place, *, zero: bool) -> str:
-    shape = ", ".join(str(e) if isinstance(e, int) else f'"{e}"' for e in map(in_plan, place.extents)) or "1"
-    dtype = str(place.dtype).removeprefix("torch.")
+    dtype, shape = str(place.dtype).removeprefix("torch."), _extents(place.extents) or "1"
     return (
         f'[[scratch]]\nname = "{place.name}"\ndtype = "{dtype}"\nshape = [{shape}]\n' + "zero = true\n" * zero
     )
+
+
+def _extents(extents: Sequence[sympy.Expr]) -> str:
+    return ", ".join(str(e) if isinstance(e, int) else f'"{e}"' for e in map(in_plan, extents))
 
 
 HEAVIEST = 24

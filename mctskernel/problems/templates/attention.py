@@ -6,11 +6,12 @@ tiles, and another one brings them to one scale on their way to the tensor cores
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -25,7 +26,7 @@ from mctskernel.problems.plain_cuda.rules import Kind, base_name, is_tensor, rul
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.plain_cuda.views import reshaped
-from mctskernel.problems.templates.operands import STEP, steps_of
+from mctskernel.problems.templates.operands import LINES, STEP, map_given, steps_of
 from mctskernel.problems.templates.row_space import extents_of, stripped, trial_body
 
 HEADER = "attention.cuh"
@@ -35,6 +36,9 @@ ROWS = 128
 
 FEWEST = 16
 """Queries, keys, terms and columns below which most of a tile would be empty."""
+
+MULTIPROCESSORS = 132
+"""Of the GPUs that grids are made for."""
 
 PRODUCTS = {"mm", "bmm"}
 
@@ -75,6 +79,10 @@ class Attention:
     weighed: Node
     causal: bool
     """Whether no query has keys behind its own place."""
+    mask: Node | None = None
+    """What hides those keys alone, and so needs no look where the kernel leaves them out."""
+    shows: bool = True
+    """Of the mask, for a score that counts."""
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The texts of the kernels, and their launches."""
@@ -88,57 +96,77 @@ class Attention:
 
     def _at_once(self, schedule: Schedule, place: Place, size: int) -> tuple[str, str]:
         bytes_, narrow = place.dtype.itemsize, place.dtype is not torch.float32
+        blocks = schedule.macro("BLOCKS", MULTIPROCESSORS) if narrow else ""
         head, keys = (
             schedule.macro("HEAD", size),
             schedule.macro("KEYS", 128 if size <= (128 if narrow else 64) else 64),
         )
-        shared = f"({ROWS} + 4 * {keys}) * {head} * {bytes_} + 1024"
+        shared = f"({ROWS} + 4 * {keys}) * {head} * {bytes_} + {2048 if narrow else 1024}"
         heads = (64, 128, 256) if narrow else (64, 128)
         schedule.require(" || ".join(f"{head} == {each}" for each in heads))
         schedule.require(f"({keys} == 64 || {keys} == 128) && {shared} <= 232448")
-        body, names = self._begun(schedule, place)
+        body, names = self._begun(schedule, place, masked=False)
         *batch, rows, _ = body.extents(self.nodes[-1])
         tiles, count = body.fresh("count"), count_in_cpp(batch)
         body.line(f"const int {tiles} = ({in_cpp(rows)} + {ROWS - 1}) / {ROWS};")
-        tile = f"blockIdx.x % {tiles}"
-        if self.causal and batch:
-            # The longest rows first.
-            tile = f"({tiles} - 1 - blockIdx.x / ({count}))"
-            body.line(f"const int {names.batch} = blockIdx.x % ({count});")
-        elif batch:
-            body.line(f"const int {names.batch} = blockIdx.x / {tiles};")
         row, column, term = names.row, names.column, names.term
-        kind = f"attention::Rows<{stored_type(place.dtype)}>"
         left, right = tensors(self.scores)
-        _matrix(body, schedule, names.left, left, (row, term), term, row, kind=kind)
-        _matrix(body, schedule, names.right, right, (term, column), term, column, kind=kind)
-        _matrix(
-            body, schedule, names.values, tensors(self.nodes[-1])[1], (term, column), column, term, kind=kind
+        operands = (
+            (names.left, left, (row, term), term, row),
+            (names.right, right, (term, column), term, column),
+            (names.values, tensors(self.nodes[-1])[1], (term, column), column, term),
         )
-        self._score(body, names)
-        causal = "true" if self.causal else "false"
-        body.line(
-            f"attention::attend<{head}, {keys}, {causal}>({names.shared}, {names.left}, {names.right}, {names.values},"
-        )
-        with body.block(
-            f"    {tile} * {ROWS}, {names.score}, [&](int {row}, int {column}, float {names.product}) {{",
-            end="    });",
-        ):
-            body.store(place, _index(self.nodes[-1], names), names.product)
+        causal, kind = "true" if self.causal else "false", stored_type(place.dtype)
+        matrices = f"{names.left}, {names.right}, {names.values}"
+        part, compute = ("blockIdx.x", "") if not narrow else map(body.fresh, ("part", "compute"))
+        first = f"{part} % {tiles} * {ROWS}"
+        with contextlib.ExitStack() as inside:
+            if narrow:
+                arguments = f"{names.shared}, {tiles}{f' * ({count})' if batch else ''}"
+                head_of_call = f"attention::attend<{head}, {keys}, {causal}, {kind}>({arguments},"
+                inside.enter_context(
+                    body.block(f"{head_of_call} [&](int {part}, auto {compute}) {{", end="});")
+                )
+            if self.causal and batch:
+                # The longest rows first.
+                first = f"({tiles} - 1 - {part} / ({count})) * {ROWS}"
+                body.line(f"const int {names.batch} = {part} % ({count});")
+            elif batch:
+                body.line(f"const int {names.batch} = {part} / {tiles};")
+            maps = [_matrix(body, schedule, *each, kind="attention::Rows<float>") for each in operands]
+            self._score(body, names)
+            if narrow:
+                call = f"{compute}({matrices}, {first}, {names.score}, {schedule.parameter(place.name)},"
+                body.writes[place.name] = place
+                with body.block(f"{call} [&](int {row}, int {column}) {{", end="});"):
+                    body.line(f"return {body.flat(_index(self.nodes[-1], names), place.extents)};")
+            else:
+                body.line(f"attention::attend<{head}, {keys}, {causal}>({names.shared}, {matrices}, {first},")
+                with body.block(
+                    f"    {names.score}, [&](int {row}, int {column}, float {names.product}) {{",
+                    end="    });",
+                ):
+                    body.store(place, _index(self.nodes[-1], names), names.product)
         made = _function(schedule, body, "attention_kernel", self.nodes[-1], place)
         grid = f"ceil_div({count_in_plan((rows,))}, {ROWS})"
         grid += f" * {count_in_plan(batch)}" if batch else ""
-        return schedule.function(made), schedule.launch(made, grid, "256", shared)
+        if narrow:
+            given = tuple(map(map_given, filter(None, maps)))
+            made = replace(made, given=given, qualifiers="__launch_bounds__(384, 1) ")
+            grid = f"min({blocks}, {grid})"
+        return schedule.function(made), schedule.launch(made, grid, "384" if narrow else "256", shared)
 
-    def _begun(self, schedule: Schedule, place: Place) -> tuple[Body, Names]:
-        """The beginning of a kernel that has scores, and its names."""
+    def _begun(self, schedule: Schedule, place: Place, *, masked: bool) -> tuple[Body, Names]:
+        """The beginning of a kernel that has scores, with a causal mask or without, and its names."""
 
         def given(_: Body, index: Index) -> str:
             assert index == _index(self.scores, names)  # noqa: S101 - the finder looked
             return names.product
 
+        shows = "true" if self.shows else "false"
+        known = {self.mask: lambda *_: shows} if self.mask and not masked else {}
         for index_type in ("int", "long long"):
-            body = schedule.body(place, index_type, {self.scores: given}, depth=1)
+            body = schedule.body(place, index_type, {self.scores: given, **known}, depth=1)
             names = Names.of(body)
             with body.trial():
                 body.read(self.weighed, _weighed_index(body, self, names))
@@ -173,7 +201,7 @@ class Attention:
         yield _launched(schedule, made, place.extents, columns)
 
     def _scores(self, schedule: Schedule, place: Place, width: str) -> Function:
-        body, names = self._begun(schedule, place)
+        body, names = self._begun(schedule, place, masked=True)
         _begin(body, names, self.scores, width)
         left, right = tensors(self.scores)
         row, column, term = names.row, names.column, names.term
@@ -238,7 +266,7 @@ def _attention(
     )
     if min(map(traced.estimate, sizes)) < FEWEST or ONE in sizes:
         return None
-    found = Attention(nodes, scores, weighed, _is_causal(weighed, traced))
+    found = Attention(nodes, scores, weighed, *_causality(weighed, traced))
     return found if _is_covered(found, kept, traced) else None
 
 
@@ -298,11 +326,14 @@ def _between(first: Node, last: Node) -> set[Node]:
     return {*found, last}
 
 
-def _is_causal(weighed: Node, traced: Traced) -> bool:
-    """Whether what softmax is taken of is -infinity for all keys behind a query's place, whatever the inputs are."""
-    node = stripped(weighed)
+def _causality(weighed: Node, traced: Traced) -> tuple[bool, Node | None, bool]:
+    """Whether what softmax is taken of is -infinity for all keys behind a query's place, whatever the inputs are.
+
+    With that, the mask if it hides no other keys, and its value where scores count.
+    """
+    node, none = stripped(weighed), (False, None, True)
     if not _is(node, "where"):
-        return False
+        return none
     condition, *branches = node.args
     hidden = [
         isinstance(each, Node) and _is(each, "scalar_tensor") and each.args[0] == -math.inf
@@ -320,13 +351,14 @@ def _is_causal(weighed: Node, traced: Traced) -> bool:
         return each.target(*map(value, each.args), **{name: value(e) for name, e in each.kwargs.items()})  # type: ignore[operator]
 
     if sum(hidden) != 1:
-        return False
+        return none
     try:
         mask = value(condition) == hidden[0]
     except _OtherPlaceError:
-        return False
-    ones = torch.ones(mask.shape[-2:], dtype=torch.bool)
-    return bool((mask | ~ones.triu(1)).all())
+        return none
+    behind = torch.ones(mask.shape[-2:], dtype=torch.bool).triu(1)
+    is_alone = bool((mask == behind).all()) and isinstance(condition, Node)
+    return bool((mask | ~behind).all()), condition if is_alone else None, not hidden[0]  # type: ignore[return-value]
 
 
 def _dimensions(node: Node, traced: Traced) -> list[sympy.Symbol]:
@@ -487,8 +519,11 @@ def _matrix(  # noqa: PLR0917 - what it is made of
     lines: str,
     *,
     kind: str = "",
-) -> None:
-    """Declare a variable for an operand: ByTerm or ByLine of `lines`, whichever axis of the pair is contiguous."""
+) -> str:
+    """Declare a variable for an operand of `lines`: ByTerm or ByLine, whichever axis of the pair is contiguous.
+
+    One of 16-bit numbers is Stored; returns the name of its tensor map, if it has one.
+    """
     for index_type in ("int", "long long"):
         own = schedule.body(body.target, index_type)
         names = Names.of(own)
@@ -497,17 +532,30 @@ def _matrix(  # noqa: PLR0917 - what it is made of
             break
     assert found is not None  # noqa: S101 - the finder looked
     own.read(node, (*[names.batch] * (node.meta["val"].dim() - 2), "0", "0"))
-    body.reads[found.place.name] = found.place
-    start = own.flat(found.first, found.place.extents)
-    own.line(f"return {schedule.parameter(found.place.name)} + ({start});")
+    place = found.place
+    body.reads[place.name] = place
+    base = schedule.parameter(place.name)
+    own.line(f"return {base} + ({own.flat(found.first, place.extents)});")
     extents = dict(zip(pair, map(in_cpp, body.extents(node)[-2:]), strict=True))
     (terms,) = {*pair} - {lines}
-    stride = count_in_cpp(found.place.extents[found.axis + 1 :])
-    kind = kind or f"blocks::{'ByTerm' if contiguous == terms else 'ByLine'}"
-    body.line(f"const {kind} {variable}{{[&] {{")
+    sizes, stride = f"{extents[lines]}, {extents[terms]}", count_in_cpp(place.extents[found.axis + 1 :])
+    narrow, data, made = place.dtype is not torch.float32, body.fresh(f"{variable}_data"), ""
+    body.line(f"const {stored_type(place.dtype)}* const {data} = [&] {{")
     for line in own.text().splitlines():
         body.line(line.removeprefix("    "))
-    body.line(f"}}(), {extents[lines]}, {extents[terms]}, {stride}}};")
+    body.line("}();")
+    if narrow:
+        kind, rank = f"blocks::Stored<{stored_type(place.dtype)}, true>", len(place.extents)
+        if found.axis == rank - 2 and found.first[-2:] == ("0", "0"):
+            shape = (product(place.extents[:-2]), *place.extents[-2:])
+            made = schedule.add_tensor_map(place, shape, (1, LINES, LINES))
+        of_map = f"(int)(({data} - {base}) / ({count_in_cpp(place.extents[-2:])}))" if made else "0"
+        given = f"{f'&{made}' if made else 'nullptr'}, {data}, {sizes}, {of_map}, {stride}"
+    else:
+        given = f"{data}, {sizes}, {stride}"
+    kind = kind or f"blocks::{'ByTerm' if contiguous == terms else 'ByLine'}"
+    body.line(f"const {kind} {variable}{{{given}}};")
+    return made
 
 
 def _function(schedule: Schedule, body: Body, name: str, node: Node, place: Place) -> Function:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
-from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
 from mctskernel.problems.plain_cuda.element_types import stored_type
@@ -44,12 +43,13 @@ class Names:
     shared: str
     part: str
     matrix: str
+    again: str
 
     @staticmethod
     def of(body: Body) -> Names:
         """Names that a body doesn't use; the same for any empty one."""
         return Names(
-            *map(body.fresh, "batch row column line term product tile sums shared part matrix".split())
+            *map(body.fresh, "batch row column line term product tile sums shared part matrix again".split())
         )
 
 
@@ -59,6 +59,22 @@ class Matrix:
 
     text: str
     reads: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A matrix in a buffer, seen through views that only move axes.
+
+    Its terms are neighbours, or else its lines are; `stride` is the distance of two lines, or else of two terms. `data`
+    and `batch` are C++ expressions: where it begins, and its place along the buffer's first axis, where that is the
+    batch's and the others are the matrix's own.
+    """
+
+    place: Place
+    by_term: bool
+    stride: sympy.Expr
+    data: str
+    batch: str | None
 
 
 OfTerm = Callable[[], AbstractContextManager[None]]
@@ -93,18 +109,57 @@ class Operand:
 
     def matrix(self, schedule: Schedule, target: Place, names: Names) -> Matrix:
         """The operand in a kernel that fills a buffer."""
-        rank = len(schedule.body(target).extents(self.node))
-        pair = (names.line, names.term) if self.name == "a" else (names.term, names.line)
-        index = (*((names.batch,) if rank == 3 else ()), *pair)
 
         def value(body: Body, of_term: OfTerm) -> None:
             with of_term():
-                body.line(f"return {body.read(self.node, index)};")
+                body.line(f"return {body.read(self.node, self._index(body, names))};")
 
-        described = ((names.line, names.term), self.lines, self.terms)
-        return in_memory(schedule, target, self.node, index, described) or computed(
-            schedule, target, names, self, value
+        found = self.memory(schedule, target, names)
+        if found is None:
+            return computed(schedule, target, names, self, value)
+        kind = f"{'ByTerm' if found.by_term else 'ByLine'}Of<{stored_type(found.place.dtype)}>"
+        given = f"{found.data}, {in_cpp(self.lines)}, {in_cpp(self.terms)}, {in_cpp(found.stride)}"
+        return Matrix(f"blocks::{kind}{{{given}}}", (found.place,))
+
+    def memory(self, schedule: Schedule, target: Place, names: Names) -> Memory | None:
+        """Where the operand is, if it is a matrix in memory."""
+        body = schedule.body(target)
+        index = self._index(body, names)
+        value = body.read(self.node, index)
+        if len(body.loads) != 1:
+            return None
+        ((node, found),) = body.loads
+        place = schedule.places[node]
+        own = (names.line, names.term)
+        if (
+            place.dtype is not numbers(self.node)
+            or value != body.load(place, found)
+            or any(found.count(each) != 1 for each in own)
+        ):
+            return None
+        strides = {each: product(place.extents[number + 1 :]) for number, each in enumerate(found)}
+        others = [each for each in found if each not in own]
+        line, term = (strides[each] for each in own)
+        if ONE not in {line, term} or not all(each == "0" or each in index for each in others):
+            return None
+        offset = "".join(
+            f" + (long long){each} * {count_in_cpp(place.extents[number + 1 :])}"
+            for number, each in enumerate(found)
+            if each not in own and each != "0"
         )
+        is_plain = len(found) <= 3 and set(found[-2:]) == set(own)
+        batch = (found[0] if len(found) == 3 else "0") if is_plain else None
+        data = f"{schedule.parameter(place.name)}{offset}"
+        return Memory(place, term == ONE, line if term == ONE else term, data, batch)
+
+    def _index(self, body: Body, names: Names) -> Index:
+        pair = (names.line, names.term) if self.name == "a" else (names.term, names.line)
+        return (*((names.batch,) if len(body.extents(self.node)) == 3 else ()), *pair)
+
+
+def map_given(name: str) -> tuple[str, str]:
+    """A kernel's parameter for a tensor map, and its argument in the plan."""
+    return f"const __grid_constant__ blocks::TensorMap {name}", name
 
 
 def steps_of(terms: sympy.Expr) -> sympy.Expr:
@@ -115,46 +170,6 @@ def steps_of(terms: sympy.Expr) -> sympy.Expr:
 def ceiling(count: sympy.Expr, size: int) -> sympy.Expr:
     """How many of a size hold a count."""
     return count / size if (count / size).is_integer else sympy.floor((count + size - 1) / size)
-
-
-def in_memory(
-    schedule: Schedule,
-    target: Place,
-    operand: Node,
-    index: Index,
-    described: tuple[tuple[str, str], sympy.Expr, sympy.Expr],
-) -> Matrix | None:
-    """An operand as a matrix in memory, if it is one: a buffer, seen through views that only move axes."""
-    names, *extents = described
-    body = schedule.body(target)
-    value = body.read(operand, index)
-    if len(body.loads) != 1:
-        return None
-    ((node, found),) = body.loads
-    place = schedule.places[node]
-    if (
-        place.dtype is not numbers(operand)
-        or value != body.load(place, found)
-        or any(found.count(each) != 1 for each in names)
-    ):
-        return None
-    strides = {each: product(place.extents[number + 1 :]) for number, each in enumerate(found)}
-    others = [each for each in found if each not in names]
-    if not all(each == "0" or each in index for each in others):
-        return None
-    line, term = (strides[each] for each in names)
-    if ONE not in {line, term}:
-        return None
-    kind, stride = ("ByTerm", line) if term == ONE else ("ByLine", term)
-    offset = "".join(
-        f" + (long long){each} * {count_in_cpp(place.extents[number + 1 :])}"
-        for number, each in enumerate(found)
-        if each not in names and each != "0"
-    )
-    lines, terms = (in_cpp(each) for each in extents)
-    data = f"{schedule.parameter(place.name)}{offset}"
-    text = f"blocks::{kind}Of<{stored_type(place.dtype)}>{{{data}, {lines}, {terms}, {in_cpp(stride)}}}"
-    return Matrix(text, (place,))
 
 
 def computed(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -20,7 +20,7 @@ from mctskernel.problems.plain_cuda.element_types import converted, stored, stor
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.rules import Kind, is_tensor, operator_name, rule_of
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.operands import STEPS, Names, Operand
+from mctskernel.problems.templates.operands import LINES, STEPS, Memory, Names, Operand, map_given
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -61,21 +61,41 @@ class Product:
     dtype: torch.dtype
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
-        """Kernels that pack the operands, and the product's; if it is split, one that adds up the parts' sums."""
+        """Kernels that bring operands into the form that the product reads, and the product's; one that adds up parts.
+
+        Numbers of fp32 are packed, and others are read where they are; those that are computed are stored first.
+        """
         schedule.include(HEADER)
         node: Any = self.nodes[0]
-        packed = self._packed(schedule)
-        for again in (False, True) if self.dtype is torch.float32 else (False,):
-            yield _packing(schedule, node, packed, again=again)
-        tiles = TILES if self.dtype is torch.float32 else HALF_TILES
+        is_packed = self.dtype is torch.float32
+        operands = [
+            Operand(name, source, self.dtype, self.batch, lines, self.terms)
+            for name, source, lines in (("a", node.args[0], self.rows), ("b", node.args[1], self.columns))
+        ]
+        given: list[_Packed] | list[_Stored]
+        if is_packed:
+            given = self._packed(schedule, operands)
+            yield from _packing(schedule, node, given)
+        else:
+            for each in operands:
+                if each.memory(schedule, place, Names.of(schedule.body(place))) is None:
+                    kept = schedule.place(schedule.fresh(f"{node.name}_{each.name}"), each.node)
+                    schedule.add_scratch(kept)
+                    yield schedule.kernel(schedule.whole(each.node, kept))
+                    schedule.places[each.node] = kept
+            given = [_Stored.of(schedule, each, place) for each in operands]
+        tiles = TILES if is_packed else HALF_TILES
         (rows, columns), splits = _tiling(self.sizes, tiles)
         tile_m, tile_n = schedule.macro("TILE_M", rows), schedule.macro("TILE_N", columns)
         stages, group = schedule.macro("STAGES", 4), schedule.macro("GROUP", 8)
+        cluster = "1" if is_packed else schedule.macro("CLUSTER", 2 if self.sizes[1] > rows else 1)
         blocks = schedule.macro("BLOCKS", MULTIPROCESSORS)
         shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + 4096"
         for macro, axis in ((tile_m, 0), (tile_n, 1)):
             allowed = sorted({tile[axis] for tile in tiles})
             schedule.require(" || ".join(f"{macro} == {each}" for each in allowed))
+        if not is_packed:
+            schedule.require(f"{cluster} == 1 || {cluster} == 2")
         schedule.require(f"{stages} >= 3 && {shared} <= 232448")
         schedule.require(f"{group} >= 1 && {group} <= 64")
         split = schedule.macro("SPLITS", splits) if splits > 1 else ""
@@ -89,55 +109,57 @@ class Product:
                 (count, *schedule.place("", node).extents),
             )
             schedule.add_scratch(target)
-        made = self._function(schedule, target, (tile_m, tile_n, stages, group, split), packed)
+        made = self._function(schedule, target, (tile_m, tile_n, stages, group, cluster, split), given)
         down, across = (count_in_plan((each,)) for each in (self.rows, self.columns))
-        grid = f"ceil_div({down}, {tile_m}) * ceil_div({across}, {tile_n})"
+        height = tile_m if is_packed else f"({tile_m} * {cluster})"
+        grid = f"ceil_div({down}, {height}) * ceil_div({across}, {tile_n})"
         for factor in (count_in_plan((self.batch,)), split):
             grid += f" * {factor}" if factor not in {"1", ""} else ""
+        grid = f"min({blocks}, {grid})" if is_packed else f"{cluster} * min({blocks} // {cluster}, {grid})"
+        threads = f"2 * {tile_m} + 128"
         yield (
             schedule.function(made),
-            schedule.launch(made, f"min({blocks}, {grid})", f"2 * {tile_m} + 128", shared),
+            schedule.launch(made, grid, threads, shared, "" if is_packed else cluster),
         )
         if split:
-            given = {node: _sum_of_parts(target)}
-            yield schedule.kernel(schedule.whole(self.nodes[-1], place, given))
+            parts = {node: _sum_of_parts(target)}
+            yield schedule.kernel(schedule.whole(self.nodes[-1], place, parts))
 
-    def _packed(self, schedule: Schedule) -> list[_Packed]:
-        node: Any = self.nodes[0]
-        ranges = None
-        if self.dtype is torch.float32:
-            extents = (self.batch, self.rows + self.columns, sympy.Integer(2))
-            ranges = Place(schedule.fresh(f"{node.name}_ranges"), torch.int32, extents)
-            schedule.add_scratch(ranges, zero=True)
+    def _packed(self, schedule: Schedule, operands: Sequence[Operand]) -> list[_Packed]:
+        node = self.nodes[0]
+        extents = (self.batch, self.rows + self.columns, sympy.Integer(2))
+        ranges = Place(schedule.fresh(f"{node.name}_ranges"), torch.int32, extents)
+        schedule.add_scratch(ranges, zero=True)
         found = []
-        for name, source, lines in (("a", node.args[0], self.rows), ("b", node.args[1], self.columns)):
-            operand = Operand(name, source, self.dtype, self.batch, lines, self.terms)
-            buffer = Place(schedule.fresh(f"{node.name}_{name}"), torch.float16, operand.packed)
+        for each in operands:
+            buffer = Place(schedule.fresh(f"{node.name}_{each.name}"), torch.float16, each.packed)
             schedule.add_scratch(buffer)
-            found.append(_Packed(operand, buffer, ranges, sympy.Integer(0) if name == "a" else self.rows))
+            found.append(_Packed(each, buffer, ranges, sympy.Integer(0) if each.name == "a" else self.rows))
         return found
 
     def _function(
         self,
         schedule: Schedule,
         target: Place,
-        macros: tuple[str, str, str, str, str],
-        packed: Sequence[_Packed],
+        macros: tuple[str, str, str, str, str, str],
+        given: Sequence[_Packed] | Sequence[_Stored],
     ) -> Function:
         node = self.nodes[0]
         names = Names.of(schedule.body(target))
-        tile_m, tile_n, stages, group, split = macros
+        tile_m, tile_n, stages, group, cluster, split = macros
         rows, columns, batch, steps = (
-            in_cpp(each) for each in (self.rows, self.columns, self.batch, packed[0].operand.steps)
+            in_cpp(each) for each in (self.rows, self.columns, self.batch, given[0].operand.steps)
         )
-        tile, kind = f"[&](const blocks::Tile& {names.tile})", stored_type(self.dtype)
-        tiling = f"blocks::Tiling<{tile_m}, {tile_n}, {group}>{{{rows}, {columns}, {steps}, {batch}, {split or 1}}}"
+        height = tile_m if cluster == "1" else f"{tile_m} * {cluster}"
+        tiling = f"blocks::Tiling<{height}, {tile_n}, {group}>{{{rows}, {columns}, {steps}, {batch}, {split or 1}}}"
         lines = [
             f"extern __shared__ unsigned char {names.shared}[];",
-            f"blocks::multiply<{kind}, {tile_m}, {tile_n}, {stages}>({names.shared}, {tiling},",
+            f"blocks::multiply<{tile_m}, {tile_n}, {stages}, {cluster}>({names.shared}, {tiling},",
         ]
+        of_batch = f"const int {names.batch} = {names.tile}.batch; " if self.batch != ONE else ""
         lines += [
-            f"    {tile} {{ return {each.written(schedule, f'{names.tile}.batch')}; }}," for each in packed
+            f"    [&](const blocks::Tile& {names.tile}) {{ {of_batch}return {each.written(schedule, names.batch)}; }},"
+            for each in given
         ]
         value, index = self._epilogue(schedule, target, names, stored_parts=bool(split))
         arguments = f"int {names.row}, int {names.column}"
@@ -149,8 +171,8 @@ class Product:
             f"            [&]({arguments}) {{\n{index.text()}\n            }});",
             "    });",
         ]
-        reads = [*(each for one in packed for each in (one.buffer, one.ranges)), *value.reads.values()]
-        found = {each.name: each for each in reads if each is not None}
+        reads = [*(each for one in given for each in one.reads), *value.reads.values()]
+        found = {each.name: each for each in reads}
         found.pop(target.name, None)
         return Function(
             schedule.fresh(f"{operator_name(node).split('.')[-1]}_kernel"),
@@ -159,6 +181,7 @@ class Product:
             tuple(found.values()),
             target,
             f"__launch_bounds__(2 * {tile_m} + 128, 1) ",
+            given=tuple(map_given(each.map) for each in given if isinstance(each, _Stored) and each.map),
         )
 
     def _epilogue(
@@ -193,8 +216,13 @@ class _Packed:
 
     operand: Operand
     buffer: Place
-    ranges: Place | None
+    ranges: Place
     before: sympy.Expr
+
+    @property
+    def reads(self) -> tuple[Place, ...]:
+        """The buffers that the product reads."""
+        return self.buffer, self.ranges
 
     def places(self, schedule: Schedule, batch: str) -> tuple[str, str]:
         """Where a matrix of the batch is packed, and where its ranges are."""
@@ -203,21 +231,52 @@ class _Packed:
             offset = "" if self.operand.batch == ONE else f" + (long long){batch} * {count_in_cpp(count)}"
             return schedule.parameter(place.name) + offset
 
-        data = of(self.buffer, self.buffer.extents[1:])
-        if self.ranges is None:
-            return data, "nullptr"
         before = f" + {in_cpp(self.before)}" if self.before else ""
-        return data, f"(blocks::Range*){of(self.ranges, self.ranges.extents[1:2])}{before}"
+        ranges = f"(blocks::Range*){of(self.ranges, self.ranges.extents[1:2])}{before}"
+        return of(self.buffer, self.buffer.extents[1:]), ranges
 
     def written(self, schedule: Schedule, batch: str) -> str:
         """The operand in the kernel of the product."""
         data, ranges = self.places(schedule, batch)
-        kind, steps = stored_type(self.operand.dtype), in_cpp(self.operand.steps)
-        return f"blocks::Packed<{kind}>{{{data}, {ranges}, {in_cpp(self.operand.lines)}, {steps}}}"
+        return (
+            f"blocks::Packed{{{data}, {ranges}, {in_cpp(self.operand.lines)}, {in_cpp(self.operand.steps)}}}"
+        )
 
 
-def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed], *, again: bool) -> tuple[str, str]:
-    """The kernel that packs both operands, or packs again what the first one couldn't."""
+@dataclass(frozen=True)
+class _Stored:
+    """An operand where it is in memory, and its tensor map's name, if TMA can read such."""
+
+    operand: Operand
+    memory: Memory
+    map: str
+
+    @staticmethod
+    def of(schedule: Schedule, operand: Operand, target: Place) -> _Stored:
+        memory = operand.memory(schedule, target, Names.of(schedule.body(target)))
+        assert memory is not None  # noqa: S101 - it is stored before
+        extents = memory.place.extents
+        shape = extents if len(extents) == 3 else (ONE, *extents)
+        name = schedule.add_tensor_map(memory.place, shape, (1, LINES, LINES)) if memory.batch else ""
+        return _Stored(operand, memory, name)
+
+    @property
+    def reads(self) -> tuple[Place, ...]:
+        """The buffers that the product reads."""
+        return (self.memory.place,)
+
+    def written(self, schedule: Schedule, batch: str) -> str:
+        """The operand in the kernel of the product."""
+        del schedule, batch  # its expressions have them
+        found, operand = self.memory, self.operand
+        kind = f"{stored_type(operand.dtype)}, {'true' if found.by_term else 'false'}"
+        pointer, at = (f"&{self.map}", found.batch) if self.map else ("nullptr", "0")
+        sizes = f"{in_cpp(operand.lines)}, {in_cpp(operand.terms)}, {at}, {in_cpp(found.stride)}"
+        return f"blocks::Stored<{kind}>{{{pointer}, {found.data}, {sizes}}}"
+
+
+def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed]) -> Iterator[tuple[str, str]]:
+    """The kernel that packs both operands, and its second launch, which packs again what the first one couldn't."""
     names = Names.of(schedule.body(packed[0].buffer))
     first = count_in_cpp(packed[0].operand.blocks)
     lines: list[str] = []
@@ -234,21 +293,21 @@ def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed], *, again
             f"    const blocks::Part {names.part}({extents}, {block});",
             *([f"    const int {names.batch} = {names.part}.batch;"] if operand.batch != ONE else []),
             f"    const auto {names.matrix} = {matrix.text};",
-            f"    blocks::pack<{'true' if again else 'false'}>(",
-            f"        {data}, {ranges}, {names.matrix}, {names.part});",
+            f"    blocks::pack({data}, {ranges}, {names.matrix}, {names.part}, {names.again});",
         ]
     made = Function(
-        schedule.fresh("pack_again_kernel" if again else "pack_kernel"),
-        f"pack the operands of {operator_name(node)}"
-        + (" again where they had too small a scale" if again else ""),
+        schedule.fresh("pack_kernel"),
+        f"pack the operands of {operator_name(node)}, and again where they had too small a scale",
         "\n".join(f"    {line}" for line in (*lines, "}")),
         tuple({each.name: each for each in reads}.values()),
         packed[1].buffer,
         "__launch_bounds__(256) ",
-        also=tuple(each for each in (packed[0].ranges, packed[0].buffer) if each is not None),
+        also=(packed[0].ranges, packed[0].buffer),
+        given=((f"int {names.again}", "0"),),
     )
     grid = " + ".join(count_in_plan(each.operand.blocks) for each in packed)
-    return schedule.function(made), schedule.launch(made, grid, "256")
+    yield schedule.function(made), schedule.launch(made, grid, "256")
+    yield "", schedule.launch(replace(made, given=((f"int {names.again}", "1"),)), grid, "256")
 
 
 def products(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterator[Product]:

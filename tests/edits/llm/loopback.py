@@ -164,13 +164,3 @@ def drips(handler: Handler) -> None:
         handler.wfile.write(b" ")
         handler.wfile.flush()
         time.sleep(0.05)
-
-
-def pours(handler: Handler) -> None:
-    """Bytes without end."""
-    handler.send_response(200)
-    handler.send_header("transfer-encoding", "chunked")
-    handler.end_headers()
-    chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
-    while not handler.server.stopping.is_set():
-        handler.wfile.write(chunk)

@@ -44,7 +44,7 @@ def test_edits_carry_their_expert_and_the_exchange_that_they_came_from() -> None
     assert {edit.proposer for edit in reply.edits} == {f"llm/{call.expert}"}
     assert {edit.exchange for edit in reply.edits} == {0}
     assert apply(request.kernel, reply.edits[0]).macros["BLOCK"] == 128
-    assert call.purpose is Purpose.PROPOSE
+    assert (call.purpose, call.subject) == (Purpose.PROPOSE, request.kernel.identity)
     assert call.schema is not None
     assert len(reply.exchanges) == 1
     assert reply.more

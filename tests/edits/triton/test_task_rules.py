@@ -29,32 +29,6 @@ FOLDER = Path(mctskernel.tasks.builtin.__path__[0])
 
 
 @pytest.fixture(scope="module")
-def attention() -> Task:
-    return load_task(FOLDER / "attention", Language.TRITON)
-
-
-@pytest.fixture(scope="module")
-def histogram() -> Task:
-    return load_task(FOLDER / "histogram", Language.TRITON)
-
-
-@pytest.mark.slow
-def test_attention_stops_at_the_diagonal(propose: Propose, attention: Task) -> None:
-    (bounded,) = propose("triton-causal-bound", attention.starting_kernel.source, task=attention).values()
-    assert "range(0, tl.minimum(seq, (tl.program_id(0) + 1) * BLOCK_M), BLOCK_N)" in bounded
-    assert ModelDevice(attention).evaluate(Kernel(bounded, Language.TRITON)).ok
-    assert propose("triton-causal-bound", bounded, task=attention) == {}
-
-
-@pytest.mark.slow
-def test_values_are_counted_in_each_program_first(propose: Propose, histogram: Task) -> None:
-    (counted,) = propose("triton-counted-first", histogram.starting_kernel.source, task=histogram).values()
-    assert "tl.histogram(value, 256, mask=i < n)" in counted
-    assert "BLOCK = 2048" in counted
-    check(ModelDevice(verified_everywhere(histogram)), counted)
-
-
-@pytest.fixture(scope="module")
 def matmul() -> Task:
     """The built-in task, timed at a shape with few tiles and many products for each."""
     whole = verified_everywhere(load_task(FOLDER / "matmul", Language.TRITON))

@@ -69,6 +69,17 @@ def test_the_channels_of_a_transposed_convolution_vary_with_those_of_its_weight(
     assert all(isinstance(extent, str) for extent in x.shape)
 
 
+def test_the_bias_of_a_convolution_has_the_channels_of_its_weight(tmp_path: Path) -> None:
+    """As many images as channels make it a guess which of them a size of another tensor stands for."""
+    text = problem(
+        "return self.conv(x) + self.shift",
+        "torch.rand(16, 8, 12, 12)",
+        init="self.conv, self.shift = nn.Conv2d(8, 16, 3), nn.Parameter(torch.rand(16, 1, 1))",
+    )
+    found = read_problem(written(tmp_path, text))
+    assert found.has_kernel, found.notes
+
+
 def test_a_buffer_that_only_selects_is_an_input(tmp_path: Path) -> None:
     buffer = 'self.register_buffer("mask", torch.tril(torch.ones(24, 24)))'
     forward = "return (x @ x).masked_fill(self.mask == 0, -1.0)"
@@ -86,6 +97,13 @@ def test_inputs_are_drawn_as_get_inputs_draws_them(tmp_path: Path) -> None:
         drawn = task.draw_inputs(shape, 1)
         assert drawn["y"].max() < drawn["x"].shape[1]
         task.expected(drawn, shape)
+
+
+def test_a_dropout_that_changes_nothing_is_left_out(tmp_path: Path) -> None:
+    text = problem(
+        "return self.drop(x.clamp(0.0, 0.0))", "torch.rand(8, 32)", init="self.drop = nn.Dropout(0.2)"
+    )
+    assert "kernel.cu" in read_problem(written(tmp_path, text)).files
 
 
 @pytest.mark.parametrize(

@@ -82,5 +82,6 @@ def test_a_process_that_dies_releases_the_lock(folder: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with GpuLock(A).held(before_waiting=holder.kill):
+        threading.Timer(0.02, holder.kill).start()
+        with GpuLock(A).held():
             pass

@@ -60,6 +60,13 @@ def test_a_hanging_kernel_is_a_timeout_and_the_next_one_is_judged(make_worker: M
     assert worker.pid != before
 
 
+@pytest.mark.slow
+def test_the_limit_is_of_processor_time(make_worker: MakeWorker) -> None:
+    worker = make_worker(Limits(seconds=0.25))
+    assert judge(worker, "sleep 0.5").ok
+    assert judge(worker, "sleep 600").outcome is Outcome.TIMEOUT
+
+
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
