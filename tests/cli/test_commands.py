@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shutil
 from collections.abc import Callable
@@ -65,8 +63,7 @@ def test_a_search_in_cuda_from_the_task_to_the_answer(run: Path) -> None:
     nodes = exported(run)
     wanted = {"id", "parent", "edit", "outcome", "seconds", "speedup", "reward", "terms", "visits", "value"}
     assert all(wanted <= node.keys() for node in nodes)
-    rows = list(csv.DictReader(io.StringIO(mctskernel("export", run, "--format", "csv").stdout)))
-    assert len(rows) == len(nodes) == 6
+    assert len(nodes) == 6
     page = mctskernel("report", run)
     assert page.exit_code == 0
     assert (run / "best" / "report.html").is_file()

@@ -76,9 +76,8 @@ def test_unanchored_is_said_wherever_a_speedup_is_told(unverified_reference: tup
     assert json.loads((run / "best" / "answer.json").read_text())["caveats"] == [UNVERIFIED_REFERENCE]
     for words in (("show", run), ("show", run, "0"), ("best", run)):
         assert "nverified" in mctskernel(*words).output, words
-    for kind in ("json", "csv"):
-        exported = mctskernel("export", run, "--format", kind).output
-        assert exported.count("unverified reference") == 4, f"each evaluated node of {kind}"
+    exported = mctskernel("export", run).output
+    assert exported.count("unverified reference") == 4, "each evaluated node"
     for kind in ("sft", "preference", "rl"):
         for line in mctskernel("export", run, "--format", kind).output.splitlines():
             assert json.loads(line)["provenance"]["caveats"] == [UNVERIFIED_REFERENCE]
