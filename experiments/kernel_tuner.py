@@ -30,8 +30,8 @@ import numpy as np
 from rich.progress import Progress
 
 from mctskernel.experiments.json_lines import append_line, read_lines
+from mctskernel.experiments.results import table_lines
 from mctskernel.report.resampling import estimate
-from mctskernel.report.terminal import table_lines
 
 CHECKPOINTS = (50, 100, 200)
 

@@ -13,7 +13,6 @@ nested structs in tables of their own; the choices of the policy may stand among
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -37,7 +36,7 @@ from mctskernel.profiling.devices import default_kind
 from mctskernel.registry import check_name
 from mctskernel.tasks.starts import only_language
 from mctskernel.tree.choices import check_policy, choice_names, with_choices
-from mctskernel.tree.policy import Policy, PolicyError
+from mctskernel.tree.policy import Policy
 
 PARAMETERS = "parameters"
 """The proposer of every search-space cache, and of nothing else."""
@@ -186,15 +185,14 @@ def read_config(table: Mapping[str, Any], where: str = "") -> SearchConfig:
     """The configuration that a table makes of the defaults. Raises ConfigError, which begins with `where`."""
     try:
         return _converted(_grouped(table))
-    except (_LocatedError, MisuseError) as error:
+    except MisuseError as error:
         raise ConfigError(f"{where}: {error}" if where else str(error)) from error
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """The table in a TOML file. Raises ConfigError, with the line of what can't be used."""
+    """The table in a TOML file. Raises ConfigError."""
     try:
-        text = path.read_text("utf-8")
-        table = _grouped(parse_toml(text))
+        table = _grouped(parse_toml(path.read_text("utf-8")))
         _converted(table)
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}.") from error
@@ -202,8 +200,6 @@ def read_config_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not UTF-8: {excerpt(error)}.") from error
     except DocumentError as error:
         raise ConfigError(f"{path} {error}.") from error
-    except _LocatedError as error:
-        raise ConfigError(f"{path}, line {_line_of(text, error.path)}: {error}") from error
     except MisuseError as error:
         raise ConfigError(f"{path}: {error}") from error
     return table
@@ -213,7 +209,7 @@ def grouped_table(table: Mapping[str, Any]) -> dict[str, Any]:
     """A table with the choices of the policy in a table of their own. Raises ConfigError for a name without meaning."""
     try:
         return _grouped(table)
-    except (_LocatedError, MisuseError) as error:
+    except MisuseError as error:
         raise ConfigError(str(error)) from error
 
 
@@ -231,10 +227,7 @@ def check(config: SearchConfig) -> None:
 
     Raises ConfigError and RegistryError.
     """
-    try:
-        _validated(msgspec.to_builtins(config))
-    except _LocatedError as error:
-        raise ConfigError(str(error)) from error
+    _validated(msgspec.to_builtins(config))
     for is_wrong, sentence in _mistakes(config):
         if is_wrong:
             raise ConfigError(sentence)
@@ -297,19 +290,11 @@ def _mistakes(config: SearchConfig) -> tuple[tuple[object, str], ...]:
     )
 
 
-class _LocatedError(ValueError):
-    """What is wrong at a path of a table; the message is a sentence."""
-
-    def __init__(self, path: tuple[str, ...], problem: str) -> None:
-        super().__init__(problem)
-        self.path = path
-
-
 def _grouped(table: Mapping[str, Any]) -> dict[str, Any]:
     """A table whose choices of the policy stand in a table of their own, with every name checked."""
     policy = table.get("policy", {})
     if not isinstance(policy, Mapping):
-        raise _LocatedError(("policy",), "policy must be a table.")
+        raise ConfigError("policy must be a table.")
     strategy = table.get("strategy", policy.get("strategy", Policy().strategy))
     check_name("strategy", str(strategy))
     choices = choice_names(str(strategy))
@@ -328,7 +313,7 @@ def _check_names(
     )
     for name, value in table.items():
         if complaint := unknown_name(str(name), (*types, *choices), f"setting{_in(path)}"):
-            raise _LocatedError((*path, str(name)), complaint)
+            raise ConfigError(complaint)
         nested = _struct_in(types.get(name))
         if nested is not None and nested is not Policy and isinstance(value, Mapping):
             _check_names(value, nested, (*path, str(name)))
@@ -338,10 +323,7 @@ def _converted(table: Mapping[str, Any]) -> SearchConfig:
     proposer = table.get("proposer", RULES)
     outside = proposer in ASK_A_MODEL | {OUTSIDE}
     initial = Policy(patience=REPLIES, repair="at-once") if outside else Policy()
-    try:
-        policy = with_choices(initial, table.get("policy", {}))
-    except PolicyError as error:
-        raise _LocatedError(("policy",), str(error)) from error
+    policy = with_choices(initial, table.get("policy", {}))
     budget = merged(msgspec.to_builtins(SearchConfig().budget), table.get("budget", {}))
     fields = {**table, "budget": budget, "policy": msgspec.to_builtins(policy)}
     if proposer in ASK_A_MODEL:
@@ -359,34 +341,13 @@ def _validated(fields: Mapping[str, Any]) -> SearchConfig:
         return msgspec.convert(fields, SearchConfig)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `$.")
-        path = tuple(place.rstrip("`").split("."))
         if isinstance(error.__cause__, MisuseError):
-            raise _LocatedError(path, str(error.__cause__)) from error
-        raise _LocatedError(path, f"{'.'.join(path)}: {excerpt(problem)}.") from error
+            raise ConfigError(str(error.__cause__)) from error
+        raise ConfigError(f"{place.rstrip('`')}: {excerpt(problem)}.") from error
 
 
 def _in(path: tuple[str, ...]) -> str:
     return f" of {'.'.join(path)}" if path else ""
-
-
-def _line_of(text: str, path: tuple[str, ...]) -> int:
-    """The line of a TOML text that sets a field, or the table that it is in."""
-    section: tuple[str, ...] = ()
-    around = 1
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*\[+([^\]]+)\]+", line):
-            section = keys = _keys(header[1])
-        else:
-            keys = (*section, *_keys(line.partition("=")[0])) if "=" in line else ()
-        if keys in (path, path[-1:]):
-            return number
-        if keys and keys == path[: len(keys)]:
-            around = number
-    return around
-
-
-def _keys(text: str) -> tuple[str, ...]:
-    return tuple(each.strip(" \t\"'") for each in text.split("."))
 
 
 def _struct_in(kind: object) -> type[msgspec.Struct] | None:

@@ -33,10 +33,6 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "epsilon-net": "mctskernel.tree.strategies.baselines:EpsilonNet",
         "random": "mctskernel.tree.strategies.baselines:RandomSearch",
     },
-    "score": {
-        "expected-improvement": "mctskernel.tree.edit_model.score:expected_improvement",
-        "improvement-per-second": "mctskernel.tree.edit_model.score:improvement_per_second",
-    },
     "reward": {
         "composite": "mctskernel.profiling.reward:composite",
         "time": "mctskernel.profiling.reward:time_alone",

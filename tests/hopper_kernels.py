@@ -16,6 +16,20 @@ __device__ void wait_for(unsigned barrier, unsigned parity) {
 }
 """
 
+_BEGIN = """\
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+"""
+_DOUBLE = """\
+    wait_for(barrier, 0);
+    tile[threadIdx.x] *= 2.0f;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+"""
+
 CLUSTER = Kernel(
     rf"""/*
 [[launch]]
@@ -63,22 +77,13 @@ extern "C" __global__ void twice(const float* x, float* out, int n) {{
         if (threadIdx.x < count) out[first + threadIdx.x] = 2.0f * x[first + threadIdx.x];
         return;
     }}
-    if (threadIdx.x == 0) {{
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    }}
-    __syncthreads();
-    if (threadIdx.x == 0) {{
+{_BEGIN}    if (threadIdx.x == 0) {{
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(256) : "memory");
         asm volatile(
             "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
             ::"r"(memory), "l"(__cvta_generic_to_global(x + first)), "r"(256), "r"(barrier) : "memory");
     }}
-    wait_for(barrier, 0);
-    tile[threadIdx.x] *= 2.0f;
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
-    if (threadIdx.x == 0) {{
+{_DOUBLE}    if (threadIdx.x == 0) {{
         asm volatile(
             "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
             ::"l"(__cvta_generic_to_global(out + first)), "r"(memory), "r"(256) : "memory");
@@ -115,22 +120,13 @@ extern "C" __global__ void twice(
     __shared__ alignas(128) float tile[64];
     __shared__ alignas(8) unsigned long long full;
     const unsigned barrier = {_ADDRESS}(&full), memory = {_ADDRESS}(tile), first = blockIdx.x * 64;
-    if (threadIdx.x == 0) {{
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    }}
-    __syncthreads();
-    if (threadIdx.x == 0) {{
+{_BEGIN}    if (threadIdx.x == 0) {{
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(256) : "memory");
         asm volatile(
             "cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {{%2}}], [%3];"
             ::"r"(memory), "l"(&x_map), "r"(first), "r"(barrier) : "memory");
     }}
-    wait_for(barrier, 0);
-    tile[threadIdx.x] *= 2.0f;
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
-    if (threadIdx.x == 0) {{
+{_DOUBLE}    if (threadIdx.x == 0) {{
         asm volatile(
             "cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%0, {{%1}}], [%2];"
             ::"l"(&out_map), "r"(first), "r"(memory) : "memory");
@@ -179,12 +175,7 @@ extern "C" __global__ void twice(const __grid_constant__ CUtensorMap padded_map,
     extern __shared__ unsigned char memory[];
     __shared__ alignas(8) unsigned long long full;
     const unsigned barrier = {_ADDRESS}(&full), start = {_ADDRESS}(memory), tile = (start + 1023) / 1024 * 1024;
-    if (threadIdx.x == 0) {{
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    }}
-    __syncthreads();
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+{_BEGIN}    asm volatile("griddepcontrol.wait;" ::: "memory");
     if (threadIdx.x == 0) {{
         asm volatile("fence.proxy.async.global;" ::: "memory");
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(1024) : "memory");

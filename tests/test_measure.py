@@ -17,13 +17,12 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Search, StopReason
-from mctskernel.report.comparison_table import compare_kernels
 from mctskernel.report.resampling import rank_correlation
 from mctskernel.report.view import View, load_view
 from mctskernel.run import Origin, RunError, prepare_run, write_manifest
 from mctskernel.run.search import SearchResult, finish
 from mctskernel.tree.journal import Journal, read_tree
-from mctskernel.tree.node import Tree
+from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
 from tests.conftest import WriteTask
@@ -125,20 +124,13 @@ def test_the_lineage_is_kept_and_the_answer_is_chosen_by_the_new_times(before: V
     # Here the landscape is upside down: what was the fastest is the slowest.
     search_result, _ = again(before, tmp_path / "after", planted(lambda candidate: 1 / seconds(candidate)))
     after = load_view(tmp_path / "after")
-    rows = compare_kernels(before.tree, after.tree)
-    assert sorted(row.before for row in rows) == list(best_lineages(before.folder, 5))
-    assert len(rows) == len(after.tree.nodes)
-    parent_before = {row.after: before.tree.nodes[row.before].parent for row in rows}
-    for row in rows[1:]:
-        parent = after.tree.nodes[row.after].parent
-        assert parent is not None
-        assert next(each.before for each in rows if each.after == parent) == parent_before[row.after]
-        old, new = before.tree.nodes[row.before], after.tree.nodes[row.after]
-        assert old.parent is not None
-        assert old.edit is not None
-        assert new.edit is not None
-        assert before.tree.nodes[old.parent].edits[old.edit] == after.tree.nodes[parent].edits[new.edit]
-    assert [row.ratio for row in rows] == pytest.approx([(row.seconds_before or 0) ** -2 for row in rows])
+    were = same_kernels(before, after.tree)
+    assert sorted(old.id for old in were) == list(best_lineages(before.folder, 5))
+    for old, new in zip(were, after.tree.nodes, strict=True):
+        assert (new.parent is None) == (old.parent is None)
+        if new.parent is not None:
+            assert were[new.parent].id == old.parent
+            assert before.tree.made_by(old) == after.tree.made_by(new)
     assert search_result.answer.node == 0
     assert (tmp_path / "after" / "best" / "kernel.cu").read_text() == kernel(*START).source
     assert after.manifest.measured_from == Origin(str(before.folder.path), {"gpu": "modelled"})
@@ -154,9 +146,10 @@ def test_a_failure_is_shown_and_what_is_below_it_is_judged(before: View, tmp_pat
         return planted(seconds)(candidate)
 
     search_result, _ = again(before, tmp_path / "after", judged)
-    rows = compare_kernels(before.tree, search_result.tree)
-    assert [(row.before, row.state) for row in rows if row.seconds_after is None] == [(second, "timeout")]
-    assert sorted(row.before for row in rows) == list(best_lineages(before.folder, 5))
+    were = same_kernels(before, search_result.tree)
+    failed = [node for node in search_result.tree.nodes if node.outcome is not Outcome.OK]
+    assert [(were[node.id].id, node.outcome) for node in failed] == [(second, Outcome.TIMEOUT)]
+    assert sorted(old.id for old in were) == list(best_lineages(before.folder, 5))
     assert search_result.answer.node is not None
     assert search_result.tree.nodes[search_result.answer.node].kernel.source == before.best.kernel.source
 
@@ -200,6 +193,12 @@ def test_rank_correlation() -> None:
     assert tied == pytest.approx(4.5 / (5 * 4.5) ** 0.5)
     assert np.isnan(rank_correlation(values, np.ones(4)))
     assert np.isnan(rank_correlation(values[:2], values[:2]))
+
+
+def same_kernels(before: View, after: Tree) -> list[Node]:
+    """For each node of the later run the one that had its kernel."""
+    known = {node.kernel.source: node for node in before.tree.nodes}
+    return [known[node.kernel.source] for node in after.nodes]
 
 
 def kernel_of(run: View, node: int) -> Kernel:

@@ -1,10 +1,6 @@
-"""Export: a tree as JSON and CSV. `docs/export.md` describes the schema."""
+"""Export: a tree as JSON. `docs/export.md` describes the schema."""
 
 from __future__ import annotations
-
-import csv
-import io
-from typing import Any
 
 import msgspec
 
@@ -95,25 +91,6 @@ def from_json(text: str | bytes) -> ExportedTree:
     return msgspec.json.decode(text, type=ExportedTree)
 
 
-def to_csv(tree: Tree) -> str:
-    """A header and a line for each node; terms in columns `term.<name>`, nothing where nothing is known."""
-    rows = [_flat(node) for node in export(tree).nodes]
-    terms = sorted({column for row in rows for column in row if column.startswith("term.")})
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*_FLAT_COLUMNS, *terms], restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-_FLAT_COLUMNS = (
-    *("id", "parent", "edit", "category", "proposer", "depth", "kernel", "outcome", "message", "numbers"),
-    *("seconds", "speedup", "reward", "visits", "value", "bottleneck", "flags", "quarantine"),
-    "evaluation_seconds",
-    *("gpu", "sm_mhz", "celsius", "dropped_runs"),
-)
-
-
 def _export_node(tree: Tree, node: Node) -> ExportedNode:
     evaluation, score = node.evaluation, node.score
     causes = evaluation.diagnosis.causes if evaluation and evaluation.diagnosis else ()
@@ -145,17 +122,3 @@ def _export_node(tree: Tree, node: Node) -> ExportedNode:
         celsius=max((state.celsius for state in states if state.celsius is not None), default=None),
         dropped_runs=sum(each.dropped for each in conditions) if conditions else None,
     )
-
-
-def _flat(node: ExportedNode) -> dict[str, Any]:
-    fields = msgspec.structs.asdict(node)
-    flat = {name: fields[name] for name in _FLAT_COLUMNS if name in fields}
-    flat |= {
-        "edit": node.edit.title if node.edit else None,
-        "category": str(node.edit.category) if node.edit else None,
-        "proposer": node.edit.proposer if node.edit else None,
-        "outcome": str(node.outcome) if node.outcome else None,
-        "numbers": str(node.numbers) if node.numbers else None,
-        "flags": "; ".join(node.flags),
-    }
-    return flat | {f"term.{name}": value for name, value in node.terms.items()}

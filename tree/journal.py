@@ -79,7 +79,6 @@ class Journal:
             raise JournalError(f"{path} can't be opened: {error.strerror}.") from error
         try:
             self._lock()
-            self._identity = _identity(os.fstat(self._file))
             self._end = _end_of_events(path)
             self._drop_damaged()
             if self._end == 0:
@@ -93,7 +92,6 @@ class Journal:
 
         Raises JournalError when it can't be written; the journal then ends with the event before it.
         """
-        self._check_file()
         line, kept = encode_and_decode(event)
         self._write(line + b"\n", flush=self._durable and is_costly(event))
         return kept
@@ -130,15 +128,6 @@ class Journal:
         return JournalError(
             f"{self.path} can't be written: {error.strerror}. {remedy(error, self.path.parent)}"
         )
-
-    def _check_file(self) -> None:
-        """Refuse to write to a file that was moved away or deleted meanwhile."""
-        try:
-            found = self.path.stat()
-        except OSError as error:
-            raise self._unwritable(error) from error
-        if _identity(found) != self._identity:
-            raise JournalError(f"{self.path} was replaced by another file while this search was running.")
 
     def _drop_damaged(self) -> None:
         """Cut off what isn't part of the tree; complete lines of it are kept beside the journal."""
@@ -226,11 +215,6 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 _HEADER_LINE = msgspec.json.encode(_Header(SCHEMA, SCHEMA_VERSION)) + b"\n"
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    """Which file this is, whatever its name."""
-    return status.st_dev, status.st_ino
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -151,37 +150,16 @@ _SOURCES = {"recorded": Source.RECORDED, "model": Source.MODELLED, "gpu": Source
 def _open(out: Path, ablation: Ablation) -> None:
     file = out / CONFIGURATION
     if file.exists():
-        then = parse_toml(file.read_text("utf-8"))
-        if then != parse_toml(ablation.text):
-            changed = "; ".join(_differences(then, ablation.document))
+        if parse_toml(file.read_text("utf-8")) != parse_toml(ablation.text):
             raise AblationError(
-                f"{out} holds trials of another configuration: {changed}. Choose another --out, or ask for the same."
+                f"{out} holds trials of another configuration, its {CONFIGURATION}. Choose another --out, or ask for "
+                "the same."
             )
         return
     if out.exists() and any(out.iterdir()):
         raise AblationError(f"{out} isn't empty and holds no ablation: choose another --out.")
     out.mkdir(parents=True, exist_ok=True)
     write_whole(file, ablation.text.encode())
-
-
-def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    before, after = dict(_flat(then)), dict(_flat(now))
-    return [
-        f"{name} was {before.get(name, 'not set')} and is {after.get(name, 'not set')}"
-        for name in dict.fromkeys((*before, *after))
-        if before.get(name) != after.get(name)
-    ]
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
-    for name, each in value.items():
-        if isinstance(each, Mapping):
-            yield from _flat(each, f"{prefix}{name}.")
-        elif name == "arms":
-            for arm in each:
-                yield from _flat(arm, f"arms.{arm.get('name')}.")
-        else:
-            yield f"{prefix}{name}", each
 
 
 def _make_all(

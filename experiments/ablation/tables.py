@@ -1,13 +1,10 @@
-"""Tables of an ablation: Markdown to read, LaTeX (booktabs) to print, CSV to compute with."""
+"""Tables of an ablation in Markdown."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,15 +12,6 @@ from mctskernel.experiments.ablation.statistics import FEWEST, ArmRow, Compariso
 from mctskernel.experiments.ablation.sweep import LOG_SPEEDUP, Results
 from mctskernel.report.notes import counted
 from mctskernel.report.resampling import Estimate
-
-
-@dataclass(frozen=True)
-class Tables:
-    """The same tables in each format."""
-
-    markdown: str
-    latex: str
-    csv: str
 
 
 @dataclass(frozen=True)
@@ -36,12 +24,9 @@ class Table:
 
 
 def write_tables(out: Path, results: Results) -> tuple[Path, ...]:
-    """Write table.md, table.tex, table.csv, and plot.svg and plot.pdf where matplotlib is installed. Raises OSError."""
-    tables = render(results)
-    texts = {"table.md": tables.markdown, "table.tex": tables.latex, "table.csv": tables.csv}
-    for name, text in texts.items():
-        (out / name).write_text(text, encoding="utf-8")
-    written = [out / name for name in texts]
+    """Write table.md, and plot.svg and plot.pdf where matplotlib is installed. Raises OSError."""
+    written = [out / "table.md"]
+    written[0].write_text(render(results), encoding="utf-8")
     if find_spec("matplotlib") is not None:
         from mctskernel.experiments.ablation.plots import plot  # noqa: PLC0415 - needs the extra `plots`
 
@@ -51,11 +36,9 @@ def write_tables(out: Path, results: Results) -> tuple[Path, ...]:
     return tuple(written)
 
 
-def render(results: Results) -> Tables:
+def render(results: Results) -> str:
     """Render the tables: the same results make the same bytes."""
-    found = statistics(results)
-    shown = _tables(results, found)
-    return Tables(_markdown(results, shown), _latex(results, shown), _csv(results, found))
+    return _markdown(results, _tables(results, statistics(results)))
 
 
 def _tables(results: Results, found: Statistics) -> list[Table]:
@@ -239,56 +222,6 @@ def _markdown(results: Results, tables: Iterable[Table]) -> str:
 
 def _arms_list(results: Results) -> str:
     return "\n".join(f"- `{arm.name}`{f': `{arm.settings}`' if arm.settings else ''}" for arm in results.arms)
-
-
-def _latex(results: Results, tables: Iterable[Table]) -> str:
-    parts = [f"% {_plain(results.title)}. Needs \\usepackage{{booktabs}}."]
-    for table in tables:
-        lines = [
-            r"\begin{table}",
-            rf"\caption{{{_escaped(table.caption)}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(table.head) - 1)}}}",
-            r"\toprule",
-            _latex_row(table.head),
-            r"\midrule",
-            *map(_latex_row, table.rows),
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-        ]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
-
-
-def _latex_row(cells: Iterable[str]) -> str:
-    return f"{' & '.join(map(_escaped, cells))} \\\\"
-
-
-def _escaped(text: str) -> str:
-    escaped = re.sub(r"[&%$#_{}]", lambda found: f"\\{found[0]}", text.replace("\\", "/"))
-    return escaped.replace("~", r"\textasciitilde{}").replace("^", r"\textasciicircum{}").replace("<", "$<$")
-
-
-def _csv(results: Results, found: Statistics) -> str:
-    # A line for each arm and checkpoint: its mean, its comparison with the baseline if it has one, and its costs.
-    compared = {(each.arm, each.at): each for each in found.comparisons}
-    names = [field.name for field in fields(Comparison) if field.name not in ("arm", "at")]
-    costs = [field.name for field in fields(ArmRow) if field.name not in ("arm", "settings", "means")]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("arm", "settings", "at", "score", "mean", "mean_low", "mean_high", *names, *costs))
-    for row in found.arms:
-        for at, mean in zip(results.checkpoints, row.means, strict=True):
-            comparison = compared.get((row.arm, at))
-            compared_to = [getattr(comparison, name) if comparison else None for name in names]
-            spent = [getattr(row, name) for name in costs]
-            numbers = (*astuple(mean), *compared_to, *spent)
-            writer.writerow((row.arm, row.settings, at, results.score, *map(_number, numbers)))
-    return text.getvalue()
-
-
-def _number(value: object) -> object:
-    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else value
 
 
 def _cell(text: str) -> str:

@@ -24,52 +24,16 @@ from mctskernel.experiments.ablation.configuration import (
     read_ablation,
     ready_configurations,
 )
-from mctskernel.experiments.ablation.sweep import (
-    Results,
-    read_results,
-    sweep,
-)
+from mctskernel.experiments.ablation.sweep import Results, sweep
 from mctskernel.experiments.ablation.tables import render, write_tables
 from mctskernel.experiments.ablation.trials import Trial
 from mctskernel.report.notes import counted
 
-TABLE = "table"
-
 INTERVAL = 10.0
 """Seconds between lines about progress."""
 
-FORMS = {"md": "markdown", "tex": "latex", "csv": "csv"}
 
-
-class _Ablate(click.RichGroup):
-    """Treats a first argument that is no command as a configuration to `run`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert `run` where no command is named."""
-        if args and args[0] not in (*self.commands, *ctx.help_option_names):
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group(cls=_Ablate)
-def ablate() -> None:
-    """Compare search configurations by paired trials, with intervals, tests and costs.
-
-    A configuration lists the arms, what they search, seeds and the budget (docs/ablations.md).
-
-        mctskernel ablate --list
-
-        mctskernel ablate search --size small
-
-        mctskernel ablate my_ablation.toml --out runs/mine
-
-        mctskernel ablate table runs/mine --format tex
-
-    `mctskernel ablate CONFIG` is short for `mctskernel ablate run CONFIG`.
-    """
-
-
-@ablate.command()
+@click.command()
 @click.argument("config", required=False)
 @click.option(
     "--list", "wanted_list", is_flag=True, help="List the configurations that come with the package."
@@ -105,7 +69,7 @@ def ablate() -> None:
 @click.option("--budget", "evaluations", type=click.IntRange(min=1), help="Evaluations instead.")
 @click.option("--model", metavar="NAME", help="The language model of all arms that use one.")
 @click.option("--base-url", metavar="URL", help="Its OpenAI-compatible server.")
-def run(
+def ablate(
     *,
     config: str | None,
     wanted_list: bool,
@@ -120,10 +84,15 @@ def run(
     model: str | None,
     base_url: str | None,
 ) -> None:
-    """Make every trial of CONFIG, then tables and plots.
+    """Compare search configurations by paired trials, with intervals, tests and costs.
 
-    CONFIG is a TOML file or the name of a ready configuration (--list). Finished trials are kept: an interrupted
-    ablation goes on when it is given the same --out again.
+    CONFIG is a TOML file, or the name of a ready configuration (--list), of the arms, what they search, seeds and the
+    budget (docs/ablations.md). Finished trials are kept: an interrupted ablation goes on when it is given the same
+    --out again.
+
+        mctskernel ablate search --size small
+
+        mctskernel ablate my_ablation.toml --out runs/mine
     """
     if wanted_list:
         _print_list()
@@ -141,14 +110,6 @@ def run(
         sys.exit(INTERRUPTED)
 
 
-@ablate.command(TABLE)
-@click.argument("out", type=click.Path(path_type=Path, exists=True))
-@click.option("--format", "form", type=click.Choice(list(FORMS)), default="md", show_default=True)
-def table_command(out: Path, form: str) -> None:
-    """Print the tables of an ablation, from its results.json alone."""
-    deliver(getattr(render(read_results(out)), FORMS[form]))
-
-
 def _sweep(ablation: Ablation, path: Path, jobs: int) -> Results:
     echo(
         f"{ablation.title}: {counted(len(ablation.arms), 'arm')}, {counted(len(ablation.seeds), 'seed')}, "
@@ -159,7 +120,7 @@ def _sweep(ablation: Ablation, path: Path, jobs: int) -> Results:
         results = sweep(ablation, path, jobs, _Progress(), stop_requested)
     if results.trials:
         written = write_tables(path, results)
-        deliver(render(results).markdown)
+        deliver(render(results))
         echo(f"Written: {', '.join(map(str, written))}", err=True)
     return results
 

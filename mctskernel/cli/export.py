@@ -14,10 +14,9 @@ from mctskernel.report.training_data import json_schema, write_lines
 from mctskernel.report.view import View, load_view
 from mctskernel.run import open_run
 from mctskernel.tree.blobs import get_kernel
-from mctskernel.tree.export import to_csv, to_json
+from mctskernel.tree.export import to_json
 
-TREE_FORMATS = {"json": to_json, "csv": to_csv}
-TORCH = "torch"
+JSON, TORCH = "json", "torch"
 
 
 @click.command()
@@ -25,12 +24,12 @@ TORCH = "torch"
 @click.option(
     "--format",
     "kind",
-    type=click.Choice([*TREE_FORMATS, *TRAINING_FORMATS, TORCH]),
-    default="json",
+    type=click.Choice([JSON, *TRAINING_FORMATS, TORCH]),
+    default=JSON,
     show_default=True,
-    help="Of the tree, JSON has everything; CSV a line for each node. To "
-    "train models, JSON lines: sft has the edits that gained, preference pairs of edits, rl every step. Of the best "
-    "kernel, torch is a Python module with an operator of PyTorch, which needs nothing of mctskernel.",
+    help="Of the tree, JSON has everything. To train models, JSON lines: sft has the edits that gained, preference "
+    "pairs of edits, rl every step. Of the best kernel, torch is a Python module with an operator of PyTorch, which "
+    "needs nothing of mctskernel.",
 )
 @click.option(
     "--schema", is_flag=True, help="Write the JSON Schema of the lines of sft, preference or rl instead."
@@ -53,7 +52,7 @@ def export(*, run: Path | None, kind: str, schema: bool) -> None:
     elif kind == TORCH:
         deliver(_operator(load_view(run)))
     else:
-        deliver(TREE_FORMATS[kind](load_view(run).tree))
+        deliver(to_json(load_view(run).tree))
 
 
 def _operator(view: View) -> str:

@@ -29,7 +29,7 @@ from mctskernel.profiling.quantities import speedup_text
 from mctskernel.report.baselines import Baselines, read_baselines
 from mctskernel.report.live import following
 from mctskernel.report.notes import counted
-from mctskernel.report.terminal import save_trajectory, summary
+from mctskernel.report.terminal import summary
 from mctskernel.report.view import View
 from mctskernel.run.search import SearchResult
 
@@ -137,7 +137,6 @@ def print_result(task: str, search_result: SearchResult) -> None:
     for warning in search_result.notes:
         echo(f"{task}: {warning}", err=True)
     view = View(search_result.folder, search_result.tree, search_result.answer)
-    save_trajectory(view)
     speedup = speedup_text(max(search_result.answer.speedup, 1.0), view.numbers)
     pytorch = read_baselines(path)
     over = f", {pytorch.sentence}" if pytorch is not None else ""
@@ -161,7 +160,6 @@ def print_story(search_result: SearchResult) -> None:
         echo(f"mctskernel: {note}", err=True)
     is_waiting = search_result.stop_reason is StopReason.WAITING
     view = View(search_result.folder, search_result.tree, None if is_waiting else search_result.answer)
-    save_trajectory(view)
     PlainConsole().print(summary(view))
     echo(f"The path with its evidence: mctskernel show {path}")
     echo(f"The kernel:                 mctskernel best {path}")

@@ -12,19 +12,15 @@ from mctskernel.cli import options
 from mctskernel.cli.following import (
     follow_search,
     print_outcome,
-    print_story,
     pytorch_timing,
-    refuse_without_baseline,
     time_pytorch,
 )
 from mctskernel.cli.measuring import BEST_NODES, measure
-from mctskernel.cli.plain_console import PlainConsole, echo
+from mctskernel.cli.plain_console import echo
 from mctskernel.cli.search import now
 from mctskernel.config import SearchConfig, check, read_config
 from mctskernel.core.budget import Budget
 from mctskernel.executors import workers_on
-from mctskernel.report.comparison_table import print_comparison
-from mctskernel.report.notes import counted
 from mctskernel.report.view import View, load_view
 from mctskernel.run import open_run, read_manifest
 from mctskernel.run.search import resume as resume_run
@@ -44,7 +40,7 @@ from mctskernel.run.search import resume as resume_run
         "executor": {"default": "as before"},
         "device": {
             "type": click.Choice(("gpu", "model")),
-            "help": "Evaluate the best kernels of RUN on this device, into a new run, and compare the times.",
+            "help": "Evaluate the best kernels of RUN on this device, into a new run.",
         },
     },
 )
@@ -114,10 +110,4 @@ def _measure(before: View, chosen: SearchConfig, nodes: int, out: Path | None) -
             follow=follow,
             stop_requested=stop_requested,
         )
-    refuse_without_baseline(search_result)
-    after = View(search_result.folder, search_result.tree, search_result.answer)
-    print_comparison(PlainConsole(), before, after)
-    left = (after.manifest.configuration.budget.evaluations or 0) - after.tree.evaluations
-    if left > 0:
-        echo(f"Left unfinished: {counted(left, 'kernel')}.")
-    print_story(search_result)
+    print_outcome(search_result)

@@ -52,7 +52,7 @@ class ExecutorOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Option(
             "The cluster of --executor ray.",
             "--ray-address",
-            default="RAY_ADDRESS, or that of `ray start` on this machine, or a new one",
+            default="RAY_ADDRESS, or that of `ray start` on this machine",
             metavar="HOST:PORT",
         ),
     ] = ""

@@ -34,7 +34,7 @@ from mctskernel.external.session import EditResult, RepliedEdit, Reply, asked_ta
 from mctskernel.loop import Snapshot
 from mctskernel.report.explained import explained
 from mctskernel.report.node_profile import profile_node
-from mctskernel.report.terminal import trajectory_markdown
+from mctskernel.report.terminal import run_text
 from mctskernel.report.view import View
 from mctskernel.run import spent_seconds
 from mctskernel.tree.export import to_json
@@ -269,7 +269,7 @@ def best_kernel(call: Call, run: RunName) -> Answer:
     return {
         "status": status,
         "source": _cut(view.source(status["best"]), SOURCE_LENGTH, f"source of node {status['best']}"),
-        "trajectory": _cut(trajectory_markdown(view), SOURCE_LENGTH),
+        "trajectory": _cut(run_text(view), SOURCE_LENGTH),
     }
 
 
@@ -306,7 +306,7 @@ TEXTS: Mapping[str, Callable[[View, int], str]] = {
     "task": lambda view, _: _json(asked_task(view.folder.load_task())),
     "nodes": lambda view, _: _json(_fastest(view)),
     "tree": lambda view, _: to_json(view.tree),
-    "trajectory": lambda view, _: trajectory_markdown(view),
+    "trajectory": lambda view, _: run_text(view),
     "node": lambda view, node: _json(_shown(view, node)),
     "source": View.source,
     "diff": View.diff,

@@ -37,8 +37,6 @@ from mctskernel.evidence import request_of
 from mctskernel.loop import Follower, Search, StopReason
 from mctskernel.problems.arithmetic import product_flops
 from mctskernel.profiling.architecture import briefing_of
-from mctskernel.report.terminal import save_trajectory
-from mctskernel.report.view import View
 from mctskernel.run import RunFolder
 from mctskernel.run.search import SearchResult, finish, new_run, open_search, reopen
 from mctskernel.tree.blobs import put_edit
@@ -149,10 +147,7 @@ class Session:
 
     def finish(self) -> SearchResult:
         """Validate the fastest kernel and save the answer, as at the end of any search."""
-        search_result = finish(self.folder, self.search, self.stop_reason)
-        if not search_result.problem:
-            save_trajectory(View(self.folder, self.tree, search_result.answer))
-        return search_result
+        return finish(self.folder, self.search, self.stop_reason)
 
     def _requests(self, count: int) -> tuple[ProposalRequest, ...]:
         if len(self._queue.requests) < count:

@@ -33,7 +33,7 @@ from mctskernel.tree.trajectory import edit_title, run_seconds
 VERSIONS = frozenset(
     ("driver", "mctskernel", "numpy", "triton", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm")
 )
-"""Entries of a fingerprint that may differ between compared runs, with a note; the others are the device."""
+"""Entries of a fingerprint that may differ between compared runs; the others are the device."""
 
 BOOTSTRAP = "95 % bootstrap interval of the timing samples"
 ONE_SIGMA = "one standard deviation of the model's error"
@@ -295,26 +295,13 @@ def _notes(runs: Sequence[ComparedRun]) -> Iterator[str]:
     first, *others = runs
     for other in others:
         yield from _differences(first, other)
-    starts = {run.ground: run for run in reversed(runs)}
-    for run in runs:
-        reference = starts[run.ground]
-        if run.best and reference.best and run.starting_kernel != reference.starting_kernel:
-            yield (
-                f"{run.name} and {reference.name} began at different starting kernels, so their speed-ups have "
-                "different baselines. Compare the times."
-            )
 
 
 def _differences(first: ComparedRun, second: ComparedRun) -> Iterator[str]:
-    """Why two runs are not compared, or what differs between them."""
+    """Why two runs are not compared."""
     if first.ground == second.ground:
-        before, after = (
-            {name: run.view.manifest.fingerprint.get(name, "unknown") for name in VERSIONS}
-            for run in (first, second)
-        )
-        for name in sorted(name for name in VERSIONS if before[name] != after[name]):
-            yield f"{first.name} used {name} {before[name]}, {second.name} {after[name]}: this may matter."
-    elif first.ground.task == second.ground.task:
+        return
+    if first.ground.task == second.ground.task:
         yield (
             f"{first.name} was timed on {first.device} and {second.name} on {second.device}: times of different "
             "devices are not compared. `mctskernel resume RUN --device gpu` times its kernels on this machine's GPU."

@@ -1,26 +1,17 @@
-"""Comparisons in the terminal and as JSON: of runs, and of one run's kernels on two devices."""
+"""Comparisons of runs in the terminal."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from mctskernel.core.evaluation import Source
 from mctskernel.profiling.quantities import speedup_text, time_text
-from mctskernel.profiling.reward import is_eligible
 from mctskernel.report.comparison import EXACT, ONE_SIGMA, RunComparison, RunRow
-from mctskernel.report.notes import counted
-from mctskernel.report.resampling import rank_correlation
-from mctskernel.report.view import View
-from mctskernel.tree.node import Tree
-from mctskernel.tree.trajectory import edit_title, run_seconds
 
 
 def print_run_comparison(console: Console, comparison: RunComparison) -> None:
@@ -50,76 +41,6 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
     while all(len(each) > shared + 1 and each[shared] == parts[0][shared] for each in parts):
         shared += 1
     return {path: str(Path(*each[shared:])) for path, each in zip(paths, parts, strict=True)}
-
-
-@dataclass(frozen=True)
-class KernelRow:
-    """A kernel of two runs: its node in each, its edit, and its seconds, None where it has no trusted time.
-
-    `state` says why the later run has no time.
-    """
-
-    before: int
-    after: int
-    depth: int
-    title: str
-    seconds_before: float | None
-    seconds_after: float | None
-    state: str
-
-    @property
-    def ratio(self) -> float | None:
-        """The later time over the earlier one."""
-        if self.seconds_before is None or self.seconds_after is None:
-            return None
-        return self.seconds_after / self.seconds_before
-
-
-def compare_kernels(before: Tree, after: Tree) -> tuple[KernelRow, ...]:
-    """The kernels of the later tree that the earlier one has as well, children below their parents."""
-    known = {node.kernel.source: node for node in before.nodes}
-    found, waiting = [], [0] if after.nodes else []
-    while waiting:
-        new = after.nodes[waiting.pop()]
-        waiting.extend(reversed(new.children))
-        if (old := known.get(new.kernel.source)) is None:
-            continue
-        evaluation = new.evaluation
-        state = "not finished" if evaluation is None else str(evaluation.outcome)
-        state = "quarantined" if evaluation is not None and evaluation.quarantine else state
-        was, now = (
-            run_seconds(each) if each and is_eligible(each) else None for each in (old.evaluation, evaluation)
-        )
-        found.append(KernelRow(old.id, new.id, new.depth, edit_title(after, new), was, now, state))
-    return tuple(found)
-
-
-def print_comparison(console: Console, before: View, after: View) -> None:
-    """Print both times of each kernel as a tree, and the rank correlation of the two devices."""
-    rows = compare_kernels(before.tree, after.tree)
-    table = Table(box=None, pad_edge=False)
-    for heading in ("node", "was"):
-        table.add_column(heading, justify="right")
-    table.add_column("edit path")
-    for heading in (_device(before), _device(after), "ratio"):
-        table.add_column(Text(heading), justify="right")
-    for row in rows:
-        table.add_row(
-            str(row.after),
-            str(row.before),
-            Text("  " * row.depth + row.title),
-            time_text(row.seconds_before) if row.seconds_before is not None else "",
-            Text(time_text(row.seconds_after) if row.seconds_after is not None else row.state),
-            f"{row.ratio:.2f}" if row.ratio is not None else "",
-        )
-    console.print(table)
-    pairs = [(each.seconds_before, each.seconds_after) for each in rows if each.ratio is not None]
-    times, kernels = np.array(pairs, dtype=float).reshape(-1, 2), counted(len(pairs), "kernel")
-    correlation = rank_correlation(times[:, 0], times[:, 1])
-    if math.isnan(correlation):
-        console.print(Text(f"{kernels} with both times: too few, or too alike, for a rank correlation."))
-    else:
-        console.print(Text(f"Rank correlation (Spearman) of {kernels}: {correlation:.3f}"))
 
 
 def _table(rows: Sequence[RunRow], names: Mapping[str, str]) -> Table:
@@ -153,8 +74,3 @@ def _speedup(row: RunRow) -> str:
 def _times(row: RunRow, speedup: float | None) -> str:
     source = Source.MODELLED if row.interval == ONE_SIGMA else Source.MEASURED
     return "" if speedup is None else speedup_text(speedup, source)
-
-
-def _device(view: View) -> str:
-    source = next((node.evaluation.source for node in view.tree.nodes if node.evaluation), "")
-    return f"{source}\n{view.manifest.fingerprint.get('gpu', 'unknown GPU').removeprefix('NVIDIA ')}"

@@ -31,7 +31,6 @@ from mctskernel.tasks.starts import origin, start_name
 from mctskernel.tree.events import EditRecord, Evaluated, Submitted
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.selection_account import can_account
 from mctskernel.tree.trajectory import STARTING_KERNEL, Step, run_seconds
 
 SCHEMA = "mctskernel.view"
@@ -181,7 +180,6 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     edits: tuple[EditSuccess, ...]
     roofline: Roofline | None
     counters: tuple[str, ...]
-    accounts: bool
     environment: dict[str, str]
 
 
@@ -262,7 +260,6 @@ def view_document(view: View) -> Document:
         counters=tuple(
             dict.fromkeys(name for node in tree.nodes if node.evaluation for name in node.evaluation.counters)
         ),
-        accounts=can_account(tree.policy.strategy),
         environment=_environment(view),
     )
 

@@ -1,8 +1,8 @@
 """A run as one self-contained HTML file, and the parts that the page or the widget loads when they are looked at.
 
 The file opens from disk, offline, and runs only its own script. Each part is gzip-compressed JSON, which browsers
-inflate themselves (`DecompressionStream`). Their names are `document`, `story`, `counters`, `details/N` and
-`accounts/N` (of a block of nodes), `detail/N` and `account/N` (of one node).
+inflate themselves (`DecompressionStream`). Their names are `document`, `story`, `counters`,
+`details/N` (of a block of nodes) and `detail/N` (of one node).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import base64
 import gzip
 import hashlib
 import re
-from collections.abc import Collection, Iterator
-from functools import cache, cached_property
+from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 
 import msgspec
@@ -22,8 +22,6 @@ from plotly.offline import get_plotlyjs
 from mctskernel.report.details import Detailer
 from mctskernel.report.document import Document, view_document, view_story
 from mctskernel.report.view import View
-from mctskernel.tree.journal import read_events
-from mctskernel.tree.selection_account import Account, selection_accounts
 
 # Parts are base64, which can't close their element; the scripts are this package's and plotly's.
 _PAGE = Environment(autoescape=True).from_string("""\
@@ -116,9 +114,6 @@ NODES_A_PART = 32
 SMALLEST, FASTEST = 9, 1
 """Levels of gzip: for a file, and for a notebook."""
 
-MOST_ACCOUNTS = 256
-"""A report explains at most so many nodes: each may need the strategy's model to be fitted again."""
-
 
 class PartError(LookupError):
     """A part that the run doesn't have."""
@@ -137,8 +132,6 @@ class Parts:
         yield from ("document", "story", "counters")
         for number in range(-(-len(self.document.nodes) // NODES_A_PART)):
             yield f"details/{number}"
-            if self.document.accounts:
-                yield f"accounts/{number}"
 
     def part(self, name: str, level: int) -> bytes:
         """A part, compressed at a level of gzip. Raises PartError, and what reading a run may raise."""
@@ -157,25 +150,8 @@ class Parts:
                 return [self._detailer.details(node) for node in self._nodes(number)]
             case "detail":
                 return self._detailer.details(self._node(number))
-            case "accounts":
-                return [self._kept_accounts.get(node) for node in self._nodes(number)]
-            case "account":
-                return next(self._accounts({self._node(number)}), None)
             case _:
                 raise PartError(f"The run has no part '{name}'.")
-
-    @cached_property
-    def _kept_accounts(self) -> dict[int, Account]:
-        """Why nodes were selected: of all of them or, in a large tree, of the best and the most visited."""
-        nodes = self.document.nodes
-        chosen = set(range(len(nodes)))
-        if len(nodes) > MOST_ACCOUNTS:
-            by_visits = sorted(nodes, key=lambda node: -node.visits)
-            chosen = {*self.document.best_path, *(node.id for node in by_visits[:MOST_ACCOUNTS])}
-        return {account.node: account for account in self._accounts(chosen)}
-
-    def _accounts(self, nodes: Collection[int]) -> Iterator[Account]:
-        return selection_accounts(read_events(self.view.folder.journal), nodes)
 
     def _counters(self) -> dict[str, list[float | None]]:
         """For each counter the values of all nodes, None where it wasn't read."""

@@ -1,12 +1,12 @@
-"""A run in the terminal or as a Markdown page: headline, best path with its evidence, one node in full, and diffs.
+"""A run in the terminal: headline, best path with its evidence, one node in full, and diffs.
 
-Texts of candidates and of language models are printed as `Text`, which knows no markup, and escaped in Markdown.
+Texts of candidates and of language models are printed as `Text`, which knows no markup.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Iterator
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -16,7 +16,6 @@ from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.task import short_caveats
-from mctskernel.edits.llm.prompt import fenced
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import compare
 from mctskernel.profiling.quantities import speedup_text, time_text
@@ -25,12 +24,15 @@ from mctskernel.report.document import StoryStep, story_step, view_headline, vie
 from mctskernel.report.explained import ExplainedKernel, explained, print_explained
 from mctskernel.report.notes import counted
 from mctskernel.report.view import View, timing_text
-from mctskernel.run import RunError, write_text
+from mctskernel.run import RunError
 from mctskernel.tree.node import Node
 from mctskernel.tree.trajectory import edit_title, run_seconds
 
 CONTEXT = 3
 """Unchanged lines around a change in a diff."""
+
+UNWRAPPED = 1000
+"""Columns where nothing is wrapped."""
 
 
 LEGEND = (
@@ -44,6 +46,14 @@ def print_run(console: Console, view: View) -> None:
     for step in view.steps:
         console.print(Group(*_step(console, view, story_step(view, step))))
     console.print(Text(f"\n{LEGEND}\nSource: mctskernel best {view.folder.path}", "dim"))
+
+
+def run_text(view: View) -> str:
+    """The same as plain text."""
+    console = Console(file=io.StringIO(), width=UNWRAPPED, color_system=None)
+    with console.capture() as printed:
+        print_run(console, view)
+    return "".join(f"{line.rstrip()}\n" for line in printed.get().splitlines())
 
 
 def summary(view: View) -> RenderableType:
@@ -215,73 +225,3 @@ def _title(view: View, node: Node) -> str:
     if evaluation and (seconds := run_seconds(evaluation)):
         state = f"{time_text(seconds)} {evaluation.source}"
     return f"node {node.id}: {' '.join(edit_title(view.tree, node).split())} ({state})"
-
-
-_MARKUP = re.compile(r"[\\`<>\[\]|~&]|(?<!\w)[*_#!]|[*_](?!\w)|^[-+]|://")
-"""What begins links, HTML, code and emphasis; underscores and stars inside names and products are left alone."""
-
-
-def save_trajectory(view: View) -> None:
-    """Write the path to the answer into the run, beside the answer's kernel. Raises RunError."""
-    write_text(view.folder.best / "trajectory.md", trajectory_markdown(view))
-
-
-def trajectory_markdown(view: View) -> str:
-    """The path from the starting kernel to the answer, each edit with its evidence and diff."""
-    configuration, headline = view.manifest.configuration, view_headline(view)
-    best = view.evaluation(view.best.id)
-    pytorch = f", {headline.over_pytorch}" if headline.over_pytorch else ""
-    speedup = speedup_text(view.steps[-1].speedup, best.source)
-    head = [
-        f"# {configuration.task}: {speedup} over {headline.start}{pytorch}, {best.source}"
-        f"{short_caveats(headline.caveats)}",
-        "",
-        f"- Device: {headline.device}",
-        f"- Evaluations: {headline.evaluations}, seed {configuration.seed}",
-        *(f"- Time: {timing_text(timing)}, {best.source}" for timing in best.timings),
-        f"- {headline.state}",
-        *(f"- {_plain(sentence)}" for sentence in headline.sentences),
-        "",
-    ]
-    return "\n".join(
-        [
-            *head,
-            *(line for step in view.steps for line in _markdown_step(view, story_step(view, step))),
-        ]
-    )
-
-
-def _markdown_step(view: View, step: StoryStep) -> list[str]:
-    lines = [f"## Node {step.node}: {_plain(step.title)}", ""]
-    if step.time:
-        source = view.numbers
-        gain = f", {speedup_text(step.gain, source)} over its parent" if step.gain else ""
-        lines += [f"{step.time}{gain}, {speedup_text(step.speedup, source)} over the start.", ""]
-    if step.why:
-        lines += [f"Why: {_plain(step.why)}", ""]
-    if step.effects:
-        lines += ["What the edit did:", "", *(f"- {sentence}" for sentence in step.effects), ""]
-    if step.evidence:
-        lines += ["What limits it now:", "", *(f"- {sentence}" for sentence in step.evidence), ""]
-    diff = view.diff(step.node)
-    return [*lines, fenced(diff, "diff", len(diff)), ""] if diff else lines
-
-
-def _plain(text: str) -> str:
-    """Text from a model or a compiler on one line, escaped: no link, image, heading or HTML."""
-    line = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
-    return _MARKUP.sub(r"\\\g<0>", line)
-
-
-def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The lines of an aligned table; the first column is text, the others are numbers."""
-    widths = [max(len(row[column]) for row in (columns, *rows)) for column in range(len(columns))]
-
-    def line(cells: Sequence[str]) -> str:
-        first = cells[0].ljust(widths[0])
-        others = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
-        return f"| {' | '.join((first, *others))} |"
-
-    yield line(columns)
-    yield f"| {' | '.join(('-' * widths[0], *('-' * (width - 1) + ':' for width in widths[1:])))} |"
-    yield from map(line, rows)

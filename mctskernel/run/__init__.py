@@ -189,7 +189,10 @@ def read_manifest(folder: RunFolder) -> Manifest:
                 f"{folder.manifest} has schema version {version}; mctskernel {__version__} reads version "
                 f"{SCHEMA_VERSION}. Use the mctskernel that made the run, or search again."
             )
-        return msgspec.json.decode(data, type=Manifest)
+        document = msgspec.json.decode(data)
+        if isinstance(document.get("configuration"), dict):
+            document["configuration"].pop("spent", None)  # of runs until November 2026
+        return msgspec.convert(document, Manifest)
     except UNDECODABLE as error:
         raise RunError(f"{folder.manifest} is not a run's: {excerpt(error)}.") from error
 

@@ -74,14 +74,10 @@ def test_unanchored_is_said_wherever_a_speedup_is_told(unverified_reference: tup
     assert "Unverified reference: a language model wrote it, and it was not checked" in flat, "the summary"
     assert json.loads((run / "run.json").read_text())["caveats"] == [UNVERIFIED_REFERENCE]
     assert json.loads((run / "best" / "answer.json").read_text())["caveats"] == [UNVERIFIED_REFERENCE]
-    page = (run / "best" / "trajectory.md").read_text()
-    assert "modelled, unverified reference\n" in page.split("\n\n")[0] + "\n"
-    assert "it was not checked" in page
     for words in (("show", run), ("show", run, "0"), ("best", run)):
         assert "nverified" in mctskernel(*words).output, words
-    for kind in ("json", "csv"):
-        exported = mctskernel("export", run, "--format", kind).output
-        assert exported.count("unverified reference") == 4, f"each evaluated node of {kind}"
+    exported = mctskernel("export", run).output
+    assert exported.count("unverified reference") == 4, "each evaluated node"
     for kind in ("sft", "preference", "rl"):
         for line in mctskernel("export", run, "--format", kind).output.splitlines():
             assert json.loads(line)["provenance"]["caveats"] == [UNVERIFIED_REFERENCE]

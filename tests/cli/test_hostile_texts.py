@@ -122,7 +122,6 @@ TRIALS: dict[str, tuple[Callable[[Hostile], Words], ...]] = {
     "ablate": (
         lambda given: (given.configuration, "--out", given.folder / f"swept{ORDERS}"),
         lambda given: (given.folder / ORDERS,),
-        lambda given: ("table", given.run),
     ),
     "gauntlet": (lambda given: ("--corpus", given.corpus, "--device", "model"),),
     "doctor": (lambda given: (),),

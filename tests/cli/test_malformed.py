@@ -112,7 +112,6 @@ CASES = (
     ("ablate nothing", 2, "nothing"),
     ("ablate list.toml", 2, "not valid TOML"),
     ("ablate search --spaces synthetic:ridge", 2, "There is no synthetic space 'ridge'"),
-    ("ablate table empty", 2, "empty"),
     ("gauntlet --corpus empty", 2, "empty"),
     ("generate empty --model m", 2, "Give --reference FILE"),
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import shutil
 from collections.abc import Callable
@@ -86,7 +84,7 @@ def test_a_sweep_that_was_cut_off_goes_on_and_comes_out_the_same(space: Path, tm
     asked: list[int] = []
     part = swept(a_configuration(space), out, stop=lambda: asked.append(1) or len(asked) > 60)  # type: ignore[func-returns-value]
     assert 0 < len(part.trials) < 9
-    assert "Not finished: 9 trials" in render(part).markdown
+    assert "Not finished: 9 trials" in render(part)
     log = out / "trials.jsonl"
     before = log.read_bytes()
     log.write_bytes(before + b'{"arm": "mcts", "subj')
@@ -103,14 +101,11 @@ def test_parallel_trials_find_the_same(space: Path, tmp_path: Path) -> None:
     assert without_seconds(alone) == without_seconds(beside)
 
 
-def test_another_configuration_is_refused_by_what_differs(space: Path, tmp_path: Path) -> None:
+def test_another_configuration_is_refused(space: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     swept(a_configuration(space, seeds=1), out)
-    with pytest.raises(AblationError, match="seeds was 1 and is 4"):
+    with pytest.raises(AblationError, match="another configuration"):
         swept(a_configuration(space, seeds=4), out)
-    changed = a_configuration(space, seeds=1).replace("exploration = 2", "exploration = 3")
-    with pytest.raises(AblationError, match=r"arms\.uct\.exploration was 2 and is 3"):
-        swept(changed, out)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
     with pytest.raises(AblationError, match="holds no ablation"):
@@ -278,16 +273,12 @@ def test_differences_are_paired_and_corrected_for_all_comparisons() -> None:
     assert (once.subjects_won, once.subjects) == (1, 1)
 
 
-def test_tables_say_the_same_in_every_form() -> None:
+def test_the_same_results_make_the_same_tables() -> None:
     figures = {"one": [0.1, 0.5, 0.2], "a_b & c|d": [0.2, 0.4, 0.9]}
     results = made_results(figures, LOG_SPEEDUP, subjects=2)
     tables = render(msgspec.json.decode(msgspec.json.encode(results), type=Results))
     assert tables == render(results)
-    assert len(list(csv.DictReader(io.StringIO(tables.csv)))) == len(figures) * 2
-    latex = [line for line in tables.latex.splitlines() if line.endswith(r"\\")]
-    assert latex
-    assert not [line for line in latex if re.search(r"(?<!\\)[_%#]", line)]
-    table_lines = [line for line in tables.markdown.splitlines() if line.startswith("|")]
+    table_lines = [line for line in tables.splitlines() if line.startswith("|")]
     assert all(re.match(r"(\|([^|]|\\\|)*)+\|$", line) for line in table_lines)
 
 

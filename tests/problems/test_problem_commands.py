@@ -78,7 +78,6 @@ def test_relaxed_precision_is_told_wherever_a_result_is(tmp_path: Path) -> None:
     assert "), relaxed precision" in said(run)
     assert mctskernel("best", run, "--as", "solution").exit_code == 0
     assert "Relaxed precision: within" in (run / "solution" / "sum.py").read_text("utf-8")
-    assert "relaxed precision" in (run / "best" / "trajectory.md").read_text("utf-8").partition("\n")[0]
     refused = mctskernel("search", "softmax", "--precision", "relaxed")
     assert refused.exit_code == 3
     assert "softmax is no benchmark's problem" in refused.output

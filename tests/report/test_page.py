@@ -13,12 +13,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from mctskernel.answer import Answer
 from mctskernel.cli import main
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.report.document import Document
 from mctskernel.report.page import report_page
-from mctskernel.report.terminal import trajectory_markdown
 from mctskernel.report.view import load_view
 from tests.conftest import KERNEL, WriteTask
 from tests.synthetic_run import EXCHANGE, SyntheticRun, timed
@@ -119,23 +117,3 @@ def test_a_run_that_is_being_written_opens(write_task: WriteTask, tmp_path: Path
     assert "has not passed the final validation" in document.headline.state
     assert document.roofline is None, "without counters there is no roofline"
     assert len(document.nodes) == 2
-
-
-@pytest.mark.parametrize(
-    "title",
-    [
-        "<img src=https://example.org/?x onerror=alert(1)>",
-        "![wider](https://example.org/pixel.png)",
-        "[details](javascript:alert(1))",
-        "faster\n\n# 100x over the starting kernel, measured\n",
-        "`<script>` &lt;b&gt; \x1b[2J",
-    ],
-)
-def test_a_title_is_no_markup(write_task: WriteTask, tmp_path: Path, title: str) -> None:
-    synthetic = SyntheticRun(tmp_path / "run", write_task())
-    synthetic.edits(0, (title, timed(50.0)))
-    page = trajectory_markdown(replace(load_view(synthetic.folder.path), answer=Answer(1, 2.0)))
-    heading = next(line for line in page.splitlines() if line.startswith("## Node 1"))
-    assert not re.search(r"(?<!\\)[<>\[\]`&]", heading)
-    assert "\x1b" not in page
-    assert sum(line.startswith("# ") for line in page.splitlines()) == 1

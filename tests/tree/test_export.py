@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from dataclasses import replace
 
@@ -24,7 +22,7 @@ from mctskernel.core.evaluation import (
 )
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Attempt
-from mctskernel.tree.export import export, from_json, to_csv, to_json
+from mctskernel.tree.export import export, from_json, to_json
 from mctskernel.tree.search import Try
 from mctskernel.tree.trajectory import (
     KEPT,
@@ -84,8 +82,6 @@ def test_the_gpu_that_took_a_time_is_told_with_the_state_that_it_was_in() -> Non
 
     (node,) = export(story.tree).nodes
     assert (node.gpu, node.sm_mhz, node.celsius, node.dropped_runs) == ("ab" * 16, 1755, 71, 13)
-    (row,) = csv.DictReader(io.StringIO(to_csv(story.tree)))
-    assert (row["gpu"], row["sm_mhz"], row["celsius"], row["dropped_runs"]) == ("ab" * 16, "1755", "71", "13")
 
 
 def test_json_is_read_back(story: Grown) -> None:
@@ -104,18 +100,9 @@ def test_json_is_read_back(story: Grown) -> None:
     assert [(again.parent, again.node) for again in exported.transpositions] == [(1, 0)]
 
 
-def test_csv_has_a_line_for_each_node(story: Grown) -> None:
-    rows = list(csv.DictReader(io.StringIO(to_csv(story.tree))))
-    assert [row["id"] for row in rows] == ["0", "1", "2", "3", "4"]
-    assert rows[4]["edit"].startswith('vector, "loads"\n')
-    assert rows[4]["term.time"] == "5.0"
-    assert (rows[3]["outcome"], rows[3]["reward"], rows[3]["term.time"]) == ("", "", "")
-
-
 def test_empty_tree_is_exported() -> None:
     tree = Grown(reward=None).tree
     assert export(tree).nodes[0].outcome is None
-    assert to_csv(tree).count("\n") == 2
 
 
 def test_trajectory_carries_the_evidence_of_every_edge(story: Grown) -> None:

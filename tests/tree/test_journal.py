@@ -163,20 +163,6 @@ def test_an_interrupted_append_leaves_nothing_behind(path: Path, monkeypatch: py
         assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("deed", ["deleted", "moved", "replaced"])
-def test_nothing_is_written_to_a_file_that_is_gone(path: Path, deed: str) -> None:
-    with Journal(path) as journal:
-        content = path.read_bytes()
-        if deed == "deleted":
-            path.unlink()
-        else:
-            path.rename(path.with_name("elsewhere"))
-        if deed == "replaced":
-            path.write_bytes(content)
-        with pytest.raises(JournalError, match=r"bring it back|replaced by another file"):
-            journal.append(Refused(node=0, edit=0, reason="x", at=1.0))
-
-
 def test_foreign_and_missing_files_are_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("no newline here")

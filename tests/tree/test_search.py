@@ -175,7 +175,6 @@ numbers = {
 }
 
 OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
-    "mcts": {"score": st.sampled_from(names("score"))},
     "puct": {
         "value": st.sampled_from(["max", "mean"]),
         "exploration": st.sampled_from([0.0, 0.5]),
@@ -439,10 +438,9 @@ def test_wrong_choices_are_refused_in_a_sentence(choices: dict[str, object], sen
         with_choices(Policy(), choices)
 
 
-@pytest.mark.parametrize("choices", [{"strategy": "mtcs"}, {"score": "expected-improvment"}])
-def test_what_is_not_registered_is_refused_before_a_search(choices: dict[str, str]) -> None:
+def test_what_is_not_registered_is_refused_before_a_search() -> None:
     with pytest.raises(RegistryError, match="Did you mean"):
-        Grown(**{"strategy": "mcts", **choices})
+        Grown(strategy="mtcs")
 
 
 def test_settings_are_read_by_the_type_of_their_field() -> None:

@@ -102,13 +102,7 @@ class EditModel:
             deviations=self._posterior.deviations,
             best=float(self._values.max()),
             spread=self._spread,
-            log_seconds=lambda: self._log_seconds(tree),
         )
-
-    def _log_seconds(self, tree: Tree) -> Array:
-        """By the same covariance: what makes kernels alike in time makes them alike in cost."""
-        costs = _Standardised(_log_costs(tree, self._observed))
-        return costs.mean + costs.spread * self._posterior.means(self._posterior.believed(costs.values))
 
 
 def epoch(evaluations: int) -> int:
@@ -135,15 +129,6 @@ def _log_speedups(tree: Tree, nodes: Iterable[int]) -> Array:
     scores = [tree.nodes[node].score for node in nodes]
     with np.errstate(divide="ignore"):
         return np.log([math.nan if score is None else score.speedup for score in scores])
-
-
-LEAST_SECONDS = 1e-3
-
-
-def _log_costs(tree: Tree, nodes: Iterable[int]) -> Array:
-    """Of their evaluations' seconds; NaN for a pending one."""
-    evaluations = [tree.nodes[node].evaluation for node in nodes]
-    return np.log([max(each.cost_seconds, LEAST_SECONDS) if each else math.nan for each in evaluations])
 
 
 class _Standardised:

@@ -1,9 +1,8 @@
-"""Scores: the value of an untried edit, from what the edit model expects of it. Registered as kind `score`."""
+"""The value of an untried edit, from what the edit model expects of it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -20,36 +19,22 @@ class Prospects:
 
     `means` and `deviations` are of their log speed-ups in units of `spread`, `best` is that of the fastest kernel,
     or of a pending one that is expected to be faster.
-    `log_seconds` makes the logarithms of the seconds that their evaluations are expected to take.
     """
 
     means: Array
     deviations: Array
     best: float
     spread: float
-    log_seconds: Callable[[], Array]
-
-
-Score = Callable[[Prospects], Array]
-"""The logarithm of each edit's value; the edit with the greatest, its prior added, is tried."""
 
 
 def expected_improvement(prospects: Prospects) -> Array:
-    """How much faster than the fastest kernel so far it is expected to be; a slower one counts as 0.
+    """The logarithm of how much faster than the fastest kernel each is expected to be, a slower one counting as 0.
 
     Source: Jones, Schonlau and Welch, "Efficient global optimization of expensive black-box functions", 1998.
     """
     above = (prospects.means - prospects.best) / prospects.deviations
     improvement: Array = np.log(prospects.deviations) + log_excess(above)
     return improvement
-
-
-def improvement_per_second(prospects: Prospects) -> Array:
-    """Expected improvement for each second that the evaluation is expected to take.
-
-    Source: Snoek, Larochelle and Adams, "Practical Bayesian optimization of machine learning algorithms", 2012.
-    """
-    return expected_improvement(prospects) - prospects.log_seconds()
 
 
 LOWEST, HIGHEST, PARTS = -30.0, 10.0, 500

@@ -8,11 +8,8 @@ of the greatest value each time, ends at the most promising edit of the whole tr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cache
-from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -20,20 +17,11 @@ import numpy as np
 from msgspec import Meta
 from threadpoolctl import ThreadpoolController
 
-from mctskernel.registry import find_function
 from mctskernel.tree.edit_model.frontier import Candidate, Frontier
 from mctskernel.tree.edit_model.model import CHOSEN, EditModel
-from mctskernel.tree.edit_model.score import Prospects, Score, expected_improvement
+from mctskernel.tree.edit_model.score import Prospects, expected_improvement
 from mctskernel.tree.node import Tree
-from mctskernel.tree.strategies.strategy import (
-    MOST_RIVALS,
-    Choice,
-    Explanation,
-    Generators,
-    Propose,
-    Rival,
-    Step,
-)
+from mctskernel.tree.strategies.strategy import Generators, Propose, Step
 
 LARGEST_FRONTIER, LARGEST_TABLE = 16384, 1 << 20
 """What may be tried, at most, and that times the kernels that are learnt from: beyond either, only edits of the fastest
@@ -47,28 +35,9 @@ TINY = 1e-300
 
 
 class MctsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`score` is the registered name of what values an edit by the model (kind `score`).
+    """The prior of an edit counts as a factor, to the power `trust` / (`trust` + evaluations)."""
 
-    The prior of an edit counts as a factor, to the power `trust` / (`trust` + evaluations).
-    """
-
-    score: str = "expected-improvement"
     trust: Annotated[float, Meta(gt=0)] = 10.0
-
-
-@dataclass(frozen=True)
-class Rating:
-    """An edit of a node, or a further reply of its proposer (None): logarithms of its score and of its prior."""
-
-    node: int
-    edit: int | None
-    score: float
-    prior: float
-
-    @property
-    def value(self) -> float:
-        """What candidates are ranked by."""
-        return self.score + self.prior
 
 
 class Mcts:
@@ -84,7 +53,6 @@ class Mcts:
     Options = MctsOptions
 
     def __init__(self, options: MctsOptions) -> None:
-        self._score: Score = find_function("score", options.score)
         self._trust = options.trust
         self._frontier = Frontier()
         self._model: EditModel | None = None
@@ -92,18 +60,16 @@ class Mcts:
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
         """The most promising edit."""
-        for found in self.ratings(tree, 1):
-            if found.edit is None:
-                return Propose(found.node)
-            edit = found.edit
-            self._frontier.watch(Candidate(found.node, edit))
-            return Step(found.node, edit)
-        return self._leftover(tree) if tree.evaluated else None
-
-    def ratings(self, tree: Tree, most: int) -> tuple[Rating, ...]:
-        """The most promising edits, the best first."""
+        if not tree.evaluated:
+            return None
         with _one_thread():
-            return tuple(islice(self._ratings(tree), most)) if tree.evaluated else ()
+            found = self._most_promising(tree)
+        if found is None:
+            return self._leftover(tree)
+        if found.edit is None:
+            return Propose(found.node)
+        self._frontier.watch(found)
+        return Step(found.node, found.edit)
 
     def greatest_improvement(self, tree: Tree) -> float:
         """The greatest expected improvement of the logarithm of the speed-up; 0 where nothing can be tried."""
@@ -114,29 +80,8 @@ class Mcts:
         found = expected_improvement(prospects)[np.array(self._frontier.is_open, dtype=bool)]
         return prospects.spread * math.exp(found.max(initial=-math.inf))
 
-    def explain(self, tree: Tree, parent: int, edit: int) -> Explanation:
-        """The most promising edits."""
-        rivals = tuple(
-            Rival(
-                _label(tree, each),
-                None,
-                (each.score, each.prior, each.value),
-                (each.node, each.edit) == (parent, edit),
-            )
-            for each in self.ratings(tree, MOST_RIVALS)
-        )
-        notes = [
-            "The walk follows the greatest value below, so that it ends at the most promising edit of the tree."
-        ]
-        if not any(rival.chosen for rival in rivals):
-            notes.append(
-                f"It isn't among the first {len(rivals)}: other evaluations were pending, or it was a repair."
-            )
-        columns = ("log score", "log prior", "value")
-        return Explanation((Choice("Edits of the whole tree", columns, rivals),), tuple(notes))
-
-    def _ratings(self, tree: Tree) -> Iterator[Rating]:
-        scores, frontier = self._score(self._prospects(tree)), self._frontier
+    def _most_promising(self, tree: Tree) -> Candidate | None:
+        scores, frontier = expected_improvement(self._prospects(tree)), self._frontier
         priors = np.log(np.maximum(frontier.prior, TINY)) * (
             self._trust / (self._trust + len(tree.evaluated))
         )
@@ -146,7 +91,8 @@ class Mcts:
             column = min(equal.tolist(), key=frontier.age)
             values[column] = -np.inf
             if (candidate := frontier.take(tree, column)) is not None:
-                yield Rating(candidate.node, candidate.edit, float(scores[column]), float(priors[column]))
+                return candidate
+        return None
 
     def _prospects(self, tree: Tree) -> Prospects:
         frontier = self._frontier
@@ -177,12 +123,6 @@ class Mcts:
 def _room(observations: int) -> int:
     """How many candidates the model may have."""
     return min(LARGEST_FRONTIER, LARGEST_TABLE // max(observations, 1))
-
-
-def _label(tree: Tree, rating: Rating) -> str:
-    if rating.edit is None:
-        return f"node {rating.node}: edits that its proposer hasn't proposed yet"
-    return f"node {rating.node}: {tree.nodes[rating.node].edits[rating.edit].title}"
 
 
 def _one_thread() -> AbstractContextManager[Any]:

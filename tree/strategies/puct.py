@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -12,22 +11,11 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.strategies.strategy import (
-    Choice,
-    Explanation,
-    Generators,
-    Propose,
-    Rival,
-    Step,
-    expand,
-    ranked,
-)
+from mctskernel.tree.strategies.strategy import Generators, Propose, Step, expand
 
 Array = npt.NDArray[Any]
 
 NotNegative = Annotated[float, Meta(ge=0)]
-
-TERMS = ("visits n", "value Q", "prior P", "exploration U", "Q + U")
 
 
 class PuctOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,21 +34,6 @@ class UctOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`exploration` is the weight of U."""
 
     exploration: NotNegative = 0.5
-
-
-class Candidate(NamedTuple):
-    """A child that selection can go to: n, Q from 0 to 1, P, and U, the weighted exploration bonus."""
-
-    node: Node
-    visits: int
-    value: float
-    prior: float
-    bonus: float
-
-    @property
-    def score(self) -> float:
-        """Q + U."""
-        return self.value + self.bonus
 
 
 class Puct:
@@ -86,17 +59,17 @@ class Puct:
             return None
         node = tree.nodes[0]
         while not (node.ready and len(node.children) < self._limit(node)):
-            candidates = self.candidates(tree, node)
-            if not candidates:
+            child = self._next(tree, node)
+            if child is None:
                 break
-            node = max(candidates, key=lambda each: each.score).node
+            node = child
         return expand(node)
 
-    def candidates(self, tree: Tree, node: Node) -> list[Candidate]:
-        """The children of a node below which something is ready, in order of creation."""
+    def _next(self, tree: Tree, node: Node) -> Node | None:
+        """The child with the greatest Q + U, of those below which something is ready, the oldest of equals."""
         children = [child for number in node.children if (child := tree.nodes[number]).open]
         if not children:
-            return []
+            return None
         visits = np.array([child.visits for child in children])
         weights = np.array([node.edits[child.edit or 0].prior for child in children])
         priors = weights / weights.sum()
@@ -104,33 +77,7 @@ class Puct:
         values = np.array([self._value(child) for child in children])
         values = (values - tree.low) / span if span > 0 else np.full(len(values), 0.5)
         bonuses = self._options.exploration * self._bonus(priors, visits, node.visits)
-        terms = zip(*(each.tolist() for each in (visits, values, priors, bonuses)), strict=True)
-        return [Candidate(child, *row) for child, row in zip(children, terms, strict=True)]
-
-    def explain(self, tree: Tree, parent: int, edit: int) -> Explanation:
-        """The candidates at each node of the walk, and the edits where it ended."""
-        choices = []
-        for number, chosen in pairwise(tree.lineage(parent)):
-            node = tree.nodes[number]
-            rivals = [
-                Rival(
-                    _title(tree, each.node),
-                    each.node.id,
-                    (each.visits, each.value, each.prior, each.bonus, each.score),
-                    each.node.id == chosen,
-                )
-                for each in self.candidates(tree, node)
-            ]
-            title = f"From node {number}, after {node.visits} visits"
-            choices.append(Choice(title, TERMS, ranked(rivals)))
-        node = tree.nodes[parent]
-        edits = [
-            Rival(node.edits[number].title, None, (node.edits[number].prior,), number == edit)
-            for number in node.untried
-        ]
-        choices.append(Choice(f"Untried edits of node {parent}", ("prior",), ranked(edits)))
-        note = f"Node {parent} had {len(node.children)} children; its visits allowed {self._limit(node):.1f}."
-        return Explanation(tuple(choices), (note,))
+        return children[int(np.argmax(values + bonuses))]
 
     def _limit(self, node: Node) -> float:
         """How many children a node may have."""
@@ -159,8 +106,3 @@ class Uct(Puct):
     def _bonus(self, priors: Array, visits: Array, parent_visits: int) -> Array:  # noqa: ARG002 - by visits alone
         bonus: Array = np.sqrt(math.log(parent_visits) / visits)
         return bonus
-
-
-def _title(tree: Tree, node: Node) -> str:
-    edit = tree.made_by(node)
-    return edit.title if edit else ""

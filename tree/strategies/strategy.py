@@ -33,8 +33,7 @@ class Strategy(Protocol):
     """Grows one tree. What it remembers between calls only saves time.
 
     Another instance that meets the same tree later, for instance after a resume, makes the same steps. A class with
-    options names their struct as its attribute `Options`, and is made with one; others are made with nothing. A
-    strategy that can say why it chose has a method `explain` as well (`Explains`).
+    options names their struct as its attribute `Options`, and is made with one; others are made with nothing.
     """
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
@@ -43,51 +42,6 @@ class Strategy(Protocol):
         Only nodes that are `ready` are chosen. The tree isn't changed.
         """
         ...
-
-
-@dataclass(frozen=True)
-class Rival:
-    """What could have been chosen: an existing child (`node`), or an edit of a node; its terms, by column."""
-
-    title: str
-    node: int | None
-    terms: tuple[float, ...]
-    chosen: bool
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One decision of a strategy, the best rivals first."""
-
-    title: str
-    columns: tuple[str, ...]
-    rivals: tuple[Rival, ...]
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Decisions in their order, and notes in sentences."""
-
-    choices: tuple[Choice, ...]
-    notes: tuple[str, ...]
-
-
-class Explains(Protocol):
-    """A strategy whose choices follow from terms that can be shown."""
-
-    def explain(self, tree: Tree, parent: int, edit: int) -> Explanation:
-        """Why an edit of a node is chosen, in the tree as it was then."""
-        ...
-
-
-MOST_RIVALS = 8
-"""Of what could have been chosen, the best that are listed beside the one that was."""
-
-
-def ranked(rivals: Iterable[Rival]) -> tuple[Rival, ...]:
-    """The best by their last term, and the chosen one wherever it is."""
-    best_first = sorted(rivals, key=lambda rival: -rival.terms[-1])
-    return tuple(rival for rank, rival in enumerate(best_first) if rank < MOST_RIVALS or rival.chosen)
 
 
 def ready_nodes(tree: Tree) -> list[Node]:

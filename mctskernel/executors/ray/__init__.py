@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,9 +15,8 @@ def open_ray_executor(
 ) -> Iterator[Executor]:
     """Evaluate kernels in the cluster at the address of the options.
 
-    An empty address is that of RAY_ADDRESS or `ray start`, or a new cluster on this machine, which ends with the
-    executor. `workers` are actors on `model`, and compile processes beside each GPU on `gpu`; 0 is as many as there is
-    room for. Raises TaskError and DeviceError.
+    An empty address is that of RAY_ADDRESS or `ray start`. `workers` are actors on `model`, and compile processes
+    beside each GPU on `gpu`; 0 is as many as there is room for. Raises TaskError and DeviceError.
     """
     try:
         import ray  # noqa: F401, PLC0415 - an extra
@@ -28,7 +26,7 @@ def open_ray_executor(
     from mctskernel.executors.ray.executor import RayExecutor  # noqa: PLC0415 - needs the extra
 
     with (
-        connected(options.address, max(workers, os.cpu_count() or 1)) as cluster,
+        connected(options.address) as cluster,
         RayExecutor(spec, cluster, workers=workers, counters=options.counters) as executor,
     ):
         yield executor

@@ -16,7 +16,6 @@ const TABS = [
   ["Timing", timing, ({ details }) => details.timings],
   ["Counters", counters, ({ details }) => details.counters],
   ["Reward", reward, ({ details }) => details.reward],
-  ["Selection", whySelected, ({ account }) => account],
 ];
 
 /** The panel of a node. `found` has the node, its details, and those of its parent and of the baseline. */
@@ -274,29 +273,4 @@ function reward({ node, details }) {
 function bar(fraction) {
   const width = `${Math.round(100 * Math.min(1, Math.abs(fraction)))}%`;
   return el("span", { class: `bar ${fraction < 0 ? "negative" : ""}`, style: `--width: ${width}`, "aria-hidden": "true" });
-}
-
-function whySelected({ account }, go) {
-  const body = el("div", {}, el("p", { class: "muted" }, "Replaying the search up to this node…"));
-  account().then(
-    (found) => fill(body, found ? accountOf(found, go) : el("p", {}, "This report explains the best path and the most visited nodes; load_run explains every node.")),
-    (error) => fill(body, el("p", { class: "message" }, `Not available: ${error.message}`)),
-  );
-  return [body];
-}
-
-function accountOf(account, go) {
-  return [
-    sentences(account.notes),
-    account.choices.map((choice) => [
-      el("h4", {}, choice.title),
-      table([["→"], ["candidates"], ...choice.columns.map((column) => [column, true])], choice.rivals.map((rival) => rivalRow(rival, go)), choice.title),
-    ]),
-    el("p", { class: "muted" }, "The terms come from replaying the journal up to that moment."),
-  ].flat(2);
-}
-
-function rivalRow(rival, go) {
-  const title = rival.node === null ? rival.title : el("button", { type: "button", class: "link", click: () => go(rival.node) }, `node ${rival.node}: ${rival.title}`);
-  return [rival.chosen ? el("strong", { "aria-label": "chosen" }, "→") : "", rival.chosen ? el("strong", {}, title) : title, ...rival.terms.map((term) => numberText(Number(term.toPrecision(4))))];
 }

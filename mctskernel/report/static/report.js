@@ -37,7 +37,6 @@ async function main() {
   const source = partSource(async (name) => bytesOf(name));
   const among = (kind) => async (node) => (await source.part(`${kind}/${Math.floor(node / NODES_A_PART)}`))[node % NODES_A_PART];
   source.details = among("details");
-  source.account = among("accounts");
   const doc = await source.part("document");
   const holder = el("div", { class: "view" });
   const theme = el("button", { type: "button", class: "theme", click: () => (root.dataset.themeChosen = root.dataset.theme === "dark" ? "light" : "dark") }, "light / dark");

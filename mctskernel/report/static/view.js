@@ -15,8 +15,8 @@ let views = 0;
 /**
  * Builds the view of a run in an element.
  *
- * `source` has `part(name)`, which promises a part of the run, `details(node)`, the evidence of a node, and
- * `account(node)`, why the node was made; `onSelect` gets the number of the selected node.
+ * `source` has `part(name)`, which promises a part of the run, and `details(node)`, the evidence of a node;
+ * `onSelect` gets the number of the selected node.
  * Returns the document, `select`, the state, and the `charts` of the page, which follow its theme.
  */
 export async function buildView(root, plotly, source, onSelect) {
@@ -85,7 +85,7 @@ export async function buildView(root, plotly, source, onSelect) {
         source.details(0),
       ]);
       if (state.selected !== id) return;
-      const context = { node, details: found, parent, baseline, nodes: doc.nodes, best: doc.headline.best, source: doc.headline.numbers, plotly, colours, account: doc.accounts && node.parent !== null ? () => source.account(id) : null, panel: `mctskernel-panel-${number}` };
+      const context = { node, details: found, parent, baseline, nodes: doc.nodes, best: doc.headline.best, source: doc.headline.numbers, plotly, colours, panel: `mctskernel-panel-${number}` };
       fill(details, nodePanel(context, state.tab, (tab) => (state.tab = tab), (other) => select(other)));
     } catch (error) {
       fill(details, el("p", { class: "message" }, `The details of node ${id} can't be shown: ${error.message}`));

@@ -45,7 +45,6 @@ async function render({ model, el: host }) {
   const ask = asker(model);
   const source = partSource(ask);
   source.details = (node) => source.part(`detail/${node}`);
-  source.account = (node) => source.part(`account/${node}`);
   try {
     const holder = el("div", { class: "view" });
     const [plotly] = await Promise.all([loadPlotly(ask), source.part("document")]);

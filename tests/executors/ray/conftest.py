@@ -12,6 +12,9 @@ import pytest
 from ray.cluster_utils import Cluster
 
 TESTS = Path(__file__).parents[2]
+OWN_PARTS = TESTS.parent / "docs" / "examples" / "own_parts"
+"""A package of a user's."""
+
 IMPORTABLE = (TESTS / "profiling", TESTS / "executors", Path(__file__).parent)
 """Where fake devices are; what evaluators open in their processes is imported there."""
 
@@ -25,7 +28,10 @@ def nodes() -> Iterator[Cluster]:
         patch.setenv("RAY_TMPDIR", folder)
         patch.setenv("TMPDIR", folder)
         patch.setenv("CUDA_TEST_FOLDER", folder)
-        patch.setenv("PYTHONPATH", os.pathsep.join((*map(str, IMPORTABLE), os.environ.get("PYTHONPATH", ""))))
+        patch.setenv(
+            "PYTHONPATH",
+            os.pathsep.join((*map(str, (*IMPORTABLE, OWN_PARTS)), os.environ.get("PYTHONPATH", ""))),
+        )
         for path in IMPORTABLE:
             patch.syspath_prepend(str(path))
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})

@@ -28,7 +28,7 @@ OPENER = "assorted_gpus:open_fake"
 def executor(nodes: Cluster, small_task: Path) -> Iterator[RayExecutor]:
     """Two actors, whose kernels say what they do."""
     spec = DeviceSpec("model", small_task, seed=5)
-    with connected(nodes.address, 1) as cluster:
+    with connected(nodes.address) as cluster:
         with RayExecutor(spec, cluster, opener=OPENER) as opened:
             yield opened
         until(lambda: not alive())
@@ -107,7 +107,7 @@ def test_gpus_of_one_kind_are_used_and_one_that_breaks_is_left_out(
     node = nodes.add_node(num_cpus=0, num_gpus=3)
     spec = DeviceSpec("gpu", small_task)
     with (
-        connected(nodes.address, 1) as cluster,
+        connected(nodes.address) as cluster,
         RayExecutor(spec, cluster, workers=1, opener=OPENER) as gpus,
     ):
         assert gpus.capacity == 4
