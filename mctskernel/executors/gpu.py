@@ -20,6 +20,7 @@ from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.task_file import read_text, start_files, task_of
 from mctskernel.executors.tickets import Finish, Interrupt, TicketedExecutor, in_thread, run
 from mctskernel.profiling.counters import DEFAULT_METRICS, METRICS, counters_for, fewer_notes
+from mctskernel.profiling.emulation import STAND_IN
 from mctskernel.profiling.gpu.choice import chosen_gpus
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
 from mctskernel.profiling.gpu.worker import GPU_SERVICE
@@ -63,8 +64,10 @@ def emulated(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
         found = worker.evaluate(kernel)
     if found.guard in REFUSING:
         return Checked(found.outcome, f"The emulator: {found.message}", found.guard)
-    missing = f"The emulator could not check the kernel for races: {found.message}"
-    return Checked(notes=() if found.ok else (missing,))
+    if not found.ok:
+        return Checked(notes=(f"The emulator could not check the kernel for races: {found.message}",))
+    # It may have checked the kernel as compiled for an older GPU.
+    return Checked(notes=tuple(flag for flag in found.flags if flag.startswith(STAND_IN)))
 
 
 def open_gpus(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) -> GpuExecutor:
