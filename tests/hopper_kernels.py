@@ -89,57 +89,6 @@ extern "C" __global__ void twice(const float* x, float* out, int n) {{
 )
 """Bulk copies into shared memory, with an mbarrier, and back."""
 
-TENSOR_MAPS = Kernel(
-    rf"""/*
-[[launch]]
-kernel = "twice"
-grid = ["ceil_div(n, 64)"]
-block = [64]
-args = ["x_map", "out_map"]
-
-[[tensor_map]]
-name = "x_map"
-tensor = "x"
-box = [64]
-
-[[tensor_map]]
-name = "out_map"
-tensor = "out"
-box = [64]
-*/
-#include <cuda.h>
-{_WAIT}
-extern "C" __global__ void twice(
-    const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap out_map
-) {{
-    __shared__ alignas(128) float tile[64];
-    __shared__ alignas(8) unsigned long long full;
-    const unsigned barrier = {_ADDRESS}(&full), memory = {_ADDRESS}(tile), first = blockIdx.x * 64;
-    if (threadIdx.x == 0) {{
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    }}
-    __syncthreads();
-    if (threadIdx.x == 0) {{
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(256) : "memory");
-        asm volatile(
-            "cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {{%2}}], [%3];"
-            ::"r"(memory), "l"(&x_map), "r"(first), "r"(barrier) : "memory");
-    }}
-    wait_for(barrier, 0);
-    tile[threadIdx.x] *= 2.0f;
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
-    if (threadIdx.x == 0) {{
-        asm volatile(
-            "cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%0, {{%1}}], [%2];"
-            ::"l"(&out_map), "r"(first), "r"(memory) : "memory");
-        asm volatile("cp.async.bulk.commit_group;\n\tcp.async.bulk.wait_group 0;" ::: "memory");
-    }}
-}}
-"""
-)
-"""TMA copies of a tensor of one axis: what lies beyond its end is zero, and isn't written."""
 
 SWIZZLED = Kernel(
     rf"""/*
@@ -306,7 +255,6 @@ def twice(x, out, n, BLOCK: tl.constexpr):
 ALL = {
     "cluster": CLUSTER,
     "bulk": BULK,
-    "tensor-maps": TENSOR_MAPS,
     "swizzled": SWIZZLED,
     "overlapped": OVERLAPPED,
     "large-shared": LARGE_SHARED,
