@@ -111,13 +111,6 @@ def compare(
     )
 
 
-def compare_signs_of_zero(actual: Array, expected: Array) -> Comparison:
-    """Whether zeros have the sign of the reference's."""
-    zero = (expected == 0) & (actual == 0)
-    wrong = zero & (np.signbit(actual.astype(np.float64)) != np.signbit(expected.astype(np.float64)))
-    return _describe(actual, expected, wrong, float("inf") if wrong.any() else 0.0)
-
-
 def nearest_truth(
     actual: Array, expected: Array, alternatives: Sequence[Array], unsettled: Mask | None = None
 ) -> Array:

@@ -19,7 +19,6 @@ _ASKED: Mapping[str, tuple[Values, ...]] = {
     "nan": (Values.NAN,),
     "infinity": (Values.INFINITY,),
     "denormals": (Values.DENORMAL,),
-    "signed_zero": (Values.ZERO,),
     "scales": (Values.LARGE, Values.SMALL),
 }
 

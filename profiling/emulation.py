@@ -189,6 +189,9 @@ def _failed(case: Case, message: str, guard: Guard) -> Check:
 EMULATED_ARCHITECTURE = "sm_80"
 """The architecture for which Triton kernels are built where the emulator lacks instructions of a newer GPU."""
 
+STAND_IN = "emulated as compiled for"
+"""How the note begins on a kernel that was built for that one."""
+
 RECENT = 4
 """Parsed modules that are cached: a kernel is verified, and perhaps validated later."""
 
@@ -223,7 +226,7 @@ def emulable(task: Task, candidate: Candidate, stages: Stages) -> Emulable:
     if still_unknown:
         message = _unverifiable(still_unknown)
         raise RefusedError(Outcome.UNVERIFIABLE, Guard.EMULATOR, message, candidate)
-    note = f"emulated as compiled for {EMULATED_ARCHITECTURE}: the emulator doesn't know {unknown}"
+    note = f"{STAND_IN} {EMULATED_ARCHITECTURE}: the emulator doesn't know {unknown}"
     return Emulable(older, modules, note, native)
 
 

@@ -17,7 +17,7 @@ from mctskernel.core.dtypes import (
     smallest_denormal,
     smallest_normal,
 )
-from mctskernel.core.task import Array, Denormals, Precision, Propagation, Shape, SignedZero, Task, Tensor
+from mctskernel.core.task import Array, Denormals, Precision, Propagation, Shape, Task, Tensor
 
 
 class Values(enum.StrEnum):
@@ -130,20 +130,12 @@ def with_values(
             )
             for tensor in task.inputs
         }
-    made = {
+    return {
         tensor.name: _within_limits(tensor.limits(shape), drawn[tensor.name], values, rng)
         if tensor.distribution != "normal"
         else _special(drawn[tensor.name], values, tensor.scales or task.numerics.scales, rng)
         for tensor in task.inputs
     }
-    if values is Values.ZERO and task.numerics.signed_zero is SignedZero.PRESERVE:
-        return {
-            name: np.where((array == 0) & (rng.random(array.shape) < 0.5), -array, array)
-            if is_floating(array.dtype)
-            else array
-            for name, array in made.items()
-        }
-    return made
 
 
 def is_drawn_float(tensor: Tensor) -> bool:
@@ -221,15 +213,6 @@ def scattered(task: Task, shape: Shape, values: Values, rng: np.random.Generator
     value = np.nan if values is Values.NAN else float(rng.choice((-np.inf, np.inf)))
     every = 2 * slice_ + 1
     return Scattered(tensor.name, value, every, first % every)
-
-
-def flush(array: Array) -> Array:
-    """Replace denormals by zeros."""
-    if not is_floating(array.dtype):
-        return array
-    return np.where(
-        np.abs(array.astype(np.float64)) < smallest_normal(array.dtype), np.zeros_like(array), array
-    )
 
 
 def _somewhere(extents: tuple[int, ...], rng: np.random.Generator) -> tuple[int, ...]:

@@ -1,9 +1,8 @@
-"""Runs one kernel's launch plan for a tool of NVIDIA's to watch: a profiler, or compute-sanitizer.
+"""Runs one kernel's launch plan for NVIDIA's profiler to watch.
 
-Run as `python -m mctskernel.profiling.replay TASK_FOLDER KERNEL_FILE SEED FREEDOM [SECONDS [GPU]]`, in a folder of its
-own. `FREEDOM` says whether the process confines itself before it looks at the kernel (`Freedom`). Without `SECONDS` it
-is under a profiler that waits for cuProfilerStart (`ncu --profile-from-start off`); with it, under compute-sanitizer
-for about so long, on the GPU with the UUID `GPU`. What goes wrong is one sentence on standard error, after `COMPLAINT`:
+Run as `python -m mctskernel.profiling.replay TASK_FOLDER KERNEL_FILE SEED FREEDOM`, in a folder of its own, under a
+profiler that waits for cuProfilerStart (`ncu --profile-from-start off`). `FREEDOM` says whether the process confines
+itself before it looks at the kernel (`Freedom`). What goes wrong is one sentence on standard error, after `COMPLAINT`:
 exit status 1 where the kernel can't be replayed, `LOST` where the GPU gave up on it.
 """
 
@@ -12,7 +11,6 @@ from __future__ import annotations
 import enum
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,7 +20,7 @@ from cuda.bindings import driver as cu
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.kernel import Kernel, Language, language_of
-from mctskernel.core.task import Array, Shape, Task, TaskError, shape_label
+from mctskernel.core.task import Array, Shape, Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
@@ -35,23 +33,18 @@ from mctskernel.profiling.gpu.cuda_driver import (
     open_gpu,
     synchronize,
 )
-from mctskernel.profiling.gpu.lock import GpuLock
 from mctskernel.profiling.gpu.tensor_maps import encoded
 from mctskernel.profiling.isolation.confinement import confine
 from mctskernel.profiling.isolation.policy import Confinement, counter_capabilities, gpu_devices
 from mctskernel.profiling.stages import Stages
 
 COMPLAINT = "mctskernel: "
-AT_SHAPE = "at shape "
-"""Begins a line on standard output for each shape that compute-sanitizer watches."""
 
 LOST = 3
 """Exit status when the kernel broke the context."""
 
 WARM_UP = 2
 
-WATCHED_BYTES = 1 << 28
-"""The most bytes of inputs and outputs that compute-sanitizer watches."""
 
 PROGRAMS = 8
 """How many compilers and disassemblers may run at a time."""
@@ -83,37 +76,6 @@ def profile(task_folder: Path, kernel_file: Path, seed: int, freedom: Freedom) -
         call(cu.cuProfilerStop)
 
 
-def sanitize(
-    task_folder: Path, kernel_file: Path, seed: int, freedom: Freedom, *, seconds: float, gpu: str = ""
-) -> None:
-    """Run the plan once at every shape that is watched, the smallest first, until `seconds` have passed.
-
-    The GPU's lock is held meanwhile, and not while the kernel is built.
-    """
-    end = time.monotonic() + seconds
-    lock = GpuLock(gpu)  # opened before this process confines itself
-    task, _, candidate = _prepared(task_folder, kernel_file, freedom, gpu)
-    modules = [LoadedModule(made.cubin) for made in candidate.builds]
-    watched, _ = watched_shapes(task)
-    for shape in watched:
-        if time.monotonic() > end:
-            break
-        print(f"{AT_SHAPE}{shape_label(shape)}", flush=True)
-        with _placed(task, candidate, modules, shape, task.draw_inputs(shape, seed)) as run, lock.held():
-            run()
-
-
-def watched_shapes(task: Task) -> tuple[list[Shape], list[Shape]]:
-    """The verify and held-out shapes that compute-sanitizer watches, the smallest first, and those that it doesn't.
-
-    The inputs of more than `WATCHED_BYTES` alone take longer to draw than a tool has. The smallest shape always counts.
-    """
-    shapes = task.verify_shapes + task.held_out_shapes or task.search_shapes
-    first, *others = sorted(shapes, key=task.compulsory_bytes)
-    small = [shape for shape in others if task.compulsory_bytes(shape) <= WATCHED_BYTES]
-    return [first, *small], others[len(small) :]
-
-
 def confinement(task_folder: Path, kernel_file: Path, scratch: Path) -> Confinement:
     """What replaying on an open GPU takes, under a tool that is attached already: what its own process may, and the
     memory that the tool shares with it.
@@ -127,13 +89,11 @@ def confinement(task_folder: Path, kernel_file: Path, scratch: Path) -> Confinem
     )
 
 
-def _prepared(
-    task_folder: Path, kernel_file: Path, freedom: Freedom, uuid: str = ""
-) -> tuple[Task, Gpu, Candidate]:
+def _prepared(task_folder: Path, kernel_file: Path, freedom: Freedom) -> tuple[Task, Gpu, Candidate]:
     """The task, the open GPU, and the kernel built for it: confined before the first byte of the kernel is read."""
     language = language_of(kernel_file) or Language.CUDA
     task = load_task(task_folder)
-    gpu = open_gpu(uuid)
+    gpu = open_gpu()
     # A process that compiles a candidate writes no builds for others.
     build_cache.disable()
     if freedom is Freedom.CONFINED:
@@ -152,13 +112,9 @@ def _placed(
     shape: Shape,
     inputs: Mapping[str, Array],
     *,
-    flush_bytes: int = 0,
+    flush_bytes: int,
 ) -> Iterator[Callable[[], None]]:
-    """What runs the plan at a shape and waits, after filling `flush_bytes` to empty L2.
-
-    Buffers are exactly as large as their tensors, and outputs and scratch memory are left as they were allocated: what
-    is filled or rounded up would hide what compute-sanitizer looks for.
-    """
+    """What runs the plan at a shape and waits, after filling `flush_bytes` to empty L2."""
     plan = candidate.at(task, shape)
     with ExitStack() as stack:
 
@@ -175,8 +131,7 @@ def _placed(
         addresses |= {scratch.name: allocated(scratch.nbytes) for scratch in plan.scratch}
         maps = {each.name: encoded(each, addresses[each.tensor]) for each in plan.tensor_maps}
         zeroed = [(addresses[each.name], each.nbytes) for each in plan.scratch if each.zero]
-        if flush_bytes:
-            zeroed.append((allocated(flush_bytes), flush_bytes))
+        zeroed.append((allocated(flush_bytes), flush_bytes))
         launches = [
             PreparedLaunch(
                 modules[candidate.index_of(launch)],
@@ -205,12 +160,7 @@ def main(words: list[str]) -> None:
     """Replay as the words of the command line say; exit with a sentence where that isn't possible."""
     task_folder, kernel_file, seed, freedom = Path(words[0]), Path(words[1]), int(words[2]), Freedom(words[3])
     try:
-        if len(words) > 4:
-            sanitize(
-                task_folder, kernel_file, seed, freedom, seconds=float(words[4]), gpu="".join(words[5:6])
-            )
-        else:
-            profile(task_folder, kernel_file, seed, freedom)
+        profile(task_folder, kernel_file, seed, freedom)
     except CudaError as error:
         print(f"{COMPLAINT}{error}", file=sys.stderr)
         sys.exit(LOST if error.sticky else 1)

@@ -287,12 +287,14 @@ class _Run:
                 )
         else:
             case = expect(task, self.shape, self.seed, self.inputs)
-            case = replace(
-                case,
-                expected={name: array[few[name]] for name, array in case.expected.items()},
-                plain={name: array[few[name]] for name, array in case.plain.items()},
-                noise=replace(case.noise, part=lambda name, array: array[few[name]]) if case.noise else None,
+            expected, plain = (
+                {name: array[few[name]] for name, array in each.items()}
+                for each in (case.expected, case.plain)
             )
+            noise = case.noise and replace(
+                case.noise, truth=expected, part=lambda name, array: array[few[name]]
+            )
+            case = replace(case, expected=expected, plain=plain, noise=noise)
         check = check_outputs(
             replace(case, shape=self.shape, inputs={}), self._outputs(case, written, few, axes)
         )

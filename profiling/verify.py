@@ -18,9 +18,7 @@ from mctskernel.core.evaluation import Check, Guard
 from mctskernel.core.task import (
     Array,
     Chosen,
-    Denormals,
     Shape,
-    SignedZero,
     Task,
     TaskError,
     Tensor,
@@ -32,7 +30,6 @@ from mctskernel.profiling.comparison import (
     Mask,
     Noise,
     compare,
-    compare_signs_of_zero,
     in_float64,
     nearest_truth,
 )
@@ -44,7 +41,6 @@ from mctskernel.profiling.input_values import (
     Values,
     applicable,
     as_bits,
-    flush,
     is_drawn_float,
     places,
     scattered,
@@ -92,7 +88,6 @@ class Case:
     unsettled: Mapping[str, Mask] = field(default_factory=dict)
     noise: Noise | None = None
     in_place: frozenset[str] = frozenset()
-    signed_zero: SignedZero = SignedZero.UNSPECIFIED
     precision: str = ""
 
     @property
@@ -150,12 +145,7 @@ def draw_case(task: Task, shape: Shape, seed: int, values: Values = Values.DRAWN
     if values in {Values.NAN, Values.INFINITY}:
         return _propagating_case(task, shape, seed, drawn, values)
     inputs = with_values(task, shape, drawn, values, rng)
-    case = expect(task, shape, seed, inputs, values)
-    if values is Values.DENORMAL and task.numerics.denormals is Denormals.FLUSH:
-        with np.errstate(all="ignore"):
-            flushed = task.expected(in_float64({name: flush(array) for name, array in inputs.items()}), shape)
-        return replace(case, alternatives={name: (array,) for name, array in flushed.items()})
-    return case
+    return expect(task, shape, seed, inputs, values)
 
 
 def expect(
@@ -187,7 +177,6 @@ def expect(
             for tensor in task.outputs
         },
         in_place=task.in_place,
-        signed_zero=task.numerics.signed_zero,
         precision=precision_sentence(task),
         noise=Noise(
             task,
@@ -227,11 +216,7 @@ def _compared(case: Case, name: str, actual: Array) -> Comparison:
     truth = case.expected[name]
     if name in case.alternatives and actual.shape == truth.shape:
         truth = nearest_truth(actual, truth, case.alternatives[name], case.unsettled.get(name))
-    comparison = _compared_numbers(case, name, actual, truth)
-    if comparison.passed and case.signed_zero is SignedZero.PRESERVE and is_floating(actual.dtype):
-        signs = compare_signs_of_zero(actual, truth)
-        return comparison if signs.passed else signs
-    return comparison
+    return _compared_numbers(case, name, actual, truth)
 
 
 def _compared_numbers(case: Case, name: str, actual: Array, truth: Array) -> Comparison:

@@ -15,7 +15,7 @@ from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source, Timing
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
-from mctskernel.executors.gpu import NO_CHECKS, GpuExecutor
+from mctskernel.executors.gpu import GpuExecutor
 from mctskernel.experiments.gauntlet.corpus import read_corpus
 from mctskernel.experiments.gauntlet.run import Report, Result, Venue, Verdict, run_gauntlet
 from mctskernel.profiling.gpu import worker
@@ -165,7 +165,7 @@ def test_on_a_gpu_a_kernel_that_hangs_costs_its_entry(
     monkeypatch.setattr(worker, "RUN_SECONDS", 2.0)
 
     def fake_gpu(spec: DeviceSpec, workers: int) -> GpuExecutor:
-        return GpuExecutor(spec, workers=workers, service="fake_gpu:FakeGpu", validation_checks=NO_CHECKS)
+        return GpuExecutor(spec, workers=workers, service="fake_gpu:FakeGpu", check=None)
 
     cheats = {name: KERNEL.replace("twice", name) for name in ("hang", "lazy")}
     entries = read_corpus(write_corpus(tmp_path, cheats, {"start": KERNEL}))

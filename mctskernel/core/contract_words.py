@@ -10,7 +10,6 @@ from mctskernel.core.task import (
     Denormals,
     Precision,
     Propagation,
-    SignedZero,
     Task,
     Tensor,
     Tolerance,
@@ -37,8 +36,6 @@ def contract_sentences(task: Task) -> tuple[str, ...]:
             "signs, wherever the reference's results are finite."
         )
     sentences.append(precision_sentence(task))
-    if numerics.signed_zero is SignedZero.PRESERVE:
-        sentences.append("A zero must have the sign of the reference's zero.")
     if task.in_place:
         sentences.append(f"Changed in place, in the buffer of the input: {', '.join(sorted(task.in_place))}.")
     return tuple(filter(None, sentences))
@@ -130,6 +127,5 @@ def _special_sentence(what: str, propagation: Propagation, local: str) -> str:
 
 _DENORMALS = {
     Denormals.PRESERVE: "Denormal numbers must keep their digits: they may not be flushed to zero.",
-    Denormals.FLUSH: "Denormal numbers may be flushed to zero.",
     Denormals.UNSPECIFIED: "",
 }

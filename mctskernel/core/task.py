@@ -66,15 +66,7 @@ class Propagation(enum.StrEnum):
 
 
 class Denormals(enum.StrEnum):
-    """Whether numbers below the smallest normal one keep their digits, may be flushed to zero, or don't occur."""
-
-    PRESERVE = "preserve"
-    FLUSH = "flush"
-    UNSPECIFIED = "unspecified"
-
-
-class SignedZero(enum.StrEnum):
-    """Whether an output's zero has the sign of the reference's."""
+    """Whether numbers below the smallest normal one keep their digits, or don't occur."""
 
     PRESERVE = "preserve"
     UNSPECIFIED = "unspecified"
@@ -106,7 +98,6 @@ class Numerics:
     nan: Propagation = Propagation.LOCAL
     infinity: Propagation = Propagation.LOCAL
     denormals: Denormals = Denormals.UNSPECIFIED
-    signed_zero: SignedZero = SignedZero.UNSPECIFIED
     scales: tuple[float, float] = SCALES
     tf32: frozenset[Operator] = frozenset()
     stated: frozenset[str] = frozenset()

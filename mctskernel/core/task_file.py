@@ -38,8 +38,7 @@ The numerical contract says what a kernel must do with values that drawn inputs 
     [numerics]
     nan = "propagate"            # or "local", "unspecified"
     infinity = "propagate"       # or "local", "unspecified"
-    denormals = "preserve"       # or "flush", "unspecified"
-    signed_zero = "preserve"     # or "unspecified"
+    denormals = "preserve"       # or "unspecified"
     scales = [1e-30, 1e30]       # drawn inputs times these, and everything between, must work
     tf32 = ["convolution"]       # and "matrix product": what a kernel may multiply in TF32, of a reference in PyTorch
 """
@@ -75,7 +74,6 @@ from mctskernel.core.task import (
     Precision,
     Propagation,
     Shape,
-    SignedZero,
     Task,
     TaskError,
     Tensor,
@@ -241,7 +239,6 @@ class _Numerics(msgspec.Struct, forbid_unknown_fields=True):
     nan: Propagation | UnsetType = UNSET
     infinity: Propagation | UnsetType = UNSET
     denormals: Denormals | UnsetType = UNSET
-    signed_zero: SignedZero | UnsetType = UNSET
     scales: _Scales | UnsetType = UNSET
     tf32: frozenset[Operator] | UnsetType = UNSET
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import queue
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -20,20 +19,17 @@ from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.task_file import read_text, start_files, task_of
 from mctskernel.executors.tickets import Finish, Interrupt, TicketedExecutor, in_thread, run
-from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.counters import DEFAULT_METRICS, METRICS, counters_for, fewer_notes
-from mctskernel.profiling.emulation import most_important
+from mctskernel.profiling.emulation import STAND_IN
 from mctskernel.profiling.gpu.choice import chosen_gpus
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
 from mctskernel.profiling.gpu.worker import GPU_SERVICE
 from mctskernel.profiling.processes.worker import Limits, Worker, compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
-from mctskernel.profiling.ptx_text import without_comments
-from mctskernel.profiling.sanitizer import sanitize
 from mctskernel.profiling.versions import package_versions
 
-EMULATOR_SECONDS, SANITIZER_SECONDS = 8.0, 20.0
-"""How long each may take over a kernel of the final validation. The latter may wait for others who use the GPU."""
+EMULATOR_SECONDS = 8.0
+"""How long it may take over a kernel of the final validation."""
 
 
 @dataclass(frozen=True)
@@ -60,22 +56,6 @@ REFUSING = frozenset({Guard.MEMORY_CHECKS, Guard.RACE_CHECKS, Guard.UNTOUCHED_IN
 """The emulator's findings that refuse a kernel here. Whether a result is right was decided on the GPU."""
 
 
-def watched(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
-    """What compute-sanitizer finds on the GPU. Its processes hold the GPU's lock while the kernel runs in them."""
-    found = sanitize(
-        task_of(spec),
-        kernel,
-        seed=spec.seed,
-        gpu=spec.gpu,
-        limit_seconds=SANITIZER_SECONDS,
-        stopped=lambda: interrupt.is_set,
-    )
-    if not found.findings:
-        return Checked(notes=found.notes)
-    first, outcome, guard = most_important(found.findings)
-    return Checked(outcome, f"compute-sanitizer: {first.message}", guard, found.notes)
-
-
 def emulated(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
     """The memory errors and races that the emulator finds, and a GPU may hide. It needs no GPU."""
     # Every timed run was checked on the GPU, and the emulator would take a minute over some blocks.
@@ -84,23 +64,10 @@ def emulated(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
         found = worker.evaluate(kernel)
     if found.guard in REFUSING:
         return Checked(found.outcome, f"The emulator: {found.message}", found.guard)
-    missing = f"The emulator could not check the kernel for races: {found.message}"
-    return Checked(notes=() if found.ok else (missing,))
-
-
-@dataclass(frozen=True)
-class ValidationChecks:
-    """Two checks of memory and races; neither sees all that the other does, and either may be missing.
-
-    `beside` runs while the kernel is verified and timed, and finds more. `after` keeps the GPU from others: it is for
-    what `beside` couldn't check, such as instructions of tensor cores that aren't emulated.
-    """
-
-    beside: ValidationCheck | None = emulated
-    after: ValidationCheck | None = watched
-
-
-NO_CHECKS = ValidationChecks(None, None)
+    if not found.ok:
+        return Checked(notes=(f"The emulator could not check the kernel for races: {found.message}",))
+    # It may have checked the kernel as compiled for an older GPU.
+    return Checked(notes=tuple(flag for flag in found.flags if flag.startswith(STAND_IN)))
 
 
 def open_gpus(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) -> GpuExecutor:
@@ -123,7 +90,7 @@ def validate_finally(
     architecture: str,
     *,
     service: str = GPU_SERVICE,
-    checks: ValidationChecks = ValidationChecks(),
+    check: ValidationCheck | None = emulated,
     interrupt: Interrupt | None = None,
 ) -> Evaluation:
     """Evaluate a kernel on held-out shapes on the GPU of a device, in new processes and with a new seed.
@@ -133,8 +100,8 @@ def validate_finally(
     """
     spec, interrupt = spec.in_final_validation, interrupt or Interrupt()
     beside: Future[Checked] | None = None
-    if checks.beside is not None:
-        beside = in_thread(partial(checks.beside, kernel, spec, interrupt), "check")
+    if check is not None:
+        beside = in_thread(partial(check, kernel, spec, interrupt), "check")
     with (
         closing(compile_worker(spec, architecture)) as compiler,
         closing(GpuEvaluator(spec, (), service)) as evaluator,
@@ -142,45 +109,20 @@ def validate_finally(
         interrupt.calls(evaluator.interrupt),
     ):
 
-        def build() -> tuple[Prepared | Evaluation, Prepared | Evaluation, Future[Checked] | None]:
-            built = compiler.prepare(kernel)
-            watching = None
-            if (
-                checks.after is not None
-                and isinstance(built, Prepared)
-                and _is_beyond_emulation(built.candidate)
-            ):
-                watching = in_thread(partial(checks.after, kernel, spec, interrupt), "check")
-            return built, compiler.prepare(baseline), watching
+        def build() -> tuple[Prepared | Evaluation, Prepared | Evaluation]:
+            return compiler.prepare(kernel), compiler.prepare(baseline)
 
         building = in_thread(build, "compile")
         evaluator.open()
-        built, other, watching = building.result()
+        built, other = building.result()
         if isinstance(other, Prepared):
             evaluator.use_baseline(other.candidate)
         evaluation = evaluator.evaluate(built) if isinstance(built, Prepared) else built
-    is_checked = watching is not None
-    if evaluation.ok and watching is not None:
-        evaluation = watching.result().added_to(evaluation)
     if evaluation.ok and beside is not None:
-        found = beside.result()
-        evaluation = found.added_to(evaluation)
-        is_checked = is_checked or not found.notes
-    if evaluation.ok and not is_checked and checks.after is not None:
-        evaluation = checks.after(kernel, spec, interrupt).added_to(evaluation)
+        evaluation = beside.result().added_to(evaluation)
     if interrupt.is_set:
         raise DeviceError("The final validation was interrupted.")
     return evaluation
-
-
-def _is_beyond_emulation(candidate: Candidate) -> bool:
-    """Whether the GPU runs instructions that the emulator doesn't know, and has another kernel in their place."""
-    return any(_NOT_EMULATED.search(without_comments(made.ptx)) for made in candidate.builds)
-
-
-_NOT_EMULATED = re.compile(
-    r"\b(?:wgmma|tcgen05|tensormap|clusterlaunchcontrol)\.|\.tensor\.|\bmapa\b|\.cluster\b"
-)
 
 
 class GpuExecutor(TicketedExecutor):
@@ -188,7 +130,7 @@ class GpuExecutor(TicketedExecutor):
 
     `gpus` are the UUIDs of GPUs of one kind; without them it is that of `spec`. The next free GPU takes the next kernel
     that was built, and is held alone meanwhile, among all processes of the machine. Times are interleaved with the
-    starting kernel's; `validation_checks` follow the final validation. A GPU that is lost is left out from then on. Use
+    starting kernel's; the final validation's `check` runs beside it. A GPU that is lost is left out from then on. Use
     it as a context manager, or call `close`. Not shared between threads. Raises TaskError, and DeviceError where no GPU
     can be used.
     """
@@ -201,14 +143,14 @@ class GpuExecutor(TicketedExecutor):
         gpus: Sequence[str] = (),
         metrics: Sequence[str] = DEFAULT_METRICS,
         service: str = GPU_SERVICE,
-        validation_checks: ValidationChecks = ValidationChecks(),
+        check: ValidationCheck | None = emulated,
         notes: Sequence[str] = (),
     ) -> None:
         super().__init__()
         if workers < 1:
             raise ValueError(f"An executor needs at least one worker, not {workers}.")
         self._spec, self._metrics, self._service = spec, metrics, service
-        self._validation_checks, self._notes = validation_checks, notes
+        self._check, self._notes = check, notes
         self._interrupt = Interrupt()
         self._begun: dict[str, Future[Prepared | Evaluation]] = {}
         self._compilers: list[Worker] = []
@@ -288,7 +230,7 @@ class GpuExecutor(TicketedExecutor):
             baseline,
             self._opened.gpu.architecture,
             service=self._service,
-            checks=self._validation_checks,
+            check=self._check,
             interrupt=self._interrupt,
         )
 

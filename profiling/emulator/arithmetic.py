@@ -106,24 +106,6 @@ def permute_bytes(a: V, b: V, selector: V) -> V:
     return result
 
 
-_PERMUTE_MODES = {
-    "f4e": ((3, 2, 1, 0), (4, 3, 2, 1), (5, 4, 3, 2), (6, 5, 4, 3)),
-    "b4e": ((5, 6, 7, 0), (6, 7, 0, 1), (7, 0, 1, 2), (0, 1, 2, 3)),
-    "rc8": ((0, 0, 0, 0), (1, 1, 1, 1), (2, 2, 2, 2), (3, 3, 3, 3)),
-    "ecl": ((3, 2, 1, 0), (3, 2, 1, 1), (3, 2, 2, 2), (3, 3, 3, 3)),
-    "ecr": ((0, 0, 0, 0), (1, 1, 1, 0), (2, 2, 1, 0), (3, 2, 1, 0)),
-    "rc16": ((1, 0, 1, 0), (3, 2, 3, 2), (1, 0, 1, 0), (3, 2, 3, 2)),
-}
-
-
-def permute_mode(a: V, b: V, selector: V, mode: str) -> V:
-    """`prmt` in one of its special modes; bytes of each row of the table are given from the most significant."""
-    rows = np.array(
-        [sum(n << (4 * (3 - i)) for i, n in enumerate(row)) for row in _PERMUTE_MODES[mode]], dtype=U32
-    )
-    return permute_bytes(a, b, rows[selector & U32(3)])
-
-
 def funnel(a: V, b: V, c: V, *, left: bool, clamp: bool) -> V:
     """`shf`: the upper word of `b:a` shifted to the left, or the lower one of it shifted to the right."""
     amount = (np.minimum(c, U32(32)) if clamp else c & U32(31)).astype(U64)

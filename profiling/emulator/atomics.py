@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -110,45 +109,22 @@ def _packed(old: np.ndarray, b: np.ndarray, kind: str) -> np.ndarray:
     return both
 
 
-Place = tuple[str, int]
-"""A buffer's name and an offset in it, in bytes."""
-
 _MOST = 64
 """Places that one atomic instruction adds to beyond which it counts something else than pieces of work."""
 
 
-@dataclass
-class _Counter:
-    target: np.ndarray
-    index: int
-    held: np.generic
-    slots: set[int] = field(default_factory=set)
-
-
 class Turns:
-    """Atomic operations as if `blocks` blocks executed them in turn.
+    """Atomic operations of a block as if all `blocks` blocks executed them together, as they draw from a work queue."""
 
-    With `counters` only these are drawn from in turn, and a block's first draw finds what the blocks before it have
-    left. Without, it finds what the counter holds. `again` names the places that a thread has drawn from repeatedly.
-    """
-
-    def __init__(self, blocks: int, counters: Collection[Place] | None = None) -> None:
-        self.again: set[Place] = set()
+    def __init__(self, blocks: int) -> None:
         self._blocks = blocks
-        self._counters = counters
-        self._drawn: dict[Place, _Counter] = {}
-        self._block = 0
-
-    def start(self, block: int) -> None:
-        """Another block begins, and finds every counter as the one before it did."""
-        self.restore()
-        self._block = block
+        self._held: dict[tuple[str, int], tuple[np.ndarray, int, np.generic]] = {}
 
     def restore(self) -> None:
         """Counters hold again what they held."""
-        for counter in self._drawn.values():
-            counter.target[counter.index] = counter.held
-        self._drawn.clear()
+        for target, index, held in self._held.values():
+            target[index] = held
+        self._held.clear()
 
     def apply(  # noqa: PLR0917 - what an atomic operation is made of
         self,
@@ -158,29 +134,18 @@ class Turns:
         operation: str,
         b: np.ndarray | None,
         c: np.ndarray | None,
-        slots: np.ndarray,
     ) -> np.ndarray:
-        """Update `target[index]` lane by lane, for the other blocks too; what each lane, of a slot, found there."""
+        """Update `target[index]` lane by lane, for the other blocks too; what each lane found there."""
         if b is None or not b.any() or not _is_counter(storage, target, operation):
             return apply_atomic(target, index, operation, b, c)
         places = np.unique(index).tolist()
         if len(places) > _MOST:
             return apply_atomic(target, index, operation, b, c)
-        taken = {}
         for at in places:
-            place, lanes = (storage.name, at * target.dtype.itemsize), index == at
-            drawn = self._drawn.setdefault(place, _Counter(target, at, target[at]))
-            if self._counters is None or place in self._counters:
-                taken[at] = b[lanes]
-                if self._counters is not None and not drawn.slots:
-                    _advance(target, at, operation, b[lanes], self._block)
-            slot = int(slots[np.argmax(lanes)])
-            if slot in drawn.slots:
-                self.again.add(place)
-            drawn.slots.add(slot)
+            self._held.setdefault((storage.name, at * target.dtype.itemsize), (target, at, target[at]))
         old = apply_atomic(target, index, operation, b, c)
-        for at, operands in taken.items():
-            _advance(target, at, operation, operands, self._blocks - 1)
+        for at in places:
+            _advance(target, at, operation, b[index == at], self._blocks - 1)
         return old
 
 

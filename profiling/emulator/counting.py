@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from mctskernel.profiling.emulator.arithmetic import V
 from mctskernel.profiling.emulator.async_copies import bulk_copies, warp_requests
-from mctskernel.profiling.emulator.atomics import Place, Turns, apply_atomic
+from mctskernel.profiling.emulator.atomics import Turns, apply_atomic
 from mctskernel.profiling.emulator.coalescing import Once, Patterns
 from mctskernel.profiling.emulator.codegen import Access, Program
 from mctskernel.profiling.emulator.control_flow import Block, all_of
@@ -137,10 +137,7 @@ def _thinned(sectors: np.ndarray, accesses: np.ndarray, rate: int) -> tuple[np.n
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of the sampled blocks. `needs` names buffers that addresses depend on: back them and count again.
-
-    `counters` are places that a thread of a block drew numbers from several times, as from a queue of work.
-    """
+    """Counts of the sampled blocks. `needs` names buffers that addresses depend on: back them and count again."""
 
     blocks: tuple[int, ...]
     accesses: tuple[AccessCounts, ...]
@@ -150,7 +147,6 @@ class Counts:
     needs: tuple[str, ...]
     findings: tuple[Finding, ...]
     seconds: float
-    counters: frozenset[Place] = frozenset()
 
     @property
     def warp_instructions(self) -> int:
@@ -181,11 +177,10 @@ def count(
     *,
     blocks: Sequence[int] = (0,),
     limits: Limits = DEFAULT_LIMITS,
-    counters: Collection[Place] | None = None,
 ) -> Counts:
     """Count sampled blocks (linear block numbers) of a launch; buffers may be virtual.
 
-    Each block draws from integer counters as if all others of the grid did so too, and from `counters` in its turn.
+    Each block draws from integer counters as if all others of the grid did so too.
     Loads, stores and atomics aren't checked. What the emulator doesn't know, or a run beyond the limits, is a finding.
     """
     began = time.perf_counter()
@@ -197,7 +192,7 @@ def count(
         finding = Finding("unsupported", f"the emulator doesn't know {error}", error.line)
         return Counts((), (), (), (), 0, (), (finding,), time.perf_counter() - began)
     machine = Machine(program, findings, limits)
-    port = CountingMemory(program, launch, memory, Turns(geometry.blocks, counters))
+    port = CountingMemory(program, launch, memory, Turns(geometry.blocks))
     stride = -(-launch.shared_bytes // 128) * 128
     done: list[int] = []
     needs: tuple[str, ...] = ()
@@ -267,7 +262,7 @@ class CountingMemory(MemoryPort):
     def start(self, batch: Batch) -> None:
         self.batch = batch
         self.resolver.start(batch)
-        self.turns.start(int(batch.blocks[0]))
+        self.turns.restore()
         self.reductions = BarrierReductions(batch)
         self.recent = {}
         self.trace = _TraceWriter()
@@ -322,7 +317,7 @@ class CountingMemory(MemoryPort):
             target = part.storage.view(access.bytes).view(access.element)
             operands = (operation, values[0], values[1])
             if access.kind == "atomic":
-                old[where] = self.turns.apply(part.storage, target, index, *operands, g.slots[where])
+                old[where] = self.turns.apply(part.storage, target, index, *operands)
             else:
                 old[where] = apply_atomic(target, index, *operands)
         return old
@@ -420,7 +415,6 @@ class CountingMemory(MemoryPort):
             needs,
             findings,
             seconds,
-            frozenset(self.turns.again),
         )
 
 

@@ -161,12 +161,10 @@ def _lop3(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _prmt(emitter: Emitter, instruction: Instruction) -> None:
-    mode = instruction.parts[2] if len(instruction.parts) > 2 else None
-    a, b, c = (emitter.read(o, "b32") for o in instruction.operands[1:4])
-    if mode not in (None, "f4e", "b4e", "rc8", "ecl", "ecr", "rc16"):
+    if instruction.opcode != "prmt.b32":  # NVRTC and Triton write the other modes nowhere
         raise emitter.unsupported()
-    text = f"permute_mode({a}, {b}, {c}, {mode!r})" if mode else f"permute_bytes({a}, {b}, {c})"
-    emitter.write(instruction.operands[0], text, "b32")
+    a, b, c = (emitter.read(o, "b32") for o in instruction.operands[1:4])
+    emitter.write(instruction.operands[0], f"permute_bytes({a}, {b}, {c})", "b32")
 
 
 def _dot(emitter: Emitter, instruction: Instruction) -> None:

@@ -7,7 +7,7 @@ code that ptxas made of the PTX, with its registers, schedule and unrolled loops
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,7 +19,6 @@ from mctskernel.core.task import Array
 from mctskernel.profiling.architecture import WARP_LANES
 from mctskernel.profiling.build import Build
 from mctskernel.profiling.emulator import Counts, Geometry, GlobalMemory, Limits, Module, count
-from mctskernel.profiling.emulator.atomics import Place
 from mctskernel.profiling.machine_code.frequencies import block_frequencies, instruction_lines
 from mctskernel.profiling.machine_code.functions import Function
 from mctskernel.profiling.model.scoreboard import Chain, LatencyOf, chain
@@ -76,7 +75,6 @@ class BlockCounter:
         self._inputs = frozenset(buffers)
         self._contents = contents
         self._backed: set[str] = set()
-        self._counters: frozenset[Place] | None = None
         self._memory, self._arguments = self._place()
 
     @property
@@ -95,38 +93,21 @@ class BlockCounter:
     def count(self, block: int) -> Counts | str:
         """The counts of one block, or why it can't be counted."""
         while True:
-            counts = self._count(block, self._counters)
+            counts = count(
+                self._module,
+                self.entry,
+                self._geometry,
+                self._arguments,
+                self._memory,
+                blocks=(block,),
+                limits=LIMITS,
+            )
             if counts.findings:
                 return counts.findings[0].message
             if counts.needs and not self._back(counts.needs):
                 return f"its addresses depend on the contents of '{counts.needs[0]}'"
-            if not counts.needs and not self._finds_counters(counts, block):
+            if not counts.needs:
                 return counts
-
-    def _finds_counters(self, counts: Counts, block: int) -> bool:
-        """Whether to count again, with the work-queue counters that a block drew from, or without any.
-
-        Blocks that draw from different counters share an unknown part of the work, so they are counted without.
-        """
-        known = self._counters
-        if known == frozenset() or not counts.counters or counts.counters == known:
-            return False
-        elsewhere = (block + self.launch.blocks // 2 + 1) % self.launch.blocks
-        shared = known is None and self._count(elsewhere).counters <= counts.counters
-        self._counters = counts.counters if shared else frozenset()
-        return True
-
-    def _count(self, block: int, counters: Collection[Place] | None = None) -> Counts:
-        return count(
-            self._module,
-            self.entry,
-            self._geometry,
-            self._arguments,
-            self._memory,
-            blocks=(block,),
-            limits=LIMITS,
-            counters=counters,
-        )
 
     def _back(self, needed: Sequence[str]) -> bool:
         """Give buffers their contents; False where they have them already."""

@@ -31,10 +31,10 @@ def test_a_task_is_read(write_task: WriteTask) -> None:
 
 def test_a_task_states_its_numerical_contract(write_task: WriteTask) -> None:
     assert load_task(write_task()).numerics == Numerics()
-    table = '[numerics]\nnan = "propagate"\ndenormals = "flush"\nscales = [1e-3, 1000]\n'
+    table = '[numerics]\nnan = "propagate"\ndenormals = "preserve"\nscales = [1e-3, 1000]\n'
     numerics = load_task(write_task(TASK_TOML + table)).numerics
     assert (numerics.nan, numerics.infinity) == (Propagation.PROPAGATE, Propagation.LOCAL)
-    assert (numerics.denormals, numerics.scales) == (Denormals.FLUSH, (1e-3, 1000.0))
+    assert (numerics.denormals, numerics.scales) == (Denormals.PRESERVE, (1e-3, 1000.0))
     assert numerics.stated == {"nan", "denormals", "scales"}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.executor import ExecutorOptions
-from mctskernel.executors.gpu import NO_CHECKS, GpuExecutor
+from mctskernel.executors.gpu import GpuExecutor
 from mctskernel.profiling.gpu.cuda_driver import Gpu
 from mctskernel.profiling.gpu.drawing import drawn
 from mctskernel.profiling.gpu.protocol import (
@@ -237,4 +237,4 @@ class FakeGpu:
 def open_fake_gpu(spec: DeviceSpec, workers: int, _: ExecutorOptions) -> GpuExecutor:
     """A device of this GPU, to be named as `tests.executors.fake_gpu:open_fake_gpu`."""
     service = f"{__name__}:FakeGpu"
-    return GpuExecutor(spec, workers=workers, service=service, validation_checks=NO_CHECKS)
+    return GpuExecutor(spec, workers=workers, service=service, check=None)

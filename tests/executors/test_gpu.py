@@ -19,21 +19,16 @@ from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors import gpu
 from mctskernel.executors.gpu import (
-    NO_CHECKS,
     Checked,
     GpuExecutor,
-    ValidationChecks,
     emulated,
     validate_finally,
-    watched,
 )
 from mctskernel.executors.tickets import Interrupt
-from mctskernel.profiling.emulator.findings import Finding
 from mctskernel.profiling.gpu import cuda_driver, worker
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
 from mctskernel.profiling.processes.worker import compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
-from mctskernel.profiling.sanitizer import Sanitized, Tool, ToolReport
 from mctskernel.report.view import load_view
 from mctskernel.tree.events import Retimed
 from mctskernel.tree.journal import read_events
@@ -71,7 +66,7 @@ def fake() -> Iterator[pytest.MonkeyPatch]:
 @pytest.fixture(scope="module")
 def executor(small_task: Path, fake: pytest.MonkeyPatch) -> Iterator[GpuExecutor]:
     fake.setattr(worker, "RUN_SECONDS", 2.0)
-    with GpuExecutor(DeviceSpec("gpu", small_task), service=SERVICE, validation_checks=NO_CHECKS) as opened:
+    with GpuExecutor(DeviceSpec("gpu", small_task), service=SERVICE, check=None) as opened:
         yield opened
 
 
@@ -86,7 +81,7 @@ def evaluate(executor: GpuExecutor, name: str) -> Evaluation:
 def test_what_only_hopper_has_reaches_the_gpu_process(
     wide_task: Path, fake: pytest.MonkeyPatch, name: str
 ) -> None:
-    with GpuExecutor(DeviceSpec("gpu", wide_task), service=SERVICE, validation_checks=NO_CHECKS) as opened:
+    with GpuExecutor(DeviceSpec("gpu", wide_task), service=SERVICE, check=None) as opened:
         opened.submit(0, hopper_kernels.ALL[name])
         ((_, evaluation),) = opened.wait()
     assert evaluation.ok, evaluation.message
@@ -219,7 +214,7 @@ def test_a_search_on_a_gpu_end_to_end(
     here = ["a0" * 16]
 
     def open_fake(spec: DeviceSpec, workers: int, *_: object) -> GpuExecutor:
-        return GpuExecutor(spec, workers=workers, gpus=here, service=SERVICE, validation_checks=NO_CHECKS)
+        return GpuExecutor(spec, workers=workers, gpus=here, service=SERVICE, check=None)
 
     monkeypatch.setattr(gpu, "open_gpus", open_fake)
     words = ["search", str(small_task), "--device", "gpu", "--workers", "1", "--budget", "6"]
@@ -267,28 +262,10 @@ extern "C" __global__ void twice(const float* x, float* out, int n) {{
 """
 
 
-def test_findings_of_compute_sanitizer_refuse_and_missing_tools_are_noted(
-    small_task: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reports = (
-        ToolReport(Tool.INITCHECK, (Finding("uninitialised_read", "line 4 reads uninitialised memory"),)),
-        ToolReport(Tool.RACECHECK, (Finding("race", "line 3 and line 4 meet"),)),
-        ToolReport(Tool.SYNCCHECK, note="no synccheck here"),
-    )
-    spec = DeviceSpec("gpu", small_task).in_final_validation
-    monkeypatch.setattr(gpu, "sanitize", lambda *_, **__: Sanitized(reports, 1.0))
-    found = watched(Kernel(RIGHT), spec, Interrupt()).added_to(PASSED)
-    assert (found.outcome, found.guard) == (Outcome.RACE, Guard.RACE_CHECKS)
-    assert found.message == "compute-sanitizer: line 3 and line 4 meet"
-    assert found.flags == ("seen before", "no synccheck here")
-    monkeypatch.setattr(gpu, "sanitize", lambda *_, **__: Sanitized(reports[2:], 0.0))
-    assert watched(Kernel(RIGHT), spec, Interrupt()) == Checked(notes=("no synccheck here",))
-
-
 @pytest.mark.slow
 def test_a_final_validation_times_special_values(write_task: WriteTask, fake: pytest.MonkeyPatch) -> None:
     folder = write_task('independent = "n"\n' + TASK_TOML)
-    with GpuExecutor(DeviceSpec("gpu", folder), service=SERVICE, validation_checks=NO_CHECKS) as executor:
+    with GpuExecutor(DeviceSpec("gpu", folder), service=SERVICE, check=None) as executor:
         assert evaluate(executor, "swallows").ok
         found = executor.final_validation(kernel("swallows"), kernel("twice"))
         assert found.guard is Guard.TIMED_OUTPUTS
@@ -317,12 +294,11 @@ def test_an_interrupt_ends_a_final_validation(small_task: Path, fake: pytest.Mon
         return Checked()
 
     kernels = kernel("faster"), kernel("twice")
-    checks = ValidationChecks(beside=None, after=endless)
     spec = DeviceSpec("gpu", small_task)
-    with pytest.raises(DeviceError, match="interrupted"):
-        validate_finally(spec, *kernels, "sm_90", service=SERVICE, checks=checks, interrupt=interrupt)
     with pytest.raises(DeviceError):
-        validate_finally(spec, *kernels, "sm_90", service=SERVICE, checks=NO_CHECKS, interrupt=interrupt)
+        validate_finally(spec, *kernels, "sm_90", service=SERVICE, check=endless, interrupt=interrupt)
+    with pytest.raises(DeviceError):
+        validate_finally(spec, *kernels, "sm_90", service=SERVICE, check=None, interrupt=interrupt)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.task_file import load_task
-from mctskernel.executors.gpu import NO_CHECKS, GpuExecutor
+from mctskernel.executors.gpu import GpuExecutor
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.profiling.counters import INSTRUCTIONS, TIME
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
@@ -86,9 +86,7 @@ def logging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def opened(task: Path, *gpus: str, workers: int = 2) -> GpuExecutor:
     service = "logging_gpu:LoggingGpu"
-    return GpuExecutor(
-        DeviceSpec("gpu", task), workers=workers, gpus=gpus, service=service, validation_checks=NO_CHECKS
-    )
+    return GpuExecutor(DeviceSpec("gpu", task), workers=workers, gpus=gpus, service=service, check=None)
 
 
 def collected(executor: GpuExecutor, count: int) -> dict[int, Evaluation]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mctskernel.core.dtypes import DTYPE_BYTES, is_floating, numpy_dtype, rounding_unit
 from mctskernel.core.task import Array, Tolerance
-from mctskernel.profiling.comparison import compare, compare_signs_of_zero, nearest_truth
+from mctskernel.profiling.comparison import compare, nearest_truth
 from mctskernel.profiling.input_values import as_bits, is_poison, poison
 
 DTYPES = list(DTYPE_BYTES)
@@ -90,13 +90,6 @@ def test_a_truth_value_is_a_byte_of_0_or_1() -> None:
     actual = np.array([1, 0, 2], np.uint8).view(np.bool_)
     wrong = compare(actual, truth, truth, Tolerance())
     assert "1 of 3 elements, the first at [2]: got 2, expected True" in wrong.message
-
-
-def test_a_zero_may_need_its_sign() -> None:
-    truth = np.array([0.0, -0.0, 1.0, -1e-300])
-    assert compare_signs_of_zero(truth.astype(np.float32), truth).passed
-    wrong = compare_signs_of_zero(np.array([0.0, 0.0, 1.0, 0.0], np.float32), truth)
-    assert "1 of 4 elements, the first at [1]" in wrong.message
 
 
 def test_each_element_may_be_what_any_truth_says() -> None:

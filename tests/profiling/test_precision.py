@@ -46,11 +46,6 @@ def averaged(r: Rounding, x: Any, w: Any, b: Any) -> Any:
     return x + functional.gelu(torch.logsumexp(means, 1, keepdim=True))
 
 
-def two_layers(first: Rounding, second: Rounding, x: Any, w: Any, v: Any) -> Any:
-    hidden = torch.sigmoid(first(x) @ first(w).T)
-    return torch.logsumexp(second(hidden) @ second(v).T, 1)
-
-
 def normalised(r: Rounding, x: Any, w: Any) -> Any:
     centred = x - x.mean(-1, keepdim=True)
     return r(centred) * torch.rsqrt((r(centred) * r(centred)).mean(-1, keepdim=True) + 1e-5) * w
@@ -63,12 +58,6 @@ def keep(x: Any) -> Any:
 SMALL = 128**-0.5
 OPERATORS: dict[str, tuple[Callable[..., Any], dict[str, Extents], Extents]] = {
     "matmul": (lambda r, x, w: r(x) @ r(w), {"x": ("n", "n"), "w": ("n", "n")}, ("n", "n")),
-    "batched": (lambda r, x, w: r(x) @ r(w), {"x": (3, "n", "n"), "w": (3, "n", "n")}, (3, "n", "n")),
-    "linear": (
-        lambda r, x, w, b: r(x) @ r(w).T + b,
-        {"x": (9, "n"), "w": ("n", "n"), "b": ("n",)},
-        (9, "n"),
-    ),
     "linear, softmax": (
         lambda r, x, w: torch.softmax(r(x) @ r(w).T, 1),
         {"x": (9, "n"), "w": (2048, "n")},
@@ -78,16 +67,6 @@ OPERATORS: dict[str, tuple[Callable[..., Any], dict[str, Extents], Extents]] = {
         averaged,
         {"x": (9, "n"), "w": ("n", "n"), "b": ("n",)},
         (9, "n"),
-    ),
-    "linear, sigmoid": (
-        lambda r, x, w, v: two_layers(r, keep, x, w, v),
-        {"x": (9, "n"), "w": ("n", "n"), "v": (64, "n")},
-        (9,),
-    ),
-    "sigmoid, linear, logsumexp": (
-        lambda r, x, w, v: two_layers(keep, r, x, w, v),
-        {"x": (9, "n"), "w": ("n", "n"), "v": (64, "n")},
-        (9,),
     ),
     "convolution": (
         lambda r, x, w: functional.conv2d(r(x), r(w), padding=1),
@@ -120,7 +99,6 @@ OPERATORS: dict[str, tuple[Callable[..., Any], dict[str, Extents], Extents]] = {
         (9, 1),
     ),
     "reduction": (lambda r, x: r(x).sum(1), {"x": (33, "n")}, (33,)),
-    "mean of squares": (lambda r, x: (r(x) * r(x)).mean(1), {"x": (33, "n")}, (33,)),
     "normalisation": (normalised, {"x": (33, "n"), "w": ("n",)}, (33, "n")),
     "chain": (
         lambda r, x, w: functional.gelu(r(x) * r(w)) + x,
@@ -175,7 +153,7 @@ def mean_in_sequence(x: Any) -> Any:
     return torch.from_numpy(np.cumsum(x.numpy(), 1, dtype=np.float32)[:, -1:]) / x.shape[1]
 
 
-QUICK = ("matmul", "linear, mean, logsumexp, residual", "linear, sigmoid", "normalisation")
+QUICK = ("matmul", "linear, mean, logsumexp, residual", "normalisation")
 
 
 LOCKED = Numerics()

@@ -48,7 +48,7 @@ MAP = '"m"]\n\n[[tensor_map]]\nname = "m"\ntensor = "x"\nbox = [64]\n'
     ("name", "old", "new", "sentence"),
     [
         ("overlapped", '"griddepcontrol.wait;"', '""', "'second' is programmatic, but .* doesn't wait"),
-        ("tensor-maps", '["x_map"', '["out"', r"argument 1 \('out'\) is a buffer, but .* no pointer"),
+        ("swizzled", '["padded_map"', '["out"', r"argument 1 \('out'\) is a buffer, but .* no pointer"),
         ("bulk", '"n"]\n', MAP, "is a tensor map"),
     ],
 )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import math
 import signal
 import threading
 import traceback
@@ -15,11 +13,9 @@ from typing import Any
 
 import openai
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mctskernel.core.proposer import Exchange, Loss, Purpose
-from mctskernel.edits.llm.client import Budget, Client
+from mctskernel.edits.llm.client import Client
 from mctskernel.edits.llm.model import Call, LLMOptions, Message, ModelError, Price, Tokens
 from tests.edits.llm import loopback
 from tests.edits.llm.loopback import Behaviour, Handler, Server, fails, replies, says, serving
@@ -255,23 +251,3 @@ def test_a_model_without_a_price_is_refused_where_money_is_limited() -> None:
         pass
     exchange, _ = exchange_with(replies(), dollars=0.01, price=(0.0, 0.0))
     assert (exchange.loss, exchange.dollars) == (None, 0.0)
-
-
-@given(st.lists(st.tuples(st.floats(0, 2), st.floats(0, 1)), max_size=30), st.floats(0, 10))
-def test_what_is_paid_never_exceeds_the_limit(calls: list[tuple[float, float]], limit: float) -> None:
-    budget, paid = Budget(limit), []
-
-    async def request(most: float, share: float) -> None:
-        if await budget.hold(most):
-            await asyncio.sleep(0)
-            paid.append(most * share)
-            budget.settle(most, paid[-1])
-
-    async def all_at_once() -> None:
-        async with asyncio.timeout(20):
-            await asyncio.gather(*(request(*each) for each in calls))
-
-    asyncio.run(all_at_once())
-    assert math.fsum(paid) <= limit + 1e-9
-    if calls and math.fsum(most for most, _ in calls) <= limit:
-        assert len(paid) == len(calls), "nothing is refused that could be paid"

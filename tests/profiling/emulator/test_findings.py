@@ -37,17 +37,10 @@ T = "int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;\n"
 
 # name, kind, body; the faulty line ends with "// bug"
 PLANTED = {
-    "no barrier in a reduction": (
-        "race",
-        T + "__shared__ float s[128]; s[t] = a[i]; __syncthreads();\n"
-        "#pragma unroll 1\nfor (int o = 64; o; o >>= 1)\nif (t < o) s[t] += s[t + o]; // bug\n"
-        "if (t == 0) b[blockIdx.x] = s[0];",
-    ),
     "two threads store to one place": (
         "race",
         T + "__shared__ float s[128]; s[t / 2] = a[i]; // bug\n__syncthreads(); b[i] = s[t / 2];",
     ),
-    "blocks share an output": ("race", T + "b[t] = a[i] + blockIdx.x; // bug"),
     "overrun far into the next buffer": ("out_of_bounds", T + "b[i] = a[i + 100000000]; // bug"),
     "local array overrun": (
         "out_of_bounds",
@@ -64,11 +57,6 @@ PLANTED = {
         T + "if (t >= 32) return; __shared__ __align__(32) float s[128];\n"
         'asm volatile("{ .reg .f32 f<8>; wmma.load.c.sync.aligned.row.m16n16k16.shared.f32 '
         '{f0,f1,f2,f3,f4,f5,f6,f7}, [%0], 16; }" :: "r"((unsigned)__cvta_generic_to_shared(s))); // bug\nb[i] = 1;',
-    ),
-    "different barriers": (
-        "divergent_barrier",
-        T
-        + "if (t < 64) { b[i] = 1;\n__syncthreads(); // bug\nu[i] = 1; } else { __syncthreads(); b[i] = 2; }",
     ),
     "endless loop": (
         "limit",

@@ -288,28 +288,6 @@ def test_lop3(lanes: Any, table: int) -> None:
         assert f == sum(bit << i for i, bit in enumerate(bits))
 
 
-MODES = {
-    "f4e": lambda i, s: s + i,
-    "b4e": lambda i, s: (s - i) % 8,
-    "rc8": lambda i, s: s,
-    "ecl": max,
-    "ecr": min,
-    "rc16": lambda i, s: 2 * (s & 1) + (i & 1),
-}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_prmt_modes(lanes: Any, mode: str) -> None:
-    rng = np.random.default_rng(1)
-    columns = [sample("b32", rng) for _ in range(3)]
-    (found,) = lanes(
-        f"prmt.b32.{mode} %d0, %a0, %a1, %a2;", [("b32", c) for c in columns], ["b32"], lanes=LANES
-    )
-    for a, b, c, f in zip(*(x.tolist() for x in columns), found.tolist(), strict=True):
-        data = (b << 32 | a).to_bytes(8, "little")
-        assert f == int.from_bytes(bytes(data[MODES[mode](i, c & 3)] for i in range(4)), "little")
-
-
 ORDER = {"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le}
 ORDER |= {"gt": operator.gt, "ge": operator.ge}
 UNSIGNED_ORDER = {"lo": operator.lt, "ls": operator.le, "hi": operator.gt, "hs": operator.ge}

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.profiling.source_rules import MAX_SOURCE_CHARACTERS, breach
 from mctskernel.profiling.triton.names import FUNCTIONS, HOST, LANGUAGE, LIBDEVICE, MATH, MEMBERS
-from mctskernel.profiling.triton.source import ForbiddenError, SourceError, read_module
+from mctskernel.profiling.triton.source import SourceError, read_module
 
 HEAD = '"""plan"""\nimport triton\nimport triton.language as tl\n'
 KERNEL = HEAD + "@triton.jit\ndef k(x, n, BLOCK: tl.constexpr):\n    {}\n"
@@ -202,49 +199,3 @@ def test_the_names_that_are_allowed_are_public_and_no_modules() -> None:
             assert not isinstance(found, type(sys)), name
     assert not {"device_print", "static_print", "inline_asm_elementwise", "core", "extra"} & LANGUAGE
     assert not any(name.startswith("_") for name in (*MEMBERS, *LIBDEVICE, *HOST, *FUNCTIONS))
-
-
-NAMES = st.sampled_from(["tl", "triton", "k", "x", "n", "os", "getattr", "print", "range", "__name__", "sum"])
-ATTRIBUTES = st.sampled_from(
-    ["load", "core", "to", "shape", "__class__", "sys", "math", "exp", "fn", "jit", "dtype"]
-)
-
-
-def expressions() -> st.SearchStrategy[str]:
-    return st.recursive(
-        NAMES | st.sampled_from(["1", "2.5", "'text'", "None"]),
-        lambda inner: st.one_of(
-            st.builds("{}.{}".format, inner, ATTRIBUTES),
-            st.builds("{}({})".format, inner, inner),
-            st.builds("{}({}, key={})".format, inner, inner, inner),
-            st.builds("({} + {})".format, inner, inner),
-            st.builds("{}[{}]".format, inner, inner),
-            st.builds("[{} for _ in {}]".format, inner, inner),
-            st.builds("(lambda: {})".format, inner),
-        ),
-        max_leaves=8,
-    )
-
-
-@given(expressions())
-def test_nothing_that_passes_names_more_than_it_may(expression: str) -> None:
-    """Whatever is let through holds no attribute, call or name beyond the lists; said again in other words."""
-    source = in_body(f"y = {expression}")
-    try:
-        module = read_module(source)
-    except ForbiddenError:
-        return
-    except SourceError:
-        return
-    (assignment,) = module.functions["k"].body
-    for node in ast.walk(assignment):
-        assert not isinstance(node, ast.Lambda | ast.ListComp)
-        if isinstance(node, ast.Attribute):
-            assert node.attr in {"load", "to", "shape", "math", "exp", "dtype"}
-            assert node.attr not in {"math"} or isinstance(node.value, ast.Name)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            assert node.id in {"tl", "triton", "k", "x", "n", "os", "range"}
-    for node in ast.walk(assignment):
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.Name) and child.id in {"tl", "triton"}:
-                assert isinstance(node, ast.Attribute), expression

@@ -50,7 +50,8 @@ extern "C" __global__ void cross_entropy(const __nv_bfloat16* logits, const long
             other.word = warps[w];
             mine = merge(mine, other);
         }
-        float chosen = __bfloat162float(from[targets[blockIdx.x]]);
-        loss[blockIdx.x] = log2f(mine.pair.y) * 0.69314718056f + (mine.pair.x * 0.69314718056f - chosen);
+        // Rounded as the largest was, so that the difference is 0 where the target is the largest.
+        float chosen = __fmul_rn(__bfloat162float(from[targets[blockIdx.x]]), log2e);
+        loss[blockIdx.x] = (log2f(mine.pair.y) + (mine.pair.x - chosen)) * 0.69314718056f;
     }
 }
