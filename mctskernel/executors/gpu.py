@@ -281,7 +281,7 @@ class GpuExecutor(TicketedExecutor):
             evaluator.interrupt()
 
     def _gate(self, evaluator: GpuEvaluator, kernel: Kernel, baseline: Kernel) -> Evaluation:
-        evaluator.release_counters()  # for the next search
+        evaluator.pause()  # another process evaluates, and the next search may begin
         return validate_finally(
             replace(self._spec, gpu=evaluator.opened.gpu.uuid),
             kernel,
