@@ -66,7 +66,7 @@ TIMING_SECONDS = 30.0
 COPIED_BYTES = 1 << 30
 """More than any L2 cache."""
 
-LINGER_SECONDS = 0.05
+LINGER_SECONDS = 0.03
 """How long the GPU is kept after autotuning has timed one kernel, for the next one."""
 
 START, BEST = "start", "best"
