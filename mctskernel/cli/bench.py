@@ -167,7 +167,7 @@ def _plan(config: SearchConfig, at_a_time: int, *, baselines: bool, each_start: 
         for note in choice.notes:
             echo(f"mctskernel: {note}", err=True)
         gpus = tuple((gpu.uuid, gpu.memory_bytes) for gpu in choice.gpus)
-        # All counters take longer to read than a kernel to verify; compute-sanitizer keeps the GPU from the next search.
+        # All counters take longer to read than a kernel to verify; compute-sanitizer keeps the GPU from the next one.
         executor = msgspec.structs.replace(
             config.executor, counters=config.executor.counters or CounterSet.FEW, no_sanitizer=True
         )
