@@ -26,7 +26,7 @@ from mctskernel.experiments.bench.table import document, latex, summary
 from mctskernel.experiments.results import provenance_here, write_result
 from mctskernel.profiling.devices import default_kind
 
-MOST_COMPILERS, CORES_OF_READER = 8, 8
+MOST_COMPILERS, CORES_OF_READER = 8, 16
 
 
 @click.command()
