@@ -72,6 +72,9 @@ COPIED_BYTES = 1 << 30
 LINGER_SECONDS = 0.03
 """How long the GPU is kept after autotuning has timed one kernel, for the next one."""
 
+MOST_HELD_SECONDS = 0.5
+"""How long it is kept for several of them while others wait."""
+
 START, BEST = "start", "best"
 
 
@@ -107,22 +110,23 @@ class _Gate:
     def __init__(self, uuid: str) -> None:
         self._lock, self._mutex = GpuLock(uuid), threading.Lock()
         self._held = ExitStack()
-        self._depth, self._is_locked = 0, False
+        self._depth, self._is_locked, self._since = 0, False, 0.0
 
     @contextmanager
     def held(self, linger_seconds: float = 0.0) -> Iterator[None]:
-        """Hold the lock, and for so long after that if nobody waits for it: to enter again in time is free."""
+        """Hold the lock, and for so long after that, so that to enter again takes no waiting; others wait a while."""
         with self._mutex:
             self._depth += 1
             if not self._is_locked:
                 self._held.enter_context(self._lock.held())
-                self._is_locked = True
+                self._is_locked, self._since = True, time.monotonic()
         try:
             yield
         finally:
             with self._mutex:
                 self._depth -= 1
-            if linger_seconds and not self._lock.is_contended:
+            is_long = time.monotonic() - self._since > MOST_HELD_SECONDS
+            if linger_seconds and not (is_long and self._lock.is_contended):
                 threading.Timer(linger_seconds, self._release).start()
             else:
                 self._release()
