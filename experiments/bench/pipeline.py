@@ -58,8 +58,8 @@ COMPILE_SHARE = 3.0
 """How many times a search's seconds torch.compile may take for the problem, beside the searches of others."""
 
 CONTEXT_BYTES = 2 << 30
-TENSOR_SETS = 4
-"""What a problem takes on a GPU: contexts, and its tensors in the search, the reference, the validation and PyTorch."""
+TENSOR_SETS = 3
+"""What a problem takes on a GPU: contexts, and its tensors in the search or its validation, the reference, PyTorch."""
 
 AHEAD = 2
 """How many problems are opened on each GPU while others are searched: one of them may take long."""
@@ -134,6 +134,7 @@ class Pipeline:
         self._running: list[_Running] = []
         self._tried: set[tuple[Path, str]] = set()
         self._gpus = dict(plan.gpus)
+        self._again: set[tuple[Path, str]] = set()
         self._failed_on: dict[Path, str] = {}
         self._failures_of: Counter[str] = Counter()
         self._began = self._said = time.monotonic()
@@ -274,7 +275,7 @@ class Pipeline:
             self._gpus.items(), key=lambda gpu: sum(each.gpu == gpu[0] for each in busy)
         ):
             here = [each for each in busy if each.gpu == uuid]
-            if self._failed_on.get(problem) == uuid:
+            if self._failed_on.get(problem) == uuid and (here or len(self._gpus) > 1):
                 continue
             busy_here = sum(not each.is_validating for each in here)
             needed = self._bytes(problem) + sum(self._bytes(each.problem) for each in here)
@@ -328,6 +329,7 @@ class Pipeline:
         elif time.monotonic() > running.deadline:
             self._end(running)
             running.call.ended = CallError("It was ended, since it took too long.")
+            self._again.add((running.problem, running.stage))  # once is enough
             self._record(running)
 
     def _has_room(self, gpu: str) -> bool:
@@ -351,25 +353,25 @@ class Pipeline:
                 self._keep(problem, baselines=ended)
             case CallError():
                 self._fail(problem, running.stage, str(ended))
-                if running.stage == SEARCH and len(self._gpus) > 1:
-                    self._try_elsewhere(running, str(ended))
+                if running.gpu and (problem, running.stage) not in self._again:
+                    self._again.add((problem, running.stage))
+                    self._tried.discard((problem, running.stage))
+                if running.gpu and running.stage == SEARCH:
+                    self._blame(running, str(ended))
         row = self.rows[problem]
         if running.stage != READ or row.reason:
             self._say(f"{row.problem}: {_outcome(row)}")
 
-    def _try_elsewhere(self, failed: _Running, reason: str) -> None:
-        """Search a problem on another GPU, once, and leave a GPU out on which nothing succeeds."""
-        problem, gpu = failed.problem, failed.gpu
-        if problem not in self._failed_on:
-            self._failed_on[problem] = gpu
-            self._tried.discard((problem, SEARCH))
+    def _blame(self, failed: _Running, reason: str) -> None:
+        """Have a problem searched on another GPU, or alone on the only one; leave out one on which nothing succeeds."""
+        gpu = failed.gpu
+        self._failed_on[failed.problem] = gpu
         self._failures_of[gpu] += 1
-        if self._failures_of[gpu] == MOST_FAILURES:
+        if self._failures_of[gpu] == MOST_FAILURES and len(self._gpus) > 1:
             del self._gpus[gpu]
             self._say(
                 f"The GPU {gpu[:8]} is left out, since {MOST_FAILURES} searches in a row failed: {reason}"
             )
-            self._failed_on = {each: other for each, other in self._failed_on.items() if len(self._gpus) > 1}
 
     def _fail(self, problem: Path, stage: str, reason: str) -> None:
         failures = {**self.rows[problem].failures, stage: reason}

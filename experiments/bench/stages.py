@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import time
@@ -20,6 +21,7 @@ from mctskernel.core.task_file import load_task, start_files
 from mctskernel.core.user_errors import BadMachineError, BadRunError, UserError
 from mctskernel.experiments.bench.rows import TASK_FILE, Read, Searched, Start
 from mctskernel.loop import Follower, Snapshot
+from mctskernel.problems.pytorch_timing import NICENESS
 from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.profiling.gpu.arenas import timed_bytes
 from mctskernel.profiling.gpu.lock import held_seconds
@@ -68,6 +70,7 @@ def read_stage(
     import torch  # noqa: PLC0415 - an extra
 
     torch.set_num_threads(threads)
+    os.nice(NICENESS)
     began = time.monotonic()
     for each in (TASK, PLAIN):
         shutil.rmtree(folder / each, ignore_errors=True)

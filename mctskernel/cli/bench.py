@@ -26,7 +26,7 @@ from mctskernel.experiments.bench.table import document, latex, summary
 from mctskernel.experiments.results import provenance_here, write_result
 from mctskernel.profiling.devices import default_kind
 
-MOST_COMPILERS, CORES_OF_READER = 8, 8
+MOST_COMPILERS, CORES_OF_READER = 8, 16
 
 
 @click.command()
@@ -167,10 +167,11 @@ def _plan(config: SearchConfig, at_a_time: int, *, baselines: bool, each_start: 
         for note in choice.notes:
             echo(f"mctskernel: {note}", err=True)
         gpus = tuple((gpu.uuid, gpu.memory_bytes) for gpu in choice.gpus)
-        if config.executor.counters is None:
-            # All of them take longer to read than a kernel to verify, and searches beside each other wait for them.
-            executor = msgspec.structs.replace(config.executor, counters=CounterSet.FEW)
-            config = msgspec.structs.replace(config, executor=executor)
+        # All counters take longer to read than a kernel to verify; compute-sanitizer keeps the GPU from the next one.
+        executor = msgspec.structs.replace(
+            config.executor, counters=config.executor.counters or CounterSet.FEW, no_sanitizer=True
+        )
+        config = msgspec.structs.replace(config, executor=executor)
     cores = os.cpu_count() or 1
     readers = max(2, cores // CORES_OF_READER)
     plan = Plan(config, gpus, at_a_time, readers, baselines=baselines and bool(gpus), each_start=each_start)

@@ -28,7 +28,7 @@ from mctskernel.profiling.processes.worker import Limits, Worker, compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.profiling.versions import package_versions
 
-EMULATOR_SECONDS = 8.0
+EMULATOR_SECONDS = 5.0
 """How long it may take over a kernel of the final validation."""
 
 
@@ -79,6 +79,7 @@ def open_gpus(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) 
         workers=workers,
         gpus=choice.uuids,
         metrics=METRICS[counters],
+        validation_checks=ValidationChecks(after=None) if options.no_sanitizer else ValidationChecks(),
         notes=(*choice.notes, *fewer_notes(counters, options.counters)),
     )
 
@@ -223,7 +224,7 @@ class GpuExecutor(TicketedExecutor):
             evaluator.interrupt()
 
     def _gate(self, evaluator: GpuEvaluator, kernel: Kernel, baseline: Kernel) -> Evaluation:
-        evaluator.release_counters()  # for the next search
+        evaluator.pause()  # another process evaluates, and the next search may begin
         return validate_finally(
             replace(self._spec, gpu=evaluator.opened.gpu.uuid),
             kernel,

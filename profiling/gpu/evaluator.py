@@ -188,6 +188,11 @@ class GpuEvaluator:
         self._claimed.close()
         self._has_claimed = False
 
+    def pause(self) -> None:
+        """Leave the GPU and its memory to other processes until the next kernel."""
+        self.release_counters()
+        self._open_worker.pause()
+
     def _claim_counters(self) -> None:
         """Wait until no other process has set up the GPU's counters, before the GPU's lock, which that may wait for."""
         if self._has_claimed or self.opened.counters:

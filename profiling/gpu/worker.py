@@ -150,8 +150,9 @@ class GpuWorker:
 
     @property
     def opened(self) -> Opened:
-        """The open GPU."""
-        self._process.open()
+        """The GPU, once it was opened."""
+        if self._opened is None:
+            self._process.open()
         assert self._opened is not None  # noqa: S101 - set by `_set_up`
         return self._opened
 
@@ -221,6 +222,11 @@ class GpuWorker:
         # A process that is lost here has nothing left to release.
         with suppress(LostError):
             self._process.ask(ReleaseCounters(), COUNT_SECONDS)
+
+    def pause(self) -> None:
+        """End the GPU process, with all of its memory and counters, until it is needed again."""
+        self._counts = False
+        self._process.pause()
 
     def interrupt(self) -> None:
         """End the GPU process for good, from any thread."""

@@ -45,7 +45,7 @@ class Conversation(Generic[Reply]):
         self._shared, self._opening_seconds = shared, opening_seconds
         self._failed_starts = 0
         self._was_open = self._ready = False
-        self._interrupted = self._closed = False
+        self._interrupted = self._closed = self._is_paused = False
         self._child = self._start()
 
     @property
@@ -74,6 +74,10 @@ class Conversation(Generic[Reply]):
     def open(self) -> None:
         """Wait until the process is open."""
         # This may be called by `opened`: the start has succeeded only when that has returned.
+        if self._is_paused and self._interrupted:
+            raise DeviceError("The evaluator was closed.")
+        if self._is_paused:
+            self._child, self._is_paused = self._start(), False
         while not self._ready:
             child, seconds = self._child, self._opening_seconds
             try:
@@ -102,23 +106,30 @@ class Conversation(Generic[Reply]):
     def renew(self) -> None:
         """Replace the process."""
         if not self._interrupted:
-            self._child.kill()
-            self._ready, self._child = False, self._start()
+            self.pause()
+            self._child, self._is_paused = self._start(), False
         if self._interrupted:
             # `interrupt` was called during the start, and has ended the old process.
-            self._child.terminate()
+            self.interrupt()
+
+    def pause(self) -> None:
+        """End the process until it is needed again."""
+        if not self._is_paused:
+            self._is_paused, self._ready = True, False
+            self._child.kill()
 
     def interrupt(self) -> None:
         """End the process for good, from any thread; a request in progress is lost."""
         self._interrupted = True
-        self._child.terminate()
+        if not self._is_paused:
+            self._child.terminate()
 
     def close(self) -> None:
         """End the process for good and clean up. Call it when no other thread sends requests any more."""
         self._interrupted = True
         if not self._closed:
             self._closed = True
-            self._child.kill()
+            self.pause()
 
     def _start(self) -> child_process.ChildProcess:
         child = child_process.start(self._module, self._role, self._shared)
