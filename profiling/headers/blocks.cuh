@@ -519,21 +519,23 @@ BLOCKS_PRODUCT(128, "256", "%128", "%129", "%130", "%131", "%132")
 
 // Of boxes of 128 swizzled bytes in shared memory; where neighbours are along lines, they are `apart` bytes from each other.
 __device__ __forceinline__ unsigned long long descriptor(unsigned start, unsigned apart = 16) {
-    return (unsigned long long)(start >> 4) | (unsigned long long)(apart >> 4) << 16 | 64ull << 32 | 1ull << 62;
+    // In a cluster, addresses have the block's number in their upper bits.
+    return (unsigned long long)((start & 0x3ffff) >> 4) | (unsigned long long)(apart >> 4) << 16 | 64ull << 32 | 1ull << 62;
 }
 
 // Issue the products of a step; `wait` waits until at most so many steps' products are unfinished.
 template <int M, int N, class T = float, bool TURNED_A = false, bool TURNED_B = false>
 __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bool adds) {
     const unsigned long long a = descriptor(stage + (threadIdx.x >> 7) * STEP_BYTES);
-    const unsigned long long b = descriptor(stage + M * 128, TURNED_B ? STEP_BYTES : 16);
+    const unsigned long long b = descriptor(stage + M * 128, TURNED_B ? STEP<T> * 128 : 16);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     if constexpr (sizeof(T) == 4) {
         #pragma unroll
         for (int k = 0; k < 4; k += 2) {
-            wgmma(sum, a + k + 4, b + k, k > 0 || adds);
-            wgmma(sum, a + k, b + k + 4, 1);
-            wgmma(sum, a + k, b + k, 1);
+            const unsigned long long high = b + k * (TURNED_B ? 64 : 1), low = high + (TURNED_B ? N * 4 : 4);
+            wgmma<__half, 0, TURNED_B>(sum, a + k + 4, high, k > 0 || adds);
+            wgmma<__half, 0, TURNED_B>(sum, a + k, low, 1);
+            wgmma<__half, 0, TURNED_B>(sum, a + k, high, 1);
         }
     } else {
         #pragma unroll
@@ -559,18 +561,18 @@ __device__ __forceinline__ void publish() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Of 64 K registers, blocks of 128 rows leave producers 56 a thread and consumers 224.
+// Of 64 K registers, blocks of 128 rows leave producers 56 a thread and consumers 224, and those of 192 rows 152.
 template <int M>
 __device__ __forceinline__ void fewer_registers() {
-    if constexpr (M == 128) {
+    if constexpr (M > 64) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
     }
 }
 
 template <int M>
 __device__ __forceinline__ void more_registers() {
-    if constexpr (M == 128) {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+    if constexpr (M > 64) {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(M == 128 ? 224 : 152));
     }
 }
 #else
@@ -642,9 +644,11 @@ __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bo
         load_fragments(low_a, from_a ^ 64);
         #pragma unroll
         for (int n = 0; n < N; n += 16) {
-            const unsigned from_b = fragment(stage + M * 128, n + second * 8, k + first);
-            load_fragments(high_b, from_b);
-            load_fragments(low_b, from_b ^ 64);
+            const unsigned lines = stage + M * 128;
+            const unsigned from_b = TURNED_B ? fragment(lines + n / 64 * 4096, (k + first) * 8, n % 64 / 8 + second)
+                                             : fragment(lines, n + second * 8, k + first);
+            load_fragments<TURNED_B>(high_b, from_b);
+            load_fragments<TURNED_B>(low_b, TURNED_B ? from_b + N * 64 : from_b ^ 64);
             #pragma unroll
             for (int part = 0; part < 2; ++part) {
                 float* d = sum + n / 2 + 4 * part;
@@ -725,8 +729,8 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     using OfB = decltype(b_of(Tile()));
     using T = typename OfA::Element;
     constexpr bool PAIRS = sizeof(T) == 4;
-    static_assert(M == 64 || M == 128, "Tiles have 64 or 128 rows");
-    static_assert(PAIRS ? N % 64 == 0 && N <= 192 : N == 128 || N == 256, "and 64, 128 or 192 columns of fp32, or 128 or 256");
+    static_assert(M == 64 || M == 128 || (M == 192 && !PAIRS), "Tiles have 64, 128 or 192 rows");
+    static_assert(N % 64 == 0 && N <= (PAIRS || M == 192 ? 192 : 256), "and 64, 128, 192 or 256 columns");
     static_assert(!PAIRS || CLUSTER == 1, "Packed operands are brought for one block");
     constexpr int STAGE = (M + N) * 128, WINDOW = 4;
     const unsigned start = (unsigned)__cvta_generic_to_shared(shared), memory = (start + 1023) & ~1023u;
