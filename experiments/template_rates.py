@@ -58,10 +58,14 @@ def _causal(x: Any, y: Any, z: Any) -> Any:
 
 
 def _product(m: int, n: int, k: int, dtype: str = "float32", axes: str = "mk kn", *, name: str = "") -> Case:
-    function = {"mk kn": torch.matmul, "mk nk": _linear, "bmk bkn": torch.bmm}[axes]
+    functions: Mapping[str, Callable[..., Any]] = {
+        "mk kn": torch.matmul,
+        "mk nk": _linear,
+        "bmk bkn": torch.bmm,
+    }
     batch = {"b": 128} if "b" in axes else {}
     label = f"{name or axes} {dtype} {'128x' if batch else ''}{m}x{n}x{k}"
-    return Case(label, function, tuple(axes.split()), {**batch, "m": m, "n": n, "k": k}, dtype)
+    return Case(label, functions[axes], tuple(axes.split()), {**batch, "m": m, "n": n, "k": k}, dtype)
 
 
 _HALF = "bfloat16"

@@ -150,8 +150,8 @@ class Attention:
         grid = f"ceil_div({count_in_plan((rows,))}, {ROWS})"
         grid += f" * {count_in_plan(batch)}" if batch else ""
         if narrow:
-            given = tuple(map(map_given, filter(None, maps)))
-            made = replace(made, given=given, qualifiers="__launch_bounds__(384, 1) ")
+            parameters = tuple(map(map_given, filter(None, maps)))
+            made = replace(made, given=parameters, qualifiers="__launch_bounds__(384, 1) ")
             grid = f"min({blocks}, {grid})"
         return schedule.function(made), schedule.launch(made, grid, "384" if narrow else "256", shared)
 
