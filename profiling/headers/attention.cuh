@@ -65,6 +65,8 @@ struct ByTerm {
     const int first, quad = threadIdx.x & 7;
     // Of eight lines, such that half a warp writes lines r and r + 4, which lie in different banks.
     const int line = (threadIdx.x >> 3 & ~7) | ((threadIdx.x >> 3 & 7) >> 1) | ((threadIdx.x >> 3 & 1) << 2);
+    const float* at = from.data + (first + line) * from.stride + quad * 4;
+    const bool whole = first + LINES <= from.lines && from.terms % STEP == 0;
     Change change;
     float4 next[LINES / 32];
     float most = 0.0f;
@@ -72,12 +74,22 @@ struct ByTerm {
     __device__ __forceinline__ ByTerm(const blocks::ByTerm& matrix, int line, Change change)
         : from(matrix), first(line), change(change) {}
 
+    // Steps are fetched in their order.
     __device__ __forceinline__ void fetch(int step) {
-        #pragma unroll
-        for (int i = 0; i < LINES / 32; ++i) {
-            const int l = first + line + 32 * i, term = step * STEP + quad * 4;
-            next[i] = load_four(from.data + l * from.stride + term, l < from.lines && term < from.terms);
+        if (whole) {
+            const float* of_line = at;
+            #pragma unroll
+            for (int i = 0; i < LINES / 32; ++i, of_line += 32 * from.stride) {
+                next[i] = *reinterpret_cast<const float4*>(of_line);
+            }
+        } else {
+            #pragma unroll
+            for (int i = 0; i < LINES / 32; ++i) {
+                const bool inside = first + line + 32 * i < from.lines && step * STEP + quad * 4 < from.terms;
+                next[i] = load_four(at + 32 * i * from.stride, inside);
+            }
         }
+        at += STEP;
     }
 
     __device__ __forceinline__ void keep(unsigned stage, int step) {
@@ -98,6 +110,8 @@ struct ByLine {
     static constexpr int APART = THREADS * 4 / LINES;
     const blocks::ByLine& from;
     const int first, line = threadIdx.x * 4 % LINES, term = threadIdx.x * 4 / LINES;
+    const float* at = from.data + term * from.stride + first + line;
+    const bool whole = first + LINES <= from.lines && from.terms % STEP == 0;
     Change change;
     float4 next[STEP / APART];
     float most = 0.0f;
@@ -107,9 +121,12 @@ struct ByLine {
 
     __device__ __forceinline__ void fetch(int step) {
         #pragma unroll
-        for (int i = 0; i < STEP / APART; ++i) {
-            const int l = first + line, k = step * STEP + term + i * APART;
-            next[i] = load_four(from.data + k * from.stride + l, l < from.lines && k < from.terms);
+        for (int i = 0; i < STEP / APART; ++i, at += APART * from.stride) {
+            if (whole) {
+                next[i] = *reinterpret_cast<const float4*>(at);
+            } else {
+                next[i] = load_four(at, first + line < from.lines && step * STEP + term + i * APART < from.terms);
+            }
         }
     }
 
