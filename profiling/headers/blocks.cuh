@@ -21,21 +21,19 @@ __device__ __forceinline__ bool is_aligned(const void* data, long long bytes) {
 }
 
 // A matrix in memory whose terms are contiguous; `stride` is the distance of two lines.
-template <class T>
-struct ByTermOf {
+struct ByTerm {
     static constexpr bool BY_TERM = true;
-    using Element = T;
-    const T* data;
+    const float* data;
     int lines, terms;
     long long stride;
-    bool vector = is_aligned(data, stride * sizeof(T));
+    bool vector = is_aligned(data, stride * 4);
 
     struct Line {
-        const T* at;
+        const float* at;
         int terms;
         bool vector;
 
-        __device__ __forceinline__ float operator()(int term) const { return term < terms ? (float)at[term] : 0.0f; }
+        __device__ __forceinline__ float operator()(int term) const { return term < terms ? at[term] : 0.0f; }
     };
 
     __device__ __forceinline__ Line line(int number) const {
@@ -44,38 +42,30 @@ struct ByTermOf {
 };
 
 // A matrix in memory whose lines are contiguous; `stride` is the distance of two terms.
-template <class T>
-struct ByLineOf {
+struct ByLine {
     static constexpr bool BY_TERM = false;
-    using Element = T;
-    const T* data;
+    const float* data;
     int lines, terms;
     long long stride;
-    bool vector = is_aligned(data, stride * sizeof(T));
+    bool vector = is_aligned(data, stride * 4);
 
     struct Line {
-        const T* at;
+        const float* at;
         int left, terms;
         long long stride;
 
         __device__ __forceinline__ float operator()(int term) const {
-            return term < terms && left > 0 ? (float)at[term * stride] : 0.0f;
+            return term < terms && left > 0 ? at[term * stride] : 0.0f;
         }
     };
 
-    __device__ __forceinline__ Line line(int number) const {
-        return {data + number, lines - number, terms, stride};
-    }
+    __device__ __forceinline__ Line line(int number) const { return {data + number, lines - number, terms, stride}; }
 };
 
-using ByTerm = ByTermOf<float>;
-using ByLine = ByLineOf<float>;
-
 // Elements that functions give: at(line)(term).
-template <class T, class At>
+template <class At>
 struct Computed {
     static constexpr bool BY_TERM = false;
-    using Element = T;
     At at;
     int lines, terms;
 
@@ -89,8 +79,8 @@ struct Computed {
     __device__ __forceinline__ Line line(int number) const { return {at(number), number < lines ? terms : 0}; }
 };
 
-template <class T = float, class At>
-__device__ __forceinline__ Computed<T, At> computed(int lines, int terms, At at) {
+template <class At>
+__device__ __forceinline__ Computed<At> computed(int lines, int terms, At at) {
     return {at, lines, terms};
 }
 
@@ -159,17 +149,10 @@ __device__ __forceinline__ int swizzled(int line, int chunk) {
 template <class Matrix, class Line>
 __device__ __forceinline__ void load_eight(float (&to)[8], const Line& line, int term) {
     if constexpr (Matrix::BY_TERM) {
-        using T = typename Matrix::Element;
         if (line.vector && term + 8 <= line.terms) {
-            uint4 v[sizeof(T) / 2];
-            #pragma unroll
-            for (int i = 0; i < sizeof(T) / 2; ++i) {
-                v[i] = reinterpret_cast<const uint4*>(line.at + term)[i];
-            }
-            #pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                to[i] = (float)reinterpret_cast<const T*>(v)[i];
-            }
+            const float4* from = reinterpret_cast<const float4*>(line.at + term);
+            reinterpret_cast<float4*>(to)[0] = from[0];
+            reinterpret_cast<float4*>(to)[1] = from[1];
             return;
         }
     }
