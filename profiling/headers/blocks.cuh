@@ -326,12 +326,18 @@ __device__ __forceinline__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-__device__ __forceinline__ void bulk_copy(unsigned to, const void* from, int bytes, unsigned barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+// Bring bytes to the same place in all blocks of a mask; 0 is this one.
+__device__ __forceinline__ void bulk_copy(unsigned to, const void* from, int bytes, unsigned barrier, int mask) {
+    if (mask == 0) {
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                     ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+    } else {
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;"
+                     ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "h"((unsigned short)mask) : "memory");
+    }
 }
 
-// Bring a box of a tensor of three axes, to the same place in all blocks of a mask; 0 is this one.
+// The same of a box of a tensor of three axes.
 __device__ __forceinline__ void copy_box(unsigned to, const TensorMap* map, int x, int y, int z, unsigned barrier, int mask) {
     if (mask == 0) {
         asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
@@ -380,10 +386,11 @@ struct Packed {
         return max(0, min(COUNT * LINES, lines - line) + LINES - 1) / LINES;
     }
 
+    // Blocks of a cluster each bring their share, for all that a mask tells of.
     template <int COUNT>
-    __device__ __forceinline__ void copy(unsigned to, int line, int step, unsigned barrier, int, int) const {
-        for (int i = 0; i < boxes<COUNT>(line); ++i) {
-            bulk_copy(to + i * STEP_BYTES, at(line + i * LINES, step), STEP_BYTES, barrier);
+    __device__ __forceinline__ void copy(unsigned to, int line, int step, unsigned barrier, int share, int mask) const {
+        for (int i = share; i < boxes<COUNT>(line); i += mask == 0 ? 1 : __popc(mask)) {
+            bulk_copy(to + i * STEP_BYTES, at(line + i * LINES, step), STEP_BYTES, barrier, mask);
         }
     }
 #endif
@@ -418,11 +425,9 @@ struct Stored {
     template <int COUNT>
     __device__ __forceinline__ int boxes(int) const { return COUNT; }
 
-    // Blocks of a cluster each bring their share, for all that a mask tells of.
     template <int COUNT>
     __device__ __forceinline__ void copy(unsigned to, int line, int step, unsigned barrier, int share, int mask) const {
-        const int shares = mask == 0 ? 1 : __popc(mask);
-        for (int i = share; i < COUNT; i += shares) {
+        for (int i = share; i < COUNT; i += mask == 0 ? 1 : __popc(mask)) {
             const int first = line + i * LINES, term = step * STEP<T>;
             copy_box(to + i * STEP_BYTES, map, BY_TERM ? term : first, BY_TERM ? first : term, batch, barrier, mask);
         }
@@ -714,7 +719,6 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     constexpr bool PAIRS = sizeof(T) == 4;
     static_assert(M == 64 || M == 128 || (M == 192 && !PAIRS), "Tiles have 64, 128 or 192 rows");
     static_assert(N % 64 == 0 && N <= (PAIRS || M == 192 ? 192 : 256), "and 64, 128, 192 or 256 columns");
-    static_assert(!PAIRS || CLUSTER == 1, "Packed operands are brought for one block");
     constexpr int STAGE = (M + N) * 128, WINDOW = 4;
     const unsigned start = (unsigned)__cvta_generic_to_shared(shared), memory = (start + 1023) & ~1023u;
     // For two tiles by turns, as the next one begins before the last one ends.

@@ -89,10 +89,12 @@ class Product:
                     schedule.places[each.node] = kept
             given = [_Stored.of(schedule, each, place) for each in operands]
         tiles = TILES if is_packed else HALF_TILES
-        (rows, columns), splits = _tiling(self.sizes, tiles, cluster=1 if is_packed else 2)
+        # Packed operands are small beside what is done with them.
+        together = 1 if is_packed else 2
+        (rows, columns), splits = _tiling(self.sizes, tiles, together)
         tile_m, tile_n = schedule.macro("TILE_M", rows), schedule.macro("TILE_N", columns)
         stages, group = schedule.macro("STAGES", 4), schedule.macro("GROUP", 8)
-        cluster = "1" if is_packed else schedule.macro("CLUSTER", 2 if self.sizes[1] > rows else 1)
+        cluster = schedule.macro("CLUSTER", together if self.sizes[1] > rows else 1)
         blocks = schedule.macro("BLOCKS", MULTIPROCESSORS)
         shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + 4096"
         for macro, axis in ((tile_m, 0), (tile_n, 1)):
@@ -100,7 +102,7 @@ class Product:
             schedule.require(" || ".join(f"{macro} == {each}" for each in allowed))
         if not is_packed:
             schedule.require(f"{tile_m} <= 128 || {tile_n} <= 192")
-            schedule.require(f"{cluster} == 1 || {cluster} == 2")
+        schedule.require(f"({cluster} == 1 || {cluster} == 2) && {blocks} >= {cluster}")
         schedule.require(f"{stages} >= 3 && {shared} <= 232448")
         schedule.require(f"{group} >= 1 && {group} <= 64")
         split = schedule.macro("SPLITS", splits) if splits > 1 else ""
@@ -116,16 +118,11 @@ class Product:
             schedule.add_scratch(target)
         made = self._function(schedule, target, (tile_m, tile_n, stages, group, cluster, split), given)
         down, across = (count_in_plan((each,)) for each in (self.rows, self.columns))
-        height = tile_m if is_packed else f"({tile_m} * {cluster})"
-        grid = f"ceil_div({down}, {height}) * ceil_div({across}, {tile_n})"
+        grid = f"ceil_div({down}, ({tile_m} * {cluster})) * ceil_div({across}, {tile_n})"
         for factor in (count_in_plan((self.batch,)), split):
             grid += f" * {factor}" if factor not in {"1", ""} else ""
-        grid = f"min({blocks}, {grid})" if is_packed else f"{cluster} * min({blocks} // {cluster}, {grid})"
-        threads = f"2 * {tile_m} + 128"
-        yield (
-            schedule.function(made),
-            schedule.launch(made, grid, threads, shared, "" if is_packed else cluster),
-        )
+        grid = f"{cluster} * min({blocks} // {cluster}, {grid})"
+        yield schedule.function(made), schedule.launch(made, grid, f"2 * {tile_m} + 128", shared, cluster)
         if split:
             parts = {node: _sum_of_parts(target)}
             yield schedule.kernel(schedule.whole(self.nodes[-1], place, parts))
@@ -155,8 +152,8 @@ class Product:
         rows, columns, batch, steps = (
             in_cpp(each) for each in (self.rows, self.columns, self.batch, given[0].operand.steps)
         )
-        height = tile_m if cluster == "1" else f"{tile_m} * {cluster}"
-        tiling = f"blocks::Tiling<{height}, {tile_n}, {group}>{{{rows}, {columns}, {steps}, {batch}, {split or 1}}}"
+        extents = f"{rows}, {columns}, {steps}, {batch}, {split or 1}"
+        tiling = f"blocks::Tiling<{tile_m} * {cluster}, {tile_n}, {group}>{{{extents}}}"
         lines = [
             f"extern __shared__ unsigned char {names.shared}[];",
             f"blocks::multiply<{tile_m}, {tile_n}, {stages}, {cluster}>({names.shared}, {tiling},",
