@@ -34,67 +34,58 @@ class Case(NamedTuple):
 
     name: str
     function: Callable[..., Any]
-    axes: tuple[str, ...]
+    axes: str
     sizes: Shape
     dtype: str = "float32"
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """The function's inputs, of normal numbers."""
-        named = zip("xyz", self.axes, strict=False)
-        return tuple(Tensor(name, self.dtype, tuple(axes)) for name, axes in named)
+        return tuple(
+            Tensor(name, self.dtype, tuple(axes))
+            for name, axes in zip("xyz", self.axes.split(), strict=False)
+        )
 
 
-def _linear(x: Any, y: Any) -> Any:
-    return x @ y.T
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "mk kn": torch.matmul,
+    "mk nk": lambda x, y: x @ y.T,
+    "bmk bkn": torch.bmm,
+    "bhqd bhkd bhkd": functional.scaled_dot_product_attention,
+}
 
 
-def _attention(x: Any, y: Any, z: Any) -> Any:
-    return functional.scaled_dot_product_attention(x, y, z)
-
-
-def _causal(x: Any, y: Any, z: Any) -> Any:
-    return functional.scaled_dot_product_attention(x, y, z, is_causal=True)
-
-
-def _product(m: int, n: int, k: int, dtype: str = "float32", axes: str = "mk kn", *, name: str = "") -> Case:
-    function = {"mk kn": torch.matmul, "mk nk": _linear, "bmk bkn": torch.bmm}[axes]
+def _product(m: int, n: int, k: int, dtype: str = "bfloat16", axes: str = "mk kn") -> Case:
     batch = {"b": 128} if "b" in axes else {}
-    label = f"{name or axes} {dtype} {'128x' if batch else ''}{m}x{n}x{k}"
-    return Case(label, function, tuple(axes.split()), {**batch, "m": m, "n": n, "k": k}, dtype)
+    name = f"{dtype} {'128 x ' if batch else ''}{m} x {n} x {k}, {axes}"
+    return Case(name, _FUNCTIONS[axes], axes, {**batch, "m": m, "n": n, "k": k}, dtype)
 
 
-_HALF = "bfloat16"
-_HEADS = ("bhqd", "bhkd", "bhkd")
+def _attention(heads: tuple[int, int], length: int, size: int, dtype: str, *, causal: bool = False) -> Case:
+    def attention(x: Any, y: Any, z: Any) -> Any:
+        return functional.scaled_dot_product_attention(x, y, z, is_causal=causal)
+
+    sizes = dict(zip("bhqkd", (*heads, length, length, size), strict=True))
+    name = f"{dtype} {'causal ' if causal else ''}attention {heads[0] * heads[1]} x {length} x {size}"
+    return Case(name, attention, "bhqd bhkd bhkd", sizes, dtype)
+
+
+_ODD = """1000 4000 2008, 4104 1032 4104, 130 16384 4096, 2048 11008 4096, 8192 320 1280, 3000 3000 3000,
+16384 1024 1024, 512 512 32768, 6152 6152 640, 5000 5001 5000"""
 
 CASES: Sequence[Case] = (
-    *(_product(n, n, n, _HALF) for n in (4096, 8192)),
-    *(_product(n, n, n, _HALF, "mk nk") for n in (4096, 8192)),
-    *(
-        _product(*sizes, _HALF, "mk nk")
-        for sizes in (
-            (1000, 4000, 2008),
-            (4104, 1032, 4104),
-            (130, 16384, 4096),
-            (2048, 11008, 4096),
-            (8192, 320, 1280),
-            (3000, 3000, 3000),
-            (16384, 1024, 1024),
-            (512, 512, 32768),
-            (6152, 6152, 640),
-            (5000, 5001, 5000),
-        )
-    ),
-    *(_product(n, n, n) for n in (2048, 4096)),
-    _product(512, 2048, 1024, axes="bmk bkn"),
-    _product(32768, 32768, 64, name="few terms"),
-    _product(32768, 32768, 32, name="few terms"),
-    _product(1 << 20, 768, 256, name="many rows"),
-    _product(1024, 8192, 8192, axes="mk nk", name="linear"),
-    Case("causal attention", _causal, _HEADS, {"b": 4, "h": 16, "q": 2048, "k": 2048, "d": 128}, _HALF),
-    Case("attention", _attention, _HEADS, {"b": 4, "h": 16, "q": 2048, "k": 2048, "d": 128}, _HALF),
-    Case("attention of 64", _attention, _HEADS, {"b": 4, "h": 16, "q": 2048, "k": 2048, "d": 64}),
-    Case("attention of 1024", _attention, _HEADS, {"b": 32, "h": 32, "q": 512, "k": 512, "d": 1024}),
+    *(_product(n, n, n, axes=axes) for axes in ("mk kn", "mk nk") for n in (4096, 8192)),
+    *(_product(*map(int, each.split()), axes="mk nk") for each in _ODD.split(",")),
+    *(_product(n, n, n, "float32") for n in (2048, 4096)),
+    _product(512, 2048, 1024, "float32", "bmk bkn"),
+    _product(32768, 32768, 64, "float32"),
+    _product(32768, 32768, 32, "float32"),
+    _product(1 << 20, 768, 256, "float32"),
+    _product(1024, 8192, 8192, "float32", "mk nk"),
+    _attention((4, 16), 2048, 128, "bfloat16", causal=True),
+    _attention((4, 16), 2048, 128, "bfloat16"),
+    _attention((4, 16), 2048, 64, "float32"),
+    _attention((32, 32), 512, 1024, "float32"),
 )
 
 
@@ -109,64 +100,8 @@ def main(only: str, settings: tuple[str, ...]) -> None:
         "| case | macros | PyTorch ms | kernel ms | ratio | error | PyTorch's |\n|---|---|---|---|---|---|---|"
     )
     for case in CASES:
-        if only in case.name:
-            for line in rows(case, values):
-                click.echo(line)
-
-
-def rows(case: Case, values: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """The table's lines of a case: its template as it is, and with other values of macros."""
-    source = template(case)
-    sources: dict[str, str] = {"": source} if source else {}
-    known = [name for name in values if f"#define {name} " in source]
-    for chosen in itertools.product(*(values[name] for name in known)):
-        text = source
-        for name, value in zip(known, chosen, strict=True):
-            text = re.sub(rf"#define {name} \d+", f"#define {name} {value}", text)
-        label = ", ".join(f"{name} {value}" for name, value in zip(known, chosen, strict=True))
-        sources |= {label: text} if text not in sources.values() else {}
-    gpu = open_gpu()
-    tensors = [torch.randn(each.extents(case.sizes), device="cuda").to(_type(each)) for each in case.inputs]
-    right = case.function(*(each.double() for each in tensors))
-    given = case.function(*tensors)
-    runs = {"PyTorch": timed(lambda: case.function(*tensors))}
-    errors = {"PyTorch": _error(given, right)}
-    output = Tensor("out", case.dtype, tuple(map(str, given.shape)))
-
-    def built(text: str) -> Candidate | RefusedError:
-        try:
-            return prepare(
-                replace(task, starting_kernel=Kernel(text)), Kernel(text), gpu.architecture, Stages()
-            )
-        except RefusedError as error:
-            return error
-
-    task = Task(
-        name="case",
-        starting_kernel=Kernel(source),
-        inputs=case.inputs,
-        outputs=(output,),
-        search_shapes=(case.sizes,),
-    )
-    named = {each.name: tensor for each, tensor in zip(case.inputs, tensors, strict=True)}
-    with ThreadPoolExecutor(8) as pool:
-        candidates = list(pool.map(built, sources.values()))
-    for label, candidate in zip(sources, candidates, strict=True):
-        try:
-            if isinstance(candidate, RefusedError):
-                raise candidate
-            call, out = bound_plan(task, case.sizes, candidate, loaded(candidate), named)
-            call()
-            torch.cuda.synchronize()
-        except (RefusedError, CudaError) as error:
-            yield f"| {case.name} | {label} | {str(error).splitlines()[0][:100]} |"
-            continue
-        errors[label], runs[label] = _error(out, right), timed(call)
-    taken = {name: 1e3 * median(samples) for name, samples in interleaved(runs).items()}
-    base, own = taken.pop("PyTorch"), errors["PyTorch"]
-    for label, spent in sorted(taken.items(), key=lambda each: (bool(each[0]), each[1])):
-        figures = f"{base:.4f} | {spent:.4f} | {base / spent:.2f} | {errors[label]:.1e} | {own:.1e}"
-        yield f"| {case.name} | {label or 'first choice'} | {figures} |"
+        for line in rows(case, values) if only in case.name else ():
+            click.echo(line)
 
 
 def template(case: Case) -> str:
@@ -176,14 +111,61 @@ def template(case: Case) -> str:
     return kernel_sources(case.function, case.inputs, ["out"], different, case.sizes).templates
 
 
-def _type(each: Tensor) -> torch.dtype:
-    found = getattr(torch, each.dtype)
-    assert isinstance(found, torch.dtype)  # noqa: S101 - of the cases above
-    return found
+def rows(case: Case, values: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """The table's lines of a case: its template as it is, and with other values of macros."""
+    source, gpu = template(case), open_gpu()
+    sources: dict[str, str] = {"first choice": source}
+    known = [name for name in values if f"#define {name} " in source]
+    for chosen in itertools.product(*(values[name] for name in known)):
+        text = source
+        for name, value in zip(known, chosen, strict=True):
+            text = re.sub(rf"#define {name} \d+", f"#define {name} {value}", text)
+        label = ", ".join(f"{name} {value}" for name, value in zip(known, chosen, strict=True))
+        sources |= {label: text} if text not in sources.values() else {}
+    tensors = {
+        each.name: torch.randn(each.extents(case.sizes), device="cuda").to(getattr(torch, each.dtype))
+        for each in case.inputs
+    }
+    right = case.function(*(each.double() for each in tensors.values()))
+    given = case.function(*tensors.values())
+    output = Tensor("out", case.dtype, tuple(map(str, given.shape)))
+    task = Task(
+        name="case",
+        starting_kernel=Kernel(source),
+        inputs=case.inputs,
+        outputs=(output,),
+        search_shapes=(case.sizes,),
+    )
 
+    def built(text: str) -> Candidate | RefusedError:
+        try:
+            return prepare(
+                replace(task, starting_kernel=Kernel(text)), Kernel(text), gpu.architecture, Stages()
+            )
+        except RefusedError as error:
+            return error
 
-def _error(found: Any, right: Any) -> float:
-    return float((found.double() - right).norm() / right.norm())
+    runs = {"PyTorch": timed(lambda: case.function(*tensors.values()))}
+    errors = {"PyTorch": float((given.double() - right).norm() / right.norm())}
+    with ThreadPoolExecutor(8) as pool:
+        candidates = dict(zip(sources, pool.map(built, sources.values()), strict=True))
+    for label, candidate in candidates.items():
+        try:
+            if isinstance(candidate, RefusedError):
+                raise candidate
+            call, out = bound_plan(task, case.sizes, candidate, loaded(candidate), tensors)
+            call()
+            torch.cuda.synchronize()
+        except (RefusedError, CudaError) as error:
+            yield f"| {case.name} | {label} | {str(error).splitlines()[0][:100]} |"
+            continue
+        errors[label] = float((out.double() - right).norm() / right.norm())
+        runs[label] = timed(call)
+    taken = {name: 1e3 * median(samples) for name, samples in interleaved(runs).items()}
+    base, own = taken.pop("PyTorch"), errors["PyTorch"]
+    for label, spent in sorted(taken.items(), key=lambda each: (each[0] != "first choice", each[1])):
+        figures = f"{base:.4f} | {spent:.4f} | {base / spent:.2f} | {errors[label]:.1e} | {own:.1e}"
+        yield f"| {case.name} | {label} | {figures} |"
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from cuda.bindings import driver as cu
 
 from mctskernel.core.tensor_map import ALIGNMENT, ResolvedTensorMap, refused_by_tma
-from mctskernel.profiling.gpu.cuda_driver import call
+from mctskernel.profiling.gpu.cuda_driver import CudaError, call
 from mctskernel.profiling.ptx_text import TENSOR_MAP_BYTES
 
 _TYPES: Mapping[str, str] = {
@@ -38,8 +39,12 @@ def encoded(made: ResolvedTensorMap, address: int) -> bytes:
     An optional one that can't be is zeros. The driver has the axes the other way round, the contiguous one first, and a
     stride for each but that one.
     """
-    if made.optional and (refused_by_tma(made) or address % ALIGNMENT):
-        return bytes(TENSOR_MAP_BYTES)
+    if made.optional:
+        try:
+            refused = refused_by_tma(made) or address % ALIGNMENT
+            return bytes(TENSOR_MAP_BYTES) if refused else encoded(replace(made, optional=False), address)
+        except CudaError:  # a GPU without TMA
+            return bytes(TENSOR_MAP_BYTES)
     words = TENSOR_MAP_BYTES // 8
     memory = (ctypes.c_uint64 * (words + _ALIGNMENT // 8))()
     start = -ctypes.addressof(memory) % _ALIGNMENT

@@ -30,12 +30,12 @@ __device__ __forceinline__ void split(float x, float y, unsigned& high, unsigned
     low = *reinterpret_cast<const unsigned*>(&l);
 }
 
-__device__ __forceinline__ void store_split(unsigned to, float x, float y, float z, float w) {
+__device__ __forceinline__ void store_split(unsigned to, float4 v, unsigned to_low) {
     unsigned high[2], low[2];
-    split(x, y, high[0], low[0]);
-    split(z, w, high[1], low[1]);
+    split(v.x, v.y, high[0], low[0]);
+    split(v.z, v.w, high[1], low[1]);
     asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(high[0]), "r"(high[1]) : "memory");
-    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to ^ 64), "r"(low[0]), "r"(low[1]) : "memory");
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to_low), "r"(low[0]), "r"(low[1]) : "memory");
 }
 
 __device__ __forceinline__ float largest(float most, float4 v) {
@@ -60,10 +60,13 @@ struct Scaled {
 // LINES lines whose terms are contiguous: a thread brings four terms of every 32nd line. `change(four, i, step)` is applied.
 template <int LINES, class Change>
 struct ByTerm {
+    static constexpr bool TURNED = false;
     const blocks::ByTerm& from;
     const int first, quad = threadIdx.x & 7;
     // Of eight lines, such that half a warp writes lines r and r + 4, which lie in different banks.
     const int line = (threadIdx.x >> 3 & ~7) | ((threadIdx.x >> 3 & 7) >> 1) | ((threadIdx.x >> 3 & 1) << 2);
+    const float* at = from.data + (first + line) * from.stride + quad * 4;
+    const bool whole = first + LINES <= from.lines && from.terms % STEP == 0;
     Change change;
     float4 next[LINES / 32];
     float most = 0.0f;
@@ -71,31 +74,46 @@ struct ByTerm {
     __device__ __forceinline__ ByTerm(const blocks::ByTerm& matrix, int line, Change change)
         : from(matrix), first(line), change(change) {}
 
+    // Steps are fetched in their order.
     __device__ __forceinline__ void fetch(int step) {
-        #pragma unroll
-        for (int i = 0; i < LINES / 32; ++i) {
-            const int l = first + line + 32 * i, term = step * STEP + quad * 4;
-            next[i] = load_four(from.data + l * from.stride + term, l < from.lines && term < from.terms);
+        if (whole) {
+            const float* of_line = at;
+            #pragma unroll
+            for (int i = 0; i < LINES / 32; ++i, of_line += 32 * from.stride) {
+                next[i] = *reinterpret_cast<const float4*>(of_line);
+            }
+        } else {
+            #pragma unroll
+            for (int i = 0; i < LINES / 32; ++i) {
+                const bool inside = first + line + 32 * i < from.lines && step * STEP + quad * 4 < from.terms;
+                next[i] = load_four(at + 32 * i * from.stride, inside);
+            }
         }
+        at += STEP;
     }
 
     __device__ __forceinline__ void keep(unsigned stage, int step) {
         #pragma unroll
         for (int i = 0; i < LINES / 32; ++i) {
             most = Change::CHECKED ? largest(most, next[i]) : most;
-            const float4 v = change(next[i], i, step);
-            store_split(stage + (line + 32 * i) * 128 + (((quad >> 1) ^ (line & 7)) << 4) + (quad & 1) * 8, v.x, v.y, v.z, v.w);
+            const unsigned to = stage + blocks::swizzled(line + 32 * i, quad >> 1) + (quad & 1) * 8;
+            store_split(to, change(next[i], i, step), to ^ 64);
         }
     }
 };
 
-// LINES lines that are contiguous for each term: a thread brings four terms of four lines, and turns them.
+// LINES lines that are contiguous for each term, and stay so: blocks of 64 lines have 32 terms of 128 bytes, high parts of all blocks
+// and then low ones. A thread brings four lines of every few terms.
 template <int LINES, class Change>
 struct ByLine {
+    static constexpr bool TURNED = true;
+    static constexpr int APART = THREADS * 4 / LINES;
     const blocks::ByLine& from;
-    const int first, quad = threadIdx.x & 7, line = (threadIdx.x >> 3) * 4;
+    const int first, line = threadIdx.x * 4 % LINES, term = threadIdx.x * 4 / LINES;
+    const float* at = from.data + term * from.stride + first + line;
+    const bool whole = first + LINES <= from.lines && from.terms % STEP == 0;
     Change change;
-    float4 next[LINES / 128][4];
+    float4 next[STEP / APART];
     float most = 0.0f;
 
     __device__ __forceinline__ ByLine(const blocks::ByLine& matrix, int line, Change change)
@@ -103,33 +121,23 @@ struct ByLine {
 
     __device__ __forceinline__ void fetch(int step) {
         #pragma unroll
-        for (int i = 0; i < LINES / 128; ++i) {
-            #pragma unroll
-            for (int k = 0; k < 4; ++k) {
-                const int l = first + line + 128 * i, term = step * STEP + quad * 4 + k;
-                next[i][k] = load_four(from.data + term * from.stride + l, l < from.lines && term < from.terms);
+        for (int i = 0; i < STEP / APART; ++i, at += APART * from.stride) {
+            if (whole) {
+                next[i] = *reinterpret_cast<const float4*>(at);
+            } else {
+                next[i] = load_four(at, first + line < from.lines && step * STEP + term + i * APART < from.terms);
             }
         }
     }
 
     __device__ __forceinline__ void keep(unsigned stage, int step) {
         #pragma unroll
-        for (int i = 0; i < LINES / 128; ++i) {
-            float4 v[4];
-            #pragma unroll
-            for (int k = 0; k < 4; ++k) {
-                most = largest(most, next[i][k]);
-                v[k] = change(next[i][k], i, step);
-            }
-            put(stage, line + 128 * i, v[0].x, v[1].x, v[2].x, v[3].x);
-            put(stage, line + 128 * i + 1, v[0].y, v[1].y, v[2].y, v[3].y);
-            put(stage, line + 128 * i + 2, v[0].z, v[1].z, v[2].z, v[3].z);
-            put(stage, line + 128 * i + 3, v[0].w, v[1].w, v[2].w, v[3].w);
+        for (int i = 0; i < STEP / APART; ++i) {
+            most = largest(most, next[i]);
+            const int k = term + i * APART;
+            const unsigned to = stage + line / 64 * (STEP * 128) + blocks::swizzled(k, line % 64 / 8) + (line & 4) * 2;
+            store_split(to, change(next[i], i, step), to + LINES * 64);
         }
-    }
-
-    __device__ __forceinline__ void put(unsigned stage, int l, float x, float y, float z, float w) const {
-        store_split(stage + l * 128 + (((quad >> 1) ^ (l & 7)) << 4) + (quad & 1) * 8, x, y, z, w);
     }
 };
 
@@ -154,7 +162,7 @@ __device__ __forceinline__ void multiply(float (&sum)[N / 2], unsigned shared, A
     __syncthreads();
     #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-        blocks::products<ROWS, N>(sum, stage, step > 0);
+        blocks::products<ROWS, N, float, false, B::TURNED>(sum, stage, step > 0);
         stage = stage == shared + 2 * STAGE ? shared : stage + STAGE;
         if (step + 1 < steps) {
             // Nobody reads this stage any more: its products were waited for before the last barrier.
@@ -598,23 +606,27 @@ struct Pipe {
 };
 #endif
 
-// Parts 0 to `count` of attention, of ROWS queries each, by blocks of THREADS + 128 threads. work(part, compute) calls
-// compute(queries, keys, values, first, score, to, index): score(row, column, product) is what softmax is taken of, and outputs of
-// ROWS queries from `first` on are stored at to[index(row, column)]. Where CAUSAL, keys behind a query don't count. `shared` has
-// (ROWS + 4 * KEYS) * HEAD * 2 + 2048 bytes.
-template <int HEAD, int KEYS, bool CAUSAL, class T, class Work>
-__device__ __forceinline__ void attend(unsigned char* shared, int count, Work work) {
-    constexpr unsigned STAGE = KEYS * HEAD * 2;
-    const unsigned own_queries = aligned(shared), own_keys = own_queries + ROWS * HEAD * 2, own_values = own_keys + 2 * STAGE;
-    auto tiles_of = [](const auto& keys, int first) {
+// ROWS queries from `first` on, whose outputs are stored at to[index(row, column)]; score(row, column, product) is what softmax is
+// taken of.
+template <class Matrix, class Score, class T, class Index>
+struct Part {
+    Matrix queries, keys, values;
+    int first;
+    Score score;
+    T* to;
+    Index index;
+
+    // Tiles of KEYS keys that count.
+    template <int KEYS, bool CAUSAL>
+    __device__ __forceinline__ int tiles() const {
         return ((CAUSAL ? min(keys.lines, first + ROWS) : keys.lines) + KEYS - 1) / KEYS;
-    };
-    auto fits = [](const auto& queries, const auto& values) { return queries.terms <= HEAD && values.terms <= HEAD; };
-    float sum[HEAD / 2], scores[KEYS / 2];
-    unsigned weights[KEYS / 4];
-    auto weigh = [&](Softmax& softmax, int tile, const auto& queries, const auto& keys, int first, auto score) {
-        const int end = (tile + 1) * KEYS, row = first + (threadIdx.x >> 7) * 64;
-        if (end > keys.lines || first + ROWS > queries.lines || (CAUSAL && end > row + 1)) {
+    }
+
+    // Replace products of a tile by weights; returns what is to be multiplied with sums of earlier weights.
+    template <int KEYS, bool CAUSAL>
+    __device__ __forceinline__ float2 weigh(Softmax& softmax, float (&scores)[KEYS / 2], int tile) const {
+        const int end = (tile + 1) * KEYS;
+        if (end > keys.lines || first + ROWS > queries.lines || (CAUSAL && end > first + (threadIdx.x >> 7) * 64 + 1)) {
             #pragma unroll
             for (int i = 0; i < KEYS / 2; ++i) {
                 const int row = first + blocks::row_of(i), column = tile * KEYS + blocks::column_of(i);
@@ -628,35 +640,55 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, Work wo
             }
         }
         return softmax.weigh(scores);
-    };
-    auto pack = [&]() {
-        #pragma unroll
-        for (int i = 0; i < KEYS / 4; ++i) {
-            weights[i] = packed(T(), scores[2 * i], scores[2 * i + 1]);
-        }
-    };
-    auto begin = [&]() {
-        #pragma unroll
-        for (int i = 0; i < HEAD / 2; ++i) {
-            sum[i] = 0.0f;
-        }
-    };
-    auto scale = [&](float2 shares) {
-        #pragma unroll
-        for (int i = 0; i < HEAD / 2; ++i) {
-            sum[i] *= i & 2 ? shares.y : shares.x;
-        }
-    };
-    auto end = [&](Softmax& softmax, const auto& queries, const auto& values, int first, auto* to, auto index) {
-        softmax.finish();
-        scale(make_float2(1.0f / softmax.total[0], 1.0f / softmax.total[1]));
-        blocks::store(to, sum, blocks::Tile{first, 0}, queries.lines, values.terms, [](int, int, float x) { return T(x); }, index);
-    };
-    auto exactly = [&](const auto& queries, const auto& keys, const auto& values, int first, auto score, auto* to, auto index) {
-        auto put = [&](int row, int column, float x) { to[index(row, column)] = T(x); };
-        auto rows = [](const auto& of) { return Rows<T>{of.data, of.lines, of.terms, of.stride}; };
+    }
+
+    template <bool CAUSAL>
+    __device__ __forceinline__ void compute_exactly() const {
+        auto put = [to = to, index = index](int row, int column, float x) { to[index(row, column)] = T(x); };
         attend_exactly<CAUSAL>(rows(queries), rows(keys), rows(values), first, score, put);
-    };
+    }
+
+    static __device__ __forceinline__ Rows<T> rows(const Matrix& of) { return {of.data, of.lines, of.terms, of.stride}; }
+};
+
+template <class Matrix, class Score, class T, class Index>
+__device__ __forceinline__ Part<Matrix, Score, T, Index> part(const Matrix& queries, const Matrix& keys, const Matrix& values,
+        int first, Score score, T* to, Index index) {
+    return {queries, keys, values, first, score, to, index};
+}
+
+template <int COUNT>
+__device__ __forceinline__ void scale(float (&sum)[COUNT], float2 shares) {
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        sum[i] *= i & 2 ? shares.y : shares.x;
+    }
+}
+
+template <class T, int COUNT>
+__device__ __forceinline__ void pack(unsigned (&weights)[COUNT], const float (&scores)[2 * COUNT]) {
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        weights[i] = packed(T(), scores[2 * i], scores[2 * i + 1]);
+    }
+}
+
+template <class T, class Part, int COUNT>
+__device__ __forceinline__ void end(Softmax& softmax, float (&sum)[COUNT], const Part& of) {
+    softmax.finish();
+    scale(sum, make_float2(1.0f / softmax.total[0], 1.0f / softmax.total[1]));
+    blocks::store(of.to, sum, blocks::Tile{of.first, 0}, of.queries.lines, of.values.terms,
+        [](int, int, float x) { return T(x); }, of.index);
+}
+
+// Parts 0 to `count` of attention, which part_of(number) gives, by blocks of THREADS + 128 threads. Where CAUSAL, keys behind a query
+// don't count. `shared` has (ROWS + 4 * KEYS) * HEAD * 2 + 2048 bytes.
+template <int HEAD, int KEYS, bool CAUSAL, class T, class PartOf>
+__device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf part_of) {
+    constexpr unsigned STAGE = KEYS * HEAD * 2;
+    const unsigned own_queries = aligned(shared), own_keys = own_queries + ROWS * HEAD * 2, own_values = own_keys + 2 * STAGE;
+    float sum[HEAD / 2], scores[KEYS / 2];
+    unsigned weights[KEYS / 4];
 #if BLOCKS_WGMMA
     const unsigned barriers = own_values + 2 * STAGE;
     Pipe<1> of_queries{own_queries, barriers, ROWS * HEAD * 2};
@@ -671,40 +703,44 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, Work wo
     const int group = __shfl_sync(0xffffffff, threadIdx.x >> 7, 0);
     if (group == THREADS / 128) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        auto compute = [&](const auto& queries, const auto& keys, const auto& values, int first, auto, auto*, auto) {
-            if (fits(queries, values)) {
-                of_queries.template bring<ROWS, HEAD>(queries, first);
-                const int tiles = tiles_of(keys, first);
-                #pragma unroll 1
-                for (int tile = 0; tile < tiles; ++tile) {
-                    of_keys.template bring<KEYS, HEAD>(keys, tile * KEYS);
-                    of_values.template bring<KEYS, HEAD>(values, tile * KEYS);
-                }
-            }
-        };
         #pragma unroll 1
-        for (int part = blockIdx.x; part < count; part += gridDim.x) {
-            work(part, compute);
+        for (int number = blockIdx.x; number < count; number += gridDim.x) {
+            const auto of = part_of(number);
+            if (of.queries.terms > HEAD || of.values.terms > HEAD) {
+                continue;
+            }
+            of_queries.template bring<ROWS, HEAD>(of.queries, of.first);
+            const int tiles = of.template tiles<KEYS, CAUSAL>();
+            #pragma unroll 1
+            for (int tile = 0; tile < tiles; ++tile) {
+                of_keys.template bring<KEYS, HEAD>(of.keys, tile * KEYS);
+                of_values.template bring<KEYS, HEAD>(of.values, tile * KEYS);
+            }
         }
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         if (group == 1) {
             give_turn(0);
         }
-        auto compute = [&](const auto& queries, const auto& keys, const auto& values, int first, auto score, auto* to, auto index) {
-            if (!fits(queries, values)) {
-                exactly(queries, keys, values, first, score, to, index);
-                return;
+        #pragma unroll 1
+        for (int number = blockIdx.x; number < count; number += gridDim.x) {
+            const auto of = part_of(number);
+            if (of.queries.terms > HEAD || of.values.terms > HEAD) {
+                of.template compute_exactly<CAUSAL>();
+                continue;
             }
-            const int tiles = tiles_of(keys, first);
+            const int tiles = of.template tiles<KEYS, CAUSAL>();
             Softmax softmax;
-            begin();
+            #pragma unroll
+            for (int i = 0; i < HEAD / 2; ++i) {
+                sum[i] = 0.0f;
+            }
             const unsigned own = of_queries.wait();
             multiply_keys<HEAD, KEYS, T>(scores, own, of_keys.wait());
             wait_for<0>(scores);
             of_keys.release();
-            weigh(softmax, 0, queries, keys, first, score);
-            pack();
+            of.template weigh<KEYS, CAUSAL>(softmax, scores, 0);
+            pack<T>(weights, scores);
             #pragma unroll 1
             for (int tile = 1; tile < tiles; ++tile) {
                 const unsigned next = of_keys.wait();
@@ -714,66 +750,63 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, Work wo
                 give_turn(1 - group);
                 wait_for<1>(scores);
                 of_keys.release();
-                const float2 shares = weigh(softmax, tile, queries, keys, first, score);
+                const float2 shares = of.template weigh<KEYS, CAUSAL>(softmax, scores, tile);
                 wait_for<0>(sum);
                 of_values.release();
-                scale(shares);
-                pack();
+                scale(sum, shares);
+                pack<T>(weights, scores);
             }
             of_queries.release();
             weigh_values<HEAD, KEYS, T>(sum, weights, of_values.wait());
             wait_for<0>(sum);
             of_values.release();
-            end(softmax, queries, values, first, to, index);
-        };
-        #pragma unroll 1
-        for (int part = blockIdx.x; part < count; part += gridDim.x) {
-            work(part, compute);
+            end<T>(softmax, sum, of);
         }
     }
 #else
     const bool produces = threadIdx.x >= THREADS;
-    auto compute = [&](const auto& queries, const auto& keys, const auto& values, int first, auto score, auto* to, auto index) {
-        const int tiles = tiles_of(keys, first);
+    for (int number = blockIdx.x; number < count; number += gridDim.x) {
+        const auto of = part_of(number);
+        const int tiles = of.template tiles<KEYS, CAUSAL>();
         auto bring = [&](int tile) {
             const unsigned stage = tile % 2 * STAGE;
             for (int i = 0; i < HEAD / 64 && tile < tiles; ++i) {
-                keys.template load<KEYS / 64>(own_keys + stage + i * KEYS * 128, tile * KEYS, i);
-                values.template load<KEYS / 64>(own_values + stage + i * KEYS * 128, tile * KEYS, i);
+                of.keys.template load<KEYS / 64>(own_keys + stage + i * KEYS * 128, tile * KEYS, i);
+                of.values.template load<KEYS / 64>(own_values + stage + i * KEYS * 128, tile * KEYS, i);
             }
         };
         __syncthreads();
-        if (!fits(queries, values)) {
+        if (of.queries.terms > HEAD || of.values.terms > HEAD) {
             if (!produces) {
-                exactly(queries, keys, values, first, score, to, index);
+                of.template compute_exactly<CAUSAL>();
             }
-            return;
+            continue;
         }
         if (produces) {
             for (int i = 0; i < HEAD / 64; ++i) {
-                queries.template load<ROWS / 64>(own_queries + i * ROWS * 128, first, i);
+                of.queries.template load<ROWS / 64>(own_queries + i * ROWS * 128, of.first, i);
             }
             bring(0);
         }
         Softmax softmax;
-        begin();
+        #pragma unroll
+        for (int i = 0; i < HEAD / 2; ++i) {
+            sum[i] = 0.0f;
+        }
         for (int tile = 0; tile < tiles; ++tile) {
             __syncthreads();
             if (produces) {
                 bring(tile + 1);
             } else {
                 multiply_keys<HEAD, KEYS, T>(scores, own_queries, own_keys + tile % 2 * STAGE);
-                scale(weigh(softmax, tile, queries, keys, first, score));
-                pack();
+                scale(sum, of.template weigh<KEYS, CAUSAL>(softmax, scores, tile));
+                pack<T>(weights, scores);
                 weigh_values<HEAD, KEYS, T>(sum, weights, own_values + tile % 2 * STAGE);
             }
         }
         if (!produces) {
-            end(softmax, queries, values, first, to, index);
+            end<T>(softmax, sum, of);
         }
-    };
-    for (int part = blockIdx.x; part < count; part += gridDim.x) {
-        work(part, compute);
     }
 #endif
 }
@@ -799,24 +832,23 @@ __device__ __forceinline__ void multiply_pairs(float (&scores)[KEYS / 2], unsign
 template <int HEAD, int KEYS>
 __device__ __forceinline__ void weigh_pairs(float (&sum)[32], const unsigned (&high)[KEYS / 4], const unsigned (&low)[KEYS / 4],
         unsigned values, int column) {
-    const unsigned long long b = descriptor(values + column * 128);
+    const unsigned long long b = descriptor(values + column / 64 * (KEYS * 128));
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     #pragma unroll
     for (int k = 0; k < KEYS / 16; ++k) {
-        const unsigned long long of_keys = b + (k >> 1) * (HEAD * 8) + (k & 1) * 2;
-        wgmma_of_registers<__half, 0>(sum, low + 4 * k, of_keys, k > 0);
-        wgmma_of_registers<__half, 0>(sum, high + 4 * k, of_keys + 4, 1);
-        wgmma_of_registers<__half, 0>(sum, high + 4 * k, of_keys, 1);
+        wgmma_of_registers<__half, 1>(sum, low + 4 * k, b + k * 128, k > 0);
+        wgmma_of_registers<__half, 1>(sum, high + 4 * k, b + k * 128 + KEYS * HEAD / 8, 1);
+        wgmma_of_registers<__half, 1>(sum, high + 4 * k, b + k * 128, 1);
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 #else
-__device__ __forceinline__ void add_pairs(float* sum, const unsigned* high, const unsigned* low, unsigned lines, int line,
-        int chunk) {
+// With 16 lines of B, whose low parts are elsewhere.
+template <bool TURNED>
+__device__ __forceinline__ void add_pairs(float* sum, const unsigned* high, const unsigned* low, unsigned from, unsigned from_low) {
     unsigned high_b[4], low_b[4];
-    const unsigned from = blocks::fragment(lines, line + (threadIdx.x >> 4 & 1) * 8, chunk + (threadIdx.x >> 3 & 1));
-    blocks::load_fragments(high_b, from);
-    blocks::load_fragments(low_b, from ^ 64);
+    blocks::load_fragments<TURNED>(high_b, from);
+    blocks::load_fragments<TURNED>(low_b, from_low);
     #pragma unroll
     for (int part = 0; part < 2; ++part) {
         blocks::mma(sum + 4 * part, low, high_b[2 * part], high_b[2 * part + 1]);
@@ -840,7 +872,9 @@ __device__ __forceinline__ void multiply_pairs(float (&scores)[KEYS / 2], unsign
         blocks::load_fragments(low, from ^ 64);
         #pragma unroll
         for (int n = 0; n < KEYS; n += 16) {
-            add_pairs(scores + n / 2, high, low, keys + (k >> 1) * (KEYS * 128), n, (k & 1) * 2);
+            const unsigned of_keys = keys + (k >> 1) * (KEYS * 128);
+            const unsigned from = blocks::fragment(of_keys, n + second * 8, (k & 1) * 2 + (threadIdx.x >> 3 & 1));
+            add_pairs<false>(scores + n / 2, high, low, from, from ^ 64);
         }
     }
 }
@@ -856,7 +890,9 @@ __device__ __forceinline__ void weigh_pairs(float (&sum)[32], const unsigned (&h
     for (int k = 0; k < KEYS / 16; ++k) {
         #pragma unroll
         for (int n = 0; n < 64; n += 16) {
-            add_pairs(sum + n / 2, high + 4 * k, low + 4 * k, values + (k >> 1) * (HEAD * 128), column + n, (k & 1) * 2);
+            const unsigned block = values + column / 64 * (KEYS * 128);
+            const unsigned from = blocks::fragment(block, k * 16 + (threadIdx.x >> 3 & 1) * 8, n / 8 + (threadIdx.x >> 4 & 1));
+            add_pairs<true>(sum + n / 2, high + 4 * k, low + 4 * k, from, from + KEYS * HEAD * 2);
         }
     }
 }
@@ -887,52 +923,37 @@ struct PairsByRow {
         #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
             most = largest(most, next[i]);
-            const float4 v = times(next[i], SCALE);
-            const unsigned place = to + step(i) * (LINES * 128) + line(i) * 128 + (((quad >> 1) ^ (line(i) & 7)) << 4);
-            store_split(place + (quad & 1) * 8, v.x, v.y, v.z, v.w);
+            const unsigned place = to + step(i) * (LINES * 128) + blocks::swizzled(line(i), quad >> 1) + (quad & 1) * 8;
+            store_split(place, times(next[i], SCALE), place ^ 64);
         }
     }
 };
 
-// LINES rows of up to HEAD numbers, turned: in shared memory, HEAD lines have steps of 32 of the rows each.
+// LINES rows of up to HEAD numbers: in shared memory, blocks of 64 numbers have 128 bytes of each row, high parts of all blocks and
+// then low ones.
 template <int LINES, int HEAD>
 struct PairsByColumn {
-    static constexpr int COUNT = LINES * HEAD / 16 / THREADS;
-    float4 next[COUNT][4];
+    static constexpr int COUNT = LINES * HEAD / 4 / THREADS;
+    float4 next[COUNT];
 
-    static __device__ __forceinline__ int column(int i) { return ((threadIdx.x >> 3) + i * 32) % (HEAD / 4) * 4; }
-    static __device__ __forceinline__ int step(int i) { return ((threadIdx.x >> 3) + i * 32) / (HEAD / 4); }
+    static __device__ __forceinline__ int column() { return threadIdx.x * 4 % HEAD; }
+    static __device__ __forceinline__ int line(int i) { return threadIdx.x * 4 / HEAD + i * (THREADS * 4 / HEAD); }
 
     __device__ __forceinline__ void fetch(const Rows<float>& from, int first) {
         #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
-            #pragma unroll
-            for (int k = 0; k < 4; ++k) {
-                next[i][k] = load_four(from, first + step(i) * STEP + (threadIdx.x & 7) * 4 + k, column(i));
-            }
+            next[i] = load_four(from, first + line(i), column());
         }
     }
 
     __device__ __forceinline__ void keep(unsigned to, float& most) const {
         #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
-            float4 v[4];
-            #pragma unroll
-            for (int k = 0; k < 4; ++k) {
-                most = largest(most, next[i][k]);
-                v[k] = times(next[i][k], SCALE);
-            }
-            const unsigned of_step = to + step(i) * (HEAD * 128);
-            put(of_step, column(i), v[0].x, v[1].x, v[2].x, v[3].x);
-            put(of_step, column(i) + 1, v[0].y, v[1].y, v[2].y, v[3].y);
-            put(of_step, column(i) + 2, v[0].z, v[1].z, v[2].z, v[3].z);
-            put(of_step, column(i) + 3, v[0].w, v[1].w, v[2].w, v[3].w);
+            most = largest(most, next[i]);
+            const unsigned block = to + column() / 64 * (LINES * 128);
+            const unsigned place = block + blocks::swizzled(line(i), column() % 64 / 8) + (column() & 4) * 2;
+            store_split(place, times(next[i], SCALE), place + LINES * HEAD * 2);
         }
-    }
-
-    static __device__ __forceinline__ void put(unsigned to, int line, float x, float y, float z, float w) {
-        const int quad = threadIdx.x & 7;
-        store_split(to + line * 128 + (((quad >> 1) ^ (line & 7)) << 4) + (quad & 1) * 8, x, y, z, w);
     }
 };
 

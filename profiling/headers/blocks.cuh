@@ -21,21 +21,19 @@ __device__ __forceinline__ bool is_aligned(const void* data, long long bytes) {
 }
 
 // A matrix in memory whose terms are contiguous; `stride` is the distance of two lines.
-template <class T>
-struct ByTermOf {
+struct ByTerm {
     static constexpr bool BY_TERM = true;
-    using Element = T;
-    const T* data;
+    const float* data;
     int lines, terms;
     long long stride;
-    bool vector = is_aligned(data, stride * sizeof(T));
+    bool vector = is_aligned(data, stride * 4);
 
     struct Line {
-        const T* at;
+        const float* at;
         int terms;
         bool vector;
 
-        __device__ __forceinline__ float operator()(int term) const { return term < terms ? (float)at[term] : 0.0f; }
+        __device__ __forceinline__ float operator()(int term) const { return term < terms ? at[term] : 0.0f; }
     };
 
     __device__ __forceinline__ Line line(int number) const {
@@ -44,38 +42,30 @@ struct ByTermOf {
 };
 
 // A matrix in memory whose lines are contiguous; `stride` is the distance of two terms.
-template <class T>
-struct ByLineOf {
+struct ByLine {
     static constexpr bool BY_TERM = false;
-    using Element = T;
-    const T* data;
+    const float* data;
     int lines, terms;
     long long stride;
-    bool vector = is_aligned(data, stride * sizeof(T));
+    bool vector = is_aligned(data, stride * 4);
 
     struct Line {
-        const T* at;
+        const float* at;
         int left, terms;
         long long stride;
 
         __device__ __forceinline__ float operator()(int term) const {
-            return term < terms && left > 0 ? (float)at[term * stride] : 0.0f;
+            return term < terms && left > 0 ? at[term * stride] : 0.0f;
         }
     };
 
-    __device__ __forceinline__ Line line(int number) const {
-        return {data + number, lines - number, terms, stride};
-    }
+    __device__ __forceinline__ Line line(int number) const { return {data + number, lines - number, terms, stride}; }
 };
 
-using ByTerm = ByTermOf<float>;
-using ByLine = ByLineOf<float>;
-
 // Elements that functions give: at(line)(term).
-template <class T, class At>
+template <class At>
 struct Computed {
     static constexpr bool BY_TERM = false;
-    using Element = T;
     At at;
     int lines, terms;
 
@@ -89,8 +79,8 @@ struct Computed {
     __device__ __forceinline__ Line line(int number) const { return {at(number), number < lines ? terms : 0}; }
 };
 
-template <class T = float, class At>
-__device__ __forceinline__ Computed<T, At> computed(int lines, int terms, At at) {
+template <class At>
+__device__ __forceinline__ Computed<At> computed(int lines, int terms, At at) {
     return {at, lines, terms};
 }
 
@@ -159,17 +149,10 @@ __device__ __forceinline__ int swizzled(int line, int chunk) {
 template <class Matrix, class Line>
 __device__ __forceinline__ void load_eight(float (&to)[8], const Line& line, int term) {
     if constexpr (Matrix::BY_TERM) {
-        using T = typename Matrix::Element;
         if (line.vector && term + 8 <= line.terms) {
-            uint4 v[sizeof(T) / 2];
-            #pragma unroll
-            for (int i = 0; i < sizeof(T) / 2; ++i) {
-                v[i] = reinterpret_cast<const uint4*>(line.at + term)[i];
-            }
-            #pragma unroll
-            for (int i = 0; i < 8; ++i) {
-                to[i] = (float)reinterpret_cast<const T*>(v)[i];
-            }
+            const float4* from = reinterpret_cast<const float4*>(line.at + term);
+            reinterpret_cast<float4*>(to)[0] = from[0];
+            reinterpret_cast<float4*>(to)[1] = from[1];
             return;
         }
     }
@@ -343,12 +326,18 @@ __device__ __forceinline__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-__device__ __forceinline__ void bulk_copy(unsigned to, const void* from, int bytes, unsigned barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                 ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+// Bring bytes to the same place in all blocks of a mask; 0 is this one.
+__device__ __forceinline__ void bulk_copy(unsigned to, const void* from, int bytes, unsigned barrier, int mask) {
+    if (mask == 0) {
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                     ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
+    } else {
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;"
+                     ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "h"((unsigned short)mask) : "memory");
+    }
 }
 
-// Bring a box of a tensor of three axes, to the same place in all blocks of a mask; 0 is this one.
+// The same of a box of a tensor of three axes.
 __device__ __forceinline__ void copy_box(unsigned to, const TensorMap* map, int x, int y, int z, unsigned barrier, int mask) {
     if (mask == 0) {
         asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
@@ -397,10 +386,11 @@ struct Packed {
         return max(0, min(COUNT * LINES, lines - line) + LINES - 1) / LINES;
     }
 
+    // Blocks of a cluster each bring their share, for all that a mask tells of.
     template <int COUNT>
-    __device__ __forceinline__ void copy(unsigned to, int line, int step, unsigned barrier, int, int) const {
-        for (int i = 0; i < boxes<COUNT>(line); ++i) {
-            bulk_copy(to + i * STEP_BYTES, at(line + i * LINES, step), STEP_BYTES, barrier);
+    __device__ __forceinline__ void copy(unsigned to, int line, int step, unsigned barrier, int share, int mask) const {
+        for (int i = share; i < boxes<COUNT>(line); i += mask == 0 ? 1 : __popc(mask)) {
+            bulk_copy(to + i * STEP_BYTES, at(line + i * LINES, step), STEP_BYTES, barrier, mask);
         }
     }
 #endif
@@ -435,11 +425,9 @@ struct Stored {
     template <int COUNT>
     __device__ __forceinline__ int boxes(int) const { return COUNT; }
 
-    // Blocks of a cluster each bring their share, for all that a mask tells of.
     template <int COUNT>
     __device__ __forceinline__ void copy(unsigned to, int line, int step, unsigned barrier, int share, int mask) const {
-        const int shares = mask == 0 ? 1 : __popc(mask);
-        for (int i = share; i < COUNT; i += shares) {
+        for (int i = share; i < COUNT; i += mask == 0 ? 1 : __popc(mask)) {
             const int first = line + i * LINES, term = step * STEP<T>;
             copy_box(to + i * STEP_BYTES, map, BY_TERM ? term : first, BY_TERM ? first : term, batch, barrier, mask);
         }
@@ -519,21 +507,23 @@ BLOCKS_PRODUCT(128, "256", "%128", "%129", "%130", "%131", "%132")
 
 // Of boxes of 128 swizzled bytes in shared memory; where neighbours are along lines, they are `apart` bytes from each other.
 __device__ __forceinline__ unsigned long long descriptor(unsigned start, unsigned apart = 16) {
-    return (unsigned long long)(start >> 4) | (unsigned long long)(apart >> 4) << 16 | 64ull << 32 | 1ull << 62;
+    // In a cluster, addresses have the block's number in their upper bits.
+    return (unsigned long long)((start & 0x3ffff) >> 4) | (unsigned long long)(apart >> 4) << 16 | 64ull << 32 | 1ull << 62;
 }
 
 // Issue the products of a step; `wait` waits until at most so many steps' products are unfinished.
 template <int M, int N, class T = float, bool TURNED_A = false, bool TURNED_B = false>
 __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bool adds) {
     const unsigned long long a = descriptor(stage + (threadIdx.x >> 7) * STEP_BYTES);
-    const unsigned long long b = descriptor(stage + M * 128, TURNED_B ? STEP_BYTES : 16);
+    const unsigned long long b = descriptor(stage + M * 128, TURNED_B ? STEP<T> * 128 : 16);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     if constexpr (sizeof(T) == 4) {
         #pragma unroll
         for (int k = 0; k < 4; k += 2) {
-            wgmma(sum, a + k + 4, b + k, k > 0 || adds);
-            wgmma(sum, a + k, b + k + 4, 1);
-            wgmma(sum, a + k, b + k, 1);
+            const unsigned long long high = b + k * (TURNED_B ? 64 : 1), low = high + (TURNED_B ? N * 4 : 4);
+            wgmma<__half, 0, TURNED_B>(sum, a + k + 4, high, k > 0 || adds);
+            wgmma<__half, 0, TURNED_B>(sum, a + k, low, 1);
+            wgmma<__half, 0, TURNED_B>(sum, a + k, high, 1);
         }
     } else {
         #pragma unroll
@@ -559,18 +549,18 @@ __device__ __forceinline__ void publish() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Of 64 K registers, blocks of 128 rows leave producers 56 a thread and consumers 224.
+// Of 64 K registers, blocks of 128 rows leave producers 56 a thread and consumers 224, and those of 192 rows 152.
 template <int M>
 __device__ __forceinline__ void fewer_registers() {
-    if constexpr (M == 128) {
+    if constexpr (M > 64) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
     }
 }
 
 template <int M>
 __device__ __forceinline__ void more_registers() {
-    if constexpr (M == 128) {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+    if constexpr (M > 64) {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(M == 128 ? 224 : 152));
     }
 }
 #else
@@ -642,9 +632,11 @@ __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bo
         load_fragments(low_a, from_a ^ 64);
         #pragma unroll
         for (int n = 0; n < N; n += 16) {
-            const unsigned from_b = fragment(stage + M * 128, n + second * 8, k + first);
-            load_fragments(high_b, from_b);
-            load_fragments(low_b, from_b ^ 64);
+            const unsigned lines = stage + M * 128;
+            const unsigned from_b = TURNED_B ? fragment(lines + n / 64 * 4096, (k + first) * 8, n % 64 / 8 + second)
+                                             : fragment(lines, n + second * 8, k + first);
+            load_fragments<TURNED_B>(high_b, from_b);
+            load_fragments<TURNED_B>(low_b, TURNED_B ? from_b + N * 64 : from_b ^ 64);
             #pragma unroll
             for (int part = 0; part < 2; ++part) {
                 float* d = sum + n / 2 + 4 * part;
@@ -725,9 +717,8 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     using OfB = decltype(b_of(Tile()));
     using T = typename OfA::Element;
     constexpr bool PAIRS = sizeof(T) == 4;
-    static_assert(M == 64 || M == 128, "Tiles have 64 or 128 rows");
-    static_assert(PAIRS ? N % 64 == 0 && N <= 192 : N == 128 || N == 256, "and 64, 128 or 192 columns of fp32, or 128 or 256");
-    static_assert(!PAIRS || CLUSTER == 1, "Packed operands are brought for one block");
+    static_assert(M == 64 || M == 128 || (M == 192 && !PAIRS), "Tiles have 64, 128 or 192 rows");
+    static_assert(N % 64 == 0 && N <= (PAIRS || M == 192 ? 192 : 256), "and 64, 128, 192 or 256 columns");
     constexpr int STAGE = (M + N) * 128, WINDOW = 4;
     const unsigned start = (unsigned)__cvta_generic_to_shared(shared), memory = (start + 1023) & ~1023u;
     // For two tiles by turns, as the next one begins before the last one ends.

@@ -109,6 +109,8 @@ def test_clusters_overlap_and_tensor_maps_resolve() -> None:
     )
     flat = resolved(LAUNCH + MAP.replace("[64, 32]", "[256]") + 'shape = ["rows * cols"]\n')
     assert flat.tensor_maps[0].extents == (300000,)
+    odd = MAP.replace("[64, 32]", "[64, 32]\nshape = [1000, 299]\noptional = true")
+    assert resolved(LAUNCH + odd).tensor_maps[0].optional, "the kernel looks whether TMA can read it"
     large = CLUSTER.replace("[4, 2]", "[16]").replace('"ceil_div(rows, BLOCK)"', "32")
     assert resolved(large + "nonportable_cluster = true\n").launches[0].cluster == (16, 1, 1)
 

@@ -107,16 +107,19 @@ def _launches(plan: ResolvedPlan, buffers: Mapping[str, str]) -> list[WrittenLau
             tuple(map(_literal, launch.grid)),
             tuple(map(_literal, launch.block)),
             _literal(launch.shared_bytes),
-            tuple(
-                Argument(buffers[each], is_buffer=True) if isinstance(each, str) else Argument(_literal(each))
-                for each in launch.arguments
-            ),
+            tuple(_argument(each, buffers) for each in launch.arguments),
             cluster=tuple(map(_literal, launch.cluster)) if launch.cluster != (1, 1, 1) else (),
             nonportable_cluster=math.prod(launch.cluster) > PORTABLE_CLUSTER,
             programmatic=launch.programmatic,
         )
         for launch in plan.launches
     ]
+
+
+def _argument(argument: str | Number, buffers: Mapping[str, str]) -> Argument:
+    if not isinstance(argument, str):
+        return Argument(_literal(argument))
+    return Argument(buffers[argument], is_buffer=True) if argument in buffers else Argument("", is_map=True)
 
 
 def _literal(value: Number) -> str:

@@ -42,6 +42,11 @@ _HOST = Template("""\
 #include <stdint.h>
 #include <stdexcept>
 $includes
+// A CUtensorMap; none is made here, and kernels do without.
+struct alignas(64) mctskernel_tensor_map {
+    uint64_t words[16];
+};
+
 $stubs
 
 static void mctskernel_check(cudaError_t status) {
@@ -182,7 +187,7 @@ def calls_of(
 ) -> list[str]:
     """The call of each launch's host function; `address` is a format of a tensor's."""
     return [
-        f"{name}({', '.join([*each.geometry, stream, *(_passed(a, address) for a in each.arguments)])})"
+        f"{name}({', '.join([*each.geometry, stream, *(_passed(a, address) for a in each.arguments if not a.is_map)])})"
         for name, each in zip(functions.names, launches, strict=True)
     ]
 
@@ -199,15 +204,18 @@ def _declaration(name: str, launch: WrittenLaunch, wanted: Signature) -> str:
         )
     parameters = [f"int64_t {each}" for each in (*_GEOMETRY, *(_CLUSTER if launch.cluster else ()), "stream")]
     for number, (argument, type_) in enumerate(zip(launch.arguments, wanted.types, strict=True)):
-        if type_.endswith("*") != argument.is_buffer:
+        if type_.endswith("*") != argument.is_buffer or (type_ == TENSOR_MAP) != argument.is_map:
             raise HostCodeError(f"{what}: argument {number + 1} doesn't fit a parameter of the type {type_}.")
-        parameters.append(f"{'double' if type_ in _REAL else 'int64_t'} argument_{number}")
+        if not argument.is_map:
+            parameters.append(f"{'double' if type_ in _REAL else 'int64_t'} argument_{number}")
     return f"void {name}({', '.join(parameters)})"
 
 
 def _definition(declaration: str, launch: WrittenLaunch, wanted: Signature) -> str:
     passed = [
-        f"{'reinterpret' if argument.is_buffer else 'static'}_cast<{type_}>(argument_{number})"
+        f"{TENSOR_MAP}{{}}"
+        if argument.is_map
+        else f"{'reinterpret' if argument.is_buffer else 'static'}_cast<{type_}>(argument_{number})"
         for number, (argument, type_) in enumerate(zip(launch.arguments, wanted.types, strict=True))
     ]
     attributes = [
@@ -222,6 +230,10 @@ def _definition(declaration: str, launch: WrittenLaunch, wanted: Signature) -> s
     return _HOST_FUNCTION.substitute(signature=declaration, kernel=launch.kernel, launch=text)
 
 
+TENSOR_MAP = "mctskernel_tensor_map"
+"""The type of a tensor map among those of a signature."""
+
+_TENSOR_MAPS = frozenset({"CUtensorMap", "blocks::TensorMap"})
 _REAL = frozenset({"float", "double", "half", "__half", "nv_bfloat16", "__nv_bfloat16"})
 _PLAIN = frozenset(["bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned"])
 _SIZED = frozenset(["size_t", *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64))])
@@ -320,6 +332,8 @@ def _type(parameter: Parameter, names: Mapping[str, str], kernel: str) -> str:
     type_ = parameter.type
     for _ in range(_MAX_NAMES):
         type_ = names.get(type_, type_)
+    if type_ in _TENSOR_MAPS:
+        return TENSOR_MAP
     stars = text.count("*") + text.count("[") + type_.count("*")
     words = type_.replace("*", " ").split()
     known = all(word in _PLAIN for word in words) or (len(words) == 1 and words[0] in {*_SIZED, *HEADERS})

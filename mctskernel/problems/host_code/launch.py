@@ -28,10 +28,11 @@ from mctskernel.profiling.triton.source import SourceError, TritonModule, read_m
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a launch: a buffer, or a number."""
+    """An argument of a launch: a buffer, a tensor map, or a number."""
 
     source: str
     is_buffer: bool = False
+    is_map: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,26 @@ class WrittenLaunch:
         return (*self.grid, *self.block, self.shared, *self.cluster)
 
 
-def write_launch(launch: Launch, buffers: Mapping[str, str], names: Mapping[str, str]) -> WrittenLaunch:
+def write_launch(
+    launch: Launch, plan: LaunchPlan, buffers: Mapping[str, str], names: Mapping[str, str]
+) -> WrittenLaunch:
     """Translate a launch, with the module's names of buffers and of numbers. Raises HostCodeError."""
+    maps = {each.name: each for each in plan.tensor_maps}
 
     def whole(extent: Extent) -> str:
         return translate_whole(extent, names)
+
+    def argument(each: Extent | float) -> Argument:
+        if each in buffers:
+            return Argument(buffers[str(each)], is_buffer=True)
+        if each in maps:
+            made = maps[str(each)]
+            axes = (
+                f"[{', '.join(map(whole, axis))}]" for axis in (made.shape, made.box, made.element_strides)
+            )
+            layout = f"{made.swizzle}, {made.interleave}, {made.fill!r}"
+            return Argument(f"{buffers[made.tensor]}, {', '.join(axes)}, {layout}", is_map=True)
+        return Argument(translate(each, names))
 
     options = None
     if launch.triton is not None:
@@ -74,12 +90,7 @@ def write_launch(launch: Launch, buffers: Mapping[str, str], names: Mapping[str,
         _three([whole(extent) for extent in launch.grid]),
         _three([whole(extent) for extent in launch.block]),
         whole(launch.shared),
-        tuple(
-            Argument(buffers[each], is_buffer=True)
-            if isinstance(each, str) and each in buffers
-            else Argument(translate(each, names))
-            for each in launch.args
-        ),
+        tuple(map(argument, launch.args)),
         options,
         _three([whole(extent) for extent in launch.cluster]) if launch.cluster else (),
         launch.nonportable_cluster,
@@ -103,8 +114,8 @@ def vetted_plan(task: Task, kernel: Kernel) -> LaunchPlan:
             resolve(plan, task.names(shape, kernel), task.buffers(shape))
     except LaunchPlanError as error:
         raise HostCodeError(str(error)) from error
-    if plan.tensor_maps:
-        raise HostCodeError("The launch plan has tensor maps, which host code can't be written for yet.")
+    if not all(each.optional for each in plan.tensor_maps):
+        raise HostCodeError("The launch plan has tensor maps that aren't optional; host code may pass none.")
     return plan
 
 

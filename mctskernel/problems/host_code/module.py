@@ -86,7 +86,7 @@ def host_module(task: Task, kernel: Kernel, *, function: str = "run", reserved: 
         if name in theirs or (name in _DEFINED and name in reserved):
             raise HostCodeError(f"The module defines '{name}', which is defined already.")
     scope = _Scope.of(task, kernel, plan, Names({*_DEFINED, *_IMPORTED, *theirs}))
-    launches = [write_launch(launch, scope.buffers, scope.numbers) for launch in plan.launches]
+    launches = [write_launch(launch, plan, scope.buffers, scope.numbers) for launch in plan.launches]
     if triton is not None:
         head, statements = _triton_host(kernel, launches, triton, scope.first)
     else:
@@ -141,7 +141,7 @@ def torch_operator(task: Task, kernel: Kernel) -> str:
     names = Names({*defined, *nvrtc.IMPORTED, *theirs})
     name = names.fresh(re.sub(r"^(?=\d)", "op_", re.sub(r"\W", "_", task.name, flags=re.ASCII)))
     scope = _Scope.of(task, kernel, plan, names)
-    launches = [write_launch(launch, scope.buffers, scope.numbers) for launch in plan.launches]
+    launches = [write_launch(launch, plan, scope.buffers, scope.numbers) for launch in plan.launches]
     head, statements = (
         _triton_host(kernel, launches, triton, scope.first)
         if triton is not None
@@ -345,6 +345,8 @@ def _description(task: Task) -> str:
 def _names_used(plan: LaunchPlan) -> frozenset[str]:
     """What the plan's expressions read."""
     numbers: list[int | float | str] = [extent for each in plan.scratch for extent in each.shape]
+    for each in plan.tensor_maps:
+        numbers += [*each.shape, *each.box, *each.element_strides]
     for launch in plan.launches:
         numbers += [*launch.grid, *launch.block, *launch.args, launch.shared, *launch.cluster]
         if launch.triton is not None:

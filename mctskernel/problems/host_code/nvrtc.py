@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from string import Template
 
 from mctskernel.core.kernel import Kernel
-from mctskernel.problems.host_code.cuda import signature
+from mctskernel.problems.host_code.cuda import TENSOR_MAP, signature
 from mctskernel.problems.host_code.expressions import HostCodeError, raw_literal
 from mctskernel.problems.host_code.launch import WrittenLaunch
 from mctskernel.profiling.build import standalone, system_headers
 
 IMPORTED = frozenset({"ctypes", "functools", "glob", "os", "torch"})
-DEFINED = frozenset({"_HEADERS", "_SOURCE", "_TYPES", "_Config", "_check", "_functions", "_launch"})
+DEFINED = frozenset({"_HEADERS", "_SOURCE", "_TYPES", "_Config", "_check", "_functions", "_launch", "_map"})
 """The names that a module imports and defines."""
 
 _MODULE = Template('''\
@@ -103,10 +103,43 @@ def _functions(device):
     return found, driver
 
 
+def _map(tensor, extents, box, steps, swizzle, interleave, fill):
+    """A tensor map for TMA; zeros where it can't read the tensor."""
+    memory = (ctypes.c_uint64 * 32)()
+    start = ctypes.addressof(memory) + -ctypes.addressof(memory) % 128
+    extents = list(extents or tensor.shape)
+    rank, item = len(extents), tensor.element_size()
+    floats = {torch.float16: 6, torch.float32: 7, torch.float64: 8, torch.bfloat16: 9}
+    strides = [item]
+    for extent in extents[:0:-1]:
+        strides.append(strides[-1] * extent)
+    status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
+        ctypes.c_void_p(start),
+        floats.get(tensor.dtype, {1: 0, 2: 1, 4: 2, 8: 4}[item]),
+        rank,
+        ctypes.c_void_p(tensor.data_ptr()),
+        (ctypes.c_uint64 * rank)(*extents[::-1]),
+        (ctypes.c_uint64 * rank)(*strides[1:]),
+        (ctypes.c_uint32 * rank)(*box[::-1]),
+        (ctypes.c_uint32 * rank)(*(steps or [1] * rank)[::-1]),
+        {0: 0, 16: 1, 32: 2}[interleave],
+        {0: 0, 32: 1, 64: 2, 128: 3}[swizzle],
+        2,
+        int(fill == "nan"),
+    )
+    found = (ctypes.c_uint64 * 16)()
+    if not status:
+        ctypes.memmove(found, start, 128)
+    return found
+
+
 def _launch(device, name, grid, block, shared, arguments, cluster=None, programmatic=False):
     functions, driver = _functions(device)
     function, types = functions[name], _TYPES[name]
-    values = [type_(each.data_ptr() if type_ is ctypes.c_void_p else each) for type_, each in zip(types, arguments)]
+    values = [
+        type_(each.data_ptr() if type_ is ctypes.c_void_p else each) if type_ else each
+        for type_, each in zip(types, arguments)
+    ]
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(each) for each in values))
     if shared:
         _check(driver, "CUDA", driver.cuFuncSetAttribute(function, 8, shared))
@@ -156,12 +189,16 @@ def write_host(kernel: Kernel, launches: Sequence[WrittenLaunch], first: str) ->
                 "parameters."
             )
         for type_, argument in zip(found, launch.arguments, strict=True):
-            if type_.endswith("*") != argument.is_buffer or not (type_.endswith("*") or type_ in _TYPES):
+            kinds = (type_.endswith("*"), type_ == TENSOR_MAP)
+            if kinds != (argument.is_buffer, argument.is_map) or not (any(kinds) or type_ in _TYPES):
                 raise HostCodeError(
                     f"The launch of '{launch.kernel}' can't pass a parameter of the type {type_}."
                 )
-        names = ("c_void_p" if each.endswith("*") else _TYPES[each] for each in found)
-        types[launch.kernel] = f"({''.join(f'ctypes.{each}, ' for each in names).rstrip()})"
+        names = (
+            "None" if each == TENSOR_MAP else f"ctypes.{'c_void_p' if each.endswith('*') else _TYPES[each]}"
+            for each in found
+        )
+        types[launch.kernel] = f"({''.join(f'{each}, ' for each in names).rstrip()})"
     written = ", ".join(f"{name!r}: {each}" for name, each in types.items())
     source = standalone(kernel.source)
     headers = "".join(
@@ -181,7 +218,7 @@ def _statement(launch: WrittenLaunch, first: str) -> str:
         listed(launch.grid),
         listed(launch.block),
         launch.shared,
-        listed([each.source for each in launch.arguments]),
+        listed([f"_map({each.source})" if each.is_map else each.source for each in launch.arguments]),
         *([f"cluster={listed(launch.cluster)}"] if launch.cluster else []),
         *(["programmatic=True"] if launch.programmatic else []),
     ]

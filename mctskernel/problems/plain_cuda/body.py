@@ -48,8 +48,8 @@ class Place:
 class Function:
     """A `__global__` function: its name, a comment, its statements, what it may read, and the buffer that it fills.
 
-    It may write to `also` as well, and takes `given` parameters with their arguments in the plan. `qualifiers` are those before its name, such as launch bounds; with any, its
-    pointers are `__restrict__`.
+    It may write to `also` as well. `given` are further parameters and their arguments in the plan. `qualifiers` are
+    those before its name, such as launch bounds; with any, its pointers are `__restrict__`.
     """
 
     name: str

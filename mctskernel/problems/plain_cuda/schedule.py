@@ -195,7 +195,7 @@ class Schedule:
             self._zeroed.add(place.name)
 
     def add_tensor_map(self, place: Place, shape: Sequence[sympy.Expr], box: Sequence[int]) -> str:
-        """Have a tensor map of a buffer with other axes, swizzled, or zeros where TMA can't read it; returns its name."""
+        """Have a swizzled tensor map of a buffer with these axes, zeros where TMA can't read it; returns its name."""
         name = self.fresh(f"{place.name}_map")
         self._maps.append(
             f'[[tensor_map]]\nname = "{name}"\ntensor = "{place.name}"\nbox = {list(box)}\n'

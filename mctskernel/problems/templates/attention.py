@@ -118,15 +118,13 @@ class Attention:
         )
         causal, kind = "true" if self.causal else "false", stored_type(place.dtype)
         matrices = f"{names.left}, {names.right}, {names.values}"
-        part, compute = ("blockIdx.x", "") if not narrow else map(body.fresh, ("part", "compute"))
+        part = body.fresh("number") if narrow else "blockIdx.x"
         first = f"{part} % {tiles} * {ROWS}"
         with contextlib.ExitStack() as inside:
             if narrow:
                 arguments = f"{names.shared}, {tiles}{f' * ({count})' if batch else ''}"
                 head_of_call = f"attention::attend<{head}, {keys}, {causal}, {kind}>({arguments},"
-                inside.enter_context(
-                    body.block(f"{head_of_call} [&](int {part}, auto {compute}) {{", end="});")
-                )
+                inside.enter_context(body.block(f"{head_of_call} [&](int {part}) {{", end="});"))
             if self.causal and batch:
                 # The longest rows first.
                 first = f"({tiles} - 1 - {part} / ({count})) * {ROWS}"
@@ -136,9 +134,10 @@ class Attention:
             maps = [_matrix(body, schedule, *each, kind="attention::Rows<float>") for each in operands]
             self._score(body, names)
             if narrow:
-                call = f"{compute}({matrices}, {first}, {names.score}, {schedule.parameter(place.name)},"
+                given = f"{matrices}, {first}, {names.score}, {schedule.parameter(place.name)}"
                 body.writes[place.name] = place
-                with body.block(f"{call} [&](int {row}, int {column}) {{", end="});"):
+                head_of_part = f"return attention::part({given}, [=](int {row}, int {column}) {{"
+                with body.block(head_of_part, end="});"):
                     body.line(f"return {body.flat(_index(self.nodes[-1], names), place.extents)};")
             else:
                 body.line(f"attention::attend<{head}, {keys}, {causal}>({names.shared}, {matrices}, {first},")
@@ -151,8 +150,8 @@ class Attention:
         grid = f"ceil_div({count_in_plan((rows,))}, {ROWS})"
         grid += f" * {count_in_plan(batch)}" if batch else ""
         if narrow:
-            given = tuple(map(map_given, filter(None, maps)))
-            made = replace(made, given=given, qualifiers="__launch_bounds__(384, 1) ")
+            parameters = tuple(map(map_given, filter(None, maps)))
+            made = replace(made, given=parameters, qualifiers="__launch_bounds__(384, 1) ")
             grid = f"min({blocks}, {grid})"
         return schedule.function(made), schedule.launch(made, grid, "384" if narrow else "256", shared)
 
@@ -179,7 +178,7 @@ class Attention:
     def _score(self, body: Body, names: Names) -> None:
         """Declare the function that makes a product what softmax is taken of."""
         head = (
-            f"const auto {names.score} = [&](int {names.row}, int {names.column}, float {names.product}) {{"
+            f"const auto {names.score} = [=](int {names.row}, int {names.column}, float {names.product}) {{"
         )
         with body.block(head, end="};"):
             value = body.read(self.weighed, _weighed_index(body, self, names))

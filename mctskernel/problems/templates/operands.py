@@ -14,7 +14,6 @@ import sympy
 import torch
 
 from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
-from mctskernel.problems.plain_cuda.element_types import stored_type
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, in_cpp, product
 
 if TYPE_CHECKING:
@@ -117,9 +116,8 @@ class Operand:
         found = self.memory(schedule, target, names)
         if found is None:
             return computed(schedule, target, names, self, value)
-        kind = f"{'ByTerm' if found.by_term else 'ByLine'}Of<{stored_type(found.place.dtype)}>"
         given = f"{found.data}, {in_cpp(self.lines)}, {in_cpp(self.terms)}, {in_cpp(found.stride)}"
-        return Matrix(f"blocks::{kind}{{{given}}}", (found.place,))
+        return Matrix(f"blocks::{'ByTerm' if found.by_term else 'ByLine'}{{{given}}}", (found.place,))
 
     def memory(self, schedule: Schedule, target: Place, names: Names) -> Memory | None:
         """Where the operand is, if it is a matrix in memory."""
@@ -200,5 +198,5 @@ def computed(
     if any(schedule.is_large(each) for each in body.reads.values()):
         body = written("long long")
     lines, terms = in_cpp(operand.lines), in_cpp(operand.terms)
-    head = f"blocks::computed<{stored_type(operand.dtype)}>({lines}, {terms}, [&](int {names.line}) {{"
+    head = f"blocks::computed({lines}, {terms}, [&](int {names.line}) {{"
     return Matrix(f"{head}\n{body.text()}\n    }})", tuple(body.reads.values()))

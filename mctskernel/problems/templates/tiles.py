@@ -31,11 +31,15 @@ MULTIPROCESSORS = 132
 """Of the GPUs that the first choice of tiles is made for."""
 
 TILES = {(128, 192): 1.0, (128, 128): 0.87, (128, 64): 0.6, (64, 192): 0.65, (64, 128): 0.55, (64, 64): 0.4}
-HALF_TILES = {(128, 256): 2.4, (128, 128): 2.0, (64, 256): 1.7, (64, 128): 1.4}
+HALF_TILES = {
+    **{(192, 192): 3.24, (192, 128): 3.0, (192, 64): 2.1},
+    **{(128, 256): 3.17, (128, 192): 3.0, (128, 128): 2.8, (128, 64): 1.87},
+    **{(64, 256): 2.26, (64, 192): 2.13, (64, 128): 1.87, (64, 64): 1.4},
+}
 """Rows and columns of a tile of fp32 and of 16-bit numbers, and at what multiple of RATE it computes."""
 
-RATE, BANDWIDTH, LATENCY = 1.25e14, 3e12, 3e-6
-"""Terms of sums and bytes of memory a second, and seconds of a tile's or a launch's beginning and end; on an H200."""
+RATE, BANDWIDTH, LATENCY, STORED = 1.25e14, 3e12, 1e-6, 1.5e-10
+"""On an H200: terms and bytes a second, and seconds of a tile's or launch's beginning and of storing a number."""
 
 _PRODUCTS = {"aten.mm", "aten.bmm"}
 
@@ -85,17 +89,20 @@ class Product:
                     schedule.places[each.node] = kept
             given = [_Stored.of(schedule, each, place) for each in operands]
         tiles = TILES if is_packed else HALF_TILES
-        (rows, columns), splits = _tiling(self.sizes, tiles)
+        # Packed operands are small beside what is done with them.
+        together = 1 if is_packed else 2
+        (rows, columns), splits = _tiling(self.sizes, tiles, together)
         tile_m, tile_n = schedule.macro("TILE_M", rows), schedule.macro("TILE_N", columns)
         stages, group = schedule.macro("STAGES", 4), schedule.macro("GROUP", 8)
-        cluster = "1" if is_packed else schedule.macro("CLUSTER", 2 if self.sizes[1] > rows else 1)
+        cluster = schedule.macro("CLUSTER", together if self.sizes[1] > rows else 1)
         blocks = schedule.macro("BLOCKS", MULTIPROCESSORS)
         shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + 4096"
         for macro, axis in ((tile_m, 0), (tile_n, 1)):
             allowed = sorted({tile[axis] for tile in tiles})
             schedule.require(" || ".join(f"{macro} == {each}" for each in allowed))
         if not is_packed:
-            schedule.require(f"{cluster} == 1 || {cluster} == 2")
+            schedule.require(f"{tile_m} <= 128 || {tile_n} <= 192")
+        schedule.require(f"({cluster} == 1 || {cluster} == 2) && {blocks} >= {cluster}")
         schedule.require(f"{stages} >= 3 && {shared} <= 232448")
         schedule.require(f"{group} >= 1 && {group} <= 64")
         split = schedule.macro("SPLITS", splits) if splits > 1 else ""
@@ -111,16 +118,11 @@ class Product:
             schedule.add_scratch(target)
         made = self._function(schedule, target, (tile_m, tile_n, stages, group, cluster, split), given)
         down, across = (count_in_plan((each,)) for each in (self.rows, self.columns))
-        height = tile_m if is_packed else f"({tile_m} * {cluster})"
-        grid = f"ceil_div({down}, {height}) * ceil_div({across}, {tile_n})"
+        grid = f"ceil_div({down}, ({tile_m} * {cluster})) * ceil_div({across}, {tile_n})"
         for factor in (count_in_plan((self.batch,)), split):
             grid += f" * {factor}" if factor not in {"1", ""} else ""
-        grid = f"min({blocks}, {grid})" if is_packed else f"{cluster} * min({blocks} // {cluster}, {grid})"
-        threads = f"2 * {tile_m} + 128"
-        yield (
-            schedule.function(made),
-            schedule.launch(made, grid, threads, shared, "" if is_packed else cluster),
-        )
+        grid = f"{cluster} * min({blocks} // {cluster}, {grid})"
+        yield schedule.function(made), schedule.launch(made, grid, f"2 * {tile_m} + 128", shared, cluster)
         if split:
             parts = {node: _sum_of_parts(target)}
             yield schedule.kernel(schedule.whole(self.nodes[-1], place, parts))
@@ -150,8 +152,8 @@ class Product:
         rows, columns, batch, steps = (
             in_cpp(each) for each in (self.rows, self.columns, self.batch, given[0].operand.steps)
         )
-        height = tile_m if cluster == "1" else f"{tile_m} * {cluster}"
-        tiling = f"blocks::Tiling<{height}, {tile_n}, {group}>{{{rows}, {columns}, {steps}, {batch}, {split or 1}}}"
+        extents = f"{rows}, {columns}, {steps}, {batch}, {split or 1}"
+        tiling = f"blocks::Tiling<{tile_m} * {cluster}, {tile_n}, {group}>{{{extents}}}"
         lines = [
             f"extern __shared__ unsigned char {names.shared}[];",
             f"blocks::multiply<{tile_m}, {tile_n}, {stages}, {cluster}>({names.shared}, {tiling},",
@@ -324,17 +326,23 @@ def products(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) ->
 
 
 def _tiling(
-    sizes: tuple[float, float, float, float], tiles: Mapping[tuple[int, int], float]
+    sizes: tuple[float, float, float, float], tiles: Mapping[tuple[int, int], float], cluster: int
 ) -> tuple[tuple[int, int], int]:
-    """The tile with the least time, as waves of blocks tell it, and over how many blocks terms are split."""
+    """The tile with the least time, as waves of blocks tell it, and over how many blocks terms are split.
+
+    Where there are several rows of tiles, so many of a `cluster` are computed together.
+    """
     batch, rows, columns, terms = sizes
 
     def seconds(tile: tuple[int, int], splits: int) -> float:
-        blocks = batch * math.ceil(rows / tile[0]) * math.ceil(columns / tile[1]) * splits
-        rate = RATE * tiles[tile] / MULTIPROCESSORS
-        spent = math.ceil(blocks / MULTIPROCESSORS) * (tile[0] * tile[1] * terms / splits / rate + LATENCY)
+        together = cluster if rows > tile[0] else 1
+        blocks = (
+            together * batch * math.ceil(rows / tile[0] / together) * math.ceil(columns / tile[1]) * splits
+        )
+        rate, area = RATE * tiles[tile] / MULTIPROCESSORS, tile[0] * tile[1]
+        spent = math.ceil(blocks / MULTIPROCESSORS) * (area * (terms / splits / rate + STORED) + LATENCY)
         # Parts are written and read.
-        return spent + (8 * splits * batch * rows * columns / BANDWIDTH + LATENCY if splits > 1 else 0.0)
+        return spent + (8 * splits * batch * rows * columns / BANDWIDTH + 3 * LATENCY if splits > 1 else 0.0)
 
     most = max(1, int(terms / FEWEST_TERMS))
     splits = [1 << power for power in range(most.bit_length()) if 1 << power <= 64]

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Tensor
-from mctskernel.problems.host_code import HostCodeError, torch_operator
+from mctskernel.problems.host_code import HostCodeError, host_module, torch_operator
 from tests.hopper_kernels import CLUSTER, TENSOR_MAPS
 from tests.problems.host_code.test_module_text import TASKS, double, task
 
@@ -135,6 +135,9 @@ def test_what_a_module_can_not_launch_is_refused() -> None:
     with pytest.raises(HostCodeError, match=r"can't pass a parameter of the type half"):
         torch_operator(DOUBLE, Kernel(TWICE.source.replace("float factor", "half factor")))
     assert "cluster=(2, 1, 1))" in torch_operator(double(), CLUSTER)
+    optional = Kernel(TENSOR_MAPS.source.replace("box = [64]", "box = [64]\noptional = true"))
+    assert "(_map(x, [], [64], [], 0, 0, 'zero'), _map(out, [" in torch_operator(double(), optional)
+    assert "::twice<<<grid" in host_module(double(), optional)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -81,6 +82,21 @@ def test_products_in_every_layout(function: Any, inputs: tuple[Tensor, ...], sha
 )
 def test_products_of_16_bit_numbers(function: Any, inputs: tuple[Tensor, ...]) -> None:
     check(function, *inputs, shape={"m": 70, "n": 133, "k": 165})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "macros", [{"TILE_M": 192, "TILE_N": 192}, {"TILE_M": 64, "TILE_N": 64, "CLUSTER": 1}]
+)
+def test_tiles_of_16_bit_numbers_in_every_size(macros: dict[str, int]) -> None:
+    def product(x: Any, y: Any) -> Any:
+        return x.T @ y
+
+    inputs = (tensor("x", "k m", "bfloat16"), tensor("y", "k n", "bfloat16"))
+    source = templates(product, *inputs).replace("#define BLOCKS 132", "#define BLOCKS 2")
+    for name, value in macros.items():
+        source = re.sub(rf"#define {name} \d+", f"#define {name} {value}", source)
+    assert not wrong(product, *inputs, source=source, shape={"m": 200, "n": 400, "k": 72})
 
 
 @pytest.mark.slow

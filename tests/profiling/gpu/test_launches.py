@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,6 +102,14 @@ def test_a_tensor_map_has_the_contiguous_axis_first(driver: Driver) -> None:
     assert (kind, address, fill) == (7, 1 << 20, 1)
     assert (extents, strides, box, steps) == ([8, 3, 100], [32, 96], [4, 2, 64], [1, 2, 1])
     assert (interleave, swizzle) == (0, 2)
+
+
+def test_an_optional_tensor_map_that_can_not_be_is_zeros(driver: Driver) -> None:
+    optional = replace(MAP, optional=True)
+    assert tensor_maps.encoded(optional, 1 << 20) == bytes([1]) * 128
+    for made, address in ((optional, (1 << 20) + 8), (replace(optional, extents=(100, 3, 9)), 1 << 20)):
+        assert tensor_maps.encoded(made, address) == bytes(128)
+    assert len(driver.maps) == 1
 
 
 def test_each_binding_encodes_maps_of_its_own_buffers(driver: Driver) -> None:
