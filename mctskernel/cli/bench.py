@@ -167,9 +167,9 @@ def _plan(config: SearchConfig, at_a_time: int, *, baselines: bool, each_start: 
         for note in choice.notes:
             echo(f"mctskernel: {note}", err=True)
         gpus = tuple((gpu.uuid, gpu.memory_bytes) for gpu in choice.gpus)
-        # All counters take longer to read than a kernel to verify; compute-sanitizer keeps the GPU from the next one.
+        # All counters take longer to read than a kernel to verify.
         executor = msgspec.structs.replace(
-            config.executor, counters=config.executor.counters or CounterSet.FEW, no_sanitizer=True
+            config.executor, counters=config.executor.counters or CounterSet.FEW
         )
         config = msgspec.structs.replace(config, executor=executor)
     cores = os.cpu_count() or 1

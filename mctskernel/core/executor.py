@@ -47,10 +47,6 @@ class ExecutorOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             default="all for one GPU, few for several",
         ),
     ] = None
-    no_sanitizer: Annotated[
-        bool,
-        Option("Leave out compute-sanitizer, which checks on a GPU what the emulator can't of an answer."),
-    ] = False
     address: Annotated[
         str,
         Option(

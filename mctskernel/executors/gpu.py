@@ -79,7 +79,6 @@ def open_gpus(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) 
         workers=workers,
         gpus=choice.uuids,
         metrics=METRICS[counters],
-        validation_checks=ValidationChecks(after=None) if options.no_sanitizer else ValidationChecks(),
         notes=(*choice.notes, *fewer_notes(counters, options.counters)),
     )
 

@@ -44,7 +44,14 @@ from mctskernel.profiling.processes.channel import Broken, Ready
 from mctskernel.profiling.processes.shared_window import SharedWindow
 
 GPU = Gpu("Fake GPU", "00", "13.0", "sm_90", 50 << 20, 232448, 3.35e12)
-SECONDS = {"twice": 100e-6, "faster": 50e-6, "decoy": 50e-6, "foreign_writees_last": 50e-6, "has_no_time": 50e-6, "impossible": 1e-12}
+SECONDS = {
+    "twice": 100e-6,
+    "faster": 50e-6,
+    "decoy": 50e-6,
+    "foreign_writees_last": 50e-6,
+    "has_no_time": 50e-6,
+    "impossible": 1e-12,
+}
 VARIANTS = (0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 2, 2, 2, 2)
 """The inputs of timed runs: the last runs are on what no other was on."""
 
