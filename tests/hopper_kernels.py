@@ -297,6 +297,7 @@ def twice(x, out, n, BLOCK: tl.constexpr):
 ALL = {
     "cluster": CLUSTER,
     "bulk": BULK,
+    "tensor-maps": TENSOR_MAPS,
     "swizzled": SWIZZLED,
     "overlapped": OVERLAPPED,
     "large-shared": LARGE_SHARED,
