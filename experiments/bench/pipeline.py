@@ -1,7 +1,7 @@
 """Problems read, searched and timed beside each other, so that the GPU waits for none of them.
 
-While some problems are searched others are read, and their PyTorch functions compiled, in processes of their own. The
-searches on a GPU take turns at evaluations by its lock, so that nothing is timed beside anything else: one compiles,
+While some problems are searched others are read, in processes of their own; PyTorch's functions follow. The searches on
+a GPU take turns at evaluations by its lock, so that nothing is timed beside anything else: one compiles,
 opens or validates while another one measures. What fails or hangs costs its own problem alone.
 """
 
@@ -54,8 +54,11 @@ MOST_FAILURES = 3
 MORE_SECONDS = 150.0
 """How long opening a device may take, and a final validation that waits for others."""
 
-COMPILE_SHARE = 3.0
-"""How many times a search's seconds torch.compile may take for the problem, beside the searches of others."""
+COMPILE_SHARE, COMPILE_SECONDS = 3.0, 60.0
+"""How many times a search's seconds torch.compile may take for the problem, and for how long in any case."""
+
+TIMINGS = 3
+"""For how many problems it compiles on each GPU beside each other."""
 
 CONTEXT_BYTES = 2 << 30
 TENSOR_SETS = 3
@@ -72,8 +75,8 @@ HEARTBEAT_SECONDS = 15.0
 class Plan:
     """How problems are searched: `at_a_time` on each GPU, by UUID with its bytes, or altogether without one.
 
-    `readers` problems are read at a time, as far as `ahead` of the searches; the functions of `timings` are compiled
-    and timed beside them. Nothing begins that couldn't end within
+    `readers` problems are read at a time, as far as `ahead` of the searches; then PyTorch's functions of `timings` are
+    compiled and timed. Nothing begins that couldn't end within
     `seconds`. `each_start` has the starts evaluated and the best of them validated, and no search.
     """
 
@@ -97,8 +100,8 @@ class Plan:
 
     @property
     def timings(self) -> int:
-        """How many problems' PyTorch functions are compiled and timed at a time: each takes longer than a search."""
-        return 1 + AHEAD * self.searches
+        """How many problems' PyTorch functions are compiled and timed at a time."""
+        return TIMINGS * max(1, len(self.gpus))
 
     @property
     def search_seconds(self) -> float:
@@ -120,9 +123,6 @@ class _Running:
     has_begun: bool = False
     is_validating: bool = False
     """Of a search: another one may begin beside the final validation."""
-
-    waits: bool = False
-    """Of PyTorch's timing: whether the search isn't over."""
 
 
 class Pipeline:
@@ -181,31 +181,32 @@ class Pipeline:
             folder, every_start = self._folder(problem), self._plan.each_start
             arguments = (problem, folder, self._plan.config.language, threads, every_start)
             self._begin(problem, READ, READ_SECONDS, read_stage, *arguments)
-        if time.monotonic() + min(self._plan.search_seconds, self._plan.seconds) < end or end == math.inf:
+        left, missing = end - time.monotonic(), Counter(map(self._missing, self.rows))
+        reserve = COMPILE_SECONDS * (1 + missing[TIME] / (2 * self._plan.timings))
+        is_late = self._plan.baselines and left < min(reserve, self._plan.seconds / 2)
+        needed = self._plan.search_seconds if self._plan.search_seconds < math.inf else 0.0
+        if needed < left and not is_late:
             for problem in self._to_begin(SEARCH, self._plan.searches + self._plan.ahead - stages[SEARCH]):
                 gpu = self._gpu_for(problem)
                 if gpu is not None:
                     config = self._configured(problem, gpu)
                     folder = self._folder(problem)
                     self._begin(problem, SEARCH, MORE_SECONDS, search_stage, folder, config, gpu=gpu)
-        if self._plan.baselines:
+        # Autotuning uses a GPU for as long as a search does: it waits until no other search is to begin.
+        is_awaited = any(each.stage != TIME and not each.has_begun for each in self._running)
+        if self._plan.baselines and (is_late or not (missing[READ] or missing[SEARCH] or is_awaited)):
             for problem in self._to_begin(TIME, self._plan.timings - stages[TIME]):
                 self._begin_timing(problem)
         return len(self._running) > before
 
     def _to_begin(self, stage: str, room: int) -> Iterator[Path]:
         """The problems that lack a stage for which everything is there, as many as there is room for."""
-        for problem, row in self.rows.items():
+        for problem in self.rows:
             if room <= 0:
                 return
             if (problem, stage) in self._tried:
                 continue
-            if stage == TIME:
-                searching = any(each.problem == problem and each.stage == SEARCH for each in self._running)
-                wanted = row.baselines is None and (searching or row.is_valid) and self._can_time(problem)
-            else:
-                wanted = self._missing(problem) == stage
-            if wanted:
+            if self._missing(problem) == stage and (stage != TIME or self._can_time(problem)):
                 room -= 1
                 yield problem
 
@@ -229,31 +230,26 @@ class Pipeline:
         self._running.append(_Running(call, problem, stage, time.monotonic() + limit, gpu))
 
     def _begin_timing(self, problem: Path) -> None:
-        self._tried.add((problem, TIME))
+        """Begin to time PyTorch's functions beside a problem's answer, on the GPU where there is most room."""
         folder = self._folder(problem)
-        gpu = next((each.gpu for each in self._running if each.problem == problem), "")
-        gpu = gpu or next(iter(self._gpus), "")
-        limit = min(COMPILE_SHARE * self._plan.search_seconds, LIMIT_SECONDS)
+        room = {
+            uuid: size
+            - sum(self._bytes(each.problem, 1) for each in self._running if each.gpu == uuid)
+            - self._bytes(problem, 1)
+            for uuid, size in self._gpus.items()
+        }
+        gpu = max(room, key=room.__getitem__, default="")
+        if gpu and room[gpu] < 0 and any(each.gpu == gpu for each in self._running):
+            return
+        self._tried.add((problem, TIME))
+        limit = min(max(COMPILE_SHARE * self._plan.search_seconds, COMPILE_SECONDS), LIMIT_SECONDS)
         try:
             call = begin_timing(folder / TASK, gpu, limit, folder / "log")
         except OSError as error:
             self._fail(problem, TIME, f"It could not begin: {error}.")
             return
-        running = _Running(call, problem, TIME, time.monotonic() + limit + TIMING_SECONDS, gpu, waits=True)
-        self._running.append(running)
-        self._hand_over(running)
-
-    def _hand_over(self, timing: _Running) -> None:
-        """Give the run to the process that times PyTorch, once it is there; without one there is nothing to time."""
-        searching = any(each.problem == timing.problem and each.stage == SEARCH for each in self._running)
-        if not timing.waits or searching:
-            return
-        if self.rows[timing.problem].is_valid:
-            timing.waits = False
-            timing.deadline = max(timing.deadline, time.monotonic() + TIMING_SECONDS)
-            timing.call.send(self._folder(timing.problem) / RUN)
-        else:
-            self._end(timing)
+        call.send(folder / RUN)
+        self._running.append(_Running(call, problem, TIME, time.monotonic() + limit + TIMING_SECONDS, gpu))
 
     def _configured(self, problem: Path, gpu: str) -> SearchConfig:
         config, read = self._plan.config, self.rows[problem].read
@@ -283,9 +279,9 @@ class Pipeline:
                 return uuid
         return None
 
-    def _bytes(self, problem: Path) -> int:
+    def _bytes(self, problem: Path, sets: int = TENSOR_SETS) -> int:
         read = self.rows[problem].read
-        return CONTEXT_BYTES + TENSOR_SETS * (read.gpu_bytes if read is not None else 0)
+        return CONTEXT_BYTES + sets * (read.gpu_bytes if read is not None else 0)
 
     def _can_time(self, problem: Path) -> bool:
         with suppress(UserError):
@@ -324,8 +320,6 @@ class Pipeline:
         if is_over:
             self._end(running)
             self._record(running)
-        elif running.stage == TIME and running.waits:
-            self._hand_over(running)
         elif time.monotonic() > running.deadline:
             self._end(running)
             running.call.ended = CallError("It was ended, since it took too long.")

@@ -244,7 +244,7 @@ def document(rows: Sequence[Row], title: str, provenance: Provenance | None = No
         _fast_table(rows),
         "Times are in milliseconds, of the whole function with a cold L2 cache. "
         "Precision is what PyTorch itself computes in: TF32 where its settings have products in it.",
-        table([name for name, _ in chosen], cells),
+        table([name for name, _ in chosen], cells) if rows else "",
         *_section("## Furthest behind", worst(rows)),
         *_section("## What failed", failures(rows)),
     )

@@ -42,7 +42,7 @@ from mctskernel.problems.torch_task import Called, drawn_tensors
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.ceilings import Ceilings, documented_ceilings
 from mctskernel.profiling.gpu.cuda_driver import open_gpu, visible_gpus
-from mctskernel.profiling.gpu.lock import GpuLock, held_seconds
+from mctskernel.profiling.gpu.lock import MEASURING, GpuLock, held_seconds
 from mctskernel.profiling.processes.forked import ForkedCall, Told
 from mctskernel.profiling.processes.worker import compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
@@ -109,6 +109,7 @@ class _Gate:
 
     def __init__(self, uuid: str) -> None:
         self._lock, self._mutex = GpuLock(uuid), threading.Lock()
+        self.measuring = GpuLock(f"{MEASURING}-{uuid}")
         self._held = ExitStack()
         self._depth, self._is_locked, self._since = 0, False, 0.0
 
@@ -167,7 +168,8 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: fl
             calls: dict[str, Callable[[], object]] = {EAGER: partial(function, *tensors.values())}
             flops = counted_flops(calls[EAGER])
             torch.cuda.synchronize()
-            copied = _copied_bytes_per_second()
+            with gate.measuring.held():
+                copied = _copied_bytes_per_second()
         problems: list[str] = []
         end = time.monotonic() + compile_seconds
         for name, mode in MODES.items():
@@ -183,7 +185,9 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: fl
             raise DeviceError("There is no answer to time beside PyTorch.")
         nodes = {BEST: view.answer.node} | ({START: view.start} if view.start != view.answer.node else {})
         candidates = _built(view, nodes)
-        with gate.held():
+        with suppress(OSError):  # only administrators may
+            os.nice(-NICENESS)
+        with gate.held(), gate.measuring.held():
             calls |= _bound(task, shape, candidates, tensors)
             samples = interleaved({name: timed(call) for name, call in calls.items()})
     medians = {name: statistics.median(each) for name, each in samples.items()}
@@ -269,6 +273,8 @@ def _compile(call: Callable[[], object], gate: _Gate, seconds: float) -> str:
     original = kind.benchmark_gpu
 
     def benchmark_gpu(own: Any, run: Callable[[], object], *arguments: Any, **options: Any) -> Any:
+        while not gate.measuring.is_free:
+            time.sleep(LINGER_SECONDS)
         with suppress(Exception):
             run()  # the first time it compiles for seconds, in which the GPU is for others
         with gate.held(LINGER_SECONDS):

@@ -29,6 +29,9 @@ POLL_SECONDS = 0.002
 COUNTERS = "counters"
 """Stands in place of a UUID for the lock for reading counters, and before one for that of a GPU's counters."""
 
+MEASURING = "measuring"
+"""Stands before a UUID for the lock of what mustn't be disturbed, even by a kernel that nobody times."""
+
 COUNTERS_PATIENCE = 2.0
 """Seconds to wait for such a lock, after which counters are read without it."""
 
@@ -58,7 +61,7 @@ class GpuLock:
 
     def __init__(self, uuid: str) -> None:
         self.warning = ""
-        self._counts = not uuid.startswith(COUNTERS)
+        self._counts = not uuid.startswith((COUNTERS, MEASURING))
         self._interrupted = threading.Event()
         self._files: tuple[int, ...] = ()
         try:
@@ -100,6 +103,11 @@ class GpuLock:
     def is_contended(self) -> bool:
         """Whether another process waits for the lock; to be asked by its holder."""
         return bool(self._files) and not _is_unlocked(self._files[0])
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody holds the lock or waits for it; to be asked by others."""
+        return all(map(_is_unlocked, self._files))
 
     def interrupt(self) -> None:
         """Stop waiting, for good; from any thread."""

@@ -219,6 +219,34 @@ def test_every_gpu_is_used_and_a_lost_one_is_left_out(
         assert all(row.is_valid for row in again.rows.values())
 
 
+def test_pytorch_is_timed_once_no_search_is_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[tuple[str, str, int]] = []
+
+    def begin_timing(task: Path, gpu: str, *_: object) -> FakeCall:
+        timed.append((task.parent.name, gpu, len(FakeCall.searched)))
+        call = FakeCall(begin_timing, log=task)
+        call.ended = BASELINES
+        return call
+
+    monkeypatch.setattr(pipelines, "ForkedCall", FakeCall)
+    monkeypatch.setattr(pipelines, "wait_for", lambda *_: None)
+    monkeypatch.setattr(pipelines, "begin_timing", begin_timing)
+    monkeypatch.setattr(pipelines, "has_pytorch_reference", lambda _: True)
+    monkeypatch.setattr(pipelines, "load_task", lambda _: None)
+    monkeypatch.setattr(FakeCall, "searched", [])
+    problems = [tmp_path / f"{number}.py" for number in range(20)]
+    plan = Plan(read_config({"device": "gpu"}), (("a", 80 << 30), ("b", 80 << 30)))
+    made = Pipeline(problems, tmp_path / "out", plan, lambda _: None)
+    made.run(lambda: False)
+    assert all(row.baselines for row in made.rows.values())
+    assert {searched for _, _, searched in timed} == {20}
+    assert Counter(gpu for _, gpu, _ in timed).keys() == {"a", "b"}
+
+
+def test_a_table_without_rows_says_how_many_are_missing() -> None:
+    assert "7 more problems" in document([], "Table", waiting=7)
+
+
 @pytest.mark.slow
 def test_a_bench_goes_on_with_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "level1"
