@@ -55,10 +55,10 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def _product(m: int, n: int, k: int, dtype: str = "bfloat16", axes: str = "mk kn") -> Case:
+def _product(sizes: Sequence[int], dtype: str = "bfloat16", axes: str = "mk kn") -> Case:
     batch = {"b": 128} if "b" in axes else {}
-    name = f"{dtype} {'128 x ' if batch else ''}{m} x {n} x {k}, {axes}"
-    return Case(name, _FUNCTIONS[axes], axes, {**batch, "m": m, "n": n, "k": k}, dtype)
+    name = f"{dtype} {'128 x ' if batch else ''}{' x '.join(map(str, sizes))}, {axes}"
+    return Case(name, _FUNCTIONS[axes], axes, {**batch, **dict(zip("mnk", sizes, strict=True))}, dtype)
 
 
 def _attention(heads: tuple[int, int], length: int, size: int, dtype: str, *, causal: bool = False) -> Case:
@@ -74,14 +74,12 @@ _ODD = """1000 4000 2008, 4104 1032 4104, 130 16384 4096, 2048 11008 4096, 8192 
 16384 1024 1024, 512 512 32768, 6152 6152 640, 5000 5001 5000"""
 
 CASES: Sequence[Case] = (
-    *(_product(n, n, n, axes=axes) for axes in ("mk kn", "mk nk") for n in (4096, 8192)),
-    *(_product(*map(int, each.split()), axes="mk nk") for each in _ODD.split(",")),
-    *(_product(n, n, n, "float32") for n in (2048, 4096)),
-    _product(512, 2048, 1024, "float32", "bmk bkn"),
-    _product(32768, 32768, 64, "float32"),
-    _product(32768, 32768, 32, "float32"),
-    _product(1 << 20, 768, 256, "float32"),
-    _product(1024, 8192, 8192, "float32", "mk nk"),
+    *(_product((n, n, n), axes=axes) for axes in ("mk kn", "mk nk") for n in (4096, 8192)),
+    *(_product([*map(int, each.split())], axes="mk nk") for each in _ODD.split(",")),
+    *(_product((n, n, n), "float32") for n in (2048, 4096)),
+    _product((512, 2048, 1024), "float32", "bmk bkn"),
+    *(_product(each, "float32") for each in ((32768, 32768, 64), (32768, 32768, 32), (1 << 20, 768, 256))),
+    _product((1024, 8192, 8192), "float32", "mk nk"),
     _attention((4, 16), 2048, 128, "bfloat16", causal=True),
     _attention((4, 16), 2048, 128, "bfloat16"),
     _attention((4, 16), 2048, 64, "float32"),

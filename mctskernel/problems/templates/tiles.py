@@ -89,7 +89,7 @@ class Product:
                     schedule.places[each.node] = kept
             given = [_Stored.of(schedule, each, place) for each in operands]
         tiles = TILES if is_packed else HALF_TILES
-        # Packed operands are small beside what is done with them.
+        # Blocks that share copies were faster with operands that aren't packed; the others weren't timed.
         together = 1 if is_packed else 2
         (rows, columns), splits = _tiling(self.sizes, tiles, together)
         tile_m, tile_n = schedule.macro("TILE_M", rows), schedule.macro("TILE_N", columns)
