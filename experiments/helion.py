@@ -180,17 +180,8 @@ def compared(name: str, seconds: float, helion_seconds: int, folder: Path) -> It
     """Search, let Helion tune, and time what they found: after each of them all that there is so far."""
     (kernel, function, shapes, dtypes), began = CASES[name], time.monotonic()
     create_task_from_torch(folder / "task", f"{operators.__name__}:{function}", shapes, dtypes)
-    options = f"--device gpu --no-baselines --budget 10000 --seconds {seconds}".split()
-    command = [
-        sys.executable,
-        "-m",
-        "mctskernel",
-        "search",
-        str(folder / "task"),
-        *options,
-        "--out",
-        str(folder / "run"),
-    ]
+    options = f"--device gpu --no-baselines --budget 10000 --seconds {seconds} --out {folder / 'run'}".split()
+    command = [sys.executable, "-m", "mctskernel", "search", str(folder / "task"), *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     view, task, gpu = load_view(folder / "run"), load_task(folder / "task"), open_gpu()
     spent, configurations = {"mctskernel": time.monotonic() - began}, {"mctskernel": view.tree.evaluations}
@@ -220,10 +211,8 @@ def compared(name: str, seconds: float, helion_seconds: int, folder: Path) -> It
             calls[arm] = lambda tuned=tuned: tuned(*given)
         except Exception as error:  # noqa: BLE001 - whatever Helion raises costs one cell of the table
             problems[arm] = f"{type(error).__name__}: {error}".splitlines()[0]
-        spent[arm], configurations[arm] = (
-            time.monotonic() - began,
-            sum(each.num_configs_tested for each in found),
-        )
+        spent[arm] = time.monotonic() - began
+        configurations[arm] = sum(each.num_configs_tested for each in found)
         metrics.remove_post_autotune_hook(found.append)
         samples = interleaved({each: timed(call) for each, call in calls.items()})
         us = {each: 1e6 * float(np.median(taken)) for each, taken in samples.items()}

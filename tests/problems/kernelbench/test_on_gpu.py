@@ -95,11 +95,14 @@ def solutions(folder: Path, text: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def written_solutions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """By problem; their extensions are built at once, and taken from PyTorch's cache later."""
+def written_solutions(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, str]]:
+    """Of the problems that are tested; their extensions are built at once, and taken from PyTorch's cache later."""
+    wanted = {each.callspec.params["name"] for each in request.session.items if each.path == request.path}
     found = {}
-    for name, text in PROBLEMS.items():
-        found[name] = solutions(tmp_path_factory.mktemp(name.replace(" ", "_")), text)
+    for name in PROBLEMS.keys() & wanted:
+        found[name] = solutions(tmp_path_factory.mktemp(name.replace(" ", "_")), PROBLEMS[name])
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(built, (text for each in found.values() for text in each.values())))
     return found
