@@ -31,10 +31,11 @@ from helion.autotuner import metrics
 from torch import Tensor
 
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments import operators
 from mctskernel.experiments.json_lines import append_line, read_lines
 from mctskernel.experiments.results import page, provenance_here, table
+from mctskernel.problems import operators
 from mctskernel.problems.from_torch import create_task_from_torch
+from mctskernel.problems.torch_reference import tensor_of
 from mctskernel.profiling.candidate import prepare
 from mctskernel.profiling.gpu.cuda_driver import open_gpu
 from mctskernel.profiling.pytorch.interleaved import bound_plan, interleaved, loaded, timed
@@ -186,7 +187,9 @@ def compared(name: str, seconds: float, helion_seconds: int, folder: Path) -> It
     view, task, gpu = load_view(folder / "run"), load_task(folder / "task"), open_gpu()
     spent, configurations = {"mctskernel": time.monotonic() - began}, {"mctskernel": view.tree.evaluations}
     drawn = task.draw_inputs(task.search_shapes[0], 0)
-    tensors = {each: operators.as_tensor(array, "cuda") for each, array in drawn.items()}
+    tensors = {
+        each.name: tensor_of(drawn[each.name], getattr(torch, each.dtype)).cuda() for each in task.inputs
+    }
     given, operator, problems = tuple(tensors.values()), getattr(operators, function), dict[str, str]()
     candidate = prepare(task, get_kernel(view.folder.blobs, view.best.kernel), gpu.architecture, Stages())
     module = loaded(candidate)

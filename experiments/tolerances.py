@@ -32,6 +32,7 @@ from mctskernel.core.task import Array, Task
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import UserError
 from mctskernel.experiments.bench.rows import find_problems, name_of
+from mctskernel.experiments.results import table_lines
 from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.profiling.comparison import in_float64
 from mctskernel.profiling.input_values import Values
@@ -45,7 +46,6 @@ from mctskernel.profiling.verify import (
     expect,
     widened_task,
 )
-from mctskernel.report.terminal import table_lines
 
 PARTS = 16
 MOST_BYTES = 1 << 23
@@ -68,7 +68,7 @@ class SumsInTurn(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch'
         """Compute an operator, or call it."""
         kwargs = kwargs or {}
         packet = func.overloadpacket
-        x = args[0] if args else None
+        x: Any = args[0] if args else None
         if packet in {_ATEN.sum, _ATEN.mean, _PRIMS.var} and x.dtype == torch.float32:
             dims = args[1] if len(args) > 1 and args[1] is not None else range(x.dim())
             dims = [each % x.dim() for each in ([dims] if isinstance(dims, int) else dims)]
@@ -94,7 +94,8 @@ def in_turn(x: Any, dims: Sequence[int], *, keep: bool) -> Any:
     kept = [each for each in range(x.dim()) if each not in dims]
     flat = x.permute(*kept, *dims).reshape(*(x.shape[each] for each in kept), -1)
     parts = PARTS if flat.shape[-1] > PARTS**2 else 1
-    flat = torch.nn.functional.pad(flat, (0, -flat.shape[-1] % parts)).unflatten(-1, (-1, parts))
+    padded: Any = torch.nn.functional.pad(flat, (0, -flat.shape[-1] % parts))
+    flat = padded.unflatten(-1, (-1, parts))
     total = flat.new_zeros(flat[..., 0, :].shape)
     for turn in range(flat.shape[-2]):
         total = total + flat[..., turn, :]
@@ -111,7 +112,8 @@ def main(*, paths: tuple[Path, ...], seeds: int) -> None:
     """Check the tolerances of problems, and print a table of them."""
     rows, refused = [], 0
     for problem in find_problems(paths):
-        worst, least, said = 0.0, [], ""
+        worst, said = 0.0, ""
+        least: list[float] = []
         try:
             for case, name, error, message in checked(problem, seeds, least):
                 refused += bool(message)

@@ -156,7 +156,7 @@ _IMPRECISE = (
     "correct here may be refused there."
 )
 _IN_TF32 = (
-    "KernelBench's harness compares with PyTorch, which computes convolutions in TF32 or in 32-bit floats by their size: "
+    "KernelBench's harness compares with PyTorch, which computes convolutions in TF32 or in 32-bit floats by size: "
     "a kernel that computes them the other way may be refused there."
 )
 _OF_ONE_SIZE = (
