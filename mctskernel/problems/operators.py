@@ -69,6 +69,16 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]
 
 
+def full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """As `attention`, to later keys too."""
+    return F.scaled_dot_product_attention(q[None], k[None], v[None])[0]
+
+
+def row_sums(x: Tensor) -> Tensor:
+    """The sum of each row."""
+    return x.sum(-1)
+
+
 def conv3x3(x: Tensor, weight: Tensor) -> Tensor:
     """`F.conv2d`."""
     return F.conv2d(x, weight, padding=1)

@@ -190,7 +190,7 @@ def test_a_command_line_outweighs_a_file(space: Path) -> None:
     assert (changed.spaces, changed.seeds, changed.checkpoints) == ((str(space),), (0, 1), (4, 20))
     assert read_ablation(changed.text) == changed
     less = read_ablation(ready_configurations()["budget"], Overrides(evaluations=50))
-    assert less.checkpoints == (12, 25, 50)
+    assert less.checkpoints == (6, 12, 25, 50)
     measured = read_ablation(ready_configurations()["plain"], Overrides(tasks=("sum",), device="gpu"))
     assert {arm.config.device for arm in measured.arms} == {measured.device} == {"gpu"}
 

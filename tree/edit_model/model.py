@@ -13,8 +13,8 @@ from mctskernel.tree.edit_model.gaussian_process import Array, Posterior, distan
 from mctskernel.tree.edit_model.score import Prospects
 from mctskernel.tree.node import Tree
 
-FEWEST = 4
-"""Evaluations from which on hyperparameters are fitted."""
+FEWEST = 12
+"""Evaluations from which on hyperparameters are fitted: to fewer they fit too well."""
 
 FITTED = 128
 """Evaluations that they are fitted to, at the most."""

@@ -156,7 +156,7 @@ def host_functions(kernel: Kernel, launches: Sequence[WrittenLaunch]) -> HostFun
     headers = sorted(frozenset().union(*(each.headers for each in signatures.values())))
     host = _HOST.substitute(
         includes="".join(f"#include <{header}>\n" for header in headers),
-        stubs="\n".join(each.stub for each in signatures.values()),
+        stubs="\n".join([*_tables(kernel), *(each.stub for each in signatures.values())]),
         functions="\n".join(defined),
     )
     return HostFunctions(host, "".join(f"{declaration};\n" for declaration in declared), functions)
@@ -283,12 +283,13 @@ def device_text(kernel: Kernel) -> str:
         depth += (directive in _CONDITIONS) - (directive == "endif")
     if depth:
         raise HostCodeError("The source has an #if without its #endif.")
-    variable = next(_device_variables(parse(kernel.source).root), None)
-    if variable is not None:
-        raise HostCodeError(
-            f"Line {variable.start_point.row + 1}: global device variables aren't supported in a module; use a scratch "
-            "buffer."
-        )
+    root = parse(kernel.source).root
+    for variable in _device_variables(root):
+        if variable.parent != root or not any(text_of(part) == _TABLE for part in variable.children):
+            raise HostCodeError(
+                f"Line {variable.start_point.row + 1}: global device variables aren't supported in a module; use a "
+                "scratch buffer."
+            )
     return f"#ifdef __CUDA_ARCH__\n{standalone(kernel.source).rstrip()}\n#endif\n"
 
 
@@ -317,7 +318,15 @@ def _device_variables(node: Node) -> Iterator[Node]:
             yield from _device_variables(child)
 
 
-_DEVICE_MEMORY = frozenset({"__device__", "__constant__", "__managed__"})
+def _tables(kernel: Kernel) -> Iterator[str]:
+    """For each table of constants a variable of its name: the host's registration of the device's takes an address."""
+    for variable in _device_variables(parse(kernel.source).root):
+        for declarator in variable.children_by_field_name("declarator"):
+            yield f"static {_TABLE} char {text_of(next(walk(declarator, 'identifier')))}[1];"
+
+
+_TABLE = "__constant__"
+_DEVICE_MEMORY = frozenset({"__device__", _TABLE, "__managed__"})
 _ELSEWHERE = frozenset({"function_definition", "field_declaration_list", "comment"})
 
 

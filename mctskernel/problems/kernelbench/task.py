@@ -156,8 +156,8 @@ _IMPRECISE = (
     "correct here may be refused there."
 )
 _IN_TF32 = (
-    "KernelBench's harness compares with PyTorch, which computes these convolutions in TF32: a kernel that computes "
-    "them in 32-bit floats may be refused there."
+    "KernelBench's harness compares with PyTorch, which computes convolutions in TF32 or in 32-bit floats by size: "
+    "a kernel that computes them the other way may be refused there."
 )
 _OF_ONE_SIZE = (
     "None of its sizes can vary, so it is verified at its full size, which takes long without a GPU."

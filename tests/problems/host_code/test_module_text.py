@@ -79,6 +79,12 @@ def test_a_kernel_can_not_leave_the_device(text: str, said: str) -> None:
         host_module(double(), Kernel(CUDA + text))
 
 
+def test_the_host_has_a_variable_for_each_table_of_constants() -> None:
+    table = "struct T { int a; };\n__constant__ const T few[] = {{1}}, more[2] = {};\n"
+    host = strings(host_module(double(), Kernel(CUDA + table)))["_HOST"]
+    assert "static __constant__ char few[1];\nstatic __constant__ char more[1];" in host
+
+
 @pytest.mark.parametrize("quotes", ["'''", '"""', "\\", "''' + __import__('os')"])
 def test_a_text_can_not_leave_its_literal_or_the_device(quotes: str) -> None:
     texts = strings(
