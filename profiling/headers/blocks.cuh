@@ -944,17 +944,13 @@ __device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& 
     struct alignas(sizeof(T) * WIDTH) Together {
         T of[WIDTH];
     };
-    T* lines[2];
-    bool whole = tile.row + row_of(2) < rows && tile.column + 2 * N <= columns;
     #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        lines[half] = to + (whole ? index(tile.row + row_of(2 * half), tile.column) : 0);
-        whole = whole && (size_t)lines[half] % sizeof(Together) == 0;
-    }
-    if (__all_sync(0xffffffff, whole)) {
-        #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            T* line = lines[half] + (threadIdx.x & 3) * WIDTH;
+    for (int half = 0; half < 4; half += 2) {
+        const int row = tile.row + row_of(half);
+        T* line = to + (row < rows ? index(row, tile.column) : 0);
+        const bool whole = row < rows && tile.column + 2 * N <= columns && (size_t)line % sizeof(Together) == 0;
+        if (__all_sync(0xffffffff, whole)) {
+            line += WIDTH == 8 ? (threadIdx.x & 3) * 8 : (threadIdx.x & 3) * 2;
             #pragma unroll
             for (int i = 0; i < N; i += WIDTH * 2) {
                 union {
@@ -963,27 +959,22 @@ __device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& 
                 };
                 #pragma unroll
                 for (int j = 0; j < WIDTH; ++j) {
-                    const int at = i + 2 * half + j / 2 * 4 + j % 2;
-                    found.of[j] = value(tile.row + row_of(2 * half), tile.column + column_of(at), sum[at]);
+                    const int at = i + half + j / 2 * 4 + j % 2;
+                    found.of[j] = value(row, tile.column + column_of(at), sum[at]);
                 }
                 if constexpr (WIDTH == 8) {
                     turn_four(words);
                 }
                 *reinterpret_cast<Together*>(line + i * 2) = found;
             }
-        }
-        return;
-    }
-    float found[N];
-    #pragma unroll
-    for (int i = 0; i < N; ++i) {
-        found[i] = sum[i];
-    }
-    #pragma unroll 1
-    for (int i = 0; i < N; ++i) {
-        const int row = tile.row + row_of(i), column = tile.column + column_of(i);
-        if (row < rows && column < columns) {
-            to[index(row, column)] = value(row, column, found[i]);
+        } else if (row < rows) {
+            #pragma unroll
+            for (int i = half; i < N; i += i % 2 == 0 ? 1 : 3) {
+                const int column = tile.column + column_of(i);
+                if (column < columns) {
+                    line[column_of(i)] = value(row, column, sum[i]);
+                }
+            }
         }
     }
 }
