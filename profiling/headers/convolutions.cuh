@@ -554,7 +554,8 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
 template <class Geometry, int RUN, class T, class Weight, class Value, class Index>
 __device__ __forceinline__ void convolve_directly(T* to, const float* input, const Sizes& sizes, Weight weight, Value value,
         Index index) {
-    constexpr int HIGH = Geometry::KERNEL[1], WIDE = Geometry::KERNEL[2], STEP_DOWN = Geometry::STEPS[1];
+    constexpr int DEEP = Geometry::KERNEL[0], HIGH = Geometry::KERNEL[1], WIDE = Geometry::KERNEL[2];
+    constexpr int STEP_DOWN = Geometry::STEPS[1];
     constexpr int APART = Geometry::DILATION[1], SPAN = (RUN - 1) * STEP_DOWN + (HIGH - 1) * APART + 1;
     long long rest = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     const int column = rest % sizes.output[2];
@@ -572,7 +573,7 @@ __device__ __forceinline__ void convolve_directly(T* to, const float* input, con
     #pragma unroll 1
     for (int channel = 0; channel < sizes.channels; ++channel) {
         #pragma unroll 1
-        for (int z = 0; z < Geometry::KERNEL[0]; ++z) {
+        for (int z = 0; z < DEEP; ++z) {
             const int in_depth = depth * Geometry::STEPS[0] - Geometry::PADDING[0] + z * Geometry::DILATION[0];
             if (in_depth < 0 || in_depth >= sizes.input[0]) {
                 continue;
