@@ -53,8 +53,8 @@ WIDEST = 4096
 STORING = 11264
 """Bytes of shared memory beside stages."""
 
-BLOCKS = 1056
-"""Eight for each multiprocessor of the GPUs that templates are made for: those that come later even the others out."""
+BLOCKS = 2112
+"""16 for each multiprocessor of the GPUs that templates are made for: those that come later even the others out."""
 
 MOST_SHARED = 232448
 SHARED = 101 << 10
@@ -281,23 +281,26 @@ class Convolution:
         steps = math.ceil(schedule.estimate((channels,)) / STEP)
         sections = self.tables.sections
         taps = sum(len(each.taps) for each in sections) / self.tables.phases
+        deep = 1
+        while deep < 4 and deep < steps and self.tables.most_taps * deep < 6:
+            deep *= 2
         stack = self.tables.geometry.stack
-        is_short = stack == 1 and steps * taps <= FEW_STEPS
-        tile = 64 if is_short or schedule.estimate((rows,)) * stack <= 64 else 128
+        is_short = stack == 1 and deep == 1 and steps * taps <= FEW_STEPS
+        is_wide = schedule.estimate((rows,)) * stack > 64 and not is_short
 
-        def cost(strip: int) -> float:
+        def cost(tile: int, strip: int) -> float:
             """Cycles, about: of products, loading and storing."""
             loads = steps * len(sections) / self.tables.phases * self.tables.lines(tile, strip)
             cycles = steps * taps * 128 + 2.5 * loads + 2500 * (1 + 32 / strip)
             return math.ceil(columns / strip) * (strip + self.tables.halo[1]) * cycles
 
         widths = {math.ceil(columns / parts) for parts in range(math.ceil(columns / WIDEST), columns + 1)}
-        strip = min(
-            (each for each in widths if each >= min(8, columns)), key=lambda each: (cost(each), -each)
-        )
-        deep = 1
-        while deep < 4 and deep < steps and self.tables.most_taps * deep < 6:
-            deep *= 2
+        tile = strip = 0
+        for tile in (128, 64) if is_wide else (64,):
+            costs = {each: cost(tile, each) for each in widths if each >= min(8, columns)}
+            strip = min(costs, key=lambda each: (costs[each], -each))
+            if 2 * self.tables.stage(tile, strip, deep) <= SHARED:
+                break  # two blocks on a multiprocessor
         stages = min(max(SHARED // self.tables.stage(tile, strip, deep), 2), 4)
         return tile, strip, deep, stages
 
