@@ -347,8 +347,12 @@ async def test_the_command_serves_over_standard_input_and_output(tmp_path: Path,
         }
         told = await call(client, "propose_edits", run="first", node=0, edits=[edit])
         assert told["edits"][0]["outcome"] == "ok"
-        status = (await call(client, "finish_search", run="first"))["status"]
+        found = await call(client, "finish_search", run="first")
+        status = found["status"]
         assert "passed" in status["validation"]
+        assert found["node"] == status["answer"]
+        asked_for = {"run": "first", "text": "source", "node": found["node"]}
+        assert found["source"] == (await call(client, "read_search", **asked_for))["text"]
         assert status["remaining"]["evaluations"] == 1
         assert "BLOCK" in asked["text"]
     assert (tmp_path / "runs" / "first" / "best" / "answer.json").is_file()

@@ -120,11 +120,21 @@ def _tool(engine: Engine, function: Callable[..., Answer]) -> Callable[..., Any]
     async def tool(context: Context[Any, Any], **arguments: Any) -> CallToolResult:
         stop = threading.Event()
         async with anyio.create_task_group() as tasks:
+            said = ""
 
             def follow(snapshot: Snapshot) -> None:
+                nonlocal said
                 words = f"{snapshot.evaluations} evaluations, best {snapshot.best_speedup:.2f}x ({snapshot.source})"
-                report = (context.report_progress, snapshot.evaluations, snapshot.budget.evaluations, words)
-                anyio.from_thread.run_sync(tasks.start_soon, *report)
+                words = snapshot.note if snapshot.note.startswith("Final validation") else words
+                if words != said:
+                    said = words
+                    report = (
+                        context.report_progress,
+                        snapshot.evaluations,
+                        snapshot.budget.evaluations,
+                        words,
+                    )
+                    anyio.from_thread.run_sync(tasks.start_soon, *report)
 
             tasks.start_soon(_set_when_cancelled, stop)
             client = context.session.client_params
@@ -239,8 +249,10 @@ def next_kernel(
 
 
 def _next(call: Call, run: str, *, has_task: bool) -> Answer:
+    view = call.engine.view(run)
+    left = _status(view, run)["remaining"].evaluations
     with call.engine.session(run, call.watch) as session:
-        found = session.ask_parts(ANSWER, EDITS)
+        found = session.ask_parts(ANSWER, EDITS if left is None else max(1, min(EDITS, int(left))))
     node, task, text = found or (None, "", "")
     whole = f"{task}\n{text}" if has_task else text
     view = call.engine.view(run)
@@ -262,20 +274,23 @@ def propose_edits(call: Call, run: RunName, node: NodeNumber, edits: Edits) -> A
 
 
 def best_kernel(call: Call, run: RunName) -> Answer:
-    """The fastest kernel so far, the path of edits to it with what each gained, and whether it passed the final
-    validation."""
+    """The kernel to use, the path of edits to it with what each gained, and whether it passed the final validation:
+    the answer of a search that has ended, or else the fastest so far."""
     view = call.engine.view(run)
     status = _status(view, run)
+    node = status["best"] if status["answer"] is None else status["answer"]
     return {
         "status": status,
-        "source": _cut(view.source(status["best"]), SOURCE_LENGTH, f"source of node {status['best']}"),
+        "node": node,
+        "source": _cut(view.source(node), SOURCE_LENGTH, f"source of node {node}"),
         "trajectory": _cut(run_text(view), SOURCE_LENGTH),
     }
 
 
 def finish_search(call: Call, run: RunName) -> Answer:
     """End a search now: the fastest kernels go through the final validation (held-out shapes, fresh seeds), the first
-    that passes is the answer. It happens by itself when the budget is spent. The search can be gone on with."""
+    that passes is the answer. Of kernels whose times can't be told apart that with the fewest edits comes first. It
+    happens by itself when the budget is spent. The search can be gone on with."""
     with call.engine.session(run, call.watch, finish=True) as session:
         session.ask(1)
     return best_kernel(call, run)
