@@ -26,6 +26,7 @@ from pydantic import Field, WithJsonSchema
 from mctskernel import __version__
 from mctskernel.answer import valid_speedup
 from mctskernel.config import SETTINGS
+from mctskernel.core.budget import Budget
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import UserError
@@ -250,7 +251,7 @@ def next_kernel(
 
 def _next(call: Call, run: str, *, has_task: bool) -> Answer:
     view = call.engine.view(run)
-    left = _status(view, run)["remaining"].evaluations
+    left = _left(view).evaluations
     with call.engine.session(run, call.watch) as session:
         found = session.ask_parts(ANSWER, EDITS if left is None else max(1, min(EDITS, int(left))))
     node, task, text = found or (None, "", "")
@@ -298,23 +299,27 @@ def finish_search(call: Call, run: RunName) -> Answer:
 
 def _status(view: View, run: str) -> Answer:
     """The state of a run; `answer` is the node that passed the final validation."""
-    configuration = view.manifest.configuration
     # Of a search that went on after its final validation the answer may be slower than what was found since.
     fastest = max(view.tree.nodes or (view.best,), key=valid_speedup)
-    seconds = spent_seconds(read_events(view.folder.journal))
     return {
         "run": run,
-        "task": configuration.task,
+        "task": view.manifest.configuration.task,
         "device": view.device,
         "numbers": fastest.evaluation.source if fastest.evaluation else None,
         "evaluations": view.tree.evaluations,
         "outcomes": view.outcomes,
-        "remaining": configuration.budget.left(view.tree.evaluations, seconds, view.tree.dollars),
+        "remaining": _left(view),
         "best": fastest.id,
         "best_speedup": valid_speedup(fastest) if view.tree.nodes else 0.0,
         "answer": view.answer.node if view.answer else None,
         "validation": view.validation,
     }
+
+
+def _left(view: View) -> Budget:
+    """What is left of a run's budget."""
+    seconds = spent_seconds(read_events(view.folder.journal))
+    return view.manifest.configuration.budget.left(view.tree.evaluations, seconds, view.tree.dollars)
 
 
 TEXTS: Mapping[str, Callable[[View, int], str]] = {
