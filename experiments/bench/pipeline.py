@@ -61,8 +61,9 @@ TIMINGS = 3
 """For how many problems it compiles on each GPU beside each other."""
 
 CONTEXT_BYTES = 2 << 30
-TENSOR_SETS = 3
-"""What a problem takes on a GPU: contexts, and its tensors in the search or its validation, the reference, PyTorch."""
+TENSOR_SETS = 5
+"""What a problem takes on a GPU: contexts, and its tensors in the search or its validation, in 64-bit floats for the
+reference and its noise, and in PyTorch."""
 
 AHEAD = 2
 """How many problems are opened on each GPU while others are searched: one of them may take long."""

@@ -267,12 +267,11 @@ class TimedRuns:
         A slow one runs again on the last such variant only, and if that is asked for.
         """
         unseen = self.held_back.pop()
+        times = 4
         if self.is_slow:
             times = 1 if self.held_back or not again else 2
-            before = []
-        else:
-            # The first run after a pause is slower: that one is on a variant that has been seen.
-            times, before = 4, [_RANDOM.choice(self.seen)]
+        # The first run after a pause is slower: if runs are compared, that one is on a variant that has been seen.
+        before = [_RANDOM.choice(self.seen)] if times > 1 else []
         self.seen.append(unseen)
         return self._batch([*before, *[unseen] * times])[len(before) :]
 

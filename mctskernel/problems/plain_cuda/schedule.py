@@ -106,11 +106,11 @@ class Group(Protocol):
 class Templates(NamedTuple):
     """What writes the kernels of groups of nodes, in place of a plain kernel for each.
 
-    `cut(order, kept, outputs)` has the kept nodes, and others that had better be stored, in order, and
+    `cut(order, kept, traced)` has the kept nodes, and others that had better be stored, in order, and
     `groups(kept, outputs, traced)` groups without a node in common. `names` are variables and functions of kernels.
     """
 
-    cut: Callable[[Sequence[Node], Sequence[Node], Sequence[Node]], list[Node]]
+    cut: Callable[[Sequence[Node], Sequence[Node], Traced], list[Node]]
     groups: Callable[[Sequence[Node], Collection[Node], Traced], tuple[Group, ...]]
     names: frozenset[str]
 
@@ -211,7 +211,7 @@ class Schedule:
         order = ordered(self._traced.outputs)
         kept = kept_nodes(order, self._traced.outputs)
         if self._templates:
-            kept = self._templates.cut(order, kept, self._traced.outputs)
+            kept = self._templates.cut(order, kept, self._traced)
         names: dict[Node, str] = {}
         for name, node in self._results:
             found = written_flat(node, kept)

@@ -42,6 +42,7 @@ RATE, BANDWIDTH, LATENCY, STORED = 1.25e14, 3e12, 1e-6, 1.5e-10
 """On an H200: terms and bytes a second, and seconds of a tile's or launch's beginning and of storing a number."""
 
 _PRODUCTS = {"aten.mm", "aten.bmm"}
+_FOLLOWED = {"aten.mm", "aten.convolution"}
 
 FEWEST = 16
 """Rows, columns and terms below which most of a tile would be empty."""
@@ -378,6 +379,15 @@ def follower_of(node: Node, kept: Sequence[Node], traced: Traced) -> Node | None
         else:
             waiting += filter(is_tensor, user.users)
     return found.pop() if len(found) == 1 else None
+
+
+def followed(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> Iterator[Node]:
+    """What several others read of chains behind products and convolutions: it had better be stored in place of sums."""
+    for node in kept:
+        if operator_name(node) in _FOLLOWED and follower_of(node, kept, traced) is None:
+            ends = [each for each in order if each not in kept and follower_of(node, [*kept, each], traced) is each]
+            if ends and len([user for user in ends[-1].users if is_tensor(user)]) > 1:
+                yield ends[-1]
 
 
 def _sum_of_parts(parts: Place) -> Given:
