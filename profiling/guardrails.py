@@ -129,8 +129,9 @@ def outside_reason(seconds: float, kernel_seconds: Sequence[float]) -> str:
     outside = seconds - own - launching
     if outside <= MAX_OUTSIDE * seconds:
         return ""
+    each = ", ".join(f"{found * 1e6:.1f}" for found in kernel_seconds)
     return (
-        f"The launches take {seconds * 1e6:.1f} us and the candidate's own kernels {own * 1e6:.1f} us of it: "
+        f"The launches take {seconds * 1e6:.1f} us and the candidate's own kernels {own * 1e6:.1f} us of it ({each}): "
         f"{outside / seconds:.0%} of the time is spent outside of them, more than {MAX_OUTSIDE:.0%}."
     )
 

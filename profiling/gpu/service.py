@@ -257,6 +257,8 @@ class GpuService:
                 launches = tuple(
                     when_free(lambda: profiler.measure(run_cold, len(plan.launches), brief=request.brief))
                 )
+                if len(launches) != len(plan.launches):
+                    problem = f"The GPU gave counters of {len(launches)} of {len(plan.launches)} launches."
             except CountersUnavailableError as error:
                 problem = str(error)
             return Counted(launches, problem, self._foreign_write(foreign, before))

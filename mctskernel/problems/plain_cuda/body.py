@@ -67,6 +67,17 @@ class Function:
         return (*self.also, self.place)
 
 
+QUOTIENT = """\
+// 2^64 / by, rounded up; 0 for 1, whose quotients need none.
+__device__ __forceinline__ unsigned long long inverse_of(int by) {
+    return 0xffffffffffffffffull / by + 1;
+}
+
+// k / by for k >= 0, without a division: the error of the inverse is too small to tell.
+__device__ __forceinline__ int quotient(int k, unsigned long long inverse) {
+    return inverse == 0 ? k : (int)__umul64hi((unsigned)k, inverse);
+}"""
+
 Given = Callable[["Body", Index], str]
 """The element of a node at an index, as a C++ expression."""
 
@@ -90,8 +101,12 @@ class Body:
         target: Place,
         given: Mapping[Node, Given] | None = None,
         depth: int = 2,
+        define: Callable[[str], None] | None = None,
     ) -> None:
+        """`define` puts a function before all kernels, where they may call some; `depth` is that of the first line."""
         self.target = target
+        self._define = define
+        self._loops = 0
         self.loads: dict[tuple[Any, Index], str] = {}
         self._given = given or {}
         self._loads_from = depth
@@ -161,13 +176,14 @@ class Body:
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[dict[tuple[Any, Index], str]]:
-        """Write code that is forgotten; gives the offsets of what it loads from memory, by node and index.
+        """Write code of a loop that is forgotten; gives the offsets of what it loads from memory, by node and index.
 
         Loads within a condition or a loop are left out.
         """
         kept = self._lines, self._known, self._taken, self.reads, self.writes, self._depth
         loads = self.loads, self._loads_from
         self._loads_from = self._depth
+        self._loops += 1
         self._lines, self._taken, self.loads = [], set(self._taken), {}
         self._known = [*map(dict, self._known), {}]
         self.reads, self.writes = dict(self.reads), dict(self.writes)
@@ -176,6 +192,7 @@ class Body:
         finally:
             self._lines, self._known, self._taken, self.reads, self.writes, self._depth = kept
             self.loads, self._loads_from = loads
+            self._loops -= 1
 
     def store(self, place: Place, index: Sequence[str], value: str) -> None:
         """Write an element."""
@@ -240,6 +257,12 @@ class Body:
                 found[axis] = (
                     rest if _ATOM.fullmatch(rest) and not names else self.let(self.index_type, name, rest)
                 )
+            elif self._define and self._loops and self.index_type == "int" and not extents[axis].is_Integer:
+                self._define(QUOTIENT)
+                inverse = self.constant("unsigned long long", "inverse", f"inverse_of({in_cpp(extents[axis])})")
+                above = self.let("int", "above", f"quotient({rest}, {inverse})")
+                found[axis] = self.let("int", name, f"{grouped(rest)} - {above} * {size}")
+                rest = above
             else:
                 found[axis] = self.let(self.index_type, name, f"{grouped(rest)} % {size}")
                 rest = f"{rest} / {size}" if " / " in rest or _ATOM.fullmatch(rest) else f"({rest}) / {size}"
@@ -302,12 +325,14 @@ class Body:
         """Statements in braces."""
         self.line(head)
         self._depth += 1
+        self._loops += head.startswith("for")
         self._known.append({})
         taken = set(self._taken)
         yield
         self._known.pop()
         self._taken = taken
         self._depth -= 1
+        self._loops -= head.startswith("for")
         self.line(end)
 
     def fresh(self, name: str) -> str:

@@ -55,6 +55,6 @@ TEMPLATES = Templates(
     found_groups,
     frozenset(
         """length tiles tiles_of_segment part parts first mine of_tile p
-        merge load store across across_lanes scan larger smaller""".split()
+        merge load store across across_lanes scan larger smaller quotient inverse_of""".split()
     ),
 )

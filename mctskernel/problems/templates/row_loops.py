@@ -264,7 +264,8 @@ class RowLoops:
                 inner.enter_context(body.block(f"for (int {v} = 0; {v} < {vector}; ++{v}) {{"))
                 body.line(f"const {kind} {k} = first + {j} * ({self._lanes} * {vector}) + {v};")
                 self._line(self._before_element)
-                inner.enter_context(body.block(f"if ({k} >= 0 && {k} < length) {{"))
+                unsigned = "unsigned" if kind == "int" else f"unsigned {kind}"
+                inner.enter_context(body.block(f"if (({unsigned}){k} < ({unsigned})length) {{"))
                 at = f"[{j}][{v}]"
             index = self._element()
             for key, array in arrays.items():

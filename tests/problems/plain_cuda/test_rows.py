@@ -121,7 +121,7 @@ def test_a_planted_fault_is_seen() -> None:
     function, inputs = CASES["softmax"]
     source = sources_of(function, *inputs, sizes=LONG).templates
     for before, after in (
-        ("k < length", "k < length - 1"),
+        ("(unsigned)k < (unsigned)length", "k < length - 1"),
         ("expf(into.amax - amax)", "1.0f"),
         ("across<THREADS, ROWS>(of_row);", ""),
     ):
