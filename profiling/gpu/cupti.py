@@ -39,6 +39,9 @@ BUSY_SECONDS = 3.0
 
 BUSY_POLL_SECONDS = 0.1
 
+USUAL_LAUNCHES = 8
+"""Launches that a session has room for, unless there are more."""
+
 Found = TypeVar("Found")
 
 
@@ -89,12 +92,12 @@ class RangeProfiler:
         whatever `run` raises.
         """
         with _sentences():
+            if self._session is not None and self._session.launches < launches:
+                self._disable()  # it drops launches beyond the most that it was first set up for
             if self._session is None:
-                self._session = self._enable()
+                self._session = self._enable(max(USUAL_LAUNCHES, launches))
             try:
-                return self._measured(
-                    self._session, self._one_pass() if brief else self._whole, run, launches
-                )
+                return self._measured(self._session, self._one_pass() if brief else self._whole, run)
             except BaseException:
                 # The passes are incomplete, and perhaps the context is lost: the next time starts afresh.
                 self._disable()
@@ -145,22 +148,22 @@ class RangeProfiler:
                     too_many = middle
         return self._brief
 
-    def _enable(self) -> _Session:
+    def _enable(self, launches: int) -> _Session:
         """Prepare the current context. Kernels that run outside of `measure` are as fast as before."""
         enable = api.RangeProfilerEnable()
         self._cupti.call(enable)
-        return _Session(enable.pRangeProfilerObject)
+        return _Session(enable.pRangeProfilerObject, launches)
 
-    def _room(self, session: _Session, schedule: _Schedule, launches: int) -> Bytes:
-        """A buffer for the counters of so many launches. Clearing one for 64, 24 MB, takes 5 ms."""
-        key = launches, schedule is self._brief
+    def _room(self, session: _Session, schedule: _Schedule) -> Bytes:
+        """A buffer for the counters of a session's launches. Clearing one for 64, 24 MB, takes 5 ms."""
+        key = schedule is self._brief
         if key not in session.room:
             size = api.RangeProfilerGetCounterDataSize(
                 pRangeProfilerObject=session.profiler,
                 pMetricNames=ctypes.cast(schedule.names, api.Names),
                 numMetrics=len(schedule.metrics),
-                maxNumOfRanges=launches,
-                maxNumRangeTreeNodes=launches,
+                maxNumOfRanges=session.launches,
+                maxNumRangeTreeNodes=session.launches,
             )
             self._cupti.call(size)
             session.room[key] = (ctypes.c_uint8 * size.counterDataSize)()
@@ -173,9 +176,9 @@ class RangeProfiler:
             self._session = None
 
     def _measured(
-        self, session: _Session, schedule: _Schedule, run: Callable[[], None], launches: int
+        self, session: _Session, schedule: _Schedule, run: Callable[[], None]
     ) -> list[dict[str, float]]:
-        profiler, image = session.profiler, self._room(session, schedule, launches)
+        profiler, image = session.profiler, self._room(session, schedule)
         self._cupti.call(
             api.RangeProfilerCounterDataImageInitialize(
                 pRangeProfilerObject=profiler,
@@ -192,7 +195,7 @@ class RangeProfiler:
                 pCounterDataImage=ctypes.addressof(image),
                 range=api.AUTO_RANGE,
                 replayMode=api.USER_REPLAY,
-                maxRangesPerPass=launches,
+                maxRangesPerPass=session.launches,
                 numNestingLevels=1,
                 minNestingLevel=1,
                 targetNestingLevel=1,
@@ -301,10 +304,11 @@ class _Schedule:
 
 @dataclass(frozen=True)
 class _Session:
-    """The range profiler of a context, and room for counters by the number of launches and whether they are few."""
+    """The range profiler of a context for so many launches at a time, and room for their counters, or for few."""
 
     profiler: int
-    room: dict[tuple[int, bool], Bytes] = field(default_factory=dict)
+    launches: int
+    room: dict[bool, Bytes] = field(default_factory=dict)
 
 
 _INVALID_METRIC_NAME = 17

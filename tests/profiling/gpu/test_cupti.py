@@ -24,7 +24,7 @@ class FakeCupti:
         self.profiling = False
 
     def launch(self) -> None:
-        self.launches += self.profiling
+        self.launches += self.profiling and self.launches < self.most * self.started
 
     def call(self, params: Any) -> None:  # noqa: C901, PLR0912 - a table
         name = params.FUNCTION.removeprefix("cupti").removeprefix("Profiler")
@@ -52,6 +52,7 @@ class FakeCupti:
                 self.metrics = params.numMetrics
             case "RangeProfilerEnable":
                 params.pRangeProfilerObject = 2
+                self.most = 0
             case "RangeProfilerGetCounterDataSize":
                 assert params.maxNumOfRanges == params.maxNumRangeTreeNodes
                 params.counterDataSize = 32
@@ -59,6 +60,7 @@ class FakeCupti:
                 assert (params.range, params.replayMode) == (cupti_api.AUTO_RANGE, cupti_api.USER_REPLAY)
                 assert (params.configSize, params.counterDataImageSize) == (16, 32)
                 self.launches = self.started = 0
+                self.most = self.most or params.maxRangesPerPass  # as the driver does until it is enabled anew
             case "RangeProfilerStart" | "RangeProfilerStop":
                 self.profiling = name == "RangeProfilerStart"
                 self.started += self.profiling
@@ -93,6 +95,17 @@ def test_every_launch_gets_its_counters_in_base_units(fake: FakeCupti) -> None:
         {"gpu__time_duration.sum": pytest.approx(each)} for each in (2.5e-6, 2.501e-6)
     ]
     assert fake.started == 1
+
+
+def test_a_plan_of_many_launches_behind_one_of_few_is_counted_whole(fake: FakeCupti) -> None:
+    profiler = RangeProfiler(["dram__bytes.sum"])
+    for launches in (1, 3, 20):
+
+        def run(launches: int = launches) -> None:
+            for _ in range(launches):
+                fake.launch()
+
+        assert len(profiler.measure(run, launches)) == launches
 
 
 @pytest.mark.parametrize(
