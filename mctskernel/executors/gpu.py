@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import os
 import queue
 import sys
 import threading
@@ -125,6 +127,15 @@ def validate_finally(
     return evaluation
 
 
+@dataclass(frozen=True)
+class _Ahead:
+    """A check of the final validation that began while others are evaluated."""
+
+    identity: str
+    found: Future[Checked]
+    interrupt: Interrupt
+
+
 class GpuExecutor(TicketedExecutor):
     """`workers` compile workers, and a process for each GPU, which evaluates one kernel at a time.
 
@@ -152,6 +163,8 @@ class GpuExecutor(TicketedExecutor):
         self._spec, self._metrics, self._service = spec, metrics, service
         self._check, self._notes = check, notes
         self._interrupt = Interrupt()
+        self._ahead: _Ahead | None = None
+        self._fastest, self._lock = math.inf, threading.Lock()
         self._begun: dict[str, Future[Prepared | Evaluation]] = {}
         self._compilers: list[Worker] = []
         self._idle_compilers: queue.SimpleQueue[Worker] = queue.SimpleQueue()
@@ -217,6 +230,8 @@ class GpuExecutor(TicketedExecutor):
     def interrupt(self) -> None:
         """Kill the processes; `close` cleans up. From any thread."""
         self._interrupt.set()
+        if self._ahead is not None:
+            self._ahead.interrupt.set()
         for compiler in self._compilers:
             compiler.interrupt()
         for evaluator in self._gpus.evaluators:
@@ -230,9 +245,36 @@ class GpuExecutor(TicketedExecutor):
             baseline,
             self._opened.gpu.architecture,
             service=self._service,
-            check=self._check,
+            check=self._check and self._found_ahead,
             interrupt=self._interrupt,
         )
+
+    def _evaluate(self, evaluator: GpuEvaluator, prepared: Prepared, kernel: Kernel) -> Evaluation:
+        evaluation = evaluator.evaluate(prepared)
+        if evaluation.ok and self._check is not None:
+            with self._lock:
+                self._check_ahead(kernel, sum(each.seconds for each in evaluation.timings), self._check)
+        return evaluation
+
+    def _check_ahead(self, kernel: Kernel, seconds: float, check: ValidationCheck) -> None:
+        """Begin to check the fastest kernel so far, on a core that compiles nothing: it may be the answer."""
+        if seconds >= self._fastest or (os.cpu_count() or 1) <= len(self._compilers):
+            return
+        self._fastest = seconds
+        if self._ahead is not None:
+            self._ahead.interrupt.set()
+        interrupt, spec = Interrupt(), self._spec.in_final_validation
+        found = in_thread(partial(check, kernel, spec, interrupt), "check ahead")
+        self._ahead = _Ahead(kernel.identity, found, interrupt)
+
+    def _found_ahead(self, kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
+        """What the final validation's check found, which may have begun before."""
+        ahead = self._ahead
+        if ahead is not None and ahead.identity == kernel.identity:
+            with interrupt.calls(ahead.interrupt.set):
+                return ahead.found.result()
+        assert self._check is not None  # noqa: S101 - nothing is checked otherwise
+        return self._check(kernel, spec, interrupt)
 
     def _compile(self, kernel: Kernel) -> Prepared | Evaluation:
         compiler = self._idle_compilers.get()
@@ -250,7 +292,7 @@ class GpuExecutor(TicketedExecutor):
         result = begun.result() if begun is not None else self._compile(kernel)
         if isinstance(result, Evaluation):
             return result
-        self._gpus.submit(lambda evaluator: evaluator.evaluate(result), finish)
+        self._gpus.submit(lambda evaluator: self._evaluate(evaluator, result, kernel), finish)
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import shutil
 import signal
 import threading
@@ -281,6 +282,32 @@ def test_the_emulator_refuses_races_that_the_gpu_survived_and_decides_no_results
     assert found.message.startswith("The emulator: At n=")
     (note,) = emulated(Kernel(RIGHT.replace("2 *", "3 *")), spec, Interrupt()).notes
     assert note.startswith("The emulator could not check the kernel for races: ")
+
+
+@pytest.mark.slow
+def test_the_fastest_kernel_is_checked_while_others_are_evaluated(
+    small_task: Path, fake: pytest.MonkeyPatch
+) -> None:
+    fake.setattr("os.cpu_count", lambda: 2)
+    begun: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def check(checked: Kernel, _spec: DeviceSpec, interrupt: Interrupt) -> Checked:
+        ended = threading.Event()
+        with interrupt.calls(ended.set):
+            begun.put(checked.identity)
+            if checked.identity == kernel("twice").identity:
+                assert ended.wait(60)  # until a faster one is there
+        return Checked(notes=("It was checked.",))
+
+    with GpuExecutor(DeviceSpec("gpu", small_task), service=SERVICE, check=check) as executor:
+        for name in ("twice", "faster", "twice"):
+            assert evaluate(executor, name).ok
+        assert [begun.get(timeout=60) for _ in range(2)] == [
+            kernel("twice").identity,
+            kernel("faster").identity,
+        ]
+        assert "It was checked." in executor.final_validation(kernel("faster"), kernel("twice")).flags
+    assert begun.empty()
 
 
 @pytest.mark.slow
