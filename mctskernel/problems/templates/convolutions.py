@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CONVOLUTION, HEADER = "aten.convolution", "convolutions.cuh"
 
-OF_BLOCK, STEP, THREADS = 64 * 256, 8, 192
+OF_BLOCK, STEP, THREADS = 64 * 256, 8, 320
 """Of a block and a stage, as the header has them."""
 
 MOST_TAPS = {False: 21, True: 7}
@@ -50,14 +50,14 @@ FEW_STEPS = 24
 WIDEST = 4096
 """Columns of a strip."""
 
-STORING = 11264
+STORING = 21504
 """Bytes of shared memory beside stages."""
 
 BLOCKS = 2112
 """16 for each multiprocessor of the GPUs that templates are made for: those that come later even the others out."""
 
 MOST_SHARED = 232448
-SHARED = 101 << 10
+SHARED = 91 << 10
 """Bytes of stages with which two blocks fit on a multiprocessor."""
 
 
