@@ -310,7 +310,7 @@ __device__ __forceinline__ void multiply(float (&sum)[SUMS], const unsigned* a, 
 #endif
 
 // Bytes of shared memory by way of which a warp stores, and how far its rows are apart.
-constexpr int APART = 40, OF_WARP = 16 * APART * 4;
+constexpr int APART = 40, OF_WARP = 8 * APART * 4;
 
 // Where the sums of a thread's warp group begin in the block.
 template <int ROWS>
@@ -333,34 +333,41 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
     const int out_row = part.phase / ACROSS % Geometry::OUT[1], out_column = part.phase % ACROSS;
     const int first_row = part.group * sizes.rows + part.block * OWN, own = min(OWN, sizes.rows - part.block * OWN);
     const int row = (group_row<ROWS>() + warp % 4 * 16) / STACK;
+    if (row >= own) {
+        return;
+    }
+    // An output channel is as far from the next one everywhere.
+    const long long apart = index(0, first_row + 1, 0, 0, 0) - index(0, first_row, 0, 0, 0);
     float* mine = reinterpret_cast<float*>(shared + warp * OF_WARP);
     // By way of shared memory, so that threads that are neighbours store neighbours.
     #pragma unroll
     for (int first = 0; first < 2 * SUMS; first += 32) {
-        __syncwarp();
-        #pragma unroll
-        for (int i = 0; i < 16; i += 2) {
-            *reinterpret_cast<float2*>(mine + ((i >> 1 & 1) * 8 + lane / 4) * APART + (i >> 2) * 8 + lane % 4 * 2) =
-                make_float2(sum[first / 2 + i], sum[first / 2 + i + 1]);
-        }
-        __syncwarp();
         #pragma unroll
         for (int k = 0; k < STACK; ++k) {
             const int i = lane + 32 * k;
             const Place place = part.place(group_place<ROWS>() + first + i / STACK);
             const int column = part.strip + place.column, d = place.depth * Geometry::OUT[0] + out_depth;
             const int r = place.row * Geometry::OUT[1] + out_row, c = column * Geometry::OUT[2] + out_column + i % STACK;
-            if (place.image < sizes.images && place.row < sizes.places[1] && place.column < part.width && d < sizes.output[0]
-                && r < sizes.output[1] && c < sizes.output[2]) {
-                // An output channel is as far from the next one everywhere.
-                const long long start = index(place.image, first_row, d, r, c);
-                const long long apart = index(place.image, first_row + 1, d, r, c) - start;
-                const float* from = mine + i % STACK * APART + i / STACK;
-                T* at = to + start + row * apart;
-                #pragma unroll 8
-                for (int j = 0; j < 16 / STACK; ++j, at += apart) {
-                    if (row + j < own) {
-                        *at = value(place.image, first_row + row + j, d, r, c, from[j * STACK * APART]);
+            const bool inside = place.image < sizes.images && place.row < sizes.places[1] && place.column < part.width
+                && d < sizes.output[0] && r < sizes.output[1] && c < sizes.output[2];
+            const float* from = mine + i % STACK * APART + i / STACK;
+            T* at = to + index(place.image, first_row + row, d, r, c);
+            #pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                __syncwarp();
+                #pragma unroll
+                for (int four = 0; four < 16; four += 4) {
+                    *reinterpret_cast<float2*>(mine + lane / 4 * APART + four * 2 + lane % 4 * 2) =
+                        make_float2(sum[first / 2 + four + half * 2], sum[first / 2 + four + half * 2 + 1]);
+                }
+                __syncwarp();
+                if (inside) {
+                    #pragma unroll
+                    for (int j = 0; j < 8 / STACK; ++j, at += apart) {
+                        const int own_row = row + half * (8 / STACK) + j;
+                        if (own_row < own) {
+                            *at = value(place.image, first_row + own_row, d, r, c, from[j * STACK * APART]);
+                        }
                     }
                 }
             }

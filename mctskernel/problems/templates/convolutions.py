@@ -50,14 +50,14 @@ FEW_STEPS = 24
 WIDEST = 4096
 """Columns of a strip."""
 
-STORING = 21504
+STORING = 11264
 """Bytes of shared memory beside stages."""
 
 BLOCKS = 2112
 """16 for each multiprocessor of the GPUs that templates are made for: those that come later even the others out."""
 
 MOST_SHARED = 232448
-SHARED = 91 << 10
+SHARED = 101 << 10
 """Bytes of stages with which two blocks fit on a multiprocessor."""
 
 
