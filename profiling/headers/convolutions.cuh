@@ -333,11 +333,12 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
     const int out_row = part.phase / ACROSS % Geometry::OUT[1], out_column = part.phase % ACROSS;
     const int first_row = part.group * sizes.rows + part.block * OWN, own = min(OWN, sizes.rows - part.block * OWN);
     const int row = (group_row<ROWS>() + warp % 4 * 16) / STACK;
-    if (row >= own) {
-        return;
-    }
     // An output channel is as far from the next one everywhere.
     const long long apart = index(0, first_row + 1, 0, 0, 0) - index(0, first_row, 0, 0, 0);
+    // The compiler has to see that a warp takes one way.
+    if (__shfl_sync(0xffffffff, (int)(row >= own), 0)) {
+        return;
+    }
     float* mine = reinterpret_cast<float*>(shared + warp * OF_WARP);
     // By way of shared memory, so that threads that are neighbours store neighbours.
     #pragma unroll
@@ -608,6 +609,85 @@ __device__ __forceinline__ void convolve_directly(T* to, const float* input, con
     for (int i = 0; i < RUN; ++i) {
         if (first + i < sizes.output[1]) {
             to[index(image, channel, depth, first + i, column)] = value(image, channel, depth, first + i, column, sum[i]);
+        }
+    }
+}
+
+// A thread computes OUTPUTS channels of RUN places of the result, one below the other, in fp32; for few terms. `shared` has the
+// weights of a block: OUTPUTS numbers for each term. The rest is as above; block numbers go over outputs first, then groups.
+template <class Geometry, int OUTPUTS, int RUN, class T, class Weight, class Value, class Index>
+__device__ __forceinline__ void convolve_few(T* to, float* shared, const float* input, const Sizes& sizes, Weight weight, Value value,
+        Index index) {
+    static_assert(OUTPUTS % 4 == 0, "Weights are loaded four at a time");
+    constexpr int DEEP = Geometry::KERNEL[0], HIGH = Geometry::KERNEL[1], WIDE = Geometry::KERNEL[2], TAPS = DEEP * HIGH * WIDE;
+    constexpr int STEP_DOWN = Geometry::STEPS[1];
+    constexpr int APART = Geometry::DILATION[1], SPAN = (RUN - 1) * STEP_DOWN + (HIGH - 1) * APART + 1;
+    const int blocks = ceil_div(sizes.rows, OUTPUTS), first_row = blockIdx.x % blocks * OUTPUTS;
+    const int group = blockIdx.x / blocks % sizes.groups;
+    for (int i = threadIdx.x; i < sizes.channels * TAPS * OUTPUTS; i += blockDim.x) {
+        const int row = first_row + i % OUTPUTS;
+        shared[i] = row < sizes.rows ? weight(group, row, i / OUTPUTS / TAPS, i / OUTPUTS % TAPS) : 0.0f;
+    }
+    __syncthreads();
+    long long rest = (long long)(blockIdx.x / blocks / sizes.groups) * blockDim.x + threadIdx.x;
+    const int column = rest % sizes.output[2];
+    rest /= sizes.output[2];
+    const int runs = ceil_div(sizes.output[1], RUN), first = rest % runs * RUN;
+    rest /= runs;
+    const int depth = rest % sizes.output[0], image = rest / sizes.output[0];
+    if (image >= sizes.images) {
+        return;
+    }
+    const int plane = sizes.input[1] * sizes.input[2], top = first * STEP_DOWN - Geometry::PADDING[1];
+    float sum[OUTPUTS][RUN] = {};
+    #pragma unroll 1
+    for (int channel = 0; channel < sizes.channels; ++channel) {
+        #pragma unroll 1
+        for (int z = 0; z < DEEP; ++z) {
+            const int in_depth = depth * Geometry::STEPS[0] - Geometry::PADDING[0] + z * Geometry::DILATION[0];
+            if (in_depth < 0 || in_depth >= sizes.input[0]) {
+                continue;
+            }
+            const float* from = input
+                + (((long long)image * sizes.groups + group) * sizes.channels + channel) * sizes.input[0] * plane
+                + (long long)in_depth * plane;
+            #pragma unroll (WIDE <= 3 ? WIDE : 1)
+            for (int x = 0; x < WIDE; ++x) {
+                const int at = column * Geometry::STEPS[2] - Geometry::PADDING[2] + x * Geometry::DILATION[2];
+                const bool inside = at >= 0 && at < sizes.input[2];
+                float values[SPAN];
+                #pragma unroll
+                for (int y = 0; y < SPAN; ++y) {
+                    values[y] = inside && top + y >= 0 && top + y < sizes.input[1]
+                        ? __ldg(from + (top + y) * sizes.input[2] + at) : 0.0f;
+                }
+                const float* weights = shared + ((channel * DEEP + z) * HIGH * WIDE + x) * OUTPUTS;
+                #pragma unroll
+                for (int y = 0; y < HIGH; ++y) {
+                    #pragma unroll
+                    for (int four = 0; four < OUTPUTS; four += 4) {
+                        const float4 w = *reinterpret_cast<const float4*>(weights + y * WIDE * OUTPUTS + four);
+                        #pragma unroll
+                        for (int i = 0; i < RUN; ++i) {
+                            const float found = values[i * STEP_DOWN + y * APART];
+                            sum[four][i] = fmaf(found, w.x, sum[four][i]);
+                            sum[four + 1][i] = fmaf(found, w.y, sum[four + 1][i]);
+                            sum[four + 2][i] = fmaf(found, w.z, sum[four + 2][i]);
+                            sum[four + 3][i] = fmaf(found, w.w, sum[four + 3][i]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    #pragma unroll
+    for (int j = 0; j < OUTPUTS; ++j) {
+        const int channel = group * sizes.rows + first_row + j;
+        #pragma unroll
+        for (int i = 0; i < RUN; ++i) {
+            if (first_row + j < sizes.rows && first + i < sizes.output[1]) {
+                to[index(image, channel, depth, first + i, column)] = value(image, channel, depth, first + i, column, sum[j][i]);
+            }
         }
     }
 }

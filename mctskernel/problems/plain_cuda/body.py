@@ -259,7 +259,9 @@ class Body:
                 )
             elif self._define and self._loops and self.index_type == "int" and not extents[axis].is_Integer:
                 self._define(QUOTIENT)
-                inverse = self.constant("unsigned long long", "inverse", f"inverse_of({in_cpp(extents[axis])})")
+                inverse = self.constant(
+                    "unsigned long long", "inverse", f"inverse_of({in_cpp(extents[axis])})"
+                )
                 above = self.let("int", "above", f"quotient({rest}, {inverse})")
                 found[axis] = self.let("int", name, f"{grouped(rest)} - {above} * {size}")
                 rest = above

@@ -44,6 +44,15 @@ FEW = 32
 EXACT = 8
 """Inputs of a group up to which cuDNN has no TF32, and three products cost little."""
 
+TOGETHER = (16, 12, 8, 4)
+"""Outputs that a thread computes where few terms are summed in fp32."""
+
+TILE_CYCLES, DIRECT_CYCLES = 0.5, 0.011
+"""Cycles of a multiprocessor for a place of the result: of a product of 64 rows and 8 terms, and of one term in fp32."""
+
+MOST_STATIC = 48 << 10
+"""Bytes of shared memory that need no permission."""
+
 FEW_STEPS = 24
 """Products along which sums are short: storing them takes longer, and smaller blocks overlap it better."""
 
@@ -390,10 +399,11 @@ class Convolution:
 
 @dataclass(frozen=True)
 class DirectConvolution:
-    """A convolution of groups of few channels, as depthwise ones are, in fp32, and what follows it."""
+    """A convolution of few terms in fp32, and what follows it. A thread computes so many `outputs`: one if depthwise."""
 
     nodes: tuple[Node, ...]
     geometry: Geometry
+    outputs: int = 1
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """Its kernel."""
@@ -412,14 +422,22 @@ class DirectConvolution:
         schedule.define(f"struct {name}_geometry {{\n{_arrays(listed)}}};")
         body = schedule.body(place)
         out = _three(body.extents(node)[2:], ONE)
-        run = schedule.macro("RUN", 1 if out[1] == ONE else 16)
+        run = schedule.macro("RUN", 1 if out[1] == ONE else 4 if self.outputs > 1 else 16)
         schedule.require(f"{run} >= 1 && {run} <= 32")
+        outputs = schedule.macro("OUTPUTS", self.outputs) if self.outputs > 1 else ""
         weights = _weights(node, body)
         value, index, names = _epilogue(self.nodes, schedule, place)
+        result, images = (schedule.parameter(each.name) for each in (place, found))
+        call = f"convolve_directly<{name}_geometry, {run}>({result}, {images}"
+        shared = ""
+        if outputs:
+            schedule.require(f"{outputs} >= 4 && {outputs} <= 32 && {outputs} % 4 == 0")
+            memory = value.fresh("shared")
+            shared = f"    extern __shared__ float4 {memory}[];\n"
+            call = f"convolve_few<{name}_geometry, {outputs}, {run}>({result}, (float*){memory}, {images}"
         text = (
-            f"    const convolutions::Sizes sizes = {{{_sizes(node, body, out)}}};\n"
-            f"    convolutions::convolve_directly<{name}_geometry, {run}>(\n"
-            f"        {schedule.parameter(place.name)}, {schedule.parameter(found.name)}, sizes,\n"
+            f"{shared}    const convolutions::Sizes sizes = {{{_sizes(node, body, out)}}};\n"
+            f"    convolutions::{call}, sizes,\n"
             f"        {weights},\n{_lambdas(value, index, names)});"
         )
         reads = {each.name: each for each in (found, *body.reads.values(), *value.reads.values())}
@@ -432,9 +450,18 @@ class DirectConvolution:
             place,
             "__launch_bounds__(256) ",
         )
-        threads = f"{count_in_plan((*body.extents(node)[:2], out[0]))} * ceil_div({count_in_plan((out[1],))}, {run})"
+        images, rows = body.extents(node)[:2]
+        groups = int(argument(node, "groups"))
+        together = (images, out[0]) if outputs else (images, rows, out[0])
+        threads = f"{count_in_plan(together)} * ceil_div({count_in_plan((out[1],))}, {run})"
         grid = f"ceil_div({threads} * {count_in_plan((out[2],))}, 256)"
-        yield schedule.function(made), schedule.launch(made, grid, "256")
+        if outputs:
+            grid += f" * ceil_div({count_in_plan((rows // groups,))}, {outputs})" + (
+                f" * {groups}" if groups > 1 else ""
+            )
+            channels = body.extents(tensor)[1] // groups
+            shared = f"{count_in_plan((channels,))} * {math.prod(geometry.kernel)} * {outputs} * 4"
+        yield schedule.function(made), schedule.launch(made, grid, "256", shared)
 
 
 def _sizes(node: Node, body: Body, places: Sequence[sympy.Expr]) -> str:
@@ -517,9 +544,19 @@ def convolutions(
             yield DirectConvolution(nodes, geometry)
             continue
         exact = inputs <= EXACT
+        terms = inputs * math.prod(geometry.kernel)
+        if exact and not geometry.transposed and _is_direct(terms, inputs, rows):
+            yield DirectConvolution(nodes, geometry, min(TOGETHER, key=lambda each: (-rows % each, -each)))
+            continue
         tables = Tables(geometry, tuple(geometry.sections(MOST_TAPS[exact])), exact)
         if 2 * tables.stage(64, 8, 1) <= MOST_SHARED - STORING:
             yield Convolution(nodes, tables)
+
+
+def _is_direct(terms: float, inputs: float, rows: float) -> bool:
+    """Whether fp32 takes fewer cycles than three products in TF32, which fill tiles of 64 rows and steps of 8 inputs."""
+    products = 3 * math.ceil(rows / 64) * math.ceil(inputs / STEP) * terms / inputs * TILE_CYCLES
+    return terms * max(TOGETHER) * 4 <= MOST_STATIC and rows * terms * DIRECT_CYCLES < products
 
 
 def convolved(kept: Sequence[Node]) -> Iterator[Node]:

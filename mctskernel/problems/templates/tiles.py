@@ -385,7 +385,11 @@ def followed(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> Ite
     """What several others read of chains behind products and convolutions: it had better be stored in place of sums."""
     for node in kept:
         if operator_name(node) in _FOLLOWED and follower_of(node, kept, traced) is None:
-            ends = [each for each in order if each not in kept and follower_of(node, [*kept, each], traced) is each]
+            ends = [
+                each
+                for each in order
+                if each not in kept and follower_of(node, [*kept, each], traced) is each
+            ]
             if ends and len([user for user in ends[-1].users if is_tensor(user)]) > 1:
                 yield ends[-1]
 

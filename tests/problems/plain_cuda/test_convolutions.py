@@ -51,6 +51,7 @@ def test_two_axes(function: Any, weight: str) -> None:
         (lambda x, f: nn.conv1d(x, f, stride=2, padding=2), "d 20 h", "24 20 5"),
         (lambda x, f: nn.conv3d(x, f, padding=1), "d 3 h w 6", "24 3 3 3 3"),
         (lambda x, f: nn.conv3d(x, f, stride=2), "d 9 6 h w", "4 9 3 3 3"),
+        (lambda x, f: torch.sigmoid(nn.conv2d(x, f, stride=2, padding=2, groups=2)), "d 6 h w", "28 3 3 5"),
         (lambda x, f: nn.conv_transpose3d(x, f, stride=2, padding=1), "d 3 5 h w", "3 4 3 3 3"),
     ],
 )

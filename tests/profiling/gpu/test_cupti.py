@@ -60,7 +60,9 @@ class FakeCupti:
                 assert (params.range, params.replayMode) == (cupti_api.AUTO_RANGE, cupti_api.USER_REPLAY)
                 assert (params.configSize, params.counterDataImageSize) == (16, 32)
                 self.launches = self.started = 0
-                self.most = self.most or params.maxRangesPerPass  # as the driver does until it is enabled anew
+                self.most = (
+                    self.most or params.maxRangesPerPass
+                )  # as the driver does until it is enabled anew
             case "RangeProfilerStart" | "RangeProfilerStop":
                 self.profiling = name == "RangeProfilerStart"
                 self.started += self.profiling
