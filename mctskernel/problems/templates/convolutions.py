@@ -48,7 +48,7 @@ TOGETHER = (16, 12, 8, 4)
 """Outputs that a thread computes where few terms are summed in fp32."""
 
 TILE_CYCLES, DIRECT_CYCLES = 0.5, 0.011
-"""Cycles of a multiprocessor for a place of the result: of a product of 64 rows and 8 terms, and of one term in fp32."""
+"""Cycles of a multiprocessor for a place of the result: of 64 rows and 8 terms in TF32, and of one term in fp32."""
 
 MOST_STATIC = 48 << 10
 """Bytes of shared memory that need no permission."""
@@ -399,7 +399,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class DirectConvolution:
-    """A convolution of few terms in fp32, and what follows it. A thread computes so many `outputs`: one if depthwise."""
+    """A convolution of few terms in fp32, and what follows it. A thread has so many `outputs`: one if depthwise."""
 
     nodes: tuple[Node, ...]
     geometry: Geometry
@@ -554,7 +554,7 @@ def convolutions(
 
 
 def _is_direct(terms: float, inputs: float, rows: float) -> bool:
-    """Whether fp32 takes fewer cycles than three products in TF32, which fill tiles of 64 rows and steps of 8 inputs."""
+    """Whether fp32 takes fewer cycles than three products in TF32, which fill 64 rows and steps of 8 inputs."""
     products = 3 * math.ceil(rows / 64) * math.ceil(inputs / STEP) * terms / inputs * TILE_CYCLES
     return terms * max(TOGETHER) * 4 <= MOST_STATIC and rows * terms * DIRECT_CYCLES < products
 
