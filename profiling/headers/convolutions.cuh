@@ -2,7 +2,7 @@
 //
 // Factors are rounded to TF32, sums are fp32, as PyTorch does by default. Where a geometry is EXACT, factors are sums of two such
 // numbers, and three products have an error near that of fp32. A block computes ROWS output channels, 64 or 128, of
-// OF_BLOCK / ROWS places of the result, of which either of two warp groups has 64 x 128. Places are numbered along strips of a few columns: an input strip with its halo is loaded once for all taps, and
+// OF_BLOCK / ROWS places of the result, by one or two warp groups. Places are numbered along strips of a few columns: an input strip with its halo is loaded once for all taps, and
 // a tap is then an offset within it.
 //
 // Along an axis, place q of the result depends on inputs step * (q + delta) + origin. A *section* has one origin and the taps'
@@ -20,8 +20,7 @@
 namespace convolutions {
 
 constexpr int OF_BLOCK = 64 * 256;
-constexpr int CONSUMERS = 256, PRODUCERS = 64, THREADS = CONSUMERS + PRODUCERS;
-constexpr int SUMS = 64;
+constexpr int PRODUCERS = 64;
 constexpr int STEP = 8;
 
 struct Section {
@@ -50,6 +49,22 @@ struct Shape {
         (COLUMNS + Geometry::HALO_ROWS * (STRIP + Geometry::HALO_COLUMNS) + Geometry::HALO_COLUMNS + 31) / 32 * 32;
     static constexpr int PARTS = Geometry::EXACT ? 2 : 1, INPUT = PARTS * DEEP * LINES * STEP * 4;
     static constexpr int WEIGHTS = ROWS * STEP * 4, STAGE = INPUT + Geometry::MOST_TAPS * PARTS * DEEP * WEIGHTS;
+};
+
+// What a thread's warp group, of GROUPS, computes of a block.
+template <int ROWS, int GROUPS>
+struct Share {
+    static_assert(GROUPS == 1 || GROUPS == 2, "A block has one or two warp groups that multiply");
+    static constexpr bool OF_ROWS = GROUPS == 2 && ROWS == 128, OF_PLACES = GROUPS == 2 && ROWS == 64;
+    static constexpr int BLOCKS = ROWS == 128 && GROUPS == 1 ? 2 : 1, PLACES = OF_BLOCK / ROWS / (OF_PLACES ? 2 : 1), SUMS = PLACES / 2;
+
+    __device__ __forceinline__ static int row() {
+        return OF_ROWS ? threadIdx.x / 128 * 64 : 0;
+    }
+
+    __device__ __forceinline__ static int place() {
+        return OF_PLACES ? threadIdx.x / 128 * PLACES : 0;
+    }
 };
 
 __device__ __forceinline__ int ceil_div(int a, int b) {
@@ -250,8 +265,8 @@ __device__ __forceinline__ unsigned shared_address(const void* at) {
     "+f"(d[i + 6]), "+f"(d[i + 7])
 #define CONVOLUTIONS_F32(i) CONVOLUTIONS_F8(i), CONVOLUTIONS_F8(i + 8), CONVOLUTIONS_F8(i + 16), CONVOLUTIONS_F8(i + 24)
 
-// One product of a warp group: 64 x 128 sums of 8 terms in shared memory, which descriptors tell of.
-__device__ __forceinline__ void wgmma(float (&d)[SUMS], unsigned long long a, unsigned long long b) {
+// One product of a warp group: 64 x 128 or 256 sums of 8 terms in shared memory, which descriptors tell of.
+__device__ __forceinline__ void wgmma(float (&d)[64], unsigned long long a, unsigned long long b) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
                  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
                  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
@@ -259,6 +274,21 @@ __device__ __forceinline__ void wgmma(float (&d)[SUMS], unsigned long long a, un
                  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
                  "}, %64, %65, 1, 1, 1;"
                  : CONVOLUTIONS_F32(0), CONVOLUTIONS_F32(32) : "l"(a), "l"(b));
+}
+
+__device__ __forceinline__ void wgmma(float (&d)[128], unsigned long long a, unsigned long long b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+                 "}, %128, %129, 1, 1, 1;"
+                 : CONVOLUTIONS_F32(0), CONVOLUTIONS_F32(32), CONVOLUTIONS_F32(64), CONVOLUTIONS_F32(96)
+                 : "l"(a), "l"(b));
 }
 
 // Of chunks of 4 terms, `apart` bytes from one to the next, each of lines of 16 bytes.
@@ -297,7 +327,8 @@ __device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// 64 x 128 sums, of chunks of 4 terms: so many lines from one to the next.
+// 64 x 2 SUMS sums, of chunks of 4 terms: so many lines from one to the next.
+template <int SUMS>
 __device__ __forceinline__ void multiply(float (&sum)[SUMS], const unsigned* a, int rows, const unsigned* b, int lines) {
     const int line = threadIdx.x % 32 / 4, term = threadIdx.x % 4, row = (threadIdx.x / 32 % 4 * 16 + line) * 4 + term;
     const unsigned from_a[4] = {a[row], a[row + 32], a[row + rows * 4], a[row + rows * 4 + 32]};
@@ -310,43 +341,35 @@ __device__ __forceinline__ void multiply(float (&sum)[SUMS], const unsigned* a, 
 #endif
 
 // Bytes of shared memory by way of which a warp stores, and how far its rows are apart.
-constexpr int APART = 40, OF_WARP = 8 * APART * 4;
-
-// Where the sums of a thread's warp group begin in the block.
-template <int ROWS>
-__device__ __forceinline__ int group_row() {
-    return ROWS == 128 ? threadIdx.x / 128 * 64 : 0;
-}
-
-template <int ROWS>
-__device__ __forceinline__ int group_place() {
-    return ROWS == 128 ? 0 : threadIdx.x / 128 * 128;
-}
+constexpr int APART = 40, STORING = 64 * APART * 4;
 
 // Store a part of the result that the warps that multiply have the sums of.
-template <class Geometry, int ROWS, class Part, class T, class Value, class Index>
-__device__ __forceinline__ void store(T* to, unsigned char* shared, const float (&sum)[SUMS], const Sizes& sizes,
+template <class Geometry, int ROWS, int GROUPS, class Part, int BLOCKS, int SUMS, class T, class Value, class Index>
+__device__ __forceinline__ void store(T* to, unsigned char* shared, const float (&sum)[BLOCKS][SUMS], const Sizes& sizes,
         const Part& part, Value value, Index index) {
     constexpr int STACK = Geometry::STACK, ACROSS = Geometry::OUT[2] / STACK, OWN = ROWS / STACK;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int out_depth = part.phase / (Geometry::OUT[1] * ACROSS);
     const int out_row = part.phase / ACROSS % Geometry::OUT[1], out_column = part.phase % ACROSS;
     const int first_row = part.group * sizes.rows + part.block * OWN, own = min(OWN, sizes.rows - part.block * OWN);
-    const int row = (group_row<ROWS>() + warp % 4 * 16) / STACK;
+    // Rows that go through a warp's shared memory at a time.
+    constexpr int AT_ONCE = 16 / GROUPS;
+    float* mine = reinterpret_cast<float*>(shared + warp * (STORING / 4 / GROUPS));
     // An output channel is as far from the next one everywhere.
     const long long apart = index(0, first_row + 1, 0, 0, 0) - index(0, first_row, 0, 0, 0);
-    // The compiler has to see that a warp takes one way.
-    if (__shfl_sync(0xffffffff, (int)(row >= own), 0)) {
-        return;
-    }
-    float* mine = reinterpret_cast<float*>(shared + warp * OF_WARP);
     // By way of shared memory, so that threads that are neighbours store neighbours.
     #pragma unroll
-    for (int first = 0; first < 2 * SUMS; first += 32) {
+    for (int part_of = 0; part_of < BLOCKS * SUMS / 16; ++part_of) {
+        const int m = part_of % BLOCKS, first = part_of / BLOCKS * 32;
+        const int row = (Share<ROWS, GROUPS>::row() + m * 64 + warp % 4 * 16) / STACK;
+        // The compiler has to see that a warp takes one way.
+        if (__shfl_sync(0xffffffff, (int)(row >= own), 0)) {
+            continue;
+        }
         #pragma unroll
         for (int k = 0; k < STACK; ++k) {
             const int i = lane + 32 * k;
-            const Place place = part.place(group_place<ROWS>() + first + i / STACK);
+            const Place place = part.place(Share<ROWS, GROUPS>::place() + first + i / STACK);
             const int column = part.strip + place.column, d = place.depth * Geometry::OUT[0] + out_depth;
             const int r = place.row * Geometry::OUT[1] + out_row, c = column * Geometry::OUT[2] + out_column + i % STACK;
             const bool inside = place.image < sizes.images && place.row < sizes.places[1] && place.column < part.width
@@ -354,18 +377,25 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
             const float* from = mine + i % STACK * APART + i / STACK;
             T* at = to + index(place.image, first_row + row, d, r, c);
             #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                __syncwarp();
-                #pragma unroll
-                for (int four = 0; four < 16; four += 4) {
-                    *reinterpret_cast<float2*>(mine + lane / 4 * APART + four * 2 + lane % 4 * 2) =
-                        make_float2(sum[first / 2 + four + half * 2], sum[first / 2 + four + half * 2 + 1]);
+            for (int past = 0; past < 16; past += AT_ONCE) {
+                // With one group all rows are there for every k.
+                if (GROUPS == 2 || k == 0) {
+                    __syncwarp();
+                    #pragma unroll
+                    for (int j = 0; j < AT_ONCE; j += 8) {
+                        #pragma unroll
+                        for (int four = 0; four < 16; four += 4) {
+                            const int at_sum = first / 2 + four + (past + j) / 8 * 2;
+                            *reinterpret_cast<float2*>(mine + (j + lane / 4) * APART + four * 2 + lane % 4 * 2) =
+                                make_float2(sum[m][at_sum], sum[m][at_sum + 1]);
+                        }
+                    }
+                    __syncwarp();
                 }
-                __syncwarp();
                 if (inside) {
                     #pragma unroll
-                    for (int j = 0; j < 8 / STACK; ++j, at += apart) {
-                        const int own_row = row + half * (8 / STACK) + j;
+                    for (int j = 0; j < AT_ONCE / STACK; ++j, at += apart) {
+                        const int own_row = row + past / STACK + j;
                         if (own_row < own) {
                             *at = value(place.image, first_row + own_row, d, r, c, from[j * STACK * APART]);
                         }
@@ -377,14 +407,16 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
 }
 
 // Store value(image, channel, depth, row, column, sum) of all places at to[index(image, channel, depth, row, column)]. `shared` has
-// STAGES stages, and OF_WARP bytes for each of eight warps and 1024 more. Blocks take parts in turn.
-template <class Geometry, int ROWS, int STRIP, int DEEP, int STAGES, class T, class Value, class Index>
+// STAGES stages, and STORING bytes and 1024 more. GROUPS warp groups multiply. Blocks take parts in turn.
+template <class Geometry, int ROWS, int STRIP, int DEEP, int STAGES, int GROUPS, class T, class Value, class Index>
 __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const float* input, const float* weights, const Sizes& sizes,
         const Section* sections, const Tap<Geometry::STACK>* taps, const int* phases, Value value, Index index) {
     static_assert(STAGES >= 2, "A stage is given back when the products of the next one are issued");
     using Own = Shape<Geometry, ROWS, STRIP, DEEP>;
     using Mine = Part<Geometry, ROWS, STRIP>;
-    constexpr int PACKED = Own::PARTS * DEEP * STEP * ROWS;
+    using Sums = Share<ROWS, GROUPS>;
+    constexpr int PACKED = Own::PARTS * DEEP * STEP * ROWS, CONSUMERS = 128 * GROUPS, THREADS = CONSUMERS + PRODUCERS;
+    constexpr int BLOCKS = Sums::BLOCKS, SUMS = Sums::SUMS;
     // The compiler has to see that a warp takes one way.
     const int warp = __shfl_sync(0xffffffff, (int)threadIdx.x / 32, 0), lane = threadIdx.x % 32, parts = Mine::count(sizes);
     const int channel_stages = ceil_div(sizes.channels, DEEP * STEP);
@@ -393,7 +425,7 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
         return weights + ((long long)part.group * ceil_div(sizes.rows, ROWS / Geometry::STACK) + part.block) * Geometry::TAPS
             * channel_stages * PACKED;
     };
-    float sum[SUMS];
+    float sum[BLOCKS][SUMS];
 #if CONVOLUTIONS_WGMMA
     __shared__ unsigned long long barriers[2 * STAGES];
     const unsigned memory = shared_address(shared), bars = shared_address(barriers);
@@ -445,8 +477,8 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
         for (int n = blockIdx.x; n < parts; n += gridDim.x) {
             const Mine part(sizes, n);
             #pragma unroll
-            for (int i = 0; i < SUMS; ++i) {
-                sum[i] = 0.0f;
+            for (int i = 0; i < BLOCKS * SUMS; ++i) {
+                sum[i / SUMS][i % SUMS] = 0.0f;
             }
             int before = -1;
             #pragma unroll 1
@@ -456,8 +488,8 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
                 for (int stage = 0; stage < channel_stages; ++stage) {
                     full(slot).wait(parity);
                     const unsigned at = memory + slot * Own::STAGE;
-                    const unsigned long long a = descriptor(at + Own::INPUT + group_row<ROWS>() * 16, ROWS * 16);
-                    const unsigned long long b = descriptor(at + group_place<ROWS>() * 16, Own::LINES * 16);
+                    const unsigned long long a = descriptor(at + Own::INPUT + Sums::row() * 16, ROWS * 16);
+                    const unsigned long long b = descriptor(at + Sums::place() * 16, Own::LINES * 16);
                     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
                     #pragma unroll 1
                     for (int i = 0; i < section.taps; ++i) {
@@ -468,11 +500,14 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
                             constexpr int LEFT_OF_A = DEEP * Own::WEIGHTS / 16, LEFT_OF_B = DEEP * 2 * Own::LINES;
                             const unsigned long long from_a = a + (i * Own::PARTS * DEEP + sub) * (Own::WEIGHTS / 16);
                             const unsigned long long from_b = b + sub * 2 * Own::LINES + offset;
-                            if (Geometry::EXACT) {
-                                wgmma(sum, from_a + LEFT_OF_A, from_b);
-                                wgmma(sum, from_a, from_b + LEFT_OF_B);
+                            #pragma unroll
+                            for (int m = 0; m < BLOCKS; ++m) {
+                                if (Geometry::EXACT) {
+                                    wgmma(sum[m], from_a + m * 64 + LEFT_OF_A, from_b);
+                                    wgmma(sum[m], from_a + m * 64, from_b + LEFT_OF_B);
+                                }
+                                wgmma(sum[m], from_a + m * 64, from_b);
                             }
-                            wgmma(sum, from_a, from_b);
                         }
                     }
                     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -491,10 +526,10 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
                 empty(before).arrive();
             }
             #pragma unroll
-            for (int i = 0; i < SUMS; ++i) {
-                asm volatile("" : "+f"(sum[i])::"memory");
+            for (int i = 0; i < BLOCKS * SUMS; ++i) {
+                asm volatile("" : "+f"(sum[i / SUMS][i % SUMS])::"memory");
             }
-            store<Geometry, ROWS>(to, shared + STAGES * Own::STAGE, sum, sizes, part, value, index);
+            store<Geometry, ROWS, GROUPS>(to, shared + STAGES * Own::STAGE, sum, sizes, part, value, index);
         }
     }
 #else
@@ -503,8 +538,8 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
         const Mine part(sizes, n);
         const float* packed = weights_of(part);
         #pragma unroll
-        for (int i = 0; i < SUMS; ++i) {
-            sum[i] = 0.0f;
+        for (int i = 0; i < BLOCKS * SUMS; ++i) {
+            sum[i / SUMS][i % SUMS] = 0.0f;
         }
         Loader<Geometry, Own, Mine, DEEP, THREADS / 32> loader(input, sizes, part, warp);
         #pragma unroll 1
@@ -526,20 +561,23 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
                     #pragma unroll
                     for (int sub = 0; sub < DEEP; ++sub) {
                         const unsigned* a = reinterpret_cast<const unsigned*>(shared + Own::INPUT)
-                            + (i * Own::PARTS * DEEP + sub) * (Own::WEIGHTS / 4) + group_row<ROWS>() * 4;
+                            + (i * Own::PARTS * DEEP + sub) * (Own::WEIGHTS / 4) + Sums::row() * 4;
                         const unsigned* b = reinterpret_cast<const unsigned*>(shared)
-                            + (sub * 2 * Own::LINES + tap.row * part.pitch.by + tap.column + group_place<ROWS>()) * 4;
-                        if (Geometry::EXACT) {
-                            multiply(sum, a + DEEP * (Own::WEIGHTS / 4), ROWS, b, Own::LINES);
-                            multiply(sum, a, ROWS, b + DEEP * 8 * Own::LINES, Own::LINES);
+                            + (sub * 2 * Own::LINES + tap.row * part.pitch.by + tap.column + Sums::place()) * 4;
+                        #pragma unroll
+                        for (int m = 0; m < BLOCKS; ++m, a += 64 * 4) {
+                            if (Geometry::EXACT) {
+                                multiply(sum[m], a + DEEP * (Own::WEIGHTS / 4), ROWS, b, Own::LINES);
+                                multiply(sum[m], a, ROWS, b + DEEP * 8 * Own::LINES, Own::LINES);
+                            }
+                            multiply(sum[m], a, ROWS, b, Own::LINES);
                         }
-                        multiply(sum, a, ROWS, b, Own::LINES);
                     }
                 }
             }
         }
         if (warp < CONSUMERS / 32) {
-            store<Geometry, ROWS>(to, shared + STAGES * Own::STAGE, sum, sizes, part, value, index);
+            store<Geometry, ROWS, GROUPS>(to, shared + STAGES * Own::STAGE, sum, sizes, part, value, index);
         }
     }
 #endif

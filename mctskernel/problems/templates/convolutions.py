@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 CONVOLUTION, HEADER = "aten.convolution", "convolutions.cuh"
 
-OF_BLOCK, STEP, THREADS = 64 * 256, 8, 320
+OF_BLOCK, STEP, PRODUCERS = 64 * 256, 8, 64
 """Of a block and a stage, as the header has them."""
 
 MOST_TAPS = {False: 21, True: 7}
@@ -68,6 +69,9 @@ BLOCKS = 2112
 MOST_SHARED = 232448
 SHARED = 101 << 10
 """Bytes of stages with which two blocks fit on a multiprocessor."""
+
+
+_SLOW = re.compile(r"\b(exp|log|log1p|tanh|erf|pow)f\(")
 
 
 class Section(NamedTuple):
@@ -262,8 +266,11 @@ class Convolution:
             for extent, step in zip(_three(out[2:], ONE), self.tables.geometry.out, strict=True)
         ]
         stack = self.tables.geometry.stack
-        words = ("TILE_ROWS", "STRIP", "DEEP", "STAGES", "BLOCKS")
-        choice = (*self._choice(schedule, channels, rows, places), BLOCKS)
+        words = ("TILE_ROWS", "STRIP", "DEEP", "STAGES", "WARP_GROUPS", "BLOCKS")
+        followed = _epilogue(self.nodes, schedule, place)[0].text() if len(self.nodes) > 1 else ""
+        # More warps compute what follows, and products take more of shared memory's time.
+        warp_groups = 2 if followed and (self.tables.exact or _SLOW.search(followed)) else 1
+        choice = (*self._choice(schedule, channels, rows, places), warp_groups, BLOCKS)
         macros = tuple(schedule.macro(*each) for each in zip(words, choice, strict=True))
         name = schedule.fresh(node.name)
         schedule.define(self.tables.text(name))
@@ -345,7 +352,7 @@ class Convolution:
     ) -> tuple[str, str]:
         """The kernel of the convolution."""
         node = self.nodes[0]
-        name, sizes, (tile, strip, deep, stages, blocks) = words
+        name, sizes, (tile, strip, deep, stages, warp_groups, blocks) = words
         tensor, packed = read
         body = schedule.body(place)
         out = body.extents(node)
@@ -355,12 +362,13 @@ class Convolution:
         text = (
             f"    extern __shared__ unsigned char {shared}[];\n"
             f"    const convolutions::Sizes sizes = {{{sizes}}};\n"
-            f"    convolutions::convolve<{name}_geometry, {tile}, {strip}, {deep}, {stages}>(\n"
+            f"    convolutions::convolve<{name}_geometry, {tile}, {strip}, {deep}, {stages}, {warp_groups}>(\n"
             f"        {schedule.parameter(place.name)}, {shared}, {schedule.parameter(tensor.name)}, "
             f"{schedule.parameter(packed.name)}, sizes,\n"
             f"        {name}_sections, {name}_taps, {name}_phases,\n"
             f"{_lambdas(value, index, names)});"
         )
+        threads = f"128 * {warp_groups} + {PRODUCERS}"
         reads = {each.name: each for each in (tensor, packed, *value.reads.values())}
         reads.pop(place.name, None)
         made = Function(
@@ -369,7 +377,7 @@ class Convolution:
             text,
             tuple(reads.values()),
             place,
-            f"__launch_bounds__({THREADS}, 2) ",
+            f"__launch_bounds__({threads}, 2) ",
         )
         rows, columns = self.tables.halo
         lines = (
@@ -379,6 +387,7 @@ class Convolution:
         schedule.require(
             f"({tile} == 64 || {tile} == 128) && {strip} >= 1 && {strip} <= {WIDEST} && {deep} >= 1 && {stages} >= 2"
         )
+        schedule.require(f"{warp_groups} == 1 || {warp_groups} == 2")
         schedule.require(f"{stage.format('/')} + {STORING} <= {MOST_SHARED}")
         across = count_in_plan((places[2],))
         strips = f"ceil_div({across}, {strip})"
@@ -393,7 +402,7 @@ class Convolution:
         for factor in (groups, self.tables.phases):
             grid += f" * {factor}" if factor != 1 else ""
         return schedule.function(made), schedule.launch(
-            made, f"min({blocks}, {grid})", str(THREADS), f"{stage.format('//')} + {STORING}"
+            made, f"min({blocks}, {grid})", threads, f"{stage.format('//')} + {STORING}"
         )
 
 
