@@ -55,6 +55,7 @@ TEMPLATES = Templates(
     found_groups,
     frozenset(
         """length tiles tiles_of_segment part parts first mine of_tile p
-        merge load store across across_lanes scan larger smaller quotient inverse_of""".split()
+        merge load store across across_lanes scan larger smaller quotient inverse_of
+        start whole is_whole of_tile_that_is aligned""".split()
     ),
 )

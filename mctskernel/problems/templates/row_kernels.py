@@ -43,6 +43,8 @@ from mctskernel.problems.templates.row_steps import Part, Step, added, better, d
 class RowWriter(RowLoops):
     """One kernel of a group of rows."""
 
+    _tests_tiles = True
+
     def whole(self, name: str, steps: Sequence[Step]) -> tuple[str, str]:
         """A kernel that computes all steps and stores the last node."""
         self._parted = self._split and not self._over_rows
@@ -286,8 +288,9 @@ class RowWriter(RowLoops):
             end = "length" if self._rows == "1" else f"mine == {self._row} ? length : 0"
             self._around = (
                 f"{stored_type(place.dtype)} {results}[{names['VECTOR']}];",
-                f"store({run}, {results}, first + {step}, {end});",
+                f"store<is_whole.value>({run}, {results}, first + {step}, {end});",
             )
+            self._aligned = [run]
             body.writes[place.name] = place
         with self._tiles(self._output(node)) as elements, elements() as index:
             at = element_index(body, self._group.space, index, node)

@@ -36,6 +36,9 @@ Work = Callable[[Body, Index], None]
 class RowLoops:
     """A kernel while it is written: its row, and passes over that."""
 
+    _tests_tiles = False
+    """Whether a tile is tested as a whole; only where nothing in it waits for other threads."""
+
     def __init__(
         self,
         group: Rows,
@@ -64,6 +67,8 @@ class RowLoops:
         self._reductions = [node for node in group.nodes if reduces(node)]
         self._held: dict[tuple[Node, Index], str] = {}
         self._around = ("", "")
+        self._aligned: list[str] = []
+        self._whole = ""
         self._before_element = ""
         self._parted = self._reverse = False
         self._passes = 0
@@ -196,16 +201,36 @@ class RowLoops:
             else:
                 base = self._base()
                 shift = f" - ({kind})({base} % {names['VECTOR']})" if base != "0" else ""
-                body.line(
-                    f"const {kind} first = {number} * {tile} + ({kind})threadIdx.x * {names['VECTOR']}{shift};"
-                )
-            arrays = {key: self._held.get(key) or self._array(key[0]) for key in loads}
-            held = [key for key in loads if key in self._held]
-            self._load({key: loads[key] for key in loads if key not in held}, arrays)
-            if held:
-                with body.block(reload) if reload else contextlib.nullcontext():
-                    self._load({key: loads[key] for key in held}, arrays)
-            yield lambda: self._elements(arrays)
+                body.line(f"const {kind} start = {number} * {tile}{shift};")
+                body.line(f"const {kind} first = start + ({kind})threadIdx.x * {names['VECTOR']};")
+            with self._guarded(loads):
+                arrays = {key: self._held.get(key) or self._array(key[0]) for key in loads}
+                held = [key for key in loads if key in self._held]
+                self._load({key: loads[key] for key in loads if key not in held}, arrays)
+                if held:
+                    with body.block(reload) if reload else contextlib.nullcontext():
+                        self._load({key: loads[key] for key in held}, arrays)
+                yield lambda: self._elements(arrays)
+
+    @contextlib.contextmanager
+    def _guarded(self, loads: Mapping[tuple[Node, Index], str]) -> Iterator[None]:
+        """What is done with a tile; twice where it pays, once without tests for tiles that need none."""
+        if self._strided or not self._tests_tiles:
+            yield
+            return
+        runs = [self._run(node, base) for (node, _), base in loads.items()]
+        tests = [f"aligned<{self._names['VECTOR']}>({run} + start)" for run in (*runs, *self._aligned)]
+        self.body.line(
+            f"const bool whole = {' && '.join(('start >= 0', f'start + {self._tile} <= length', *tests))};"
+        )
+        self._whole = "is_whole.value"
+        with self.body.block("of_tile_that_is(whole, [&](auto is_whole) {", "});"):
+            yield
+        self._whole = ""
+
+    def _run(self, node: Node, base: str) -> str:
+        name = self._schedule.parameter(self._schedule.places[node].name)
+        return name if base == "0" else f"{name} + {base}"
 
     def _base(self) -> str:
         body = self.body
@@ -236,10 +261,11 @@ class RowLoops:
             for (node, index), base in loads.items():
                 place = self._schedule.places[node]
                 body.reads[place.name] = place
-                name = self._schedule.parameter(place.name)
-                run = name if base == "0" else f"{name} + {base}"
                 step = f"{j} * ({self._lanes} * {self._names['VECTOR']})"
-                body.line(f"load({arrays[node, index]}[{j}], {run}, first + {step}, length);")
+                load = f"load<{self._whole}>" if self._whole else "load"
+                body.line(
+                    f"{load}({arrays[node, index]}[{j}], {self._run(node, base)}, first + {step}, length);"
+                )
 
     def _line_of_k(self) -> None:
         item = f"({self._names['ITEMS']} - 1 - {self._j})" if self._reverse else self._j
@@ -265,7 +291,8 @@ class RowLoops:
                 body.line(f"const {kind} {k} = first + {j} * ({self._lanes} * {vector}) + {v};")
                 self._line(self._before_element)
                 unsigned = "unsigned" if kind == "int" else f"unsigned {kind}"
-                inner.enter_context(body.block(f"if (({unsigned}){k} < ({unsigned})length) {{"))
+                whole = f"{self._whole} || " if self._whole else ""
+                inner.enter_context(body.block(f"if ({whole}({unsigned}){k} < ({unsigned})length) {{"))
                 at = f"[{j}][{v}]"
             index = self._element()
             for key, array in arrays.items():
