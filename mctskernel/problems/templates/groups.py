@@ -56,6 +56,6 @@ TEMPLATES = Templates(
     frozenset(
         """length tiles tiles_of_segment part parts first mine of_tile p
         merge load store across across_lanes scan larger smaller quotient inverse_of
-        start whole is_whole of_tile_that_is aligned""".split()
+        start whole tests aligned""".split()
     ),
 )

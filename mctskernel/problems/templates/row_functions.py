@@ -7,30 +7,16 @@ struct alignas(sizeof(T) * N) Vector {
     T of[N];
 };
 
-template <bool Value>
-struct Bool {
-    static constexpr bool value = Value;
-};
-
-// Calls a function for a tile, with whether all of it is inside of the run and aligned: nothing is to be tested then.
-template <typename Function>
-__device__ __forceinline__ void of_tile_that_is(bool whole, Function function) {
-    if (whole) {
-        function(Bool<true>());
-    } else {
-        function(Bool<false>());
-    }
-}
-
 template <int N, typename T>
 __device__ __forceinline__ bool aligned(const T* at) {
     return reinterpret_cast<size_t>(at) % (sizeof(T) * N) == 0;
 }
 
-// Loads the elements from k on of a run of `length`, of which those outside of it are left as they are.
-template <bool Whole = false, typename T, int N, typename Index>
-__device__ __forceinline__ void load(T (&values)[N], const T* run, Index k, Index length) {
-    if (Whole || (k >= 0 && k + N <= length && aligned<N>(run + k))) {
+// Loads the elements from k on of a run of `length`, of which those outside of it are left as they are. All are inside
+// and aligned if a tile is `whole`.
+template <typename T, int N, typename Index>
+__device__ __forceinline__ void load(T (&values)[N], const T* run, Index k, Index length, bool whole = false) {
+    if (whole || (k >= 0 && k + N <= length && aligned<N>(run + k))) {
         const Vector<T, N> found = *reinterpret_cast<const Vector<T, N>*>(run + k);
         #pragma unroll
         for (int v = 0; v < N; ++v) {
@@ -47,12 +33,12 @@ __device__ __forceinline__ void load(T (&values)[N], const T* run, Index k, Inde
 }
 
 // Stores the elements from k on of a run of `length`, without those outside of it.
-template <bool Whole = false, typename T, int N, typename Index>
-__device__ __forceinline__ void store(T* run, const T (&values)[N], Index k, Index length) {
-    if (Whole && k + N > length) {
+template <typename T, int N, typename Index>
+__device__ __forceinline__ void store(T* run, const T (&values)[N], Index k, Index length, bool whole = false) {
+    if (whole && k + N > length) {
         return;
     }
-    if (Whole || (k >= 0 && k + N <= length && aligned<N>(run + k))) {
+    if (whole || (k >= 0 && k + N <= length && aligned<N>(run + k))) {
         Vector<T, N> found;
         #pragma unroll
         for (int v = 0; v < N; ++v) {

@@ -288,7 +288,7 @@ class RowWriter(RowLoops):
             end = "length" if self._rows == "1" else f"mine == {self._row} ? length : 0"
             self._around = (
                 f"{stored_type(place.dtype)} {results}[{names['VECTOR']}];",
-                f"store<is_whole.value>({run}, {results}, first + {step}, {end});",
+                f"store({run}, {results}, first + {step}, {end}, !tests);",
             )
             self._aligned = [run]
             body.writes[place.name] = place

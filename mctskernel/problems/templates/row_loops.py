@@ -223,8 +223,12 @@ class RowLoops:
         self.body.line(
             f"const bool whole = {' && '.join(('start >= 0', f'start + {self._tile} <= length', *tests))};"
         )
-        self._whole = "is_whole.value"
-        with self.body.block("of_tile_that_is(whole, [&](auto is_whole) {", "});"):
+        self._whole = "!tests"
+        self.body.line("#pragma unroll")
+        with (
+            self.body.block("for (int tests = 0; tests < 2; ++tests) {"),
+            self.body.block("if (whole == !tests) {"),
+        ):
             yield
         self._whole = ""
 
@@ -262,9 +266,9 @@ class RowLoops:
                 place = self._schedule.places[node]
                 body.reads[place.name] = place
                 step = f"{j} * ({self._lanes} * {self._names['VECTOR']})"
-                load = f"load<{self._whole}>" if self._whole else "load"
+                whole = f", {self._whole}" if self._whole else ""
                 body.line(
-                    f"{load}({arrays[node, index]}[{j}], {self._run(node, base)}, first + {step}, length);"
+                    f"load({arrays[node, index]}[{j}], {self._run(node, base)}, first + {step}, length{whole});"
                 )
 
     def _line_of_k(self) -> None:

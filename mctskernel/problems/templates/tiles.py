@@ -41,6 +41,12 @@ HALF_TILES = {
 RATE, BANDWIDTH, LATENCY, STORED = 1.25e14, 3e12, 1e-6, 1.5e-10
 """On an H200: terms and bytes a second, and seconds of a tile's or launch's beginning and of storing a number."""
 
+TOGETHER = 2
+"""Blocks that share what they copy, where there are several rows of tiles."""
+
+MOST_SHARED, BESIDE_STAGES = 232448, 4096
+"""Bytes of shared memory of a block, and of those that aren't stages."""
+
 _PRODUCTS = {"aten.mm", "aten.bmm"}
 _FOLLOWED = {"aten.mm", "aten.convolution"}
 
@@ -90,21 +96,20 @@ class Product:
                     schedule.places[each.node] = kept
             given = [_Stored.of(schedule, each, place) for each in operands]
         tiles = TILES if is_packed else HALF_TILES
-        # Blocks that share copies were faster with operands that aren't packed; the others weren't timed.
-        together = 1 if is_packed else 2
-        (rows, columns), splits = _tiling(self.sizes, tiles, together)
+        (rows, columns), splits = _tiling(self.sizes, tiles, TOGETHER)
         tile_m, tile_n = schedule.macro("TILE_M", rows), schedule.macro("TILE_N", columns)
-        stages, group = schedule.macro("STAGES", 4), schedule.macro("GROUP", 8)
-        cluster = schedule.macro("CLUSTER", together if self.sizes[1] > rows else 1)
+        most = (MOST_SHARED - BESIDE_STAGES) // ((rows + columns) * 128)
+        stages, group = schedule.macro("STAGES", min(most, 6) if is_packed else 4), schedule.macro("GROUP", 8)
+        cluster = schedule.macro("CLUSTER", TOGETHER if self.sizes[1] > rows else 1)
         blocks = schedule.macro("BLOCKS", MULTIPROCESSORS)
-        shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + 4096"
+        shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + {BESIDE_STAGES}"
         for macro, axis in ((tile_m, 0), (tile_n, 1)):
             allowed = sorted({tile[axis] for tile in tiles})
             schedule.require(" || ".join(f"{macro} == {each}" for each in allowed))
         if not is_packed:
             schedule.require(f"{tile_m} <= 128 || {tile_n} <= 192")
         schedule.require(f"({cluster} == 1 || {cluster} == 2) && {blocks} >= {cluster}")
-        schedule.require(f"{stages} >= 3 && {shared} <= 232448")
+        schedule.require(f"{stages} >= 3 && {shared} <= {MOST_SHARED}")
         schedule.require(f"{group} >= 1 && {group} <= 64")
         split = schedule.macro("SPLITS", splits) if splits > 1 else ""
         target = place

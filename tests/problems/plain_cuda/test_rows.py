@@ -113,7 +113,7 @@ def test_a_row_that_fits_is_read_once() -> None:
     source = sources_of(
         lambda x: F.layer_norm(x, (x.shape[1],)), X, sizes={"rows": 4093, "cols": 4093}
     ).templates
-    assert source.count("load<is_whole.value>(x_tile") == 3
+    assert source.count("load(x_tile") == 3
     assert source.count("if (tile < tiles - 1) {") == source.count("if (tile > 0) {") == 1
 
 
