@@ -19,10 +19,10 @@ from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.experiments.gauntlet.corpus import CORPUS, CorpusError
 from mctskernel.experiments.gauntlet.run import Report, Result, Verdict
 from mctskernel.profiling.pytorch.client import ForkServer, fork_server
-from mctskernel.profiling.pytorch.evaluator import Limits, ModuleVerdict, Settings, open_evaluator
+from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings, open_evaluator
 
 NO_GAIN = "no gain"
-LIMITS = Limits(load_seconds=120.0, call_seconds=5.0)
+LOAD_SECONDS, CALL_SECONDS = 120.0, 5.0
 RUNS = 5
 
 
@@ -72,7 +72,13 @@ def run_modules(
             return run_modules(entries, device, follow, opened)
     for _, group in groupby(shown, _group):
         alike = list(group)
-        settings = Settings(torch_device, runs=RUNS, own_kernels=alike[0].own_kernels, limits=LIMITS)
+        settings = Settings(
+            torch_device,
+            runs=RUNS,
+            own_kernels=alike[0].own_kernels,
+            load_seconds=LOAD_SECONDS,
+            call_seconds=CALL_SECONDS,
+        )
         with open_evaluator(alike[0].reference.read_text(), settings, server) as evaluator:
             for entry in alike:
                 started = time.monotonic()

@@ -24,17 +24,19 @@ from mctskernel.profiling.build_cache import cache_folder
 from mctskernel.profiling.pytorch.client import (
     ECHO,
     Call,
+    Client,
     ForkServer,
     Model,
     ModuleError,
     ReferenceClient,
     Round,
     WorkerClient,
+    blaming_the_task,
     echo_model,
     fork_server,
 )
 from mctskernel.profiling.pytorch.memory import DeviceMemory, HostMemory
-from mctskernel.profiling.pytorch.protocol import tensor_specs
+from mctskernel.profiling.pytorch.protocol import Load
 from mctskernel.profiling.pytorch.verdict import (
     Samples,
     Speedup,
@@ -60,21 +62,13 @@ FEWEST_ROUNDS = 5
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a module may take: seconds for loading and for making a model, for a call, and bytes of memory."""
-
-    load_seconds: float = 300.0
-    call_seconds: float = 60.0
-    memory_bytes: int = 16 << 30
-
-
-@dataclass(frozen=True)
 class Settings:
-    """How modules are evaluated.
+    """How modules are evaluated, and what they may take.
 
     Inputs and weights follow from `seed`, which no author of a module may know beforehand. A module is timed for
     `runs` rounds, and for up to `most_runs`, if that is more, as long as it can't be told apart from the round trip
     to its process; for fewer once `seconds` have passed. `own_kernels` refuses modules that define no kernel.
+    `load_seconds` are for loading a source and for making a model, each.
     """
 
     device: str = "cpu"
@@ -83,7 +77,9 @@ class Settings:
     most_runs: int = 0
     seconds: float = 60.0
     own_kernels: bool = False
-    limits: Limits = field(default_factory=Limits)
+    load_seconds: float = 300.0
+    call_seconds: float = 60.0
+    memory_bytes: int = 16 << 30
 
 
 @dataclass(frozen=True)
@@ -123,19 +119,17 @@ class ModuleEvaluator:
             open_gpu()
         self._key, self._seeds = secret_key(), itertools.count()
         self._rng = np.random.default_rng(self._seed())
-        limits = settings.limits
-        self._reference = ReferenceClient(
-            server, reference, settings.device, limits.memory_bytes, limits.load_seconds
-        )
-        stack.callback(self._reference.close)
-        self._model = self._reference.model(self._seed(), from_seed=False)
-        self._pattern = self._reference.draw(self._seed())
-        self._check_repeats()
-        with _blaming_the_task():
+        with blaming_the_task():
+            self._reference = ReferenceClient(server, settings.load_seconds)
+            stack.callback(self._reference.close)
+            self._load(self._reference, reference, "Model")
+            self._model = self._reference.model(self._seed(), from_seed=False)
+            self._pattern = self._reference.draw(self._seed())
+            self._check_repeats()
             self._baseline = self._worker(stack, "runs the reference", reference, "Model", self._model)
             nothing = echo_model(self._pattern.plain)
             self._echo = self._worker(stack, "echoes", ECHO, "Model", nothing)
-            self._echo.construct(nothing, limits.load_seconds)
+            self._echo.construct(nothing, settings.load_seconds)
 
     def evaluate(self, candidate: str) -> ModuleVerdict:
         """The verdict on a module's source."""
@@ -185,7 +179,7 @@ class ModuleEvaluator:
 
     def _construct(self, worker: WorkerClient) -> bool:
         with worker.running():
-            return worker.construct(self._model, self._settings.limits.load_seconds)
+            return worker.construct(self._model, self._settings.load_seconds)
 
     def _verify(self, worker: WorkerClient, trial: _Trial) -> None:
         earlier: Call | None = None
@@ -195,7 +189,7 @@ class ModuleEvaluator:
             trial.add(check_call(drawn, call, self._settings.seed))
             if earlier is not None:
                 with worker.running():
-                    again = worker.reread(self._settings.limits.call_seconds)
+                    again = worker.reread(self._settings.call_seconds)
                 if not np.array_equal(again, earlier.snapshot.outputs):
                     message = "The outputs of an earlier call were overwritten by a later one."
                     trial.add(failed(message, self._settings.seed, Guard.REPETITION))
@@ -235,17 +229,17 @@ class ModuleEvaluator:
 
     def _own_call(self, worker: WorkerClient, drawn: Round) -> Call:
         """One call of the baseline or the echo."""
-        with _blaming_the_task():
+        with blaming_the_task():
             return self._call(worker, drawn)
 
     def _call(self, worker: WorkerClient, drawn: Round) -> Call:
         """One call, with every other worker stopped."""
         with worker.running():
-            return worker.call(drawn, self._rng, self._settings.limits.call_seconds)
+            return worker.call(drawn, self._rng, self._settings.call_seconds)
 
     def _new_model(self, *, from_seed: bool) -> None:
         self._model = self._reference.model(self._seed(), from_seed=from_seed)
-        with _blaming_the_task():
+        with blaming_the_task():
             self._construct(self._baseline)
 
     def _draw(self, *, widened: bool = False) -> Round:
@@ -261,13 +255,19 @@ class ModuleEvaluator:
         self, stack: ExitStack, doing: str, source: str, class_name: str, model: Model
     ) -> WorkerClient:
         """A worker that has loaded a source, with room for models as large as `model`."""
-        device, limits, pattern = self._settings.device, self._settings.limits, self._pattern
-        outputs = tuple(tensor_specs(pattern.plain.structure))
-        memory = (HostMemory if device == "cpu" else DeviceMemory)(outputs, pattern.inputs.content.nbytes)
+        pattern = self._pattern
+        kind = HostMemory if self._settings.device == "cpu" else DeviceMemory
+        memory = kind(pattern.plain.structure.tensors, pattern.inputs.content.nbytes)
         worker = WorkerClient(self._server, doing, pattern.plain.structure, memory, model)
         stack.callback(worker.close)
-        worker.load(source, class_name, device, limits.memory_bytes, limits.load_seconds)
+        structures = pattern.inputs.structure, pattern.plain.structure, memory.sizes
+        self._load(worker, source, class_name, *structures)
         return worker
+
+    def _load(self, client: Client, source: str, class_name: str, *shared: Any) -> None:
+        settings = self._settings
+        request = Load(settings.device, settings.memory_bytes, source, class_name, *shared)
+        client.load(request, settings.load_seconds)
 
     def _check_health(self) -> None:
         drawn = self._draw()
@@ -307,15 +307,6 @@ def secret_key() -> bytes:
         return file.read_bytes() or secrets.token_bytes(KEY_BYTES)
     except OSError:
         return secrets.token_bytes(KEY_BYTES)
-
-
-@contextmanager
-def _blaming_the_task() -> Iterator[None]:
-    """Turn a module's failure into a TaskError: it is the reference that failed."""
-    try:
-        yield
-    except ModuleError as error:
-        raise TaskError(f"The reference can't be used: {error.message}") from error
 
 
 @dataclass

@@ -13,7 +13,7 @@ from mctskernel.core.evaluation import Check, Guard, Outcome, Timing
 from mctskernel.core.task import Array, Tolerance
 from mctskernel.profiling.comparison import Comparison, compare
 from mctskernel.profiling.pytorch.client import Call, Round
-from mctskernel.profiling.pytorch.protocol import TensorSpec, arrays, tensor_specs
+from mctskernel.profiling.pytorch.protocol import TensorSpec, arrays
 
 TOLERANCES = {
     "float64": Tolerance(1e-12, 1e-13, 64.0),
@@ -80,8 +80,8 @@ def check_call(drawn: Round, call: Call, seed: int) -> Check:
 def check_outputs(drawn: Round, outputs: Array, seed: int) -> Check:
     """The check of outputs in shared memory."""
     worst = 0.0
-    wanted = list(tensor_specs(drawn.plain.structure))
-    truths = arrays(drawn.truth.content, list(tensor_specs(drawn.truth.structure)))
+    wanted = drawn.plain.structure.tensors
+    truths = arrays(drawn.truth.content, drawn.truth.structure.tensors)
     for number, (spec, actual, truth, plain) in enumerate(
         zip(wanted, arrays(outputs, wanted), truths, arrays(drawn.plain.content, wanted), strict=True)
     ):

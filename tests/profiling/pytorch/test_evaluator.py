@@ -15,14 +15,14 @@ from mctskernel.core.task import TaskError
 from mctskernel.experiments.gauntlet.modules import read_modules, run_modules
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.pytorch.client import ForkServer, fork_server
-from mctskernel.profiling.pytorch.evaluator import Limits, Settings, open_evaluator, secret_key
+from mctskernel.profiling.pytorch.evaluator import Settings, open_evaluator, secret_key
 
 pytest.importorskip("torch")
 
 pytestmark = pytest.mark.slow
 
 CORPUS = Path(__file__).parents[2] / "gauntlet" / "pytorch"
-SETTINGS = Settings(runs=5, limits=Limits(load_seconds=120.0, call_seconds=30.0))
+SETTINGS = Settings(runs=5, load_seconds=120.0, call_seconds=30.0)
 REFERENCE = (CORPUS / "references" / "matmul.py").read_text()
 CANDIDATE = "import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, a, b):\n        {}\n"
 

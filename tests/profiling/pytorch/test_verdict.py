@@ -12,7 +12,7 @@ from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.task import Array
 from mctskernel.profiling.pytorch.client import Call, Round, Value
 from mctskernel.profiling.pytorch.memory import HostMemory, Snapshot
-from mctskernel.profiling.pytorch.protocol import ListSpec, TensorSpec, arrays, places
+from mctskernel.profiling.pytorch.protocol import Structure, TensorSpec, arrays, places
 from mctskernel.profiling.pytorch.verdict import (
     MAX_SOURCE_CHARACTERS,
     Samples,
@@ -38,9 +38,9 @@ def filled(spec: TensorSpec, values: Array) -> Array:
 
 TRUTH = RNG.normal(size=(8, 16))
 DRAWN = Round(
-    Value(ListSpec("list", (INPUT,)), filled(INPUT, RNG.normal(size=(8, 16)))),
-    Value(WIDE, filled(WIDE, TRUTH)),
-    Value(OUTPUT, filled(OUTPUT, TRUTH.astype(np.float32))),
+    Value(Structure("[...]", (INPUT,)), filled(INPUT, RNG.normal(size=(8, 16)))),
+    Value(Structure("...", (WIDE,)), filled(WIDE, TRUTH)),
+    Value(Structure("...", (OUTPUT,)), filled(OUTPUT, TRUTH.astype(np.float32))),
     changed=False,
 )
 
