@@ -18,7 +18,7 @@ from mctskernel.core.task import Array, TaskError
 from mctskernel.profiling.processes import child_process
 from mctskernel.profiling.processes.channel import Ready
 from mctskernel.profiling.processes.child_process import ChildProcess, Launched, LostError
-from mctskernel.profiling.processes.shared_window import ALIGNMENT, SharedWindow
+from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.pytorch.memory import Memory, Snapshot
 from mctskernel.profiling.pytorch.protocol import (
     FORK_REPLIES,
@@ -44,20 +44,6 @@ from mctskernel.profiling.pytorch.protocol import (
 
 STARTING_SECONDS = 180.0
 FORKING_SECONDS = 30.0
-
-ECHO = """\
-import torch
-
-
-class Model(torch.nn.Module):
-    def __init__(self, outputs):
-        super().__init__()
-        self.outputs = outputs
-
-    def forward(self, *inputs):
-        return self.outputs
-"""
-"""A module that computes nothing: its calls take as long as the round trip to a worker, copies of outputs included."""
 
 Expected = TypeVar("Expected", bound=msgspec.Struct)
 
@@ -225,8 +211,8 @@ class WorkerClient(Client):
         request = Construct(model.seed, arguments, weights)
         return self._ask(request, Constructed, Outcome.BUILD_ERROR, seconds).loaded
 
-    def call(self, drawn: Round, rng: np.random.Generator, seconds: float) -> Call:
-        """Call the model on fresh inputs.
+    def call(self, drawn: Round, rng: np.random.Generator, seconds: float, *, is_echo: bool = False) -> Call:
+        """Call the model on fresh inputs; an echo computes nothing, as `Run` says.
 
         The clock runs from when the inputs are given until elements at random places are read, after the worker said
         that it is done: what isn't there by then is missing. The rest is read once the worker is stopped.
@@ -236,7 +222,7 @@ class WorkerClient(Client):
         self._ask(Prepare(), Ready, Outcome.CRASH, seconds)
         began = time.perf_counter()
         memory.publish()
-        reply = self._reply(Run(memory.inputs), seconds)
+        reply = self._reply(Run(memory.inputs, is_echo), seconds)
         memory.probe()
         ended = time.perf_counter()
         self._process.pause()
@@ -294,12 +280,6 @@ class ReferenceClient(Client):
     def _asked(self, request: msgspec.Struct, expected: type[Expected]) -> Expected:
         with blaming_the_task():
             return self._ask(request, expected, Outcome.CRASH, self._seconds)
-
-
-def echo_model(plain: Value) -> Model:
-    """A model of `ECHO` that returns the same outputs every time."""
-    arguments = Structure(f"([{plain.structure.text}], {{}})", plain.structure.tensors)
-    return Model(0, Value(arguments, plain.content), Value(Structure("{}"), np.zeros(ALIGNMENT, np.uint8)))
 
 
 def _unasked() -> ModuleError:

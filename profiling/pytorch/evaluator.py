@@ -22,7 +22,6 @@ from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source
 from mctskernel.core.task import TaskError
 from mctskernel.profiling.build_cache import cache_folder
 from mctskernel.profiling.pytorch.client import (
-    ECHO,
     Call,
     Client,
     ForkServer,
@@ -32,7 +31,6 @@ from mctskernel.profiling.pytorch.client import (
     Round,
     WorkerClient,
     blaming_the_task,
-    echo_model,
     fork_server,
 )
 from mctskernel.profiling.pytorch.memory import DeviceMemory, HostMemory
@@ -107,8 +105,8 @@ def open_evaluator(
 class ModuleEvaluator:
     """A reference with its processes.
 
-    The baseline is the reference's own module in a worker like the candidate's; the echo is a module that computes
-    nothing, whose time is the round trip. Their calls are interleaved with the candidate's.
+    The baseline is the reference's own module in a worker like the candidate's, whose echo takes the round trip. Their
+    calls are interleaved with the candidate's.
     """
 
     def __init__(self, server: ForkServer, reference: str, settings: Settings, stack: ExitStack) -> None:
@@ -127,9 +125,6 @@ class ModuleEvaluator:
             self._pattern = self._reference.draw(self._seed())
             self._check_repeats()
             self._baseline = self._worker(stack, "runs the reference", reference, "Model", self._model)
-            nothing = echo_model(self._pattern.plain)
-            self._echo = self._worker(stack, "echoes", ECHO, "Model", nothing)
-            self._echo.construct(nothing, settings.load_seconds)
 
     def evaluate(self, candidate: str) -> ModuleVerdict:
         """The verdict on a module's source."""
@@ -143,7 +138,7 @@ class ModuleEvaluator:
                 return ModuleVerdict(trial.refused(error))
             except TaskError as error:
                 stack.close()
-                self._check_health()  # raises if it is the reference's own fault
+                self._own_call(self._draw())  # raises if it is the reference's own fault
                 message = f"Beside this module the reference stopped working: {error}"
                 lost = ModuleError(Outcome.CRASH, message, guard=Guard.SEPARATE_PROCESS)
                 return ModuleVerdict(trial.refused(lost))
@@ -199,8 +194,7 @@ class ModuleEvaluator:
         self, worker: WorkerClient, trial: _Trial, quiet_baseline: list[float], quiet_echo: list[float]
     ) -> Speedup:
         end = time.monotonic() + self._settings.seconds
-        workers = (worker, self._baseline, self._echo)
-        ours, baseline, echo = seconds = [list[float]() for _ in workers]
+        ours, baseline, echo = seconds = [list[float]() for _ in range(3)]
         enough = self._settings.runs
         while True:
             if len(ours) >= enough or (len(ours) >= FEWEST_ROUNDS and time.monotonic() >= end):
@@ -209,33 +203,32 @@ class ModuleEvaluator:
                 if not speedup.doubt or len(ours) >= enough or time.monotonic() >= end:
                     return speedup
             drawn = self._draw()
-            for number in self._rng.permutation(len(workers)):
+            for number in self._rng.permutation(len(seconds)).tolist():
                 if number == 0:
                     call = self._call(worker, drawn)
                     trial.add(check_call(drawn, call, self._settings.seed))
                 else:
-                    call = self._own_call(workers[number], drawn)
+                    call = self._own_call(drawn, is_echo=number == 2)
                 seconds[number].append(call.seconds)
 
     def _quiet_rounds(self) -> tuple[list[float], list[float]]:
         """Seconds of the baseline's and the echo's calls before the candidate's process begins."""
-        baseline: list[float] = []
-        echo: list[float] = []
+        seconds: list[list[float]] = []
         for _ in range(WARM_UP_ROUNDS + QUIET_ROUNDS):
             drawn = self._draw()
-            baseline.append(self._own_call(self._baseline, drawn).seconds)
-            echo.append(self._own_call(self._echo, drawn).seconds)
-        return baseline[WARM_UP_ROUNDS:], echo[WARM_UP_ROUNDS:]
+            seconds.append([self._own_call(drawn, is_echo=is_echo).seconds for is_echo in (False, True)])
+        baseline, echo = map(list, zip(*seconds[WARM_UP_ROUNDS:], strict=True))
+        return baseline, echo
 
-    def _own_call(self, worker: WorkerClient, drawn: Round) -> Call:
-        """One call of the baseline or the echo."""
+    def _own_call(self, drawn: Round, *, is_echo: bool = False) -> Call:
+        """One call of the baseline, or its echo."""
         with blaming_the_task():
-            return self._call(worker, drawn)
+            return self._call(self._baseline, drawn, is_echo=is_echo)
 
-    def _call(self, worker: WorkerClient, drawn: Round) -> Call:
+    def _call(self, worker: WorkerClient, drawn: Round, *, is_echo: bool = False) -> Call:
         """One call, with every other worker stopped."""
         with worker.running():
-            return worker.call(drawn, self._rng, self._settings.call_seconds)
+            return worker.call(drawn, self._rng, self._settings.call_seconds, is_echo=is_echo)
 
     def _new_model(self, *, from_seed: bool) -> None:
         self._model = self._reference.model(self._seed(), from_seed=from_seed)
@@ -268,11 +261,6 @@ class ModuleEvaluator:
         settings = self._settings
         request = Load(settings.device, settings.memory_bytes, source, class_name, *shared)
         client.load(request, settings.load_seconds)
-
-    def _check_health(self) -> None:
-        drawn = self._draw()
-        for worker in (self._baseline, self._echo):
-            self._own_call(worker, drawn)
 
     def _check_repeats(self) -> None:
         seed = self._seed()

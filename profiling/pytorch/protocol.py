@@ -121,9 +121,13 @@ class Prepare(msgspec.Struct, tag=True, frozen=True):
 
 
 class Run(msgspec.Struct, tag=True, frozen=True):
-    """Call the model once on the inputs in one of the two memories. Answered by Done or Failed."""
+    """Call the model once on the inputs in one of the two memories. Answered by Done or Failed.
+
+    An echo gives the outputs of the last call once more: it takes as long as the round trip, copies included.
+    """
 
     memory: int
+    is_echo: bool = False
 
 
 class Reread(msgspec.Struct, tag=True, frozen=True):

@@ -114,8 +114,8 @@ class Worker:
             case Prepare():
                 self._synchronize(self.loaded.device)
                 return Ready()
-            case Run(memory):
-                return self._run(memory, self.loaded)
+            case Run():
+                return self._run(request, self.loaded)
             case Reread():
                 return self._written(self.kept[0], self.loaded)
             case Create() | Draw():
@@ -146,15 +146,15 @@ class Worker:
         loaded = all(own.get(name) == tensor.shape for name, tensor in weights.items())
         if loaded:
             model.load_state_dict(weights, strict=False)
-        self.model, self.kept = model.to(device), []
+        self.model = model.to(device)
         return Constructed(loaded)
 
-    def _run(self, memory: int, loaded: Load) -> Done:
-        inputs = unflatten(loaded.inputs, views(self.inputs[memory], loaded.inputs.tensors))
+    def _run(self, request: Run, loaded: Load) -> Done:
+        inputs = unflatten(loaded.inputs, views(self.inputs[request.memory], loaded.inputs.tensors))
         with torch.no_grad():
-            outputs = self.model(*inputs)
-            self.kept = [*self.kept[-1:], outputs]
-            return self._written(outputs, loaded)
+            if not request.is_echo:
+                self.kept = [*self.kept[-1:], self.model(*inputs)]
+            return self._written(self.kept[-1], loaded)
 
     def _written(self, outputs: Any, loaded: Load) -> Done:
         given, tensors = flatten(outputs)
