@@ -9,12 +9,7 @@ import msgspec
 import rich_click as click
 
 from mctskernel.cli import options
-from mctskernel.cli.following import (
-    follow_search,
-    print_outcome,
-    pytorch_timing,
-    time_pytorch,
-)
+from mctskernel.cli.following import follow_search, print_outcome, pytorch_timing, time_pytorch
 from mctskernel.cli.measuring import BEST_NODES, measure
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.search import now

@@ -11,13 +11,7 @@ import msgspec
 from mctskernel.core.evaluation import Cause, Check, Resources, Timing
 from mctskernel.core.proposer import Exchange
 from mctskernel.profiling.diagnosis import account
-from mctskernel.report.notes import (
-    EditKey,
-    conditions_text,
-    edit_key,
-    exchange_by_edit,
-    gpu_name,
-)
+from mctskernel.report.notes import EditKey, conditions_text, edit_key, exchange_by_edit, gpu_name
 from mctskernel.report.view import IN_FLIGHT, View
 from mctskernel.tree.events import EditRecord, ExchangeRecord
 from mctskernel.tree.journal import read_events

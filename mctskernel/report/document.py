@@ -20,10 +20,7 @@ from mctskernel.profiling.diagnosis import account
 from mctskernel.profiling.model.price import log_ratio_sigma, log_sigma
 from mctskernel.profiling.quantities import count_text, speedup_text, time_text
 from mctskernel.report.baselines import Baselines
-from mctskernel.report.notes import (
-    conversation_sentences,
-    gpu_sentences,
-)
+from mctskernel.report.notes import conversation_sentences, gpu_sentences
 from mctskernel.report.progress import Moment, moments, over_start
 from mctskernel.report.roofline import Roofline, roofline
 from mctskernel.report.view import IN_FLIGHT, View

@@ -44,13 +44,7 @@ from mctskernel.problems.problem import PROBLEM_FILE, Problem, available_memory,
 from mctskernel.problems.tolerance import floating, imprecisions, own_errors, tolerance_table
 from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
 from mctskernel.problems.torch_reference import find_function, listed_results, tensor_of
-from mctskernel.problems.torch_task import (
-    Draft,
-    TorchTask,
-    independent_dimension,
-    problem_of,
-    reference_text,
-)
+from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension, problem_of, reference_text
 from mctskernel.run import TASK_FILE_LIMIT
 
 SMALL = 1 << 20
