@@ -19,7 +19,7 @@ from mctskernel.core.task import short_caveats
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import compare
 from mctskernel.profiling.quantities import speedup_text, time_text
-from mctskernel.report.details import Detailer
+from mctskernel.report.details import node_details
 from mctskernel.report.document import StoryStep, story_step, view_headline, view_story
 from mctskernel.report.explained import ExplainedKernel, explained, print_explained
 from mctskernel.report.notes import counted
@@ -80,7 +80,7 @@ def path_table(view: View) -> Table:
 
 def print_node(console: Console, view: View, number: int) -> None:
     """Print everything that is known about one node."""
-    evaluation, found = view.evaluation(number), Detailer(view).details(number)
+    evaluation, found = view.evaluation(number), node_details(view, number)
     console.print(Text(f"Node {number}: {evaluation.outcome}, {evaluation.source}", "bold"))
     if evaluation.message:
         console.print(Text(evaluation.message))

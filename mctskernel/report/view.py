@@ -15,11 +15,12 @@ from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import speedup_text, time_text
 from mctskernel.report.baselines import Baselines, read_baselines
-from mctskernel.report.notes import counted
+from mctskernel.report.notes import EditKey, counted, exchange_by_edit
 from mctskernel.run import Manifest, RunError, RunFolder, open_run, read_answer, read_manifest
 from mctskernel.run.search import NOTHING_HELD_OUT
 from mctskernel.tasks.starts import best_start, start_name, start_speedup
-from mctskernel.tree.journal import read_tree
+from mctskernel.tree.events import ExchangeRecord
+from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import Step, trajectory
 
@@ -162,6 +163,11 @@ class View:
                 if node.parent in refused:
                     refused.setdefault(node.id, "it descends from a refused one")
         return refused
+
+    @cached_property
+    def exchanges(self) -> dict[EditKey, ExchangeRecord]:
+        """The calls of models that edits came from."""
+        return exchange_by_edit(read_events(self.folder.journal))
 
     def node(self, number: int) -> Node:
         """A node by its number. Raises RunError for one that doesn't exist."""
