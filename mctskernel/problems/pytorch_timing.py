@@ -26,7 +26,7 @@ from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Shape, Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task, read_text
 from mctskernel.problems import torch_reference
-from mctskernel.problems.kernelbench.benchmark import NAME as KERNELBENCH
+from mctskernel.problems.kernelbench import reference as kernelbench
 from mctskernel.problems.kernelbench.reference import (
     SOURCE_FILE,
     importable,
@@ -346,7 +346,7 @@ def function_of(
         yield operator_of(task, shape)
         return
     benchmark = benchmark_of(task)
-    if benchmark is None or benchmark.name != KERNELBENCH:
+    if benchmark is None or benchmark.name != kernelbench.NAME:
         yield _called_by_reference(task, shape)
         return
     problem, names = read_module_problem(task.folder), run_problem(task.folder / SOURCE_FILE)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.expression import evaluate_int
-from mctskernel.core.task import TaskError
+from mctskernel.core.task import Bound, TaskError
 from mctskernel.problems.gpu_mode.task_file import Arguments
 from mctskernel.problems.one_device import OnDevice
 from mctskernel.problems.torch_reference import dtype_name
@@ -30,13 +30,6 @@ MOST_SEED = 1 << 16
 """Seeds are small, because some problems add them to their numbers."""
 
 _NEEDED = ("generate_input", "ref_kernel", "check_implementation")
-
-
-class Compared(NamedTuple):
-    """The tolerance of a comparison in a check."""
-
-    relative: float
-    absolute: float
 
 
 @dataclass
@@ -59,12 +52,12 @@ class Program(MetaPathFinder, Loader):
         """Call `ref_kernel`. Raises TaskError."""
         return self._call("ref_kernel", data)
 
-    def comparisons(self, data: Any, output: Any) -> tuple[Compared, ...]:
+    def comparisons(self, data: Any, output: Any) -> tuple[Bound, ...]:
         """The comparisons that `check_implementation` makes of an output; none is carried out.
 
         Raises TaskError if it refuses the reference's own output all the same.
         """
-        made: list[Compared] = []
+        made: list[Bound] = []
         with ExitStack() as stack:
             for module in (*self.modules.values(), torch, torch.testing):
                 for name, spy in _spies(made).items():
@@ -125,13 +118,13 @@ def load_program(texts: Mapping[str, str]) -> Program:
     return program
 
 
-def _spies(made: list[Compared]) -> Mapping[str, Callable[..., Any]]:
+def _spies(made: list[Bound]) -> Mapping[str, Callable[..., Any]]:
     """Stand-ins for functions that compare, which record the tolerance and find everything equal."""
 
     def spy(result: Any, relative: float = 0.0, absolute: float = 0.0) -> Callable[..., Any]:
         def compare(*_: Any, rtol: Any = None, atol: Any = None, **__: Any) -> Any:
             tolerances = (relative if rtol is None else rtol, absolute if atol is None else atol)
-            made.append(Compared(*map(float, tolerances)))
+            made.append(Bound(*map(float, tolerances)))
             return result
 
         return compare
@@ -182,7 +175,7 @@ class Case:
 
     data: Any
     outputs: tuple[Any, ...]
-    comparisons: tuple[Compared, ...]
+    comparisons: tuple[Bound, ...]
 
     @property
     def leaves(self) -> dict[str, Any]:
@@ -211,24 +204,21 @@ def run_case(program: Program, arguments: Mapping[str, Any]) -> Case:
 def check_alike(cases: Sequence[Case]) -> None:
     """Raise TaskError unless all cases have the same structure, and tensors of supported types."""
     first = {place: _kind(leaf) for place, leaf in cases[0].leaves.items()}
+    outputs = [_kind(each) for each in cases[0].outputs]
     for place, kind in first.items():
         if isinstance(kind, str):
             raise TaskError(
                 f"Its generate_input gives a {kind} (data{place}); use a tensor or a plain value."
             )
-        if kind and kind[0] not in _DTYPES:
-            raise TaskError(
-                f"Its generate_input gives a tensor of {kind[0]} (data{place}), which isn't supported."
-            )
-    outputs = [_kind(each) for each in cases[0].outputs]
+    tensors = {f"generate_input (data{place})": kind for place, kind in first.items() if kind}
+    for what, kind in (*tensors.items(), *(("ref_kernel", each) for each in outputs)):
+        if kind is not None and kind[0] not in _DTYPES:
+            raise TaskError(f"Its {what} gives a tensor of {kind[0]}, which isn't supported.")
     for case in cases[1:]:
         if {place: _kind(leaf) for place, leaf in case.leaves.items()} != first:
             raise TaskError("Its generate_input gives data of another structure in some of its cases.")
         if [_kind(each) for each in case.outputs] != outputs:
             raise TaskError("Its ref_kernel gives outputs of other types in some of its cases.")
-    for output in cases[0].outputs:
-        if dtype_name(output) not in _DTYPES:
-            raise TaskError(f"Its ref_kernel gives a tensor of {dtype_name(output)}, which isn't supported.")
 
 
 def find_buffers(program: Program, data: Any, cases: Sequence[Case]) -> dict[str, str]:

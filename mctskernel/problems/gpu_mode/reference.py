@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from mctskernel.core.expression import evaluate_int
-from mctskernel.core.task import Array, Shape
+from mctskernel.core.task import Array, Shape, Tensor
 from mctskernel.core.task_file import read_text
 from mctskernel.problems.gpu_mode.task_file import Plain
 from mctskernel.problems.problem import read_record
@@ -40,13 +40,6 @@ class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: Plain | None = None
 
 
-class TensorType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The element type and extents of a tensor in the data."""
-
-    dtype: str
-    shape: tuple[int | str, ...]
-
-
 class GpuModeProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of `PROBLEM_FILE`.
 
@@ -62,8 +55,8 @@ class GpuModeProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     case: str
     structure: str
     leaves: tuple[Leaf, ...]
-    inputs: dict[str, TensorType]
-    buffers: dict[str, TensorType]
+    inputs: tuple[Tensor, ...]
+    buffers: dict[str, Tensor]
     outputs: tuple[str, ...]
     scalars: tuple[str, ...]
 
@@ -80,7 +73,7 @@ def reference_function(problem: GpuModeProblem, program: Program, shape: Shape) 
     from torch.utils import _pytree as pytree  # noqa: PLC0415 - as above
 
     def function(*tensors: Any) -> Any:
-        given = dict(zip(problem.inputs, tensors, strict=True))
+        given = {each.name: tensor for each, tensor in zip(problem.inputs, tensors, strict=True)}
         sizes = {**shape, **_sizes(problem, given)}
 
         def value(leaf: Leaf) -> Any:
@@ -116,10 +109,9 @@ def make_problem_inputs(folder: Path, rng: np.random.Generator, /, **shape: int)
 def _sizes(problem: GpuModeProblem, given: Mapping[str, Any]) -> dict[str, int]:
     """The dimensions in the tensors' extents, which may differ from the case's."""
     return {
-        extent: given[name].shape[axis]
-        for name, kind in problem.inputs.items()
-        if name in given
-        for axis, extent in enumerate(kind.shape)
+        extent: given[tensor.name].shape[axis]
+        for tensor in problem.inputs
+        for axis, extent in enumerate(tensor.shape)
         if isinstance(extent, str) and extent.isidentifier()
     }
 

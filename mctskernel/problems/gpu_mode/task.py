@@ -18,7 +18,6 @@ from mctskernel.core.task import Bound, Precision, Shape, TaskError, Tensor
 from mctskernel.problems.gpu_mode.cases import (
     SEED,
     Case,
-    Compared,
     Dimensions,
     Program,
     Sizes,
@@ -32,7 +31,6 @@ from mctskernel.problems.gpu_mode.reference import (
     MODULE_FILE,
     GpuModeProblem,
     Leaf,
-    TensorType,
     call_reference,
     reference_function,
 )
@@ -104,10 +102,10 @@ def drafted(file: TaskFile, precision: Precision) -> Draft:
         for each in task.outputs
     )
     unit = max((rounding_unit(numpy_dtype(tensor.dtype)) for tensor in floating(outputs)), default=0.0)
-    allowed = [Compared(*map(min, zip(*case.comparisons, strict=True))) for case in cases]
+    relative = [min(each.relative for each in case.comparisons) for case in cases]
     bounds: list[tuple[Shape, Bound]] = [
-        ({CASE: number}, Bound(max(each.relative, unit), each.absolute))
-        for number, each in enumerate(allowed)
+        ({CASE: number}, Bound(max(least, unit), min(each.absolute for each in case.comparisons)))
+        for number, (case, least) in enumerate(zip(cases, relative, strict=True))
     ]
     task = replace(
         task,
@@ -116,10 +114,10 @@ def drafted(file: TaskFile, precision: Precision) -> Draft:
         precision=precision,
     )
     notes = [*imprecisions(outputs, own), *_ranking(file)]
-    if (relative := min(each.relative for each in allowed)) < unit:
+    if min(relative) < unit:
         notes.append(
-            f"Its check allows a relative error of {relative:g}, less than a rounding of {floating(outputs)[0].dtype}: "
-            "a kernel is verified to a rounding, and its check may still refuse it."
+            f"Its check allows a relative error of {min(relative):g}, less than a rounding of "
+            f"{floating(outputs)[0].dtype}: a kernel is verified to a rounding, and its check may still refuse it."
         )
     return Draft(task, problem, tuple(notes))
 
@@ -134,10 +132,9 @@ def _signature(file: TaskFile, cases: Sequence[Case], tried: Any, buffers: Mappi
 
 
 def _problem(file: TaskFile, first: Case, signature: _Signature) -> GpuModeProblem:
-    shapes = {tensor.name: tensor.shape for tensor in signature.outputs}
     shown = {signature.names[place]: tensor for place, tensor in first.tensors.items()}
-    shown |= dict(zip(shapes, first.outputs, strict=True))
-    tensors = (*signature.inputs, *signature.outputs)
+    outputs = [tensor.name for tensor in signature.outputs]
+    shown |= dict(zip(outputs, first.outputs, strict=True))
     try:
         structure = pytree.treespec_dumps(pytree.tree_structure(first.data))
     except (NotImplementedError, TypeError, ValueError) as error:
@@ -150,13 +147,12 @@ def _problem(file: TaskFile, first: Case, signature: _Signature) -> GpuModeProbl
         case=CASE,
         structure=structure,
         leaves=tuple(signature.leaf(place, value) for place, value in first.leaves.items()),
-        inputs={tensor.name: TensorType(tensor.dtype, tensor.shape) for tensor in signature.inputs},
-        buffers={
-            output: TensorType(dtype_name(first.tensors[place]), shapes[output])
-            for place, output in signature.buffers.items()
-        },
-        outputs=tuple(shapes),
-        scalars=tuple(tensor.name for tensor in tensors if shown[tensor.name].dim() == 0),
+        inputs=signature.inputs,
+        buffers={each.name: each for each in signature.outputs if each.name in signature.buffers.values()},
+        outputs=tuple(outputs),
+        scalars=tuple(
+            each.name for each in (*signature.inputs, *signature.outputs) if shown[each.name].dim() == 0
+        ),
     )
 
 

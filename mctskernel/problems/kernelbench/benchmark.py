@@ -18,14 +18,9 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Precision, Task, TaskError
 from mctskernel.core.task_file import read_text
 from mctskernel.problems.host_code import HostCodeError, host_module
-from mctskernel.problems.kernelbench.reference import SOURCE_FILE, ModuleProblem, read_module_problem
+from mctskernel.problems.kernelbench.reference import NAME, SOURCE_FILE, ModuleProblem, read_module_problem
 from mctskernel.problems.problem import Benchmark, Problem
 from mctskernel.problems.torch_task import problem_of
-
-NAME = "KernelBench"
-
-TOLERANCE = 1e-4
-"""Relative and absolute tolerance of its harness in float32 (`get_tolerance_for_precision`)."""
 
 MOST_SOURCE_BYTES = 1 << 20
 
@@ -68,14 +63,7 @@ def read(path: Path, language: Language | None, precision: Precision) -> Problem
     found: Problem | None = None
     for most in (MOST_DIMENSIONS, 1, 0):
         try:
-            draft = drafted(
-                path,
-                own_files,
-                benchmark=NAME,
-                tolerance=TOLERANCE,
-                precision=precision,
-                most_dimensions=most,
-            )
+            draft = drafted(path, own_files, precision=precision, most_dimensions=most)
         except TaskError:
             raise
         except Exception as error:  # the problem's own code runs at many shapes, and may raise anything

@@ -55,6 +55,7 @@ class Drawn:
 class Watched:
     """The result of a function, and the size of each tensor that it made, in order; `device` is where it ran."""
 
+    function: Callable[[], Any]
     values: tuple[Any, ...]
     sizes: tuple[Sizes, ...]
     device: str
@@ -119,7 +120,7 @@ def _watched(function: Callable[[], Any], mode: _Watching) -> Watched:
         raise TaskError(f"get_inputs raised {described(error)}") from error
     if not isinstance(values, list | tuple):
         raise TaskError(f"get_inputs returns {type(values).__name__}; a list of arguments is needed.")
-    return Watched(tuple(values), tuple(mode.sizes), mode.device)
+    return Watched(function, tuple(values), tuple(mode.sizes), mode.device)
 
 
 class _Watching(OnDevice):

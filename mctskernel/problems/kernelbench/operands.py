@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.task import Shape, TaskError, Tensor
-from mctskernel.problems.kernelbench.drawing import FEW_VALUES, Drawn, Extents, Sizes, drawn_again
+from mctskernel.problems.kernelbench.drawing import FEW_VALUES, Drawn, Extents, Sizes, Watched, drawn_again
 from mctskernel.problems.kernelbench.probing import Operators, TooManyOperatorsError
 from mctskernel.problems.kernelbench.reference import Argument, ValueSource, module_function, state_of
 from mctskernel.problems.plain_cuda.tracing import quiet
@@ -104,15 +104,6 @@ def weight_operands(model: Any, taken: Collection[str]) -> tuple[Operand, ...]:
 
 
 @dataclass(frozen=True)
-class Maker:
-    """`get_inputs`, the sizes of the tensors that it makes, in order, and whether it runs on `meta` tensors."""
-
-    get_inputs: Callable[[], Any]
-    sizes: tuple[Sizes, ...]
-    on_meta: bool
-
-
-@dataclass(frozen=True)
 class Operands:
     """A module's forward as a function of tensors, with the dimensions that can vary."""
 
@@ -120,7 +111,7 @@ class Operands:
     model: Any
     arguments: tuple[Argument, ...]
     members: tuple[Operand, ...]
-    maker: Maker
+    made: Watched
     dimensions: Dimensions
     known: dict[tuple[Sizes, ...], bool] = field(default_factory=dict, repr=False, compare=False)
     """Whether the module accepts tensors of some sizes, in the order of the inputs and of what `get_inputs` makes."""
@@ -198,7 +189,7 @@ class Operands:
             waiting.setdefault(each.size, []).append(extents)
         names = {size: name for name, size in reversed(list(self.sizes.items()))}
         found = []
-        for size in self.maker.sizes:
+        for size in self.made.sizes:
             same = waiting.get(size) or [tuple(names.get(number, number) for number in size)]
             found.append(same.pop(0) if len(same) > 1 else same[0])
         return tuple(found)
@@ -239,19 +230,15 @@ class Operands:
         """The approximate number of multiplications, reads and writes of a plain kernel at a shape."""
         extents = tuple(each.extents(shape) for each in self.inputs)
         if extents not in self.counted:
-            self.counted[extents] = sum(self._products(shape)) + sum(map(math.prod, extents))
+            with FlopCounterMode(display=False) as counter:
+                result = called(self.function, self.inputs, shape, "meta")
+            products = counter.get_total_flops() // 2
+            self.counted[extents] = products + int(result.numel()) + sum(map(math.prod, extents))
         return self.counted[extents]
 
     def can_run(self, shape: Shape) -> bool:
         """Whether running the module at a shape takes little time and memory on a CPU."""
         return self.work(shape) <= MOST_RUN
-
-    def _products(self, shape: Shape) -> tuple[int, int]:
-        """How many products matrix products and convolutions add at a shape, and how many elements result."""
-        with FlopCounterMode(display=False) as counter:
-            result = called(self.function, self.inputs, shape, "meta")
-        flops: int = counter.get_total_flops()
-        return flops // 2, int(result.numel())
 
     @property
     def nbytes(self) -> int:
@@ -271,7 +258,8 @@ class Operands:
 
     def works(self, shape: Shape) -> bool:
         """Whether the module accepts tensors at a shape, and `get_inputs` makes them."""
-        extents = (*(each.extents(shape) for each in self.inputs), *self._made_sizes(shape))
+        made = (tuple(evaluate_int(extent, shape) for extent in each) for each in self.factories)
+        extents = (*(each.extents(shape) for each in self.inputs), *made)
         if extents not in self.known:
             self.known[extents] = self._works(shape)
         return self.known[extents]
@@ -284,7 +272,7 @@ class Operands:
                 # Meta tensors don't check the channels of a convolution and its bias, and fake tensors are slower.
                 with quiet(), FakeTensorMode(allow_non_fake_inputs=True):
                     called(self.function, self.inputs, shape, "meta")
-            made = self._made(shape, 0, "meta") if self.maker.on_meta else {}
+            made = self._made(shape, 0, "meta") if self.made.device == "meta" else {}
         except (TooManyOperatorsError, *_FAILURES):
             return False
         wanted = {each.name: each.extents(shape) for each in self.inputs}
@@ -344,9 +332,6 @@ class Operands:
             found[each.name] = value.detach().to(dtype).reshape(tensor.extents(shape)).clone()
         return found
 
-    def _made_sizes(self, shape: Shape) -> tuple[Sizes, ...]:
-        return tuple(tuple(evaluate_int(e, shape) for e in each) for each in self.factories)
-
     def on_meta(self, shape: Shape) -> dict[str, Any]:
         """Tensors without values at a shape by the names of the inputs."""
         return drawn_tensors(self.inputs, shape, "meta")
@@ -356,7 +341,7 @@ class Operands:
         wanted = {each.name for each in self.members if each.source is ValueSource.GET_INPUTS}
         if not wanted:
             return {}
-        drawn = drawn_again(self.maker.get_inputs, self.factories, shape, seed, device)
+        drawn = drawn_again(self.made.function, self.factories, shape, seed, device)
         named = zip((each.input for each in self.arguments), drawn, strict=True)
         return {name: value for name, value in named if name in wanted}
 

@@ -26,7 +26,12 @@ from mctskernel.core.tensor_array import TensorArray
 from mctskernel.problems.problem import read_record
 from mctskernel.problems.torch_reference import device_of, in_numpy
 
+NAME = "KernelBench"
+
 SOURCE_FILE = "problem.py"
+
+TOLERANCE = 1e-4
+"""Relative and absolute tolerance of its harness in float32 (`get_tolerance_for_precision`)."""
 
 Plain = bool | int | float | str | None
 
