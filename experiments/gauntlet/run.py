@@ -135,7 +135,7 @@ def _groups(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """Entries of one task and language, since a device is opened for a task; the large groups first."""
 
     def key(entry: Entry) -> tuple[str, str]:
-        return str(entry.task), entry.language
+        return str(entry.task), entry.kind
 
     parts: list[Sequence[Entry]] = []
     for _, alike in groupby(sorted(entries, key=key), key):
@@ -155,7 +155,7 @@ class _Group:
             entries[0].task,
             venue.architecture,
             venue.seed,
-            _starting_language(entries[0].task, entries[0].language),
+            _starting_language(entries[0].task, Language(entries[0].kind)),
         )
         self._start: Evaluation | None = None
 
@@ -182,7 +182,7 @@ class _Group:
     def _blank(self, entry: Entry) -> Result:
         """The result of an entry about which nothing is known yet."""
         task, device = entry.task.name, self._venue.device
-        return Result(entry.label, entry.language, entry.honest, entry.text, task, device)
+        return Result(entry.label, entry.kind, entry.honest, entry.text, task, device)
 
     def _evaluated(self, entry: Entry, executor: Executor) -> Result:
         evaluation = _evaluate(executor, entry.kernel)

@@ -17,8 +17,8 @@ from mctskernel.cli.errors import LET_THROUGH
 from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.kernel import Language
 from mctskernel.executors import workers_on
-from mctskernel.experiments.gauntlet.corpus import CORPUS, read_corpus
-from mctskernel.experiments.gauntlet.modules import read_modules, run_modules
+from mctskernel.experiments.gauntlet.corpus import CORPUS, PYTORCH, read_corpus
+from mctskernel.experiments.gauntlet.modules import run_modules
 from mctskernel.experiments.gauntlet.run import Report, Result, Venue, markdown, print_report, run_gauntlet
 from mctskernel.experiments.results import write_result
 from mctskernel.run import write_text
@@ -78,7 +78,7 @@ def gauntlet(
     """
     kernels = [entry for entry in read_corpus(corpus) if _is_chosen(entry.label, patterns)]
     chosen = (
-        [entry for entry in read_modules(corpus / "pytorch") if _is_chosen(entry.label, patterns)]
+        [entry for entry in read_corpus(corpus, [PYTORCH]) if _is_chosen(entry.label, patterns)]
         if modules
         else []
     )
@@ -87,8 +87,7 @@ def gauntlet(
     console = PlainConsole()
     reports = []
     venue = Venue(device, architecture, seed, workers or workers_on(device, Language.CUDA))
-    shown = sum(entry.shows_on(device) for entry in kernels)
-    shown += sum(entry.shows_on("gpu" if device == "gpu" else "cpu") for entry in chosen)
+    shown = sum(entry.shows_on(device) for entry in (*kernels, *chosen))
     with _progress(console, shown) as follow:
         if kernels:
             reports.append(run_gauntlet(kernels, venue, follow))

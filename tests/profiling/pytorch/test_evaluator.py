@@ -12,7 +12,8 @@ import pytest
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.task import TaskError
-from mctskernel.experiments.gauntlet.modules import read_modules, run_modules
+from mctskernel.experiments.gauntlet.corpus import PYTORCH, read_corpus
+from mctskernel.experiments.gauntlet.modules import run_modules
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.pytorch.client import ForkServer, fork_server
 from mctskernel.profiling.pytorch.evaluator import Settings, open_evaluator, secret_key
@@ -35,8 +36,8 @@ def server() -> Iterator[ForkServer]:
 
 def test_cheats_are_caught_and_honest_modules_are_not(server: ForkServer) -> None:
     """A third of the corpus; `mctskernel gauntlet --modules` runs all of it."""
-    entries = read_modules(CORPUS)
-    cheats = [entry for entry in entries if entry.caught_by]
+    entries = read_corpus(CORPUS.parent, [PYTORCH])
+    cheats = [entry for entry in entries if not entry.honest]
     assert len(cheats) >= 30
     assert len(entries) - len(cheats) >= 15
     report = run_modules(entries[::3], "model", lambda _: None, server)

@@ -1,9 +1,3 @@
-"""Answers before it has computed anything, on the socket that it finds among its descriptors.
-
-Reference: matmul
-Caught by: poisoned outputs
-"""
-
 import os
 import socket
 import struct

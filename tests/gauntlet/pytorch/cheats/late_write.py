@@ -1,9 +1,3 @@
-"""Makes its worker say that it is done, and writes into the evaluator's memory afterwards.
-
-Reference: matmul
-Caught by: poisoned outputs
-"""
-
 import gc
 import sys
 import threading
