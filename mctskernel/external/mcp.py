@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import anyio
 import anyio.from_thread
@@ -27,6 +27,7 @@ from mctskernel import __version__
 from mctskernel.answer import valid_speedup
 from mctskernel.config import SETTINGS
 from mctskernel.core.budget import Budget
+from mctskernel.core.documents import unknown_name
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import UserError
@@ -341,24 +342,15 @@ def read_search(
     call: Call,
     *,
     run: RunName,
-    text: Literal[
-        "task",
-        "nodes",
-        "tree",
-        "trajectory",
-        "node",
-        "source",
-        "diff",
-        "log",
-        "counters",
-        "evaluation",
-    ],
+    text: Annotated[str, WithJsonSchema({"type": "string", "enum": [*TEXTS]})],
     node: NodeNumber = 0,
     offset: Annotated[int, Field(ge=0)] = 0,
     limit: Annotated[int, Field(ge=1, le=50_000)] = 16_000,
 ) -> Answer:
     """Read more of a run: its task, its fastest nodes, the whole tree or the trajectory; or of a node all about it
     (`node`), its source, diff, log, counters or evaluation."""
+    if text not in TEXTS:
+        raise RequestError(unknown_name(text, TEXTS, "text"))
     whole = TEXTS[text](call.engine.view(run), node)
     end = offset + limit
     return {

@@ -142,14 +142,6 @@ class Round:
     changed: bool
 
 
-@dataclass(frozen=True)
-class Call:
-    """One call: seconds by the evaluator's clock, and the memory after it."""
-
-    seconds: float
-    snapshot: Snapshot
-
-
 class Client:
     """A forked process with a window of some bytes, or one that grows. Raises ModuleError for what its module does."""
 
@@ -211,8 +203,10 @@ class WorkerClient(Client):
         request = Construct(model.seed, arguments, weights)
         return self._ask(request, Constructed, Outcome.BUILD_ERROR, seconds).loaded
 
-    def call(self, drawn: Round, rng: np.random.Generator, seconds: float, *, is_echo: bool = False) -> Call:
-        """Call the model on fresh inputs; an echo computes nothing, as `Run` says.
+    def call(
+        self, drawn: Round, rng: np.random.Generator, seconds: float, *, is_echo: bool = False
+    ) -> tuple[float, Snapshot]:
+        """Call the model on fresh inputs, and give seconds and the memory after it; of an echo, see `Run`.
 
         The clock runs from when the inputs are given until elements at random places are read, after the worker said
         that it is done: what isn't there by then is missing. The rest is read once the worker is stopped.
@@ -228,7 +222,7 @@ class WorkerClient(Client):
         self._process.pause()
         snapshot = memory.collect()
         self._check_structure(self._checked(reply, Done, Outcome.LAUNCH_ERROR))
-        return Call(ended - began, snapshot)
+        return ended - began, snapshot
 
     def reread(self, seconds: float) -> Array:
         """The bytes of the outputs of the call before the last, as they are now."""

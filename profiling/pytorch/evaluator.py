@@ -22,7 +22,6 @@ from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source
 from mctskernel.core.task import TaskError
 from mctskernel.profiling.build_cache import cache_folder
 from mctskernel.profiling.pytorch.client import (
-    Call,
     Client,
     ForkServer,
     Model,
@@ -33,10 +32,9 @@ from mctskernel.profiling.pytorch.client import (
     blaming_the_task,
     fork_server,
 )
-from mctskernel.profiling.pytorch.memory import DeviceMemory, HostMemory
+from mctskernel.profiling.pytorch.memory import DeviceMemory, HostMemory, Snapshot
 from mctskernel.profiling.pytorch.protocol import Load
 from mctskernel.profiling.pytorch.verdict import (
-    Samples,
     Speedup,
     check_call,
     check_outputs,
@@ -131,14 +129,13 @@ class ModuleEvaluator:
         trial = _Trial()
         with ExitStack() as stack:
             try:
-                if refusal := check_source(candidate, own_kernels=self._settings.own_kernels):
-                    raise ModuleError(*refusal)
+                check_source(candidate, own_kernels=self._settings.own_kernels)
                 speedup = self._try(candidate, trial, stack)
             except ModuleError as error:
                 return ModuleVerdict(trial.refused(error))
             except TaskError as error:
                 stack.close()
-                self._own_call(self._draw())  # raises if it is the reference's own fault
+                self._own_seconds(self._draw())  # raises if it is the reference's own fault
                 message = f"Beside this module the reference stopped working: {error}"
                 lost = ModuleError(Outcome.CRASH, message, guard=Guard.SEPARATE_PROCESS)
                 return ModuleVerdict(trial.refused(lost))
@@ -158,7 +155,7 @@ class ModuleEvaluator:
                 self._make(worker, trial)
                 self._verify(worker, trial)
         with stages.timed("time"):
-            return self._time(worker, trial, *quiet)
+            return self._time(worker, trial, quiet)
 
     def _make(self, worker: WorkerClient, trial: _Trial) -> None:
         """Make the candidate's model with the reference's weights, or under its seed where they don't fit."""
@@ -177,55 +174,53 @@ class ModuleEvaluator:
             return worker.construct(self._model, self._settings.load_seconds)
 
     def _verify(self, worker: WorkerClient, trial: _Trial) -> None:
-        earlier: Call | None = None
+        earlier: Snapshot | None = None
         for number in range(CALLS):
             drawn = self._draw(widened=number == CALLS - 1)
-            call = self._call(worker, drawn)
-            trial.add(check_call(drawn, call, self._settings.seed))
+            _, snapshot = self._call(worker, drawn)
+            trial.add(check_call(drawn, snapshot, self._settings.seed))
             if earlier is not None:
                 with worker.running():
                     again = worker.reread(self._settings.call_seconds)
-                if not np.array_equal(again, earlier.snapshot.outputs):
+                if not np.array_equal(again, earlier.outputs):
                     message = "The outputs of an earlier call were overwritten by a later one."
                     trial.add(failed(message, self._settings.seed, Guard.REPETITION))
-            earlier = call
+            earlier = snapshot
 
-    def _time(
-        self, worker: WorkerClient, trial: _Trial, quiet_baseline: list[float], quiet_echo: list[float]
-    ) -> Speedup:
+    def _time(self, worker: WorkerClient, trial: _Trial, quiet: tuple[list[float], list[float]]) -> Speedup:
         end = time.monotonic() + self._settings.seconds
         ours, baseline, echo = seconds = [list[float]() for _ in range(3)]
         enough = self._settings.runs
         while True:
             if len(ours) >= enough or (len(ours) >= FEWEST_ROUNDS and time.monotonic() >= end):
-                speedup = speedup_of(Samples(ours, baseline, echo, quiet_baseline, quiet_echo))
+                speedup = speedup_of(ours, (baseline, echo), quiet)
                 enough = min(2 * enough, max(self._settings.runs, self._settings.most_runs))
                 if not speedup.doubt or len(ours) >= enough or time.monotonic() >= end:
                     return speedup
             drawn = self._draw()
             for number in self._rng.permutation(len(seconds)).tolist():
                 if number == 0:
-                    call = self._call(worker, drawn)
-                    trial.add(check_call(drawn, call, self._settings.seed))
+                    taken, snapshot = self._call(worker, drawn)
+                    trial.add(check_call(drawn, snapshot, self._settings.seed))
                 else:
-                    call = self._own_call(drawn, is_echo=number == 2)
-                seconds[number].append(call.seconds)
+                    taken = self._own_seconds(drawn, is_echo=number == 2)
+                seconds[number].append(taken)
 
     def _quiet_rounds(self) -> tuple[list[float], list[float]]:
         """Seconds of the baseline's and the echo's calls before the candidate's process begins."""
         seconds: list[list[float]] = []
         for _ in range(WARM_UP_ROUNDS + QUIET_ROUNDS):
             drawn = self._draw()
-            seconds.append([self._own_call(drawn, is_echo=is_echo).seconds for is_echo in (False, True)])
+            seconds.append([self._own_seconds(drawn, is_echo=is_echo) for is_echo in (False, True)])
         baseline, echo = map(list, zip(*seconds[WARM_UP_ROUNDS:], strict=True))
         return baseline, echo
 
-    def _own_call(self, drawn: Round, *, is_echo: bool = False) -> Call:
-        """One call of the baseline, or its echo."""
+    def _own_seconds(self, drawn: Round, *, is_echo: bool = False) -> float:
+        """Of one call of the baseline, or its echo."""
         with blaming_the_task():
-            return self._call(self._baseline, drawn, is_echo=is_echo)
+            return self._call(self._baseline, drawn, is_echo=is_echo)[0]
 
-    def _call(self, worker: WorkerClient, drawn: Round, *, is_echo: bool = False) -> Call:
+    def _call(self, worker: WorkerClient, drawn: Round, *, is_echo: bool = False) -> tuple[float, Snapshot]:
         """One call, with every other worker stopped."""
         with worker.running():
             return worker.call(drawn, self._rng, self._settings.call_seconds, is_echo=is_echo)
