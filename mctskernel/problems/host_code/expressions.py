@@ -12,7 +12,18 @@ import keyword
 import math
 from collections.abc import Iterable, Mapping
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from mctskernel.core.expression import Number
+
+TEMPLATES = Environment(
+    loader=PackageLoader("mctskernel.problems.host_code"),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    keep_trailing_newline=True,
+    autoescape=False,  # noqa: S701 - programs, not HTML
+)
+"""The templates of programs, in C++ and in Python."""
 
 
 class HostCodeError(ValueError):
