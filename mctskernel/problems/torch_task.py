@@ -18,7 +18,7 @@ from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Operator, Precision, Shape, TaskError, Tensor
 from mctskernel.problems.distinct_sizes import Names, distinct_sizes
-from mctskernel.problems.host_code.expressions import docstring
+from mctskernel.problems.host_code.expressions import TEMPLATES, docstring
 from mctskernel.problems.inductor.generated import InductorError
 from mctskernel.problems.inductor.start import compiled_start
 from mctskernel.problems.plain_cuda import PlainCudaError
@@ -128,20 +128,14 @@ def reference_text(
 ) -> str:
     """The text of a reference.py that calls `call_reference` and `make_problem_inputs` of a module."""
     shape = [f"{name}={name}" for name in dimensions]
-    parameters = [*inputs, *(dimensions if sees_shape else ())]
-    given = ["FOLDER", *inputs, *(shape if sees_shape else ())]
-    text = (
-        f"{docstring(about)}\n\nfrom pathlib import Path\n\n"
-        f"from {module} import call_reference{', make_problem_inputs' if makes_inputs else ''}\n\n"
-        "FOLDER = Path(__file__).parent\n\n\n"
-        f"def reference({', '.join(parameters)}):\n    return call_reference({', '.join(given)})\n\n\n"
-        "reference.takes_tensors = True\n"
-    )
-    if not makes_inputs:
-        return text
-    return text + (
-        f"\n\ndef make_inputs({', '.join(['rng', *dimensions])}):\n"
-        f"    return make_problem_inputs({', '.join(['FOLDER', 'rng', *shape])})\n"
+    return TEMPLATES.get_template("reference.txt").render(
+        docstring=docstring(about),
+        module=module,
+        makes_inputs=makes_inputs,
+        parameters=[*inputs, *(dimensions if sees_shape else ())],
+        given=["FOLDER", *inputs, *(shape if sees_shape else ())],
+        dimensions=["rng", *dimensions],
+        shape=["FOLDER", "rng", *shape],
     )
 
 

@@ -18,6 +18,7 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Precision, Task, TaskError
 from mctskernel.core.task_file import read_text
 from mctskernel.problems.host_code import HostCodeError, host_module
+from mctskernel.problems.host_code.expressions import TEMPLATES
 from mctskernel.problems.kernelbench.reference import NAME, SOURCE_FILE, ModuleProblem, read_module_problem
 from mctskernel.problems.problem import Benchmark, Problem
 from mctskernel.problems.torch_task import problem_of
@@ -118,32 +119,8 @@ def _shared(kernel: Kernel) -> frozenset[str]:
 
 
 def _model_new(task: Task, problem: ModuleProblem) -> str:
-    lines = [
-        "class ModelNew(Model):",
-        '    """The problem\'s Model, whose forward a kernel computes."""',
-        "",
-        f"    def forward(self, {', '.join(_parameters(problem))}):",
-        *(f"        {line}" for line in _statements(task, problem)),
-    ]
-    return "\n".join(lines)
-
-
-def _statements(task: Task, problem: ModuleProblem) -> Iterator[str]:
     parameters = _parameters(problem)
-    if problem.modes_differ:
-        yield "if not self.training:"
-        yield f"    return super().forward({', '.join(parameters)})"
-    for name, argument in zip(parameters, problem.arguments, strict=True):
-        if not argument.input:
-            yield f"if {name} != {argument.value!r}:"
-            yield f'    raise ValueError(f"This kernel was made for {name} = {argument.value!r}, not {{{name}}}.")'
-    yield f"out = {FUNCTION}("
-    for tensor in task.inputs:
-        place = problem.state.get(tensor.name)
-        source = _attribute(place) if place else tensor.name
-        shaped = ".reshape(1)" if tensor.name in problem.scalars else ""
-        yield f"    {source}.detach().to(torch.{tensor.dtype}){shaped},"
-    yield ")"
+    arguments = zip(parameters, problem.arguments, strict=True)
     (output,) = task.outputs
     floats = [
         each.name
@@ -152,7 +129,18 @@ def _statements(task: Task, problem: ModuleProblem) -> Iterator[str]:
     ]
     shaped = ".reshape(())" if output.name in problem.scalars else ""
     dtype = f".to({floats[0]}.dtype)" if floats and is_floating(numpy_dtype(output.dtype)) else ""
-    yield f"return out{shaped}{dtype}"
+    return TEMPLATES.get_template("model_new.txt").render(
+        parameters=parameters,
+        modes_differ=problem.modes_differ,
+        constants=[(name, repr(argument.value)) for name, argument in arguments if not argument.input],
+        function=FUNCTION,
+        given=[
+            f"{_attribute(problem.state[each.name]) if each.name in problem.state else each.name}.detach()"
+            f".to(torch.{each.dtype}){'.reshape(1)' if each.name in problem.scalars else ''}"
+            for each in task.inputs
+        ],
+        ending=f"{shaped}{dtype}",
+    )
 
 
 def _parameters(problem: ModuleProblem) -> list[str]:
