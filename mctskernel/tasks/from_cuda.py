@@ -10,8 +10,7 @@ Every guess has a comment that says what to check.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment
@@ -22,6 +21,7 @@ from mctskernel.core.task_file import read_text, write_new_task
 from mctskernel.edits.syntax import Function, Parameter, parse, text_of
 from mctskernel.profiling.source_rules import HEADERS, breach
 from mctskernel.tasks.check import C_TYPES
+from mctskernel.tasks.template import FILES, Drafted
 
 SEARCH_SIZES = (4096, 1024, 64)
 """Guessed sizes of the first, second and other dimensions."""
@@ -33,16 +33,8 @@ HELD_OUT_TIMED_SIZES = (3000, 1280, 48)
 VECTOR_SIZE, HELD_OUT_VECTOR = 1 << 24, 10_000_000
 """Of the only dimension: enough to keep a GPU busy."""
 
-_TEMPLATE = Path(__file__).parent / "template_files" / "drafted_task.toml"
+_TEMPLATE = FILES / "drafted_task.toml"
 _WHOLE = {"int32", "uint32", "int64", "uint64", "int16"}
-
-
-@dataclass(frozen=True)
-class Drafted:
-    """The files that were written, and notes on what is left to do."""
-
-    files: Mapping[str, str]
-    notes: tuple[str, ...]
 
 
 def create_task_from_cuda(folder: Path, file: Path, kernel: str = "") -> Drafted:
