@@ -84,7 +84,7 @@ def create_task_from_torch(
     files |= starts.files
     write_new_task(folder, files)
     where = f"{package} isn't installed: reference.py finds it in {Path.cwd()}."
-    return Drafted(files, (*([where] if folders else []), *starts.missing))
+    return Drafted(files, (*([where] if folders else []), *starts.notes))
 
 
 def _task(

@@ -26,6 +26,7 @@ from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
 from mctskernel.problems.templates import kernel_sources
 from mctskernel.problems.torch_reference import dtype_name
 from mctskernel.profiling.devices import default_kind
+from mctskernel.tasks.template import Drafted
 
 _FIRST_WITH_TF32 = (8, 0)
 
@@ -114,7 +115,7 @@ def problem_of(benchmark: str, draft: Draft, language: Language | None = None) -
     }
     starts = starting_kernels(task, language)
     files |= {name: text.encode() for name, text in starts.files.items()}
-    return Problem(benchmark, task.name, files, (*draft.notes, *starts.missing))
+    return Problem(benchmark, task.name, files, (*draft.notes, *starts.notes))
 
 
 def reference_text(
@@ -143,16 +144,10 @@ NO_START = "There is no starting kernel"
 """How a note begins that says why."""
 
 
-@dataclass(frozen=True)
-class Starts:
-    """The texts of starting kernels by the names of their files, and why others are missing, in sentences."""
-
-    files: Mapping[str, str]
-    missing: tuple[str, ...]
-
-
-def starting_kernels(task: TorchTask, language: Language | None = None) -> Starts:
+def starting_kernels(task: TorchTask, language: Language | None = None) -> Drafted:
     """The starting kernels of a task, in one language or in every one that this machine can make them in.
+
+    Notes say why others are missing.
 
     In CUDA C++ these are a plain kernel and one made of templates, both without a GPU; in Triton it is what
     torch.compile generates for this machine's GPU. The first is what the search's tree begins with, the others are
@@ -173,7 +168,7 @@ def starting_kernels(task: TorchTask, language: Language | None = None) -> Start
             files["start_torch_compile.py" if files else "kernel.py"] = _compiled(task)
         except InductorError as error:
             missing.append(f"{NO_START} in Triton from torch.compile: {error}")
-    return Starts(files, tuple(missing))
+    return Drafted(files, tuple(missing))
 
 
 def task_toml(task: TorchTask) -> str:
