@@ -130,7 +130,6 @@ class SandboxedReference:
         weakref.finalize(self, _close, self._process, self._window)
 
     def __call__(self, **arguments: Any) -> object:
-        """What the reference returns for these inputs."""
         with self._lock:
             try:
                 return self._called(arguments)

@@ -73,7 +73,6 @@ class Result:
 
     @property
     def fine(self) -> bool:
-        """Whether the entry came to what it should."""
         return self.verdict in (Verdict.CAUGHT, Verdict.ACCEPTED)
 
 
@@ -88,7 +87,6 @@ class Report:
 
     @property
     def fine(self) -> bool:
-        """Whether every cheat was caught and every honest entry accepted."""
         return all(result.fine for result in self.results)
 
 
@@ -160,7 +158,6 @@ class _Group:
         self._start: Evaluation | None = None
 
     def run(self, follow: Callable[[Result], None]) -> tuple[list[Result], Mapping[str, str]]:
-        """The results, and the device's fingerprint."""
         results: list[Result] = []
         fingerprint: Mapping[str, str] = {}
         left = list(self._entries)
@@ -263,7 +260,6 @@ def print_report(console: Console, report: Report) -> None:
 
 
 def markdown(report: Report) -> str:
-    """The table and its totals as a Markdown document."""
     lines = ["# The gauntlet", "", *totals(report), ""]
     lines += [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
     lines += [f"| {' | '.join(_cell(cell) for cell in _cells(result))} |" for result in report.results]

@@ -72,7 +72,6 @@ Answer = dict[str, Any]
 
 
 def make_server(engine: Engine) -> MCPServer[Any]:
-    """A server of the engine's tools."""
     server: MCPServer[Any] = MCPServer(
         "mctskernel", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
     )
@@ -318,7 +317,6 @@ def _status(view: View, run: str) -> Answer:
 
 
 def _left(view: View) -> Budget:
-    """What is left of a run's budget."""
     seconds = spent_seconds(read_events(view.folder.journal))
     return view.manifest.configuration.budget.left(view.tree.evaluations, seconds, view.tree.dollars)
 

@@ -74,7 +74,6 @@ class Engine:
         self.task_folders = _tasks(settings.tasks)
 
     def run_names(self) -> tuple[str, ...]:
-        """The runs, the newest first."""
         manifests = self.settings.runs.glob("*/run.json")
         newest = sorted(manifests, key=lambda file: file.stat().st_mtime, reverse=True)
         return tuple(file.parent.name for file in newest)

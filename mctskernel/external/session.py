@@ -88,7 +88,6 @@ class Session:
 
     @property
     def remaining(self) -> Budget:
-        """What is left of the budget."""
         search = self.search
         return self._configuration.budget.left(search.evaluations, search.elapsed_seconds, self.tree.dollars)
 
@@ -472,7 +471,6 @@ def written_proposals(text: str, kernel: Kernel, proposer: str) -> Proposals:
 
 
 def encode_asks(asks: Iterable[Ask]) -> str:
-    """A line of JSON for each."""
     return "".join(msgspec.json.encode(ask).decode() + "\n" for ask in asks)
 
 

@@ -36,7 +36,6 @@ class Problem:
 
     @property
     def has_kernel(self) -> bool:
-        """Whether a starting kernel is among the files."""
         return any(f"kernel{language.suffix}" in self.files for language in SOURCE_LANGUAGES)
 
 
@@ -70,7 +69,6 @@ def read_record(folder: Path, kind: type[Record]) -> Record:
 
 
 def record_text(record: msgspec.Struct) -> bytes:
-    """The content of `PROBLEM_FILE`, indented."""
     return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
 
 

@@ -172,7 +172,6 @@ def starting_kernels(task: TorchTask, language: Language | None = None) -> Draft
 
 
 def task_toml(task: TorchTask) -> str:
-    """The text of task.toml."""
     document = tomlkit.document()
     words = {
         "name": task.name,

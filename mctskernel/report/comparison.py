@@ -57,23 +57,19 @@ class ComparedRun:
 
     @property
     def name(self) -> str:
-        """Its folder, as it was given."""
         return str(self.view.folder.path)
 
     @property
     def task(self) -> str:
-        """The name of its task."""
         return self.view.manifest.configuration.task
 
     @property
     def device(self) -> str:
-        """Its device, with the start of the GPU's UUID."""
         uuid = self.view.manifest.fingerprint.get("uuid", "")[:8]
         return f"{self.view.device}{f' ({uuid})' if uuid else ''}"
 
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
-        """Its progress after each evaluation."""
         return tuple(moments(read_events(self.view.folder.journal), self.view.refused))
 
     @cached_property
@@ -94,7 +90,6 @@ class ComparedRun:
 
     @cached_property
     def start(self) -> Evaluation | None:
-        """The starting kernel's evaluation, None where it has no time."""
         return _timed(self.view.tree.nodes[0].evaluation) if self.view.tree.nodes else None
 
     @property
@@ -180,7 +175,6 @@ class RunComparison:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        """The comparisons in sentences."""
         return "\n".join((*(each.sentence for each in self.kernels), *self.notes))
 
 

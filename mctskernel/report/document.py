@@ -181,7 +181,6 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_headline(view: View) -> Headline:
-    """The headline of a run."""
     tree, best = view.tree, view.fastest
     first = tree.nodes[view.start].evaluation if tree.nodes else None
     evaluation = best.evaluation if best else None
@@ -213,7 +212,6 @@ def view_story(view: View) -> Story:
 
 
 def story_step(view: View, step: Step) -> StoryStep:
-    """One step in words."""
     comparison = view.comparison(step.node)
     return StoryStep(
         node=step.node,

@@ -87,7 +87,6 @@ def improvement_text(snapshot: Snapshot) -> str:
 
 
 def outcomes_text(snapshot: Snapshot) -> str:
-    """The number of evaluations by outcome."""
     return ", ".join(f"{count} {outcome}" for outcome, count in snapshot.outcomes.items()) or "no outcome yet"
 
 

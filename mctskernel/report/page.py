@@ -59,7 +59,6 @@ def script(host: str) -> str:
 
 @cache
 def style() -> str:
-    """The style sheet."""
     return _static("view.css")
 
 
@@ -110,7 +109,6 @@ class Parts:
         self.document = document or view_document(view)
 
     def names(self) -> Iterator[str]:
-        """The names of all parts for a file."""
         yield from ("document", "story", "counters")
         for number in range(-(-len(self.document.nodes) // NODES_A_PART)):
             yield f"details/{number}"

@@ -250,7 +250,6 @@ def preference_lines(family: Family) -> Iterator[PreferenceLine]:
 
 
 def rl_lines(family: Family) -> Iterator[RlLine]:
-    """Every evaluated edit."""
     return (step for _, step in family.children)
 
 

@@ -39,12 +39,10 @@ class View:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The content of run.json."""
         return read_manifest(self.folder)
 
     @property
     def device(self) -> str:
-        """The device, and the GPU that it is or models."""
         return f"{self.manifest.configuration.device}, {self.manifest.fingerprint.get('gpu', 'unknown GPU')}"
 
     @property
@@ -100,7 +98,6 @@ class View:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """The number of evaluations by outcome, the most frequent first."""
         found = (node.outcome for node in self.tree.nodes)
         return dict(Counter(str(outcome) for outcome in found if outcome is not None).most_common())
 
@@ -127,7 +124,6 @@ class View:
 
     @property
     def start_title(self) -> str:
-        """The fastest start in words."""
         name = start_name(self.tree, self.start) if self.tree.nodes else ""
         return f"the start '{name}'" if name else "the starting kernel"
 
@@ -138,7 +134,6 @@ class View:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The path from the root to the best kernel."""
         return self.path(self.best.id)
 
     def path(self, number: int) -> tuple[Step, ...]:
@@ -178,7 +173,6 @@ class View:
         return self.tree.nodes[number]
 
     def source(self, number: int) -> str:
-        """The source text of a node's kernel."""
         return self.folder.blobs.get(self.node(number).kernel.source)
 
     def diff(self, number: int) -> str:

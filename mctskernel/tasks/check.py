@@ -75,7 +75,6 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing must be mended."""
         return not self.problems
 
 

@@ -50,7 +50,6 @@ class Order:
 
     @property
     def kernel_file(self) -> Path:
-        """Where the starting kernel is."""
         return self.folder / f"kernel{self.language.suffix}"
 
 

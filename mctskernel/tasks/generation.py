@@ -83,7 +83,6 @@ class Generation:
 
     @property
     def dollars(self) -> float:
-        """What was paid for them."""
         return sum(each.dollars for each in self.exchanges)
 
 

@@ -89,7 +89,6 @@ class ForkServer:
         return child_process.launched(doing, launch)
 
     def close(self) -> None:
-        """End it."""
         self._child.kill()
 
     def _ask(self, request: Fork | Wait, descriptors: tuple[int, ...] = ()) -> Forked:
@@ -153,11 +152,9 @@ class Client:
         self._process = server.fork(doing, descriptors, is_reference=memory is None)
 
     def load(self, request: Load, seconds: float) -> None:
-        """Run a source."""
         self._ask(request, Ready, Outcome.BUILD_ERROR, seconds)
 
     def close(self) -> None:
-        """End the process."""
         self._process.kill()
         self._window.close()
 
@@ -240,7 +237,6 @@ class WorkerClient(Client):
             self._process.pause()
 
     def close(self) -> None:
-        """End the process."""
         super().close()
         self._memory.close()
 

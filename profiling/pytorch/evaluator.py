@@ -125,7 +125,6 @@ class ModuleEvaluator:
             self._baseline = self._worker(stack, "runs the reference", reference, "Model", self._model)
 
     def evaluate(self, candidate: str) -> ModuleVerdict:
-        """The verdict on a module's source."""
         trial = _Trial()
         with ExitStack() as stack:
             try:
@@ -308,11 +307,9 @@ class _Trial:
             raise ModuleError(Outcome.WRONG_RESULT, check.message, guard=check.guard)
 
     def refused(self, error: ModuleError) -> Evaluation:
-        """The evaluation of a module that failed."""
         return self._evaluation(error.outcome, message=error.message, log=error.log, guard=error.guard)
 
     def accepted(self, speedup: Speedup) -> Evaluation:
-        """The evaluation of a module that is right."""
         self.flags += speedup.flags
         return self._evaluation(Outcome.OK, timings=(speedup.timing,), quarantine=speedup.doubt)
 

@@ -28,12 +28,10 @@ class TensorSpec(msgspec.Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """The size of its elements, densely packed."""
         return ELEMENT_BYTES[self.dtype] * int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def numpy(self) -> DType:
-        """The type of its elements."""
         return numpy_dtype(self.dtype)
 
     def __str__(self) -> str:
@@ -77,7 +75,6 @@ class Stored(msgspec.Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """The size of its tensors there."""
         return places(self.structure.tensors)[1]
 
 

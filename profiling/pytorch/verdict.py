@@ -62,7 +62,6 @@ def check_source(source: str, *, own_kernels: bool) -> None:
 
 
 def failed(message: str, seed: int, guard: Guard, error: float = float("inf")) -> Check:
-    """A check that fails."""
     return Check(LABEL, seed, passed=False, error=error, message=message, guard=guard)
 
 
@@ -78,7 +77,6 @@ def check_call(drawn: Round, snapshot: Snapshot, seed: int) -> Check:
 
 
 def check_outputs(drawn: Round, outputs: Array, seed: int) -> Check:
-    """The check of outputs in shared memory."""
     worst = 0.0
     wanted = drawn.plain.structure.tensors
     truths = arrays(drawn.truth.content, drawn.truth.structure.tensors)

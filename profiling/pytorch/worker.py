@@ -76,7 +76,6 @@ _KINDS = (torch.Tensor, torch.nn.Parameter)
 
 
 def serve(channel: Channel, answer: Callable[[Request], Reply]) -> None:
-    """Answer until the evaluator hangs up."""
     for request in requests(channel, REQUESTS):
         try:
             reply = answer(request)

@@ -141,7 +141,6 @@ class Allowed(msgspec.Struct, frozen=True):
 
     @property
     def most(self) -> float:
-        """By how much an element may be off."""
         return math.inf if self.max_error_cap is None else self.max_error_cap
 
 
@@ -156,12 +155,10 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def allowed(self) -> Allowed:
-        """The tolerance."""
         return self.tolerance or self.correctness or Allowed()
 
     @property
     def has_files(self) -> bool:
-        """Whether it has inputs from files."""
         return any(isinstance(source, Safetensors) for source in self.inputs.values())
 
 

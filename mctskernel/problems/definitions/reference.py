@@ -128,13 +128,11 @@ def custom_values(
 
 
 def input_tensors(definition: Definition, axes: Axes) -> tuple[Tensor, ...]:
-    """The task's inputs."""
     tensors = {name: spec for name, spec in definition.inputs.items() if spec.shape is not None}
     return tuple(_task_tensor(name, spec, axes) for name, spec in tensors.items())
 
 
 def output_tensors(definition: Definition, axes: Axes) -> tuple[Tensor, ...]:
-    """The task's outputs."""
     return tuple(_task_tensor(name, spec, axes) for name, spec in definition.outputs.items())
 
 

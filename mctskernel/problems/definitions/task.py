@@ -103,7 +103,6 @@ class _Trial:
 
     @property
     def has_files(self) -> bool:
-        """Whether inputs come from files."""
         return any(each.has_files for each in self.problem.workloads)
 
     @property
@@ -117,16 +116,13 @@ class _Trial:
         return {WORKLOAD: 0} if WORKLOAD in self.problem.shapes[0] else {}
 
     def function(self, *tensors: Any) -> Any:
-        """The reference, on PyTorch tensors."""
         run = find_function(str(self.folder / RUN_FILE), "run")
         return definition_function(self.problem, run)(*tensors)
 
     def nbytes(self, shape: Shape) -> int:
-        """Bytes of all inputs and outputs at a shape."""
         return sum(each.nbytes(shape) for each in (*self.inputs, *self.outputs))
 
     def drawn(self, shape: Shape, seed: int) -> dict[str, Array]:
-        """Inputs at a shape."""
         return make_problem_inputs(self.folder, np.random.default_rng(seed), **shape)
 
     def truth(self, inputs: Iterable[Array]) -> tuple[Array, ...]:
@@ -198,7 +194,6 @@ def _drafted(trial: _Trial, own_files: Mapping[str, bytes], precision: Precision
 
 
 def _left(given: Mapping[str, str]) -> list[str]:
-    """The files that are read where they are."""
     return [file for file in given.values() if Path(file).is_absolute()]
 
 
@@ -309,7 +304,6 @@ def _without_number(shape: Shape) -> dict[str, int]:
 
 
 def _check_definition(definition: Definition) -> None:
-    """Raise TaskError for a definition that isn't supported."""
     if definition.op_type == "sampling":
         raise TaskError("Its outputs are drawn at random and checked by frequency, which isn't supported.")
     if all(spec.shape is None for spec in definition.inputs.values()):

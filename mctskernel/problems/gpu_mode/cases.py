@@ -70,11 +70,9 @@ class Program(MetaPathFinder, Loader):
         return tuple(made)
 
     def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
-        """Find a module of the problem, for Python's import system."""
         return spec_from_loader(fullname, self) if fullname in self.texts else None
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Run a module's text, for Python's import system."""
         self.modules[module.__name__] = module
         code = compile(self.texts[module.__name__], f"{module.__name__}.py", "exec")
         exec(code, module.__dict__)  # noqa: S102 - the user's own problem, run as loading a task does
@@ -153,7 +151,6 @@ class _Generator(torch.Generator):
     """A random number generator on the CPU, for any device."""
 
     def __new__(cls, device: Any = "cpu") -> _Generator:  # noqa: ARG004 - the device is ignored
-        """Make one."""
         return super().__new__(cls, "cpu")  # type: ignore[call-arg] # PyTorch types it as an __init__
 
 
@@ -179,17 +176,14 @@ class Case:
 
     @property
     def leaves(self) -> dict[str, Any]:
-        """The leaves of the data, by their subscripts."""
         return {pytree.keystr(path): leaf for path, leaf in pytree.tree_flatten_with_path(self.data)[0]}
 
     @property
     def tensors(self) -> dict[str, Any]:
-        """The tensors of the data, by their subscripts."""
         return {place: leaf for place, leaf in self.leaves.items() if isinstance(leaf, torch.Tensor)}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors and outputs."""
         return sum(each.numel() * each.element_size() for each in (*self.tensors.values(), *self.outputs))
 
 
@@ -251,7 +245,6 @@ def find_buffers(program: Program, data: Any, cases: Sequence[Case]) -> dict[str
 
 
 def output_names(count: int) -> list[str]:
-    """The names of a task's outputs."""
     return ["out"] if count == 1 else [f"out{number}" for number in range(count)]
 
 

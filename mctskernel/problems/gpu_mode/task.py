@@ -68,7 +68,6 @@ class _Signature:
     dimensions: Mapping[str, Sizes]
 
     def shape(self, case: int) -> dict[str, int]:
-        """The sizes of a case, and its number."""
         return {**{name: sizes[case] for name, sizes in self.dimensions.items()}, CASE: case}
 
     def leaf(self, place: str, value: Any) -> Leaf:

@@ -60,7 +60,6 @@ class TaskFile:
 
     @property
     def cases(self) -> tuple[Arguments, ...]:
-        """The tests, then the benchmarks."""
         return (*self.tests, *self.benchmarks)
 
 

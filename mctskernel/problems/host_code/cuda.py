@@ -156,13 +156,11 @@ class Signature:
 
     @property
     def stub(self) -> str:
-        """An empty kernel of this signature."""
         linkage = 'extern "C" ' if self.is_c else ""
         return f"{linkage}__global__ void {self.kernel}({', '.join(self.types)}) {{}}"
 
     @property
     def headers(self) -> frozenset[str]:
-        """The headers of its types."""
         words = re.findall(r"\w+", " ".join(self.types))
         return frozenset(HEADERS[word] for word in words if word in HEADERS)
 

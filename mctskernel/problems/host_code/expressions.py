@@ -135,7 +135,6 @@ def raw_literal(text: str) -> str:
 
 
 def docstring(text: str) -> str:
-    """A literal for a docstring."""
     return _literal(text, f'"""{text}"""')
 
 

@@ -47,7 +47,6 @@ class WrittenLaunch:
 
     @property
     def geometry(self) -> tuple[str, ...]:
-        """The numbers of the launch."""
         return (*self.grid, *self.block, self.shared, *self.cluster)
 
 

@@ -228,7 +228,6 @@ class _Scope:
         return cls(plan, buffers, macros | numbers, constants, looked_up, sizes, buffers[task.inputs[0].name])
 
     def shape(self, extents: Sequence[int | str]) -> str:
-        """The extents of a buffer as a tuple."""
         return f"({''.join(f'{translate_whole(each, self.numbers)}, ' for each in extents).rstrip()})"
 
 

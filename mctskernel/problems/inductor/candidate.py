@@ -407,7 +407,6 @@ class _Remover(ast.NodeTransformer):
         self._read = read
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign | None:
-        """Keep or remove an assignment."""
         calls = any(isinstance(each, ast.Call) for each in ast.walk(node.value))
         match node.targets:
             case [ast.Name(id=name)] if name not in self._read and not calls:

@@ -184,7 +184,6 @@ class _Body:
     views: dict[str, View] = field(default_factory=dict)
 
     def read(self, statements: list[ast.stmt]) -> None:
-        """Read statements in order."""
         for statement in statements:
             match statement:
                 case ast.With(body=body):
@@ -272,7 +271,6 @@ class _Body:
 
 
 def _is_shape(value: ast.expr) -> bool:
-    """Whether a value is `tensor.size()` or `tensor.stride()`."""
     match value:
         case ast.Call(func=ast.Attribute(value=ast.Name(), attr="size" | "stride"), args=[]):
             return True

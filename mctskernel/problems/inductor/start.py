@@ -145,7 +145,6 @@ def _symbolic_channels() -> Iterator[None]:
 
 
 def helpers_source() -> str:
-    """The source of PyTorch's helpers, which generated kernels call."""
     from torch._inductor.runtime import triton_helpers  # noqa: PLC0415 - an extra
 
     return inspect.getsource(triton_helpers)

@@ -71,7 +71,6 @@ class Operand:
 
     @property
     def nbytes(self) -> int:
-        """Bytes at its full size."""
         return math.prod(self.size) * DTYPE_BYTES[self.dtype]
 
 
@@ -120,7 +119,6 @@ class Operands:
 
     @property
     def sizes(self) -> Shape:
-        """The problem's own shape."""
         return self.dimensions.sizes
 
     @property
@@ -135,7 +133,6 @@ class Operands:
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """Names of the inputs that are parameters or buffers."""
         return tuple(self.state)
 
     @property
@@ -150,7 +147,6 @@ class Operands:
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
-        """The task's inputs."""
         return tuple(
             Tensor(
                 each.name,
@@ -165,7 +161,6 @@ class Operands:
 
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The task's outputs."""
         return output_tensors(self.function, self.inputs, self.sizes, self.granularity)
 
     @cached_property
@@ -242,7 +237,6 @@ class Operands:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all inputs and outputs at the problem's own shape."""
         return sum(each.nbytes(self.sizes) for each in (*self.inputs, *self.outputs))
 
     @property
@@ -257,7 +251,6 @@ class Operands:
             return False
 
     def works(self, shape: Shape) -> bool:
-        """Whether the module accepts tensors at a shape, and `get_inputs` makes them."""
         made = (tuple(evaluate_int(extent, shape) for extent in each) for each in self.factories)
         extents = (*(each.extents(shape) for each in self.inputs), *made)
         if extents not in self.known:

@@ -134,7 +134,6 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call an operator."""
         kwargs = kwargs or {}
         if len(self.calls) == MOST_OPERATORS:
             raise TooManyOperatorsError(

@@ -221,5 +221,4 @@ def _function(folder: Path, wide: bool, device: str) -> Callable[..., Any]:  # n
 
 
 def state_of(model: Any) -> dict[str, Any]:
-    """Parameters and buffers of a module by their names."""
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
