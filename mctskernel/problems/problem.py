@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from socket import gaierror
 from typing import TypeVar
+from urllib.error import URLError
 
 import msgspec
 
@@ -70,6 +73,20 @@ def read_record(folder: Path, kind: type[Record]) -> Record:
 
 def record_text(record: msgspec.Struct) -> bytes:
     return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+@contextmanager
+def blamed(words: str) -> Iterator[None]:
+    """Turn whatever a problem's own code raises in this block into a TaskError that begins with these words."""
+    try:
+        yield
+    except TaskError:
+        raise
+    except (Exception, SystemExit) as error:
+        said = f"{words} {type(error).__name__}: {str(error)[:500]}"
+        if isinstance(error, URLError | ConnectionError | gaierror) or "internet connection" in said:
+            said += ". It needs the network; a problem's file must hold all that it needs"
+        raise TaskError(said) from error
 
 
 def task_name(text: str) -> str:

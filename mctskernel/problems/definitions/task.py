@@ -40,7 +40,14 @@ from mctskernel.problems.definitions.reference import (
     make_problem_inputs,
     output_tensors,
 )
-from mctskernel.problems.problem import PROBLEM_FILE, Problem, available_memory, record_text, task_name
+from mctskernel.problems.problem import (
+    PROBLEM_FILE,
+    Problem,
+    available_memory,
+    blamed,
+    record_text,
+    task_name,
+)
 from mctskernel.problems.tolerance import floating, imprecisions, own_errors, tolerance_table
 from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
 from mctskernel.problems.torch_reference import find_function, listed_results, tensor_of
@@ -128,13 +135,8 @@ class _Trial:
     def truth(self, inputs: Iterable[Array]) -> tuple[Array, ...]:
         """The outputs in 64-bit floats. Raises TaskError."""
         wide = [each.astype(np.float64) if is_floating(each.dtype) else each for each in inputs]
-        try:
-            with np.errstate(all="ignore"):
-                return listed_results(call_reference(self.folder, *wide))
-        except TaskError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise TaskError(f"Its reference raised {type(error).__name__}: {error}") from error
+        with blamed("Its reference raised"), np.errstate(all="ignore"):
+            return listed_results(call_reference(self.folder, *wide))
 
     def checked(self, inputs: Mapping[str, Array], shape: Shape) -> tuple[Array, ...]:
         """The outputs. Raises TaskError where they have other shapes than in the definition."""

@@ -24,6 +24,7 @@ from mctskernel.core.expression import evaluate_int
 from mctskernel.core.task import Bound, TaskError
 from mctskernel.problems.gpu_mode.task_file import Arguments
 from mctskernel.problems.one_device import OnDevice
+from mctskernel.problems.problem import blamed
 from mctskernel.problems.torch_reference import dtype_name
 
 MOST_SEED = 1 << 16
@@ -93,23 +94,15 @@ class Program(MetaPathFinder, Loader):
 
     def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
         function = getattr(self.modules["reference"], name)
-        try:
-            with self.importable(), _on(self.device), torch.no_grad():
-                return function(*arguments, **named)
-        except TaskError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise TaskError(f"Its {name} raised {type(error).__name__}: {str(error)[:500]}") from error
+        with blamed(f"Its {name} raised"), self.importable(), _on(self.device), torch.no_grad():
+            return function(*arguments, **named)
 
 
 def load_program(texts: Mapping[str, str]) -> Program:
     """Run the modules of a problem. Raises TaskError."""
     program = Program(texts)
-    with program.importable(), _on("cpu"):
-        try:
-            __import__("reference")
-        except (Exception, SystemExit) as error:
-            raise TaskError(f"reference.py can't be loaded: {type(error).__name__}: {error}") from error
+    with blamed("reference.py can't be loaded:"), program.importable(), _on("cpu"):
+        __import__("reference")
     missing = [name for name in _NEEDED if not callable(getattr(program.modules["reference"], name, None))]
     if missing:
         raise TaskError(f"reference.py defines no function called '{missing[0]}'.")

@@ -20,7 +20,7 @@ from mctskernel.core.task_file import read_text
 from mctskernel.problems.host_code import HostCodeError, host_module
 from mctskernel.problems.host_code.expressions import TEMPLATES
 from mctskernel.problems.kernelbench.reference import NAME, SOURCE_FILE, ModuleProblem, read_module_problem
-from mctskernel.problems.problem import Benchmark, Problem
+from mctskernel.problems.problem import Benchmark, Problem, blamed
 from mctskernel.problems.torch_task import problem_of
 
 MOST_SOURCE_BYTES = 1 << 20
@@ -63,13 +63,8 @@ def read(path: Path, language: Language | None, precision: Precision) -> Problem
     began = time.monotonic()
     found: Problem | None = None
     for most in (MOST_DIMENSIONS, 1, 0):
-        try:
+        with blamed(f"{path.name} can't be read:"):
             draft = drafted(path, own_files, precision=precision, most_dimensions=most)
-        except TaskError:
-            raise
-        except Exception as error:  # the problem's own code runs at many shapes, and may raise anything
-            said = str(error).strip().partition("\n")[0]
-            raise TaskError(f"{path.name} can't be read: {type(error).__name__}: {said}") from error
         problem = problem_of(NAME, draft, language)
         found = problem if found is None or problem.has_kernel else found
         if problem.has_kernel or SPECIALISED not in problem.notes[-1] or not draft.task.search[0]:

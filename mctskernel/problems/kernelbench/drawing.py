@@ -12,8 +12,8 @@ import torch
 
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.task import Shape, TaskError
-from mctskernel.problems.kernelbench.reference import described
 from mctskernel.problems.one_device import OnDevice
+from mctskernel.problems.problem import blamed
 
 Sizes = tuple[int, ...]
 Extents = tuple[int | str, ...]
@@ -70,10 +70,11 @@ def watch(function: Callable[[], Any], most_bytes: int) -> Watched:
 
     Raises TaskError if it fails, doesn't return a list, or would make more than `most_bytes`.
     """
-    try:
-        return _watched(function, _Watching("meta", most_bytes))
-    except _WITHOUT_VALUES:
-        return _watched(function, _Watching("cpu", most_bytes))
+    with blamed("get_inputs raised"):
+        try:
+            return _watched(function, _Watching("meta", most_bytes))
+        except _WITHOUT_VALUES:
+            return _watched(function, _Watching("cpu", most_bytes))
 
 
 def drawn_again(
@@ -111,13 +112,8 @@ def few_values() -> Iterator[None]:
 
 
 def _watched(function: Callable[[], Any], mode: _Watching) -> Watched:
-    try:
-        with torch.no_grad(), torch.device(mode.device), mode:
-            values = function()
-    except (TaskError, *_WITHOUT_VALUES):
-        raise
-    except (Exception, SystemExit) as error:
-        raise TaskError(f"get_inputs raised {described(error)}") from error
+    with torch.no_grad(), torch.device(mode.device), mode:
+        values = function()
     if not isinstance(values, list | tuple):
         raise TaskError(f"get_inputs returns {type(values).__name__}; a list of arguments is needed.")
     return Watched(function, tuple(values), tuple(mode.sizes), mode.device)

@@ -13,17 +13,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from socket import gaierror
 from types import ModuleType
 from typing import Any
-from urllib.error import URLError
 
 import msgspec
 import numpy as np
 
 from mctskernel.core.task import Array, TaskError, Tensor
 from mctskernel.core.tensor_array import TensorArray
-from mctskernel.problems.problem import read_record
+from mctskernel.problems.problem import blamed, read_record
 from mctskernel.problems.torch_reference import device_of, in_numpy
 
 NAME = "KernelBench"
@@ -87,17 +85,8 @@ _MODULE = "mctskernel_problem"
 
 def run_problem(path: Path) -> Mapping[str, Any]:
     """Run a problem's file; returns its global names. Raises TaskError."""
-    try:
+    with blamed(f"{path} can't be loaded:"):
         return runpy.run_path(str(path), run_name=_MODULE)
-    except (Exception, SystemExit) as error:
-        raise TaskError(f"{path} can't be loaded: {described(error)}") from error
-
-
-def described(error: BaseException) -> str:
-    """What a problem's code raised, in words."""
-    offline = isinstance(error, URLError | ConnectionError | gaierror) or "internet connection" in str(error)
-    needs = ". It needs the network; a problem's file must hold all that it needs" if offline else ""
-    return f"{type(error).__name__}: {error}{needs}"
 
 
 @contextmanager
@@ -121,14 +110,17 @@ def made_model(names: Mapping[str, Any], device: str = "cpu") -> Any:
 
     from mctskernel.problems.kernelbench.drawing import few_values  # noqa: PLC0415 - imports PyTorch
 
-    try:
-        with torch.no_grad(), torch.device(device), torch.random.fork_rng(devices=[]), few_values():
-            torch.manual_seed(42)
-            given = names.get("get_init_inputs", list)()
-            torch.manual_seed(42)
-            model = names["Model"](*given)
-    except (Exception, SystemExit) as error:
-        raise TaskError(f"The problem's Model can't be made: {described(error)}") from error
+    with (
+        blamed("The problem's Model can't be made:"),
+        torch.no_grad(),
+        torch.device(device),
+        torch.random.fork_rng(devices=[]),
+        few_values(),
+    ):
+        torch.manual_seed(42)
+        given = names.get("get_init_inputs", list)()
+        torch.manual_seed(42)
+        model = names["Model"](*given)
     if not isinstance(model, torch.nn.Module):
         raise TaskError("The problem's Model is no torch.nn.Module.")
     return model
