@@ -31,7 +31,7 @@ from mctskernel.core.documents import unknown_name
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import UserError
-from mctskernel.external.mcp_engine import Engine, RequestError, Settings, Watch
+from mctskernel.external.mcp_engine import Engine, RequestError, Watch
 from mctskernel.external.session import EditResult, RepliedEdit, Reply, asked_task, edit_result
 from mctskernel.loop import Snapshot
 from mctskernel.report.explained import explained
@@ -87,12 +87,11 @@ def make_server(engine: Engine) -> MCPServer[Any]:
     return server
 
 
-def serve(settings: Settings, port: int | None) -> None:
+def serve(engine: Engine, port: int | None) -> None:
     """Serve until the client goes away or Ctrl-C: at http://127.0.0.1:PORT/mcp, or over standard input and output.
 
-    No page of a browser is served. Raises TaskError where two tasks have one name.
+    No page of a browser is served.
     """
-    engine = Engine(settings)
     server = make_server(engine)
     try:
         if port is None:
@@ -371,7 +370,7 @@ def profile_kernel(call: Call, run: RunName, node: NodeNumber, *, ncu: bool = Fa
     answer: Answer = msgspec.to_builtins(explained(f"node {node}", evaluation))
     if ncu:
         with call.engine.turn(call.watch):
-            answer["details"] = profile_node(view, node).details
+            _, answer["details"], _ = profile_node(view, node)
     return answer
 
 
