@@ -41,7 +41,8 @@ class TorchTask:
     `function` takes the inputs in their order. `search` are the shapes to optimise for, each with every dimension.
     `granularity` is the number that a dimension's size must be a multiple of, where that isn't 1. `tolerance` is the
     table of task.toml, `reference` the text of reference.py, and `own_files` further files that the reference reads.
-    `inputs_by` is a dimension that only selects inputs, if there is one; kernels don't see it.
+    `inputs_by` is a dimension that only selects inputs, if there is one; kernels don't see it. `problem` is what
+    `PROBLEM_FILE` holds, `notes` are for the user.
     """
 
     name: str
@@ -60,6 +61,8 @@ class TorchTask:
     own_files: Mapping[str, bytes] = field(default_factory=dict)
     inputs_by: str = ""
     precision: Precision = Precision.LOCKED
+    problem: msgspec.Struct | None = None
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def tf32(self) -> frozenset[Operator]:
@@ -95,27 +98,18 @@ class TorchTask:
         return distinct_sizes(self.sizes, self.granularity)
 
 
-@dataclass(frozen=True)
-class Draft:
-    """A task before its files are written, the content of `PROBLEM_FILE`, and notes for the user."""
-
-    task: TorchTask
-    problem: msgspec.Struct
-    notes: tuple[str, ...]
-
-
-def problem_of(benchmark: str, draft: Draft, language: Language | None = None) -> Problem:
-    """The files of a draft with its starting kernels; without any, the last note says why."""
-    task = draft.task
+def problem_of(benchmark: str, task: TorchTask, language: Language | None = None) -> Problem:
+    """The files of a problem's task with its starting kernels; without any, the last note says why."""
+    assert task.problem is not None  # noqa: S101 - the readers of benchmarks give it
     files = {
         **task.own_files,
-        PROBLEM_FILE: record_text(draft.problem),
+        PROBLEM_FILE: record_text(task.problem),
         "task.toml": task_toml(task).encode(),
         "reference.py": task.reference.encode(),
     }
     starts = starting_kernels(task, language)
     files |= {name: text.encode() for name, text in starts.files.items()}
-    return Problem(benchmark, task.name, files, (*draft.notes, *starts.notes))
+    return Problem(benchmark, task.name, files, (*task.notes, *starts.notes))
 
 
 def reference_text(

@@ -19,28 +19,8 @@ from mctskernel.profiling.processes import child_process
 from mctskernel.profiling.processes.channel import Ready
 from mctskernel.profiling.processes.child_process import ChildProcess, Launched, LostError
 from mctskernel.profiling.processes.shared_window import SharedWindow
+from mctskernel.profiling.pytorch import protocol
 from mctskernel.profiling.pytorch.memory import Memory, Snapshot
-from mctskernel.profiling.pytorch.protocol import (
-    FORK_REPLIES,
-    REPLIES,
-    Construct,
-    Constructed,
-    Create,
-    Done,
-    Draw,
-    Drawn,
-    Failed,
-    Fork,
-    Forked,
-    Load,
-    Prepare,
-    Reread,
-    Run,
-    Stored,
-    Structure,
-    Wait,
-    Weights,
-)
 
 STARTING_SECONDS = 180.0
 FORKING_SECONDS = 30.0
@@ -83,18 +63,24 @@ class ForkServer:
 
         def launch(scratch: Path, descriptors: tuple[int, ...], stderr: BinaryIO) -> Launched:
             inherited = (*descriptors, stderr.fileno(), *memories)
-            pid = self._ask(Fork(is_reference, str(scratch)), inherited).pid
-            return pid, lambda: self._ask(Wait(pid)).how, lambda: self._ask(Wait(pid, reap=True))
+            pid = self._ask(protocol.Fork(is_reference, str(scratch)), inherited).pid
+            return (
+                pid,
+                lambda: self._ask(protocol.Wait(pid)).how,
+                lambda: self._ask(protocol.Wait(pid, reap=True)),
+            )
 
         return child_process.launched(doing, launch)
 
     def close(self) -> None:
         self._child.kill()
 
-    def _ask(self, request: Fork | Wait, descriptors: tuple[int, ...] = ()) -> Forked:
+    def _ask(
+        self, request: protocol.Fork | protocol.Wait, descriptors: tuple[int, ...] = ()
+    ) -> protocol.Forked:
         try:
             self._child.channel.send(request, descriptors)
-            reply = self._child.receive(FORK_REPLIES, self._seconds)
+            reply = self._child.receive(protocol.FORK_REPLIES, self._seconds)
         except (OSError, LostError) as error:
             log = self._child.last_words()[-2000:]
             raise DeviceError(f"PyTorch's processes can't be started: {error} {log}".strip()) from error
@@ -113,7 +99,7 @@ def fork_server() -> Iterator[ForkServer]:
 class Value:
     """A value: its structure, and the bytes of its tensors as they lie in shared memory."""
 
-    structure: Structure
+    structure: protocol.Structure
     content: Array
 
 
@@ -151,7 +137,7 @@ class Client:
         descriptors = (self._window.fd, *(memory.descriptors if memory else ()))
         self._process = server.fork(doing, descriptors, is_reference=memory is None)
 
-    def load(self, request: Load, seconds: float) -> None:
+    def load(self, request: protocol.Load, seconds: float) -> None:
         self._ask(request, Ready, Outcome.BUILD_ERROR, seconds)
 
     def close(self) -> None:
@@ -167,12 +153,12 @@ class Client:
         if self._process.channel.has_unread():
             raise _unasked()
         try:
-            return self._process.ask(request, REPLIES, seconds)
+            return self._process.ask(request, protocol.REPLIES, seconds)
         except LostError as error:
             raise ModuleError(error.outcome, error.message, _printable(error.log), error.guard) from error
 
     def _checked(self, reply: msgspec.Struct, expected: type[Expected], outcome: Outcome) -> Expected:
-        if isinstance(reply, Failed):
+        if isinstance(reply, protocol.Failed):
             raise ModuleError(outcome, _printable(reply.message), _printable(reply.log))
         if not isinstance(reply, expected):
             raise _unasked()
@@ -183,7 +169,7 @@ class WorkerClient(Client):
     """A worker's process, with the memory for its inputs and outputs, and room for models as large as `model`."""
 
     def __init__(
-        self, server: ForkServer, doing: str, outputs: Structure, memory: Memory, model: Model
+        self, server: ForkServer, doing: str, outputs: protocol.Structure, memory: Memory, model: Model
     ) -> None:
         super().__init__(server, doing, memory, model.nbytes)
         self._outputs, self._memory, self._room = outputs, memory, model.nbytes
@@ -194,11 +180,11 @@ class WorkerClient(Client):
             raise TaskError("The reference's get_init_inputs gives other shapes each time.")
         self._window.clear()
         arguments, weights = (
-            Stored(each.structure, self._window.put(each.content))
+            protocol.Stored(each.structure, self._window.put(each.content))
             for each in (model.arguments, model.weights)
         )
-        request = Construct(model.seed, arguments, weights)
-        return self._ask(request, Constructed, Outcome.BUILD_ERROR, seconds).loaded
+        request = protocol.Construct(model.seed, arguments, weights)
+        return self._ask(request, protocol.Constructed, Outcome.BUILD_ERROR, seconds).loaded
 
     def call(
         self, drawn: Round, rng: np.random.Generator, seconds: float, *, is_echo: bool = False
@@ -210,21 +196,21 @@ class WorkerClient(Client):
         """
         memory = self._memory
         memory.prepare(drawn.inputs.content, rng)
-        self._ask(Prepare(), Ready, Outcome.CRASH, seconds)
+        self._ask(protocol.Prepare(), Ready, Outcome.CRASH, seconds)
         began = time.perf_counter()
         memory.publish()
-        reply = self._reply(Run(memory.inputs, is_echo), seconds)
+        reply = self._reply(protocol.Run(memory.inputs, is_echo), seconds)
         memory.probe()
         ended = time.perf_counter()
         self._process.pause()
         snapshot = memory.collect()
-        self._check_structure(self._checked(reply, Done, Outcome.LAUNCH_ERROR))
+        self._check_structure(self._checked(reply, protocol.Done, Outcome.LAUNCH_ERROR))
         return ended - began, snapshot
 
     def reread(self, seconds: float) -> Array:
         """The bytes of the outputs of the call before the last, as they are now."""
         self._memory.poison()
-        self._check_structure(self._ask(Reread(), Done, Outcome.LAUNCH_ERROR, seconds))
+        self._check_structure(self._ask(protocol.Reread(), protocol.Done, Outcome.LAUNCH_ERROR, seconds))
         return self._memory.outputs()
 
     @contextlib.contextmanager
@@ -240,7 +226,7 @@ class WorkerClient(Client):
         super().close()
         self._memory.close()
 
-    def _check_structure(self, done: Done) -> None:
+    def _check_structure(self, done: protocol.Done) -> None:
         if done.given != self._outputs:
             message = f"The module returns {_printable(str(done.given)[:500])}, not {self._outputs}."
             raise ModuleError(Outcome.WRONG_RESULT, message, guard=Guard.COMPARISON)
@@ -255,16 +241,16 @@ class ReferenceClient(Client):
 
     def model(self, seed: int, *, from_seed: bool) -> Model:
         """Make the model anew; `from_seed` for a candidate that takes no weights."""
-        made = self._asked(Create(seed, from_seed), Weights)
+        made = self._asked(protocol.Create(seed, from_seed), protocol.Weights)
         return Model(seed, self._value(made.arguments), self._value(made.weights))
 
     def draw(self, seed: int, *, widened: bool = False) -> Round:
         """Fresh inputs for the model that was made last, as `Draw` says."""
-        drawn = self._asked(Draw(seed, widened), Drawn)
+        drawn = self._asked(protocol.Draw(seed, widened), protocol.Drawn)
         inputs, truth, plain = map(self._value, (drawn.inputs, drawn.expected, drawn.plain))
         return Round(inputs, truth, plain, drawn.changed)
 
-    def _value(self, stored: Stored) -> Value:
+    def _value(self, stored: protocol.Stored) -> Value:
         return Value(stored.structure, self._window.bytes_at(stored.offset, stored.nbytes).copy())
 
     def _asked(self, request: msgspec.Struct, expected: type[Expected]) -> Expected:

@@ -35,31 +35,7 @@ from mctskernel.profiling.isolation.policy import Confinement, gpu_devices
 from mctskernel.profiling.processes.channel import Channel, Ready, die_with_parent, requests
 from mctskernel.profiling.processes.child_process import how_ended
 from mctskernel.profiling.processes.shared_window import SharedWindow
-from mctskernel.profiling.pytorch.protocol import (
-    ELEMENT_BYTES,
-    FORK_REQUESTS,
-    REQUESTS,
-    Construct,
-    Constructed,
-    Create,
-    Done,
-    Draw,
-    Drawn,
-    Failed,
-    Fork,
-    Forked,
-    Load,
-    Prepare,
-    Reply,
-    Request,
-    Reread,
-    Run,
-    Stored,
-    Structure,
-    TensorSpec,
-    Weights,
-    places,
-)
+from mctskernel.profiling.pytorch import protocol
 
 MAX_LOG_CHARACTERS = 20_000
 MODULE_NAME = "candidate"
@@ -75,13 +51,13 @@ Tensors = list[Any]
 _KINDS = (torch.Tensor, torch.nn.Parameter)
 
 
-def serve(channel: Channel, answer: Callable[[Request], Reply]) -> None:
-    for request in requests(channel, REQUESTS):
+def serve(channel: Channel, answer: Callable[[protocol.Request], protocol.Reply]) -> None:
+    for request in requests(channel, protocol.REQUESTS):
         try:
             reply = answer(request)
         except Exception as error:  # noqa: BLE001 - whatever a module raises is its outcome
             log = "".join(traceback.format_exception(error))[-MAX_LOG_CHARACTERS:]
-            reply = Failed(f"{type(error).__name__}: {error}"[:2000], log)
+            reply = protocol.Failed(f"{type(error).__name__}: {error}"[:2000], log)
         channel.send(reply)
 
 
@@ -94,33 +70,33 @@ class Worker:
 
     window: SharedWindow
     memories: tuple[int, ...]
-    loaded: Load | None = None
+    loaded: protocol.Load | None = None
     model_class: Callable[..., Any] | None = None
     model: Any = None
     outputs: Any = None
     inputs: tuple[Any, ...] = ()
     kept: list[Any] = field(default_factory=list)
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: protocol.Request) -> protocol.Reply:
         """The reply to a request. Raises whatever the module raises."""
-        if isinstance(request, Load):
+        if isinstance(request, protocol.Load):
             return self._load(request)
         if self.loaded is None or self.model_class is None:
             raise UnsupportedValueError("no module is loaded")
         match request:
-            case Construct():
+            case protocol.Construct():
                 return self._construct(request, self.model_class, self.loaded.device)
-            case Prepare():
+            case protocol.Prepare():
                 self._synchronize(self.loaded.device)
                 return Ready()
-            case Run():
+            case protocol.Run():
                 return self._run(request, self.loaded)
-            case Reread():
+            case protocol.Reread():
                 return self._written(self.kept[0], self.loaded)
-            case Create() | Draw():
+            case protocol.Create() | protocol.Draw():
                 raise UnsupportedValueError("a candidate draws no inputs and no weights")
 
-    def _load(self, request: Load) -> Ready:
+    def _load(self, request: protocol.Load) -> Ready:
         on_gpu = request.device == "cuda"
         if on_gpu:
             # Before it is confined: CUDA can't be initialised afterwards. No candidate is here yet.
@@ -137,7 +113,9 @@ class Worker:
         self.model_class = load_class(request)
         return Ready()
 
-    def _construct(self, request: Construct, model_class: Callable[..., Any], device: str) -> Constructed:
+    def _construct(
+        self, request: protocol.Construct, model_class: Callable[..., Any], device: str
+    ) -> protocol.Constructed:
         arguments = stored_value(self.window, request.arguments, device)
         weights = stored_value(self.window, request.weights)
         model = construct(model_class, arguments, request.seed)
@@ -146,23 +124,23 @@ class Worker:
         if loaded:
             model.load_state_dict(weights, strict=False)
         self.model = model.to(device)
-        return Constructed(loaded)
+        return protocol.Constructed(loaded)
 
-    def _run(self, request: Run, loaded: Load) -> Done:
+    def _run(self, request: protocol.Run, loaded: protocol.Load) -> protocol.Done:
         inputs = unflatten(loaded.inputs, views(self.inputs[request.memory], loaded.inputs.tensors))
         with torch.no_grad():
             if not request.is_echo:
                 self.kept = [*self.kept[-1:], self.model(*inputs)]
             return self._written(self.kept[-1], loaded)
 
-    def _written(self, outputs: Any, loaded: Load) -> Done:
+    def _written(self, outputs: Any, loaded: protocol.Load) -> protocol.Done:
         given, tensors = flatten(outputs)
         if any(tensor.device.type != loaded.device for tensor in tensors):
             raise UnsupportedValueError(f"an output that isn't on the device {loaded.device}")
         if given == loaded.outputs:
             write(self.outputs, given.tensors, tensors)
             self._synchronize(loaded.device)
-        return Done(given)
+        return protocol.Done(given)
 
     def _synchronize(self, device: str) -> None:
         if device == "cuda":
@@ -180,24 +158,24 @@ class ReferenceWorker:
     model: Any = None
     device: str = "cpu"
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: protocol.Request) -> protocol.Reply:
         """The reply to a request. Raises whatever the module raises."""
         match request:
-            case Load():
+            case protocol.Load():
                 hide_memory()
                 self.device, self.model_class = request.device, load_class(request)
                 module = sys.modules[MODULE_NAME]
                 self.get_inputs = module.get_inputs
                 self.get_init_inputs = getattr(module, "get_init_inputs", list)
                 return Ready()
-            case Create() if self.model_class is not None:
+            case protocol.Create() if self.model_class is not None:
                 return self._create(request, self.model_class)
-            case Draw():
+            case protocol.Draw():
                 return self._draw(request)
             case _:
                 raise UnsupportedValueError("the reference is timed in a worker")
 
-    def _create(self, request: Create, model_class: Callable[..., Any]) -> Weights:
+    def _create(self, request: protocol.Create, model_class: Callable[..., Any]) -> protocol.Weights:
         torch.manual_seed(request.seed + 1)
         structure, tensors = flatten(_arguments(self.get_init_inputs()))
         arguments = unflatten(structure, [tensor.to(self.device) for tensor in tensors])
@@ -207,9 +185,9 @@ class ReferenceWorker:
         weights = {name: tensor.detach().cpu() for name, tensor in self.model.state_dict().items()}
         self.model.to(self.device)
         self.window.clear()
-        return Weights(store(self.window, structure, tensors), store(self.window, *flatten(weights)))
+        return protocol.Weights(store(self.window, structure, tensors), store(self.window, *flatten(weights)))
 
-    def _draw(self, request: Draw) -> Drawn:
+    def _draw(self, request: protocol.Draw) -> protocol.Drawn:
         torch.manual_seed(request.seed)
         structure, tensors = flatten(list(self.get_inputs()))
         tensors = [tensor.to(self.device) for tensor in tensors]
@@ -222,14 +200,14 @@ class ReferenceWorker:
             changed = any(not _same_bits(a, b) for a, b in zip(own, tensors, strict=True))
             expected, truth = self._in_float64(structure, tensors) or (plain, plain_tensors)
         self.window.clear()
-        return Drawn(
+        return protocol.Drawn(
             store(self.window, structure, tensors),
             store(self.window, expected, truth),
             store(self.window, plain, plain_tensors),
             changed,
         )
 
-    def _widened(self, structure: Structure, tensors: Tensors) -> Tensors:
+    def _widened(self, structure: protocol.Structure, tensors: Tensors) -> Tensors:
         """Inputs three times as large around another middle, each whose outputs are then numbers.
 
         Whole numbers may be indices, and what has zeros is shifted nowhere: they may be a structure.
@@ -247,7 +225,9 @@ class ReferenceWorker:
                     tensors = wider
         return tensors
 
-    def _in_float64(self, structure: Structure, tensors: Tensors) -> tuple[Structure, Tensors] | None:
+    def _in_float64(
+        self, structure: protocol.Structure, tensors: Tensors
+    ) -> tuple[protocol.Structure, Tensors] | None:
         """The model's outputs in 64-bit floats; None where its code insists on another precision."""
         wide = [each.double() if each.is_floating_point() else each.clone() for each in tensors]
         before = torch.get_default_dtype()
@@ -260,7 +240,7 @@ class ReferenceWorker:
             torch.set_default_dtype(before)
 
 
-def load_class(request: Load) -> Callable[..., Any]:
+def load_class(request: protocol.Load) -> Callable[..., Any]:
     """Run a source text as a module, with a file in the working folder, and find its class."""
     path = Path.cwd() / f"{MODULE_NAME}.py"
     path.write_text(request.source)
@@ -297,33 +277,33 @@ class UnsupportedValueError(TypeError):
     """A value that can't be sent; the message says which."""
 
 
-def flatten(value: Any) -> tuple[Structure, Tensors]:
+def flatten(value: Any) -> tuple[protocol.Structure, Tensors]:
     """A value's structure and its tensors in order. Raises UnsupportedValueError."""
     found: Tensors = []
     text = repr(_without_tensors(value, found))
-    return Structure(text, tuple(map(spec_of, found))), found
+    return protocol.Structure(text, tuple(map(spec_of, found))), found
 
 
-def unflatten(structure: Structure, tensors: Sequence[Any]) -> Any:
+def unflatten(structure: protocol.Structure, tensors: Sequence[Any]) -> Any:
     """The value that `flatten` flattened."""
     left = iter(tensors)
     return pytree.tree_map(lambda leaf: next(left) if leaf is ... else leaf, ast.literal_eval(structure.text))
 
 
-def store(window: SharedWindow, structure: Structure, tensors: Sequence[Any]) -> Stored:
+def store(window: SharedWindow, structure: protocol.Structure, tensors: Sequence[Any]) -> protocol.Stored:
     """Copy a value's tensors into a window."""
-    stored = Stored(structure, window.reserve(places(structure.tensors)[1]))
+    stored = protocol.Stored(structure, window.reserve(protocol.places(structure.tensors)[1]))
     write(_bytes_of(window, stored), structure.tensors, tensors)
     return stored
 
 
-def stored_value(window: SharedWindow, stored: Stored, device: str = "cpu") -> Any:
+def stored_value(window: SharedWindow, stored: protocol.Stored, device: str = "cpu") -> Any:
     """A value with copies of its tensors on a device."""
     found = views(_bytes_of(window, stored), stored.structure.tensors)
     return unflatten(stored.structure, [each.clone().to(device) for each in found])
 
 
-def _bytes_of(window: SharedWindow, stored: Stored) -> Any:
+def _bytes_of(window: SharedWindow, stored: protocol.Stored) -> Any:
     return torch.from_numpy(window.bytes_at(stored.offset, stored.nbytes))
 
 
@@ -335,15 +315,15 @@ def mapped(descriptor: int) -> Any:
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 
-def views(memory: Any, wanted: Sequence[TensorSpec]) -> Tensors:
+def views(memory: Any, wanted: Sequence[protocol.TensorSpec]) -> Tensors:
     """The tensors in shared memory, in place."""
     return [
         memory[offset : offset + spec.nbytes].view(getattr(torch, spec.dtype)).view(spec.shape)
-        for offset, spec in zip(places(wanted)[0], wanted, strict=True)
+        for offset, spec in zip(protocol.places(wanted)[0], wanted, strict=True)
     ]
 
 
-def write(memory: Any, wanted: Sequence[TensorSpec], tensors: Sequence[Any]) -> None:
+def write(memory: Any, wanted: Sequence[protocol.TensorSpec], tensors: Sequence[Any]) -> None:
     """Copy tensors into shared memory. Raises UnsupportedValueError for one of another type or shape."""
     if len(wanted) != len(tensors):
         raise UnsupportedValueError(f"{len(tensors)} tensors, not {len(wanted)}")
@@ -353,12 +333,12 @@ def write(memory: Any, wanted: Sequence[TensorSpec], tensors: Sequence[Any]) -> 
         view.copy_(tensor)
 
 
-def spec_of(tensor: Any) -> TensorSpec:
+def spec_of(tensor: Any) -> protocol.TensorSpec:
     """A tensor's type and shape. Raises UnsupportedValueError for a type that can't be sent."""
     dtype = str(tensor.dtype).removeprefix("torch.")
-    if dtype not in ELEMENT_BYTES:
+    if dtype not in protocol.ELEMENT_BYTES:
         raise UnsupportedValueError(f"a tensor of {dtype}, which can't be compared here")
-    return TensorSpec(dtype, tuple(tensor.shape))
+    return protocol.TensorSpec(dtype, tuple(tensor.shape))
 
 
 class _Ellipsis:
@@ -436,22 +416,24 @@ def main() -> None:
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), MAX_DESCRIPTORS)
     torch.set_num_threads(1)
     gc.freeze()  # pages that a collection writes to would be copied in every fork
-    for request in requests(channel, FORK_REQUESTS):
-        if isinstance(request, Fork):
+    for request in requests(channel, protocol.FORK_REQUESTS):
+        if isinstance(request, protocol.Fork):
             descriptors, channel.descriptors = channel.descriptors, []
             pid = os.fork()
             if pid == 0:
                 _become(request, *descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
-            channel.send(Forked(pid))
+            channel.send(protocol.Forked(pid))
         else:
             if request.reap:
                 os.waitpid(request.pid, 0)
-            channel.send(Forked(request.pid, "" if request.reap else how_ended(request.pid)))
+            channel.send(protocol.Forked(request.pid, "" if request.reap else how_ended(request.pid)))
 
 
-def _become(request: Fork, connection: int, lifeline: int, stderr: int, window: int, *memories: int) -> None:
+def _become(
+    request: protocol.Fork, connection: int, lifeline: int, stderr: int, window: int, *memories: int
+) -> None:
     """The forked process: never returns."""
     status, scratch = 1, request.scratch
     try:

@@ -51,7 +51,7 @@ from mctskernel.problems.problem import (
 from mctskernel.problems.tolerance import floating, imprecisions, own_errors, tolerance_table
 from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
 from mctskernel.problems.torch_reference import find_function, listed_results, tensor_of
-from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension, problem_of, reference_text
+from mctskernel.problems.torch_task import TorchTask, independent_dimension, problem_of, reference_text
 from mctskernel.run import TASK_FILE_LIMIT
 
 SMALL = 1 << 20
@@ -90,8 +90,8 @@ def task_of(found: Found, language: Language | None, precision: Precision) -> Pr
             found.benchmark, definition.name, definition, workloads, shapes, scalars, given
         )
         (folder / PROBLEM_FILE).write_bytes(record_text(problem))
-        draft = _drafted(_Trial(folder, problem, axes, inputs, outputs), own_files, precision)
-        made = problem_of(found.benchmark, draft, language)
+        task = _drafted(_Trial(folder, problem, axes, inputs, outputs), own_files, precision)
+        made = problem_of(found.benchmark, task, language)
     if made.has_kernel:
         return made
     *notes, without_kernel = made.notes
@@ -151,7 +151,7 @@ class _Trial:
         return found
 
 
-def _drafted(trial: _Trial, own_files: Mapping[str, bytes], precision: Precision) -> Draft:
+def _drafted(trial: _Trial, own_files: Mapping[str, bytes], precision: Precision) -> TorchTask:
     problem = trial.problem
     awkward, held_out = _awkward(trial)
     by_size = sorted(problem.shapes, key=trial.nbytes)
@@ -169,7 +169,7 @@ def _drafted(trial: _Trial, own_files: Mapping[str, bytes], precision: Precision
         for found in (trial.drawn(shape, 1) for shape in tried[-MOST_TRIED:])
     )
     own = own_errors(trial.function, drawn, trial.outputs)
-    task = TorchTask(
+    return TorchTask(
         name=task_name(problem.name),
         summary=problem.definition.description or f"{problem.name} of {problem.benchmark}.",
         function=trial.function,
@@ -191,8 +191,9 @@ def _drafted(trial: _Trial, own_files: Mapping[str, bytes], precision: Precision
         independent="" if trial.is_made else _independent(trial),
         inputs_by=WORKLOAD if trial.number else "",
         own_files=own_files,
+        problem=problem,
+        notes=(*notes, *imprecisions(trial.outputs, own)),
     )
-    return Draft(task, problem, (*notes, *imprecisions(trial.outputs, own)))
 
 
 def _left(given: Mapping[str, str]) -> list[str]:

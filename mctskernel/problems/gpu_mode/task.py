@@ -39,7 +39,6 @@ from mctskernel.problems.problem import available_memory
 from mctskernel.problems.tolerance import floating, imprecisions, own_errors, tolerance_table
 from mctskernel.problems.torch_reference import dtype_name
 from mctskernel.problems.torch_task import (
-    Draft,
     TorchTask,
     drawn_tensors,
     independent_dimension,
@@ -80,7 +79,7 @@ class _Signature:
         return Leaf(place, input=self.names[place]) if is_tensor else Leaf(place, value=value)
 
 
-def drafted(file: TaskFile, precision: Precision) -> Draft:
+def drafted(file: TaskFile, precision: Precision) -> TorchTask:
     """Make a task of a problem. Runs its Python, each case once. Raises TaskError."""
     program = load_program(file.modules)
     cases = [run_case(program, arguments) for arguments in file.cases]
@@ -118,7 +117,7 @@ def drafted(file: TaskFile, precision: Precision) -> Draft:
             f"Its check allows a relative error of {min(relative):g}, less than a rounding of "
             f"{floating(outputs)[0].dtype}: a kernel is verified to a rounding, and its check may still refuse it."
         )
-    return Draft(task, problem, tuple(notes))
+    return replace(task, problem=problem, notes=tuple(notes))
 
 
 def _signature(file: TaskFile, cases: Sequence[Case], tried: Any, buffers: Mapping[str, str]) -> _Signature:
@@ -289,7 +288,7 @@ def _independent(task: TorchTask) -> str:
 
 
 def _summary(file: TaskFile) -> str:
-    first = re.split(r"(?<=\.)\s|\n\n", " ".join(file.description.split()), maxsplit=1)[0]
+    first = re.split(r"(?<=\.)\s|\n\n", " ".join((file.description or "").split()), maxsplit=1)[0]
     return first[:_LONGEST_SUMMARY] or f"{file.name}, of {NAME}."
 
 

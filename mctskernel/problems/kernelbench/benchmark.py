@@ -64,10 +64,10 @@ def read(path: Path, language: Language | None, precision: Precision) -> Problem
     found: Problem | None = None
     for most in (MOST_DIMENSIONS, 1, 0):
         with blamed(f"{path.name} can't be read:"):
-            draft = drafted(path, own_files, precision=precision, most_dimensions=most)
-        problem = problem_of(NAME, draft, language)
+            task = drafted(path, own_files, precision=precision, most_dimensions=most)
+        problem = problem_of(NAME, task, language)
         found = problem if found is None or problem.has_kernel else found
-        if problem.has_kernel or SPECIALISED not in problem.notes[-1] or not draft.task.search[0]:
+        if problem.has_kernel or SPECIALISED not in problem.notes[-1] or not task.search[0]:
             break
         if time.monotonic() - began > PATIENCE:
             break

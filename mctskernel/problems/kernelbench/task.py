@@ -35,7 +35,7 @@ from mctskernel.problems.kernelbench.reference import (
 from mctskernel.problems.problem import Memory, available_memory, task_name
 from mctskernel.problems.tolerance import OwnError, own_errors, relaxed
 from mctskernel.problems.torch_dimensions import GRANULARITIES, Dimensions, find_dimensions
-from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension, reference_text
+from mctskernel.problems.torch_task import TorchTask, independent_dimension, reference_text
 
 MOST_VARYING = 12
 """With more tensors than this only the extents of forward's arguments vary, not those of parameters."""
@@ -181,7 +181,7 @@ def drafted(
     *,
     precision: Precision = Precision.LOCKED,
     most_dimensions: int = MOST_DIMENSIONS,
-) -> Draft:
+) -> TorchTask:
     """Make a task of a problem's file. Raises TaskError.
 
     With more varying dimensions than `most_dimensions`, only the first varies.
@@ -232,7 +232,7 @@ def drafted(
     task = replace(_task(operands, problem), own_files=own_files, precision=precision)
     if precision is Precision.RELAXED:
         task = replace(task, tolerance=relaxed(Bound(TOLERANCE, TOLERANCE)))
-    return Draft(task, problem, tuple(_notes(operands, problem, task)))
+    return replace(task, problem=problem, notes=tuple(_notes(operands, problem, task)))
 
 
 def _refuse_recurrent(model: Any, name: str) -> None:

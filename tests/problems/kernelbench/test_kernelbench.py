@@ -33,13 +33,13 @@ def task_of(folder: Path, text: str) -> Task:
     """The task without a kernel that could run, which takes longer to make."""
     draft = drafted(written(folder, text), {})
     files = {
-        "task.toml": task_toml(draft.task).encode(),
-        "reference.py": draft.task.reference.encode(),
+        "task.toml": task_toml(draft).encode(),
+        "reference.py": draft.reference.encode(),
         "kernel.cu": b"// none",
         SOURCE_FILE: text.encode(),
         PROBLEM_FILE: msgspec.json.encode(draft.problem),
     }
-    write_problem(Problem("KernelBench", draft.task.name, files), folder / "task")
+    write_problem(Problem("KernelBench", draft.name, files), folder / "task")
     return load_task(folder / "task", Language.CUDA)
 
 
