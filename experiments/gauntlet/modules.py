@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from mctskernel.experiments.gauntlet.corpus import NO_GAIN, PYTORCH, Entry
-from mctskernel.experiments.gauntlet.run import Report, Result, Verdict
+from mctskernel.experiments.gauntlet.run import Result, Verdict
 from mctskernel.profiling.pytorch.client import ForkServer, fork_server
 from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings, open_evaluator
 
@@ -17,22 +17,17 @@ RUNS = 5
 
 
 def run_modules(
-    entries: Sequence[Entry],
-    device: str,
-    follow: Callable[[Result], None],
-    server: ForkServer | None = None,
-) -> Report:
-    """Evaluate every entry that can be shown on a `model` (the CPU) or a `gpu`; `follow` gets each result.
+    entries: Sequence[Entry], device: str, follow: Callable[[Result], None], server: ForkServer | None = None
+) -> list[Result]:
+    """Evaluate modules on the CPU in place of the `model`, or on a `gpu`; `follow` gets each result.
 
     Raises DeviceError for a machine that lacks something.
     """
-    began = time.monotonic()
-    shown = sorted((entry for entry in entries if entry.shows_on(device)), key=_group)
-    results: dict[str, Result] = {}
-    if server is None and shown:
+    if server is None and entries:
         with fork_server() as opened:
             return run_modules(entries, device, follow, opened)
-    for (_, own_kernels), group in groupby(shown, _group):
+    results = []
+    for (_, own_kernels), group in groupby(sorted(entries, key=_group), _group):
         alike = list(group)
         settings = Settings(
             "cuda" if device == "gpu" else "cpu",
@@ -45,14 +40,9 @@ def run_modules(
             for entry in alike:
                 started = time.monotonic()
                 verdict = evaluator.evaluate(entry.file.read_text())
-                results[entry.label] = _result(entry, device, verdict, time.monotonic() - started)
-                follow(results[entry.label])
-    return Report(
-        tuple(results[entry.label] for entry in entries if entry.label in results),
-        {},
-        time.monotonic() - began,
-        tuple(entry.label for entry in entries if not entry.shows_on(device)),
-    )
+                results.append(_result(entry, device, verdict, time.monotonic() - started))
+                follow(results[-1])
+    return results
 
 
 def _group(entry: Entry) -> tuple[str, bool]:

@@ -24,7 +24,7 @@ from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
-from mctskernel.experiments.gauntlet.corpus import Entry
+from mctskernel.experiments.gauntlet.corpus import PYTORCH, Entry
 from mctskernel.profiling.guardrails import disbelief, refusal
 from mctskernel.profiling.reward import is_eligible, log_speedup
 
@@ -104,15 +104,18 @@ class Venue:
 def run_gauntlet(entries: Sequence[Entry], venue: Venue, follow: Callable[[Result], None]) -> Report:
     """Evaluate every entry that can be shown at the venue; `follow` gets each result at once, in any thread.
 
-    On a GPU one after another, on the model in `workers` processes. Raises DeviceError for a device that can't be
-    opened at all, and TaskError.
+    On a GPU one after another, on the model in `workers` processes; modules come last, and on the CPU in its place.
+    Raises DeviceError for a device that can't be opened at all, and TaskError.
     """
+    from mctskernel.experiments.gauntlet.modules import run_modules  # noqa: PLC0415 - imports this module
+
     began = time.monotonic()
     shown = [entry for entry in entries if entry.shows_on(venue.device)]
+    kernels = [entry for entry in shown if entry.kind != PYTORCH]
     results: dict[str, Result] = {}
     fingerprint: dict[str, str] = {}
     with ThreadPoolExecutor(1 if venue.device == "gpu" else venue.workers, "gauntlet") as pool:
-        groups = [pool.submit(_Group(tuple(group), venue).run, follow) for group in _groups(shown)]
+        groups = [pool.submit(_Group(tuple(group), venue).run, follow) for group in _groups(kernels)]
         try:
             for done in as_completed(groups):
                 found, opened = done.result()
@@ -121,9 +124,11 @@ def run_gauntlet(entries: Sequence[Entry], venue: Venue, follow: Callable[[Resul
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    modules = [entry for entry in shown if entry.kind == PYTORCH]
+    results |= {result.label: result for result in run_modules(modules, venue.device, follow)}
     return Report(
         tuple(results[entry.label] for entry in shown),
-        {venue.device: fingerprint},
+        {venue.device: fingerprint} if kernels else {},
         time.monotonic() - began,
         tuple(entry.label for entry in entries if not entry.shows_on(venue.device)),
     )

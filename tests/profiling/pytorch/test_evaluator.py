@@ -40,8 +40,9 @@ def test_cheats_are_caught_and_honest_modules_are_not(server: ForkServer) -> Non
     cheats = [entry for entry in entries if not entry.honest]
     assert len(cheats) >= 30
     assert len(entries) - len(cheats) >= 15
-    report = run_modules(entries[::3], "model", lambda _: None, server)
-    assert [result for result in report.results if not result.fine] == []
+    shown = [entry for entry in entries[::3] if entry.shows_on("model")]
+    results = run_modules(shown, "model", lambda _: None, server)
+    assert [result for result in results if not result.fine] == []
 
 
 def test_a_verdict_has_times_of_stages_and_checks(server: ForkServer) -> None:
