@@ -46,12 +46,11 @@ def _entry(task: Task, problem: GpuModeProblem) -> str:
     given = [f"{places[name]}.reshape(1)" if name in problem.scalars else places[name] for name in names]
     dimensions = dict.fromkeys(leaf.dimension for leaf in problem.leaves if leaf.dimension)
     given += [f"{name}={places[name]}" for name in dimensions if name not in dimensions_of_inputs(task)]
-    results = ", ".join(
-        f"{name}.reshape(())" if name in problem.scalars else name for name in problem.outputs
-    )
+    outputs = [each.name for each in problem.outputs]
+    results = [f"{name}.reshape(())" if name in problem.scalars else name for name in outputs]
     return (
-        f"def {_FUNCTION}(data):\n    {', '.join(problem.outputs)} = run({', '.join(given)})\n"
-        f"    return {results}\n"
+        f"def {_FUNCTION}(data):\n    {', '.join(outputs)} = run({', '.join(given)})\n"
+        f"    return {', '.join(results)}\n"
     )
 
 

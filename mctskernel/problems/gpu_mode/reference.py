@@ -56,8 +56,7 @@ class GpuModeProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     structure: str
     leaves: tuple[Leaf, ...]
     inputs: tuple[Tensor, ...]
-    buffers: dict[str, Tensor]
-    outputs: tuple[str, ...]
+    outputs: tuple[Tensor, ...]
     scalars: tuple[str, ...]
 
 
@@ -74,22 +73,22 @@ def reference_function(problem: GpuModeProblem, program: Program, shape: Shape) 
 
     def function(*tensors: Any) -> Any:
         given = {each.name: tensor for each, tensor in zip(problem.inputs, tensors, strict=True)}
-        sizes = {**shape, **_sizes(problem, given)}
+        sizes, outputs = {**shape, **_sizes(problem, given)}, {each.name: each for each in problem.outputs}
 
         def value(leaf: Leaf) -> Any:
             if leaf.input:
                 tensor = given[leaf.input]
                 return tensor.reshape(()) if leaf.input in problem.scalars else tensor
             if leaf.buffer:
-                kind = problem.buffers[leaf.buffer]
+                kind = outputs[leaf.buffer]
                 extents = [sizes[each] if each in sizes else evaluate_int(each, sizes) for each in kind.shape]
                 return torch.zeros(extents, dtype=getattr(torch, kind.dtype), device=tensors[0].device)
             return sizes[leaf.dimension] if leaf.dimension else leaf.value
 
         structure = pytree.treespec_loads(problem.structure)
         data = pytree.tree_unflatten(map(value, problem.leaves), structure)
-        outputs = pytree.tree_leaves(program.reference(data))
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        results = pytree.tree_leaves(program.reference(data))
+        return results[0] if len(results) == 1 else tuple(results)
 
     return function
 
