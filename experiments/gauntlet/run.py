@@ -38,8 +38,6 @@ Opener = Callable[[DeviceSpec, int], AbstractContextManager[Executor]]
 
 
 class Verdict(enum.StrEnum):
-    """What became of an entry."""
-
     CAUGHT = "caught"
     ACCEPTED = "accepted"
     LET_THROUGH = "let through"
@@ -275,7 +273,6 @@ def markdown(report: Report) -> str:
 
 
 def totals(report: Report) -> Iterator[str]:
-    """How many came to what, in sentences."""
     cheats = Counter(result.verdict for result in report.results if not result.honest)
     honest = Counter(result.verdict for result in report.results if result.honest)
     yield (

@@ -83,7 +83,6 @@ class Session:
 
     @property
     def tree(self) -> Tree:
-        """Everything that is known."""
         return self.search.tree_search.tree
 
     @property
@@ -246,7 +245,6 @@ def device_sentences(
 
 
 def edit_result(tree: Tree, number: int, edit: int) -> EditResult:
-    """What became of an edit of a node."""
     node = tree.nodes[number]
     title, fate = node.edits[edit].title, node.fates[edit]
     if fate.reason:
@@ -437,7 +435,6 @@ def make_ask(request: ProposalRequest, device: tuple[str, ...] = ()) -> Ask:
 
 
 def asked_task(task: Task, device: tuple[str, ...] = ()) -> AskedTask:
-    """A task for another program, with the device in sentences."""
     return AskedTask(
         name=task.name,
         summary=task.summary,

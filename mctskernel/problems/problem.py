@@ -96,13 +96,10 @@ def task_name(text: str) -> str:
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory in bytes, and the name of the device that has it."""
-
     size: int
     owner: str
 
     def require(self, needed: int, name: str) -> None:
-        """Raise TaskError if a problem needs more bytes."""
         if needed > self.size:
             raise TaskError(
                 f"{name} needs at least {needed / 1e9:.1f} GB for its inputs, weights and outputs, and {self.owner} "

@@ -385,7 +385,6 @@ def _tensor_table(tensor: Tensor, *, drawn: bool) -> dict[str, Any]:
 
 
 def shape_list(shapes: Sequence[Shape]) -> Any:
-    """Shapes as task.toml lists them, one on each line."""
     array = tomlkit.array()
     for shape in shapes:
         entry = tomlkit.inline_table()

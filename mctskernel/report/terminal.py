@@ -79,7 +79,6 @@ def path_table(view: View) -> Table:
 
 
 def print_node(console: Console, view: View, number: int) -> None:
-    """Print everything that is known about one node."""
     evaluation, found = view.evaluation(number), node_details(view, number)
     console.print(Text(f"Node {number}: {evaluation.outcome}, {evaluation.source}", "bold"))
     if evaluation.message:

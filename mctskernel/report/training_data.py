@@ -194,7 +194,6 @@ def write_lines(folder: RunFolder, kind: str) -> Iterator[str]:
 
 
 def json_schema(kind: str) -> str:
-    """The JSON Schema of the lines of a kind in `FORMATS`."""
     line, _ = FORMATS[kind]
     return msgspec.json.format(msgspec.json.encode(msgspec.json.schema(line))).decode() + "\n"
 

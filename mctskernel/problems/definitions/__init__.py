@@ -102,7 +102,6 @@ def _built(task: Task, problem: DefinitionProblem, kernel: Kernel) -> tuple[dict
 
 
 def _run(problem: DefinitionProblem) -> str:
-    """The function `run`, which calls the kernel's host code."""
     inputs, outputs = problem.definition.inputs, problem.definition.outputs
     given = [
         name if spec.shape else f"{name}.reshape(1)"

@@ -40,7 +40,6 @@ def solution(task: Task, kernel: Kernel) -> Mapping[str, str]:
 
 
 def _entry(task: Task, problem: GpuModeProblem) -> str:
-    """The function that the harness calls."""
     places = {leaf.input or leaf.dimension: f"data{leaf.subscripts}" for leaf in reversed(problem.leaves)}
     names = [tensor.name for tensor in task.inputs]
     given = [f"{places[name]}.reshape(1)" if name in problem.scalars else places[name] for name in names]

@@ -139,7 +139,6 @@ def _model_new(task: Task, problem: ModuleProblem) -> str:
 
 
 def _parameters(problem: ModuleProblem) -> list[str]:
-    """Names of forward's parameters, in its order."""
     return [each.input or f"value{number}" for number, each in enumerate(problem.arguments)]
 
 

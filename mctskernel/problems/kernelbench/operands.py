@@ -123,12 +123,10 @@ class Operands:
 
     @property
     def granularity(self) -> Mapping[str, int]:
-        """The number that a dimension's size must be a multiple of."""
         return self.dimensions.granularity
 
     @property
     def state(self) -> dict[str, str]:
-        """Names in the module's state, by names of inputs."""
         return {each.name: each.place for each in self.members if each.place}
 
     @property
@@ -165,12 +163,10 @@ class Operands:
 
     @cached_property
     def function(self) -> Called:
-        """Forward as a function of the inputs in their order."""
         return module_function(self.model, self.arguments, self.state, self.scalars)
 
     @cached_property
     def gives_scalar(self) -> bool:
-        """Whether the result of forward has no extents."""
         return bool(called(self.function, self.inputs, self.sizes, "meta").dim() == 0)
 
     @cached_property
@@ -218,7 +214,6 @@ class Operands:
 
     @property
     def smallest(self) -> Shape:
-        """The verify shape with the least work."""
         return min(self.awkward_shapes[0], key=self.work)
 
     def work(self, shape: Shape) -> int:
@@ -290,7 +285,6 @@ class Operands:
             )
 
     def keeping(self, weights: Set[str]) -> Operands:
-        """These operands with only these parameters and buffers."""
         if weights >= set(self.weights):
             return self
         kept = [
@@ -326,7 +320,6 @@ class Operands:
         return found
 
     def on_meta(self, shape: Shape) -> dict[str, Any]:
-        """Tensors without values at a shape by the names of the inputs."""
         return drawn_tensors(self.inputs, shape, "meta")
 
     def _made(self, shape: Shape, seed: int, device: str) -> dict[str, Any]:

@@ -130,7 +130,6 @@ def _split(
 
 
 def _constant_size(dimensions: Dimensions) -> int:
-    """The product of all extents that never vary."""
     return math.prod(extent for each in dimensions.extents for extent in each if isinstance(extent, int))
 
 
