@@ -83,7 +83,8 @@ def blamed(words: str) -> Iterator[None]:
     except TaskError:
         raise
     except (Exception, SystemExit) as error:
-        said = f"{words} {type(error).__name__}: {str(error)[:500]}"
+        first = str(error).strip().partition("\n")[0][:500]
+        said = f"{words} {type(error).__name__}: {first}"
         if isinstance(error, URLError | ConnectionError | gaierror) or "internet connection" in said:
             said += ". It needs the network; a problem's file must hold all that it needs"
         raise TaskError(said) from error

@@ -20,9 +20,10 @@ from mctskernel.problems.kernelbench.drawing import FEW_VALUES, Drawn, Extents, 
 from mctskernel.problems.kernelbench.probing import Operators, TooManyOperatorsError
 from mctskernel.problems.kernelbench.reference import Argument, ValueSource, module_function, state_of
 from mctskernel.problems.plain_cuda.tracing import quiet
+from mctskernel.problems.problem import blamed
 from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
 from mctskernel.problems.torch_reference import dtype_name
-from mctskernel.problems.torch_task import Called, called, drawn_tensors, extents_agree, output_tensors
+from mctskernel.problems.torch_task import Called, called, extents_agree, output_tensors
 
 NORMAL = Drawn("normal")
 
@@ -68,10 +69,6 @@ class Operand:
             ValueSource.GET_INPUTS if drawn is None else ValueSource.DRAWN,
             drawn or NORMAL,
         )
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.size) * DTYPE_BYTES[self.dtype]
 
 
 def weight_operands(model: Any, taken: Collection[str]) -> tuple[Operand, ...]:
@@ -166,10 +163,6 @@ class Operands:
         return module_function(self.model, self.arguments, self.state, self.scalars)
 
     @cached_property
-    def gives_scalar(self) -> bool:
-        return bool(called(self.function, self.inputs, self.sizes, "meta").dim() == 0)
-
-    @cached_property
     def factories(self) -> tuple[Extents, ...]:
         """Extents of the tensors that get_inputs makes, in order.
 
@@ -212,10 +205,6 @@ class Operands:
         ]
         return sorted(filter(self.works, shapes), key=self.work)
 
-    @property
-    def smallest(self) -> Shape:
-        return min(self.awkward_shapes[0], key=self.work)
-
     def work(self, shape: Shape) -> int:
         """The approximate number of multiplications, reads and writes of a plain kernel at a shape."""
         extents = tuple(each.extents(shape) for each in self.inputs)
@@ -231,10 +220,6 @@ class Operands:
         return self.work(shape) <= MOST_RUN
 
     @property
-    def nbytes(self) -> int:
-        return sum(each.nbytes(self.sizes) for each in (*self.inputs, *self.outputs))
-
-    @property
     def agree(self) -> bool:
         """Whether, at other shapes, outputs have the expected extents and inputs can be made."""
         shapes = [*self.awkward_shapes[0], *self.awkward_shapes[1]]
@@ -246,13 +231,11 @@ class Operands:
             return False
 
     def works(self, shape: Shape) -> bool:
-        made = (tuple(evaluate_int(extent, shape) for extent in each) for each in self.factories)
-        extents = (*(each.extents(shape) for each in self.inputs), *made)
-        if extents not in self.known:
-            self.known[extents] = self._works(shape)
-        return self.known[extents]
-
-    def _works(self, shape: Shape) -> bool:
+        factories = (tuple(evaluate_int(extent, shape) for extent in each) for each in self.factories)
+        extents = (*(each.extents(shape) for each in self.inputs), *factories)
+        if extents in self.known:
+            return self.known[extents]
+        self.known[extents] = False
         try:
             with Operators() as recorded:
                 called(self.function, self.inputs, shape, "meta")
@@ -264,20 +247,13 @@ class Operands:
         except (TooManyOperatorsError, *_FAILURES):
             return False
         wanted = {each.name: each.extents(shape) for each in self.inputs}
-        return all((tuple(each.shape) or (1,)) == wanted[name] for name, each in made.items())
+        self.known[extents] = all((tuple(made[name].shape) or (1,)) == wanted[name] for name in made)
+        return self.known[extents]
 
     def check_result(self) -> None:
         """Raise TaskError unless the result at the problem's own sizes is a tensor."""
-        try:
-            with Operators():
-                result = called(self.function, self.inputs, self.sizes, "meta")
-        except TooManyOperatorsError:
-            raise
-        except _FAILURES as error:
-            said = str(error).strip().partition("\n")[0]
-            raise TaskError(
-                f"{self.name} fails on meta tensors: its forward raised {type(error).__name__}: {said}"
-            ) from error
+        with blamed(f"{self.name} fails on meta tensors: its forward raised"), Operators():
+            result = called(self.function, self.inputs, self.sizes, "meta")
         if not isinstance(result, torch.Tensor):
             what = "nothing" if result is None else f"a {type(result).__name__}"
             raise TaskError(
@@ -318,9 +294,6 @@ class Operands:
             dtype = getattr(torch, each.dtype)
             found[each.name] = value.detach().to(dtype).reshape(tensor.extents(shape)).clone()
         return found
-
-    def on_meta(self, shape: Shape) -> dict[str, Any]:
-        return drawn_tensors(self.inputs, shape, "meta")
 
     def _made(self, shape: Shape, seed: int, device: str) -> dict[str, Any]:
         """The inputs that come from `get_inputs`, made at a shape."""

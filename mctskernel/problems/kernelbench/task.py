@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Bound, Operator, Precision, Shape, TaskError
 from mctskernel.problems.kernelbench.drawing import Extents, Watched, watch
 from mctskernel.problems.kernelbench.operands import FEW, MOST_WORK, Operand, Operands, weight_operands
@@ -35,7 +36,13 @@ from mctskernel.problems.kernelbench.reference import (
 from mctskernel.problems.problem import Memory, available_memory, task_name
 from mctskernel.problems.tolerance import OwnError, own_errors, relaxed
 from mctskernel.problems.torch_dimensions import GRANULARITIES, Dimensions, find_dimensions
-from mctskernel.problems.torch_task import TorchTask, independent_dimension, reference_text
+from mctskernel.problems.torch_task import (
+    TorchTask,
+    called,
+    drawn_tensors,
+    independent_dimension,
+    reference_text,
+)
 
 MOST_VARYING = 12
 """With more tensors than this only the extents of forward's arguments vary, not those of parameters."""
@@ -195,9 +202,10 @@ def drafted(
     pure = without_running_statistics(_copied(original))
     members = (*given, *weight_operands(pure, {each.name for each in given}))
     operands = shaped_operands(path.name, pure, arguments, members, watched, most_dimensions=most_dimensions)
-    memory.require(operands.nbytes, path.name)
-    smallest = operands.smallest
-    values, on_meta = None, operands.on_meta(smallest)
+    tensors = (*operands.inputs, *operands.outputs)
+    memory.require(sum(each.nbytes(operands.sizes) for each in tensors), path.name)
+    smallest = min(operands.awkward_shapes[0], key=operands.work)
+    values, on_meta = None, drawn_tensors(operands.inputs, smallest, "meta")
     if operands.can_run(smallest):
         values = operands.values(smallest, seed=0)
         check_calls(pure, operands.function, values, operands.weights, path.name)
@@ -208,13 +216,14 @@ def drafted(
     used = used_state(operands.function, on_meta, trained)
     operands = operands.keeping({*operands.weights} - trained | used)
     kept = [each.name for each in operands.members]
+    result = called(operands.function, operands.inputs, operands.sizes, "meta")
     evaluated = replace(operands, model=_copied(original).eval())
     problem = ModuleProblem(
         NAME,
         task_name(path.stem),
         arguments,
         operands.state,
-        (*operands.scalars, *(["out"] if operands.gives_scalar else [])),
+        (*operands.scalars, *(["out"] if result.dim() == 0 else [])),
         tuple(
             Origin(each, member.source)
             for member, each in zip(operands.members, operands.inputs, strict=True)
@@ -373,4 +382,4 @@ def _require_memory(names: Mapping[str, Any], given: Sequence[Operand], memory: 
         pass  # its constructor reads values, which meta tensors don't have
     else:
         weights = sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
-    memory.require(sum(each.nbytes for each in given) + weights, name)
+    memory.require(sum(math.prod(each.size) * DTYPE_BYTES[each.dtype] for each in given) + weights, name)
