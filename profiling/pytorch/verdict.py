@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -222,13 +222,9 @@ def _without_own_kernel(tree: ast.Module) -> str:
 
 
 def _makes_kernel(node: ast.expr) -> bool:
-    return any(name in _KERNEL_MAKERS for each in ast.walk(node) for name in _names(each))
-
-
-def _names(node: ast.AST) -> Iterator[str]:
-    match node:
-        case ast.Name(name) | ast.Attribute(attr=name) | ast.FunctionDef(name):
-            yield name
+    return not _KERNEL_MAKERS.isdisjoint(
+        getattr(each, "attr", getattr(each, "id", "")) for each in ast.walk(node)
+    )
 
 
 def _imports_extension(node: ast.AST) -> bool:

@@ -157,7 +157,11 @@ def _drafted(trial: _Trial, own_files: Mapping[str, bytes], precision: Precision
     by_size = sorted(problem.shapes, key=trial.nbytes)
     small = [shape for shape in by_size if trial.nbytes(shape) <= SMALL][:MOST_VERIFIED]
     verify = (*awkward, *small) or (by_size[0],)
-    notes = [f"{file} is too large to copy: the task reads it there." for file in _left(problem.given)]
+    notes = [
+        f"{file} is too large to copy: the task reads it there."
+        for file in problem.given.values()
+        if Path(file).is_absolute()
+    ]
     if any(each.allowed.required_matched_ratio < 1 for each in problem.workloads):
         notes.append(
             "The benchmark allows a share of wrong elements at some workloads; here every element must be right."
@@ -194,10 +198,6 @@ def _drafted(trial: _Trial, own_files: Mapping[str, bytes], precision: Precision
         problem=problem,
         notes=(*notes, *imprecisions(trial.outputs, own)),
     )
-
-
-def _left(given: Mapping[str, str]) -> list[str]:
-    return [file for file in given.values() if Path(file).is_absolute()]
 
 
 def _awkward(trial: _Trial) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:

@@ -85,9 +85,10 @@ def drafted(file: TaskFile, precision: Precision) -> TorchTask:
             f"{floating(outputs)[0].dtype}: a kernel is verified to a rounding, and its check may still refuse it."
         )
     function = reference_function(problem, program, shapes[len(file.tests)])
+    first = re.split(r"(?<=\.)\s|\n\n", " ".join((file.description or "").split()), maxsplit=1)[0]
     return TorchTask(
         name=file.name,
-        summary=_summary(file),
+        summary=first[:_LONGEST_SUMMARY] or f"{file.name}, of {NAME}.",
         function=function,
         inputs=problem.inputs,
         outputs=problem.outputs,
@@ -257,11 +258,6 @@ def _outputs(cases: Sequence[Case], dimensions: Dimensions, name: str) -> tuple[
     if unknown := [each for each in dimensions.sizes if each not in before]:
         raise TaskError(f"{name}: its output depends on '{unknown[0]}', which no shape of its inputs has.")
     return tuple(found)
-
-
-def _summary(file: TaskFile) -> str:
-    first = re.split(r"(?<=\.)\s|\n\n", " ".join((file.description or "").split()), maxsplit=1)[0]
-    return first[:_LONGEST_SUMMARY] or f"{file.name}, of {NAME}."
 
 
 def _ranking(file: TaskFile) -> list[str]:

@@ -47,7 +47,7 @@ class HostFunctions:
 
 def host_functions(kernel: Kernel, launches: Sequence[WrittenLaunch]) -> HostFunctions:
     """The host functions of a file that begins with the kernel's `device_text`. Raises HostCodeError."""
-    signatures = {name: signature(kernel, name) for name in dict.fromkeys(each.kernel for each in launches)}
+    signatures = {launch.kernel: launched_signature(kernel, launch) for launch in launches}
     functions = [f"launch_{number}" for number in range(len(launches))]
     declared = [
         _declaration(name, launch, signatures[launch.kernel])
@@ -98,16 +98,22 @@ def _passed(argument: Argument, address: str) -> str:
     return address.format(argument.source) if argument.is_buffer else argument.source
 
 
-def _declaration(name: str, launch: WrittenLaunch, wanted: Signature) -> str:
-    what = f"The launch of '{launch.kernel}'"
-    if len(launch.arguments) != len(wanted.types):
+def launched_signature(kernel: Kernel, launch: WrittenLaunch) -> Signature:
+    """The signature of a launch's kernel. Raises HostCodeError for one that the arguments don't fit."""
+    found, what = signature(kernel, launch.kernel), f"The launch of '{launch.kernel}'"
+    if len(launch.arguments) != len(found.types):
         raise HostCodeError(
-            f"{what} has {len(launch.arguments)} arguments; the kernel has {len(wanted.types)} parameters."
+            f"{what} has {len(launch.arguments)} arguments; the kernel has {len(found.types)} parameters."
         )
+    for number, (argument, type_) in enumerate(zip(launch.arguments, found.types, strict=True), 1):
+        if (type_.endswith("*"), type_ == TENSOR_MAP) != (argument.is_buffer, argument.is_map):
+            raise HostCodeError(f"{what}: argument {number} doesn't fit a parameter of the type {type_}.")
+    return found
+
+
+def _declaration(name: str, launch: WrittenLaunch, wanted: Signature) -> str:
     parameters = [f"int64_t {each}" for each in (*_GEOMETRY, *(_CLUSTER if launch.cluster else ()), "stream")]
     for number, (argument, type_) in enumerate(zip(launch.arguments, wanted.types, strict=True)):
-        if type_.endswith("*") != argument.is_buffer or (type_ == TENSOR_MAP) != argument.is_map:
-            raise HostCodeError(f"{what}: argument {number + 1} doesn't fit a parameter of the type {type_}.")
         if not argument.is_map:
             parameters.append(f"{'double' if type_ in _REAL else 'int64_t'} argument_{number}")
     return f"void {name}({', '.join(parameters)})"

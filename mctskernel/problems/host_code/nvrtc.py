@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mctskernel.core.kernel import Kernel
-from mctskernel.problems.host_code.cuda import TENSOR_MAP, signature
+from mctskernel.problems.host_code.cuda import TENSOR_MAP, launched_signature
 from mctskernel.problems.host_code.expressions import TEMPLATES, HostCodeError, raw_literal
 from mctskernel.problems.host_code.launch import WrittenLaunch
 from mctskernel.profiling.build import standalone, system_headers
@@ -43,17 +43,11 @@ def write_host(kernel: Kernel, launches: Sequence[WrittenLaunch], first: str) ->
     """
     types = {}
     for launch in launches:
-        found = signature(kernel, launch.kernel).types
-        if len(found) != len(launch.arguments):
-            raise HostCodeError(
-                f"The launch of '{launch.kernel}' has {len(launch.arguments)} arguments; the kernel has {len(found)} "
-                "parameters."
-            )
-        for type_, argument in zip(found, launch.arguments, strict=True):
-            kinds = (type_.endswith("*"), type_ == TENSOR_MAP)
-            if kinds != (argument.is_buffer, argument.is_map) or not (any(kinds) or type_ in _TYPES):
+        found = launched_signature(kernel, launch).types
+        for each in found:
+            if not (each.endswith("*") or each == TENSOR_MAP or each in _TYPES):
                 raise HostCodeError(
-                    f"The launch of '{launch.kernel}' can't pass a parameter of the type {type_}."
+                    f"The launch of '{launch.kernel}' can't pass a parameter of the type {each}."
                 )
         names = (
             "None" if each == TENSOR_MAP else f"ctypes.{'c_void_p' if each.endswith('*') else _TYPES[each]}"

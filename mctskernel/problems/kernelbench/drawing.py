@@ -131,7 +131,10 @@ class _Watching(OnDevice):
         kwargs = kwargs or {}
         if function in _FACTORIES and self.device != "meta":
             with torch.device("meta"):
-                self._spend(function(*args, **{**kwargs, "device": "meta"}))
+                made = function(*args, **{**kwargs, "device": "meta"})
+            self._left -= made.numel() * made.element_size()
+            if self._left < 0:
+                raise TaskError("get_inputs makes more than fits into this machine's memory.")
         made = self.call(function, args, kwargs)
         if function in _FACTORIES:
             self.sizes.append(tuple(made.shape))
@@ -143,11 +146,6 @@ class _Watching(OnDevice):
         elif len(args) > 1 and (known := getattr(args[1], _DRAWN, None)) is not None:
             _tag(made, _scaled(function, known, args[:1]) if function in _COMMUTATIVE else None)
         return made
-
-    def _spend(self, made: Any) -> None:
-        self._left -= made.numel() * made.element_size()
-        if self._left < 0:
-            raise TaskError("get_inputs makes more than fits into this machine's memory.")
 
 
 class _Resizing(OnDevice):

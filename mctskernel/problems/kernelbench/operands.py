@@ -224,11 +224,16 @@ class Operands:
         """Whether, at other shapes, outputs have the expected extents and inputs can be made."""
         shapes = [*self.awkward_shapes[0], *self.awkward_shapes[1]]
         try:
-            return extents_agree(self.function, self.inputs, self.outputs, shapes) and all(
-                self._runs(shape) for shape in shapes[:2] if self.can_run(shape)
-            )
-        except _FAILURES:  # at the sizes by which dimensions are recognised
+            # At the sizes by which dimensions are recognised; and on inputs that are made, among which indices may be
+            # out of range.
+            if not extents_agree(self.function, self.inputs, self.outputs, shapes):
+                return False
+            with torch.no_grad():
+                for shape in filter(self.can_run, shapes[:2]):
+                    self.function(*self.values(shape, seed=0).values())
+        except _FAILURES:
             return False
+        return True
 
     def works(self, shape: Shape) -> bool:
         factories = (tuple(evaluate_int(extent, shape) for extent in each) for each in self.factories)
@@ -311,15 +316,6 @@ class Operands:
                 if size > 2 and drawn.high == size - 1:
                     return f"{name} - 1"
         return drawn.high
-
-    def _runs(self, shape: Shape) -> bool:
-        """Whether the module runs on inputs made at a shape; indices among them may be out of range."""
-        try:
-            with torch.no_grad():
-                self.function(*self.values(shape, seed=0).values())
-        except _FAILURES:
-            return False
-        return True
 
 
 def _around(tensor: Any) -> Drawn:
