@@ -10,10 +10,8 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Precision, Task, TaskError, short_caveats
@@ -52,7 +50,7 @@ def solution(task: Task, kernel: Kernel) -> Mapping[str, str]:
     """`solution.json` of a kernel. Raises TaskError for a kernel that can't be a solution."""
     problem = read_definition_problem(task.folder)
     try:
-        spec, path, content = _built(_unnumbered(task), problem, kernel)
+        spec, path, content = _built(task, problem, kernel)
     except HostCodeError as error:
         raise TaskError(str(error)) from error
     found = {
@@ -116,18 +114,6 @@ def _run(problem: DefinitionProblem) -> str:
         return f"{head}    return {call}{ends[0]}\n"
     parts = ", ".join(f"outputs[{place}]{end}" for place, end in enumerate(ends))
     return f"{head}    outputs = {call}\n    return ({parts},)\n"
-
-
-def _unnumbered(task: Task) -> Task:
-    """The task without the dimension that numbers workloads."""
-    shapes: dict[str, Any] = {
-        key: tuple(
-            {name: size for name, size in shape.items() if name != task.inputs_by}
-            for shape in getattr(task, key)
-        )
-        for key in ("search_shapes", "verify_shapes", "held_out_shapes", "held_out_timed_shapes")
-    }
-    return replace(task, **shapes, tolerances_at=(), inputs_by="")
 
 
 DEFINITIONS = tuple(
