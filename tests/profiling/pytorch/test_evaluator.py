@@ -42,7 +42,7 @@ def test_cheats_are_caught_and_honest_modules_are_not(server: ForkServer) -> Non
     assert len(entries) - len(cheats) >= 15
     shown = [entry for entry in entries[::3] if entry.shows_on("model")]
     results = run_modules(shown, "model", lambda _: None, server)
-    assert [result for result in results if not result.fine] == []
+    assert [result for result in results if not result.fine or result.unexpected] == []
 
 
 def test_a_verdict_has_times_of_stages_and_checks(server: ForkServer) -> None:
