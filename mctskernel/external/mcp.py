@@ -34,9 +34,8 @@ from mctskernel.core.user_errors import UserError
 from mctskernel.external.mcp_engine import Engine, RequestError, Watch
 from mctskernel.external.session import EditResult, RepliedEdit, Reply, asked_task, edit_result
 from mctskernel.loop import Snapshot
-from mctskernel.report.explained import explained
 from mctskernel.report.node_profile import profile_node
-from mctskernel.report.terminal import run_text
+from mctskernel.report.terminal import explained_node, run_text
 from mctskernel.report.view import View
 from mctskernel.run import spent_seconds
 from mctskernel.tree.export import to_json
@@ -361,13 +360,7 @@ def profile_kernel(call: Call, run: RunName, node: NodeNumber, *, ncu: bool = Fa
     """What binds a node's kernel, from the recorded counters or the model's terms. With `ncu` it also runs under Nsight
     Compute for its page of details: about half a minute, on a GPU only."""
     view = call.engine.view(run)
-    evaluation = view.evaluation(node)
-    if not evaluation.timings:
-        raise RequestError(
-            f"Node {node} was not timed, so nothing binds it: {evaluation.outcome}: "
-            f"{_cut(evaluation.message, MESSAGE_LENGTH)}"
-        )
-    answer: Answer = msgspec.to_builtins(explained(f"node {node}", evaluation))
+    answer: Answer = msgspec.to_builtins(explained_node(view, node))
     if ncu:
         with call.engine.turn(call.watch):
             _, answer["details"], _ = profile_node(view, node)

@@ -27,7 +27,7 @@ from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.core.task_file import write_new_task
 from mctskernel.problems.host_code.expressions import TEMPLATES
 from mctskernel.problems.tolerance import own_errors, tolerance_table
-from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes, find_dimensions, parse_shape
+from mctskernel.problems.torch_dimensions import awkward_shapes, find_dimensions, parse_shape
 from mctskernel.problems.torch_task import (
     TorchTask,
     called,
@@ -108,6 +108,10 @@ def _task(
             return False
         return True
 
+    def wide(shape: Shape) -> dict[str, Any]:
+        drawn = drawn_tensors(inputs, shape, "cpu")
+        return {name: each.double() if each.is_floating_point() else each for name, each in drawn.items()}
+
     failures: list[BaseException] = []
     try:
         dimensions = find_dimensions([parse_shape(text) for text in shapes.values()], works)
@@ -130,7 +134,7 @@ def _task(
         held_out=held_out,
         granularity=dimensions.granularity,
         tolerance=tolerance_table(outputs, own, ()),
-        independent=_independent(function, inputs, outputs, dimensions),
+        independent=independent_dimension(function, wide, inputs, outputs, dimensions.granularity),
         reference="",
     )
 
@@ -149,16 +153,6 @@ def _input(name: str, dtype: str, extents: tuple[str | int, ...], last: str | in
         return Tensor(name, dtype, extents)
     high = 1 if DTYPE_BYTES[dtype] == 1 else f"{last} - 1" if isinstance(last, str) else last - 1
     return Tensor(name, dtype, extents, "integers", 0, high)
-
-
-def _independent(
-    function: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[Tensor], dimensions: Dimensions
-) -> str:
-    def values(shape: Shape) -> dict[str, Any]:
-        drawn = drawn_tensors(inputs, shape, "cpu")
-        return {name: each.double() if each.is_floating_point() else each for name, each in drawn.items()}
-
-    return independent_dimension(function, values, inputs, outputs, dimensions.granularity)
 
 
 def _with_guesses(toml: str) -> str:

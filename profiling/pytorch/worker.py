@@ -197,7 +197,11 @@ class ReferenceWorker:
         torch.seed()  # a model that draws numbers must not seem to repeat itself
         with torch.no_grad():
             plain, plain_tensors = flatten(copy.deepcopy(self.model)(*unflatten(structure, own)))
-            changed = any(not _same_bits(a, b) for a, b in zip(own, tensors, strict=True))
+            before, after = (
+                [each.contiguous().reshape(-1).view(torch.uint8) for each in group]
+                for group in (tensors, own)
+            )
+            changed = not all(map(torch.equal, before, after))
             expected, truth = self._in_float64(structure, tensors) or (plain, plain_tensors)
         self.window.clear()
         return protocol.Drawn(
@@ -266,11 +270,6 @@ def _arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:
         return [], given
     both = len(given) == 2 and isinstance(given[0], list | tuple) and isinstance(given[1], dict)
     return (list(given[0]), given[1]) if both else (list(given), {})
-
-
-def _same_bits(ours: Any, theirs: Any) -> bool:
-    ours, theirs = (each.contiguous().reshape(-1).view(torch.uint8) for each in (ours, theirs))
-    return bool(torch.equal(ours, theirs))
 
 
 class UnsupportedValueError(TypeError):

@@ -19,7 +19,7 @@ from tree_sitter import Node
 from mctskernel.core.kernel import Kernel
 from mctskernel.edits.syntax import Function, Parameter, enclosing, parse, text_of, walk
 from mctskernel.problems.host_code.expressions import TEMPLATES, HostCodeError, raw_literal
-from mctskernel.problems.host_code.launch import Argument, WrittenLaunch
+from mctskernel.problems.host_code.launch import WrittenLaunch
 from mctskernel.profiling.build import standalone
 from mctskernel.profiling.source_rules import scan
 
@@ -88,14 +88,15 @@ def calls_of(
     functions: HostFunctions, launches: Sequence[WrittenLaunch], address: str, stream: str
 ) -> list[str]:
     """The call of each launch's host function; `address` is a format of a tensor's."""
-    return [
-        f"{name}({', '.join([*each.geometry, stream, *(_passed(a, address) for a in each.arguments if not a.is_map)])})"
-        for name, each in zip(functions.names, launches, strict=True)
-    ]
-
-
-def _passed(argument: Argument, address: str) -> str:
-    return address.format(argument.source) if argument.is_buffer else argument.source
+    calls = []
+    for name, launch in zip(functions.names, launches, strict=True):
+        given = [
+            address.format(each.source) if each.is_buffer else each.source
+            for each in launch.arguments
+            if not each.is_map
+        ]
+        calls.append(f"{name}({', '.join([*launch.geometry, stream, *given])})")
+    return calls
 
 
 def launched_signature(kernel: Kernel, launch: WrittenLaunch) -> Signature:
