@@ -22,8 +22,8 @@ from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.pytorch import protocol
 from mctskernel.profiling.pytorch.memory import Memory, Snapshot
 
-STARTING_SECONDS = 180.0
-FORKING_SECONDS = 30.0
+FORKING_SECONDS = 180.0
+"""How long a fork may take, the first time with PyTorch's import."""
 
 Expected = TypeVar("Expected", bound=msgspec.Struct)
 
@@ -53,7 +53,6 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._child = child_process.start("mctskernel.profiling.pytorch.worker", "forks modules' processes")
-        self._seconds = STARTING_SECONDS
 
     def fork(self, doing: str, memories: tuple[int, ...], *, is_reference: bool) -> ChildProcess:
         """A new process with the descriptors of memories; `doing` is what it does, for messages: `calls the module`.
@@ -80,12 +79,10 @@ class ForkServer:
     ) -> protocol.Forked:
         try:
             self._child.channel.send(request, descriptors)
-            reply = self._child.receive(protocol.FORK_REPLIES, self._seconds)
+            return self._child.receive(protocol.FORK_REPLIES, FORKING_SECONDS)
         except (OSError, LostError) as error:
             log = self._child.last_words()[-2000:]
             raise DeviceError(f"PyTorch's processes can't be started: {error} {log}".strip()) from error
-        self._seconds = FORKING_SECONDS
-        return reply
 
 
 @contextlib.contextmanager

@@ -277,18 +277,17 @@ def secret_key() -> bytes:
     With it the same `--seed` gives the same inputs again. No process of a candidate may read it.
     """
     folder = cache_folder()
-    if folder is None:
-        return secrets.token_bytes(KEY_BYTES)
-    file = folder.with_name("key")
-    try:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            os.write(made, secrets.token_bytes(KEY_BYTES))
-            os.close(made)
-        return file.read_bytes() or secrets.token_bytes(KEY_BYTES)
-    except OSError:
-        return secrets.token_bytes(KEY_BYTES)
+    if folder is not None:
+        file = folder.with_name("key")
+        with contextlib.suppress(OSError):
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                os.write(made, secrets.token_bytes(KEY_BYTES))
+                os.close(made)
+            if key := file.read_bytes():
+                return key
+    return secrets.token_bytes(KEY_BYTES)
 
 
 @dataclass

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -376,10 +377,7 @@ def _arguments(model_class: Any, watched: Watched) -> tuple[tuple[Argument, ...]
 def _require_memory(names: Mapping[str, Any], given: Sequence[Operand], memory: Memory, name: str) -> None:
     """Check that inputs and weights fit before any is made; weights that can't be counted are ignored."""
     weights = 0
-    try:
+    with suppress(TaskError):  # where its constructor reads values, which meta tensors don't have
         model = made_model(names, "meta")
-    except TaskError:
-        pass  # its constructor reads values, which meta tensors don't have
-    else:
         weights = sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
     memory.require(sum(math.prod(each.size) * DTYPE_BYTES[each.dtype] for each in given) + weights, name)
