@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from mctskernel.experiments.gauntlet.corpus import NO_GAIN, PYTORCH, Entry
-from mctskernel.experiments.gauntlet.run import Result, Verdict
+from mctskernel.experiments.gauntlet.corpus import NO_GAIN, Entry
+from mctskernel.experiments.gauntlet.run import Result, Verdict, result_of
 from mctskernel.profiling.pytorch.client import ForkServer, fork_server
 from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings, open_evaluator
 
@@ -57,19 +57,15 @@ def _result(entry: Entry, device: str, verdict: ModuleVerdict, seconds: float) -
     else:
         came_to = Verdict.LET_THROUGH if evaluation.ok and not may_pass else Verdict.CAUGHT
     caught_by = str(evaluation.guard or evaluation.outcome)
-    return Result(
-        entry.label,
-        PYTORCH,
-        entry.honest,
-        entry.text,
-        entry.task.stem,
+    return result_of(
+        entry,
         "gpu" if device == "gpu" else "cpu",
-        came_to,
-        str(evaluation.outcome),
-        evaluation.guard,
-        "" if evaluation.ok else "evaluation",
-        evaluation.message or evaluation.quarantine,
-        seconds,
+        verdict=came_to,
+        outcome=str(evaluation.outcome),
+        guard=evaluation.guard,
+        stage="" if evaluation.ok else "evaluation",
+        message=evaluation.message or evaluation.quarantine,
+        seconds=seconds,
         unexpected=came_to is Verdict.CAUGHT and not {caught_by, NO_GAIN} & {*entry.guards},
         log_gain=math.log(speedup.ratio) if speedup is not None and speedup.ratio > 0 else None,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -72,6 +73,11 @@ class Result:
     @property
     def fine(self) -> bool:
         return self.verdict in (Verdict.CAUGHT, Verdict.ACCEPTED)
+
+
+def result_of(entry: Entry, device: str, **found: Any) -> Result:
+    """The result of an entry, of which this was found."""
+    return Result(entry.label, entry.kind, entry.honest, entry.text, entry.task.stem, device, **found)
 
 
 @dataclass(frozen=True)
@@ -172,17 +178,12 @@ class _Group:
                     try:
                         found = self._evaluated(entry, executor)
                     except DeviceError as error:
-                        found = replace(self._blank(entry), message=str(error))
+                        found = result_of(entry, self._venue.device, message=str(error))
                     results.append(replace(found, seconds=time.monotonic() - began))
                     follow(results[-1])
                     if found.verdict is Verdict.NOT_EVALUATED:
                         break
         return results, fingerprint
-
-    def _blank(self, entry: Entry) -> Result:
-        """The result of an entry about which nothing is known yet."""
-        task, device = entry.task.name, self._venue.device
-        return Result(entry.label, entry.kind, entry.honest, entry.text, task, device)
 
     def _evaluated(self, entry: Entry, executor: Executor) -> Result:
         evaluation = _evaluate(executor, entry.kernel)
@@ -197,8 +198,9 @@ class _Group:
         if reason and (disbelief(final) or not entry.honest):
             guard = final.guard or Guard.FINAL_VALIDATION
             return self._refused(entry, guard, "final validation", "ok", reason)
-        return replace(
-            self._blank(entry),
+        return result_of(
+            entry,
+            self._venue.device,
             verdict=Verdict.ACCEPTED if entry.honest else Verdict.LET_THROUGH,
             outcome=str(evaluation.outcome),
             message=reason,
@@ -208,8 +210,9 @@ class _Group:
     def _refused(self, entry: Entry, guard: Guard | None, stage: str, outcome: str, message: str) -> Result:
         verdict = Verdict.WRONGLY_REFUSED if entry.honest else Verdict.CAUGHT
         unexpected = not entry.honest and guard not in entry.guards
-        return replace(
-            self._blank(entry),
+        return result_of(
+            entry,
+            self._venue.device,
             verdict=verdict,
             outcome=outcome,
             guard=guard,

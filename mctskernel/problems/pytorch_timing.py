@@ -32,10 +32,10 @@ from mctskernel.problems.kernelbench.reference import (
     importable,
     made_model,
     module_function,
-    read_module_problem,
     run_problem,
     without_running_statistics,
 )
+from mctskernel.problems.problem import read_record
 from mctskernel.problems.registry import benchmark_of
 from mctskernel.problems.torch_reference import tensor_of
 from mctskernel.problems.torch_task import Called, drawn_tensors
@@ -349,7 +349,10 @@ def function_of(
     if benchmark is None or benchmark.name != kernelbench.NAME:
         yield _called_by_reference(task, shape)
         return
-    problem, names = read_module_problem(task.folder), run_problem(task.folder / SOURCE_FILE)
+    problem, names = (
+        read_record(task.folder, kernelbench.ModuleProblem),
+        run_problem(task.folder / SOURCE_FILE),
+    )
     model = without_running_statistics(made_model(names))
     with gate or nullcontext():
         model = model.to(device)

@@ -46,7 +46,12 @@ def read_problem(
     with warnings.catch_warnings():
         # It is called at many shapes, and PyTorch would repeat itself at each.
         warnings.simplefilter("ignore")
-        return benchmark.read(path, language, precision)
+        try:
+            return benchmark.read(path, language, precision)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise TaskError(f"{path} needs PyTorch, which isn't installed: mctskernel[gpu].") from error
 
 
 def write_problem(problem: Problem, folder: Path) -> None:

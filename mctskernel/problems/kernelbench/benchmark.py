@@ -19,8 +19,8 @@ from mctskernel.core.task import Precision, Task, TaskError
 from mctskernel.core.task_file import read_text
 from mctskernel.problems.host_code import HostCodeError, host_module
 from mctskernel.problems.host_code.expressions import TEMPLATES
-from mctskernel.problems.kernelbench.reference import NAME, SOURCE_FILE, ModuleProblem, read_module_problem
-from mctskernel.problems.problem import Benchmark, Problem, blamed
+from mctskernel.problems.kernelbench.reference import NAME, SOURCE_FILE, ModuleProblem
+from mctskernel.problems.problem import Benchmark, Problem, blamed, read_record
 from mctskernel.problems.torch_task import problem_of
 
 MOST_SOURCE_BYTES = 1 << 20
@@ -52,13 +52,9 @@ def read(path: Path, language: Language | None, precision: Precision) -> Problem
         raise TaskError(f"{path} is not valid Python: {error}") from error
     if missing:
         raise TaskError(f"{path} is no KernelBench problem: it has no {missing[0]}.")
-    try:
-        from mctskernel.problems.kernelbench.task import MOST_DIMENSIONS, drafted  # noqa: PLC0415 - imports PyTorch, an extra
-        from mctskernel.problems.plain_cuda.tracing import SPECIALISED  # noqa: PLC0415 - imports PyTorch, an extra
-    except ImportError as error:
-        raise TaskError(
-            "A KernelBench problem needs PyTorch, which isn't installed: mctskernel[gpu]."
-        ) from error
+    from mctskernel.problems.kernelbench.task import MOST_DIMENSIONS, drafted  # noqa: PLC0415 - imports PyTorch, an extra
+    from mctskernel.problems.plain_cuda.tracing import SPECIALISED  # noqa: PLC0415 - as above
+
     own_files = {SOURCE_FILE: text.encode()}
     began = time.monotonic()
     found: Problem | None = None
@@ -86,7 +82,7 @@ _PROHIBITED = re.compile(r"\b(pass|try|except)\b")
 
 def solution(task: Task, kernel: Kernel) -> Mapping[str, str]:
     """`NAME.py` with the class `ModelNew`. Raises TaskError for a kernel that can't stand in a module."""
-    problem = read_module_problem(task.folder)
+    problem = read_record(task.folder, ModuleProblem)
     original = _original(task.folder / SOURCE_FILE, kernel)
     reserved = sorted({*global_names(original), *_WANTED} - {FUNCTION, *_shared(kernel)})
     try:

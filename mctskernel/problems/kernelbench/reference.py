@@ -74,11 +74,6 @@ class ModuleProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     modes_differ: bool = False
 
 
-def read_module_problem(folder: Path) -> ModuleProblem:
-    """The problem of a task's folder. Raises TaskError."""
-    return read_record(folder, ModuleProblem)
-
-
 _MODULE = "mctskernel_problem"
 """The module name of a problem's classes and functions."""
 
@@ -168,7 +163,7 @@ def make_problem_inputs(folder: Path, rng: np.random.Generator, /, **shape: int)
     """Fresh inputs of the problem of a task's folder, as its `get_inputs` makes them, at a shape."""
     from mctskernel.problems.kernelbench.drawing import drawn_again  # noqa: PLC0415 - imports PyTorch
 
-    problem, seed = read_module_problem(folder), int(rng.integers(1 << 62))
+    problem, seed = read_record(folder, ModuleProblem), int(rng.integers(1 << 62))
     names, model = _loaded(folder)
     places = [each.input for each in problem.arguments]
     given = dict(zip(places, drawn_again(names["get_inputs"], problem.factories, shape, seed), strict=True))
@@ -200,7 +195,7 @@ def _function(folder: Path, wide: bool, device: str) -> Callable[..., Any]:  # n
     """
     import torch  # noqa: PLC0415 - as said above
 
-    problem = read_module_problem(folder)
+    problem = read_record(folder, ModuleProblem)
     precision = torch.float64 if wide else torch.float32
     model = without_running_statistics(copy.deepcopy(_loaded(folder)[1]))
     model = model if device else model.to(precision)
