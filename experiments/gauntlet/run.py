@@ -250,7 +250,6 @@ HEADINGS = ("entry", "on", "trick", "refused by", "at", "outcome", "")
 
 
 def print_report(console: Console, report: Report) -> None:
-    """The table, then what went wrong in full, then the totals."""
     table = Table(box=None, pad_edge=False)
     for heading in HEADINGS:
         table.add_column(heading, overflow="fold")

@@ -93,7 +93,6 @@ def _shown(default: object) -> str:
 
 
 def _values(setting: Setting) -> dict[str, Any]:
-    """What an option takes, as arguments of `click.option`."""
     kind, limits, about = setting.type, setting.limits, setting.option
     if about.registered:
         return {"type": Registered(about.registered, *about.choices)}

@@ -88,7 +88,6 @@ def resume(run: Path, *, table: dict[str, Any], nodes: int, out: Path | None) ->
 
 
 def _measure(before: View, chosen: SearchConfig, nodes: int, out: Path | None) -> None:
-    """Evaluate the best kernels of a run on another device, into a new run."""
     before.refuse_recorded()
     configuration = before.manifest.configuration
     path = out or Path("runs") / f"{configuration.task}-measured-{now()}"

@@ -190,7 +190,6 @@ Edits = Annotated[
 
 
 def _setting(path: str, default: str = "") -> Any:
-    """The description and the bounds of a setting."""
     found = SETTINGS[path]
     text = f"{found.option.text} [default: {default}]" if default else found.option.text
     return Field(description=text, ge=found.limits.ge)

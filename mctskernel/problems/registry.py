@@ -20,7 +20,6 @@ from mctskernel.tasks.builtin import builtin_tasks
 BENCHMARKS: Mapping[str, Benchmark] = {
     benchmark.name: benchmark for benchmark in (KERNELBENCH, *DEFINITIONS, GPU_MODE)
 }
-"""By name."""
 
 
 def is_problem(name_or_path: str | Path) -> bool:

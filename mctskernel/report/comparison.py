@@ -136,8 +136,6 @@ class RunRow:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of times, its interval, and how that was made."""
-
     ratio: float
     low: float
     high: float
@@ -292,7 +290,6 @@ def _notes(runs: Sequence[ComparedRun]) -> Iterator[str]:
 
 
 def _differences(first: ComparedRun, second: ComparedRun) -> Iterator[str]:
-    """Why two runs are not compared."""
     if first.ground == second.ground:
         return
     if first.ground[0] == second.ground[0]:

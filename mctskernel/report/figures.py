@@ -23,7 +23,6 @@ FIGURES: Mapping[str, str] = {
     "seconds": "the same against seconds of search",
     "money": "the same against dollars paid for language models",
 }
-"""What each figure shows."""
 
 _LABELS = {
     "evaluations": "evaluations",

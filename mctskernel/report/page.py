@@ -64,7 +64,6 @@ def style() -> str:
 
 @cache
 def compressed_plotly(level: int) -> bytes:
-    """plotly.js from the plotly package, compressed at a level of gzip."""
     return gzip.compress(get_plotlyjs().encode(), compresslevel=level, mtime=0)
 
 

@@ -62,7 +62,6 @@ def summary(view: View) -> RenderableType:
 
 
 def path_table(view: View) -> Table:
-    """A row for each edit on the path to the best node."""
     source = view.numbers
     table = Table(box=None, pad_edge=False)
     for heading in ("node", "edit", "time", "gain", "total"):
@@ -181,7 +180,6 @@ def _step(console: Console, view: View, step: StoryStep) -> Iterator[RenderableT
 
 
 def _warnings(evaluation: Evaluation) -> list[RenderableType]:
-    """Flags of guardrails, and what the compiler used."""
     lines: list[RenderableType] = [Text(f"! {flag}", "yellow") for flag in evaluation.flags]
     lines += [Text(f"! quarantined: {evaluation.quarantine}", "red")] if evaluation.quarantine else []
     for used in evaluation.resources:

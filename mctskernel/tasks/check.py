@@ -68,8 +68,6 @@ HELD_AS_BYTES = ("bool", "float8_e4m3fn", "float8_e5m2")
 
 @dataclass(frozen=True)
 class Report:
-    """What was found: the checks that passed, and the problems to fix."""
-
     checked: tuple[str, ...]
     problems: tuple[str, ...]
 

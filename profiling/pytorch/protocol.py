@@ -59,7 +59,6 @@ def places(tensors: Sequence[TensorSpec]) -> tuple[tuple[int, ...], int]:
 
 
 def arrays(memory: Array, tensors: Sequence[TensorSpec]) -> tuple[Array, ...]:
-    """Views of the tensors in shared memory."""
     offsets, _ = places(tensors)
     return tuple(
         memory[offset : offset + tensor.nbytes].view(tensor.numpy).reshape(tensor.shape)

@@ -120,4 +120,3 @@ DEFINITIONS = tuple(
     Benchmark(name, partial(is_definition, benchmark=name), read, solution)
     for name in (SOL_EXECBENCH, FLASHINFER_BENCH)
 )
-"""Both benchmarks."""

@@ -113,7 +113,6 @@ def _inside(folder: Path, source: str, where: Path) -> Path:
 
 
 def integer_arguments(cases: Sequence[Arguments]) -> dict[str, tuple[int, ...]]:
-    """The integer arguments over all cases, without seeds."""
     names = [name for name in cases[0] if name != "seed"]
     return {
         name: tuple(int(case[name]) for case in cases)

@@ -184,7 +184,6 @@ def _buffers(task: Task, scope: _Scope) -> list[str]:
 def _triton_host(
     kernel: Kernel, launches: Sequence[WrittenLaunch], module: TritonModule, first: str
 ) -> tuple[str, list[str]]:
-    """A Triton kernel's own text, and the statements that launch."""
     statements = [f"    {triton_launch(each, module)}" for each in launches]
     if "make_tensor_descriptor" in kernel.source:
         # What Triton builds the descriptors in.

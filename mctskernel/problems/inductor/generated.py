@@ -97,7 +97,6 @@ def read_generated(source: str, dimensions: Mapping[str, str]) -> GeneratedModul
 
 
 def kernel_texts(source: str) -> dict[str, str]:
-    """The text of each Triton kernel of a generated module, a module itself."""
     return dict(_texts(ast.parse(source)))
 
 

@@ -139,7 +139,6 @@ def _parameters(problem: ModuleProblem) -> list[str]:
 
 
 def _attribute(place: str) -> str:
-    """The expression for a parameter or buffer of the module's state."""
     found = "self"
     for part in place.split("."):
         if part.isdecimal():

@@ -199,7 +199,6 @@ def _simple(distribution: str, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 def _with_size(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], size: Sizes
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a factory with another size."""
     if "size" in kwargs:
         return args, {**kwargs, "size": size}
     if function is torch.randint or function is torch.full:

@@ -44,6 +44,7 @@ from mctskernel.problems.torch_task import (
     independent_dimension,
     reference_text,
 )
+from mctskernel.profiling.pytorch.verdict import TOLERANCES
 
 MOST_VARYING = 12
 """With more tensors than this only the extents of forward's arguments vary, not those of parameters."""
@@ -148,9 +149,6 @@ def _named(operand: Operand, names: Mapping[int, str]) -> tuple[tuple[str, int],
         for axis, size in enumerate(operand.size)
     )
 
-
-RELATIVE, ABSOLUTE, RATIO = 1e-5, 1e-6, 64.0
-"""The tolerance of a task in float32."""
 
 OWN_ERRORS = 4.0
 """A kernel may be off by so many times the problem's own error in float32."""
@@ -327,7 +325,8 @@ def _tolerance_table(
     operands: Operands, shapes: Sequence[Shape], errors: Sequence[OwnError]
 ) -> dict[str, Any]:
     """The table [tolerance], with the harness's own bound wherever 32-bit floats can meet it."""
-    table: dict[str, Any] = {"relative": RELATIVE, "absolute": ABSOLUTE, "ratio": RATIO}
+    ours = TOLERANCES["float32"]
+    table: dict[str, Any] = {"relative": ours.relative, "absolute": ours.absolute, "ratio": ours.ratio}
     element = {"relative": TOLERANCE, "absolute": TOLERANCE}
     reachable = [
         shape
