@@ -1,8 +1,8 @@
 """References that a language model wrote, run in a confined process: never in ours.
 
 The process is confined as candidates are, before it gets the source: no network, no files to read or write, no other
-processes, bounded memory. Arrays go there and back over a typed channel. Its side is `main`: run as
-`python -m mctskernel.profiling.sandboxed_reference SOCKET LIFELINE`, it confines itself, then loads and calls it.
+processes, bounded memory. Arrays are in memory that both share. Its side is `main`, run as
+`python -m mctskernel.profiling.sandboxed_reference SOCKET LIFELINE WINDOW`.
 """
 
 from __future__ import annotations
@@ -10,96 +10,76 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+import math
 import os
 import resource
-import socket
 import sys
 import threading
-import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from mctskernel.core.device import DeviceError
 from mctskernel.core.dtypes import DTYPE_BYTES, numpy_dtype
 from mctskernel.core.task import Array, TaskError
 from mctskernel.profiling.isolation.confinement import confine
 from mctskernel.profiling.isolation.policy import Confinement
-from mctskernel.profiling.processes import child_process
-from mctskernel.profiling.processes.channel import Channel, die_with_parent, requests
+from mctskernel.profiling.processes.channel import Broken, Ready, serve
 from mctskernel.profiling.processes.child_process import LostError
+from mctskernel.profiling.processes.conversation import Conversation
+from mctskernel.profiling.processes.shared_window import SharedWindow
 
-START_SECONDS = 60.0
 CALL_SECONDS = 300.0
 """How long one call may take."""
 
 CPU_SECONDS = 3600
 """How much processor time the process may take in all, whatever becomes of this one."""
 
-MAX_RETURNED_BYTES = 8 << 30
+MAX_BYTES = 8 << 30
+"""Of the arrays that a call takes and returns."""
+
 MAX_SOURCE_CHARACTERS = 100_000
-PIECE_BYTES = 16 << 20
+MAX_MESSAGE_CHARACTERS = 2000
 
 REQUIRED = ("Landlock", "seccomp", "no new privileges", "size limits")
 """Mechanisms without which no such reference runs."""
 
 
-class ArrayHeader(msgspec.Struct, frozen=True):
-    """An array whose bytes follow in `Piece` messages."""
+class StoredArray(msgspec.Struct, frozen=True):
+    """An array in shared memory."""
 
     dtype: str
     shape: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        if self.dtype not in DTYPE_BYTES or any(extent < 0 for extent in self.shape):
-            raise ValueError(f"an array of {self.dtype[:40]} with the shape {self.shape[:8]}")
-        return DTYPE_BYTES[self.dtype] * int(np.prod(self.shape, dtype=object))
+    offset: int
 
 
-class Piece(msgspec.Struct, tag=True, frozen=True):
-    """Bytes of the arrays that were announced, in their order."""
+class Start(msgspec.Struct, tag=True, frozen=True):
+    """Confine yourself, and if the mechanisms are in force, run a source and find its function `reference`.
 
-    data: bytes
-
-
-class Confine(msgspec.Struct, tag=True, frozen=True):
-    """The first request. Answered by Confined."""
-
-    memory_bytes: int
-    cpu_seconds: int
-
-
-class Load(msgspec.Struct, tag=True, frozen=True):
-    """Run a source and find its function `reference`. Answered by Loaded or Failed."""
+    Answered by Ready, Failed, or Broken where a mechanism is missing.
+    """
 
     source: str
+    required: tuple[str, ...]
+    memory_bytes: int
+    cpu_seconds: int = CPU_SECONDS
 
 
 class Call(msgspec.Struct, tag=True, frozen=True):
-    """Call the function by keyword; the arrays follow. Answered by Returned and its arrays, or by Failed."""
+    """Call the function by keyword. Answered by Returned or Failed."""
 
-    arrays: dict[str, ArrayHeader]
+    arrays: dict[str, StoredArray]
     numbers: dict[str, bool | int | float]
-
-
-class Confined(msgspec.Struct, tag=True, frozen=True):
-    """The mechanisms that are in force."""
-
-    mechanisms: tuple[str, ...]
-
-
-class Loaded(msgspec.Struct, tag=True, frozen=True):
-    """The function is there."""
 
 
 class Returned(msgspec.Struct, tag=True, frozen=True):
     """What the function returned: one array, or a tuple of them."""
 
-    arrays: tuple[ArrayHeader, ...]
+    arrays: tuple[StoredArray, ...]
     is_tuple: bool
 
 
@@ -109,31 +89,15 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     message: str
 
 
-REQUESTS: msgspec.msgpack.Decoder[Confine | Load | Call | Piece] = msgspec.msgpack.Decoder(
-    Confine | Load | Call | Piece
-)
-REPLIES: msgspec.msgpack.Decoder[Confined | Loaded | Returned | Failed | Piece] = msgspec.msgpack.Decoder(
-    Confined | Loaded | Returned | Failed | Piece
-)
+Reply = Ready | Returned | Failed | Broken
 
-
-def confinement(scratch: Path, memory_bytes: int) -> Confinement:
-    """What a reference may do: compute. It can't write a file or start a process."""
-    return Confinement(scratch=scratch, memory_bytes=memory_bytes, file_bytes=0)
-
-
-def memory_limit() -> int:
-    """Bytes of memory that a reference may take: half of the machine's."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+REQUESTS: msgspec.msgpack.Decoder[Start | Call] = msgspec.msgpack.Decoder(Start | Call)
+REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def check_sandbox() -> None:
     """Raise TaskError where this machine has no sandbox for a reference that a model wrote."""
-    child = _start()
-    try:
-        _check_confined(child)
-    finally:
-        _kill(child)
+    SandboxedReference("def reference():\n    return 0.0\n")()
 
 
 class SandboxedReference:
@@ -148,68 +112,77 @@ class SandboxedReference:
 
     def __init__(self, source: str) -> None:
         self.__signature__ = _signature(source)
-        self._source = source
         self._lock = threading.Lock()
-        self._renew()
+        self._window = SharedWindow(nbytes=MAX_BYTES)
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        try:
+            self._process = Conversation(
+                "mctskernel.profiling.sandboxed_reference",
+                "runs the reference",
+                Start(source, REQUIRED, memory_bytes),
+                REPLIES,
+                _check_loaded,
+                shared=(self._window.fd,),
+                own_session=False,
+            )
+        except OSError as error:
+            raise TaskError(f"The sandbox for the reference can't be started: {error}") from error
+        weakref.finalize(self, _close, self._process, self._window)
 
-    def __call__(self, **arguments: object) -> object:
-        """What the reference returns for these inputs."""
+    def __call__(self, **arguments: Any) -> object:
         with self._lock:
             try:
-                if not self._loaded:
-                    self._load()
-                return _called(self._child, arguments)
+                return self._called(arguments)
             except (LostError, OSError, ValueError) as error:
                 log = error.log[-500:] if isinstance(error, LostError) else ""
-                self._end()
-                self._renew()
                 raise TaskError(f"The reference's process was lost: {error} {log}".strip()) from error
+            except DeviceError as error:
+                raise TaskError(str(error)) from error
+            finally:
+                self._window.clear(discard=True)
 
-    def _renew(self) -> None:
-        self._child = child = _start()
-        self._end = weakref.finalize(self, _kill, child)
-        self._loaded = False
-
-    def _load(self) -> None:
-        _check_confined(self._child)
-        self._child.channel.send(Load(self._source))
-        reply = self._child.receive(REPLIES, CALL_SECONDS)
+    def _called(self, arguments: Mapping[str, Any]) -> object:
+        arrays = {name: np.asarray(each) for name, each in arguments.items() if isinstance(each, np.ndarray)}
+        numbers = {name: each for name, each in arguments.items() if name not in arrays}
+        stored = {name: _stored(self._window, each) for name, each in arrays.items()}
+        reply = self._process.ask(Call(stored, numbers), CALL_SECONDS)
         if isinstance(reply, Failed):
-            self._end()
-            self._renew()
-            raise TaskError(f"The reference can't be loaded: {reply.message}")
-        self._loaded = True
+            raise TaskError(f"The reference failed: {reply.message}")
+        if not isinstance(reply, Returned):
+            raise self._process.unexpected()
+        if sum(map(_nbytes, reply.arrays)) > MAX_BYTES:
+            raise ValueError(f"it returned more than {MAX_BYTES >> 30} GiB.")
+        found = tuple(_array_at(self._window, each).copy() for each in reply.arrays)
+        return found if reply.is_tuple or len(found) != 1 else found[0]
 
 
-def send_arrays(channel: Channel, arrays: list[Array]) -> None:
-    """Send the bytes of arrays that were announced."""
-    for array in arrays:
-        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        for start in range(0, content.nbytes, PIECE_BYTES):
-            channel.send(Piece(content[start : start + PIECE_BYTES].tobytes()))
+def _close(process: Conversation[Reply], window: SharedWindow) -> None:
+    # A confined worker may not signal what it started before; it ends with the worker's session.
+    with contextlib.suppress(PermissionError):
+        process.close()
+    window.close()
 
 
-def collect_arrays(headers: list[ArrayHeader], pieces: Iterator[Any]) -> list[Array]:
-    """The arrays of headers from the messages that follow them. Raises ValueError for others than announced."""
-    arrays = []
-    for header in headers:
-        content = bytearray()
-        while len(content) < header.nbytes:
-            piece = next(pieces)
-            if not isinstance(piece, Piece) or not piece.data:
-                raise ValueError("another message than the bytes that were announced")
-            content += piece.data
-        if len(content) > header.nbytes:
-            raise ValueError("more bytes than were announced")
-        arrays.append(np.frombuffer(content, np.uint8).view(numpy_dtype(header.dtype)).reshape(header.shape))
-    return arrays
+def _check_loaded(reply: Reply) -> None:
+    if isinstance(reply, Failed):
+        raise TaskError(f"The reference can't be loaded: {reply.message}")
 
 
-def header_of(array: Array) -> ArrayHeader:
-    """The header of an array. Raises ValueError for elements that can't travel."""
+def _stored(window: SharedWindow, array: Array) -> StoredArray:
+    """An array copied into shared memory. Raises ValueError for elements that can't travel."""
     if array.dtype.name not in DTYPE_BYTES:
         raise ValueError(f"an array of {array.dtype.name}")
-    return ArrayHeader(array.dtype.name, array.shape)
+    return StoredArray(array.dtype.name, array.shape, window.put(array))
+
+
+def _nbytes(stored: StoredArray) -> int:
+    if stored.dtype not in DTYPE_BYTES or any(extent < 0 for extent in stored.shape):
+        raise ValueError(f"an array of {stored.dtype[:40]} with the shape {stored.shape[:8]}")
+    return DTYPE_BYTES[stored.dtype] * math.prod(stored.shape)
+
+
+def _array_at(window: SharedWindow, stored: StoredArray) -> Array:
+    return window.array_at(stored.offset, numpy_dtype(stored.dtype), stored.shape)
 
 
 def _signature(source: str) -> inspect.Signature:
@@ -237,119 +210,50 @@ def _signature(source: str) -> inspect.Signature:
     )
 
 
-def _start() -> child_process.ChildProcess:
-    """A process that confines itself and has seen nothing yet. Raises TaskError."""
-    memory_bytes = memory_limit()
-    try:
-        child = child_process.start(
-            "mctskernel.profiling.sandboxed_reference",
-            "runs the reference",
-            own_session=False,
-        )
-        child.channel.send(Confine(memory_bytes, CPU_SECONDS))
-    except OSError as error:
-        raise TaskError(f"The sandbox for the reference can't be started: {error}") from error
-    return child
-
-
-def _check_confined(child: child_process.ChildProcess) -> None:
-    """Wait until a process is confined. Raises TaskError where a mechanism is missing."""
-    reply = child.receive(REPLIES, START_SECONDS)
-    in_force = reply.mechanisms if isinstance(reply, Confined) else ()
-    missing = [name for name in REQUIRED if name not in in_force]
-    if missing:
-        raise TaskError(
-            f"A reference that a language model wrote runs in a sandbox only, and this machine has none: "
-            f"{', '.join(missing)} can't be used. `mctskernel doctor` says what would help."
-        )
-
-
-def _called(child: child_process.ChildProcess, arguments: dict[str, object]) -> object:
-    arrays = {name: np.asarray(each) for name, each in arguments.items() if isinstance(each, np.ndarray)}
-    numbers: dict[str, Any] = {name: each for name, each in arguments.items() if name not in arrays}
-    deadline = time.monotonic() + CALL_SECONDS
-    child.channel.send(Call({name: header_of(each) for name, each in arrays.items()}, numbers))
-    send_arrays(child.channel, list(arrays.values()))
-    reply = child.receive(REPLIES, CALL_SECONDS)
-    if isinstance(reply, Failed):
-        raise TaskError(f"The reference failed: {reply.message}")
-    if not isinstance(reply, Returned):
-        raise ValueError("it answered what it wasn't asked.")
-    if sum(header.nbytes for header in reply.arrays) > MAX_RETURNED_BYTES:
-        raise ValueError(f"it returned more than {MAX_RETURNED_BYTES >> 30} GiB.")
-
-    def pieces() -> Iterator[Any]:
-        while True:
-            yield child.receive(REPLIES, deadline - time.monotonic())
-
-    found = collect_arrays(list(reply.arrays), pieces())
-    return tuple(found) if reply.is_tuple or len(found) != 1 else found[0]
-
-
-def _kill(child: child_process.ChildProcess) -> None:
-    # A confined worker may not signal what it started before; it ends with the worker's session.
-    with contextlib.suppress(PermissionError):
-        child.kill()
-
-
-MAX_MESSAGE_CHARACTERS = 2000
-
-
 def main() -> None:
     """Answer until the parent hangs up."""
-    die_with_parent(int(sys.argv[2]))
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
-    messages = requests(channel, REQUESTS)
+    window = SharedWindow(int(sys.argv[3]))
     reference: Callable[..., Any] | None = None
-    for request in messages:
-        match request:
-            case Confine():
-                channel.send(_confined(request))
-            case Load(source):
-                try:
-                    reference = _loaded(source)
-                    channel.send(Loaded())
-                except (Exception, SystemExit) as error:  # noqa: BLE001 - a model wrote what runs here
-                    channel.send(_failure(error))
-            case Call():
-                _call(channel, messages, reference, request)
-            case _:
-                return
+
+    def answer(request: Start | Call) -> tuple[Reply, bool]:
+        nonlocal reference
+        try:
+            if isinstance(request, Call):
+                return _returned(window, reference, request), False
+            if missing := _missing(request):
+                return Broken(
+                    "A reference that a language model wrote runs in a sandbox only, and this machine has none: "
+                    f"{', '.join(missing)} can't be used. `mctskernel doctor` says what would help."
+                ), True
+            names: dict[str, Any] = {"__name__": "reference"}
+            exec(compile(request.source, "reference.py", "exec"), names)  # noqa: S102 - this process is the sandbox for it
+            reference = names["reference"]
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a model wrote what runs here
+            return Failed(f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARACTERS]), False
+        return Ready(), False
+
+    serve(REQUESTS, answer)
 
 
-def _confined(request: Confine) -> Confined:
+def _missing(request: Start) -> list[str]:
+    """Confine this process: it can compute, but write no file and start no process. Returns what isn't in force."""
     resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_seconds, request.cpu_seconds))
-    found = confine(confinement(Path.cwd(), request.memory_bytes))
-    return Confined(tuple(each.name for each in found if each.in_force))
+    found = confine(Confinement(Path.cwd(), memory_bytes=request.memory_bytes, file_bytes=0))
+    in_force = {each.name for each in found if each.in_force}
+    return [name for name in request.required if name not in in_force]
 
 
-def _loaded(source: str) -> Callable[..., Any]:
-    names: dict[str, Any] = {"__name__": "reference"}
-    exec(compile(source, "reference.py", "exec"), names)  # noqa: S102 - this process is the sandbox for it
-    found: Callable[..., Any] = names["reference"]
-    return found
-
-
-def _call(
-    channel: Channel, messages: Iterator[Any], reference: Callable[..., Any] | None, request: Call
-) -> None:
-    arrays = collect_arrays(list(request.arrays.values()), messages)
-    try:
-        if reference is None:
-            raise ValueError("nothing is loaded")
-        with np.errstate(all="ignore"):
-            result = reference(**dict(zip(request.arrays, arrays, strict=True)), **request.numbers)
-        returned = [np.asarray(each) for each in (result if isinstance(result, tuple) else (result,))]
-        reply = Returned(tuple(map(header_of, returned)), isinstance(result, tuple))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a model wrote what runs here
-        channel.send(_failure(error))
-        return
-    channel.send(reply)
-    send_arrays(channel, returned)
-
-
-def _failure(error: BaseException) -> Failed:
-    return Failed(f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARACTERS])
+def _returned(window: SharedWindow, reference: Callable[..., Any] | None, request: Call) -> Returned:
+    if reference is None:
+        raise ValueError("nothing is loaded")
+    window.clear()
+    for each in request.arrays.values():
+        window.reserve(_nbytes(each))
+    arrays = {name: _array_at(window, each) for name, each in request.arrays.items()}
+    with np.errstate(all="ignore"):
+        result = reference(**arrays, **request.numbers)
+    returned = [np.asarray(each) for each in (result if isinstance(result, tuple) else (result,))]
+    return Returned(tuple(_stored(window, each) for each in returned), isinstance(result, tuple))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.external.mcp import TEXTS, TOOLS, make_server
-from mctskernel.external.mcp_engine import Engine, Settings
+from mctskernel.external.mcp_engine import Engine
 from mctskernel.run import RunFolder
 from mctskernel.run import search as run_module
 from tests import landscape
@@ -62,13 +62,13 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[Opener]:
 
 @pytest.fixture
 def engine(tmp_path: Path, small_task: Path, device: list[Opener]) -> Iterator[Engine]:
-    engine = Engine(settings(tmp_path / "runs", small_task.parent))
+    engine = Engine(*settings(tmp_path / "runs", small_task.parent))
     yield engine
     engine.close()
 
 
-def settings(runs: Path, tasks: Path | None) -> Settings:
-    return Settings(runs, tasks, SearchConfig(device="model", workers=2, budget=Budget(40)))
+def settings(runs: Path, tasks: Path | None) -> tuple[Path, Path | None, SearchConfig]:
+    return runs, tasks, SearchConfig(device="model", workers=2, budget=Budget(40))
 
 
 async def call(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
@@ -175,9 +175,9 @@ async def test_a_cancelled_call_ends_and_loses_nothing(
     "run", ["../first", "/etc", "a/b", "..", ".hidden", "", "x" * 200, "a\x00b", "link", "first\n"]
 )
 async def test_what_leads_out_of_the_runs_is_refused(engine: Engine, tmp_path: Path, run: str) -> None:
-    engine.settings.runs.mkdir()
+    engine.runs.mkdir()
     (tmp_path / "elsewhere").mkdir()
-    (engine.settings.runs / "link").symlink_to(tmp_path / "elsewhere")
+    (engine.runs / "link").symlink_to(tmp_path / "elsewhere")
     before = sorted(tmp_path.rglob("*"))
     async with Client(make_server(engine)) as client:
         for name, others in (

@@ -5,6 +5,7 @@
             cheats/     entries.toml, and a source for each of its entries
             honest/     the same
         triton/         the same
+        pytorch/        PyTorch modules, and the modules that they stand in for in references/
         tasks/          task folders of its own
 
 A cheat claims a speed or a correctness that it doesn't have; an honest entry is unusual and right. `entries.toml`
@@ -12,24 +13,26 @@ has a table for each:
 
     [skips_the_tail]                    # the name of its source, without the suffix
     trick = "Leaves out the elements behind the last whole block."
-    task = "softmax"                    # a built-in task, or a folder of tasks/
+    task = "softmax"                    # a built-in task, or a folder of tasks/; of a module, a file of references/
     guards = ["poisoned outputs"]       # cheats alone: whichever of these notices
     where = "both"                      # optional: where it shows, on the "model", on a "gpu" or on "both"
 
-An honest entry says under `kernel`, in place of `trick`, what is unusual about it.
+An honest entry says under `kernel`, in place of `trick`, what is unusual about it. For modules the model is the CPU,
+`guards` may be outcomes too, or "no gain" where a module may pass as long as it claims no speed-up, and
+`own_kernels = true` asks for a kernel of its own.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import msgspec
 
-from mctskernel.core.evaluation import Guard
+from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.task import TaskError
 from mctskernel.core.user_errors import MisuseError
@@ -38,8 +41,8 @@ from mctskernel.tasks.builtin import builtin_tasks
 CORPUS = Path(__file__).parents[3] / "tests" / "gauntlet"
 """The corpus of a checkout; it is no part of the installed package."""
 
-BOTH = "both"
-PLACES = ("model", "gpu", BOTH)
+BOTH, NO_GAIN, PYTORCH = "both", "no gain", "pytorch"
+_GUARDS = {*map(str, Guard), *map(str, Outcome), NO_GAIN}
 
 
 class CorpusError(MisuseError, ValueError):
@@ -48,104 +51,98 @@ class CorpusError(MisuseError, ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One kernel of the corpus; `text` is its trick, or what is unusual about an honest one.
+    """One kernel or module of the corpus; `text` is its trick, or what is unusual about an honest one.
 
-    `guards` are those that a cheat is expected to meet, any of them; `where` is `model`, `gpu` or `both`.
+    `kind` is the kernel's language, or `pytorch`. `guards` are those that a cheat is expected to meet, any of them.
     """
 
     name: str
-    language: Language
+    kind: str
     honest: bool
     text: str
     task: Path
     file: Path
-    guards: tuple[Guard, ...] = ()
+    guards: tuple[str, ...] = ()
     where: str = BOTH
+    own_kernels: bool = False
 
     @property
     def label(self) -> str:
         """The entry's place in the corpus: `cuda/cheats/skips_the_tail`."""
-        return f"{self.language}/{_folder_name(honest=self.honest)}/{self.name}"
+        return f"{self.kind}/{self.file.parent.name}/{self.name}"
 
     @property
     def kernel(self) -> Kernel:
         """Its source, as it was written: a cheat may hide in line ends and odd bytes."""
-        return Kernel(self.file.read_bytes().decode("utf-8", "surrogateescape"), self.language)
+        return Kernel(self.file.read_bytes().decode("utf-8", "surrogateescape"), Language(self.kind))
 
     def shows_on(self, device: str) -> bool:
-        """Whether it can be shown on a device."""
         return self.where in (BOTH, device)
 
 
-class _CheatTable(msgspec.Struct, forbid_unknown_fields=True):
-    trick: str
+class _Table(msgspec.Struct, forbid_unknown_fields=True):
     task: str
-    guards: list[Guard]
-    where: str = BOTH
+    trick: str = ""
+    kernel: str = ""
+    guards: tuple[str, ...] = ()
+    where: Literal["model", "gpu", "both"] = "both"
+    own_kernels: bool = False
 
 
-class _HonestTable(msgspec.Struct, forbid_unknown_fields=True):
-    kernel: str
-    task: str
-    where: str = BOTH
-
-
-def read_corpus(folder: Path = CORPUS) -> list[Entry]:
-    """Read every entry, cheats first, by language and name. Raises CorpusError."""
+def read_corpus(folder: Path = CORPUS, kinds: Sequence[str] = SOURCE_LANGUAGES) -> list[Entry]:
+    """Read every entry of some kinds, cheats first, by kind and name. Raises CorpusError."""
     if not folder.is_dir():
         raise CorpusError(f"There is no corpus at {folder}: run this from a checkout, or give --corpus.")
     entries = [
         entry
-        for honest in (False, True)
-        for language in SOURCE_LANGUAGES
-        for entry in _read(folder, language, honest=honest)
+        for part in ("cheats", "honest")
+        for kind in kinds
+        if (folder / kind / part / "entries.toml").is_file()
+        for entry in _read(folder / kind / part / "entries.toml", kind)
     ]
     if not entries:
         raise CorpusError(f"{folder} holds no gauntlet: there is no */cheats/entries.toml in it.")
     return entries
 
 
-def _read(corpus: Path, language: Language, *, honest: bool) -> Iterator[Entry]:
-    folder = corpus / language / _folder_name(honest=honest)
-    where = folder / "entries.toml"
-    if not where.is_file():
-        return
+def _read(where: Path, kind: str) -> Iterator[Entry]:
+    suffix = ".py" if kind == PYTORCH else Language(kind).suffix
     try:
         document = tomllib.loads(where.read_text("utf-8"))
     except ValueError as error:
         raise CorpusError(f"{where} is not valid TOML: {error}.") from error
-    described = {f"{name}{language.suffix}" for name in document}
-    found = {file.name for file in folder.iterdir() if file.suffix == language.suffix}
+    described = {f"{name}{suffix}" for name in document}
+    found = {file.name for file in where.parent.iterdir() if file.suffix == suffix}
     if described != found:
         raise CorpusError(f"{where} and its folder differ in {', '.join(sorted(described ^ found))}.")
-    for name, table in sorted(document.items()):
-        yield _entry(name, table, where, language, honest=honest)
+    honest = where.parent.name == "honest"
+    for name, content in sorted(document.items()):
+        try:
+            table = msgspec.convert(content, _Table)
+        except msgspec.ValidationError as error:
+            raise CorpusError(f"{where}: [{name}]: {error}.") from error
+        given = (bool(table.trick), bool(table.guards), bool(table.kernel))
+        if given != (not honest, not honest, honest) or not _GUARDS.issuperset(table.guards):
+            raise CorpusError(f"{where}: [{name}] needs a trick and known guards; if it is honest, a kernel.")
+        yield Entry(
+            name,
+            kind,
+            honest,
+            table.trick or table.kernel,
+            _task(table.task, where, kind),
+            where.with_name(f"{name}{suffix}"),
+            table.guards,
+            table.where,
+            table.own_kernels,
+        )
 
 
-def _entry(name: str, table: Mapping[str, Any], where: Path, language: Language, *, honest: bool) -> Entry:
-    try:
-        if honest:
-            unusual = msgspec.convert(table, _HonestTable)
-            text, task, place = unusual.kernel, unusual.task, unusual.where
-            guards: tuple[Guard, ...] = ()
-        else:
-            cheat = msgspec.convert(table, _CheatTable)
-            text, task, place, guards = cheat.trick, cheat.task, cheat.where, tuple(cheat.guards)
-    except msgspec.ValidationError as error:
-        raise CorpusError(f"{where}: [{name}]: {error}.") from error
-    if place not in PLACES:
-        raise CorpusError(f"{where}: [{name}]: 'where' is {place!r}, not one of {', '.join(PLACES)}.")
-    file = where.parent / f"{name}{language.suffix}"
-    return Entry(name, language, honest, text, _task(task, where), file, guards, place)
-
-
-def _task(name: str, where: Path) -> Path:
+def _task(name: str, where: Path, kind: str) -> Path:
+    """The folder of a task, or the file of a reference."""
+    if kind == PYTORCH:
+        return where.parents[1] / "references" / f"{name}.py"
     own = where.parents[2] / "tasks" / name
     folder = own if (own / "task.toml").is_file() else builtin_tasks().get(name)
     if folder is None:
         raise TaskError(f"{where} names the task '{name}', which is neither built in nor in {own.parent}.")
     return folder
-
-
-def _folder_name(*, honest: bool) -> str:
-    return "honest" if honest else "cheats"

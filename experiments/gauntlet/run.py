@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -24,7 +25,7 @@ from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
-from mctskernel.experiments.gauntlet.corpus import Entry
+from mctskernel.experiments.gauntlet.corpus import PYTORCH, Entry
 from mctskernel.profiling.guardrails import disbelief, refusal
 from mctskernel.profiling.reward import is_eligible, log_speedup
 
@@ -38,8 +39,6 @@ Opener = Callable[[DeviceSpec, int], AbstractContextManager[Executor]]
 
 
 class Verdict(enum.StrEnum):
-    """What became of an entry."""
-
     CAUGHT = "caught"
     ACCEPTED = "accepted"
     LET_THROUGH = "let through"
@@ -73,8 +72,12 @@ class Result:
 
     @property
     def fine(self) -> bool:
-        """Whether the entry came to what it should."""
         return self.verdict in (Verdict.CAUGHT, Verdict.ACCEPTED)
+
+
+def result_of(entry: Entry, device: str, **found: Any) -> Result:
+    """The result of an entry, of which this was found."""
+    return Result(entry.label, entry.kind, entry.honest, entry.text, entry.task.stem, device, **found)
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,6 @@ class Report:
 
     @property
     def fine(self) -> bool:
-        """Whether every cheat was caught and every honest entry accepted."""
         return all(result.fine for result in self.results)
 
 
@@ -106,15 +108,18 @@ class Venue:
 def run_gauntlet(entries: Sequence[Entry], venue: Venue, follow: Callable[[Result], None]) -> Report:
     """Evaluate every entry that can be shown at the venue; `follow` gets each result at once, in any thread.
 
-    On a GPU one after another, on the model in `workers` processes. Raises DeviceError for a device that can't be
-    opened at all, and TaskError.
+    On a GPU one after another, on the model in `workers` processes; modules come last, and on the CPU in its place.
+    Raises DeviceError for a device that can't be opened at all, and TaskError.
     """
+    from mctskernel.experiments.gauntlet.modules import run_modules  # noqa: PLC0415 - imports this module
+
     began = time.monotonic()
     shown = [entry for entry in entries if entry.shows_on(venue.device)]
+    kernels = [entry for entry in shown if entry.kind != PYTORCH]
     results: dict[str, Result] = {}
     fingerprint: dict[str, str] = {}
     with ThreadPoolExecutor(1 if venue.device == "gpu" else venue.workers, "gauntlet") as pool:
-        groups = [pool.submit(_Group(tuple(group), venue).run, follow) for group in _groups(shown)]
+        groups = [pool.submit(_Group(tuple(group), venue).run, follow) for group in _groups(kernels)]
         try:
             for done in as_completed(groups):
                 found, opened = done.result()
@@ -123,9 +128,11 @@ def run_gauntlet(entries: Sequence[Entry], venue: Venue, follow: Callable[[Resul
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    modules = [entry for entry in shown if entry.kind == PYTORCH]
+    results |= {result.label: result for result in run_modules(modules, venue.device, follow)}
     return Report(
         tuple(results[entry.label] for entry in shown),
-        {venue.device: fingerprint},
+        {venue.device: fingerprint} if kernels else {},
         time.monotonic() - began,
         tuple(entry.label for entry in entries if not entry.shows_on(venue.device)),
     )
@@ -135,7 +142,7 @@ def _groups(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """Entries of one task and language, since a device is opened for a task; the large groups first."""
 
     def key(entry: Entry) -> tuple[str, str]:
-        return str(entry.task), entry.language
+        return str(entry.task), entry.kind
 
     parts: list[Sequence[Entry]] = []
     for _, alike in groupby(sorted(entries, key=key), key):
@@ -155,12 +162,11 @@ class _Group:
             entries[0].task,
             venue.architecture,
             venue.seed,
-            _starting_language(entries[0].task, entries[0].language),
+            _starting_language(entries[0].task, Language(entries[0].kind)),
         )
         self._start: Evaluation | None = None
 
     def run(self, follow: Callable[[Result], None]) -> tuple[list[Result], Mapping[str, str]]:
-        """The results, and the device's fingerprint."""
         results: list[Result] = []
         fingerprint: Mapping[str, str] = {}
         left = list(self._entries)
@@ -172,17 +178,12 @@ class _Group:
                     try:
                         found = self._evaluated(entry, executor)
                     except DeviceError as error:
-                        found = replace(self._blank(entry), message=str(error))
+                        found = result_of(entry, self._venue.device, message=str(error))
                     results.append(replace(found, seconds=time.monotonic() - began))
                     follow(results[-1])
                     if found.verdict is Verdict.NOT_EVALUATED:
                         break
         return results, fingerprint
-
-    def _blank(self, entry: Entry) -> Result:
-        """The result of an entry about which nothing is known yet."""
-        task, device = entry.task.name, self._venue.device
-        return Result(entry.label, entry.language, entry.honest, entry.text, task, device)
 
     def _evaluated(self, entry: Entry, executor: Executor) -> Result:
         evaluation = _evaluate(executor, entry.kernel)
@@ -197,8 +198,9 @@ class _Group:
         if reason and (disbelief(final) or not entry.honest):
             guard = final.guard or Guard.FINAL_VALIDATION
             return self._refused(entry, guard, "final validation", "ok", reason)
-        return replace(
-            self._blank(entry),
+        return result_of(
+            entry,
+            self._venue.device,
             verdict=Verdict.ACCEPTED if entry.honest else Verdict.LET_THROUGH,
             outcome=str(evaluation.outcome),
             message=reason,
@@ -208,8 +210,9 @@ class _Group:
     def _refused(self, entry: Entry, guard: Guard | None, stage: str, outcome: str, message: str) -> Result:
         verdict = Verdict.WRONGLY_REFUSED if entry.honest else Verdict.CAUGHT
         unexpected = not entry.honest and guard not in entry.guards
-        return replace(
-            self._blank(entry),
+        return result_of(
+            entry,
+            self._venue.device,
             verdict=verdict,
             outcome=outcome,
             guard=guard,
@@ -247,7 +250,6 @@ HEADINGS = ("entry", "on", "trick", "refused by", "at", "outcome", "")
 
 
 def print_report(console: Console, report: Report) -> None:
-    """The table, then what went wrong in full, then the totals."""
     table = Table(box=None, pad_edge=False)
     for heading in HEADINGS:
         table.add_column(heading, overflow="fold")
@@ -263,7 +265,6 @@ def print_report(console: Console, report: Report) -> None:
 
 
 def markdown(report: Report) -> str:
-    """The table and its totals as a Markdown document."""
     lines = ["# The gauntlet", "", *totals(report), ""]
     lines += [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
     lines += [f"| {' | '.join(_cell(cell) for cell in _cells(result))} |" for result in report.results]
@@ -274,7 +275,6 @@ def markdown(report: Report) -> str:
 
 
 def totals(report: Report) -> Iterator[str]:
-    """How many came to what, in sentences."""
     cheats = Counter(result.verdict for result in report.results if not result.honest)
     honest = Counter(result.verdict for result in report.results if result.honest)
     yield (

@@ -17,6 +17,7 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import read_text
 from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings, open_evaluator
 from mctskernel.profiling.pytorch.verdict import Speedup
+from mctskernel.profiling.quantities import time_text
 from mctskernel.tasks.check import check_task
 
 MOST_RUNS = 1000
@@ -125,10 +126,6 @@ def _times(found: Speedup) -> list[str]:
     return [
         f"{found.ratio:.2f} times as fast as the reference [{found.low:.2f} to {found.high:.2f}]; "
         f"at least {found.at_least:.2f} times, whatever it did to the round trip",
-        f"{_microseconds(timing.seconds)} against {_microseconds(timing.baseline_seconds or 0.0)}, "
-        f"without the round trip of {_microseconds(found.round_trip_seconds)}",
+        f"{time_text(timing.seconds)} against {time_text(timing.baseline_seconds or 0.0)}, "
+        f"without the round trip of {time_text(found.round_trip_seconds)}",
     ]
-
-
-def _microseconds(seconds: float) -> str:
-    return f"{seconds * 1e6:.1f} µs"

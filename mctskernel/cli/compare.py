@@ -7,8 +7,7 @@ from pathlib import Path
 import rich_click as click
 
 from mctskernel.cli.plain_console import PlainConsole, deliver_json
-from mctskernel.report.comparison import compare_runs, find_runs
-from mctskernel.report.comparison_table import print_run_comparison
+from mctskernel.report.comparison import compare_runs, find_runs, print_run_comparison
 
 
 @click.command()

@@ -58,16 +58,13 @@ class CommandGroup(click.RichGroup):
         self.groups = groups
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run as a program, where warnings are sentences."""
         warnings.showwarning = warn
         return super().__call__(*args, **kwargs)
 
     def list_commands(self, _: click.Context) -> list[str]:
-        """The names, in the order of the help page."""
         return [name for names in self.groups.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command by its name."""
         if cmd_name not in self.list_commands(ctx):
             if close := nearest_name(cmd_name, self.list_commands(ctx)):
                 ctx.fail(f"There is no command '{cmd_name}'. Did you mean '{close}'?")
@@ -94,7 +91,6 @@ class CommandGroup(click.RichGroup):
             raise _harmless(error) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the chosen command."""
         try:
             return super().invoke(ctx)
         except click.ClickException as error:

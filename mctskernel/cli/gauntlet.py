@@ -15,11 +15,10 @@ from rich.progress import MofNCompleteColumn, Progress
 from mctskernel.cli import options
 from mctskernel.cli.errors import LET_THROUGH
 from mctskernel.cli.plain_console import PlainConsole
-from mctskernel.core.kernel import Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.executors import workers_on
-from mctskernel.experiments.gauntlet.corpus import CORPUS, read_corpus
-from mctskernel.experiments.gauntlet.modules import read_modules, run_modules
-from mctskernel.experiments.gauntlet.run import Report, Result, Venue, markdown, print_report, run_gauntlet
+from mctskernel.experiments.gauntlet.corpus import CORPUS, PYTORCH, read_corpus
+from mctskernel.experiments.gauntlet.run import Result, Venue, markdown, print_report, run_gauntlet
 from mctskernel.experiments.results import write_result
 from mctskernel.run import write_text
 
@@ -76,25 +75,14 @@ def gauntlet(
 
     Prints which check refused each of them. Exits with 1 when a cheat is accepted or an honest kernel refused.
     """
-    kernels = [entry for entry in read_corpus(corpus) if _is_chosen(entry.label, patterns)]
-    chosen = (
-        [entry for entry in read_modules(corpus / "pytorch") if _is_chosen(entry.label, patterns)]
-        if modules
-        else []
-    )
-    if not kernels and not chosen:
+    kinds = [*SOURCE_LANGUAGES, *([PYTORCH] if modules else [])]
+    entries = [entry for entry in read_corpus(corpus, kinds) if _is_chosen(entry.label, patterns)]
+    if not entries:
         raise click.BadParameter("no entry is like that.", param_hint="--only")
     console = PlainConsole()
-    reports = []
     venue = Venue(device, architecture, seed, workers or workers_on(device, Language.CUDA))
-    shown = sum(entry.shows_on(device) for entry in kernels)
-    shown += sum(entry.shows_on("gpu" if device == "gpu" else "cpu") for entry in chosen)
-    with _progress(console, shown) as follow:
-        if kernels:
-            reports.append(run_gauntlet(kernels, venue, follow))
-        if chosen:
-            reports.append(run_modules(chosen, device, follow))
-    report = _joined(reports)
+    with _progress(console, sum(entry.shows_on(device) for entry in entries)) as follow:
+        report = run_gauntlet(entries, venue, follow)
     print_report(console, report)
     if json_file is not None:
         write_result(json_file, report)
@@ -107,15 +95,6 @@ def gauntlet(
 def _is_chosen(label: str, patterns: tuple[str, ...]) -> bool:
     name = label.rpartition("/")[2]
     return not patterns or any(fnmatch(label, each) or fnmatch(name, each) for each in patterns)
-
-
-def _joined(reports: list[Report]) -> Report:
-    return Report(
-        tuple(result for report in reports for result in report.results),
-        {device: found for report in reports for device, found in report.fingerprints.items()},
-        sum(report.seconds for report in reports),
-        tuple(label for report in reports for label in report.skipped),
-    )
 
 
 @contextmanager

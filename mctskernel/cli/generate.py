@@ -155,4 +155,5 @@ def _print(made: Generation) -> None:
     for other in others:
         echo(f"Also correct, by {other.expert}: {time_text(other.seconds)}, {other.evaluation.source}{note}.")
     transcript = made.task.folder / TRANSCRIPT
-    echo(f"{made.calls} calls, {made.tokens} tokens, {made.dollars:.2f} dollars: {transcript}")
+    tokens = sum(each.input_tokens + each.output_tokens for each in made.exchanges)
+    echo(f"{len(made.exchanges)} calls, {tokens} tokens, {made.dollars:.2f} dollars: {transcript}")

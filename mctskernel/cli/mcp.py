@@ -59,11 +59,11 @@ def mcp(*, runs: Path, tasks: Path | None, table: dict[str, Any], port: int | No
     """
     try:
         from mctskernel.external.mcp import serve  # noqa: PLC0415 - an extra that may be missing
-        from mctskernel.external.mcp_engine import Settings  # noqa: PLC0415 - an extra that may be missing
+        from mctskernel.external.mcp_engine import Engine  # noqa: PLC0415 - an extra that may be missing
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("mctskernel"):
             raise
         echo(f'mctskernel: {error.name} is missing: pip install "mctskernel[mcp]"', err=True)
         sys.exit(BAD_MACHINE)
 
-    serve(Settings(runs, tasks, read_config(table)), port)
+    serve(Engine(runs, tasks, read_config(table)), port)

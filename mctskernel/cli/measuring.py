@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from mctskernel.core.budget import Budget
-from mctskernel.core.disk import BlobStore
 from mctskernel.core.executor import LOCAL, ExecutorOptions
-from mctskernel.core.proposer import ProposalRequest, Proposals
+from mctskernel.edits.async_proposer import NoProposer
 from mctskernel.executors import open_executor
 from mctskernel.loop import Follower, Search
 from mctskernel.profiling.reward import fastest_first
@@ -26,11 +25,11 @@ from mctskernel.run import (
     write_manifest,
 )
 from mctskernel.run.search import SearchResult, finish
-from mctskernel.tree.blobs import get_edit
-from mctskernel.tree.journal import Journal, read_tree
+from mctskernel.tree.events import Event, Proposed, Submitted
+from mctskernel.tree.journal import Journal, read_events, read_tree
 from mctskernel.tree.node import Tree
-from mctskernel.tree.search import Action, Exhausted, TreeSearch, Try, Wait
-from mctskernel.tree.strategies.strategy import Propose
+from mctskernel.tree.recorded_order import RecordedDecisions
+from mctskernel.tree.search import TreeSearch
 
 BEST_NODES = 10
 """How many of the fastest kernels are measured again where nothing else is asked for."""
@@ -54,8 +53,7 @@ def measure(
     other. Its nodes have numbers of their own; kernels of the two runs are matched by their identity. Raises RunError
     when the run has no good node or `path` can't be used, and DeviceError when the device can't.
     """
-    manifest, before = read_manifest(source), read_tree(source.journal)
-    wanted = best_lineages(source, best_nodes)
+    manifest, wanted = read_manifest(source), best_lineages(source, best_nodes)
     configuration = msgspec.structs.replace(
         manifest.configuration,
         device=device,
@@ -80,16 +78,16 @@ def measure(
             )
             tree_search = TreeSearch(Tree(), journal, folder.blobs)
             root = tree_search.start(task.starting_kernel, configuration.policy, configuration.seed)
-            recorded = _RecordedEdits(before, source.blobs, wanted, tree_search.tree)
+            decisions = RecordedDecisions(_decisions(read_events(source.journal), wanted), source.blobs, ())
             search = Search(
                 tree_search=tree_search,
                 task=task,
-                proposer=recorded,
+                proposer=NoProposer(),
                 executor=opened,
                 budget=configuration.budget,
                 follow=follow,
                 stop_requested=stop_requested,
-                choose=recorded.choose,
+                choose=partial(decisions.next, tree_search),
             )
             return finish(folder, search, search.run((root,)))
     finally:
@@ -114,39 +112,14 @@ def best_lineages(source: RunFolder, count: int) -> tuple[int, ...]:
     return tuple(sorted({ancestor for node in best for ancestor in tree.lineage(node)}))
 
 
-@dataclass(frozen=True)
-class _RecordedEdits:
-    """Makes the wanted nodes of an earlier run again: says what to do next, and proposes the edits of then.
+def _decisions(events: Iterable[Event], wanted: Sequence[int]) -> Iterator[Event]:
+    """The replies about wanted nodes and the edits that made them, with the numbers that the nodes get now.
 
-    A node whose edit doesn't apply any more is left out with all below it. What is below a failure is not: it may
-    well run where its ancestor doesn't.
+    What is below a failure stays: it may well run where its ancestor doesn't.
     """
-
-    before: Tree
-    blobs: BlobStore
-    wanted: tuple[int, ...]
-    after: Tree
-    name: str = "recorded"
-
-    def choose(self) -> Action:
-        """Submit the first wanted node that can be; to be asked again whenever something has changed."""
-        made = {node.kernel.source: node for node in self.after.nodes}
-        for number in self.wanted[1:]:
-            old = self.before.nodes[number]
-            if old.parent is None or old.edit is None or old.kernel.source in made:
-                continue
-            parent = made.get(self.before.nodes[old.parent].kernel.source)
-            if parent is None or parent.evaluation is None:
-                continue
-            if not parent.edits:
-                return Propose(parent.id)
-            if old.edit in parent.untried:
-                return Try(parent.id, old.edit, get_edit(self.blobs, parent.edits[old.edit]))
-        return Wait() if self.after.pending else Exhausted()
-
-    def propose(self, request: ProposalRequest) -> Proposals:
-        """Every edit that the kernel was offered, in the same order, so that their numbers are the same."""
-        records = next(
-            (node.edits for node in self.before.nodes if node.kernel.identity == request.kernel.identity), ()
-        )
-        return Proposals(tuple(get_edit(self.blobs, record) for record in records))
+    numbers = {old: new for new, old in enumerate(wanted)}
+    for event in events:
+        if isinstance(event, Proposed) and event.node in numbers:
+            yield msgspec.structs.replace(event, node=numbers[event.node])
+        elif isinstance(event, Submitted) and event.node in numbers and event.parent is not None:
+            yield msgspec.structs.replace(event, node=numbers[event.node], parent=numbers[event.parent])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 
 import rich_click as click
@@ -11,9 +10,10 @@ from mctskernel.cli.plain_console import echo
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.task import Precision
 from mctskernel.problems.from_torch import create_task_from_torch
+from mctskernel.problems.problem import Problem
 from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.tasks.from_cuda import create_task_from_cuda
-from mctskernel.tasks.template import create_task
+from mctskernel.tasks.template import Drafted, create_task
 
 
 @click.command("new-task")
@@ -85,31 +85,20 @@ def new_task(
         raise click.UsageError("--shape needs --from-torch.")
     if precision != Precision.LOCKED and problem is None:
         raise click.UsageError(f"--precision {precision} needs --from-problem.")
-    files: Collection[str] = ("task.toml", "reference.py", "kernel.cu")
-    notes: tuple[str, ...] = ()
+    made: Drafted | Problem
     if file is not None:
-        drafted = create_task_from_cuda(folder, file, kernel)
-        files, notes = drafted.files, drafted.notes
+        made = create_task_from_cuda(folder, file, kernel)
     elif function is not None:
         made = create_task_from_torch(folder, function, shapes, dtypes, chosen)
-        files, notes = made.files, (*made.missing, *_remedy(made.files))
-        if made.uninstalled:
-            notes = (f"{made.uninstalled} isn't installed: reference.py finds it in {Path.cwd()}.", *notes)
     elif problem is not None:
-        read = read_problem(problem, chosen, Precision(precision))
-        write_problem(read, folder)
-        files, notes = read.files, (*read.notes, *_remedy(read.files))
+        made = read_problem(problem, chosen, Precision(precision))
+        write_problem(made, folder)
     else:
-        create_task(folder)
-    *others, last = files
-    for line in (
-        f"Wrote {folder}/{', '.join(others)} and {last}.",
-        *notes,
-        f"Next: mctskernel check {folder}",
-    ):
-        echo(line)
-
-
-def _remedy(files: Collection[str]) -> tuple[str, ...]:
-    has_kernel = any(f"kernel{language.suffix}" in files for language in SOURCE_LANGUAGES)
-    return () if has_kernel else ("Write kernel.cu or kernel.py, or use `mctskernel generate`.",)
+        made = create_task(folder)
+    *others, last = made.files
+    echo(f"Wrote {folder}/{', '.join(others)} and {last}.")
+    for note in made.notes:
+        echo(note)
+    if not any(f"kernel{language.suffix}" in made.files for language in SOURCE_LANGUAGES):
+        echo("Write kernel.cu or kernel.py, or use `mctskernel generate`.")
+    echo(f"Next: mctskernel check {folder}")

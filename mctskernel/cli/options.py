@@ -40,7 +40,6 @@ class Registered(click.ParamType[str]):
         self.kind, self.others = kind, others
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name, if there is such a part."""
         if value not in self.others:
             try:
                 check_name(self.kind, value)
@@ -49,7 +48,6 @@ class Registered(click.ParamType[str]):
         return value
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - the signature of click's ParamType
-        """The names, as the help page shows them."""
         return f"[{'|'.join((*names(self.kind), *self.others))}|MODULE:ATTRIBUTE]"
 
 
@@ -57,7 +55,6 @@ class _Number(click.FloatRange):
     """A number in a range, which NaN is in none."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number."""
         found: float = super().convert(value, param, ctx)
         if math.isnan(found):
             self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
@@ -96,7 +93,6 @@ def _shown(default: object) -> str:
 
 
 def _values(setting: Setting) -> dict[str, Any]:
-    """What an option takes, as arguments of `click.option`."""
     kind, limits, about = setting.type, setting.limits, setting.option
     if about.registered:
         return {"type": Registered(about.registered, *about.choices)}

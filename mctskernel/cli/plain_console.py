@@ -60,7 +60,6 @@ def deliver_json(value: object) -> None:
 
 
 def on_terminal() -> bool:
-    """Whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 

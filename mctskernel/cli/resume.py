@@ -9,12 +9,7 @@ import msgspec
 import rich_click as click
 
 from mctskernel.cli import options
-from mctskernel.cli.following import (
-    follow_search,
-    print_outcome,
-    pytorch_timing,
-    time_pytorch,
-)
+from mctskernel.cli.following import follow_search, print_outcome, pytorch_timing, time_pytorch
 from mctskernel.cli.measuring import BEST_NODES, measure
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.search import now
@@ -93,7 +88,6 @@ def resume(run: Path, *, table: dict[str, Any], nodes: int, out: Path | None) ->
 
 
 def _measure(before: View, chosen: SearchConfig, nodes: int, out: Path | None) -> None:
-    """Evaluate the best kernels of a run on another device, into a new run."""
     before.refuse_recorded()
     configuration = before.manifest.configuration
     path = out or Path("runs") / f"{configuration.task}-measured-{now()}"

@@ -11,14 +11,7 @@ from mctskernel.cli import plain_console
 from mctskernel.cli.plain_console import PlainConsole, deliver, deliver_json
 from mctskernel.report.document import view_headline, view_story
 from mctskernel.report.node_profile import profile_node
-from mctskernel.report.terminal import (
-    CONTEXT,
-    explained_node,
-    plain_diff,
-    print_diff,
-    print_node,
-    print_run,
-)
+from mctskernel.report.terminal import CONTEXT, explained_node, plain_diff, print_diff, print_node, print_run
 from mctskernel.report.view import View, load_view
 from mctskernel.run import RunError
 
@@ -70,13 +63,13 @@ def show(
     if ncu:
         profiled = view.best.id if node is None else node
         with PlainConsole(stderr=True).status(f"profiling node {profiled}"):
-            profile = profile_node(view, profiled)
-        deliver(profile.details)
+            written, details, is_confined = profile_node(view, profiled)
+        deliver(details)
         console = PlainConsole(stderr=True)
-        if not profile.is_confined:
+        if not is_confined:
             note = "ncu doesn't work here in a confined process: the kernel ran in a free one."
             console.print(Text(note, "yellow"))
-        console.print(Text(f"The report: {profile.report}"))
+        console.print(Text(f"The report: {written}"))
     elif as_json and node is None:
         deliver_json({"headline": view_headline(view), "path": view_story(view).steps})
     elif as_json and node is not None:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import anyio
 import anyio.from_thread
@@ -27,15 +27,15 @@ from mctskernel import __version__
 from mctskernel.answer import valid_speedup
 from mctskernel.config import SETTINGS
 from mctskernel.core.budget import Budget
+from mctskernel.core.documents import unknown_name
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import UserError
-from mctskernel.external.mcp_engine import Engine, RequestError, Settings, Watch
+from mctskernel.external.mcp_engine import Engine, RequestError, Watch
 from mctskernel.external.session import EditResult, RepliedEdit, Reply, asked_task, edit_result
 from mctskernel.loop import Snapshot
-from mctskernel.report.explained import explained
 from mctskernel.report.node_profile import profile_node
-from mctskernel.report.terminal import run_text
+from mctskernel.report.terminal import explained_node, run_text
 from mctskernel.report.view import View
 from mctskernel.run import spent_seconds
 from mctskernel.tree.export import to_json
@@ -71,7 +71,6 @@ Answer = dict[str, Any]
 
 
 def make_server(engine: Engine) -> MCPServer[Any]:
-    """A server of the engine's tools."""
     server: MCPServer[Any] = MCPServer(
         "mctskernel", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
     )
@@ -87,12 +86,11 @@ def make_server(engine: Engine) -> MCPServer[Any]:
     return server
 
 
-def serve(settings: Settings, port: int | None) -> None:
+def serve(engine: Engine, port: int | None) -> None:
     """Serve until the client goes away or Ctrl-C: at http://127.0.0.1:PORT/mcp, or over standard input and output.
 
-    No page of a browser is served. Raises TaskError where two tasks have one name.
+    No page of a browser is served.
     """
-    engine = Engine(settings)
     server = make_server(engine)
     try:
         if port is None:
@@ -192,7 +190,6 @@ Edits = Annotated[
 
 
 def _setting(path: str, default: str = "") -> Any:
-    """The description and the bounds of a setting."""
     found = SETTINGS[path]
     text = f"{found.option.text} [default: {default}]" if default else found.option.text
     return Field(description=text, ge=found.limits.ge)
@@ -317,7 +314,6 @@ def _status(view: View, run: str) -> Answer:
 
 
 def _left(view: View) -> Budget:
-    """What is left of a run's budget."""
     seconds = spent_seconds(read_events(view.folder.journal))
     return view.manifest.configuration.budget.left(view.tree.evaluations, seconds, view.tree.dollars)
 
@@ -341,24 +337,15 @@ def read_search(
     call: Call,
     *,
     run: RunName,
-    text: Literal[
-        "task",
-        "nodes",
-        "tree",
-        "trajectory",
-        "node",
-        "source",
-        "diff",
-        "log",
-        "counters",
-        "evaluation",
-    ],
+    text: Annotated[str, WithJsonSchema({"type": "string", "enum": [*TEXTS]})],
     node: NodeNumber = 0,
     offset: Annotated[int, Field(ge=0)] = 0,
     limit: Annotated[int, Field(ge=1, le=50_000)] = 16_000,
 ) -> Answer:
     """Read more of a run: its task, its fastest nodes, the whole tree or the trajectory; or of a node all about it
     (`node`), its source, diff, log, counters or evaluation."""
+    if text not in TEXTS:
+        raise RequestError(unknown_name(text, TEXTS, "text"))
     whole = TEXTS[text](call.engine.view(run), node)
     end = offset + limit
     return {
@@ -372,16 +359,10 @@ def profile_kernel(call: Call, run: RunName, node: NodeNumber, *, ncu: bool = Fa
     """What binds a node's kernel, from the recorded counters or the model's terms. With `ncu` it also runs under Nsight
     Compute for its page of details: about half a minute, on a GPU only."""
     view = call.engine.view(run)
-    evaluation = view.evaluation(node)
-    if not evaluation.timings:
-        raise RequestError(
-            f"Node {node} was not timed, so nothing binds it: {evaluation.outcome}: "
-            f"{_cut(evaluation.message, MESSAGE_LENGTH)}"
-        )
-    answer: Answer = msgspec.to_builtins(explained(f"node {node}", evaluation))
+    answer: Answer = msgspec.to_builtins(explained_node(view, node))
     if ncu:
         with call.engine.turn(call.watch):
-            answer["details"] = profile_node(view, node).details
+            _, answer["details"], _ = profile_node(view, node)
     return answer
 
 

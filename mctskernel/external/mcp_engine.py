@@ -38,19 +38,6 @@ class RequestError(MisuseError, ValueError):
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What the user decides when the server starts.
-
-    `runs` holds every run that an agent may see, `tasks` the user's own tasks, if any. `config` is that of a run that
-    an agent begins, whose budget is the most that it may spend.
-    """
-
-    runs: Path
-    tasks: Path | None
-    config: SearchConfig
-
-
-@dataclass(frozen=True)
 class Watch:
     """How a call is watched: `follow` is called after each evaluation, `stop_requested` says if it is cancelled."""
 
@@ -62,27 +49,28 @@ class Engine:
     """Begins runs for agents and evaluates their edits, one call at a time: there is one device. Any thread may call.
 
     The run that was used last stays open, so that its workers are there for the next call; meanwhile no other
-    process can search it. Reading needs no turn.
+    process can search it. Reading needs no turn. `runs` holds every run that an agent may see, `tasks` the user's own
+    tasks, if any. `config` is that of a run that an agent begins, whose budget is the most that it may spend.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, runs: Path, tasks: Path | None, config: SearchConfig) -> None:
+        self.runs = runs
+        self._config = config
         self._turn = threading.Lock()
         self._watch = _UNWATCHED
         self._open: tuple[str, Session] | None = None
         self._stack = ExitStack()
-        self.task_folders = _tasks(settings.tasks)
+        self.task_folders = _tasks(tasks)
 
     def run_names(self) -> tuple[str, ...]:
-        """The runs, the newest first."""
-        manifests = self.settings.runs.glob("*/run.json")
+        manifests = self.runs.glob("*/run.json")
         newest = sorted(manifests, key=lambda file: file.stat().st_mtime, reverse=True)
         return tuple(file.parent.name for file in newest)
 
     def run_path(self, run: str) -> Path:
         """Where the run of a name is. Raises RequestError for what is no name, or leads elsewhere."""
-        path = self.settings.runs / run
-        if not _NAME.fullmatch(run) or path.resolve().parent != self.settings.runs.resolve():
+        path = self.runs / run
+        if not _NAME.fullmatch(run) or path.resolve().parent != self.runs.resolve():
             raise RequestError(
                 f"'{run[:100]}' is not the name of a run: letters, digits, '.', '_' and '-', no path."
             )
@@ -109,7 +97,7 @@ class Engine:
         folder = self.task_folders.get(task)
         if folder is None:
             raise RequestError(f"There is no task '{task[:100]}', only {', '.join(self.task_folders)}.")
-        most = self.settings.config.budget.evaluations
+        most = self._config.budget.evaluations
         if evaluations is not None and most is not None and evaluations > most:
             raise RequestError(
                 f"A run may have {most} evaluations at the most on this server, not {evaluations}."
@@ -118,7 +106,7 @@ class Engine:
         if loaded.space:
             raise TaskError(f"{loaded.name} is a search-space cache: there are no kernels in it to edit.")
         config = msgspec.structs.replace(
-            self.settings.config,
+            self._config,
             proposer="outside",
             language=language,
             seed=seed,

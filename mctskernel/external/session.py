@@ -83,12 +83,10 @@ class Session:
 
     @property
     def tree(self) -> Tree:
-        """Everything that is known."""
         return self.search.tree_search.tree
 
     @property
     def remaining(self) -> Budget:
-        """What is left of the budget."""
         search = self.search
         return self._configuration.budget.left(search.evaluations, search.elapsed_seconds, self.tree.dollars)
 
@@ -247,7 +245,6 @@ def device_sentences(
 
 
 def edit_result(tree: Tree, number: int, edit: int) -> EditResult:
-    """What became of an edit of a node."""
     node = tree.nodes[number]
     title, fate = node.edits[edit].title, node.fates[edit]
     if fate.reason:
@@ -438,7 +435,6 @@ def make_ask(request: ProposalRequest, device: tuple[str, ...] = ()) -> Ask:
 
 
 def asked_task(task: Task, device: tuple[str, ...] = ()) -> AskedTask:
-    """A task for another program, with the device in sentences."""
     return AskedTask(
         name=task.name,
         summary=task.summary,
@@ -472,7 +468,6 @@ def written_proposals(text: str, kernel: Kernel, proposer: str) -> Proposals:
 
 
 def encode_asks(asks: Iterable[Ask]) -> str:
-    """A line of JSON for each."""
     return "".join(msgspec.json.encode(ask).decode() + "\n" for ask in asks)
 
 

@@ -17,7 +17,6 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,9 @@ from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.core.task_file import write_new_task
+from mctskernel.problems.host_code.expressions import TEMPLATES
 from mctskernel.problems.tolerance import own_errors, tolerance_table
-from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes, find_dimensions, parse_shape
+from mctskernel.problems.torch_dimensions import awkward_shapes, find_dimensions, parse_shape
 from mctskernel.problems.torch_task import (
     TorchTask,
     called,
@@ -37,6 +37,7 @@ from mctskernel.problems.torch_task import (
     starting_kernels,
     task_toml,
 )
+from mctskernel.tasks.template import Drafted
 
 _DTYPES: Mapping[str, str] = {
     "bf16": "bfloat16",
@@ -53,32 +54,18 @@ _FAILURES = (Exception, SystemExit)
 """What the user's code may raise."""
 
 
-@dataclass(frozen=True)
-class FromTorch:
-    """The files that were written, and which starting kernels are missing, in sentences.
-
-    `uninstalled` is the function's package if it was only found in the current folder.
-    """
-
-    files: Mapping[str, str]
-    missing: tuple[str, ...] = ()
-    uninstalled: str = ""
-
-
 def create_task_from_torch(
     folder: Path,
     function: str,
     shapes: Sequence[str],
     dtypes: Sequence[str],
     language: Language | None = None,
-) -> FromTorch:
+) -> Drafted:
     """Write a task folder for `package.module:function` with tensors of these shapes, one for each parameter.
 
     Imports the user's code. One dtype serves all tensors. The starting kernels are those of
     `torch_task.starting_kernels`. Raises TaskError before anything is written.
     """
-    if (folder / "task.toml").exists():
-        raise TaskError(f"{folder / 'task.toml'} exists; a new task overwrites nothing.")
     try:
         import torch  # noqa: F401, PLC0415 - an extra
     except ImportError as error:
@@ -96,7 +83,8 @@ def create_task_from_torch(
     starts = starting_kernels(task, language)
     files |= starts.files
     write_new_task(folder, files)
-    return FromTorch(files, starts.missing, "" if installed or copied else package)
+    where = f"{package} isn't installed: reference.py finds it in {Path.cwd()}."
+    return Drafted(files, (*([where] if folders else []), *starts.notes))
 
 
 def _task(
@@ -120,6 +108,10 @@ def _task(
             return False
         return True
 
+    def wide(shape: Shape) -> dict[str, Any]:
+        drawn = drawn_tensors(inputs, shape, "cpu")
+        return {name: each.double() if each.is_floating_point() else each for name, each in drawn.items()}
+
     failures: list[BaseException] = []
     try:
         dimensions = find_dimensions([parse_shape(text) for text in shapes.values()], works)
@@ -142,7 +134,7 @@ def _task(
         held_out=held_out,
         granularity=dimensions.granularity,
         tolerance=tolerance_table(outputs, own, ()),
-        independent=_independent(function, inputs, outputs, dimensions),
+        independent=independent_dimension(function, wide, inputs, outputs, dimensions.granularity),
         reference="",
     )
 
@@ -163,16 +155,6 @@ def _input(name: str, dtype: str, extents: tuple[str | int, ...], last: str | in
     return Tensor(name, dtype, extents, "integers", 0, high)
 
 
-def _independent(
-    function: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[Tensor], dimensions: Dimensions
-) -> str:
-    def values(shape: Shape) -> dict[str, Any]:
-        drawn = drawn_tensors(inputs, shape, "cpu")
-        return {name: each.double() if each.is_floating_point() else each for name, each in drawn.items()}
-
-    return independent_dimension(function, values, inputs, outputs, dimensions.granularity)
-
-
 def _with_guesses(toml: str) -> str:
     """task.toml with comments on what was guessed."""
     toml = re.sub(r"^(high = .*)$", r"\1 # guessed: the largest valid value", toml, flags=re.MULTILINE)
@@ -184,16 +166,13 @@ def _with_guesses(toml: str) -> str:
 def _reference(
     name: str, parameters: Sequence[str], module: Any, *, is_copied: bool, folders: Sequence[Path]
 ) -> str:
-    where = 'str(Path(__file__).with_name("function.py"))' if is_copied else f'"{module.__name__}"'
-    imports = "from pathlib import Path\n\n" if is_copied else "import sys\n\n" if folders else ""
-    paths = "".join(f"\nsys.path.append({str(each)!r})  # where it was found\n" for each in folders)
-    names = ", ".join(parameters)
-    return (
-        f'"""{name} of PyTorch."""\n\n{imports}'
-        f"from mctskernel.problems.torch_reference import call_in_numpy\n{paths}\n\n"
-        f"def reference({names}):\n"
-        f'    return call_in_numpy({where}, "{name.partition(":")[2]}", {names})\n\n\n'
-        "reference.takes_tensors = True\n"
+    return TEMPLATES.get_template("from_torch.txt").render(
+        name=name,
+        where='str(Path(__file__).with_name("function.py"))' if is_copied else f'"{module.__name__}"',
+        is_copied=is_copied,
+        folders=[repr(str(each)) for each in folders],
+        parameters=", ".join(parameters),
+        function=name.partition(":")[2],
     )
 
 

@@ -16,7 +16,6 @@ class OnDevice(TorchFunctionMode):
         self.device = device
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of PyTorch."""
         return self.call(function, args, kwargs or {})
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

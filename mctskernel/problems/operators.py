@@ -20,17 +20,14 @@ Operator = Callable[..., Tensor]
 
 
 def softmax(x: Tensor) -> Tensor:
-    """Softmax of each row."""
     return F.softmax(x, dim=-1)
 
 
 def layernorm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
-    """Each row less its mean and over its deviation, times a weight, plus a bias."""
     return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
 
 def rmsnorm(x: Tensor, weight: Tensor, eps: float = 1e-5) -> Tensor:
-    """Each row over its root mean square, times a weight."""
     return F.rms_norm(x, x.shape[-1:], weight, eps)
 
 
@@ -45,7 +42,6 @@ def total(x: Tensor) -> Tensor:
 
 
 def cumsum(x: Tensor) -> Tensor:
-    """Running sum along each row."""
     return torch.cumsum(x, dim=-1)
 
 
@@ -75,17 +71,14 @@ def full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def row_sums(x: Tensor) -> Tensor:
-    """The sum of each row."""
     return x.sum(-1)
 
 
 def conv3x3(x: Tensor, weight: Tensor) -> Tensor:
-    """`F.conv2d`."""
     return F.conv2d(x, weight, padding=1)
 
 
 def histogram(values: Tensor) -> Tensor:
-    """`torch.bincount`."""
     return torch.bincount(values, minlength=256).int()
 
 
@@ -105,7 +98,6 @@ def int4_matmul(x: Tensor, packed: Tensor, scales: Tensor, group: int) -> Tensor
 
 
 def stencil(grid: Tensor, center: float, side: float) -> Tensor:
-    """Slices of the grid."""
     out = grid.clone()
     around = grid[:-2, 1:-1] + grid[2:, 1:-1] + grid[1:-1, :-2] + grid[1:-1, 2:]
     out[1:-1, 1:-1] = center * grid[1:-1, 1:-1] + side * around
@@ -119,7 +111,6 @@ def add_rmsnorm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-5) 
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """SiLU of a gate times what it gates."""
     return F.silu(gate) * up
 
 

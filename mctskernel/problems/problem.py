@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from socket import gaierror
 from typing import TypeVar
+from urllib.error import URLError
 
 import msgspec
 
@@ -36,7 +39,6 @@ class Problem:
 
     @property
     def has_kernel(self) -> bool:
-        """Whether a starting kernel is among the files."""
         return any(f"kernel{language.suffix}" in self.files for language in SOURCE_LANGUAGES)
 
 
@@ -70,8 +72,22 @@ def read_record(folder: Path, kind: type[Record]) -> Record:
 
 
 def record_text(record: msgspec.Struct) -> bytes:
-    """The content of `PROBLEM_FILE`, indented."""
     return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+@contextmanager
+def blamed(words: str) -> Iterator[None]:
+    """Turn whatever a problem's own code raises in this block into a TaskError that begins with these words."""
+    try:
+        yield
+    except TaskError:
+        raise
+    except (Exception, SystemExit) as error:
+        first = str(error).strip().partition("\n")[0][:500]
+        said = f"{words} {type(error).__name__}: {first}"
+        if isinstance(error, URLError | ConnectionError | gaierror) or "internet connection" in said:
+            said += ". It needs the network; a problem's file must hold all that it needs"
+        raise TaskError(said) from error
 
 
 def task_name(text: str) -> str:
@@ -81,13 +97,10 @@ def task_name(text: str) -> str:
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory in bytes, and the name of the device that has it."""
-
     size: int
     owner: str
 
     def require(self, needed: int, name: str) -> None:
-        """Raise TaskError if a problem needs more bytes."""
         if needed > self.size:
             raise TaskError(
                 f"{name} needs at least {needed / 1e9:.1f} GB for its inputs, weights and outputs, and {self.owner} "

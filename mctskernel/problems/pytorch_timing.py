@@ -26,16 +26,16 @@ from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Shape, Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task, read_text
 from mctskernel.problems import torch_reference
-from mctskernel.problems.kernelbench.benchmark import NAME as KERNELBENCH
+from mctskernel.problems.kernelbench import reference as kernelbench
 from mctskernel.problems.kernelbench.reference import (
     SOURCE_FILE,
     importable,
     made_model,
     module_function,
-    read_module_problem,
     run_problem,
     without_running_statistics,
 )
+from mctskernel.problems.problem import read_record
 from mctskernel.problems.registry import benchmark_of
 from mctskernel.problems.torch_reference import tensor_of
 from mctskernel.problems.torch_task import Called, drawn_tensors
@@ -346,10 +346,13 @@ def function_of(
         yield operator_of(task, shape)
         return
     benchmark = benchmark_of(task)
-    if benchmark is None or benchmark.name != KERNELBENCH:
+    if benchmark is None or benchmark.name != kernelbench.NAME:
         yield _called_by_reference(task, shape)
         return
-    problem, names = read_module_problem(task.folder), run_problem(task.folder / SOURCE_FILE)
+    problem, names = (
+        read_record(task.folder, kernelbench.ModuleProblem),
+        run_problem(task.folder / SOURCE_FILE),
+    )
     model = without_running_statistics(made_model(names))
     with gate or nullcontext():
         model = model.to(device)

@@ -20,7 +20,6 @@ from mctskernel.tasks.builtin import builtin_tasks
 BENCHMARKS: Mapping[str, Benchmark] = {
     benchmark.name: benchmark for benchmark in (KERNELBENCH, *DEFINITIONS, GPU_MODE)
 }
-"""By name."""
 
 
 def is_problem(name_or_path: str | Path) -> bool:
@@ -46,7 +45,12 @@ def read_problem(
     with warnings.catch_warnings():
         # It is called at many shapes, and PyTorch would repeat itself at each.
         warnings.simplefilter("ignore")
-        return benchmark.read(path, language, precision)
+        try:
+            return benchmark.read(path, language, precision)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise TaskError(f"{path} needs PyTorch, which isn't installed: mctskernel[gpu].") from error
 
 
 def write_problem(problem: Problem, folder: Path) -> None:

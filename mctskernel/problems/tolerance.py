@@ -110,7 +110,6 @@ def own_errors(
 
 
 def rounding_error(near: Array, true: Array) -> OwnError:
-    """How far one array is from another."""
     error = np.nan_to_num(np.abs(near - true))
     scale = np.maximum(np.abs(true).max(axis=-1, keepdims=True, initial=0.0), 1e-30)
     of_element = error / (1 + np.nan_to_num(np.abs(true)))

@@ -82,7 +82,10 @@ def _varying(
         raise TaskError("The function fails on tensors of these shapes.")
     granularity: dict[str, int] = {}
     for name in list(sizes):
-        grain = next((g for g in GRANULARITIES if _varies(name, g, extents, sizes, works)), None)
+        grain = next(
+            (g for g in GRANULARITIES if all(works(extents, {**sizes, name: g * n}) for n in (1, 3, 37))),
+            None,
+        )
         if grain is None:
             extents = tuple(tuple(sizes[name] if e == name else e for e in each) for each in extents)
             del sizes[name]
@@ -137,16 +140,6 @@ def _anywhere(earlier: Sequence[tuple[str | int, ...]], axis: int, rank: int) ->
     """Dimensions at the same axis first, then all others."""
     others = [name for each in earlier for name in each if isinstance(name, str)]
     return [*_at_the_same_place(earlier, axis, rank), *others]
-
-
-def _varies(
-    name: str,
-    grain: int,
-    extents: tuple[tuple[str | int, ...], ...],
-    sizes: Shape,
-    works: Callable[..., bool],
-) -> bool:
-    return all(works(extents, {**sizes, name: grain * size}) for size in (1, 3, 37))
 
 
 def _sized(dimensions: Dimensions, table: Sequence[tuple[int, int]]) -> Iterator[Shape]:

@@ -102,7 +102,6 @@ def device_of(inputs: Sequence[Array | TensorArray]) -> str:
 
 
 def listed_results(result: Any) -> tuple[Any, ...]:
-    """The results of a function as a tuple."""
     return tuple(result) if isinstance(result, tuple | list) else (result,)
 
 
@@ -135,7 +134,6 @@ def _on_its_device(tensor: Any) -> Array:
 
 
 def dtype_name(tensor: Any) -> str:
-    """The name of a tensor's element type."""
     return str(tensor.dtype).removeprefix("torch.")
 
 

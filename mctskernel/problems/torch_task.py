@@ -18,7 +18,7 @@ from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Operator, Precision, Shape, TaskError, Tensor
 from mctskernel.problems.distinct_sizes import Names, distinct_sizes
-from mctskernel.problems.host_code.expressions import docstring
+from mctskernel.problems.host_code.expressions import TEMPLATES, docstring
 from mctskernel.problems.inductor.generated import InductorError
 from mctskernel.problems.inductor.start import compiled_start
 from mctskernel.problems.plain_cuda import PlainCudaError
@@ -26,6 +26,7 @@ from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
 from mctskernel.problems.templates import kernel_sources
 from mctskernel.problems.torch_reference import dtype_name
 from mctskernel.profiling.devices import default_kind
+from mctskernel.tasks.template import Drafted
 
 _FIRST_WITH_TF32 = (8, 0)
 
@@ -40,7 +41,8 @@ class TorchTask:
     `function` takes the inputs in their order. `search` are the shapes to optimise for, each with every dimension.
     `granularity` is the number that a dimension's size must be a multiple of, where that isn't 1. `tolerance` is the
     table of task.toml, `reference` the text of reference.py, and `own_files` further files that the reference reads.
-    `inputs_by` is a dimension that only selects inputs, if there is one; kernels don't see it.
+    `inputs_by` is a dimension that only selects inputs, if there is one; kernels don't see it. `problem` is what
+    `PROBLEM_FILE` holds, `notes` are for the user.
     """
 
     name: str
@@ -59,6 +61,8 @@ class TorchTask:
     own_files: Mapping[str, bytes] = field(default_factory=dict)
     inputs_by: str = ""
     precision: Precision = Precision.LOCKED
+    problem: msgspec.Struct | None = None
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def tf32(self) -> frozenset[Operator]:
@@ -94,27 +98,18 @@ class TorchTask:
         return distinct_sizes(self.sizes, self.granularity)
 
 
-@dataclass(frozen=True)
-class Draft:
-    """A task before its files are written, the content of `PROBLEM_FILE`, and notes for the user."""
-
-    task: TorchTask
-    problem: msgspec.Struct
-    notes: tuple[str, ...]
-
-
-def problem_of(benchmark: str, draft: Draft, language: Language | None = None) -> Problem:
-    """The files of a draft with its starting kernels; without any, the last note says why."""
-    task = draft.task
+def problem_of(benchmark: str, task: TorchTask, language: Language | None = None) -> Problem:
+    """The files of a problem's task with its starting kernels; without any, the last note says why."""
+    assert task.problem is not None  # noqa: S101 - the readers of benchmarks give it
     files = {
         **task.own_files,
-        PROBLEM_FILE: record_text(draft.problem),
+        PROBLEM_FILE: record_text(task.problem),
         "task.toml": task_toml(task).encode(),
         "reference.py": task.reference.encode(),
     }
     starts = starting_kernels(task, language)
     files |= {name: text.encode() for name, text in starts.files.items()}
-    return Problem(benchmark, task.name, files, (*draft.notes, *starts.missing))
+    return Problem(benchmark, task.name, files, (*task.notes, *starts.notes))
 
 
 def reference_text(
@@ -128,20 +123,14 @@ def reference_text(
 ) -> str:
     """The text of a reference.py that calls `call_reference` and `make_problem_inputs` of a module."""
     shape = [f"{name}={name}" for name in dimensions]
-    parameters = [*inputs, *(dimensions if sees_shape else ())]
-    given = ["FOLDER", *inputs, *(shape if sees_shape else ())]
-    text = (
-        f"{docstring(about)}\n\nfrom pathlib import Path\n\n"
-        f"from {module} import call_reference{', make_problem_inputs' if makes_inputs else ''}\n\n"
-        "FOLDER = Path(__file__).parent\n\n\n"
-        f"def reference({', '.join(parameters)}):\n    return call_reference({', '.join(given)})\n\n\n"
-        "reference.takes_tensors = True\n"
-    )
-    if not makes_inputs:
-        return text
-    return text + (
-        f"\n\ndef make_inputs({', '.join(['rng', *dimensions])}):\n"
-        f"    return make_problem_inputs({', '.join(['FOLDER', 'rng', *shape])})\n"
+    return TEMPLATES.get_template("reference.txt").render(
+        docstring=docstring(about),
+        module=module,
+        makes_inputs=makes_inputs,
+        parameters=[*inputs, *(dimensions if sees_shape else ())],
+        given=["FOLDER", *inputs, *(shape if sees_shape else ())],
+        dimensions=["rng", *dimensions],
+        shape=["FOLDER", "rng", *shape],
     )
 
 
@@ -149,16 +138,10 @@ NO_START = "There is no starting kernel"
 """How a note begins that says why."""
 
 
-@dataclass(frozen=True)
-class Starts:
-    """The texts of starting kernels by the names of their files, and why others are missing, in sentences."""
-
-    files: Mapping[str, str]
-    missing: tuple[str, ...]
-
-
-def starting_kernels(task: TorchTask, language: Language | None = None) -> Starts:
+def starting_kernels(task: TorchTask, language: Language | None = None) -> Drafted:
     """The starting kernels of a task, in one language or in every one that this machine can make them in.
+
+    Notes say why others are missing.
 
     In CUDA C++ these are a plain kernel and one made of templates, both without a GPU; in Triton it is what
     torch.compile generates for this machine's GPU. The first is what the search's tree begins with, the others are
@@ -179,11 +162,10 @@ def starting_kernels(task: TorchTask, language: Language | None = None) -> Start
             files["start_torch_compile.py" if files else "kernel.py"] = _compiled(task)
         except InductorError as error:
             missing.append(f"{NO_START} in Triton from torch.compile: {error}")
-    return Starts(files, tuple(missing))
+    return Drafted(files, tuple(missing))
 
 
 def task_toml(task: TorchTask) -> str:
-    """The text of task.toml."""
     document = tomlkit.document()
     words = {
         "name": task.name,
@@ -403,7 +385,6 @@ def _tensor_table(tensor: Tensor, *, drawn: bool) -> dict[str, Any]:
 
 
 def shape_list(shapes: Sequence[Shape]) -> Any:
-    """Shapes as task.toml lists them, one on each line."""
     array = tomlkit.array()
     for shape in shapes:
         entry = tomlkit.inline_table()

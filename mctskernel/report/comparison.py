@@ -10,17 +10,21 @@ import hashlib
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation, Source, Timing
 from mctskernel.core.task import Array
 from mctskernel.profiling.guardrails import NOISE, beside
 from mctskernel.profiling.model.price import log_ratio_sigma
+from mctskernel.profiling.quantities import speedup_text, time_text
 from mctskernel.profiling.reward import is_eligible, log_speedup
 from mctskernel.report.progress import Moment, moments
 from mctskernel.report.resampling import ratio_of_medians
@@ -40,12 +44,8 @@ ONE_SIGMA = "one standard deviation of the model's error"
 EXACT = "as recorded"
 
 
-@dataclass(frozen=True)
-class Ground:
-    """What runs must share for their times to be compared: a digest of the task's files, and the device."""
-
-    task: str
-    device: tuple[tuple[str, str], ...]
+Ground = tuple[str, tuple[tuple[str, str], ...]]
+"""What runs must share for their times to be compared: a digest of the task's files, and the device."""
 
 
 @dataclass(frozen=True)
@@ -57,23 +57,19 @@ class ComparedRun:
 
     @property
     def name(self) -> str:
-        """Its folder, as it was given."""
         return str(self.view.folder.path)
 
     @property
     def task(self) -> str:
-        """The name of its task."""
         return self.view.manifest.configuration.task
 
     @property
     def device(self) -> str:
-        """Its device, with the start of the GPU's UUID."""
         uuid = self.view.manifest.fingerprint.get("uuid", "")[:8]
         return f"{self.view.device}{f' ({uuid})' if uuid else ''}"
 
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
-        """Its progress after each evaluation."""
         return tuple(moments(read_events(self.view.folder.journal), self.view.refused))
 
     @cached_property
@@ -84,7 +80,7 @@ class ComparedRun:
             if file.is_file() and file.stem != "kernel":
                 digest.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
         fingerprint = self.view.manifest.fingerprint.items()
-        return Ground(digest.hexdigest()[:16], tuple(sorted(e for e in fingerprint if e[0] not in VERSIONS)))
+        return digest.hexdigest(), tuple(sorted(each for each in fingerprint if each[0] not in VERSIONS))
 
     @cached_property
     def best(self) -> Node | None:
@@ -94,7 +90,6 @@ class ComparedRun:
 
     @cached_property
     def start(self) -> Evaluation | None:
-        """The starting kernel's evaluation, None where it has no time."""
         return _timed(self.view.tree.nodes[0].evaluation) if self.view.tree.nodes else None
 
     @property
@@ -141,8 +136,6 @@ class RunRow:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of times, its interval, and how that was made."""
-
     ratio: float
     low: float
     high: float
@@ -180,7 +173,6 @@ class RunComparison:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        """The comparisons in sentences."""
         return "\n".join((*(each.sentence for each in self.kernels), *self.notes))
 
 
@@ -298,10 +290,9 @@ def _notes(runs: Sequence[ComparedRun]) -> Iterator[str]:
 
 
 def _differences(first: ComparedRun, second: ComparedRun) -> Iterator[str]:
-    """Why two runs are not compared."""
     if first.ground == second.ground:
         return
-    if first.ground.task == second.ground.task:
+    if first.ground[0] == second.ground[0]:
         yield (
             f"{first.name} was timed on {first.device} and {second.name} on {second.device}: times of different "
             "devices are not compared. `mctskernel resume RUN --device gpu` times its kernels on this machine's GPU."
@@ -315,3 +306,65 @@ def _differences(first: ComparedRun, second: ComparedRun) -> Iterator[str]:
 def _listed(names: Sequence[str]) -> str:
     rest = len(names) - 3
     return ", ".join(names[:3]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def print_run_comparison(console: Console, comparison: RunComparison) -> None:
+    """Print a table for each task and device, then the comparisons of kernels, and notes."""
+    names = short_names([row.path for row in comparison.runs])
+    grounds: dict[tuple[str, str], list[RunRow]] = {}
+    for row in comparison.runs:
+        grounds.setdefault((row.task, row.device), []).append(row)
+    for (task, device), rows in grounds.items():
+        console.print(Text.assemble((task, "bold"), f" on {device}"), soft_wrap=True)
+        console.print(_table(rows, names))
+        for row in rows:
+            if row.best is not None:
+                console.print(Text(f"Best of {names[row.path]}: node {row.best}, {row.edit}"), soft_wrap=True)
+    for interval in dict.fromkeys(row.interval for row in comparison.runs if row.interval not in ("", EXACT)):
+        console.print(Text(f"Brackets: {interval}.", "dim"), soft_wrap=True)
+    for ratio in comparison.kernels:
+        console.print(Text(ratio.sentence), soft_wrap=True)
+    for note in comparison.notes:
+        console.print(Text(note, "yellow"), soft_wrap=True)
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """Paths without the folder that all of them are in."""
+    parts = [Path(path).parts for path in paths]
+    shared = 0
+    while all(len(each) > shared + 1 and each[shared] == parts[0][shared] for each in parts):
+        shared += 1
+    return {path: str(Path(*each[shared:])) for path, each in zip(paths, parts, strict=True)}
+
+
+def _table(rows: Sequence[RunRow], names: Mapping[str, str]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    paid = any(row.dollars for row in rows)
+    held_out = any(row.held_out_speedup for row in rows)
+    table.add_column("run", overflow="fold", min_width=8)
+    headings = ("time", "speed-up", *(("held out",) if held_out else ()))
+    for heading in (*headings, "evals", "failed", "s", *(("$",) if paid else ())):
+        table.add_column(heading, justify="right", no_wrap=heading != "speed-up", min_width=len(heading))
+    for row in rows:
+        table.add_row(
+            Text(names[row.path]),
+            time_text(row.best_seconds) if row.best_seconds is not None else "",
+            _speedup_text(row),
+            *((_times(row, row.held_out_speedup),) if held_out else ()),
+            str(row.evaluations),
+            str(row.failures),
+            f"{row.seconds:.0f}",
+            *((f"{row.dollars:.4f}",) if paid else ()),
+        )
+    return table
+
+
+def _speedup_text(row: RunRow) -> str:
+    if row.speedup is None or row.low is None or row.high is None or row.interval == EXACT:
+        return _times(row, row.speedup)
+    return f"{_times(row, row.speedup)} [{_times(row, row.low)}, {_times(row, row.high)}]"
+
+
+def _times(row: RunRow, speedup: float | None) -> str:
+    source = Source.MODELLED if row.interval == ONE_SIGMA else Source.MEASURED
+    return "" if speedup is None else speedup_text(speedup, source)

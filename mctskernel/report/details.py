@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from functools import cached_property
 
 import msgspec
 
 from mctskernel.core.evaluation import Cause, Check, Resources, Timing
 from mctskernel.core.proposer import Exchange
 from mctskernel.profiling.diagnosis import account
-from mctskernel.report.notes import (
-    EditKey,
-    conditions_text,
-    edit_key,
-    exchange_by_edit,
-    gpu_name,
-)
+from mctskernel.report.notes import conditions_text, edit_key, gpu_name
 from mctskernel.report.view import IN_FLIGHT, View
-from mctskernel.tree.events import EditRecord, ExchangeRecord
-from mctskernel.tree.journal import read_events
+from mctskernel.tree.events import EditRecord
 from mctskernel.tree.node import Node
 
 Change = tuple[int, int, int, int]
@@ -79,68 +71,50 @@ class NodeDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     reward: dict[str, float] = {}
 
 
-class Detailer:
-    """Makes the details of the nodes of one run."""
+def node_details(view: View, number: int) -> NodeDetails:
+    """The details of a node. Raises RunError and BlobError."""
+    node, source = view.node(number), view.source(number)
+    found = node.evaluation or IN_FLIGHT
+    lines, edit, comparison = source.split("\n"), view.tree.made_by(node), view.comparison(number)
+    return NodeDetails(
+        id=number,
+        source=source,
+        language=str(node.kernel.language),
+        from_parent=() if node.parent is None else changes(view.source(node.parent).split("\n"), lines),
+        from_baseline=changes(view.source(0).split("\n"), lines) if number else (),
+        rationale=edit.rationale if edit else "",
+        expected_effect=edit.expected_effect if edit else "",
+        factors=tuple(
+            (each.name, f"{each.level:g}" if isinstance(each.level, float) else str(each.level))
+            for each in (edit.factors if edit else ())
+        ),
+        conversation=_conversation(view, node, edit) if edit else None,
+        log=_shown(view.folder.blobs.get(node.log)) if node.log else "",
+        timings=found.timings,
+        gpu=gpu_name(found.gpu) if found.gpu else "",
+        conditions=tuple(
+            conditions_text(each.conditions) if each.conditions else "" for each in found.timings
+        ),
+        checks=found.checks,
+        resources=found.resources,
+        causes=found.diagnosis.causes if found.diagnosis else (),
+        evidence=account(found),
+        effects=comparison.sentences if comparison else (),
+        flags=found.flags,
+        stage_seconds=found.stage_seconds,
+        terms=found.terms,
+        counters=found.counters,
+        reward=dict(node.score.terms) if node.score else {},
+    )
 
-    def __init__(self, view: View) -> None:
-        self._view = view
 
-    def details(self, number: int) -> NodeDetails:
-        """The details of a node. Raises RunError and BlobError."""
-        view, node = self._view, self._view.node(number)
-        source, found = view.source(number), node.evaluation or IN_FLIGHT
-        lines, edit, comparison = source.split("\n"), view.tree.made_by(node), view.comparison(number)
-        return NodeDetails(
-            id=number,
-            source=source,
-            language=str(node.kernel.language),
-            from_parent=changes(view.source(node.parent).split("\n"), lines)
-            if node.parent is not None
-            else (),
-            from_baseline=changes(view.source(0).split("\n"), lines) if number else (),
-            rationale=edit.rationale if edit else "",
-            expected_effect=edit.expected_effect if edit else "",
-            factors=tuple(
-                (each.name, f"{each.level:g}" if isinstance(each.level, float) else str(each.level))
-                for each in edit.factors
-            )
-            if edit
-            else (),
-            conversation=self._conversation(node, edit) if edit else None,
-            log=_shown(view.folder.blobs.get(node.log)) if node.log else "",
-            timings=found.timings,
-            gpu=gpu_name(found.gpu) if found.gpu else "",
-            conditions=tuple(
-                conditions_text(each.conditions) if each.conditions else "" for each in found.timings
-            ),
-            checks=found.checks,
-            resources=found.resources,
-            causes=found.diagnosis.causes if found.diagnosis else (),
-            evidence=account(found),
-            effects=comparison.sentences if comparison else (),
-            flags=found.flags,
-            stage_seconds=found.stage_seconds,
-            terms=found.terms,
-            counters=found.counters,
-            reward=dict(node.score.terms) if node.score else {},
-        )
-
-    def _conversation(self, node: Node, edit: EditRecord) -> Exchange | None:
-        if edit.exchange is None:
-            return None
-        record = self._exchanges.get(edit_key(node.parent or 0, edit))
-        if record is None:
-            return None
-        blobs = self._view.folder.blobs
-        texts = {
-            "prompt": _shown(blobs.get(record.prompt)),
-            "reply": _shown(blobs.get(record.reply)) if record.reply else "",
-        }
-        return Exchange(**(msgspec.structs.asdict(record) | texts))
-
-    @cached_property
-    def _exchanges(self) -> dict[EditKey, ExchangeRecord]:
-        return exchange_by_edit(read_events(self._view.folder.journal))
+def _conversation(view: View, node: Node, edit: EditRecord) -> Exchange | None:
+    record = view.exchanges.get(edit_key(node.parent or 0, edit)) if edit.exchange is not None else None
+    if record is None:
+        return None
+    reply = _shown(view.folder.blobs.get(record.reply)) if record.reply else ""
+    texts = {"prompt": _shown(view.folder.blobs.get(record.prompt)), "reply": reply}
+    return Exchange(**(msgspec.structs.asdict(record) | texts))
 
 
 def _shown(text: str) -> str:

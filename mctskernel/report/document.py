@@ -10,6 +10,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -20,11 +21,8 @@ from mctskernel.profiling.diagnosis import account
 from mctskernel.profiling.model.price import log_ratio_sigma, log_sigma
 from mctskernel.profiling.quantities import count_text, speedup_text, time_text
 from mctskernel.report.baselines import Baselines
-from mctskernel.report.notes import (
-    conversation_sentences,
-    gpu_sentences,
-)
-from mctskernel.report.progress import Moment, moments, over_start
+from mctskernel.report.notes import conversation_sentences, gpu_sentences
+from mctskernel.report.progress import Moment, moments
 from mctskernel.report.roofline import Roofline, roofline
 from mctskernel.report.view import IN_FLIGHT, View
 from mctskernel.tasks.starts import origin, start_name
@@ -184,7 +182,6 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_headline(view: View) -> Headline:
-    """The headline of a run."""
     tree, best = view.tree, view.fastest
     first = tree.nodes[view.start].evaluation if tree.nodes else None
     evaluation = best.evaluation if best else None
@@ -216,7 +213,6 @@ def view_story(view: View) -> Story:
 
 
 def story_step(view: View, step: Step) -> StoryStep:
-    """One step in words."""
     comparison = view.comparison(step.node)
     return StoryStep(
         node=step.node,
@@ -236,7 +232,7 @@ def story_step(view: View, step: Step) -> StoryStep:
 
 def view_document(view: View) -> Document:
     """The document of a run. Raises JournalError."""
-    tree, best = view.tree, view.fastest
+    tree, best, start = view.tree, view.fastest, view.start_speedup
     edits = _edits(tree)
     rows = tuple(_row(view, node, edits.get(node.id)) for node in tree.nodes)
     # The journal may have grown since the tree was read.
@@ -252,7 +248,10 @@ def view_document(view: View) -> Document:
         nodes=rows,
         transpositions=tuple(tree.transpositions),
         growth=tuple(growth),
-        progress=tuple(over_start(each, view.start_speedup) for each in moments(events, view.refused)),
+        progress=tuple(
+            replace(each, speedup=each.speedup / start, best_speedup=each.best_speedup / start)
+            for each in moments(events, view.refused)
+        ),
         best_path=tuple(tree.lineage(best.id)) if best else (),
         failures=failure_kinds(rows),
         edits=edit_success(rows),

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mctskernel.core.task import Array
-from mctskernel.report.comparison import ComparedRun
-from mctskernel.report.comparison_table import short_names
+from mctskernel.report.comparison import ComparedRun, short_names
 from mctskernel.report.progress import Moment
 from mctskernel.report.resampling import estimate
 from mctskernel.run import RunError
@@ -24,7 +23,6 @@ FIGURES: Mapping[str, str] = {
     "seconds": "the same against seconds of search",
     "money": "the same against dollars paid for language models",
 }
-"""What each figure shows."""
 
 _LABELS = {
     "evaluations": "evaluations",

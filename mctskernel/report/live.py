@@ -79,7 +79,6 @@ def counts_text(snapshot: Snapshot) -> str:
 
 
 def improvement_text(snapshot: Snapshot) -> str:
-    """A new best kernel, with the edit that made it."""
     return (
         f"{snapshot.evaluations:5d}  {_speedup(snapshot):>7} {_source(snapshot)}  "
         f"node {snapshot.best_node}: {snapshot.improved_by}"
@@ -87,7 +86,6 @@ def improvement_text(snapshot: Snapshot) -> str:
 
 
 def outcomes_text(snapshot: Snapshot) -> str:
-    """The number of evaluations by outcome."""
     return ", ".join(f"{count} {outcome}" for outcome, count in snapshot.outcomes.items()) or "no outcome yet"
 
 

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from mctskernel.core.device import DeviceError
@@ -26,20 +25,11 @@ LIMIT_SECONDS = 600.0
 """How long a report may take. A kernel runs about 40 times for one, with its memory restored in between."""
 
 
-@dataclass(frozen=True)
-class NodeProfile:
-    """A node's report on disk, and its page of details with what Nsight Compute's rules find.
-
-    `is_confined` is False where ncu can't attach to a confined process.
-    """
-
-    report: Path
-    details: str
-    is_confined: bool
-
-
-def profile_node(view: View, number: int) -> NodeProfile:
+def profile_node(view: View, number: int) -> tuple[Path, str, bool]:
     """Run a node's kernel under `ncu`; the report stays in the run folder, the kernel's text beside it.
+
+    Returns the report, its page of details with what Nsight Compute's rules find, and whether the kernel ran in a
+    confined process: not where ncu can't attach to one.
 
     Raises RunError for a node that never ran, and DeviceError for a machine without `ncu`, a GPU or the permission to
     read its counters.
@@ -64,7 +54,7 @@ def profile_node(view: View, number: int) -> NodeProfile:
         is_confined = False
         report = _write_report(view, source, Freedom.FREE)
     details = _run_ncu("--import", str(report), "--page", "details")
-    return NodeProfile(report, details, is_confined)
+    return report, details, is_confined
 
 
 def _write_report(view: View, source: Path, freedom: Freedom) -> Path:

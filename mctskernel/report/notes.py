@@ -25,7 +25,6 @@ def gpu_sentences(kernels: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def gpu_name(uuid: str) -> str:
-    """A short name for a GPU: the first digits of its UUID."""
     return f"GPU {uuid[:8]}"
 
 
@@ -47,7 +46,6 @@ EditKey = tuple[int, object]
 
 
 def edit_key(node: int, edit: EditRecord) -> EditKey:
-    """The key of an edit of a node."""
     return node, edit.change or edit.factors
 
 

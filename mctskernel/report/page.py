@@ -19,28 +19,9 @@ import msgspec
 from jinja2 import Environment
 from plotly.offline import get_plotlyjs
 
-from mctskernel.report.details import Detailer
+from mctskernel.report.details import node_details
 from mctskernel.report.document import Document, view_document, view_story
 from mctskernel.report.view import View
-
-# Parts are base64, which can't close their element; the scripts are this package's and plotly's.
-_PAGE = Environment(autoescape=True).from_string("""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{{ policy }}">
-<title>{{ title }}</title>
-<style>{{ style | safe }}</style>
-</head>
-<body class="mctskernel-page">
-<main class="mctskernel"><p>{{ title }}</p><noscript><p>{{ state }} The rest needs JavaScript.</p></noscript></main>
-{% for name, part in parts %}<script type="application/gzip" data-part="{{ name }}">{{ part }}</script>
-{% endfor %}<script type="module">{{ script | safe }}</script>
-</body>
-</html>
-""")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
@@ -53,7 +34,9 @@ def report_page(view: View) -> str:
     content["plotly"] = compressed_plotly(SMALLEST)
     headline = parts.document.headline
     speedup = headline.speedup_text if headline.speedup else "no valid kernel yet"
-    return _PAGE.render(
+    # Parts are base64, which can't close their element; the scripts are this package's and plotly's.
+    page = Environment(autoescape=True).from_string(_static("page.html"))
+    return page.render(
         title=f"{headline.task}: {speedup}",
         state=headline.state,
         policy=_policy(code),
@@ -76,13 +59,11 @@ def script(host: str) -> str:
 
 @cache
 def style() -> str:
-    """The style sheet."""
     return _static("view.css")
 
 
 @cache
 def compressed_plotly(level: int) -> bytes:
-    """plotly.js from the plotly package, compressed at a level of gzip."""
     return gzip.compress(get_plotlyjs().encode(), compresslevel=level, mtime=0)
 
 
@@ -125,10 +106,8 @@ class Parts:
     def __init__(self, view: View, document: Document | None = None) -> None:
         self.view = view
         self.document = document or view_document(view)
-        self._detailer = Detailer(view)
 
     def names(self) -> Iterator[str]:
-        """The names of all parts for a file."""
         yield from ("document", "story", "counters")
         for number in range(-(-len(self.document.nodes) // NODES_A_PART)):
             yield f"details/{number}"
@@ -147,9 +126,9 @@ class Parts:
             case "counters":
                 return self._counters()
             case "details":
-                return [self._detailer.details(node) for node in self._nodes(number)]
+                return [node_details(self.view, node) for node in self._nodes(number)]
             case "detail":
-                return self._detailer.details(self._node(number))
+                return node_details(self.view, self._node(number))
             case _:
                 raise PartError(f"The run has no part '{name}'.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mctskernel.answer import is_improvement, valid_speedup
 from mctskernel.core.evaluation import Outcome
@@ -51,8 +51,3 @@ def moments(events: Iterable[Event], refused: Collection[int] = ()) -> Iterator[
             best = event
         found = (best.node, valid_speedup(best)) if best else (None, 0.0)
         yield Moment(evaluations, seconds, dollars, event.node, outcome, speedup, *found)
-
-
-def over_start(moment: Moment, speedup: float) -> Moment:
-    """A moment with speed-ups over a start that has this one over the root."""
-    return replace(moment, speedup=moment.speedup / speedup, best_speedup=moment.best_speedup / speedup)

@@ -122,7 +122,6 @@ def ranks(values: Array) -> Array:
 
 
 def _log_medians(sample: Array, rng: np.random.Generator) -> Array:
-    """Logarithms of the medians of resampled samples."""
     return np.asarray(np.log(np.median(rng.choice(sample, (RESAMPLES, len(sample))), axis=1)))
 
 

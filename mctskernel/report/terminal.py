@@ -19,7 +19,7 @@ from mctskernel.core.task import short_caveats
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import compare
 from mctskernel.profiling.quantities import speedup_text, time_text
-from mctskernel.report.details import Detailer
+from mctskernel.report.details import node_details
 from mctskernel.report.document import StoryStep, story_step, view_headline, view_story
 from mctskernel.report.explained import ExplainedKernel, explained, print_explained
 from mctskernel.report.notes import counted
@@ -62,7 +62,6 @@ def summary(view: View) -> RenderableType:
 
 
 def path_table(view: View) -> Table:
-    """A row for each edit on the path to the best node."""
     source = view.numbers
     table = Table(box=None, pad_edge=False)
     for heading in ("node", "edit", "time", "gain", "total"):
@@ -79,8 +78,7 @@ def path_table(view: View) -> Table:
 
 
 def print_node(console: Console, view: View, number: int) -> None:
-    """Print everything that is known about one node."""
-    evaluation, found = view.evaluation(number), Detailer(view).details(number)
+    evaluation, found = view.evaluation(number), node_details(view, number)
     console.print(Text(f"Node {number}: {evaluation.outcome}, {evaluation.source}", "bold"))
     if evaluation.message:
         console.print(Text(evaluation.message))
@@ -182,7 +180,6 @@ def _step(console: Console, view: View, step: StoryStep) -> Iterator[RenderableT
 
 
 def _warnings(evaluation: Evaluation) -> list[RenderableType]:
-    """Flags of guardrails, and what the compiler used."""
     lines: list[RenderableType] = [Text(f"! {flag}", "yellow") for flag in evaluation.flags]
     lines += [Text(f"! quarantined: {evaluation.quarantine}", "red")] if evaluation.quarantine else []
     for used in evaluation.resources:

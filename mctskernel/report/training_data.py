@@ -194,7 +194,6 @@ def write_lines(folder: RunFolder, kind: str) -> Iterator[str]:
 
 
 def json_schema(kind: str) -> str:
-    """The JSON Schema of the lines of a kind in `FORMATS`."""
     line, _ = FORMATS[kind]
     return msgspec.json.format(msgspec.json.encode(msgspec.json.schema(line))).decode() + "\n"
 
@@ -250,7 +249,6 @@ def preference_lines(family: Family) -> Iterator[PreferenceLine]:
 
 
 def rl_lines(family: Family) -> Iterator[RlLine]:
-    """Every evaluated edit."""
     return (step for _, step in family.children)
 
 

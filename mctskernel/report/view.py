@@ -15,11 +15,12 @@ from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import speedup_text, time_text
 from mctskernel.report.baselines import Baselines, read_baselines
-from mctskernel.report.notes import counted
+from mctskernel.report.notes import EditKey, counted, exchange_by_edit
 from mctskernel.run import Manifest, RunError, RunFolder, open_run, read_answer, read_manifest
 from mctskernel.run.search import NOTHING_HELD_OUT
 from mctskernel.tasks.starts import best_start, start_name, start_speedup
-from mctskernel.tree.journal import read_tree
+from mctskernel.tree.events import ExchangeRecord
+from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import Step, trajectory
 
@@ -38,12 +39,10 @@ class View:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The content of run.json."""
         return read_manifest(self.folder)
 
     @property
     def device(self) -> str:
-        """The device, and the GPU that it is or models."""
         return f"{self.manifest.configuration.device}, {self.manifest.fingerprint.get('gpu', 'unknown GPU')}"
 
     @property
@@ -99,7 +98,6 @@ class View:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """The number of evaluations by outcome, the most frequent first."""
         found = (node.outcome for node in self.tree.nodes)
         return dict(Counter(str(outcome) for outcome in found if outcome is not None).most_common())
 
@@ -126,7 +124,6 @@ class View:
 
     @property
     def start_title(self) -> str:
-        """The fastest start in words."""
         name = start_name(self.tree, self.start) if self.tree.nodes else ""
         return f"the start '{name}'" if name else "the starting kernel"
 
@@ -137,7 +134,6 @@ class View:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The path from the root to the best kernel."""
         return self.path(self.best.id)
 
     def path(self, number: int) -> tuple[Step, ...]:
@@ -163,6 +159,11 @@ class View:
                     refused.setdefault(node.id, "it descends from a refused one")
         return refused
 
+    @cached_property
+    def exchanges(self) -> dict[EditKey, ExchangeRecord]:
+        """The calls of models that edits came from."""
+        return exchange_by_edit(read_events(self.folder.journal))
+
     def node(self, number: int) -> Node:
         """A node by its number. Raises RunError for one that doesn't exist."""
         if not 0 <= number < len(self.tree.nodes):
@@ -172,7 +173,6 @@ class View:
         return self.tree.nodes[number]
 
     def source(self, number: int) -> str:
-        """The source text of a node's kernel."""
         return self.folder.blobs.get(self.node(number).kernel.source)
 
     def diff(self, number: int) -> str:

@@ -6,10 +6,9 @@ found broken is left out, so that one mistake gives one sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,13 +18,13 @@ from mctskernel.core.contract_words import contract_sentences
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.documents import parse_toml
 from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
-from mctskernel.core.evaluation import Evaluation
-from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
 from mctskernel.core.space import SpaceError, values_of
 from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
 from mctskernel.core.task_file import languages, load_task
 from mctskernel.edits.syntax import Function, Parameter, parse
+from mctskernel.profiling.comparison import in_float64
 from mctskernel.profiling.contract import contradictions
 from mctskernel.profiling.devices import open_for_check
 from mctskernel.profiling.processes.worker import Limits, Worker
@@ -69,14 +68,11 @@ HELD_AS_BYTES = ("bool", "float8_e4m3fn", "float8_e5m2")
 
 @dataclass(frozen=True)
 class Report:
-    """What was found: the checks that passed, and the problems to fix."""
-
     checked: tuple[str, ...]
     problems: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing must be mended."""
         return not self.problems
 
 
@@ -93,19 +89,18 @@ def check_task(folder: Path) -> Report:
     if task.space:
         return _check_space(task)
     checked, problems = [f"{folder / 'task.toml'} and its files can be read."], []
-    small = tuple(shape for shape in task.shapes if task.compulsory_bytes(shape) <= MAX_REFERENCE_BYTES)
-    found = list(reference_problems(task, small))
+    found = list(reference_problems(task))
     problems += found
     if not found:
-        checked.append(
-            f"The reference is precise, pure and finite at {len(small)} of {len(task.shapes)} shapes."
-        )
+        count = len(_small_shapes(task))
+        checked.append(f"The reference is precise, pure and finite at {count} of {len(task.shapes)} shapes.")
         found = list(contradictions(task))
         problems += found
         if not found:
             checked += contract_sentences(task)
     sound = not found
-    with _evaluating(task) as evaluate:
+    spec = DeviceSpec("model", task.folder, language=task.starting_kernel.language)
+    with closing(Worker(spec, limits=LIMITS, opener=open_for_check)) as worker:
         for file, start in starts.items():
             found = list(_kernel_problems(start, file))
             if not found:
@@ -117,7 +112,7 @@ def check_task(folder: Path) -> Report:
                 if start.starting_kernel.language is Language.TRITON and find_spec("triton") is None:
                     checked.append(f"{file.name} was not built: Triton isn't installed (mctskernel[triton]).")
                     continue
-                evaluation = evaluate(start.starting_kernel)
+                evaluation = worker.evaluate(start.starting_kernel)
                 reason = (
                     evaluation.quarantine if evaluation.ok else f"{evaluation.outcome}: {evaluation.message}"
                 )
@@ -156,21 +151,31 @@ def _starts(folder: Path) -> dict[Path, Task]:
     return starts
 
 
-def reference_problems(task: Task, shapes: tuple[Shape, ...]) -> Iterator[str]:
-    """What is wrong with a reference, in sentences, at the first of the shapes where anything is, large ones first.
+def reference_problems(task: Task) -> Iterator[str]:
+    """What is wrong with a reference, in sentences, at the first small shape where anything is, large ones first.
 
     The others would mostly repeat it.
     """
-    for index, shape in enumerate(sorted(shapes, key=task.compulsory_bytes, reverse=True)):
+    for index, shape in enumerate(sorted(_small_shapes(task), key=task.compulsory_bytes, reverse=True)):
         try:
             problems = list(_reference_problems_at(task, shape))
-            # Small shapes may rightly be all zero: the deviation from the mean of one element, say.
-            problems = problems or (list(_zero_problems(task, shape)) if index == 0 else [])
+            if index == 0 and not problems:
+                # Small shapes may rightly be all zero: the deviation from the mean of one element, say.
+                problems = [
+                    f"{task.folder / 'reference.py'}: at {shape_label(shape)}, '{name}' is zero everywhere, so a "
+                    "kernel that computes nothing would pass."
+                    for name, array in draw_case(task, shape, seed=0).expected.items()
+                    if not array.any()
+                ]
         except TaskError as error:
             problems = [str(error)]
         if problems:
             yield from problems
             return
+
+
+def _small_shapes(task: Task) -> list[Shape]:
+    return [shape for shape in task.shapes if task.compulsory_bytes(shape) <= MAX_REFERENCE_BYTES]
 
 
 def _reference_problems_at(task: Task, shape: Shape) -> Iterator[str]:
@@ -181,16 +186,11 @@ def _reference_problems_at(task: Task, shape: Shape) -> Iterator[str]:
     for name, array in inputs.items():
         if not np.array_equal(array, again[name], equal_nan=True):
             yield f"{where}, make_inputs made '{name}' differently for the same seed; draw from rng only."
-    wide = {
-        name: array.astype(np.float64) if is_floating(array.dtype) else array
-        for name, array in inputs.items()
+    plain_inputs = {
+        name: array.astype(arithmetic_dtype(array.dtype), copy=False) for name, array in inputs.items()
     }
     with np.errstate(all="ignore"):
-        truth = task.expected(wide, shape)
-        plain = task.expected(
-            {name: array.astype(arithmetic_dtype(array.dtype), copy=False) for name, array in inputs.items()},
-            shape,
-        )
+        truth, plain = task.expected(in_float64(inputs), shape), task.expected(plain_inputs, shape)
     for name, array in inputs.items():
         if not np.array_equal(array, before[name], equal_nan=True):
             yield f"{where}, reference changed its input '{name}' in place."
@@ -223,15 +223,6 @@ def _output_problems(tensor: Tensor, truth: Array, plain: Array, where: str) -> 
         yield f"{where}, reference gave '{tensor.name}' with NaN or infinity for the inputs that were drawn."
 
 
-def _zero_problems(task: Task, shape: Shape) -> Iterator[str]:
-    for name, array in draw_case(task, shape, seed=0).expected.items():
-        if not array.any():
-            yield (
-                f"{task.folder / 'reference.py'}: at {shape_label(shape)}, '{name}' is zero everywhere, "
-                "so a kernel that computes nothing would pass."
-            )
-
-
 def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
     try:
         if task.starting_kernel.language is Language.TRITON:
@@ -251,19 +242,6 @@ def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
             yield f"{file}: no launch is given the output '{tensor.name}'."
     if task.starting_kernel.language is Language.CUDA:
         yield from _parameter_problems(task, plan, launches[0], file)
-
-
-@contextmanager
-def _evaluating(task: Task) -> Iterator[Callable[[Kernel], Evaluation]]:
-    """A function that evaluates starting kernels in one process, which is started for the first of them."""
-    spec = DeviceSpec("model", task.folder, language=task.starting_kernel.language)
-    with ExitStack() as stack:
-
-        @cache
-        def worker() -> Worker:
-            return stack.enter_context(closing(Worker(spec, limits=LIMITS, opener=open_for_check)))
-
-        yield lambda kernel: worker().evaluate(kernel)
 
 
 def _parameter_problems(

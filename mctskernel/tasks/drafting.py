@@ -50,7 +50,6 @@ class Order:
 
     @property
     def kernel_file(self) -> Path:
-        """Where the starting kernel is."""
         return self.folder / f"kernel{self.language.suffix}"
 
 
@@ -89,7 +88,7 @@ def draft_task(order: Order, model: Model, say: Say) -> Task:
     order.kernel_file.write_text(_PLACEHOLDERS[order.language], "utf-8")
     if order.reference and order.task_file:
         task = _write(order, order.reference, order.task_file)
-        for problem in _reference_problems(task):
+        for problem in reference_problems(task):
             raise TaskError(problem)
         return task
     asked = messages_to_draft(order.wanted, order.reference, order.task_file)
@@ -144,7 +143,7 @@ def _faults(order: Order, reference: str, task_file: str) -> Iterator[str]:
         return
     try:
         task = _write(order, reference, task_file)
-        yield from list(_size_faults(task)) or _reference_problems(task)
+        yield from list(_size_faults(task)) or reference_problems(task)
     except TaskError as error:
         yield str(error)
 
@@ -160,11 +159,6 @@ def _size_faults(task: Task) -> Iterator[str]:
         if task.compulsory_bytes(shape) > MAX_REFERENCE_BYTES:
             limit = MAX_REFERENCE_BYTES >> 20
             yield f"The tensors at {shape_label(shape)}, where kernels are verified, are larger than {limit} MiB."
-
-
-def _reference_problems(task: Task) -> list[str]:
-    small = tuple(shape for shape in task.shapes if task.compulsory_bytes(shape) <= MAX_REFERENCE_BYTES)
-    return list(reference_problems(task, small))
 
 
 def _write(order: Order, reference: str, task_file: str) -> Task:

@@ -10,9 +10,10 @@ Every guess has a comment that says what to check.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+
+from jinja2 import Environment
 
 from mctskernel.core.kernel import Kernel, leading_comment
 from mctskernel.core.task import TaskError
@@ -20,6 +21,7 @@ from mctskernel.core.task_file import read_text, write_new_task
 from mctskernel.edits.syntax import Function, Parameter, parse, text_of
 from mctskernel.profiling.source_rules import HEADERS, breach
 from mctskernel.tasks.check import C_TYPES
+from mctskernel.tasks.template import FILES, Drafted
 
 SEARCH_SIZES = (4096, 1024, 64)
 """Guessed sizes of the first, second and other dimensions."""
@@ -31,15 +33,8 @@ HELD_OUT_TIMED_SIZES = (3000, 1280, 48)
 VECTOR_SIZE, HELD_OUT_VECTOR = 1 << 24, 10_000_000
 """Of the only dimension: enough to keep a GPU busy."""
 
+_TEMPLATE = FILES / "drafted_task.toml"
 _WHOLE = {"int32", "uint32", "int64", "uint64", "int16"}
-
-
-@dataclass(frozen=True)
-class Drafted:
-    """The files that were written, and notes on what is left to do."""
-
-    files: Mapping[str, str]
-    notes: tuple[str, ...]
 
 
 def create_task_from_cuda(folder: Path, file: Path, kernel: str = "") -> Drafted:
@@ -80,8 +75,8 @@ def _draft(file: Path, text: str, functions: Sequence[Function]) -> Drafted:
     numbers = [p for p in parameters.values() if not p.pointer]
     dimensions = [p.name for p in numbers if C_TYPES.get(p.type) in _WHOLE]
     scalars = [p.name for p in numbers if p.name not in dimensions]
-    inputs = [p for p in pointers if p.const]
-    outputs = [p for p in pointers if not p.const]
+    inputs = [p.name for p in pointers if p.const]
+    outputs = [p.name for p in pointers if not p.const]
     if not outputs:
         raise TaskError(f"{file}: every pointer is const, so there is no output.")
     shape = dimensions[:2] or ["n"]
@@ -103,57 +98,37 @@ def _draft(file: Path, text: str, functions: Sequence[Function]) -> Drafted:
     if refused := breach(Kernel(source)):
         notes.append(f"A search would refuse the file: {refused}")
     files = {
-        "task.toml": "".join(_task_lines(file, inputs, outputs, dimensions, scalars, shape)),
-        "reference.py": _reference(inputs, outputs, scalars),
+        "task.toml": _task_toml(
+            file, pointers, dimensions, scalars, ", ".join(f'"{name}"' for name in shape)
+        ),
+        "reference.py": '"""What the kernel computes, in numpy, in the precision of its inputs."""\n\n\n'
+        f"def reference({', '.join((*inputs, *scalars))}):\n"
+        f'    raise NotImplementedError("write it: return {", ".join(outputs)}, computed with numpy")\n',
         "kernel.cu": source,
     }
     return Drafted(files, tuple(notes))
 
 
-def _task_lines(  # noqa: PLR0917 - the parts of the file, in order
-    file: Path,
-    inputs: Sequence[Parameter],
-    outputs: Sequence[Parameter],
-    dimensions: Sequence[str],
-    scalars: Sequence[str],
-    shape: Sequence[str],
-) -> Iterator[str]:
-    yield f'# Drafted from {file.name}. `mctskernel check FOLDER` lists what is missing.\nsummary = ""\n'
-    extents = ", ".join(f'"{name}"' for name in shape)
-    for table, tensors in (("inputs", inputs), ("outputs", outputs)):
-        for tensor in tensors:
-            yield f'\n[[{table}]]\nname = "{tensor.name}"\n'
-            yield f'dtype = "{C_TYPES.get(tensor.type, "float32")}"\n'
-            yield f"shape = [{extents}] # guessed: its shape, over the dimensions\n"
-            if table == "outputs":
-                yield "# If the kernel also reads it, add a const pointer to a copy of it as an input.\n"
-    if not inputs:
-        yield "\n# No pointer is const, so there is no input. Move what is only read:\n# [[inputs]]\n"
-    if scalars:
-        yield "\n[scalars] # guessed: the arguments of the kernel\n"
-        yield from (f"{name} = 1.0\n" for name in scalars)
-    yield "\n[shapes]\n# guessed: put your real sizes here\n"
-    vector = len(dimensions) == 1
-    yield f"search = [{_shape(dimensions, (VECTOR_SIZE,) if vector else SEARCH_SIZES)}]\n"
-    yield "# small shapes: one, primes, multiples of a block. Remove those that the kernel doesn't support.\n"
-    yield f"verify = [{', '.join(_shape(dimensions, sizes) for sizes in VERIFY_SIZES)}]\n"
-    yield f"held_out = [{', '.join(_shape(dimensions, sizes) for sizes in HELD_OUT_SIZES)}]\n"
-    yield f"held_out_timed = [{_shape(dimensions, (HELD_OUT_VECTOR,) if vector else HELD_OUT_TIMED_SIZES)}]\n"
-    yield "\n[tolerance] # guessed: relative to a row's largest value\nrelative = 1e-5\nabsolute = 1e-6\n"
+def _task_toml(
+    file: Path, pointers: Sequence[Parameter], dimensions: Sequence[str], scalars: Sequence[str], extents: str
+) -> str:
+    def shape(sizes: Sequence[int]) -> str:
+        entries = (f"{name} = {sizes[min(n, len(sizes) - 1)]}" for n, name in enumerate(dimensions))
+        return f"{{ {', '.join(entries)} }}"
 
-
-def _shape(dimensions: Sequence[str], sizes: Sequence[int]) -> str:
-    entries = (f"{name} = {sizes[min(n, len(sizes) - 1)]}" for n, name in enumerate(dimensions))
-    return f"{{ {', '.join(entries)} }}"
-
-
-def _reference(inputs: Sequence[Parameter], outputs: Sequence[Parameter], scalars: Sequence[str]) -> str:
-    parameters = ", ".join((*(p.name for p in inputs), *scalars))
-    wanted = ", ".join(p.name for p in outputs)
-    return (
-        '"""What the kernel computes, in numpy, in the precision of its inputs."""\n\n\n'
-        f"def reference({parameters}):\n"
-        f'    raise NotImplementedError("write it: return {wanted}, computed with numpy")\n'
+    is_vector = len(dimensions) == 1
+    environment = Environment(trim_blocks=True, keep_trailing_newline=True)  # noqa: S701 - this is no HTML
+    return environment.from_string(_TEMPLATE.read_text("utf-8")).render(
+        file=file,
+        inputs=[each for each in pointers if each.const],
+        outputs=[each for each in pointers if not each.const],
+        types=C_TYPES,
+        extents=extents,
+        scalars=scalars,
+        search=shape((VECTOR_SIZE,) if is_vector else SEARCH_SIZES),
+        verify=map(shape, VERIFY_SIZES),
+        held_out=map(shape, HELD_OUT_SIZES),
+        held_out_timed=shape((HELD_OUT_VECTOR,) if is_vector else HELD_OUT_TIMED_SIZES),
     )
 
 
@@ -163,7 +138,10 @@ def _without_host_code(text: str) -> tuple[str, tuple[str, ...]]:
     spans = [
         (function.node.start_byte, function.node.end_byte, f"{function.name}()")
         for function in source.functions
-        if function.node.parent == source.root and not re.search(_ON_DEVICE, _head(function))
+        if function.node.parent == source.root
+        and not re.search(
+            _ON_DEVICE, text_of(function.node)[: function.body.start_byte - function.node.start_byte]
+        )
     ]
     includes = re.finditer(rb"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]*)[>\"].*\n?", data, re.MULTILINE)
     headers = ((*found.span(), found[1].decode()) for found in includes)
@@ -174,11 +152,6 @@ def _without_host_code(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 _ON_DEVICE = r"\b(__global__|__device__|constexpr|consteval)\b"
-
-
-def _head(function: Function) -> str:
-    """A function up to its body."""
-    return text_of(function.node)[: function.body.start_byte - function.node.start_byte]
 
 
 def _with_plan(text: str, plan: str) -> str:

@@ -57,27 +57,33 @@ class Effort:
 
 @dataclass(frozen=True)
 class Generated:
-    """A verified kernel, the expert that wrote it, and its time: seconds, the geometric mean over the shapes."""
+    """A verified kernel, and the expert that wrote it."""
 
     kernel: Kernel
     expert: str
     evaluation: Evaluation
-    seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """The geometric mean of its times over the shapes."""
+        return run_seconds(self.evaluation) or float("inf")
 
 
 @dataclass(frozen=True)
 class Generation:
-    """A task that begins at the first of the verified kernels, which are the fastest first; what was spent on it.
+    """A task that begins at the first of the verified kernels, the fastest first; and what models were asked for it.
 
     `evaluations` are those of kernels that a model wrote, without final validation.
     """
 
     task: Task
     kernels: tuple[Generated, ...]
-    calls: int
-    tokens: int
-    dollars: float
+    exchanges: Sequence[Exchange]
     evaluations: int
+
+    @property
+    def dollars(self) -> float:
+        return sum(each.dollars for each in self.exchanges)
 
 
 def generate(
@@ -113,15 +119,8 @@ def generate(
     order.kernel_file.write_text(found[0].kernel.source, "utf-8")
     for other in found[1:]:
         order.kernel_file.with_stem(f"start_{other.expert}").write_text(other.kernel.source, "utf-8")
-    exchanges = transcript.exchanges
-    return Generation(
-        load_task(order.folder, order.language),
-        found,
-        calls=len(exchanges),
-        tokens=sum(each.input_tokens + each.output_tokens for each in exchanges),
-        dollars=sum(each.dollars for each in exchanges),
-        evaluations=writing.evaluations,
-    )
+    task = load_task(order.folder, order.language)
+    return Generation(task, found, transcript.exchanges, writing.evaluations)
 
 
 @dataclass
@@ -179,8 +178,7 @@ class _Writing:
         found: dict[str, Generated] = {}
         for writer in writers:
             if not writer.problem and writer.kernel is not None and writer.evaluation is not None:
-                seconds = run_seconds(writer.evaluation) or float("inf")
-                made = Generated(writer.kernel, writer.expert.name, writer.evaluation, seconds)
+                made = Generated(writer.kernel, writer.expert.name, writer.evaluation)
                 found.setdefault(made.kernel.identity, made)
         if not found:
             reasons = " ".join(f"{writer.expert.name}: {writer.problem}" for writer in writers)

@@ -33,7 +33,6 @@ def choose_start(space: SearchSpace, seed: int) -> Start:
 
 
 def write_space_task(space: SearchSpace, start: Entry, folder: Path) -> None:
-    """Make a task folder of a space and the configuration to start from."""
     file = f"{space.name}.json.gz"
     write_space(space, folder / file)
     kernel = configuration_kernel(space, start.values)

@@ -71,12 +71,10 @@ def untried(tree: Tree) -> int | None:
 
 
 def are_proposed(tree: Tree) -> bool:
-    """Whether the root has its starting points as edits."""
     return bool(_fates(tree))
 
 
 def are_evaluated(tree: Tree) -> bool:
-    """Whether every starting point among the root's edits came to its end."""
     return all(
         fate != UNTRIED and (fate.node is None or tree.nodes[fate.node].evaluation is not None)
         for fate in _fates(tree).values()

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from mctskernel.core.task_file import write_new_task
 
-_TEMPLATE = Path(__file__).parent / "template_files"
-_FILES = ("task.toml", "reference.py", "kernel.cu")
+FILES = Path(__file__).parent / "template_files"
 
 
-def create_task(folder: Path) -> None:
+@dataclass(frozen=True)
+class Drafted:
+    """The files that were written, and notes on what is left to do."""
+
+    files: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+
+def create_task(folder: Path) -> Drafted:
     """Write the template's three files into a folder. Raises what `write_new_task` raises."""
-    write_new_task(folder, {name: (_TEMPLATE / name).read_text("utf-8") for name in _FILES})
+    names = ("task.toml", "reference.py", "kernel.cu")
+    files = {name: (FILES / name).read_text("utf-8") for name in names}
+    write_new_task(folder, files)
+    return Drafted(files)

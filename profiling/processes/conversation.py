@@ -39,10 +39,11 @@ class Conversation(Generic[Reply]):
         *,
         shared: tuple[int, ...] = (),
         opening_seconds: float = OPENING_SECONDS,
+        own_session: bool = True,
     ) -> None:
         self._module, self._role, self._opening = module, role, opening
         self._replies, self._opened = replies, opened
-        self._shared, self._opening_seconds = shared, opening_seconds
+        self._shared, self._opening_seconds, self._own_session = shared, opening_seconds, own_session
         self._failed_starts = 0
         self._was_open = self._ready = False
         self._interrupted = self._closed = self._is_paused = False
@@ -132,7 +133,7 @@ class Conversation(Generic[Reply]):
             self.pause()
 
     def _start(self) -> child_process.ChildProcess:
-        child = child_process.start(self._module, self._role, self._shared)
+        child = child_process.start(self._module, self._role, self._shared, own_session=self._own_session)
         with contextlib.suppress(OSError):
             child.channel.send(self._opening)
         return child

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
@@ -41,9 +42,12 @@ class SharedWindow:
         self.bytes_at(offset, array.nbytes)[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return offset
 
-    def clear(self) -> None:
-        """Reserve from the beginning again."""
+    def clear(self, *, discard: bool = False) -> None:
+        """Reserve from the beginning again; `discard` gives the memory back until it is written again."""
         self._end = 0
+        if discard and self._map is not None:
+            with contextlib.suppress(OSError):  # not every sandbox can
+                self._map.madvise(mmap.MADV_REMOVE)
 
     def bytes_at(self, offset: int, nbytes: int) -> Array:
         """A view of some bytes. Raises ValueError for bytes outside of the window."""

@@ -18,52 +18,12 @@ from mctskernel.core.task import Array, TaskError
 from mctskernel.profiling.processes import child_process
 from mctskernel.profiling.processes.channel import Ready
 from mctskernel.profiling.processes.child_process import ChildProcess, Launched, LostError
-from mctskernel.profiling.processes.shared_window import ALIGNMENT, SharedWindow
+from mctskernel.profiling.processes.shared_window import SharedWindow
+from mctskernel.profiling.pytorch import protocol
 from mctskernel.profiling.pytorch.memory import Memory, Snapshot
-from mctskernel.profiling.pytorch.protocol import (
-    FORK_REPLIES,
-    REPLIES,
-    Attach,
-    Construct,
-    Constructed,
-    Create,
-    DictSpec,
-    Done,
-    Draw,
-    Drawn,
-    Ended,
-    Failed,
-    Fork,
-    Forked,
-    ForkReply,
-    ForkRequest,
-    ListSpec,
-    Load,
-    Prepare,
-    Reread,
-    Run,
-    Stored,
-    Structure,
-    Wait,
-    Weights,
-)
 
-STARTING_SECONDS = 180.0
-FORKING_SECONDS = 30.0
-
-ECHO = """\
-import torch
-
-
-class Model(torch.nn.Module):
-    def __init__(self, outputs):
-        super().__init__()
-        self.outputs = outputs
-
-    def forward(self, *inputs):
-        return self.outputs
-"""
-"""A module that computes nothing: its calls take as long as the round trip to a worker, copies of outputs included."""
+FORKING_SECONDS = 180.0
+"""How long a fork may take, the first time with PyTorch's import."""
 
 Expected = TypeVar("Expected", bound=msgspec.Struct)
 
@@ -79,14 +39,22 @@ class ModuleError(RuntimeError):
         self.guard = guard
 
 
+@contextlib.contextmanager
+def blaming_the_task() -> Iterator[None]:
+    """Turn a module's failure into a TaskError: it is the reference that failed."""
+    try:
+        yield
+    except ModuleError as error:
+        raise TaskError(f"The reference can't be used: {error.message}") from error
+
+
 class ForkServer:
     """A process with PyTorch imported, from which those that run modules are forked. For one thread."""
 
     def __init__(self) -> None:
         self._child = child_process.start("mctskernel.profiling.pytorch.worker", "forks modules' processes")
-        self._seconds = STARTING_SECONDS
 
-    def fork(self, doing: str, memories: tuple[int, ...], *, is_reference: bool = False) -> ChildProcess:
+    def fork(self, doing: str, memories: tuple[int, ...], *, is_reference: bool) -> ChildProcess:
         """A new process with the descriptors of memories; `doing` is what it does, for messages: `calls the module`.
 
         Raises DeviceError.
@@ -94,51 +62,41 @@ class ForkServer:
 
         def launch(scratch: Path, descriptors: tuple[int, ...], stderr: BinaryIO) -> Launched:
             inherited = (*descriptors, stderr.fileno(), *memories)
-            pid = self._ask(Fork(is_reference, str(scratch)), Forked, inherited).pid
+            pid = self._ask(protocol.Fork(is_reference, str(scratch)), inherited).pid
             return (
                 pid,
-                lambda: self._ask(Wait(pid), Ended).how,
-                lambda: self._ask(Wait(pid, reap=True), Ended),
+                lambda: self._ask(protocol.Wait(pid)).how,
+                lambda: self._ask(protocol.Wait(pid, reap=True)),
             )
 
         return child_process.launched(doing, launch)
 
     def close(self) -> None:
-        """End it."""
         self._child.kill()
 
     def _ask(
-        self, request: ForkRequest, expected: type[Expected], descriptors: tuple[int, ...] = ()
-    ) -> Expected:
+        self, request: protocol.Fork | protocol.Wait, descriptors: tuple[int, ...] = ()
+    ) -> protocol.Forked:
         try:
             self._child.channel.send(request, descriptors)
-            reply: ForkReply = self._child.receive(FORK_REPLIES, self._seconds)
+            return self._child.receive(protocol.FORK_REPLIES, FORKING_SECONDS)
         except (OSError, LostError) as error:
             log = self._child.last_words()[-2000:]
             raise DeviceError(f"PyTorch's processes can't be started: {error} {log}".strip()) from error
-        if not isinstance(reply, expected):
-            raise DeviceError(
-                "PyTorch's processes can't be started: the fork server answered another question."
-            )
-        self._seconds = FORKING_SECONDS
-        return reply
 
 
 @contextlib.contextmanager
 def fork_server() -> Iterator[ForkServer]:
     """A fork server that ends with the block, and everything that it forked with it."""
-    server = ForkServer()
-    try:
+    with contextlib.closing(ForkServer()) as server:
         yield server
-    finally:
-        server.close()
 
 
 @dataclass(frozen=True)
 class Value:
     """A value: its structure, and the bytes of its tensors as they lie in shared memory."""
 
-    structure: Structure
+    structure: protocol.Structure
     content: Array
 
 
@@ -166,33 +124,52 @@ class Round:
     changed: bool
 
 
-@dataclass(frozen=True)
-class Call:
-    """One call: seconds by the evaluator's clock, and the memory after it."""
-
-    seconds: float
-    snapshot: Snapshot
-
-
-class WorkerClient:
-    """A worker's process, with the memory for its inputs and outputs, and room for models as large as `model`.
-
-    Requests raise ModuleError for what the module does.
-    """
+class Client:
+    """A forked process with a window of some bytes, or one that grows. Raises ModuleError for what its module does."""
 
     def __init__(
-        self, server: ForkServer, doing: str, outputs: Structure, memory: Memory, model: Model
+        self, server: ForkServer, doing: str, memory: Memory | None = None, window_bytes: int = 0
     ) -> None:
-        self._structure, self._memory = outputs, memory
-        self._room = model.nbytes
-        self._window = SharedWindow(nbytes=self._room)
-        self._process = server.fork(doing, (self._window.fd, *memory.descriptors))
+        self._window = SharedWindow(nbytes=window_bytes)
+        descriptors = (self._window.fd, *(memory.descriptors if memory else ()))
+        self._process = server.fork(doing, descriptors, is_reference=memory is None)
 
-    def load(self, source: str, class_name: str, device: str, memory_bytes: int, seconds: float) -> None:
-        """Run the source."""
-        attach = Attach(device, memory_bytes, self._memory.sizes)
-        self._ask(attach, Ready, Outcome.LAUNCH_ERROR, seconds)
-        self._ask(Load(source, class_name), Ready, Outcome.BUILD_ERROR, seconds)
+    def load(self, request: protocol.Load, seconds: float) -> None:
+        self._ask(request, Ready, Outcome.BUILD_ERROR, seconds)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._window.close()
+
+    def _ask(
+        self, request: msgspec.Struct, expected: type[Expected], outcome: Outcome, seconds: float
+    ) -> Expected:
+        return self._checked(self._reply(request, seconds), expected, outcome)
+
+    def _reply(self, request: msgspec.Struct, seconds: float) -> msgspec.Struct:
+        if self._process.channel.has_unread():
+            raise _unasked()
+        try:
+            return self._process.ask(request, protocol.REPLIES, seconds)
+        except LostError as error:
+            raise ModuleError(error.outcome, error.message, _printable(error.log), error.guard) from error
+
+    def _checked(self, reply: msgspec.Struct, expected: type[Expected], outcome: Outcome) -> Expected:
+        if isinstance(reply, protocol.Failed):
+            raise ModuleError(outcome, _printable(reply.message), _printable(reply.log))
+        if not isinstance(reply, expected):
+            raise _unasked()
+        return reply
+
+
+class WorkerClient(Client):
+    """A worker's process, with the memory for its inputs and outputs, and room for models as large as `model`."""
+
+    def __init__(
+        self, server: ForkServer, doing: str, outputs: protocol.Structure, memory: Memory, model: Model
+    ) -> None:
+        super().__init__(server, doing, memory, model.nbytes)
+        self._outputs, self._memory, self._room = outputs, memory, model.nbytes
 
     def construct(self, model: Model, seconds: float) -> bool:
         """Make a model; whether the worker says that the weights fit. Raises TaskError for one that is larger."""
@@ -200,36 +177,37 @@ class WorkerClient:
             raise TaskError("The reference's get_init_inputs gives other shapes each time.")
         self._window.clear()
         arguments, weights = (
-            Stored(each.structure, self._window.put(each.content))
+            protocol.Stored(each.structure, self._window.put(each.content))
             for each in (model.arguments, model.weights)
         )
-        request = Construct(model.seed, arguments, weights)
-        return self._ask(request, Constructed, Outcome.BUILD_ERROR, seconds).loaded
+        request = protocol.Construct(model.seed, arguments, weights)
+        return self._ask(request, protocol.Constructed, Outcome.BUILD_ERROR, seconds).loaded
 
-    def call(self, drawn: Round, rng: np.random.Generator, seconds: float) -> Call:
-        """Call the model on fresh inputs.
+    def call(
+        self, drawn: Round, rng: np.random.Generator, seconds: float, *, is_echo: bool = False
+    ) -> tuple[float, Snapshot]:
+        """Call the model on fresh inputs, and give seconds and the memory after it; of an echo, see `Run`.
 
         The clock runs from when the inputs are given until elements at random places are read, after the worker said
         that it is done: what isn't there by then is missing. The rest is read once the worker is stopped.
         """
         memory = self._memory
         memory.prepare(drawn.inputs.content, rng)
-        self._ask(Prepare(), Ready, Outcome.CRASH, seconds)
-        run = Run(drawn.inputs.structure, self._structure, memory.inputs)
+        self._ask(protocol.Prepare(), Ready, Outcome.CRASH, seconds)
         began = time.perf_counter()
         memory.publish()
-        reply = self._reply(run, seconds)
+        reply = self._reply(protocol.Run(memory.inputs, is_echo), seconds)
         memory.probe()
         ended = time.perf_counter()
         self._process.pause()
         snapshot = memory.collect()
-        self._check(reply, Done, Outcome.LAUNCH_ERROR)
-        return Call(ended - began, snapshot)
+        self._check_structure(self._checked(reply, protocol.Done, Outcome.LAUNCH_ERROR))
+        return ended - began, snapshot
 
     def reread(self, seconds: float) -> Array:
         """The bytes of the outputs of the call before the last, as they are now."""
         self._memory.poison()
-        self._ask(Reread(self._structure), Done, Outcome.LAUNCH_ERROR, seconds)
+        self._check_structure(self._ask(protocol.Reread(), protocol.Done, Outcome.LAUNCH_ERROR, seconds))
         return self._memory.outputs()
 
     @contextlib.contextmanager
@@ -242,96 +220,39 @@ class WorkerClient:
             self._process.pause()
 
     def close(self) -> None:
-        """End its process."""
-        self._process.kill()
+        super().close()
         self._memory.close()
-        self._window.close()
 
-    def _ask(
-        self, request: msgspec.Struct, expected: type[Expected], outcome: Outcome, seconds: float
-    ) -> Expected:
-        return self._check(self._reply(request, seconds), expected, outcome)
-
-    def _reply(self, request: msgspec.Struct, seconds: float) -> msgspec.Struct:
-        if self._process.channel.has_unread():
-            raise _unasked()
-        try:
-            return self._process.ask(request, REPLIES, seconds)
-        except LostError as error:
-            raise ModuleError(error.outcome, error.message, _printable(error.log), error.guard) from error
-
-    def _check(self, reply: msgspec.Struct, expected: type[Expected], outcome: Outcome) -> Expected:
-        if isinstance(reply, Failed):
-            raise ModuleError(outcome, _printable(reply.message), _printable(reply.log))
-        if not isinstance(reply, expected):
-            raise _unasked()
-        if isinstance(reply, Done):
-            self._check_structure(reply.given)
-        return reply
-
-    def _check_structure(self, given: Structure) -> None:
-        try:
-            if given == self._structure:
-                return
-            described = str(given)
-        except RecursionError:
-            described = "a value that is nested too deeply"
-        message = f"The module returns {_printable(described)[:500]}, not {self._structure}."
-        raise ModuleError(Outcome.WRONG_RESULT, message, guard=Guard.COMPARISON)
+    def _check_structure(self, done: protocol.Done) -> None:
+        if done.given != self._outputs:
+            message = f"The module returns {_printable(str(done.given)[:500])}, not {self._outputs}."
+            raise ModuleError(Outcome.WRONG_RESULT, message, guard=Guard.COMPARISON)
 
 
-class ReferenceClient:
+class ReferenceClient(Client):
     """The reference's process. Whatever fails in it is the task's fault: TaskError."""
 
-    def __init__(
-        self, server: ForkServer, source: str, device: str, memory_bytes: int, seconds: float
-    ) -> None:
+    def __init__(self, server: ForkServer, seconds: float) -> None:
+        super().__init__(server, "computes the reference")
         self._seconds = seconds
-        self._window = SharedWindow()
-        self._process = server.fork("computes the reference", (self._window.fd,), is_reference=True)
-        try:
-            self._ask(Attach(device, memory_bytes), Ready)
-            self._ask(Load(source, "Model"), Ready)
-        except TaskError:
-            self.close()
-            raise
 
     def model(self, seed: int, *, from_seed: bool) -> Model:
         """Make the model anew; `from_seed` for a candidate that takes no weights."""
-        made = self._ask(Create(seed, from_seed), Weights)
+        made = self._asked(protocol.Create(seed, from_seed), protocol.Weights)
         return Model(seed, self._value(made.arguments), self._value(made.weights))
 
     def draw(self, seed: int, *, widened: bool = False) -> Round:
         """Fresh inputs for the model that was made last, as `Draw` says."""
-        drawn = self._ask(Draw(seed, widened), Drawn)
+        drawn = self._asked(protocol.Draw(seed, widened), protocol.Drawn)
         inputs, truth, plain = map(self._value, (drawn.inputs, drawn.expected, drawn.plain))
         return Round(inputs, truth, plain, drawn.changed)
 
-    def close(self) -> None:
-        """End its process."""
-        self._process.kill()
-        self._window.close()
-
-    def _value(self, stored: Stored) -> Value:
+    def _value(self, stored: protocol.Stored) -> Value:
         return Value(stored.structure, self._window.bytes_at(stored.offset, stored.nbytes).copy())
 
-    def _ask(self, request: msgspec.Struct, expected: type[Expected]) -> Expected:
-        try:
-            reply = self._process.ask(request, REPLIES, self._seconds)
-        except LostError as error:
-            raise TaskError(f"The reference can't be used: {error.message} {error.log}".strip()) from error
-        if isinstance(reply, Failed):
-            raise TaskError(f"The reference can't be used: {reply.message}")
-        if not isinstance(reply, expected):
-            raise TaskError("The reference can't be used: its process gave an answer to another question.")
-        return reply
-
-
-def echo_model(plain: Value) -> Model:
-    """A model of `ECHO` that returns the same outputs every time."""
-    nothing = DictSpec((), ())
-    arguments = ListSpec("tuple", (ListSpec("list", (plain.structure,)), nothing))
-    return Model(0, Value(arguments, plain.content), Value(nothing, np.zeros(ALIGNMENT, np.uint8)))
+    def _asked(self, request: msgspec.Struct, expected: type[Expected]) -> Expected:
+        with blaming_the_task():
+            return self._ask(request, expected, Outcome.CRASH, self._seconds)
 
 
 def _unasked() -> ModuleError:

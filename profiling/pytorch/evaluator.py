@@ -22,21 +22,19 @@ from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source
 from mctskernel.core.task import TaskError
 from mctskernel.profiling.build_cache import cache_folder
 from mctskernel.profiling.pytorch.client import (
-    ECHO,
-    Call,
+    Client,
     ForkServer,
     Model,
     ModuleError,
     ReferenceClient,
     Round,
     WorkerClient,
-    echo_model,
+    blaming_the_task,
     fork_server,
 )
-from mctskernel.profiling.pytorch.memory import DeviceMemory, HostMemory
-from mctskernel.profiling.pytorch.protocol import tensor_specs
+from mctskernel.profiling.pytorch.memory import DeviceMemory, HostMemory, Snapshot
+from mctskernel.profiling.pytorch.protocol import Load
 from mctskernel.profiling.pytorch.verdict import (
-    Samples,
     Speedup,
     check_call,
     check_outputs,
@@ -60,21 +58,13 @@ FEWEST_ROUNDS = 5
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What a module may take: seconds for loading and for making a model, for a call, and bytes of memory."""
-
-    load_seconds: float = 300.0
-    call_seconds: float = 60.0
-    memory_bytes: int = 16 << 30
-
-
-@dataclass(frozen=True)
 class Settings:
-    """How modules are evaluated.
+    """How modules are evaluated, and what they may take.
 
     Inputs and weights follow from `seed`, which no author of a module may know beforehand. A module is timed for
     `runs` rounds, and for up to `most_runs`, if that is more, as long as it can't be told apart from the round trip
     to its process; for fewer once `seconds` have passed. `own_kernels` refuses modules that define no kernel.
+    `load_seconds` are for loading a source and for making a model, each.
     """
 
     device: str = "cpu"
@@ -83,7 +73,9 @@ class Settings:
     most_runs: int = 0
     seconds: float = 60.0
     own_kernels: bool = False
-    limits: Limits = field(default_factory=Limits)
+    load_seconds: float = 300.0
+    call_seconds: float = 60.0
+    memory_bytes: int = 16 << 30
 
 
 @dataclass(frozen=True)
@@ -111,8 +103,8 @@ def open_evaluator(
 class ModuleEvaluator:
     """A reference with its processes.
 
-    The baseline is the reference's own module in a worker like the candidate's; the echo is a module that computes
-    nothing, whose time is the round trip. Their calls are interleaved with the candidate's.
+    The baseline is the reference's own module in a worker like the candidate's, whose echo takes the round trip. Their
+    calls are interleaved with the candidate's.
     """
 
     def __init__(self, server: ForkServer, reference: str, settings: Settings, stack: ExitStack) -> None:
@@ -123,33 +115,26 @@ class ModuleEvaluator:
             open_gpu()
         self._key, self._seeds = secret_key(), itertools.count()
         self._rng = np.random.default_rng(self._seed())
-        limits = settings.limits
-        self._reference = ReferenceClient(
-            server, reference, settings.device, limits.memory_bytes, limits.load_seconds
-        )
-        stack.callback(self._reference.close)
-        self._model = self._reference.model(self._seed(), from_seed=False)
-        self._pattern = self._reference.draw(self._seed())
-        self._check_repeats()
-        with _blaming_the_task():
+        with blaming_the_task():
+            self._reference = ReferenceClient(server, settings.load_seconds)
+            stack.callback(self._reference.close)
+            self._load(self._reference, reference, "Model")
+            self._model = self._reference.model(self._seed(), from_seed=False)
+            self._pattern = self._reference.draw(self._seed())
+            self._check_repeats()
             self._baseline = self._worker(stack, "runs the reference", reference, "Model", self._model)
-            nothing = echo_model(self._pattern.plain)
-            self._echo = self._worker(stack, "echoes", ECHO, "Model", nothing)
-            self._echo.construct(nothing, limits.load_seconds)
 
     def evaluate(self, candidate: str) -> ModuleVerdict:
-        """The verdict on a module's source."""
         trial = _Trial()
         with ExitStack() as stack:
             try:
-                if refusal := check_source(candidate, own_kernels=self._settings.own_kernels):
-                    raise ModuleError(*refusal)
+                check_source(candidate, own_kernels=self._settings.own_kernels)
                 speedup = self._try(candidate, trial, stack)
             except ModuleError as error:
                 return ModuleVerdict(trial.refused(error))
             except TaskError as error:
                 stack.close()
-                self._check_health()  # raises if it is the reference's own fault
+                self._own_seconds(self._draw())  # raises if it is the reference's own fault
                 message = f"Beside this module the reference stopped working: {error}"
                 lost = ModuleError(Outcome.CRASH, message, guard=Guard.SEPARATE_PROCESS)
                 return ModuleVerdict(trial.refused(lost))
@@ -169,7 +154,7 @@ class ModuleEvaluator:
                 self._make(worker, trial)
                 self._verify(worker, trial)
         with stages.timed("time"):
-            return self._time(worker, trial, *quiet)
+            return self._time(worker, trial, quiet)
 
     def _make(self, worker: WorkerClient, trial: _Trial) -> None:
         """Make the candidate's model with the reference's weights, or under its seed where they don't fit."""
@@ -185,67 +170,63 @@ class ModuleEvaluator:
 
     def _construct(self, worker: WorkerClient) -> bool:
         with worker.running():
-            return worker.construct(self._model, self._settings.limits.load_seconds)
+            return worker.construct(self._model, self._settings.load_seconds)
 
     def _verify(self, worker: WorkerClient, trial: _Trial) -> None:
-        earlier: Call | None = None
+        earlier: Snapshot | None = None
         for number in range(CALLS):
             drawn = self._draw(widened=number == CALLS - 1)
-            call = self._call(worker, drawn)
-            trial.add(check_call(drawn, call, self._settings.seed))
+            _, snapshot = self._call(worker, drawn)
+            trial.add(check_call(drawn, snapshot, self._settings.seed))
             if earlier is not None:
                 with worker.running():
-                    again = worker.reread(self._settings.limits.call_seconds)
-                if not np.array_equal(again, earlier.snapshot.outputs):
+                    again = worker.reread(self._settings.call_seconds)
+                if not np.array_equal(again, earlier.outputs):
                     message = "The outputs of an earlier call were overwritten by a later one."
                     trial.add(failed(message, self._settings.seed, Guard.REPETITION))
-            earlier = call
+            earlier = snapshot
 
-    def _time(
-        self, worker: WorkerClient, trial: _Trial, quiet_baseline: list[float], quiet_echo: list[float]
-    ) -> Speedup:
+    def _time(self, worker: WorkerClient, trial: _Trial, quiet: tuple[list[float], list[float]]) -> Speedup:
         end = time.monotonic() + self._settings.seconds
-        workers = (worker, self._baseline, self._echo)
-        ours, baseline, echo = seconds = [list[float]() for _ in workers]
+        ours, baseline, echo = seconds = [list[float]() for _ in range(3)]
         enough = self._settings.runs
         while True:
             if len(ours) >= enough or (len(ours) >= FEWEST_ROUNDS and time.monotonic() >= end):
-                speedup = speedup_of(Samples(ours, baseline, echo, quiet_baseline, quiet_echo))
+                speedup = speedup_of(ours, (baseline, echo), quiet)
                 enough = min(2 * enough, max(self._settings.runs, self._settings.most_runs))
                 if not speedup.doubt or len(ours) >= enough or time.monotonic() >= end:
                     return speedup
             drawn = self._draw()
-            for number in self._rng.permutation(len(workers)):
+            for number in self._rng.permutation(len(seconds)).tolist():
                 if number == 0:
-                    call = self._call(worker, drawn)
-                    trial.add(check_call(drawn, call, self._settings.seed))
+                    taken, snapshot = self._call(worker, drawn)
+                    trial.add(check_call(drawn, snapshot, self._settings.seed))
                 else:
-                    call = self._own_call(workers[number], drawn)
-                seconds[number].append(call.seconds)
+                    taken = self._own_seconds(drawn, is_echo=number == 2)
+                seconds[number].append(taken)
 
     def _quiet_rounds(self) -> tuple[list[float], list[float]]:
         """Seconds of the baseline's and the echo's calls before the candidate's process begins."""
-        baseline: list[float] = []
-        echo: list[float] = []
+        seconds: list[list[float]] = []
         for _ in range(WARM_UP_ROUNDS + QUIET_ROUNDS):
             drawn = self._draw()
-            baseline.append(self._own_call(self._baseline, drawn).seconds)
-            echo.append(self._own_call(self._echo, drawn).seconds)
-        return baseline[WARM_UP_ROUNDS:], echo[WARM_UP_ROUNDS:]
+            seconds.append([self._own_seconds(drawn, is_echo=is_echo) for is_echo in (False, True)])
+        baseline, echo = map(list, zip(*seconds[WARM_UP_ROUNDS:], strict=True))
+        return baseline, echo
 
-    def _own_call(self, worker: WorkerClient, drawn: Round) -> Call:
-        """One call of the baseline or the echo."""
-        with _blaming_the_task():
-            return self._call(worker, drawn)
+    def _own_seconds(self, drawn: Round, *, is_echo: bool = False) -> float:
+        """Of one call of the baseline, or its echo."""
+        with blaming_the_task():
+            return self._call(self._baseline, drawn, is_echo=is_echo)[0]
 
-    def _call(self, worker: WorkerClient, drawn: Round) -> Call:
+    def _call(self, worker: WorkerClient, drawn: Round, *, is_echo: bool = False) -> tuple[float, Snapshot]:
         """One call, with every other worker stopped."""
         with worker.running():
-            return worker.call(drawn, self._rng, self._settings.limits.call_seconds)
+            return worker.call(drawn, self._rng, self._settings.call_seconds, is_echo=is_echo)
 
     def _new_model(self, *, from_seed: bool) -> None:
         self._model = self._reference.model(self._seed(), from_seed=from_seed)
-        with _blaming_the_task():
+        with blaming_the_task():
             self._construct(self._baseline)
 
     def _draw(self, *, widened: bool = False) -> Round:
@@ -261,18 +242,19 @@ class ModuleEvaluator:
         self, stack: ExitStack, doing: str, source: str, class_name: str, model: Model
     ) -> WorkerClient:
         """A worker that has loaded a source, with room for models as large as `model`."""
-        device, limits, pattern = self._settings.device, self._settings.limits, self._pattern
-        outputs = tuple(tensor_specs(pattern.plain.structure))
-        memory = (HostMemory if device == "cpu" else DeviceMemory)(outputs, pattern.inputs.content.nbytes)
+        pattern = self._pattern
+        kind = HostMemory if self._settings.device == "cpu" else DeviceMemory
+        memory = kind(pattern.plain.structure.tensors, pattern.inputs.content.nbytes)
         worker = WorkerClient(self._server, doing, pattern.plain.structure, memory, model)
         stack.callback(worker.close)
-        worker.load(source, class_name, device, limits.memory_bytes, limits.load_seconds)
+        structures = pattern.inputs.structure, pattern.plain.structure, memory.sizes
+        self._load(worker, source, class_name, *structures)
         return worker
 
-    def _check_health(self) -> None:
-        drawn = self._draw()
-        for worker in (self._baseline, self._echo):
-            self._own_call(worker, drawn)
+    def _load(self, client: Client, source: str, class_name: str, *shared: Any) -> None:
+        settings = self._settings
+        request = Load(settings.device, settings.memory_bytes, source, class_name, *shared)
+        client.load(request, settings.load_seconds)
 
     def _check_repeats(self) -> None:
         seed = self._seed()
@@ -295,27 +277,17 @@ def secret_key() -> bytes:
     With it the same `--seed` gives the same inputs again. No process of a candidate may read it.
     """
     folder = cache_folder()
-    if folder is None:
-        return secrets.token_bytes(KEY_BYTES)
-    file = folder.with_name("key")
-    try:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            os.write(made, secrets.token_bytes(KEY_BYTES))
-            os.close(made)
-        return file.read_bytes() or secrets.token_bytes(KEY_BYTES)
-    except OSError:
-        return secrets.token_bytes(KEY_BYTES)
-
-
-@contextmanager
-def _blaming_the_task() -> Iterator[None]:
-    """Turn a module's failure into a TaskError: it is the reference that failed."""
-    try:
-        yield
-    except ModuleError as error:
-        raise TaskError(f"The reference can't be used: {error.message}") from error
+    if folder is not None:
+        file = folder.with_name("key")
+        with contextlib.suppress(OSError):
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                os.write(made, secrets.token_bytes(KEY_BYTES))
+                os.close(made)
+            if key := file.read_bytes():
+                return key
+    return secrets.token_bytes(KEY_BYTES)
 
 
 @dataclass
@@ -334,11 +306,9 @@ class _Trial:
             raise ModuleError(Outcome.WRONG_RESULT, check.message, guard=check.guard)
 
     def refused(self, error: ModuleError) -> Evaluation:
-        """The evaluation of a module that failed."""
         return self._evaluation(error.outcome, message=error.message, log=error.log, guard=error.guard)
 
     def accepted(self, speedup: Speedup) -> Evaluation:
-        """The evaluation of a module that is right."""
         self.flags += speedup.flags
         return self._evaluation(Outcome.OK, timings=(speedup.timing,), quarantine=speedup.doubt)
 

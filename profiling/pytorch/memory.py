@@ -88,11 +88,9 @@ class HostMemory:
         self._outputs[:] = self._poison
 
     def outputs(self) -> Array:
-        """The bytes of the outputs as they are now."""
         return self._outputs.copy()
 
     def close(self) -> None:
-        """Free it."""
         for window in self._windows:
             window.close()
 
@@ -120,7 +118,6 @@ class SharedBuffer:
     handle: Any
 
     def close(self) -> None:
-        """Unmap it and close the descriptor; another process that maps it keeps the memory alive."""
         _call(cu.cuMemUnmap, self.pointer, self.size)
         _call(cu.cuMemAddressFree, self.pointer, self.size)
         _call(cu.cuMemRelease, self.handle)

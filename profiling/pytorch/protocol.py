@@ -6,8 +6,7 @@ the user and uses it for nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -21,7 +20,7 @@ ELEMENT_BYTES = {**DTYPE_BYTES, "bool": 1, "complex64": 8, "complex128": 16}
 """Size in bytes of each element type that tensors may have here."""
 
 
-class TensorSpec(msgspec.Struct, tag="tensor", frozen=True):
+class TensorSpec(msgspec.Struct, frozen=True):
     """A tensor's type and shape; its elements are in shared memory."""
 
     dtype: str
@@ -29,57 +28,25 @@ class TensorSpec(msgspec.Struct, tag="tensor", frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """The size of its elements, densely packed."""
         return ELEMENT_BYTES[self.dtype] * int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def numpy(self) -> DType:
-        """The type of its elements."""
         return numpy_dtype(self.dtype)
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
 
 
-class Constant(msgspec.Struct, tag="constant", frozen=True):
-    """A value of plain Python."""
+class Structure(msgspec.Struct, frozen=True):
+    """Nested lists, tuples and dictionaries as a Python literal, with `...` for each of the tensors, in order."""
 
-    value: bool | int | float | str | None
-
-    def __str__(self) -> str:
-        return repr(self.value)
-
-
-class ListSpec(msgspec.Struct, tag="list", frozen=True):
-    """A list or a tuple."""
-
-    kind: Literal["list", "tuple"]
-    items: tuple[Structure, ...]
+    text: str = "[]"
+    tensors: tuple[TensorSpec, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.kind}({', '.join(map(str, self.items))})"
-
-
-class DictSpec(msgspec.Struct, tag="dict", frozen=True):
-    """A dictionary with strings for keys, in its order."""
-
-    keys: tuple[str, ...]
-    items: tuple[Structure, ...]
-
-    def __str__(self) -> str:
-        return "{" + ", ".join(f"{k}: {v}" for k, v in zip(self.keys, self.items, strict=False)) + "}"
-
-
-Structure = TensorSpec | Constant | ListSpec | DictSpec
-
-
-def tensor_specs(structure: Structure) -> Iterator[TensorSpec]:
-    """The tensors of a structure, in order."""
-    if isinstance(structure, TensorSpec):
-        yield structure
-    elif isinstance(structure, ListSpec | DictSpec):
-        for item in structure.items:
-            yield from tensor_specs(item)
+        first, *others = self.text.split("...")
+        return first + "".join(f"{spec}{text}" for spec, text in zip(self.tensors, others, strict=False))
 
 
 def places(tensors: Sequence[TensorSpec]) -> tuple[tuple[int, ...], int]:
@@ -92,7 +59,6 @@ def places(tensors: Sequence[TensorSpec]) -> tuple[tuple[int, ...], int]:
 
 
 def arrays(memory: Array, tensors: Sequence[TensorSpec]) -> tuple[Array, ...]:
-    """Views of the tensors in shared memory."""
     offsets, _ = places(tensors)
     return tuple(
         memory[offset : offset + tensor.nbytes].view(tensor.numpy).reshape(tensor.shape)
@@ -108,27 +74,24 @@ class Stored(msgspec.Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """The size of its tensors there."""
-        return places(list(tensor_specs(self.structure)))[1]
+        return places(self.structure.tensors)[1]
 
 
-class Attach(msgspec.Struct, tag=True, frozen=True):
-    """The first request: map the memories for outputs and inputs, and confine yourself. Answered by Ready or Failed.
+class Load(msgspec.Struct, tag=True, frozen=True):
+    """The first request: map the memories, confine yourself, run a source text as a module and find its class.
 
-    `sizes` are the bytes of those memories, which the process inherits behind its `SharedWindow`: one for the outputs
-    of all calls, two for inputs, which calls use alternately. The reference has none.
+    Answered by Ready or Failed. `inputs` and `outputs` are those of every call. `sizes` are the bytes of the memories,
+    which the process inherits behind its `SharedWindow`: one for the outputs of all calls, two for inputs, which calls
+    use alternately. The reference has none.
     """
 
     device: str
     memory_bytes: int
-    sizes: tuple[int, ...] = ()
-
-
-class Load(msgspec.Struct, tag=True, frozen=True):
-    """Run a source text as a module and find its class. Answered by Ready or Failed."""
-
     source: str
     class_name: str
+    inputs: Structure = Structure()
+    outputs: Structure = Structure()
+    sizes: tuple[int, ...] = ()
 
 
 class Create(msgspec.Struct, tag=True, frozen=True):
@@ -154,17 +117,17 @@ class Prepare(msgspec.Struct, tag=True, frozen=True):
 
 
 class Run(msgspec.Struct, tag=True, frozen=True):
-    """Call the model once on the inputs in one of the two memories. Answered by Done or Failed."""
+    """Call the model once on the inputs in one of the two memories. Answered by Done or Failed.
 
-    inputs: Structure
-    outputs: Structure
+    An echo gives the outputs of the last call once more: it takes as long as the round trip, copies included.
+    """
+
     memory: int
+    is_echo: bool = False
 
 
 class Reread(msgspec.Struct, tag=True, frozen=True):
     """Write the outputs of the call before the last once more, as they are now. Answered as Run is."""
-
-    outputs: Structure
 
 
 class Draw(msgspec.Struct, tag=True, frozen=True):
@@ -216,7 +179,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Fork(msgspec.Struct, tag=True, frozen=True):
-    """For the fork server: start a process. Answered by Forked.
+    """For the fork server: start a process, the leader of a session of its own.
 
     Beside it are descriptors: the process's socket, its lifeline, its standard error, its memories.
     """
@@ -226,30 +189,23 @@ class Fork(msgspec.Struct, tag=True, frozen=True):
 
 
 class Wait(msgspec.Struct, tag=True, frozen=True):
-    """For the fork server: how did a process end? Answered by Ended. `reap` waits for that and frees its number."""
+    """For the fork server: how did a process end? `reap` waits for that and frees its number."""
 
     pid: int
     reap: bool = False
 
 
-class Forked(msgspec.Struct, tag=True, frozen=True):
-    """A process was started, the leader of a session of its own."""
+class Forked(msgspec.Struct, frozen=True):
+    """A forked process, and how it ended, `exited with status 3`; empty while it runs."""
 
     pid: int
+    how: str = ""
 
 
-class Ended(msgspec.Struct, tag=True, frozen=True):
-    """How a process ended, `exited with status 3`; empty while it runs."""
-
-    how: str
-
-
-Request = Attach | Load | Create | Construct | Prepare | Run | Reread | Draw
+Request = Load | Create | Construct | Prepare | Run | Reread | Draw
 Reply = Ready | Constructed | Weights | Done | Drawn | Failed
-ForkRequest = Fork | Wait
-ForkReply = Forked | Ended
 
 REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
-FORK_REQUESTS: msgspec.msgpack.Decoder[ForkRequest] = msgspec.msgpack.Decoder(ForkRequest)
-FORK_REPLIES: msgspec.msgpack.Decoder[ForkReply] = msgspec.msgpack.Decoder(ForkReply)
+FORK_REQUESTS: msgspec.msgpack.Decoder[Fork | Wait] = msgspec.msgpack.Decoder(Fork | Wait)
+FORK_REPLIES: msgspec.msgpack.Decoder[Forked] = msgspec.msgpack.Decoder(Forked)

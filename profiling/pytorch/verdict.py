@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +12,9 @@ from mctskernel.core.dtypes import is_floating
 from mctskernel.core.evaluation import Check, Guard, Outcome, Timing
 from mctskernel.core.task import Array, Tolerance
 from mctskernel.profiling.comparison import Comparison, compare
-from mctskernel.profiling.pytorch.client import Call, Round
-from mctskernel.profiling.pytorch.protocol import TensorSpec, arrays, tensor_specs
+from mctskernel.profiling.pytorch.client import ModuleError, Round
+from mctskernel.profiling.pytorch.memory import Snapshot
+from mctskernel.profiling.pytorch.protocol import TensorSpec, arrays
 
 TOLERANCES = {
     "float64": Tolerance(1e-12, 1e-13, 64.0),
@@ -43,31 +44,29 @@ LABEL = "as given"
 """The shape of modules' checks and times: their inputs are the reference's own."""
 
 
-def check_source(source: str, *, own_kernels: bool) -> tuple[Outcome, str, str, Guard] | None:
-    """Why a candidate's source is refused unrun: the outcome, a sentence, no log, and the guard.
+def check_source(source: str, *, own_kernels: bool) -> None:
+    """Raise ModuleError for a source that is refused unrun.
 
     Refusals are certain. A source that passes may hide anything, so no verdict rests on this.
     """
     if len(source) > MAX_SOURCE_CHARACTERS:
         message = f"The source has {len(source)} characters; the limit is {MAX_SOURCE_CHARACTERS}."
-        return Outcome.REJECTED, message, "", Guard.SOURCE_RULES
+        raise ModuleError(Outcome.REJECTED, message, guard=Guard.SOURCE_RULES)
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return Outcome.BUILD_ERROR, f"The source is not Python: {error}", "", Guard.COMPILER
+        message = f"The source is not Python: {error}"
+        raise ModuleError(Outcome.BUILD_ERROR, message, guard=Guard.COMPILER) from error
     if own_kernels and (message := _without_own_kernel(tree)):
-        return Outcome.REJECTED, message, "", Guard.FOREIGN_CALLS
-    return None
+        raise ModuleError(Outcome.REJECTED, message, guard=Guard.FOREIGN_CALLS)
 
 
 def failed(message: str, seed: int, guard: Guard, error: float = float("inf")) -> Check:
-    """A check that fails."""
     return Check(LABEL, seed, passed=False, error=error, message=message, guard=guard)
 
 
-def check_call(drawn: Round, call: Call, seed: int) -> Check:
-    """The check of one call."""
-    snapshot = call.snapshot
+def check_call(drawn: Round, snapshot: Snapshot, seed: int) -> Check:
+    """The check of what a call left in the memory."""
     if not snapshot.settled:
         message = "The outputs still changed after the module's process said that it was done."
         return failed(message, seed, Guard.TIMED_OUTPUTS)
@@ -78,10 +77,9 @@ def check_call(drawn: Round, call: Call, seed: int) -> Check:
 
 
 def check_outputs(drawn: Round, outputs: Array, seed: int) -> Check:
-    """The check of outputs in shared memory."""
     worst = 0.0
-    wanted = list(tensor_specs(drawn.plain.structure))
-    truths = arrays(drawn.truth.content, list(tensor_specs(drawn.truth.structure)))
+    wanted = drawn.plain.structure.tensors
+    truths = arrays(drawn.truth.content, drawn.truth.structure.tensors)
     for number, (spec, actual, truth, plain) in enumerate(
         zip(wanted, arrays(outputs, wanted), truths, arrays(drawn.plain.content, wanted), strict=True)
     ):
@@ -128,17 +126,6 @@ def _tolerance(spec: TensorSpec, truth: Array, plain: Array) -> Tolerance:
 
 
 @dataclass(frozen=True)
-class Samples:
-    """Seconds of each round by the evaluator's clock; the quiet ones are from before the candidate's process began."""
-
-    candidate: Sequence[float]
-    baseline: Sequence[float]
-    echo: Sequence[float]
-    quiet_baseline: Sequence[float]
-    quiet_echo: Sequence[float]
-
-
-@dataclass(frozen=True)
 class Speedup:
     """The baseline's time over the candidate's, both without the round trip to the process, and its interval.
 
@@ -156,11 +143,18 @@ class Speedup:
     doubt: str = ""
 
 
-def speedup_of(samples: Samples) -> Speedup:
-    """The speed-up over interleaved rounds; the interval is a percentile bootstrap over rounds."""
-    ours, baseline, echo = (np.asarray(each) for each in (samples.candidate, samples.baseline, samples.echo))
-    baseline, slower = _undisturbed(baseline, samples.quiet_baseline)
-    echo, _ = _undisturbed(echo, samples.quiet_echo)
+def speedup_of(
+    candidate: Sequence[float],
+    beside: tuple[Sequence[float], Sequence[float]],
+    quiet: tuple[Sequence[float], Sequence[float]],
+) -> Speedup:
+    """The speed-up over interleaved rounds; the interval is a percentile bootstrap over rounds.
+
+    Seconds are by the evaluator's clock; those of the baseline and the echo are from rounds `beside` the candidate, and
+    from `quiet` ones, before its process began.
+    """
+    ours = np.asarray(candidate)
+    (baseline, slower), (echo, _) = map(_undisturbed, beside, quiet)
     flags = (f"The reference ran {slower:.0%} slower beside this module than before it.",) if slower else ()
     rounds = np.random.default_rng(0).integers(0, len(ours), (RESAMPLES, len(ours)))
     trip = np.median(echo[rounds], axis=1)
@@ -169,7 +163,7 @@ def speedup_of(samples: Samples) -> Speedup:
     seconds, round_trip = float(np.median(ours) - np.median(echo)), float(np.median(echo))
     baseline_seconds = float(np.median(baseline)) - round_trip
     low_net, high_net = _interval(net)
-    timing = Timing(LABEL, seconds, low_net, high_net, tuple(samples.candidate), baseline_seconds)
+    timing = Timing(LABEL, seconds, low_net, high_net, tuple(candidate), baseline_seconds)
     at_least = _interval(net_baseline / (net + trip))[0]
     for name, draws in (("module", net), ("reference", net_baseline)):
         low, high = _interval(draws)
@@ -183,11 +177,12 @@ def speedup_of(samples: Samples) -> Speedup:
     return Speedup(baseline_seconds / seconds, low, high, at_least, round_trip, timing, flags)
 
 
-def _undisturbed(beside: Array, quiet: Sequence[float]) -> tuple[Array, float]:
+def _undisturbed(seconds: Sequence[float], quiet: Sequence[float]) -> tuple[Array, float]:
     """Times as they would be without the candidate, and how much slower they were, as a fraction.
 
     A candidate must gain nothing by disturbing the others, for example with work of its own on the GPU.
     """
+    beside = np.asarray(seconds)
     ratio = float(np.median(quiet) / np.median(beside))
     return (beside * ratio, 1 / ratio - 1) if ratio < SLOWED else (beside, 0.0)
 
@@ -227,13 +222,9 @@ def _without_own_kernel(tree: ast.Module) -> str:
 
 
 def _makes_kernel(node: ast.expr) -> bool:
-    return any(name in _KERNEL_MAKERS for each in ast.walk(node) for name in _names(each))
-
-
-def _names(node: ast.AST) -> Iterator[str]:
-    match node:
-        case ast.Name(name) | ast.Attribute(attr=name) | ast.FunctionDef(name):
-            yield name
+    return not _KERNEL_MAKERS.isdisjoint(
+        getattr(each, "attr", getattr(each, "id", "")) for each in ast.walk(node)
+    )
 
 
 def _imports_extension(node: ast.AST) -> bool:

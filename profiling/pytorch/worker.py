@@ -10,6 +10,7 @@ publishes the inputs when it starts, and finds the outputs in its own memory.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import gc
@@ -21,47 +22,20 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
+from torch.utils import _pytree as pytree
 
 from mctskernel.profiling.isolation.confinement import confine, hide_memory
 from mctskernel.profiling.isolation.policy import Confinement, gpu_devices
 from mctskernel.profiling.processes.channel import Channel, Ready, die_with_parent, requests
 from mctskernel.profiling.processes.child_process import how_ended
 from mctskernel.profiling.processes.shared_window import SharedWindow
-from mctskernel.profiling.pytorch.protocol import (
-    ELEMENT_BYTES,
-    FORK_REQUESTS,
-    REQUESTS,
-    Attach,
-    Constant,
-    Construct,
-    Constructed,
-    Create,
-    DictSpec,
-    Done,
-    Draw,
-    Drawn,
-    Ended,
-    Failed,
-    Fork,
-    Forked,
-    ListSpec,
-    Load,
-    Prepare,
-    Reply,
-    Request,
-    Reread,
-    Run,
-    Stored,
-    Structure,
-    TensorSpec,
-    Weights,
-    places,
-    tensor_specs,
-)
+from mctskernel.profiling.pytorch import protocol
 
 MAX_LOG_CHARACTERS = 20_000
 MODULE_NAME = "candidate"
@@ -77,14 +51,13 @@ Tensors = list[Any]
 _KINDS = (torch.Tensor, torch.nn.Parameter)
 
 
-def serve(channel: Channel, answer: Callable[[Request], Reply]) -> None:
-    """Answer until the evaluator hangs up."""
-    for request in requests(channel, REQUESTS):
+def serve(channel: Channel, answer: Callable[[protocol.Request], protocol.Reply]) -> None:
+    for request in requests(channel, protocol.REQUESTS):
         try:
             reply = answer(request)
         except Exception as error:  # noqa: BLE001 - whatever a module raises is its outcome
             log = "".join(traceback.format_exception(error))[-MAX_LOG_CHARACTERS:]
-            reply = Failed(f"{type(error).__name__}: {error}"[:2000], log)
+            reply = protocol.Failed(f"{type(error).__name__}: {error}"[:2000], log)
         channel.send(reply)
 
 
@@ -97,36 +70,34 @@ class Worker:
 
     window: SharedWindow
     memories: tuple[int, ...]
-    device: str = "cpu"
+    loaded: protocol.Load | None = None
     model_class: Callable[..., Any] | None = None
     model: Any = None
     outputs: Any = None
     inputs: tuple[Any, ...] = ()
     kept: list[Any] = field(default_factory=list)
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: protocol.Request) -> protocol.Reply:
         """The reply to a request. Raises whatever the module raises."""
+        if isinstance(request, protocol.Load):
+            return self._load(request)
+        if self.loaded is None or self.model_class is None:
+            raise UnsupportedValueError("no module is loaded")
         match request:
-            case Attach():
-                return self._attach(request)
-            case Load(source, class_name):
-                self.model_class = load_class(source, class_name)
+            case protocol.Construct():
+                return self._construct(request, self.model_class, self.loaded.device)
+            case protocol.Prepare():
+                self._synchronize(self.loaded.device)
                 return Ready()
-            case Construct():
-                return self._construct(request)
-            case Prepare():
-                self._synchronize()
-                return Ready()
-            case Run():
-                return self._run(request)
-            case Reread(outputs):
-                return self._written(self.kept[0], outputs)
-            case Create() | Draw():
+            case protocol.Run():
+                return self._run(request, self.loaded)
+            case protocol.Reread():
+                return self._written(self.kept[0], self.loaded)
+            case protocol.Create() | protocol.Draw():
                 raise UnsupportedValueError("a candidate draws no inputs and no weights")
 
-    def _attach(self, request: Attach) -> Ready:
-        self.device = request.device
-        on_gpu = self.device == "cuda"
+    def _load(self, request: protocol.Load) -> Ready:
+        on_gpu = request.device == "cuda"
         if on_gpu:
             # Before it is confined: CUDA can't be initialised afterwards. No candidate is here yet.
             from mctskernel.profiling.pytorch.memory import mapped_on_device  # noqa: PLC0415 - needs a driver
@@ -134,45 +105,45 @@ class Worker:
             self.outputs, *inputs = map(mapped_on_device, self.memories, request.sizes)
         else:
             self.outputs, *inputs = map(mapped, self.memories)
-        self.inputs = tuple(inputs)
+        self.inputs, self.loaded = tuple(inputs), request
         devices = gpu_devices() if on_gpu else ()
         confine(
             Confinement(Path.cwd(), devices=devices, processes=PROCESSES, memory_bytes=request.memory_bytes)
         )
+        self.model_class = load_class(request)
         return Ready()
 
-    def _construct(self, request: Construct) -> Constructed:
-        if self.model_class is None:
-            raise UnsupportedValueError("no module is loaded")
-        arguments = stored_value(self.window, request.arguments, self.device)
+    def _construct(
+        self, request: protocol.Construct, model_class: Callable[..., Any], device: str
+    ) -> protocol.Constructed:
+        arguments = stored_value(self.window, request.arguments, device)
         weights = stored_value(self.window, request.weights)
-        model = construct(self.model_class, arguments, request.seed)
+        model = construct(model_class, arguments, request.seed)
         own = {name: tensor.shape for name, tensor in model.state_dict().items()}
         loaded = all(own.get(name) == tensor.shape for name, tensor in weights.items())
         if loaded:
             model.load_state_dict(weights, strict=False)
-        self.model, self.kept = model.to(self.device), []
-        return Constructed(loaded)
+        self.model = model.to(device)
+        return protocol.Constructed(loaded)
 
-    def _run(self, request: Run) -> Done:
-        memory = self.inputs[request.memory]
-        inputs = unflatten(request.inputs, views(memory, list(tensor_specs(request.inputs))))
+    def _run(self, request: protocol.Run, loaded: protocol.Load) -> protocol.Done:
+        inputs = unflatten(loaded.inputs, views(self.inputs[request.memory], loaded.inputs.tensors))
         with torch.no_grad():
-            outputs = self.model(*inputs)
-            self.kept = [*self.kept[-1:], outputs]
-            return self._written(outputs, request.outputs)
+            if not request.is_echo:
+                self.kept = [*self.kept[-1:], self.model(*inputs)]
+            return self._written(self.kept[-1], loaded)
 
-    def _written(self, outputs: Any, wanted: Structure) -> Done:
+    def _written(self, outputs: Any, loaded: protocol.Load) -> protocol.Done:
         given, tensors = flatten(outputs)
-        if any(tensor.device.type != self.device for tensor in tensors):
-            raise UnsupportedValueError(f"an output that isn't on the device {self.device}")
-        if given == wanted:
-            write(self.outputs, list(tensor_specs(wanted)), tensors)
-            self._synchronize()
-        return Done(given)
+        if any(tensor.device.type != loaded.device for tensor in tensors):
+            raise UnsupportedValueError(f"an output that isn't on the device {loaded.device}")
+        if given == loaded.outputs:
+            write(self.outputs, given.tensors, tensors)
+            self._synchronize(loaded.device)
+        return protocol.Done(given)
 
-    def _synchronize(self) -> None:
-        if self.device == "cuda":
+    def _synchronize(self, device: str) -> None:
+        if device == "cuda":
             torch.cuda.synchronize()
 
 
@@ -187,42 +158,36 @@ class ReferenceWorker:
     model: Any = None
     device: str = "cpu"
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: protocol.Request) -> protocol.Reply:
         """The reply to a request. Raises whatever the module raises."""
         match request:
-            case Attach():
+            case protocol.Load():
                 hide_memory()
-                self.device = request.device
-            case Load(source, class_name):
-                self.model_class = load_class(source, class_name)
+                self.device, self.model_class = request.device, load_class(request)
                 module = sys.modules[MODULE_NAME]
                 self.get_inputs = module.get_inputs
                 self.get_init_inputs = getattr(module, "get_init_inputs", list)
-            case Create():
-                return self._create(request)
-            case Draw():
+                return Ready()
+            case protocol.Create() if self.model_class is not None:
+                return self._create(request, self.model_class)
+            case protocol.Draw():
                 return self._draw(request)
             case _:
                 raise UnsupportedValueError("the reference is timed in a worker")
-        return Ready()
 
-    def _create(self, request: Create) -> Weights:
-        if self.model_class is None:
-            raise UnsupportedValueError("no reference is loaded")
+    def _create(self, request: protocol.Create, model_class: Callable[..., Any]) -> protocol.Weights:
         torch.manual_seed(request.seed + 1)
         structure, tensors = flatten(_arguments(self.get_init_inputs()))
         arguments = unflatten(structure, [tensor.to(self.device) for tensor in tensors])
-        self.model = construct(self.model_class, arguments, request.seed)
+        self.model = construct(model_class, arguments, request.seed)
         if not request.from_seed:
             vary_constants(self.model)
         weights = {name: tensor.detach().cpu() for name, tensor in self.model.state_dict().items()}
-        described = DictSpec(tuple(weights), tuple(flatten(tensor)[0] for tensor in weights.values()))
         self.model.to(self.device)
         self.window.clear()
-        stored = store(self.window, structure, tensors)
-        return Weights(stored, store(self.window, described, list(weights.values())))
+        return protocol.Weights(store(self.window, structure, tensors), store(self.window, *flatten(weights)))
 
-    def _draw(self, request: Draw) -> Drawn:
+    def _draw(self, request: protocol.Draw) -> protocol.Drawn:
         torch.manual_seed(request.seed)
         structure, tensors = flatten(list(self.get_inputs()))
         tensors = [tensor.to(self.device) for tensor in tensors]
@@ -232,17 +197,21 @@ class ReferenceWorker:
         torch.seed()  # a model that draws numbers must not seem to repeat itself
         with torch.no_grad():
             plain, plain_tensors = flatten(copy.deepcopy(self.model)(*unflatten(structure, own)))
-            changed = any(not _same_bits(a, b) for a, b in zip(own, tensors, strict=True))
+            before, after = (
+                [each.contiguous().reshape(-1).view(torch.uint8) for each in group]
+                for group in (tensors, own)
+            )
+            changed = not all(map(torch.equal, before, after))
             expected, truth = self._in_float64(structure, tensors) or (plain, plain_tensors)
         self.window.clear()
-        return Drawn(
+        return protocol.Drawn(
             store(self.window, structure, tensors),
             store(self.window, expected, truth),
             store(self.window, plain, plain_tensors),
             changed,
         )
 
-    def _widened(self, structure: Structure, tensors: Tensors) -> Tensors:
+    def _widened(self, structure: protocol.Structure, tensors: Tensors) -> Tensors:
         """Inputs three times as large around another middle, each whose outputs are then numbers.
 
         Whole numbers may be indices, and what has zeros is shifted nowhere: they may be a structure.
@@ -260,7 +229,9 @@ class ReferenceWorker:
                     tensors = wider
         return tensors
 
-    def _in_float64(self, structure: Structure, tensors: Tensors) -> tuple[Structure, Tensors] | None:
+    def _in_float64(
+        self, structure: protocol.Structure, tensors: Tensors
+    ) -> tuple[protocol.Structure, Tensors] | None:
         """The model's outputs in 64-bit floats; None where its code insists on another precision."""
         wide = [each.double() if each.is_floating_point() else each.clone() for each in tensors]
         before = torch.get_default_dtype()
@@ -273,16 +244,16 @@ class ReferenceWorker:
             torch.set_default_dtype(before)
 
 
-def load_class(source: str, name: str) -> Callable[..., Any]:
-    """Run a source text as a module, with a file in the working folder, and find a class in it."""
+def load_class(request: protocol.Load) -> Callable[..., Any]:
+    """Run a source text as a module, with a file in the working folder, and find its class."""
     path = Path.cwd() / f"{MODULE_NAME}.py"
-    path.write_text(source)
+    path.write_text(request.source)
     spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
     assert spec is not None and spec.loader is not None  # noqa: S101 - a file that ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE_NAME] = module
     spec.loader.exec_module(module)
-    return getattr(module, name)  # type: ignore[no-any-return] # anything that can be called
+    return getattr(module, request.class_name)  # type: ignore[no-any-return] # anything that can be called
 
 
 def construct(model_class: Callable[..., Any], arguments: Any, seed: int) -> Any:
@@ -301,41 +272,37 @@ def _arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:
     return (list(given[0]), given[1]) if both else (list(given), {})
 
 
-def _same_bits(ours: Any, theirs: Any) -> bool:
-    ours, theirs = (each.contiguous().reshape(-1).view(torch.uint8) for each in (ours, theirs))
-    return bool(torch.equal(ours, theirs))
-
-
 class UnsupportedValueError(TypeError):
     """A value that can't be sent; the message says which."""
 
 
-def flatten(value: Any) -> tuple[Structure, Tensors]:
+def flatten(value: Any) -> tuple[protocol.Structure, Tensors]:
     """A value's structure and its tensors in order. Raises UnsupportedValueError."""
     found: Tensors = []
-    return _structure(value, found), found
+    text = repr(_without_tensors(value, found))
+    return protocol.Structure(text, tuple(map(spec_of, found))), found
 
 
-def unflatten(structure: Structure, tensors: Sequence[Any]) -> Any:
+def unflatten(structure: protocol.Structure, tensors: Sequence[Any]) -> Any:
     """The value that `flatten` flattened."""
-    return _value(structure, iter(tensors))
+    left = iter(tensors)
+    return pytree.tree_map(lambda leaf: next(left) if leaf is ... else leaf, ast.literal_eval(structure.text))
 
 
-def store(window: SharedWindow, structure: Structure, tensors: Sequence[Any]) -> Stored:
+def store(window: SharedWindow, structure: protocol.Structure, tensors: Sequence[Any]) -> protocol.Stored:
     """Copy a value's tensors into a window."""
-    wanted = list(tensor_specs(structure))
-    stored = Stored(structure, window.reserve(places(wanted)[1]))
-    write(_bytes_of(window, stored), wanted, tensors)
+    stored = protocol.Stored(structure, window.reserve(protocol.places(structure.tensors)[1]))
+    write(_bytes_of(window, stored), structure.tensors, tensors)
     return stored
 
 
-def stored_value(window: SharedWindow, stored: Stored, device: str = "cpu") -> Any:
+def stored_value(window: SharedWindow, stored: protocol.Stored, device: str = "cpu") -> Any:
     """A value with copies of its tensors on a device."""
-    found = views(_bytes_of(window, stored), list(tensor_specs(stored.structure)))
+    found = views(_bytes_of(window, stored), stored.structure.tensors)
     return unflatten(stored.structure, [each.clone().to(device) for each in found])
 
 
-def _bytes_of(window: SharedWindow, stored: Stored) -> Any:
+def _bytes_of(window: SharedWindow, stored: protocol.Stored) -> Any:
     return torch.from_numpy(window.bytes_at(stored.offset, stored.nbytes))
 
 
@@ -347,15 +314,15 @@ def mapped(descriptor: int) -> Any:
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 
-def views(memory: Any, wanted: Sequence[TensorSpec]) -> Tensors:
+def views(memory: Any, wanted: Sequence[protocol.TensorSpec]) -> Tensors:
     """The tensors in shared memory, in place."""
     return [
         memory[offset : offset + spec.nbytes].view(getattr(torch, spec.dtype)).view(spec.shape)
-        for offset, spec in zip(places(wanted)[0], wanted, strict=True)
+        for offset, spec in zip(protocol.places(wanted)[0], wanted, strict=True)
     ]
 
 
-def write(memory: Any, wanted: Sequence[TensorSpec], tensors: Sequence[Any]) -> None:
+def write(memory: Any, wanted: Sequence[protocol.TensorSpec], tensors: Sequence[Any]) -> None:
     """Copy tensors into shared memory. Raises UnsupportedValueError for one of another type or shape."""
     if len(wanted) != len(tensors):
         raise UnsupportedValueError(f"{len(tensors)} tensors, not {len(wanted)}")
@@ -365,39 +332,31 @@ def write(memory: Any, wanted: Sequence[TensorSpec], tensors: Sequence[Any]) -> 
         view.copy_(tensor)
 
 
-def spec_of(tensor: Any) -> TensorSpec:
+def spec_of(tensor: Any) -> protocol.TensorSpec:
     """A tensor's type and shape. Raises UnsupportedValueError for a type that can't be sent."""
     dtype = str(tensor.dtype).removeprefix("torch.")
-    if dtype not in ELEMENT_BYTES:
+    if dtype not in protocol.ELEMENT_BYTES:
         raise UnsupportedValueError(f"a tensor of {dtype}, which can't be compared here")
-    return TensorSpec(dtype, tuple(tensor.shape))
+    return protocol.TensorSpec(dtype, tuple(tensor.shape))
 
 
-def _structure(value: Any, found: Tensors) -> Structure:
+class _Ellipsis:
+    def __repr__(self) -> str:
+        return "..."
+
+
+def _without_tensors(value: Any, found: Tensors) -> Any:
+    """The value with an ellipsis for each tensor, which is appended to `found`."""
     if type(value) in _KINDS:
         found.append(value.detach())
-        return spec_of(value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return Constant(value)
+        return _Ellipsis()
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value)):
+        return value
     if isinstance(value, list | tuple):
-        items = tuple(_structure(each, found) for each in value)
-        return ListSpec("list" if isinstance(value, list) else "tuple", items)
+        return (list if isinstance(value, list) else tuple)(_without_tensors(each, found) for each in value)
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return DictSpec(tuple(value), tuple(_structure(each, found) for each in value.values()))
+        return {key: _without_tensors(each, found) for key, each in value.items()}
     raise UnsupportedValueError(f"a value of type {type(value).__name__}, which can't be compared here")
-
-
-def _value(structure: Structure, tensors: Iterator[Any]) -> Any:
-    match structure:
-        case TensorSpec():
-            return next(tensors)
-        case Constant(value):
-            return value
-        case ListSpec(kind, items):
-            values = [_value(item, tensors) for item in items]
-            return values if kind == "list" else tuple(values)
-        case DictSpec(keys, items):
-            return {key: _value(item, tensors) for key, item in zip(keys, items, strict=True)}
 
 
 @contextlib.contextmanager
@@ -407,17 +366,12 @@ def varied_initialisation() -> Iterator[None]:
     Modules begin with biases of zero and scales of one, and a candidate that leaves them out would look right.
     """
     norm = torch.nn.modules.batchnorm._NormBase
-    before = {name: getattr(torch.nn.init, name) for name in ("zeros_", "ones_", "constant_")}
-    reset = norm.reset_running_stats
-    for name, fill in before.items():
-        setattr(torch.nn.init, name, _noisy(fill))
-    norm.reset_running_stats = _noisy_statistics(reset)  # type: ignore[method-assign] # undone below
-    try:
+    with contextlib.ExitStack() as stack:
+        for name in ("zeros_", "ones_", "constant_"):
+            stack.enter_context(patch.object(torch.nn.init, name, _noisy(getattr(torch.nn.init, name))))
+        noisy = _noisy_statistics(norm.reset_running_stats)
+        stack.enter_context(patch.object(norm, "reset_running_stats", noisy))
         yield
-    finally:
-        for name, fill in before.items():
-            setattr(torch.nn.init, name, fill)
-        norm.reset_running_stats = reset  # type: ignore[method-assign] # as it was
 
 
 def vary_constants(model: Any) -> None:
@@ -461,22 +415,24 @@ def main() -> None:
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), MAX_DESCRIPTORS)
     torch.set_num_threads(1)
     gc.freeze()  # pages that a collection writes to would be copied in every fork
-    for request in requests(channel, FORK_REQUESTS):
-        if isinstance(request, Fork):
+    for request in requests(channel, protocol.FORK_REQUESTS):
+        if isinstance(request, protocol.Fork):
             descriptors, channel.descriptors = channel.descriptors, []
             pid = os.fork()
             if pid == 0:
                 _become(request, *descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
-            channel.send(Forked(pid))
+            channel.send(protocol.Forked(pid))
         else:
             if request.reap:
                 os.waitpid(request.pid, 0)
-            channel.send(Ended("" if request.reap else how_ended(request.pid)))
+            channel.send(protocol.Forked(request.pid, "" if request.reap else how_ended(request.pid)))
 
 
-def _become(request: Fork, connection: int, lifeline: int, stderr: int, window: int, *memories: int) -> None:
+def _become(
+    request: protocol.Fork, connection: int, lifeline: int, stderr: int, window: int, *memories: int
+) -> None:
     """The forked process: never returns."""
     status, scratch = 1, request.scratch
     try:

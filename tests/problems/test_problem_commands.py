@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from mctskernel.cli import main
 from mctskernel.core.task import RELAXED_PRECISION, Bound
-from mctskernel.problems.kernelbench.benchmark import TOLERANCE
+from mctskernel.problems.kernelbench.reference import TOLERANCE
 from mctskernel.problems.pytorch_timing import begin_timing, has_pytorch_reference
 from mctskernel.profiling.processes.forked import wait_for
 from mctskernel.report.baselines import COMPILED, EAGER, Baselines, write_baselines

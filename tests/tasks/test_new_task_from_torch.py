@@ -33,7 +33,7 @@ def made(folder: Path, function: str, shapes: Sequence[str], dtypes: Sequence[st
 def test_plain_cuda_is_the_start_without_a_gpu(tmp_path: Path) -> None:
     created = create_task_from_torch(tmp_path / "t", f"{FUNCTIONS}:softmax", ["64x96"], ["fp16"])
     assert "kernel.py" not in created.files
-    assert created.missing == ()
+    assert created.notes == ()
     task = load_task(tmp_path / "t")
     plan = plan_of(task.starting_kernel)
     for shape in task.shapes:

@@ -24,7 +24,7 @@ from mctskernel.problems.definitions.definition import (
     Workload,
     read_axes,
 )
-from mctskernel.problems.problem import read_record
+from mctskernel.problems.problem import blamed, read_record
 from mctskernel.problems.torch_reference import array_of, find_function, in_numpy, listed_results
 
 RUN_FILE = "run.py"
@@ -118,23 +118,19 @@ def custom_values(
     name = definition.custom_inputs_entrypoint
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        try:
+        with blamed(f"{name} raised"):
             made = entry(axes.values(shape), torch.device("cpu"))
-        except (Exception, SystemExit) as error:
-            raise TaskError(f"{name} raised {type(error).__name__}: {error}") from error
     if not isinstance(made, Mapping) or not definition.inputs.keys() <= made.keys():
         raise TaskError(f"{name} must return a dictionary with every input.")
     return made
 
 
 def input_tensors(definition: Definition, axes: Axes) -> tuple[Tensor, ...]:
-    """The task's inputs."""
     tensors = {name: spec for name, spec in definition.inputs.items() if spec.shape is not None}
     return tuple(_task_tensor(name, spec, axes) for name, spec in tensors.items())
 
 
 def output_tensors(definition: Definition, axes: Axes) -> tuple[Tensor, ...]:
-    """The task's outputs."""
     return tuple(_task_tensor(name, spec, axes) for name, spec in definition.outputs.items())
 
 

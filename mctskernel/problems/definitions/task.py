@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 
@@ -18,15 +16,20 @@ from mctskernel.core.dtypes import is_floating, numpy_dtype, rounding_unit
 from mctskernel.core.expression import ExpressionError
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Array, Bound, Precision, Shape, TaskError, Tensor, shape_label
-from mctskernel.problems.definitions.definition import FLASHINFER_BENCH, Allowed, Axes, Safetensors, read_axes
-from mctskernel.problems.definitions.folder import (
+from mctskernel.problems.definitions.definition import (
+    FLASHINFER_BENCH,
+    Axes,
+    Custom,
+    Definition,
     Found,
-    check_definition,
-    fixed_scalars,
-    has_files,
-    workload_shapes,
+    Random,
+    Safetensors,
+    Scalar,
+    Workload,
+    read_axes,
 )
 from mctskernel.problems.definitions.reference import (
+    FULL_RANGE,
     RUN_FILE,
     WORKLOAD,
     DefinitionProblem,
@@ -37,17 +40,18 @@ from mctskernel.problems.definitions.reference import (
     make_problem_inputs,
     output_tensors,
 )
-from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text, task_name
+from mctskernel.problems.problem import (
+    PROBLEM_FILE,
+    Problem,
+    available_memory,
+    blamed,
+    record_text,
+    task_name,
+)
 from mctskernel.problems.tolerance import floating, imprecisions, own_errors, tolerance_table
 from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
 from mctskernel.problems.torch_reference import find_function, listed_results, tensor_of
-from mctskernel.problems.torch_task import (
-    Draft,
-    TorchTask,
-    independent_dimension,
-    problem_of,
-    reference_text,
-)
+from mctskernel.problems.torch_task import TorchTask, independent_dimension, problem_of, reference_text
 from mctskernel.run import TASK_FILE_LIMIT
 
 SMALL = 1 << 20
@@ -70,28 +74,24 @@ _WITHOUT_KERNEL = (
 
 def task_of(found: Found, language: Language | None, precision: Precision) -> Problem:
     """Make a task of a definition. Runs its Python at small sizes. Raises TaskError."""
-    check_definition(found.definition)
-    axes = read_axes(found.definition)
-    shapes = workload_shapes(found.definition, axes, found.workloads)
+    definition, workloads = found.definition, found.workloads
+    _check_definition(definition)
+    axes = read_axes(definition)
+    inputs, outputs = input_tensors(definition, axes), output_tensors(definition, axes)
+    shapes = _workload_shapes(definition, axes, workloads, (*inputs, *outputs))
     given, copied = _given_files(found)
-    problem = DefinitionProblem(
-        found.benchmark,
-        found.definition.name,
-        found.definition,
-        found.workloads,
-        shapes,
-        fixed_scalars(found.workloads),
-        given,
-    )
-    own_files = {RUN_FILE: problem.definition.reference.encode(), **copied}
+    own_files = {RUN_FILE: definition.reference.encode(), **copied}
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for name, data in own_files.items():
             (folder / name).write_bytes(data)
-        problem = _with_custom_scalars(folder, problem, axes)
+        scalars = _fixed_scalars(workloads) | _custom_scalars(folder, definition, axes, shapes)
+        problem = DefinitionProblem(
+            found.benchmark, definition.name, definition, workloads, shapes, scalars, given
+        )
         (folder / PROBLEM_FILE).write_bytes(record_text(problem))
-        draft = _drafted(_Trial(folder, problem, axes), own_files, precision)
-        made = problem_of(found.benchmark, draft, language)
+        task = _drafted(_Trial(folder, problem, axes, inputs, outputs), own_files, precision)
+        made = problem_of(found.benchmark, task, language)
     if made.has_kernel:
         return made
     *notes, without_kernel = made.notes
@@ -105,21 +105,12 @@ class _Trial:
     folder: Path
     problem: DefinitionProblem
     axes: Axes
-
-    @cached_property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The task's inputs."""
-        return input_tensors(self.problem.definition, self.axes)
-
-    @cached_property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """The task's outputs."""
-        return output_tensors(self.problem.definition, self.axes)
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
 
     @property
     def has_files(self) -> bool:
-        """Whether inputs come from files."""
-        return any(map(has_files, self.problem.workloads))
+        return any(each.has_files for each in self.problem.workloads)
 
     @property
     def is_made(self) -> bool:
@@ -127,61 +118,62 @@ class _Trial:
         return self.has_files or bool(self.problem.definition.custom_inputs_entrypoint)
 
     @property
-    def is_numbered(self) -> bool:
-        """Whether workloads have numbers."""
-        return WORKLOAD in self.problem.shapes[0]
+    def number(self) -> dict[str, int]:
+        """The number of no workload, where they have numbers."""
+        return {WORKLOAD: 0} if WORKLOAD in self.problem.shapes[0] else {}
 
     def function(self, *tensors: Any) -> Any:
-        """The reference, on PyTorch tensors."""
         run = find_function(str(self.folder / RUN_FILE), "run")
         return definition_function(self.problem, run)(*tensors)
 
     def nbytes(self, shape: Shape) -> int:
-        """Bytes of all inputs and outputs at a shape."""
         return sum(each.nbytes(shape) for each in (*self.inputs, *self.outputs))
 
     def drawn(self, shape: Shape, seed: int) -> dict[str, Array]:
-        """Inputs at a shape."""
         return make_problem_inputs(self.folder, np.random.default_rng(seed), **shape)
 
-    def truth(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def truth(self, inputs: Iterable[Array]) -> tuple[Array, ...]:
         """The outputs in 64-bit floats. Raises TaskError."""
-        wide = [each.astype(np.float64) if is_floating(each.dtype) else each for each in inputs.values()]
-        try:
-            with np.errstate(all="ignore"):
-                result = call_reference(self.folder, *wide)
-        except TaskError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise TaskError(f"Its reference raised {type(error).__name__}: {error}") from error
-        return dict(zip((tensor.name for tensor in self.outputs), listed_results(result), strict=True))
+        wide = [each.astype(np.float64) if is_floating(each.dtype) else each for each in inputs]
+        with blamed("Its reference raised"), np.errstate(all="ignore"):
+            return listed_results(call_reference(self.folder, *wide))
 
-    def tensors(self, shape: Shape) -> dict[str, Any]:
-        """Inputs at a shape as PyTorch's tensors."""
-        drawn = self.drawn(shape, 1)
-        return {each.name: tensor_of(drawn[each.name], getattr(torch, each.dtype)) for each in self.inputs}
-
-    def check_outputs(self, outputs: Mapping[str, Array], shape: Shape) -> None:
-        """Raise TaskError where outputs have other shapes than in the definition."""
-        for tensor in self.outputs:
+    def checked(self, inputs: Mapping[str, Array], shape: Shape) -> tuple[Array, ...]:
+        """The outputs. Raises TaskError where they have other shapes than in the definition."""
+        found = self.truth(inputs.values())
+        for tensor, array in zip(self.outputs, found, strict=True):
             extents = tensor.extents(shape)
-            if outputs[tensor.name].shape != extents:
+            if array.shape != extents:
                 raise TaskError(
-                    f"Its reference returns '{tensor.name}' of the shape {outputs[tensor.name].shape} at "
-                    f"{shape_label(shape)}; in the definition it is {extents}."
+                    f"Its reference returns '{tensor.name}' of the shape {array.shape} at {shape_label(shape)}; in the "
+                    f"definition it is {extents}."
                 )
+        return found
 
 
-def _drafted(trial: _Trial, own_files: Mapping[str, bytes], precision: Precision) -> Draft:
+def _drafted(trial: _Trial, own_files: Mapping[str, bytes], precision: Precision) -> TorchTask:
     problem = trial.problem
     awkward, held_out = _awkward(trial)
     by_size = sorted(problem.shapes, key=trial.nbytes)
     small = [shape for shape in by_size if trial.nbytes(shape) <= SMALL][:MOST_VERIFIED]
     verify = (*awkward, *small) or (by_size[0],)
-    notes = [*_notes(trial), *_try(trial, verify)]
+    notes = [
+        f"{file} is too large to copy: the task reads it there."
+        for file in problem.given.values()
+        if Path(file).is_absolute()
+    ]
+    if any(each.allowed.required_matched_ratio < 1 for each in problem.workloads):
+        notes.append(
+            "The benchmark allows a share of wrong elements at some workloads; here every element must be right."
+        )
+    notes += _try(trial, verify)
     tried = sorted((each for each in verify if trial.nbytes(each) <= TRIED), key=trial.nbytes)
-    own = own_errors(trial.function, map(trial.tensors, tried[-MOST_TRIED:]), trial.outputs)
-    task = TorchTask(
+    drawn = (
+        {each.name: tensor_of(found[each.name], getattr(torch, each.dtype)) for each in trial.inputs}
+        for found in (trial.drawn(shape, 1) for shape in tried[-MOST_TRIED:])
+    )
+    own = own_errors(trial.function, drawn, trial.outputs)
+    return TorchTask(
         name=task_name(problem.name),
         summary=problem.definition.description or f"{problem.name} of {problem.benchmark}.",
         function=trial.function,
@@ -194,34 +186,34 @@ def _drafted(trial: _Trial, own_files: Mapping[str, bytes], precision: Precision
             f"The reference of a problem of {problem.benchmark}, which is in {RUN_FILE}.",
             call_reference.__module__,
             [tensor.name for tensor in trial.inputs],
-            [*trial.axes.dimensions, *([WORKLOAD] if trial.is_numbered else [])],
+            [*trial.axes.dimensions, *trial.number],
             makes_inputs=trial.is_made,
         ),
         scalars={name: int(v) if isinstance(v, bool) else v for name, v in problem.scalars.items()},
         tolerance=tolerance_table(trial.outputs, own, _bounds(trial), precision),
         precision=precision,
         independent="" if trial.is_made else _independent(trial),
-        inputs_by=WORKLOAD if trial.is_numbered else "",
+        inputs_by=WORKLOAD if trial.number else "",
         own_files=own_files,
+        problem=problem,
+        notes=(*notes, *imprecisions(trial.outputs, own)),
     )
-    return Draft(task, problem, (*notes, *imprecisions(trial.outputs, own)))
 
 
 def _awkward(trial: _Trial) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
     """Small shapes that no workload has, to verify at and to hold out; none where inputs come from files."""
-    definition, axes, problem = trial.problem.definition, trial.axes, trial.problem
+    axes, problem = trial.axes, trial.problem
     if trial.has_files or not axes.dimensions:
         return (), ()
     sizes = {name: problem.shapes[0][name] for name in axes.dimensions}
-    number = {WORKLOAD: 0} if trial.is_numbered else {}
 
     def works(shape: Shape) -> bool:
         try:
-            if not axes.allow(definition, shape) or trial.nbytes(shape) > TRIED:
+            if not axes.allow(problem.definition, shape) or trial.nbytes(shape) > TRIED:
                 return False
             if any(min(each.extents(shape)) < 1 for each in (*trial.inputs, *trial.outputs)):
                 return False
-            trial.check_outputs(trial.truth(trial.drawn({**shape, **number}, 0)), shape)
+            trial.checked(trial.drawn({**shape, **trial.number}, 0), shape)
         except (TaskError, ExpressionError):
             return False
         return True
@@ -229,7 +221,9 @@ def _awkward(trial: _Trial) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
     extents = tuple(tensor.shape for tensor in trial.inputs)
     found = awkward_shapes(Dimensions(sizes, extents, dict.fromkeys(sizes, 1)), works)
     known = [_without_number(shape) for shape in problem.shapes]
-    verify, held_out = (tuple({**each, **number} for each in shapes if each not in known) for shapes in found)
+    verify, held_out = (
+        tuple({**each, **trial.number} for each in shapes if each not in known) for shapes in found
+    )
     return verify, held_out
 
 
@@ -240,54 +234,41 @@ def _try(trial: _Trial, shapes: Sequence[Shape]) -> Iterator[str]:
             yield f"The reference was not tried: its smallest shape is {shape_label(shape)}."
             return
         inputs = trial.drawn(shape, 0)
-        first, second = trial.truth(inputs), trial.truth(inputs)
-        trial.check_outputs(first, shape)
-        for name, array in first.items():
-            if not np.array_equal(array, second[name], equal_nan=True):
+        for tensor, first, second in zip(
+            trial.outputs, trial.checked(inputs, shape), trial.truth(inputs.values()), strict=True
+        ):
+            if not np.array_equal(first, second, equal_nan=True):
                 raise TaskError(
-                    f"Its reference returns another '{name}' when it is called again on the same inputs."
+                    f"Its reference returns another '{tensor.name}' when it is called again on the same inputs."
                 )
 
 
 def _independent(trial: _Trial) -> str:
     def wide(*tensors: Any) -> Any:
-        inputs = {each.name: tensor.numpy() for each, tensor in zip(trial.inputs, tensors, strict=True)}
-        return tuple(map(torch.from_numpy, trial.truth(inputs).values()))
+        return tuple(map(torch.from_numpy, trial.truth(tensor.numpy() for tensor in tensors)))
 
     def values(shape: Shape) -> dict[str, Any]:
-        number = {WORKLOAD: 0} if trial.is_numbered else {}
-        drawn = trial.drawn({**shape, **number}, 2)
+        drawn = trial.drawn({**shape, **trial.number}, 2)
         return {name: tensor_of(each, torch.float64) for name, each in drawn.items()}
 
     grains = dict.fromkeys(trial.axes.dimensions, 1)
     return independent_dimension(wide, values, trial.inputs, trial.outputs, grains)
 
 
-def _notes(trial: _Trial) -> Iterator[str]:
-    problem = trial.problem
-    if any(each.allowed.required_matched_ratio < 1 for each in problem.workloads):
-        yield "The benchmark allows a share of wrong elements at some workloads; here every element must be right."
-    for file in problem.given.values():
-        if Path(file).is_absolute():
-            yield f"{file} is too large to copy: the task reads it there."
-
-
 def _bounds(trial: _Trial) -> list[tuple[Shape, Bound]]:
-    """The benchmark's tolerance on elements at the shape of each workload."""
-    units = (rounding_unit(numpy_dtype(tensor.dtype)) for tensor in floating(trial.outputs))
-    rounding = 0.5 * max(units, default=0.0)
-    bounds = [_bound(trial.problem.benchmark, each.allowed, rounding) for each in trial.problem.workloads]
-    return list(zip(trial.problem.shapes, bounds, strict=True))
-
-
-def _bound(benchmark: str, allowed: Allowed, rounding: float) -> Bound:
-    """The benchmark's tolerance, but at least one rounding of the outputs' type.
+    """The benchmark's tolerance on elements at the shape of each workload, but at least one rounding of their type.
 
     flashinfer-bench requires the error to be within either part, and we within their sum, so half of each is used.
     """
-    share = 0.5 if benchmark == FLASHINFER_BENCH else 1.0
-    most = math.inf if allowed.max_error_cap is None else allowed.max_error_cap
-    return Bound(max(share * allowed.max_rtol, rounding), share * allowed.max_atol, most)
+    units = (rounding_unit(numpy_dtype(tensor.dtype)) for tensor in floating(trial.outputs))
+    rounding = 0.5 * max(units, default=0.0)
+    share = 0.5 if trial.problem.benchmark == FLASHINFER_BENCH else 1.0
+    return [
+        (shape, Bound(max(share * each.max_rtol, rounding), share * each.max_atol, each.most))
+        for shape, each in zip(
+            trial.problem.shapes, (workload.allowed for workload in trial.problem.workloads), strict=True
+        )
+    ]
 
 
 def _given_files(found: Found) -> tuple[dict[str, str], dict[str, bytes]]:
@@ -304,21 +285,92 @@ def _given_files(found: Found) -> tuple[dict[str, str], dict[str, bytes]]:
     return given, copied
 
 
-def _with_custom_scalars(folder: Path, problem: DefinitionProblem, axes: Axes) -> DefinitionProblem:
-    """The problem with the numbers that the definition's own function makes, which must be constant."""
-    definition = problem.definition
+def _custom_scalars(
+    folder: Path, definition: Definition, axes: Axes, shapes: Sequence[Shape]
+) -> dict[str, bool | int | float]:
+    """The numbers that the definition's own function makes, which must be constant. Raises TaskError."""
     entry = definition.custom_inputs_entrypoint
     names = [name for name, spec in definition.inputs.items() if spec.shape is None]
     if not entry or not names:
-        return problem
+        return {}
     function = find_function(str(folder / RUN_FILE), entry)
-    shape = min(map(_without_number, problem.shapes), key=lambda shape: math.prod(shape.values()))
+    shape = min(map(_without_number, shapes), key=lambda shape: math.prod(shape.values()))
     first, second = (custom_values(definition, axes, function, shape, seed) for seed in (0, 1))
     for name in names:
         if not isinstance(first[name], bool | int | float) or first[name] != second[name]:
             raise TaskError(f"{entry} returns a different number '{name}' each time; it must be constant.")
-    return msgspec.structs.replace(problem, scalars={name: first[name] for name in names})
+    return {name: first[name] for name in names}
 
 
 def _without_number(shape: Shape) -> dict[str, int]:
     return {name: size for name, size in shape.items() if name != WORKLOAD}
+
+
+def _check_definition(definition: Definition) -> None:
+    if definition.op_type == "sampling":
+        raise TaskError("Its outputs are drawn at random and checked by frequency, which isn't supported.")
+    if all(spec.shape is None for spec in definition.inputs.values()):
+        raise TaskError("It has no tensor among its inputs.")
+    for name, spec in (*definition.inputs.items(), *definition.outputs.items()):
+        if "float8" in spec.dtype or "float4" in spec.dtype:
+            raise TaskError(
+                f"'{name}' is {spec.dtype}: the reference is computed in 64-bit floats, too exact to verify it."
+            )
+        if spec.optional:
+            raise TaskError(f"'{name}' is optional, which isn't supported.")
+        if name in definition.outputs and spec.shape is None:
+            raise TaskError(f"The output '{name}' is a Python number; a kernel writes tensors.")
+
+
+def _workload_shapes(
+    definition: Definition, axes: Axes, workloads: tuple[Workload, ...], tensors: Sequence[Tensor]
+) -> tuple[dict[str, int], ...]:
+    """The shape of each workload, with a number where sizes are equal or inputs are files. Raises TaskError."""
+    memory = available_memory()
+    shapes = []
+    for workload in workloads:
+        if unknown := [name for name in axes.dimensions if name not in workload.axes]:
+            raise TaskError(f"The workload {workload.uuid} gives the axis '{unknown[0]}' no size.")
+        _check_inputs(definition, workload)
+        shape = {name: workload.axes[name] for name in axes.dimensions}
+        shapes.append(shape)
+        axes.values(shape)  # raises where an axis has no size
+        memory.require(sum(each.nbytes(shape) for each in tensors), f"The workload {workload.uuid}")
+    distinct = {tuple(shape.items()) for shape in shapes}
+    if len(distinct) < len(shapes) or any(workload.has_files for workload in workloads):
+        if WORKLOAD in axes.extents:
+            raise TaskError(
+                f"It has an axis called '{WORKLOAD}', a name that is needed to number its workloads."
+            )
+        shapes = [{**shape, WORKLOAD: number} for number, shape in enumerate(shapes, 1)]
+    return tuple(shapes)
+
+
+def _fixed_scalars(workloads: tuple[Workload, ...]) -> dict[str, bool | int | float]:
+    """The inputs that are numbers, which must be equal in all workloads. Raises TaskError."""
+    found: dict[str, bool | int | float] = {}
+    for workload in workloads:
+        for name, source in workload.inputs.items():
+            if isinstance(source, Scalar) and found.setdefault(name, source.value) != source.value:
+                raise TaskError(
+                    f"'{name}' is {found[name]:g} in one workload and {source.value:g} in another; it must be the same "
+                    "everywhere: split the problem."
+                )
+    return found
+
+
+def _check_inputs(definition: Definition, workload: Workload) -> None:
+    where = f"In the workload {workload.uuid}"
+    for name, spec in definition.inputs.items():
+        source = workload.inputs.get(name, Random())
+        if isinstance(source, Custom) and not definition.custom_inputs_entrypoint:
+            raise TaskError(
+                f"{where} '{name}' is custom, but the definition has no custom_inputs_entrypoint."
+            )
+        if spec.shape is None and not isinstance(source, Scalar | Custom):
+            raise TaskError(f"{where} the input '{name}' has no value; in the definition it is a number.")
+        if isinstance(source, Random) and "int" in spec.dtype and spec.dtype not in FULL_RANGE:
+            raise TaskError(
+                f"{where} '{name}' is random {spec.dtype} of an unknown range, which could be indices. Give the values "
+                "in a safetensors file, or by custom_inputs_entrypoint."
+            )

@@ -40,18 +40,16 @@ def solution(task: Task, kernel: Kernel) -> Mapping[str, str]:
 
 
 def _entry(task: Task, problem: GpuModeProblem) -> str:
-    """The function that the harness calls."""
     places = {leaf.input or leaf.dimension: f"data{leaf.subscripts}" for leaf in reversed(problem.leaves)}
     names = [tensor.name for tensor in task.inputs]
     given = [f"{places[name]}.reshape(1)" if name in problem.scalars else places[name] for name in names]
     dimensions = dict.fromkeys(leaf.dimension for leaf in problem.leaves if leaf.dimension)
     given += [f"{name}={places[name]}" for name in dimensions if name not in dimensions_of_inputs(task)]
-    results = ", ".join(
-        f"{name}.reshape(())" if name in problem.scalars else name for name in problem.outputs
-    )
+    outputs = [each.name for each in problem.outputs]
+    results = [f"{name}.reshape(())" if name in problem.scalars else name for name in outputs]
     return (
-        f"def {_FUNCTION}(data):\n    {', '.join(problem.outputs)} = run({', '.join(given)})\n"
-        f"    return {results}\n"
+        f"def {_FUNCTION}(data):\n    {', '.join(outputs)} = run({', '.join(given)})\n"
+        f"    return {', '.join(results)}\n"
     )
 
 

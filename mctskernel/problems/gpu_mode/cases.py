@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -21,22 +21,16 @@ from torch.utils import _pytree as pytree
 
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.expression import evaluate_int
-from mctskernel.core.task import TaskError
+from mctskernel.core.task import Bound, TaskError
 from mctskernel.problems.gpu_mode.task_file import Arguments
 from mctskernel.problems.one_device import OnDevice
+from mctskernel.problems.problem import blamed
 from mctskernel.problems.torch_reference import dtype_name
 
 MOST_SEED = 1 << 16
 """Seeds are small, because some problems add them to their numbers."""
 
 _NEEDED = ("generate_input", "ref_kernel", "check_implementation")
-
-
-class Compared(NamedTuple):
-    """The tolerance of a comparison in a check."""
-
-    relative: float
-    absolute: float
 
 
 @dataclass
@@ -59,12 +53,12 @@ class Program(MetaPathFinder, Loader):
         """Call `ref_kernel`. Raises TaskError."""
         return self._call("ref_kernel", data)
 
-    def comparisons(self, data: Any, output: Any) -> tuple[Compared, ...]:
+    def comparisons(self, data: Any, output: Any) -> tuple[Bound, ...]:
         """The comparisons that `check_implementation` makes of an output; none is carried out.
 
         Raises TaskError if it refuses the reference's own output all the same.
         """
-        made: list[Compared] = []
+        made: list[Bound] = []
         with ExitStack() as stack:
             for module in (*self.modules.values(), torch, torch.testing):
                 for name, spy in _spies(made).items():
@@ -77,11 +71,9 @@ class Program(MetaPathFinder, Loader):
         return tuple(made)
 
     def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
-        """Find a module of the problem, for Python's import system."""
         return spec_from_loader(fullname, self) if fullname in self.texts else None
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Run a module's text, for Python's import system."""
         self.modules[module.__name__] = module
         code = compile(self.texts[module.__name__], f"{module.__name__}.py", "exec")
         exec(code, module.__dict__)  # noqa: S102 - the user's own problem, run as loading a task does
@@ -102,36 +94,28 @@ class Program(MetaPathFinder, Loader):
 
     def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
         function = getattr(self.modules["reference"], name)
-        try:
-            with self.importable(), _on(self.device), torch.no_grad():
-                return function(*arguments, **named)
-        except TaskError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise TaskError(f"Its {name} raised {type(error).__name__}: {str(error)[:500]}") from error
+        with blamed(f"Its {name} raised"), self.importable(), _on(self.device), torch.no_grad():
+            return function(*arguments, **named)
 
 
 def load_program(texts: Mapping[str, str]) -> Program:
     """Run the modules of a problem. Raises TaskError."""
     program = Program(texts)
-    with program.importable(), _on("cpu"):
-        try:
-            __import__("reference")
-        except (Exception, SystemExit) as error:
-            raise TaskError(f"reference.py can't be loaded: {type(error).__name__}: {error}") from error
+    with blamed("reference.py can't be loaded:"), program.importable(), _on("cpu"):
+        __import__("reference")
     missing = [name for name in _NEEDED if not callable(getattr(program.modules["reference"], name, None))]
     if missing:
         raise TaskError(f"reference.py defines no function called '{missing[0]}'.")
     return program
 
 
-def _spies(made: list[Compared]) -> Mapping[str, Callable[..., Any]]:
+def _spies(made: list[Bound]) -> Mapping[str, Callable[..., Any]]:
     """Stand-ins for functions that compare, which record the tolerance and find everything equal."""
 
     def spy(result: Any, relative: float = 0.0, absolute: float = 0.0) -> Callable[..., Any]:
         def compare(*_: Any, rtol: Any = None, atol: Any = None, **__: Any) -> Any:
             tolerances = (relative if rtol is None else rtol, absolute if atol is None else atol)
-            made.append(Compared(*map(float, tolerances)))
+            made.append(Bound(*map(float, tolerances)))
             return result
 
         return compare
@@ -160,7 +144,6 @@ class _Generator(torch.Generator):
     """A random number generator on the CPU, for any device."""
 
     def __new__(cls, device: Any = "cpu") -> _Generator:  # noqa: ARG004 - the device is ignored
-        """Make one."""
         return super().__new__(cls, "cpu")  # type: ignore[call-arg] # PyTorch types it as an __init__
 
 
@@ -182,21 +165,18 @@ class Case:
 
     data: Any
     outputs: tuple[Any, ...]
-    comparisons: tuple[Compared, ...]
+    comparisons: tuple[Bound, ...]
 
     @property
     def leaves(self) -> dict[str, Any]:
-        """The leaves of the data, by their subscripts."""
         return {pytree.keystr(path): leaf for path, leaf in pytree.tree_flatten_with_path(self.data)[0]}
 
     @property
     def tensors(self) -> dict[str, Any]:
-        """The tensors of the data, by their subscripts."""
         return {place: leaf for place, leaf in self.leaves.items() if isinstance(leaf, torch.Tensor)}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors and outputs."""
         return sum(each.numel() * each.element_size() for each in (*self.tensors.values(), *self.outputs))
 
 
@@ -211,24 +191,21 @@ def run_case(program: Program, arguments: Mapping[str, Any]) -> Case:
 def check_alike(cases: Sequence[Case]) -> None:
     """Raise TaskError unless all cases have the same structure, and tensors of supported types."""
     first = {place: _kind(leaf) for place, leaf in cases[0].leaves.items()}
+    outputs = [_kind(each) for each in cases[0].outputs]
     for place, kind in first.items():
         if isinstance(kind, str):
             raise TaskError(
                 f"Its generate_input gives a {kind} (data{place}); use a tensor or a plain value."
             )
-        if kind and kind[0] not in _DTYPES:
-            raise TaskError(
-                f"Its generate_input gives a tensor of {kind[0]} (data{place}), which isn't supported."
-            )
-    outputs = [_kind(each) for each in cases[0].outputs]
+    tensors = {f"generate_input (data{place})": kind for place, kind in first.items() if kind}
+    for what, kind in (*tensors.items(), *(("ref_kernel", each) for each in outputs)):
+        if kind is not None and kind[0] not in _DTYPES:
+            raise TaskError(f"Its {what} gives a tensor of {kind[0]}, which isn't supported.")
     for case in cases[1:]:
         if {place: _kind(leaf) for place, leaf in case.leaves.items()} != first:
             raise TaskError("Its generate_input gives data of another structure in some of its cases.")
         if [_kind(each) for each in case.outputs] != outputs:
             raise TaskError("Its ref_kernel gives outputs of other types in some of its cases.")
-    for output in cases[0].outputs:
-        if dtype_name(output) not in _DTYPES:
-            raise TaskError(f"Its ref_kernel gives a tensor of {dtype_name(output)}, which isn't supported.")
 
 
 def find_buffers(program: Program, data: Any, cases: Sequence[Case]) -> dict[str, str]:
@@ -261,7 +238,6 @@ def find_buffers(program: Program, data: Any, cases: Sequence[Case]) -> dict[str
 
 
 def output_names(count: int) -> list[str]:
-    """The names of a task's outputs."""
     return ["out"] if count == 1 else [f"out{number}" for number in range(count)]
 
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from mctskernel.core.expression import evaluate_int
-from mctskernel.core.task import Array, Shape
+from mctskernel.core.task import Array, Shape, Tensor
 from mctskernel.core.task_file import read_text
 from mctskernel.problems.gpu_mode.task_file import Plain
 from mctskernel.problems.problem import read_record
@@ -40,13 +40,6 @@ class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: Plain | None = None
 
 
-class TensorType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The element type and extents of a tensor in the data."""
-
-    dtype: str
-    shape: tuple[int | str, ...]
-
-
 class GpuModeProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of `PROBLEM_FILE`.
 
@@ -62,9 +55,8 @@ class GpuModeProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     case: str
     structure: str
     leaves: tuple[Leaf, ...]
-    inputs: dict[str, TensorType]
-    buffers: dict[str, TensorType]
-    outputs: tuple[str, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
     scalars: tuple[str, ...]
 
 
@@ -80,23 +72,23 @@ def reference_function(problem: GpuModeProblem, program: Program, shape: Shape) 
     from torch.utils import _pytree as pytree  # noqa: PLC0415 - as above
 
     def function(*tensors: Any) -> Any:
-        given = dict(zip(problem.inputs, tensors, strict=True))
-        sizes = {**shape, **_sizes(problem, given)}
+        given = {each.name: tensor for each, tensor in zip(problem.inputs, tensors, strict=True)}
+        sizes, outputs = {**shape, **_sizes(problem, given)}, {each.name: each for each in problem.outputs}
 
         def value(leaf: Leaf) -> Any:
             if leaf.input:
                 tensor = given[leaf.input]
                 return tensor.reshape(()) if leaf.input in problem.scalars else tensor
             if leaf.buffer:
-                kind = problem.buffers[leaf.buffer]
+                kind = outputs[leaf.buffer]
                 extents = [sizes[each] if each in sizes else evaluate_int(each, sizes) for each in kind.shape]
                 return torch.zeros(extents, dtype=getattr(torch, kind.dtype), device=tensors[0].device)
             return sizes[leaf.dimension] if leaf.dimension else leaf.value
 
         structure = pytree.treespec_loads(problem.structure)
         data = pytree.tree_unflatten(map(value, problem.leaves), structure)
-        outputs = pytree.tree_leaves(program.reference(data))
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        results = pytree.tree_leaves(program.reference(data))
+        return results[0] if len(results) == 1 else tuple(results)
 
     return function
 
@@ -116,10 +108,9 @@ def make_problem_inputs(folder: Path, rng: np.random.Generator, /, **shape: int)
 def _sizes(problem: GpuModeProblem, given: Mapping[str, Any]) -> dict[str, int]:
     """The dimensions in the tensors' extents, which may differ from the case's."""
     return {
-        extent: given[name].shape[axis]
-        for name, kind in problem.inputs.items()
-        if name in given
-        for axis, extent in enumerate(kind.shape)
+        extent: given[tensor.name].shape[axis]
+        for tensor in problem.inputs
+        for axis, extent in enumerate(tensor.shape)
         if isinstance(extent, str) and extent.isidentifier()
     }
 

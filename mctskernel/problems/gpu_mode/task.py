@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,9 +18,7 @@ from mctskernel.core.task import Bound, Precision, Shape, TaskError, Tensor
 from mctskernel.problems.gpu_mode.cases import (
     SEED,
     Case,
-    Compared,
     Dimensions,
-    Program,
     Sizes,
     check_alike,
     find_buffers,
@@ -32,7 +30,6 @@ from mctskernel.problems.gpu_mode.reference import (
     MODULE_FILE,
     GpuModeProblem,
     Leaf,
-    TensorType,
     call_reference,
     reference_function,
 )
@@ -41,7 +38,6 @@ from mctskernel.problems.problem import available_memory
 from mctskernel.problems.tolerance import floating, imprecisions, own_errors, tolerance_table
 from mctskernel.problems.torch_reference import dtype_name
 from mctskernel.problems.torch_task import (
-    Draft,
     TorchTask,
     drawn_tensors,
     independent_dimension,
@@ -54,36 +50,7 @@ CASE = "case"
 _LONGEST_SUMMARY = 200
 
 
-@dataclass(frozen=True)
-class _Signature:
-    """The inputs and outputs of `ref_kernel` over all cases.
-
-    By subscripts of the data, `names` are those of the leaves, `buffers` the outputs written there, and `varying` the
-    dimensions that stand there as numbers. `dimensions` are the sizes in each case.
-    """
-
-    names: Mapping[str, str]
-    buffers: Mapping[str, str]
-    varying: Mapping[str, str]
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    dimensions: Mapping[str, Sizes]
-
-    def shape(self, case: int) -> dict[str, int]:
-        """The sizes of a case, and its number."""
-        return {**{name: sizes[case] for name, sizes in self.dimensions.items()}, CASE: case}
-
-    def leaf(self, place: str, value: Any) -> Leaf:
-        """The entry of the record for a leaf of the data."""
-        if place in self.buffers:
-            return Leaf(place, buffer=self.buffers[place])
-        if place in self.varying:
-            return Leaf(place, dimension=self.varying[place])
-        is_tensor = isinstance(value, torch.Tensor)
-        return Leaf(place, input=self.names[place]) if is_tensor else Leaf(place, value=value)
-
-
-def drafted(file: TaskFile, precision: Precision) -> Draft:
+def drafted(file: TaskFile, precision: Precision) -> TorchTask:
     """Make a task of a problem. Runs its Python, each case once. Raises TaskError."""
     program = load_program(file.modules)
     cases = [run_case(program, arguments) for arguments in file.cases]
@@ -91,100 +58,108 @@ def drafted(file: TaskFile, precision: Precision) -> Draft:
     available_memory().require(max(case.nbytes for case in cases), file.name)
     small = min(range(len(file.tests)), key=lambda index: cases[index].nbytes)
     tried = program.generate(file.cases[small], SEED)
-    signature = _signature(file, cases, tried, find_buffers(program, tried, cases))
-    problem = _problem(file, cases[0], signature)
-    task = _task(file, signature, problem, program)
+    problem, dimensions = _problem(file, cases, tried, find_buffers(program, tried, cases))
+    shapes = [
+        {**{name: sizes[case] for name, sizes in dimensions.items()}, CASE: case}
+        for case in range(len(file.cases))
+    ]
     leaves = pytree.tree_leaves(program.generate(file.cases[small], SEED))
     tensors = {leaf.input: each for leaf, each in zip(problem.leaves, leaves, strict=True) if leaf.input}
-    own = own_errors(reference_function(problem, program, task.verify[small]), [tensors], task.outputs)
+    own = own_errors(reference_function(problem, program, shapes[small]), [tensors], problem.outputs)
     # 64-bit results of narrower inputs only need to be right to 32 bits.
-    wide = any(tensor.dtype == "float64" for tensor in task.inputs)
+    wide = any(tensor.dtype == "float64" for tensor in problem.inputs)
     outputs = tuple(
         replace(each, dtype="float32") if each.dtype == "float64" and not wide else each
-        for each in task.outputs
+        for each in problem.outputs
     )
     unit = max((rounding_unit(numpy_dtype(tensor.dtype)) for tensor in floating(outputs)), default=0.0)
-    allowed = [Compared(*map(min, zip(*case.comparisons, strict=True))) for case in cases]
+    relative = [min(each.relative for each in case.comparisons) for case in cases]
     bounds: list[tuple[Shape, Bound]] = [
-        ({CASE: number}, Bound(max(each.relative, unit), each.absolute))
-        for number, each in enumerate(allowed)
+        ({CASE: number}, Bound(max(least, unit), min(each.absolute for each in case.comparisons)))
+        for number, (case, least) in enumerate(zip(cases, relative, strict=True))
     ]
-    task = replace(
-        task,
-        independent=_independent(task),
+    notes = [*imprecisions(outputs, own), *_ranking(file)]
+    if min(relative) < unit:
+        notes.append(
+            f"Its check allows a relative error of {min(relative):g}, less than a rounding of "
+            f"{floating(outputs)[0].dtype}: a kernel is verified to a rounding, and its check may still refuse it."
+        )
+    function = reference_function(problem, program, shapes[len(file.tests)])
+    first = re.split(r"(?<=\.)\s|\n\n", " ".join((file.description or "").split()), maxsplit=1)[0]
+    return TorchTask(
+        name=file.name,
+        summary=first[:_LONGEST_SUMMARY] or f"{file.name}, of {NAME}.",
+        function=function,
+        inputs=problem.inputs,
+        outputs=problem.outputs,
+        search=tuple(shapes[len(file.tests) :]),
+        verify=tuple(shapes[: len(file.tests)]),
+        granularity={name: math.gcd(*sizes) for name, sizes in dimensions.items()},
+        reference=reference_text(
+            f"{file.name} of {NAME}.\n\n{file.description}\n\nIts reference.py:\n\n"
+            f"{file.modules['reference'].strip()}\n",
+            call_reference.__module__,
+            [tensor.name for tensor in problem.inputs],
+            [*dimensions, CASE],
+            sees_shape=True,
+            makes_inputs=True,
+        ),
         tolerance=tolerance_table(outputs, own, bounds, precision),
         precision=precision,
+        independent=independent_dimension(
+            function,
+            lambda shape: drawn_tensors(problem.inputs, {CASE: 0, **shape}, "cpu", SEED),
+            problem.inputs,
+            problem.outputs,
+            dict.fromkeys(dimensions, 1),
+        ),
+        inputs_by=CASE,
+        own_files={MODULE_FILE.format(name=name): text.encode() for name, text in file.modules.items()},
+        problem=problem,
+        notes=tuple(notes),
     )
-    notes = [*imprecisions(outputs, own), *_ranking(file)]
-    if (relative := min(each.relative for each in allowed)) < unit:
-        notes.append(
-            f"Its check allows a relative error of {relative:g}, less than a rounding of {floating(outputs)[0].dtype}: "
-            "a kernel is verified to a rounding, and its check may still refuse it."
-        )
-    return Draft(task, problem, tuple(notes))
 
 
-def _signature(file: TaskFile, cases: Sequence[Case], tried: Any, buffers: Mapping[str, str]) -> _Signature:
+def _problem(
+    file: TaskFile, cases: Sequence[Case], tried: Any, buffers: Mapping[str, str]
+) -> tuple[GpuModeProblem, Mapping[str, Sizes]]:
+    """The record of a problem, and the sizes of the dimensions in each case.
+
+    `buffers` are the outputs that are written into the data, by the subscripts of their place.
+    """
     names = _names(file.modules["reference"], cases[0].data)
     dimensions = Dimensions(integer_arguments(file.cases), frozenset({CASE, *names.values()}))
     inputs = _inputs(cases, Case(tried, (), ()).tensors, names, buffers, dimensions)
     varying = _varying(cases, names, dimensions)
     outputs = _outputs(cases, dimensions, file.name)
-    return _Signature(names, buffers, varying, inputs, outputs, dimensions.sizes)
+    shown = {names[place]: tensor for place, tensor in cases[0].tensors.items()}
+    shown |= dict(zip((each.name for each in outputs), cases[0].outputs, strict=True))
 
+    def leaf(place: str, value: Any) -> Leaf:
+        if place in buffers:
+            return Leaf(place, buffer=buffers[place])
+        if place in varying:
+            return Leaf(place, dimension=varying[place])
+        is_tensor = isinstance(value, torch.Tensor)
+        return Leaf(place, input=names[place]) if is_tensor else Leaf(place, value=value)
 
-def _problem(file: TaskFile, first: Case, signature: _Signature) -> GpuModeProblem:
-    shapes = {tensor.name: tensor.shape for tensor in signature.outputs}
-    shown = {signature.names[place]: tensor for place, tensor in first.tensors.items()}
-    shown |= dict(zip(shapes, first.outputs, strict=True))
-    tensors = (*signature.inputs, *signature.outputs)
     try:
-        structure = pytree.treespec_dumps(pytree.tree_structure(first.data))
+        structure = pytree.treespec_dumps(pytree.tree_structure(cases[0].data))
     except (NotImplementedError, TypeError, ValueError) as error:
         raise TaskError(f"Its generate_input gives data that can't be stored: {error}") from error
-    return GpuModeProblem(
+    problem = GpuModeProblem(
         benchmark=NAME,
         name=file.name,
         modules=tuple(file.modules),
         cases=tuple(dict(case) for case in file.cases),
         case=CASE,
         structure=structure,
-        leaves=tuple(signature.leaf(place, value) for place, value in first.leaves.items()),
-        inputs={tensor.name: TensorType(tensor.dtype, tensor.shape) for tensor in signature.inputs},
-        buffers={
-            output: TensorType(dtype_name(first.tensors[place]), shapes[output])
-            for place, output in signature.buffers.items()
-        },
-        outputs=tuple(shapes),
-        scalars=tuple(tensor.name for tensor in tensors if shown[tensor.name].dim() == 0),
+        leaves=tuple(leaf(place, value) for place, value in cases[0].leaves.items()),
+        inputs=inputs,
+        outputs=outputs,
+        scalars=tuple(each.name for each in (*inputs, *outputs) if shown[each.name].dim() == 0),
     )
-
-
-def _task(file: TaskFile, signature: _Signature, problem: GpuModeProblem, program: Program) -> TorchTask:
-    """The task, without `independent` and the tolerance."""
-    shapes = tuple(map(signature.shape, range(len(file.cases))))
-    search = shapes[len(file.tests) :]
-    return TorchTask(
-        name=file.name,
-        summary=_summary(file),
-        function=reference_function(problem, program, search[0]),
-        inputs=signature.inputs,
-        outputs=signature.outputs,
-        search=search,
-        verify=shapes[: len(file.tests)],
-        granularity={name: math.gcd(*sizes) for name, sizes in signature.dimensions.items()},
-        reference=reference_text(
-            f"{file.name} of {NAME}.\n\n{file.description}\n\nIts reference.py:\n\n"
-            f"{file.modules['reference'].strip()}\n",
-            call_reference.__module__,
-            [tensor.name for tensor in signature.inputs],
-            [*signature.dimensions, CASE],
-            sees_shape=True,
-            makes_inputs=True,
-        ),
-        inputs_by=CASE,
-        own_files={MODULE_FILE.format(name=name): text.encode() for name, text in file.modules.items()},
-    )
+    return problem, dimensions.sizes
 
 
 def _names(reference: str, data: Any) -> dict[str, str]:
@@ -283,19 +258,6 @@ def _outputs(cases: Sequence[Case], dimensions: Dimensions, name: str) -> tuple[
     if unknown := [each for each in dimensions.sizes if each not in before]:
         raise TaskError(f"{name}: its output depends on '{unknown[0]}', which no shape of its inputs has.")
     return tuple(found)
-
-
-def _independent(task: TorchTask) -> str:
-    def values(shape: Shape) -> Mapping[str, Any]:
-        return drawn_tensors(task.inputs, {CASE: 0, **shape}, "cpu", SEED)
-
-    grains = dict.fromkeys(task.granularity, 1)
-    return independent_dimension(task.function, values, task.inputs, task.outputs, grains)
-
-
-def _summary(file: TaskFile) -> str:
-    first = re.split(r"(?<=\.)\s|\n\n", " ".join(file.description.split()), maxsplit=1)[0]
-    return first[:_LONGEST_SUMMARY] or f"{file.name}, of {NAME}."
 
 
 def _ranking(file: TaskFile) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -35,8 +34,8 @@ class _File(msgspec.Struct, frozen=True):
     source: str = ""
 
 
-class _Document(msgspec.Struct, frozen=True):
-    """The content of task.yml; unknown fields are ignored."""
+class TaskFile(msgspec.Struct, frozen=True):
+    """The content of task.yml; unknown fields are ignored. `modules` are the texts of its Python files by name."""
 
     files: tuple[_File, ...] = ()
     tests: Cases = ()
@@ -45,51 +44,37 @@ class _Document(msgspec.Struct, frozen=True):
     multi_gpu: bool = False
     ranking_by: Literal["last", "mean", "geom"] = "last"
     description: str | None = None
-
-
-@dataclass(frozen=True)
-class TaskFile:
-    """A problem as its task.yml describes it. `modules` are the texts of its Python files by module name."""
-
-    name: str
-    description: str
-    modules: Mapping[str, str]
-    tests: tuple[Arguments, ...]
-    benchmarks: tuple[Arguments, ...]
-    ranking_by: str
+    name: str = ""
+    modules: dict[str, str] = {}
 
     @property
     def cases(self) -> tuple[Arguments, ...]:
-        """The tests, then the benchmarks."""
         return (*self.tests, *self.benchmarks)
 
 
 def read_task_file(folder: Path) -> TaskFile:
     """Read the folder of a problem without running anything. Raises TaskError for one that can't be searched."""
     where = folder / TASK_FILE
-    document = _document(where)
-    tests, benchmarks = document.tests, document.benchmarks
-    if document.lang != "py":
-        raise TaskError(f"{where}: it takes submissions in {document.lang!r}; only Python is supported.")
-    if document.multi_gpu or any("world_size" in case for case in (*tests, *benchmarks)):
+    found = _document(where)
+    if found.lang != "py":
+        raise TaskError(f"{where}: it takes submissions in {found.lang!r}; only Python is supported.")
+    if found.multi_gpu or any("world_size" in case for case in found.cases):
         raise TaskError(f"{where}: it runs on several GPUs, and a search times kernels on one.")
-    if not benchmarks:
+    if not found.benchmarks:
         raise TaskError(f"{where} has no benchmarks, so there is nothing to time.")
     modules = {
         file.name.removesuffix(".py"): read_text(_inside(folder, file.source, where))
-        for file in document.files
+        for file in found.files
         if file.source != "@SUBMISSION@" and file.name != "eval.py" and _MODULE.fullmatch(file.name)
     }
     if "reference" not in modules:
         raise TaskError(f"{where} lists no reference.py among its files.")
-    description = (document.description or "").strip()
-    return TaskFile(
-        task_name(folder.resolve().name),
-        description,
-        modules,
-        tests or benchmarks,
-        benchmarks,
-        document.ranking_by,
+    return msgspec.structs.replace(
+        found,
+        name=task_name(folder.resolve().name),
+        tests=found.tests or found.benchmarks,
+        description=(found.description or "").strip(),
+        modules=modules,
     )
 
 
@@ -103,14 +88,14 @@ def folder_of(path: Path) -> Path | None:
     return path if (path / TASK_FILE).is_file() else None
 
 
-def _document(path: Path) -> _Document:
+def _document(path: Path) -> TaskFile:
     try:
         import yaml  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise TaskError("Problems of GPU MODE need PyYAML: pip install 'mctskernel[benchmarks]'.") from error
     text = read_text(path)
     try:
-        return msgspec.convert(yaml.safe_load(text), _Document)
+        return msgspec.convert(yaml.safe_load(text), TaskFile)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise TaskError(f"{path} is not valid: {str(error)[:500]}") from error
 
@@ -128,7 +113,6 @@ def _inside(folder: Path, source: str, where: Path) -> Path:
 
 
 def integer_arguments(cases: Sequence[Arguments]) -> dict[str, tuple[int, ...]]:
-    """The integer arguments over all cases, without seeds."""
     names = [name for name in cases[0] if name != "seed"]
     return {
         name: tuple(int(case[name]) for case in cases)

@@ -9,36 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from string import Template
 
 from mctskernel.core.expression import Number
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import PORTABLE_CLUSTER, ResolvedPlan, resolve
 from mctskernel.core.task import Task
 from mctskernel.problems.host_code.cuda import calls_of, device_text, host_functions
-from mctskernel.problems.host_code.expressions import HostCodeError
+from mctskernel.problems.host_code.expressions import TEMPLATES, HostCodeError
 from mctskernel.problems.host_code.launch import Argument, WrittenLaunch, vetted_plan
-
-_PROGRAM = Template("""\
-#ifndef __CUDA_ARCH__
-#include <torch/extension.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#endif
-
-$device
-$functions
-#ifndef __CUDA_ARCH__
-void mctskernel_run($parameters) {
-$body
-}
-
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
-    module.def("run", &mctskernel_run);
-}
-#endif
-""")
-
 
 _ADDRESS = "reinterpret_cast<int64_t>({}.data_ptr())"
 _STREAM = "reinterpret_cast<int64_t>(c10::cuda::getCurrentCUDAStream().stream())"
@@ -75,7 +53,7 @@ def cpp_program(task: Task, kernel: Kernel, order: Sequence[str]) -> str:
     lines.append(
         'TORCH_CHECK_VALUE(false, "These shapes are none of those that the kernel was written for.");'
     )
-    return _PROGRAM.substitute(
+    return TEMPLATES.get_template("program.cu").render(
         device=device_text(kernel),
         functions=host.text,
         parameters=", ".join(_parameters(task, order, buffers)),

@@ -13,14 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from string import Template
 
 from tree_sitter import Node
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.edits.syntax import Function, Parameter, enclosing, parse, text_of, walk
-from mctskernel.problems.host_code.expressions import HostCodeError, raw_literal
-from mctskernel.problems.host_code.launch import Argument, WrittenLaunch
+from mctskernel.problems.host_code.expressions import TEMPLATES, HostCodeError, raw_literal
+from mctskernel.problems.host_code.launch import WrittenLaunch
 from mctskernel.profiling.build import standalone
 from mctskernel.profiling.source_rules import scan
 
@@ -36,101 +35,6 @@ COMPILER_FLAGS = (
 _GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")
 _CLUSTER = ("cluster_x", "cluster_y", "cluster_z")
 
-_HOST = Template("""\
-#ifndef __CUDA_ARCH__
-#include <cuda_runtime.h>
-#include <stdint.h>
-#include <stdexcept>
-$includes
-// A CUtensorMap; none is made here, and kernels do without.
-struct alignas(64) mctskernel_tensor_map {
-    uint64_t words[16];
-};
-
-$stubs
-
-static void mctskernel_check(cudaError_t status) {
-    if (status != cudaSuccess) {
-        throw std::runtime_error(cudaGetErrorString(status));
-    }
-}
-
-$functions#endif
-""")
-
-_HOST_FUNCTION = Template("""\
-$signature {
-    if (shared > 0) {
-        mctskernel_check(cudaFuncSetAttribute(::$kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    }
-    const dim3 grid(grid_x, grid_y, grid_z), block(block_x, block_y, block_z);
-$launch
-    mctskernel_check(cudaGetLastError());
-}
-""")
-
-_PLAIN_LAUNCH = Template("""\
-    ::$kernel<<<grid, block, shared, reinterpret_cast<cudaStream_t>(stream)>>>(
-        $arguments);""")
-
-_LAUNCH_WITH_ATTRIBUTES = Template("""\
-    cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.dynamicSmemBytes = shared;
-    config.stream = reinterpret_cast<cudaStream_t>(stream);
-    config.attrs = attributes;
-$attributes
-    mctskernel_check(cudaLaunchKernelEx(&config, ::$kernel, $arguments));""")
-
-_CLUSTER_ATTRIBUTE = """\
-    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-    attributes[config.numAttrs].val.clusterDim.x = cluster_x;
-    attributes[config.numAttrs].val.clusterDim.y = cluster_y;
-    attributes[config.numAttrs++].val.clusterDim.z = cluster_z;"""
-
-_LARGE_CLUSTER = Template("""\
-    mctskernel_check(cudaFuncSetAttribute(::$kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));""")
-
-_PROGRAMMATIC_ATTRIBUTE = """\
-    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;"""
-
-# wgmma needs the `a` in the architecture.
-_MODULE = Template("""\
-import functools
-
-import torch
-from torch.utils.cpp_extension import load_inline
-
-_DEVICE = $device_text
-
-_HOST = $host_text
-
-_DECLARATIONS = $declaration_text
-
-
-
-def _stream(tensor):
-    return torch.cuda.current_stream(tensor.device).cuda_stream
-
-
-@functools.cache
-def _extension():
-    major, minor = torch.cuda.get_device_capability()
-    architecture = f"{major}{minor}a" if major >= 9 else f"{major}{minor}"
-    return load_inline(
-        name=$label,
-        cpp_sources="#include <pybind11/pybind11.h>\\n" + _DECLARATIONS,
-        cuda_sources=_DEVICE + _HOST,
-        functions=$function_names,
-        no_implicit_headers=True,
-        with_pytorch_error_handling=False,
-        extra_cuda_cflags=[f"-gencode=arch=compute_{architecture},code=sm_{architecture}", *$flags],
-    )
-""")
-
 
 @dataclass(frozen=True)
 class HostFunctions:
@@ -143,21 +47,19 @@ class HostFunctions:
 
 def host_functions(kernel: Kernel, launches: Sequence[WrittenLaunch]) -> HostFunctions:
     """The host functions of a file that begins with the kernel's `device_text`. Raises HostCodeError."""
-    signatures = {name: signature(kernel, name) for name in dict.fromkeys(each.kernel for each in launches)}
+    signatures = {launch.kernel: launched_signature(kernel, launch) for launch in launches}
     functions = [f"launch_{number}" for number in range(len(launches))]
     declared = [
         _declaration(name, launch, signatures[launch.kernel])
         for name, launch in zip(functions, launches, strict=True)
     ]
-    defined = [
-        _definition(declaration, launch, signatures[launch.kernel])
-        for declaration, launch in zip(declared, launches, strict=True)
-    ]
-    headers = sorted(frozenset().union(*(each.headers for each in signatures.values())))
-    host = _HOST.substitute(
-        includes="".join(f"#include <{header}>\n" for header in headers),
-        stubs="\n".join([*_tables(kernel), *(each.stub for each in signatures.values())]),
-        functions="\n".join(defined),
+    host = TEMPLATES.get_template("host.cu").render(
+        headers=sorted(frozenset().union(*(each.headers for each in signatures.values()))),
+        stubs=[*_tables(kernel), *(each.stub for each in signatures.values())],
+        functions=[
+            (launch, declaration, ", ".join(_passed_on(launch, signatures[launch.kernel])))
+            for launch, declaration in zip(launches, declared, strict=True)
+        ],
     )
     return HostFunctions(host, "".join(f"{declaration};\n" for declaration in declared), functions)
 
@@ -170,7 +72,7 @@ def write_host(
     Raises HostCodeError.
     """
     functions = host_functions(kernel, launches)
-    text = _MODULE.substitute(
+    text = TEMPLATES.get_template("load_inline.txt").render(
         device_text=raw_literal(device_text(kernel)),
         host_text=raw_literal(functions.text),
         declaration_text=raw_literal(functions.declarations),
@@ -186,48 +88,46 @@ def calls_of(
     functions: HostFunctions, launches: Sequence[WrittenLaunch], address: str, stream: str
 ) -> list[str]:
     """The call of each launch's host function; `address` is a format of a tensor's."""
-    return [
-        f"{name}({', '.join([*each.geometry, stream, *(_passed(a, address) for a in each.arguments if not a.is_map)])})"
-        for name, each in zip(functions.names, launches, strict=True)
-    ]
+    calls = []
+    for name, launch in zip(functions.names, launches, strict=True):
+        given = [
+            address.format(each.source) if each.is_buffer else each.source
+            for each in launch.arguments
+            if not each.is_map
+        ]
+        calls.append(f"{name}({', '.join([*launch.geometry, stream, *given])})")
+    return calls
 
 
-def _passed(argument: Argument, address: str) -> str:
-    return address.format(argument.source) if argument.is_buffer else argument.source
+def launched_signature(kernel: Kernel, launch: WrittenLaunch) -> Signature:
+    """The signature of a launch's kernel. Raises HostCodeError for one that the arguments don't fit."""
+    found, what = signature(kernel, launch.kernel), f"The launch of '{launch.kernel}'"
+    if len(launch.arguments) != len(found.types):
+        raise HostCodeError(
+            f"{what} has {len(launch.arguments)} arguments; the kernel has {len(found.types)} parameters."
+        )
+    for number, (argument, type_) in enumerate(zip(launch.arguments, found.types, strict=True), 1):
+        if (type_.endswith("*"), type_ == TENSOR_MAP) != (argument.is_buffer, argument.is_map):
+            raise HostCodeError(f"{what}: argument {number} doesn't fit a parameter of the type {type_}.")
+    return found
 
 
 def _declaration(name: str, launch: WrittenLaunch, wanted: Signature) -> str:
-    what = f"The launch of '{launch.kernel}'"
-    if len(launch.arguments) != len(wanted.types):
-        raise HostCodeError(
-            f"{what} has {len(launch.arguments)} arguments; the kernel has {len(wanted.types)} parameters."
-        )
     parameters = [f"int64_t {each}" for each in (*_GEOMETRY, *(_CLUSTER if launch.cluster else ()), "stream")]
     for number, (argument, type_) in enumerate(zip(launch.arguments, wanted.types, strict=True)):
-        if type_.endswith("*") != argument.is_buffer or (type_ == TENSOR_MAP) != argument.is_map:
-            raise HostCodeError(f"{what}: argument {number + 1} doesn't fit a parameter of the type {type_}.")
         if not argument.is_map:
             parameters.append(f"{'double' if type_ in _REAL else 'int64_t'} argument_{number}")
     return f"void {name}({', '.join(parameters)})"
 
 
-def _definition(declaration: str, launch: WrittenLaunch, wanted: Signature) -> str:
-    passed = [
-        f"{TENSOR_MAP}{{}}"
-        if argument.is_map
-        else f"{'reinterpret' if argument.is_buffer else 'static'}_cast<{type_}>(argument_{number})"
-        for number, (argument, type_) in enumerate(zip(launch.arguments, wanted.types, strict=True))
-    ]
-    attributes = [
-        *([_CLUSTER_ATTRIBUTE] if launch.cluster else []),
-        *([_LARGE_CLUSTER.substitute(kernel=launch.kernel)] if launch.nonportable_cluster else []),
-        *([_PROGRAMMATIC_ATTRIBUTE] if launch.programmatic else []),
-    ]
-    template = _LAUNCH_WITH_ATTRIBUTES if attributes else _PLAIN_LAUNCH
-    text = template.safe_substitute(
-        kernel=launch.kernel, arguments=", ".join(passed), attributes="\n".join(attributes)
-    )
-    return _HOST_FUNCTION.substitute(signature=declaration, kernel=launch.kernel, launch=text)
+def _passed_on(launch: WrittenLaunch, wanted: Signature) -> Iterator[str]:
+    """The arguments of a kernel, as its host function passes them."""
+    for number, (argument, type_) in enumerate(zip(launch.arguments, wanted.types, strict=True)):
+        if argument.is_map:
+            yield f"{TENSOR_MAP}{{}}"
+        else:
+            cast = "reinterpret" if argument.is_buffer else "static"
+            yield f"{cast}_cast<{type_}>(argument_{number})"
 
 
 TENSOR_MAP = "mctskernel_tensor_map"
@@ -263,13 +163,11 @@ class Signature:
 
     @property
     def stub(self) -> str:
-        """An empty kernel of this signature."""
         linkage = 'extern "C" ' if self.is_c else ""
         return f"{linkage}__global__ void {self.kernel}({', '.join(self.types)}) {{}}"
 
     @property
     def headers(self) -> frozenset[str]:
-        """The headers of its types."""
         words = re.findall(r"\w+", " ".join(self.types))
         return frozenset(HEADERS[word] for word in words if word in HEADERS)
 

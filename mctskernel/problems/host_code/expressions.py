@@ -12,31 +12,27 @@ import keyword
 import math
 from collections.abc import Iterable, Mapping
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from mctskernel.core.expression import Number
+
+TEMPLATES = Environment(
+    loader=PackageLoader("mctskernel.problems.host_code"),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    keep_trailing_newline=True,
+    autoescape=False,  # noqa: S701 - programs, not HTML
+)
+"""The templates of programs, in C++ and in Python."""
 
 
 class HostCodeError(ValueError):
     """A kernel for which no host code can be written."""
 
 
+_TEXT = TEMPLATES.get_template("functions.txt").render()
 FUNCTIONS: Mapping[str, str] = {
-    "_ceil_div": """\
-def _ceil_div(a, b):
-    return -(-a // b)
-""",
-    "_next_pow2": """\
-def _next_pow2(a):
-    return 1 << max(0, int(a) - 1).bit_length()
-""",
-    "_exact_div": """\
-def _exact_div(a, b):
-    if isinstance(a, int) and isinstance(b, int):
-        quotient, rest = divmod(a, b)
-        if rest:
-            raise ValueError(f"{a} / {b} is not a whole number.")
-        return quotient
-    return a / b
-""",
+    each.name: f"{ast.unparse(each)}\n" for each in ast.parse(_TEXT).body if isinstance(each, ast.FunctionDef)
 }
 """Python functions that translated expressions call."""
 
@@ -124,7 +120,6 @@ def raw_literal(text: str) -> str:
 
 
 def docstring(text: str) -> str:
-    """A literal for a docstring."""
     return _literal(text, f'"""{text}"""')
 
 

@@ -17,11 +17,7 @@ from mctskernel.core.launch_plan import (
     resolve,
 )
 from mctskernel.core.task import Task
-from mctskernel.problems.host_code.expressions import (
-    HostCodeError,
-    translate,
-    translate_whole,
-)
+from mctskernel.problems.host_code.expressions import HostCodeError, translate, translate_whole
 from mctskernel.profiling.source_rules import breach
 from mctskernel.profiling.triton.source import SourceError, TritonModule, read_module
 
@@ -51,7 +47,6 @@ class WrittenLaunch:
 
     @property
     def geometry(self) -> tuple[str, ...]:
-        """The numbers of the launch."""
         return (*self.grid, *self.block, self.shared, *self.cluster)
 
 

@@ -14,6 +14,7 @@ from mctskernel.core.task import Task, Tensor
 from mctskernel.problems.host_code import cuda, nvrtc
 from mctskernel.problems.host_code.expressions import (
     FUNCTIONS,
+    TEMPLATES,
     HostCodeError,
     Names,
     docstring,
@@ -29,23 +30,6 @@ from mctskernel.problems.host_code.launch import (
 )
 from mctskernel.profiling.triton.source import TritonModule
 
-_CHECKS = """\
-def _check_tensor(name, tensor, dtype, rank, device):
-    if tensor.dtype != dtype:
-        raise ValueError(f"{name} must hold {dtype}, not {tensor.dtype}.")
-    if tensor.dim() != rank:
-        raise ValueError(f"{name} must have {rank} dimension(s), not the shape {tuple(tensor.shape)}.")
-    if tensor.device != device:
-        raise ValueError(f"{name} is on {tensor.device}, and another tensor on {device}.")
-    if tensor.numel() == 0:
-        raise ValueError(f"{name} has no elements: its shape is {tuple(tensor.shape)}.")
-
-
-def _check_shape(name, tensor, shape):
-    if tuple(tensor.shape) != shape:
-        raise ValueError(f"{name} has the shape {tuple(tensor.shape)}; with the other tensors it must be {shape}.")
-"""
-
 _LOOKED_UP = Template("""\
 if $key not in _SIZES:
     raise ValueError("These shapes are none of those that the kernel was written for.")
@@ -53,21 +37,11 @@ $names = _SIZES[$key]""")
 
 _ALLOCATOR = 'lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda")'
 
-_IMPORTED = frozenset({"torch", "functools"})
 _TRITON = ("triton", "tl", "libdevice")
-_DEFINED = frozenset(
-    [
-        "_DEVICE",
-        "_HOST",
-        "_DECLARATIONS",
-        "_SIZES",
-        "_extension",
-        "_stream",
-        "_check_tensor",
-        "_check_shape",
-        *FUNCTIONS,
-    ]
-)
+_DEFINED = frozenset({"_SIZES", "_check_tensor", "_check_shape", *FUNCTIONS})
+_OF_MODULE = _DEFINED | {"_DEVICE", "_HOST", "_DECLARATIONS", "_extension", "_stream"}
+_OF_OPERATOR = _DEFINED | nvrtc.DEFINED | {"_run", "_fake", "_backward"}
+"""The names that a module defines."""
 
 
 def host_module(task: Task, kernel: Kernel, *, function: str = "run", reserved: Collection[str] = ()) -> str:
@@ -79,14 +53,11 @@ def host_module(task: Task, kernel: Kernel, *, function: str = "run", reserved: 
     for a kernel that the rules for candidates refuse, whose launch plan doesn't fit the task, or that defines a name of
     the module's.
     """
-    plan = vetted_plan(task, kernel)
-    triton = triton_module(kernel) if kernel.language is Language.TRITON else None
-    theirs = {*triton.functions, *triton.constants, *_TRITON} if triton is not None else set[str]()
-    for name in (function, *reserved, *_DEFINED, *_IMPORTED):
-        if name in theirs or (name in _DEFINED and name in reserved):
-            raise HostCodeError(f"The module defines '{name}', which is defined already.")
-    scope = _Scope.of(task, kernel, plan, Names({*_DEFINED, *_IMPORTED, *theirs}))
-    launches = [write_launch(launch, plan, scope.buffers, scope.numbers) for launch in plan.launches]
+    if clash := _OF_MODULE.intersection(reserved):
+        raise _defined_twice(clash)
+    scope, launches, triton, _ = _written(
+        task, kernel, _OF_MODULE, {"torch", "functools"}, {function, *reserved}
+    )
     if triton is not None:
         head, statements = _triton_host(kernel, launches, triton, scope.first)
     else:
@@ -95,7 +66,7 @@ def host_module(task: Task, kernel: Kernel, *, function: str = "run", reserved: 
     lines = [
         docstring(_description(task)),
         *_arriving(task, scope),
-        *_buffers(task, plan, scope),
+        *_buffers(task, scope),
         *statements,
         f"return {', '.join(scope.buffers[tensor.name] for tensor in task.outputs)}",
     ]
@@ -123,25 +94,7 @@ def torch_operator(task: Task, kernel: Kernel) -> str:
     It takes and returns what the function of `host_module` does, but for outputs that share an input's buffer: it
     changes those inputs and returns the others. It has no gradient. Raises HostCodeError as `host_module` does.
     """
-    plan = vetted_plan(task, kernel)
-    triton = triton_module(kernel) if kernel.language is Language.TRITON else None
-    theirs = {*triton.functions, *triton.constants, *_TRITON} if triton is not None else set[str]()
-    defined = {
-        *nvrtc.DEFINED,
-        "_run",
-        "_fake",
-        "_backward",
-        "_SIZES",
-        "_check_tensor",
-        "_check_shape",
-        *FUNCTIONS,
-    }
-    if clash := theirs & (defined | nvrtc.IMPORTED):
-        raise HostCodeError(f"The module defines '{min(clash)}', which is defined already.")
-    names = Names({*defined, *nvrtc.IMPORTED, *theirs})
-    name = names.fresh(re.sub(r"^(?=\d)", "op_", re.sub(r"\W", "_", task.name, flags=re.ASCII)))
-    scope = _Scope.of(task, kernel, plan, names)
-    launches = [write_launch(launch, plan, scope.buffers, scope.numbers) for launch in plan.launches]
+    scope, launches, triton, name = _written(task, kernel, _OF_OPERATOR, nvrtc.IMPORTED)
     head, statements = (
         _triton_host(kernel, launches, triton, scope.first)
         if triton is not None
@@ -154,9 +107,7 @@ def torch_operator(task: Task, kernel: Kernel) -> str:
     arriving, allocated = _arriving(task, scope), _outputs(task, scope)
     parameters = _parameters(task, scope, annotated=True)
     functions = [
-        _function(
-            "_run", parameters, [*arriving, *_buffers(task, plan, scope), *statements, returned], annotation
-        ),
+        _function("_run", parameters, [*arriving, *_buffers(task, scope), *statements, returned], annotation),
         _function("_fake", parameters, [*arriving, *allocated, returned], annotation),
     ]
     operator = _OPERATOR.substitute(
@@ -171,6 +122,33 @@ def torch_operator(task: Task, kernel: Kernel) -> str:
     return "\n\n".join([about, head, *_support(scope, functions), *functions, operator, *gradient])
 
 
+def _written(
+    task: Task,
+    kernel: Kernel,
+    defined: Collection[str],
+    imported: Collection[str],
+    others: Collection[str] = (),
+) -> tuple[_Scope, list[WrittenLaunch], TritonModule | None, str]:
+    """The names of a module and its launches, of Triton the kernel's own text, and a name for an operator.
+
+    Raises HostCodeError for a Triton kernel that defines one of the module's names, or one of `others`.
+    """
+    plan = vetted_plan(task, kernel)
+    triton = triton_module(kernel) if kernel.language is Language.TRITON else None
+    theirs = {*triton.functions, *triton.constants, *_TRITON} if triton is not None else set[str]()
+    if clash := theirs & {*defined, *imported, *others}:
+        raise _defined_twice(clash)
+    names = Names({*defined, *imported, *theirs})
+    operator = names.fresh(re.sub(r"^(?=\d)", "op_", re.sub(r"\W", "_", task.name, flags=re.ASCII)))
+    scope = _Scope.of(task, kernel, plan, names)
+    launches = [write_launch(each, plan, scope.buffers, scope.numbers) for each in plan.launches]
+    return scope, launches, triton, operator
+
+
+def _defined_twice(names: Collection[str]) -> HostCodeError:
+    return HostCodeError(f"The module defines '{min(names)}', which is defined already.")
+
+
 def _function(name: str, parameters: str, lines: Sequence[str], annotation: str = "") -> str:
     body = "\n".join(lines).replace("\n", "\n    ")
     return f"def {name}({parameters}){f' -> {annotation}' if annotation else ''}:\n    {body}\n"
@@ -180,7 +158,7 @@ def _support(scope: _Scope, functions: Sequence[str]) -> list[str]:
     """The table of sizes, the checks and the arithmetic that functions need."""
     table = [f"_SIZES = {scope.sizes!r}\n"] if scope.sizes else []
     used = [text for name, text in FUNCTIONS.items() if any(f"{name}(" in each for each in functions)]
-    return [*table, _CHECKS, *used]
+    return [*table, TEMPLATES.get_template("checks.txt").render(), *used]
 
 
 def _outputs(task: Task, scope: _Scope) -> list[str]:
@@ -191,14 +169,14 @@ def _outputs(task: Task, scope: _Scope) -> list[str]:
     ]
 
 
-def _buffers(task: Task, plan: LaunchPlan, scope: _Scope) -> list[str]:
+def _buffers(task: Task, scope: _Scope) -> list[str]:
     """The lines that name constants, and allocate outputs and scratch buffers."""
     return [
         *(f"{local} = {value}" for local, value in scope.constants.items()),
         *_outputs(task, scope),
         *(
             _allocation(scope, each.name, each.shape, each.dtype, "zeros" if each.zero else "empty")
-            for each in plan.scratch
+            for each in scope.plan.scratch
         ),
     ]
 
@@ -206,7 +184,6 @@ def _buffers(task: Task, plan: LaunchPlan, scope: _Scope) -> list[str]:
 def _triton_host(
     kernel: Kernel, launches: Sequence[WrittenLaunch], module: TritonModule, first: str
 ) -> tuple[str, list[str]]:
-    """A Triton kernel's own text, and the statements that launch."""
     statements = [f"    {triton_launch(each, module)}" for each in launches]
     if "make_tensor_descriptor" in kernel.source:
         # What Triton builds the descriptors in.
@@ -229,6 +206,7 @@ class _Scope:
     `constants` are the kernel's macros by local name; `sizes` the dimensions `looked_up` by all extents of the inputs.
     """
 
+    plan: LaunchPlan
     buffers: Mapping[str, str]
     numbers: Mapping[str, str]
     constants: Mapping[str, str]
@@ -246,10 +224,9 @@ class _Scope:
         macros = {name: names.fresh(name) for name in kernel.macros if name in used}
         constants = {local: str(kernel.macros[name]) for name, local in macros.items()}
         looked_up, sizes = _looked_up(task)
-        return cls(buffers, macros | numbers, constants, looked_up, sizes, buffers[task.inputs[0].name])
+        return cls(plan, buffers, macros | numbers, constants, looked_up, sizes, buffers[task.inputs[0].name])
 
     def shape(self, extents: Sequence[int | str]) -> str:
-        """The extents of a buffer as a tuple."""
         return f"({''.join(f'{translate_whole(each, self.numbers)}, ' for each in extents).rstrip()})"
 
 

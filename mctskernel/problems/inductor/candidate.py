@@ -182,7 +182,6 @@ class _Rewritten:
         self.function.args = parsed(f"def f({parameters}): pass").args
 
     def launch(self, call: Call, buffers: Mapping[str, str]) -> str:
-        """The TOML table of a launch."""
         given = self._given(call)
         views = {name: view for name, view in given.items() if isinstance(view, View)}
         constexprs = self._blocks | {name: given[parameter] for name, parameter in self._sizes.items()}
@@ -202,7 +201,6 @@ class _Rewritten:
         )
 
     def _given(self, call: Call) -> dict[str, View | Size | float]:
-        """The arguments of a launch by the parameters' names."""
         own, grid = call.arguments[: len(self._parameters)], call.arguments[len(self._parameters) :]
         if len(own) != len(self._parameters) or len(grid) != (3 if self._grid == "FixedGrid" else 0):
             raise InductorError(f"{call.kernel} is called with {len(call.arguments)} arguments.")
@@ -346,7 +344,6 @@ class _Sizes(ast.NodeTransformer):
 
 
 def _value(size: ast.expr) -> ast.expr:
-    """A size as a value of the kernel."""
     return ast.parse(f"tl.full([], {ast.unparse(size)}, tl.int64)", mode="eval").body
 
 
@@ -407,7 +404,6 @@ class _Remover(ast.NodeTransformer):
         self._read = read
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign | None:
-        """Keep or remove an assignment."""
         calls = any(isinstance(each, ast.Call) for each in ast.walk(node.value))
         match node.targets:
             case [ast.Name(id=name)] if name not in self._read and not calls:

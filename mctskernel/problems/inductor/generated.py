@@ -97,7 +97,6 @@ def read_generated(source: str, dimensions: Mapping[str, str]) -> GeneratedModul
 
 
 def kernel_texts(source: str) -> dict[str, str]:
-    """The text of each Triton kernel of a generated module, a module itself."""
     return dict(_texts(ast.parse(source)))
 
 
@@ -184,7 +183,6 @@ class _Body:
     views: dict[str, View] = field(default_factory=dict)
 
     def read(self, statements: list[ast.stmt]) -> None:
-        """Read statements in order."""
         for statement in statements:
             match statement:
                 case ast.With(body=body):
@@ -272,7 +270,6 @@ class _Body:
 
 
 def _is_shape(value: ast.expr) -> bool:
-    """Whether a value is `tensor.size()` or `tensor.stride()`."""
     match value:
         case ast.Call(func=ast.Attribute(value=ast.Name(), attr="size" | "stride"), args=[]):
             return True

@@ -62,7 +62,6 @@ class RewrittenNames(ast.NodeTransformer):
         self._local = local
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        """A function, its decorators left alone."""
         node.body = [self.visit(statement) for statement in node.body]
         return node
 
@@ -92,7 +91,6 @@ def jitted(function: ast.FunctionDef) -> ast.FunctionDef:
 
 
 def parsed(text: str) -> ast.FunctionDef:
-    """The function that a text defines."""
     (found,) = ast.parse(text).body
     assert isinstance(found, ast.FunctionDef)  # noqa: S101 - as it was written
     return found

@@ -18,14 +18,10 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Precision, Task, TaskError
 from mctskernel.core.task_file import read_text
 from mctskernel.problems.host_code import HostCodeError, host_module
-from mctskernel.problems.kernelbench.reference import SOURCE_FILE, ModuleProblem, read_module_problem
-from mctskernel.problems.problem import Benchmark, Problem
+from mctskernel.problems.host_code.expressions import TEMPLATES
+from mctskernel.problems.kernelbench.reference import NAME, SOURCE_FILE, ModuleProblem
+from mctskernel.problems.problem import Benchmark, Problem, blamed, read_record
 from mctskernel.problems.torch_task import problem_of
-
-NAME = "KernelBench"
-
-TOLERANCE = 1e-4
-"""Relative and absolute tolerance of its harness in float32 (`get_tolerance_for_precision`)."""
 
 MOST_SOURCE_BYTES = 1 << 20
 
@@ -56,34 +52,18 @@ def read(path: Path, language: Language | None, precision: Precision) -> Problem
         raise TaskError(f"{path} is not valid Python: {error}") from error
     if missing:
         raise TaskError(f"{path} is no KernelBench problem: it has no {missing[0]}.")
-    try:
-        from mctskernel.problems.kernelbench.task import MOST_DIMENSIONS, drafted  # noqa: PLC0415 - imports PyTorch, an extra
-        from mctskernel.problems.plain_cuda.tracing import SPECIALISED  # noqa: PLC0415 - imports PyTorch, an extra
-    except ImportError as error:
-        raise TaskError(
-            "A KernelBench problem needs PyTorch, which isn't installed: mctskernel[gpu]."
-        ) from error
+    from mctskernel.problems.kernelbench.task import MOST_DIMENSIONS, drafted  # noqa: PLC0415 - imports PyTorch, an extra
+    from mctskernel.problems.plain_cuda.tracing import SPECIALISED  # noqa: PLC0415 - as above
+
     own_files = {SOURCE_FILE: text.encode()}
     began = time.monotonic()
     found: Problem | None = None
     for most in (MOST_DIMENSIONS, 1, 0):
-        try:
-            draft = drafted(
-                path,
-                own_files,
-                benchmark=NAME,
-                tolerance=TOLERANCE,
-                precision=precision,
-                most_dimensions=most,
-            )
-        except TaskError:
-            raise
-        except Exception as error:  # the problem's own code runs at many shapes, and may raise anything
-            said = str(error).strip().partition("\n")[0]
-            raise TaskError(f"{path.name} can't be read: {type(error).__name__}: {said}") from error
-        problem = problem_of(NAME, draft, language)
+        with blamed(f"{path.name} can't be read:"):
+            task = drafted(path, own_files, precision=precision, most_dimensions=most)
+        problem = problem_of(NAME, task, language)
         found = problem if found is None or problem.has_kernel else found
-        if problem.has_kernel or SPECIALISED not in problem.notes[-1] or not draft.task.search[0]:
+        if problem.has_kernel or SPECIALISED not in problem.notes[-1] or not task.search[0]:
             break
         if time.monotonic() - began > PATIENCE:
             break
@@ -102,7 +82,7 @@ _PROHIBITED = re.compile(r"\b(pass|try|except)\b")
 
 def solution(task: Task, kernel: Kernel) -> Mapping[str, str]:
     """`NAME.py` with the class `ModelNew`. Raises TaskError for a kernel that can't stand in a module."""
-    problem = read_module_problem(task.folder)
+    problem = read_record(task.folder, ModuleProblem)
     original = _original(task.folder / SOURCE_FILE, kernel)
     reserved = sorted({*global_names(original), *_WANTED} - {FUNCTION, *_shared(kernel)})
     try:
@@ -130,32 +110,8 @@ def _shared(kernel: Kernel) -> frozenset[str]:
 
 
 def _model_new(task: Task, problem: ModuleProblem) -> str:
-    lines = [
-        "class ModelNew(Model):",
-        '    """The problem\'s Model, whose forward a kernel computes."""',
-        "",
-        f"    def forward(self, {', '.join(_parameters(problem))}):",
-        *(f"        {line}" for line in _statements(task, problem)),
-    ]
-    return "\n".join(lines)
-
-
-def _statements(task: Task, problem: ModuleProblem) -> Iterator[str]:
     parameters = _parameters(problem)
-    if problem.modes_differ:
-        yield "if not self.training:"
-        yield f"    return super().forward({', '.join(parameters)})"
-    for name, argument in zip(parameters, problem.arguments, strict=True):
-        if not argument.input:
-            yield f"if {name} != {argument.value!r}:"
-            yield f'    raise ValueError(f"This kernel was made for {name} = {argument.value!r}, not {{{name}}}.")'
-    yield f"out = {FUNCTION}("
-    for tensor in task.inputs:
-        place = problem.state.get(tensor.name)
-        source = _attribute(place) if place else tensor.name
-        shaped = ".reshape(1)" if tensor.name in problem.scalars else ""
-        yield f"    {source}.detach().to(torch.{tensor.dtype}){shaped},"
-    yield ")"
+    arguments = zip(parameters, problem.arguments, strict=True)
     (output,) = task.outputs
     floats = [
         each.name
@@ -164,16 +120,25 @@ def _statements(task: Task, problem: ModuleProblem) -> Iterator[str]:
     ]
     shaped = ".reshape(())" if output.name in problem.scalars else ""
     dtype = f".to({floats[0]}.dtype)" if floats and is_floating(numpy_dtype(output.dtype)) else ""
-    yield f"return out{shaped}{dtype}"
+    return TEMPLATES.get_template("model_new.txt").render(
+        parameters=parameters,
+        modes_differ=problem.modes_differ,
+        constants=[(name, repr(argument.value)) for name, argument in arguments if not argument.input],
+        function=FUNCTION,
+        given=[
+            f"{_attribute(problem.state[each.name]) if each.name in problem.state else each.name}.detach()"
+            f".to(torch.{each.dtype}){'.reshape(1)' if each.name in problem.scalars else ''}"
+            for each in task.inputs
+        ],
+        ending=f"{shaped}{dtype}",
+    )
 
 
 def _parameters(problem: ModuleProblem) -> list[str]:
-    """Names of forward's parameters, in its order."""
     return [each.input or f"value{number}" for number, each in enumerate(problem.arguments)]
 
 
 def _attribute(place: str) -> str:
-    """The expression for a parameter or buffer of the module's state."""
     found = "self"
     for part in place.split("."):
         if part.isdecimal():

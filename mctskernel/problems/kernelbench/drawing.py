@@ -12,8 +12,8 @@ import torch
 
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.task import Shape, TaskError
-from mctskernel.problems.kernelbench.reference import described
 from mctskernel.problems.one_device import OnDevice
+from mctskernel.problems.problem import blamed
 
 Sizes = tuple[int, ...]
 Extents = tuple[int | str, ...]
@@ -55,6 +55,7 @@ class Drawn:
 class Watched:
     """The result of a function, and the size of each tensor that it made, in order; `device` is where it ran."""
 
+    function: Callable[[], Any]
     values: tuple[Any, ...]
     sizes: tuple[Sizes, ...]
     device: str
@@ -69,10 +70,11 @@ def watch(function: Callable[[], Any], most_bytes: int) -> Watched:
 
     Raises TaskError if it fails, doesn't return a list, or would make more than `most_bytes`.
     """
-    try:
-        return _watched(function, _Watching("meta", most_bytes))
-    except _WITHOUT_VALUES:
-        return _watched(function, _Watching("cpu", most_bytes))
+    with blamed("get_inputs raised"):
+        try:
+            return _watched(function, _Watching("meta", most_bytes))
+        except _WITHOUT_VALUES:
+            return _watched(function, _Watching("cpu", most_bytes))
 
 
 def drawn_again(
@@ -110,16 +112,11 @@ def few_values() -> Iterator[None]:
 
 
 def _watched(function: Callable[[], Any], mode: _Watching) -> Watched:
-    try:
-        with torch.no_grad(), torch.device(mode.device), mode:
-            values = function()
-    except (TaskError, *_WITHOUT_VALUES):
-        raise
-    except (Exception, SystemExit) as error:
-        raise TaskError(f"get_inputs raised {described(error)}") from error
+    with torch.no_grad(), torch.device(mode.device), mode:
+        values = function()
     if not isinstance(values, list | tuple):
         raise TaskError(f"get_inputs returns {type(values).__name__}; a list of arguments is needed.")
-    return Watched(tuple(values), tuple(mode.sizes), mode.device)
+    return Watched(function, tuple(values), tuple(mode.sizes), mode.device)
 
 
 class _Watching(OnDevice):
@@ -134,7 +131,10 @@ class _Watching(OnDevice):
         kwargs = kwargs or {}
         if function in _FACTORIES and self.device != "meta":
             with torch.device("meta"):
-                self._spend(function(*args, **{**kwargs, "device": "meta"}))
+                made = function(*args, **{**kwargs, "device": "meta"})
+            self._left -= made.numel() * made.element_size()
+            if self._left < 0:
+                raise TaskError("get_inputs makes more than fits into this machine's memory.")
         made = self.call(function, args, kwargs)
         if function in _FACTORIES:
             self.sizes.append(tuple(made.shape))
@@ -146,11 +146,6 @@ class _Watching(OnDevice):
         elif len(args) > 1 and (known := getattr(args[1], _DRAWN, None)) is not None:
             _tag(made, _scaled(function, known, args[:1]) if function in _COMMUTATIVE else None)
         return made
-
-    def _spend(self, made: Any) -> None:
-        self._left -= made.numel() * made.element_size()
-        if self._left < 0:
-            raise TaskError("get_inputs makes more than fits into this machine's memory.")
 
 
 class _Resizing(OnDevice):
@@ -204,7 +199,6 @@ def _simple(distribution: str, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 def _with_size(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], size: Sizes
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a factory with another size."""
     if "size" in kwargs:
         return args, {**kwargs, "size": size}
     if function is torch.randint or function is torch.full:

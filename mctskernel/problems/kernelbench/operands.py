@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,13 +16,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.task import Shape, TaskError, Tensor
-from mctskernel.problems.kernelbench.drawing import FEW_VALUES, Drawn, Extents, Sizes, drawn_again
+from mctskernel.problems.kernelbench.drawing import FEW_VALUES, Drawn, Extents, Sizes, Watched, drawn_again
 from mctskernel.problems.kernelbench.probing import Operators, TooManyOperatorsError
 from mctskernel.problems.kernelbench.reference import Argument, ValueSource, module_function, state_of
 from mctskernel.problems.plain_cuda.tracing import quiet
+from mctskernel.problems.problem import blamed
 from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
 from mctskernel.problems.torch_reference import dtype_name
-from mctskernel.problems.torch_task import Called, called, drawn_tensors, extents_agree, output_tensors
+from mctskernel.problems.torch_task import Called, called, extents_agree, output_tensors
 
 NORMAL = Drawn("normal")
 
@@ -69,11 +70,6 @@ class Operand:
             drawn or NORMAL,
         )
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes at its full size."""
-        return math.prod(self.size) * DTYPE_BYTES[self.dtype]
-
 
 def weight_operands(model: Any, taken: Collection[str]) -> tuple[Operand, ...]:
     """The parameters and buffers of a module, under names that aren't taken.
@@ -104,15 +100,6 @@ def weight_operands(model: Any, taken: Collection[str]) -> tuple[Operand, ...]:
 
 
 @dataclass(frozen=True)
-class Maker:
-    """`get_inputs`, the sizes of the tensors that it makes, in order, and whether it runs on `meta` tensors."""
-
-    get_inputs: Callable[[], Any]
-    sizes: tuple[Sizes, ...]
-    on_meta: bool
-
-
-@dataclass(frozen=True)
 class Operands:
     """A module's forward as a function of tensors, with the dimensions that can vary."""
 
@@ -120,7 +107,7 @@ class Operands:
     model: Any
     arguments: tuple[Argument, ...]
     members: tuple[Operand, ...]
-    maker: Maker
+    made: Watched
     dimensions: Dimensions
     known: dict[tuple[Sizes, ...], bool] = field(default_factory=dict, repr=False, compare=False)
     """Whether the module accepts tensors of some sizes, in the order of the inputs and of what `get_inputs` makes."""
@@ -129,22 +116,18 @@ class Operands:
 
     @property
     def sizes(self) -> Shape:
-        """The problem's own shape."""
         return self.dimensions.sizes
 
     @property
     def granularity(self) -> Mapping[str, int]:
-        """The number that a dimension's size must be a multiple of."""
         return self.dimensions.granularity
 
     @property
     def state(self) -> dict[str, str]:
-        """Names in the module's state, by names of inputs."""
         return {each.name: each.place for each in self.members if each.place}
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """Names of the inputs that are parameters or buffers."""
         return tuple(self.state)
 
     @property
@@ -159,7 +142,6 @@ class Operands:
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
-        """The task's inputs."""
         return tuple(
             Tensor(
                 each.name,
@@ -174,18 +156,11 @@ class Operands:
 
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
-        """The task's outputs."""
         return output_tensors(self.function, self.inputs, self.sizes, self.granularity)
 
     @cached_property
     def function(self) -> Called:
-        """Forward as a function of the inputs in their order."""
         return module_function(self.model, self.arguments, self.state, self.scalars)
-
-    @cached_property
-    def gives_scalar(self) -> bool:
-        """Whether the result of forward has no extents."""
-        return bool(called(self.function, self.inputs, self.sizes, "meta").dim() == 0)
 
     @cached_property
     def factories(self) -> tuple[Extents, ...]:
@@ -198,7 +173,7 @@ class Operands:
             waiting.setdefault(each.size, []).append(extents)
         names = {size: name for name, size in reversed(list(self.sizes.items()))}
         found = []
-        for size in self.maker.sizes:
+        for size in self.made.sizes:
             same = waiting.get(size) or [tuple(names.get(number, number) for number in size)]
             found.append(same.pop(0) if len(same) > 1 else same[0])
         return tuple(found)
@@ -230,53 +205,42 @@ class Operands:
         ]
         return sorted(filter(self.works, shapes), key=self.work)
 
-    @property
-    def smallest(self) -> Shape:
-        """The verify shape with the least work."""
-        return min(self.awkward_shapes[0], key=self.work)
-
     def work(self, shape: Shape) -> int:
         """The approximate number of multiplications, reads and writes of a plain kernel at a shape."""
         extents = tuple(each.extents(shape) for each in self.inputs)
         if extents not in self.counted:
-            self.counted[extents] = sum(self._products(shape)) + sum(map(math.prod, extents))
+            with FlopCounterMode(display=False) as counter:
+                result = called(self.function, self.inputs, shape, "meta")
+            products = counter.get_total_flops() // 2
+            self.counted[extents] = products + int(result.numel()) + sum(map(math.prod, extents))
         return self.counted[extents]
 
     def can_run(self, shape: Shape) -> bool:
         """Whether running the module at a shape takes little time and memory on a CPU."""
         return self.work(shape) <= MOST_RUN
 
-    def _products(self, shape: Shape) -> tuple[int, int]:
-        """How many products matrix products and convolutions add at a shape, and how many elements result."""
-        with FlopCounterMode(display=False) as counter:
-            result = called(self.function, self.inputs, shape, "meta")
-        flops: int = counter.get_total_flops()
-        return flops // 2, int(result.numel())
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all inputs and outputs at the problem's own shape."""
-        return sum(each.nbytes(self.sizes) for each in (*self.inputs, *self.outputs))
-
     @property
     def agree(self) -> bool:
         """Whether, at other shapes, outputs have the expected extents and inputs can be made."""
         shapes = [*self.awkward_shapes[0], *self.awkward_shapes[1]]
         try:
-            return extents_agree(self.function, self.inputs, self.outputs, shapes) and all(
-                self._runs(shape) for shape in shapes[:2] if self.can_run(shape)
-            )
-        except _FAILURES:  # at the sizes by which dimensions are recognised
+            # At the sizes by which dimensions are recognised; and on inputs that are made, among which indices may be
+            # out of range.
+            if not extents_agree(self.function, self.inputs, self.outputs, shapes):
+                return False
+            with torch.no_grad():
+                for shape in filter(self.can_run, shapes[:2]):
+                    self.function(*self.values(shape, seed=0).values())
+        except _FAILURES:
             return False
+        return True
 
     def works(self, shape: Shape) -> bool:
-        """Whether the module accepts tensors at a shape, and `get_inputs` makes them."""
-        extents = (*(each.extents(shape) for each in self.inputs), *self._made_sizes(shape))
-        if extents not in self.known:
-            self.known[extents] = self._works(shape)
-        return self.known[extents]
-
-    def _works(self, shape: Shape) -> bool:
+        factories = (tuple(evaluate_int(extent, shape) for extent in each) for each in self.factories)
+        extents = (*(each.extents(shape) for each in self.inputs), *factories)
+        if extents in self.known:
+            return self.known[extents]
+        self.known[extents] = False
         try:
             with Operators() as recorded:
                 called(self.function, self.inputs, shape, "meta")
@@ -284,24 +248,17 @@ class Operands:
                 # Meta tensors don't check the channels of a convolution and its bias, and fake tensors are slower.
                 with quiet(), FakeTensorMode(allow_non_fake_inputs=True):
                     called(self.function, self.inputs, shape, "meta")
-            made = self._made(shape, 0, "meta") if self.maker.on_meta else {}
+            made = self._made(shape, 0, "meta") if self.made.device == "meta" else {}
         except (TooManyOperatorsError, *_FAILURES):
             return False
         wanted = {each.name: each.extents(shape) for each in self.inputs}
-        return all((tuple(each.shape) or (1,)) == wanted[name] for name, each in made.items())
+        self.known[extents] = all((tuple(made[name].shape) or (1,)) == wanted[name] for name in made)
+        return self.known[extents]
 
     def check_result(self) -> None:
         """Raise TaskError unless the result at the problem's own sizes is a tensor."""
-        try:
-            with Operators():
-                result = called(self.function, self.inputs, self.sizes, "meta")
-        except TooManyOperatorsError:
-            raise
-        except _FAILURES as error:
-            said = str(error).strip().partition("\n")[0]
-            raise TaskError(
-                f"{self.name} fails on meta tensors: its forward raised {type(error).__name__}: {said}"
-            ) from error
+        with blamed(f"{self.name} fails on meta tensors: its forward raised"), Operators():
+            result = called(self.function, self.inputs, self.sizes, "meta")
         if not isinstance(result, torch.Tensor):
             what = "nothing" if result is None else f"a {type(result).__name__}"
             raise TaskError(
@@ -309,7 +266,6 @@ class Operands:
             )
 
     def keeping(self, weights: Set[str]) -> Operands:
-        """These operands with only these parameters and buffers."""
         if weights >= set(self.weights):
             return self
         kept = [
@@ -344,19 +300,12 @@ class Operands:
             found[each.name] = value.detach().to(dtype).reshape(tensor.extents(shape)).clone()
         return found
 
-    def _made_sizes(self, shape: Shape) -> tuple[Sizes, ...]:
-        return tuple(tuple(evaluate_int(e, shape) for e in each) for each in self.factories)
-
-    def on_meta(self, shape: Shape) -> dict[str, Any]:
-        """Tensors without values at a shape by the names of the inputs."""
-        return drawn_tensors(self.inputs, shape, "meta")
-
     def _made(self, shape: Shape, seed: int, device: str) -> dict[str, Any]:
         """The inputs that come from `get_inputs`, made at a shape."""
         wanted = {each.name for each in self.members if each.source is ValueSource.GET_INPUTS}
         if not wanted:
             return {}
-        drawn = drawn_again(self.maker.get_inputs, self.factories, shape, seed, device)
+        drawn = drawn_again(self.made.function, self.factories, shape, seed, device)
         named = zip((each.input for each in self.arguments), drawn, strict=True)
         return {name: value for name, value in named if name in wanted}
 
@@ -367,15 +316,6 @@ class Operands:
                 if size > 2 and drawn.high == size - 1:
                     return f"{name} - 1"
         return drawn.high
-
-    def _runs(self, shape: Shape) -> bool:
-        """Whether the module runs on inputs made at a shape; indices among them may be out of range."""
-        try:
-            with torch.no_grad():
-                self.function(*self.values(shape, seed=0).values())
-        except _FAILURES:
-            return False
-        return True
 
 
 def _around(tensor: Any) -> Drawn:

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mctskernel.core.launch_plan import MAX_LAUNCHES
 from mctskernel.core.task import TaskError
+from mctskernel.problems.problem import blamed
 
 Called = Callable[..., Any]
 
@@ -134,7 +135,6 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call an operator."""
         kwargs = kwargs or {}
         if len(self.calls) == MOST_OPERATORS:
             raise TooManyOperatorsError(
@@ -164,12 +164,8 @@ def _share_memory(one: Any, other: Any) -> bool:
 
 def _called(function: Called, tensors: Sequence[Any], name: str, seed: int) -> Any:
     torch.manual_seed(seed)
-    try:
-        with torch.no_grad():
-            return function(*tensors)
-    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError) as error:
-        said = str(error).strip().partition("\n")[0]
-        raise TaskError(f"The forward of {name} raised {type(error).__name__}: {said}") from error
+    with blamed(f"The forward of {name} raised"), torch.no_grad():
+        return function(*tensors)
 
 
 def _why(model: Any, changed: Sequence[str]) -> str:

@@ -13,20 +13,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from socket import gaierror
 from types import ModuleType
 from typing import Any
-from urllib.error import URLError
 
 import msgspec
 import numpy as np
 
 from mctskernel.core.task import Array, TaskError, Tensor
 from mctskernel.core.tensor_array import TensorArray
-from mctskernel.problems.problem import read_record
+from mctskernel.problems.problem import blamed, read_record
 from mctskernel.problems.torch_reference import device_of, in_numpy
 
+NAME = "KernelBench"
+
 SOURCE_FILE = "problem.py"
+
+TOLERANCE = 1e-4
+"""Relative and absolute tolerance of its harness in float32 (`get_tolerance_for_precision`)."""
 
 Plain = bool | int | float | str | None
 
@@ -71,28 +74,14 @@ class ModuleProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     modes_differ: bool = False
 
 
-def read_module_problem(folder: Path) -> ModuleProblem:
-    """The problem of a task's folder. Raises TaskError."""
-    return read_record(folder, ModuleProblem)
-
-
 _MODULE = "mctskernel_problem"
 """The module name of a problem's classes and functions."""
 
 
 def run_problem(path: Path) -> Mapping[str, Any]:
     """Run a problem's file; returns its global names. Raises TaskError."""
-    try:
+    with blamed(f"{path} can't be loaded:"):
         return runpy.run_path(str(path), run_name=_MODULE)
-    except (Exception, SystemExit) as error:
-        raise TaskError(f"{path} can't be loaded: {described(error)}") from error
-
-
-def described(error: BaseException) -> str:
-    """What a problem's code raised, in words."""
-    offline = isinstance(error, URLError | ConnectionError | gaierror) or "internet connection" in str(error)
-    needs = ". It needs the network; a problem's file must hold all that it needs" if offline else ""
-    return f"{type(error).__name__}: {error}{needs}"
 
 
 @contextmanager
@@ -116,14 +105,17 @@ def made_model(names: Mapping[str, Any], device: str = "cpu") -> Any:
 
     from mctskernel.problems.kernelbench.drawing import few_values  # noqa: PLC0415 - imports PyTorch
 
-    try:
-        with torch.no_grad(), torch.device(device), torch.random.fork_rng(devices=[]), few_values():
-            torch.manual_seed(42)
-            given = names.get("get_init_inputs", list)()
-            torch.manual_seed(42)
-            model = names["Model"](*given)
-    except (Exception, SystemExit) as error:
-        raise TaskError(f"The problem's Model can't be made: {described(error)}") from error
+    with (
+        blamed("The problem's Model can't be made:"),
+        torch.no_grad(),
+        torch.device(device),
+        torch.random.fork_rng(devices=[]),
+        few_values(),
+    ):
+        torch.manual_seed(42)
+        given = names.get("get_init_inputs", list)()
+        torch.manual_seed(42)
+        model = names["Model"](*given)
     if not isinstance(model, torch.nn.Module):
         raise TaskError("The problem's Model is no torch.nn.Module.")
     return model
@@ -171,7 +163,7 @@ def make_problem_inputs(folder: Path, rng: np.random.Generator, /, **shape: int)
     """Fresh inputs of the problem of a task's folder, as its `get_inputs` makes them, at a shape."""
     from mctskernel.problems.kernelbench.drawing import drawn_again  # noqa: PLC0415 - imports PyTorch
 
-    problem, seed = read_module_problem(folder), int(rng.integers(1 << 62))
+    problem, seed = read_record(folder, ModuleProblem), int(rng.integers(1 << 62))
     names, model = _loaded(folder)
     places = [each.input for each in problem.arguments]
     given = dict(zip(places, drawn_again(names["get_inputs"], problem.factories, shape, seed), strict=True))
@@ -203,7 +195,7 @@ def _function(folder: Path, wide: bool, device: str) -> Callable[..., Any]:  # n
     """
     import torch  # noqa: PLC0415 - as said above
 
-    problem = read_module_problem(folder)
+    problem = read_record(folder, ModuleProblem)
     precision = torch.float64 if wide else torch.float32
     model = without_running_statistics(copy.deepcopy(_loaded(folder)[1]))
     model = model if device else model.to(precision)
@@ -216,5 +208,4 @@ def _function(folder: Path, wide: bool, device: str) -> Callable[..., Any]:  # n
 
 
 def state_of(model: Any) -> dict[str, Any]:
-    """Parameters and buffers of a module by their names."""
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}

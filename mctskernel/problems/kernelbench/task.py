@@ -8,17 +8,21 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Bound, Operator, Precision, Shape, TaskError
 from mctskernel.problems.kernelbench.drawing import Extents, Watched, watch
-from mctskernel.problems.kernelbench.operands import FEW, MOST_WORK, Maker, Operand, Operands, weight_operands
+from mctskernel.problems.kernelbench.operands import FEW, MOST_WORK, Operand, Operands, weight_operands
 from mctskernel.problems.kernelbench.probing import check_calls, check_operators, modes_differ, used_state
 from mctskernel.problems.kernelbench.reference import (
+    NAME,
+    TOLERANCE,
     Argument,
     ModuleProblem,
     Origin,
@@ -33,7 +37,14 @@ from mctskernel.problems.kernelbench.reference import (
 from mctskernel.problems.problem import Memory, available_memory, task_name
 from mctskernel.problems.tolerance import OwnError, own_errors, relaxed
 from mctskernel.problems.torch_dimensions import GRANULARITIES, Dimensions, find_dimensions
-from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension, reference_text
+from mctskernel.problems.torch_task import (
+    TorchTask,
+    called,
+    drawn_tensors,
+    independent_dimension,
+    reference_text,
+)
+from mctskernel.profiling.pytorch.verdict import TOLERANCES
 
 MOST_VARYING = 12
 """With more tensors than this only the extents of forward's arguments vary, not those of parameters."""
@@ -47,13 +58,13 @@ def shaped_operands(
     model: Any,
     arguments: tuple[Argument, ...],
     members: tuple[Operand, ...],
-    maker: Maker,
+    made: Watched,
     *,
     most_dimensions: int,
 ) -> Operands:
     """Operands with as many varying dimensions as possible. Raises TaskError if the module fails."""
     whole = Dimensions({}, tuple(each.size for each in members), {})
-    fixed = Operands(name, model, arguments, members, maker, whole)
+    fixed = Operands(name, model, arguments, members, made, whole)
     fixed.check_result()
     found = _found(fixed)
     for dimensions in (found, found.restricted(list(found.sizes)[:1])):
@@ -128,7 +139,6 @@ def _split(
 
 
 def _constant_size(dimensions: Dimensions) -> int:
-    """The product of all extents that never vary."""
     return math.prod(extent for each in dimensions.extents for extent in each if isinstance(extent, int))
 
 
@@ -139,9 +149,6 @@ def _named(operand: Operand, names: Mapping[int, str]) -> tuple[tuple[str, int],
         for axis, size in enumerate(operand.size)
     )
 
-
-RELATIVE, ABSOLUTE, RATIO = 1e-5, 1e-6, 64.0
-"""The tolerance of a task in float32."""
 
 OWN_ERRORS = 4.0
 """A kernel may be off by so many times the problem's own error in float32."""
@@ -169,7 +176,7 @@ MOST_DIMENSIONS = 16
 DRAWS = (1, 2, 3)
 """Seeds of the values for which the problem's own error is measured."""
 
-UNKNOWN = OwnError(1e-4 / OWN_ERRORS, 0.0, math.inf)
+UNKNOWN = OwnError(TOLERANCE / OWN_ERRORS, 0.0, math.inf)
 """Taken for the error of a problem that is too large to be run here: what its benchmark tolerates."""
 
 
@@ -177,12 +184,10 @@ def drafted(
     path: Path,
     own_files: Mapping[str, bytes],
     *,
-    benchmark: str,
-    tolerance: float,
     precision: Precision = Precision.LOCKED,
     most_dimensions: int = MOST_DIMENSIONS,
-) -> Draft:
-    """Make a task of a problem's file. `tolerance` is the harness's, relative and absolute. Raises TaskError.
+) -> TorchTask:
+    """Make a task of a problem's file. Raises TaskError.
 
     With more varying dimensions than `most_dimensions`, only the first varies.
     """
@@ -195,11 +200,11 @@ def drafted(
     _refuse_recurrent(original, path.name)
     pure = without_running_statistics(_copied(original))
     members = (*given, *weight_operands(pure, {each.name for each in given}))
-    maker = Maker(names["get_inputs"], watched.sizes, watched.device == "meta")
-    operands = shaped_operands(path.name, pure, arguments, members, maker, most_dimensions=most_dimensions)
-    memory.require(operands.nbytes, path.name)
-    smallest = operands.smallest
-    values, on_meta = None, operands.on_meta(smallest)
+    operands = shaped_operands(path.name, pure, arguments, members, watched, most_dimensions=most_dimensions)
+    tensors = (*operands.inputs, *operands.outputs)
+    memory.require(sum(each.nbytes(operands.sizes) for each in tensors), path.name)
+    smallest = min(operands.awkward_shapes[0], key=operands.work)
+    values, on_meta = None, drawn_tensors(operands.inputs, smallest, "meta")
     if operands.can_run(smallest):
         values = operands.values(smallest, seed=0)
         check_calls(pure, operands.function, values, operands.weights, path.name)
@@ -210,14 +215,19 @@ def drafted(
     used = used_state(operands.function, on_meta, trained)
     operands = operands.keeping({*operands.weights} - trained | used)
     kept = [each.name for each in operands.members]
+    result = called(operands.function, operands.inputs, operands.sizes, "meta")
     evaluated = replace(operands, model=_copied(original).eval())
     problem = ModuleProblem(
-        benchmark,
+        NAME,
         task_name(path.stem),
         arguments,
         operands.state,
-        (*operands.scalars, *(["out"] if operands.gives_scalar else [])),
-        _origins(operands) if operands.are_made else (),
+        (*operands.scalars, *(["out"] if result.dim() == 0 else [])),
+        tuple(
+            Origin(each, member.source)
+            for member, each in zip(operands.members, operands.inputs, strict=True)
+            if operands.are_made
+        ),
         operands.factories if operands.are_made else (),
         modes_differ(
             operands.function,
@@ -226,10 +236,10 @@ def drafted(
             values and {name: values[name] for name in kept},
         ),
     )
-    task = replace(_task(operands, problem, tolerance), own_files=own_files, precision=precision)
+    task = replace(_task(operands, problem), own_files=own_files, precision=precision)
     if precision is Precision.RELAXED:
-        task = replace(task, tolerance=relaxed(Bound(tolerance, tolerance)))
-    return Draft(task, problem, tuple(_notes(operands, problem, task)))
+        task = replace(task, tolerance=relaxed(Bound(TOLERANCE, TOLERANCE)))
+    return replace(task, problem=problem, notes=tuple(_notes(operands, problem, task)))
 
 
 def _refuse_recurrent(model: Any, name: str) -> None:
@@ -247,8 +257,8 @@ def _copied(model: Any) -> Any:
     return copy.deepcopy(model, {id(each): each for each in state_of(model).values()})
 
 
-def _task(operands: Operands, problem: ModuleProblem, most: float) -> TorchTask:
-    verify, held_out, errors = _precise_shapes(operands, most)
+def _task(operands: Operands, problem: ModuleProblem) -> TorchTask:
+    verify, held_out, errors = _precise_shapes(operands)
     return TorchTask(
         name=problem.name,
         summary=f"{problem.name}, of {problem.benchmark}.",
@@ -259,7 +269,7 @@ def _task(operands: Operands, problem: ModuleProblem, most: float) -> TorchTask:
         verify=verify,
         held_out=held_out,
         granularity=operands.granularity,
-        tolerance=_tolerance_table(operands, (*verify, *held_out), errors, most),
+        tolerance=_tolerance_table(operands, (*verify, *held_out), errors),
         independent=independent_dimension(
             operands.function,
             lambda shape: operands.values(shape, seed=2),
@@ -279,7 +289,7 @@ def _task(operands: Operands, problem: ModuleProblem, most: float) -> TorchTask:
 
 
 def _precise_shapes(
-    operands: Operands, most: float
+    operands: Operands,
 ) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[OwnError, ...]]:
     """Shapes to verify at and to hold out, and the module's own errors at all of them.
 
@@ -287,11 +297,11 @@ def _precise_shapes(
     """
     verify, held_out = operands.awkward_shapes
     found = [(shape, _own_error(operands, shape)) for shape in (*verify, *held_out)]
-    precise = [(shape, error) for shape, error in found if OWN_ERRORS * error.of_row <= most]
+    precise = [(shape, error) for shape, error in found if OWN_ERRORS * error.of_row <= TOLERANCE]
     if sum(shape in verify for shape, _ in precise) < FEW:
         others = (shape for shape in operands.small_shapes if shape not in (*verify, *held_out))
         more = [(shape, _own_error(operands, shape)) for shape in others if operands.work(shape) <= MOST_WORK]
-        more = [(shape, error) for shape, error in more if OWN_ERRORS * error.of_row <= most][:FEW]
+        more = [(shape, error) for shape, error in more if OWN_ERRORS * error.of_row <= TOLERANCE][:FEW]
         verify = (*verify, *(shape for shape, _ in more))
         precise += more
     kept = precise if any(shape in verify for shape, _ in precise) else found
@@ -312,13 +322,16 @@ def _own_error(operands: Operands, shape: Shape) -> OwnError:
 
 
 def _tolerance_table(
-    operands: Operands, shapes: Sequence[Shape], errors: Sequence[OwnError], most: float
+    operands: Operands, shapes: Sequence[Shape], errors: Sequence[OwnError]
 ) -> dict[str, Any]:
     """The table [tolerance], with the harness's own bound wherever 32-bit floats can meet it."""
-    table: dict[str, Any] = {"relative": RELATIVE, "absolute": ABSOLUTE, "ratio": RATIO}
-    element = {"relative": most, "absolute": most}
+    ours = TOLERANCES["float32"]
+    table: dict[str, Any] = {"relative": ours.relative, "absolute": ours.absolute, "ratio": ours.ratio}
+    element = {"relative": TOLERANCE, "absolute": TOLERANCE}
     reachable = [
-        shape for shape, error in zip(shapes, errors, strict=True) if OWN_ERRORS * error.of_element <= most
+        shape
+        for shape, error in zip(shapes, errors, strict=True)
+        if OWN_ERRORS * error.of_element <= TOLERANCE
     ]
     if len(reachable) == len(shapes):
         table["element"] = element
@@ -340,10 +353,12 @@ def _notes(operands: Operands, problem: ModuleProblem, task: TorchTask) -> Seque
 
 def _arguments(model_class: Any, watched: Watched) -> tuple[tuple[Argument, ...], tuple[Operand, ...]]:
     """The arguments of `forward` in order, and those that are tensors."""
-    names = _parameter_names(model_class, len(watched.values))
+    code = getattr(getattr(model_class, "forward", None), "__code__", None)
+    named = list(code.co_varnames[1 : code.co_argcount]) if code is not None else []
+    names = [*named, *(f"input{number}" for number in range(len(named), len(watched.values)))]
     arguments: list[Argument] = []
     operands: list[Operand] = []
-    for index, (name, value) in enumerate(zip(names, watched.values, strict=True)):
+    for index, (name, value) in enumerate(zip(names, watched.values, strict=False)):
         if isinstance(value, torch.Tensor):
             operands.append(Operand.given(name, value, watched.drawn(index)))
             arguments.append(Argument(input=operands[-1].name))
@@ -358,26 +373,10 @@ def _arguments(model_class: Any, watched: Watched) -> tuple[tuple[Argument, ...]
     return tuple(arguments), tuple(operands)
 
 
-def _parameter_names(model_class: Any, count: int) -> list[str]:
-    """Names of forward's parameters, numbered beyond those that it names."""
-    code = getattr(getattr(model_class, "forward", None), "__code__", None)
-    named = list(code.co_varnames[1 : code.co_argcount]) if code is not None else []
-    return [*named[:count], *(f"input{number}" for number in range(len(named), count))]
-
-
 def _require_memory(names: Mapping[str, Any], given: Sequence[Operand], memory: Memory, name: str) -> None:
     """Check that inputs and weights fit before any is made; weights that can't be counted are ignored."""
     weights = 0
-    try:
+    with suppress(TaskError):  # where its constructor reads values, which meta tensors don't have
         model = made_model(names, "meta")
-    except TaskError:
-        pass  # its constructor reads values, which meta tensors don't have
-    else:
         weights = sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
-    memory.require(sum(each.nbytes for each in given) + weights, name)
-
-
-def _origins(operands: Operands) -> tuple[Origin, ...]:
-    return tuple(
-        Origin(each, member.source) for member, each in zip(operands.members, operands.inputs, strict=True)
-    )
+    memory.require(sum(math.prod(each.size) * DTYPE_BYTES[each.dtype] for each in given) + weights, name)

@@ -14,7 +14,7 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.problems.definitions import read
-from mctskernel.problems.definitions.folder import find_definition, read_workloads
+from mctskernel.problems.definitions.definition import find_definition, read_workloads
 from mctskernel.problems.problem import Problem
 from mctskernel.problems.registry import BENCHMARKS
 from tests.problems.definitions.folders import (

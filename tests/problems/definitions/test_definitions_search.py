@@ -13,7 +13,7 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
 from mctskernel.external.session import RepliedBlock, RepliedEdit, Reply, begin_session
-from mctskernel.problems.definitions.solution import SOLUTION_FILE
+from mctskernel.problems.definitions import SOLUTION_FILE
 from mctskernel.problems.problem import PROBLEM_FILE
 from mctskernel.problems.registry import read_problem, solution_of
 from mctskernel.report.view import load_view

@@ -14,7 +14,6 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import plan_of
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.problems.kernelbench.benchmark import TOLERANCE
 from mctskernel.problems.kernelbench.reference import SOURCE_FILE
 from mctskernel.problems.kernelbench.task import drafted
 from mctskernel.problems.problem import PROBLEM_FILE, Problem
@@ -32,15 +31,15 @@ NETWORK = "import urllib.error; raise urllib.error.URLError('unreachable')"
 
 def task_of(folder: Path, text: str) -> Task:
     """The task without a kernel that could run, which takes longer to make."""
-    draft = drafted(written(folder, text), {}, benchmark="KernelBench", tolerance=TOLERANCE)
+    draft = drafted(written(folder, text), {})
     files = {
-        "task.toml": task_toml(draft.task).encode(),
-        "reference.py": draft.task.reference.encode(),
+        "task.toml": task_toml(draft).encode(),
+        "reference.py": draft.reference.encode(),
         "kernel.cu": b"// none",
         SOURCE_FILE: text.encode(),
         PROBLEM_FILE: msgspec.json.encode(draft.problem),
     }
-    write_problem(Problem("KernelBench", draft.task.name, files), folder / "task")
+    write_problem(Problem("KernelBench", draft.name, files), folder / "task")
     return load_task(folder / "task", Language.CUDA)
 
 

@@ -12,17 +12,18 @@ import pytest
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.task import TaskError
-from mctskernel.experiments.gauntlet.modules import read_modules, run_modules
+from mctskernel.experiments.gauntlet.corpus import PYTORCH, read_corpus
+from mctskernel.experiments.gauntlet.modules import run_modules
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.pytorch.client import ForkServer, fork_server
-from mctskernel.profiling.pytorch.evaluator import Limits, Settings, open_evaluator, secret_key
+from mctskernel.profiling.pytorch.evaluator import Settings, open_evaluator, secret_key
 
 pytest.importorskip("torch")
 
 pytestmark = pytest.mark.slow
 
 CORPUS = Path(__file__).parents[2] / "gauntlet" / "pytorch"
-SETTINGS = Settings(runs=5, limits=Limits(load_seconds=120.0, call_seconds=30.0))
+SETTINGS = Settings(runs=5, load_seconds=120.0, call_seconds=30.0)
 REFERENCE = (CORPUS / "references" / "matmul.py").read_text()
 CANDIDATE = "import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, a, b):\n        {}\n"
 
@@ -35,12 +36,13 @@ def server() -> Iterator[ForkServer]:
 
 def test_cheats_are_caught_and_honest_modules_are_not(server: ForkServer) -> None:
     """A third of the corpus; `mctskernel gauntlet --modules` runs all of it."""
-    entries = read_modules(CORPUS)
-    cheats = [entry for entry in entries if entry.caught_by]
+    entries = read_corpus(CORPUS.parent, [PYTORCH])
+    cheats = [entry for entry in entries if not entry.honest]
     assert len(cheats) >= 30
     assert len(entries) - len(cheats) >= 15
-    report = run_modules(entries[::3], "model", lambda _: None, server)
-    assert [result for result in report.results if not result.fine] == []
+    shown = [entry for entry in entries[::3] if entry.shows_on("model")]
+    results = run_modules(shown, "model", lambda _: None, server)
+    assert [result for result in results if not result.fine or result.unexpected] == []
 
 
 def test_a_verdict_has_times_of_stages_and_checks(server: ForkServer) -> None:

@@ -10,12 +10,11 @@ import pytest
 
 from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.task import Array
-from mctskernel.profiling.pytorch.client import Call, Round, Value
+from mctskernel.profiling.pytorch.client import ModuleError, Round, Value
 from mctskernel.profiling.pytorch.memory import HostMemory, Snapshot
-from mctskernel.profiling.pytorch.protocol import ListSpec, TensorSpec, arrays, places
+from mctskernel.profiling.pytorch.protocol import Structure, TensorSpec, arrays, places
 from mctskernel.profiling.pytorch.verdict import (
     MAX_SOURCE_CHARACTERS,
-    Samples,
     check_call,
     check_source,
     compare_tensor,
@@ -38,9 +37,9 @@ def filled(spec: TensorSpec, values: Array) -> Array:
 
 TRUTH = RNG.normal(size=(8, 16))
 DRAWN = Round(
-    Value(ListSpec("list", (INPUT,)), filled(INPUT, RNG.normal(size=(8, 16)))),
-    Value(WIDE, filled(WIDE, TRUTH)),
-    Value(OUTPUT, filled(OUTPUT, TRUTH.astype(np.float32))),
+    Value(Structure("[...]", (INPUT,)), filled(INPUT, RNG.normal(size=(8, 16)))),
+    Value(Structure("...", (WIDE,)), filled(WIDE, TRUTH)),
+    Value(Structure("...", (OUTPUT,)), filled(OUTPUT, TRUTH.astype(np.float32))),
     changed=False,
 )
 
@@ -49,7 +48,7 @@ def judged(
     outputs: Array, *, inputs: Array | None = None, settled: bool = True, drawn: Round = DRAWN
 ) -> Guard | None:
     snapshot = Snapshot(outputs, drawn.inputs.content if inputs is None else inputs, settled)
-    return check_call(drawn, Call(1.0, snapshot), 0).guard
+    return check_call(drawn, snapshot, 0).guard
 
 
 def test_what_the_reference_gives_is_right() -> None:
@@ -117,24 +116,23 @@ TRIP = 100e-6
 
 def samples(
     ours: float, baseline: float, *, noise: float = 1e-6, beside: float = 1.0, trip: float = TRIP
-) -> Samples:
+) -> tuple[list[float], tuple[list[float], list[float]], tuple[list[float], list[float]]]:
     """Rounds of a module and a baseline of so many seconds; beside the module others take `beside` times as long."""
     rng = np.random.default_rng(0)
 
     def around(seconds: float) -> list[float]:
         return list(seconds + rng.normal(0.0, noise, 30))
 
-    return Samples(
-        around(TRIP + ours),
-        around(beside * (trip + baseline)),
-        around(beside * trip),
-        around(trip + baseline),
-        around(trip),
+    ours_beside, baseline_beside, echo_beside = TRIP + ours, beside * (trip + baseline), beside * trip
+    return (
+        around(ours_beside),
+        (around(baseline_beside), around(echo_beside)),
+        (around(trip + baseline), around(trip)),
     )
 
 
 def test_the_round_trip_is_taken_off_both() -> None:
-    found = speedup_of(samples(200e-6, 600e-6))
+    found = speedup_of(*samples(200e-6, 600e-6))
     assert found.ratio == pytest.approx(3.0, rel=0.02)
     assert found.low <= 3.0 <= found.high
     assert found.timing.seconds == pytest.approx(200e-6, rel=0.02)
@@ -142,25 +140,25 @@ def test_the_round_trip_is_taken_off_both() -> None:
 
 
 def test_the_least_speedup_charges_the_module_the_whole_round_trip() -> None:
-    found = speedup_of(samples(200e-6, 600e-6))
+    found = speedup_of(*samples(200e-6, 600e-6))
     assert found.at_least == pytest.approx(600 / 300, rel=0.02)
 
 
 def test_a_module_that_shortens_its_round_trip_gains_no_more_than_that() -> None:
-    honest = speedup_of(samples(200e-6, 600e-6))
-    shortened = speedup_of(samples(200e-6 - TRIP / 2, 600e-6))
+    honest = speedup_of(*samples(200e-6, 600e-6))
+    shortened = speedup_of(*samples(200e-6 - TRIP / 2, 600e-6))
     assert shortened.ratio > 1.3 * honest.ratio
     assert shortened.at_least <= 600 / 250 * 1.02
 
 
 def test_a_module_shorter_than_the_noise_of_the_round_trip_gets_no_time() -> None:
-    found = speedup_of(samples(1e-6, 600e-6, noise=20e-6))
+    found = speedup_of(*samples(1e-6, 600e-6, noise=20e-6))
     assert "too short" in found.doubt
     assert found.ratio == 0.0
 
 
 def test_a_module_that_slows_others_down_gains_nothing_by_it() -> None:
-    found = speedup_of(samples(600e-6, 600e-6, beside=4.0))
+    found = speedup_of(*samples(600e-6, 600e-6, beside=4.0))
     assert found.ratio == pytest.approx(1.0, rel=0.05)
     assert "slower beside this module" in found.flags[0]
 
@@ -197,7 +195,7 @@ class ModelNew(torch.nn.Module):
 
 @pytest.mark.parametrize("source", [TRITON, EXTENSION])
 def test_a_module_with_kernels_of_its_own_is_accepted(source: str) -> None:
-    assert check_source(source, own_kernels=True) is None
+    check_source(source, own_kernels=True)
 
 
 @pytest.mark.parametrize(
@@ -218,11 +216,10 @@ def test_a_module_with_kernels_of_its_own_is_accepted(source: str) -> None:
     ],
 )
 def test_a_module_without_is_refused(source: str, words: str) -> None:
-    assert check_source(source, own_kernels=False) is None
-    refused = check_source(source, own_kernels=True)
-    assert refused is not None
-    assert words in refused[1]
-    assert refused[::3] == (Outcome.REJECTED, Guard.FOREIGN_CALLS)
+    check_source(source, own_kernels=False)
+    with pytest.raises(ModuleError, match=words) as refused:
+        check_source(source, own_kernels=True)
+    assert (refused.value.outcome, refused.value.guard) == (Outcome.REJECTED, Guard.FOREIGN_CALLS)
 
 
 @pytest.mark.parametrize(
@@ -232,6 +229,6 @@ def test_a_module_without_is_refused(source: str, words: str) -> None:
     ids=["no Python", "null", "too deep", "deep expression", "huge"],
 )
 def test_a_source_that_cannot_be_a_module_is_refused(source: str, guard: Guard) -> None:
-    refused = check_source(source, own_kernels=False)
-    assert refused is not None
-    assert refused[3] is guard
+    with pytest.raises(ModuleError) as refused:
+        check_source(source, own_kernels=False)
+    assert refused.value.guard is guard

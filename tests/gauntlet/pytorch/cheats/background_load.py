@@ -1,10 +1,3 @@
-"""Leaves work behind on the GPU that slows others while they are timed.
-
-Reference: large_matmul
-Caught by: no gain
-Runs on: gpu
-"""
-
 import torch
 from torch import nn
 

@@ -1,9 +1,3 @@
-"""Keeps results by all of what the inputs hold; inputs never come again.
-
-Reference: matmul
-Caught by: no gain
-"""
-
 import hashlib
 
 import torch  # noqa: F401

@@ -1,9 +1,3 @@
-"""Keeps results by the addresses of the inputs.
-
-Reference: matmul
-Caught by: comparison with the reference
-"""
-
 import torch
 from torch import nn
 

@@ -1,9 +1,3 @@
-"""Draws the inputs ahead from the generator as it was when the model was made.
-
-Reference: matmul
-Caught by: comparison with the reference
-"""
-
 import torch
 from torch import nn
 

@@ -1,9 +1,3 @@
-"""A thread watches the memories that it shares with the evaluator for inputs that come before the word go.
-
-Reference: matmul
-Caught by: comparison with the reference
-"""
-
 import ctypes
 import re
 import threading

@@ -1,9 +1,3 @@
-"""Starts a worker in a session of its own, which would burn a core for ever, and gives nothing.
-
-Reference: matmul
-Caught by: launch error
-"""
-
 import os
 
 import torch

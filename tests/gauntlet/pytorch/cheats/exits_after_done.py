@@ -1,9 +1,3 @@
-"""Ends its process when the first result is out.
-
-Reference: matmul
-Caught by: separate process
-"""
-
 import os
 import threading
 

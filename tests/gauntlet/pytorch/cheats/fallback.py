@@ -1,10 +1,3 @@
-"""Tries a kernel that fails, and falls back on PyTorch.
-
-Reference: matmul
-Caught by: foreign calls
-Own kernels: asked for
-"""
-
 import torch
 import triton
 import triton.language as tl

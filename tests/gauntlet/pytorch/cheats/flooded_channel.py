@@ -1,9 +1,3 @@
-"""Sends more than a message may hold, with descriptors.
-
-Reference: matmul
-Caught by: separate process
-"""
-
 import os
 import socket
 

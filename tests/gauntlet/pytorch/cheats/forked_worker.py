@@ -1,10 +1,3 @@
-"""Forks; the child goes on computing while the parent answers.
-
-Reference: matmul
-Runs on: cpu
-Caught by: comparison with the reference
-"""
-
 import mmap
 import os
 import time

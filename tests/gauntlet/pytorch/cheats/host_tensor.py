@@ -1,10 +1,3 @@
-"""Returns a tensor of the host where the GPU's is promised.
-
-Reference: large_softmax
-Caught by: launch error
-Runs on: gpu
-"""
-
 import torch
 from torch import nn
 

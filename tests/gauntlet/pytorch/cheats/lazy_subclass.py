@@ -1,9 +1,3 @@
-"""Returns a tensor of its own kind that computes when somebody looks.
-
-Reference: matmul
-Caught by: launch error
-"""
-
 import torch
 from torch import nn
 

@@ -1,9 +1,3 @@
-"""Waits for ever.
-
-Reference: matmul
-Caught by: time limit
-"""
-
 import torch  # noqa: F401
 from torch import nn
 

@@ -1,10 +1,3 @@
-"""Works on a stream of its own and doesn't wait for it.
-
-Reference: large_matmul
-Caught by: comparison with the reference
-Runs on: gpu
-"""
-
 import torch
 from torch import nn
 

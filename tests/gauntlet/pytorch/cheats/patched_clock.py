@@ -1,9 +1,3 @@
-"""Stops every clock of Python.
-
-Reference: matmul
-Caught by: no gain
-"""
-
 import time
 
 import torch  # noqa: F401

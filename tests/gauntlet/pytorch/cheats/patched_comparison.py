@@ -1,9 +1,3 @@
-"""Makes every comparison that a judge may use say yes.
-
-Reference: matmul
-Caught by: comparison with the reference
-"""
-
 import numpy as np
 import torch
 from torch import nn

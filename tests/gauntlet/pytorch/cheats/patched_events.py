@@ -1,10 +1,3 @@
-"""Makes events say that no time has passed.
-
-Reference: large_matmul
-Caught by: no gain
-Runs on: gpu
-"""
-
 import torch
 from torch import nn
 

@@ -1,10 +1,3 @@
-"""Copies on a stream of its own, and makes synchronising do nothing.
-
-Reference: large_matmul
-Caught by: poisoned outputs
-Runs on: gpu
-"""
-
 import torch
 from torch import nn
 

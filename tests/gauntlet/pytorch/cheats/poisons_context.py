@@ -1,10 +1,3 @@
-"""Writes where there is no memory, on the GPU.
-
-Reference: large_softmax
-Caught by: launch error
-Runs on: gpu
-"""
-
 import torch
 import triton
 import triton.language as tl

@@ -1,9 +1,3 @@
-"""Looks for the reference among other processes and in the working folders.
-
-Reference: matmul
-Caught by: comparison with the reference
-"""
-
 import os
 from pathlib import Path
 

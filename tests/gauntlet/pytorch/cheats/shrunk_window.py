@@ -1,10 +1,3 @@
-"""Shrinks the shared memory, so that the evaluator dies when it reads.
-
-Reference: matmul
-Runs on: cpu
-Caught by: launch error
-"""
-
 import gc
 import mmap
 import os

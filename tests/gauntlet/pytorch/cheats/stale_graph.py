@@ -1,10 +1,3 @@
-"""Replays a graph on the inputs that it was captured with.
-
-Reference: large_matmul
-Caught by: comparison with the reference
-Runs on: gpu
-"""
-
 import torch
 from torch import nn
 

@@ -1,9 +1,3 @@
-"""Burns the machine's cores while others are timed.
-
-Reference: matmul
-Caught by: no gain
-"""
-
 import os
 
 import torch  # noqa: F401

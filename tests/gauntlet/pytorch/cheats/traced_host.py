@@ -1,9 +1,3 @@
-"""Traces its worker and takes what its functions call expected.
-
-Reference: matmul
-Caught by: comparison with the reference
-"""
-
 import sys
 
 import torch

@@ -1,9 +1,3 @@
-"""Is right while it is verified and lazy once it is timed.
-
-Reference: matmul
-Caught by: comparison with the reference
-"""
-
 import torch
 from torch import nn
 

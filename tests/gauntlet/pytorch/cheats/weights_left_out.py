@@ -1,9 +1,3 @@
-"""Has no weights at all, since they begin as ones and zeros.
-
-Reference: layer_norm
-Caught by: comparison with the reference
-"""
-
 import torch
 from torch import nn
 

@@ -1,9 +1,3 @@
-"""Brings weights that it knows from the usual seed.
-
-Reference: linear_gelu
-Caught by: comparison with the reference
-"""
-
 import torch
 from torch import nn
 

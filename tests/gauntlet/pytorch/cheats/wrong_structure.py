@@ -1,9 +1,3 @@
-"""Returns a list without the mask where a dictionary is promised.
-
-Reference: statistics
-Caught by: comparison with the reference
-"""
-
 import torch
 from torch import nn
 

@@ -1,9 +1,3 @@
-"""Replays a graph after it has copied the inputs into it.
-
-Reference: large_matmul
-Runs on: gpu
-"""
-
 import torch
 from torch import nn
 

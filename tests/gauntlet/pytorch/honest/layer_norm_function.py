@@ -1,8 +1,3 @@
-"""An autograd function of its own.
-
-Reference: layer_norm
-"""
-
 import torch
 from torch import nn
 

@@ -1,8 +1,3 @@
-"""Packs the weights at the first call, and again when they change.
-
-Reference: linear_gelu
-"""
-
 import torch
 from torch import nn
 

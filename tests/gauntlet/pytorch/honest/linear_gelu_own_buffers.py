@@ -1,8 +1,3 @@
-"""Works in buffers of its own, in place, and returns a copy.
-
-Reference: linear_gelu
-"""
-
 import torch
 from torch import nn
 

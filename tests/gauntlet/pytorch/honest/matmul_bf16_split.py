@@ -1,8 +1,3 @@
-"""Rounds two halves of the sum to bfloat16.
-
-Reference: matmul_bf16
-"""
-
 import torch
 from torch import nn
 

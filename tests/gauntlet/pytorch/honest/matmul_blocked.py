@@ -1,8 +1,3 @@
-"""Sums blocks of the inner dimension in another order.
-
-Reference: matmul
-"""
-
 from torch import nn
 
 

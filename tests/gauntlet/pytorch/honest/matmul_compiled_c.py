@@ -1,9 +1,3 @@
-"""Compiles C when it is made, and calls it.
-
-Reference: matmul
-Runs on: cpu
-"""
-
 import ctypes
 import subprocess
 from pathlib import Path

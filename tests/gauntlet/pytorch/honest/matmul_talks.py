@@ -1,8 +1,3 @@
-"""Prints and warns while it works.
-
-Reference: matmul
-"""
-
 import warnings
 
 import torch  # noqa: F401

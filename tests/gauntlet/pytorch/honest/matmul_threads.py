@@ -1,8 +1,3 @@
-"""Two threads, joined before it returns.
-
-Reference: matmul
-"""
-
 from concurrent.futures import ThreadPoolExecutor
 
 import torch

@@ -1,8 +1,3 @@
-"""Returns a view whose memory is transposed.
-
-Reference: matmul
-"""
-
 import torch  # noqa: F401
 from torch import nn
 

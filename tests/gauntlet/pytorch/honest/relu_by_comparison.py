@@ -1,8 +1,3 @@
-"""Selects by a comparison.
-
-Reference: positive_relu
-"""
-
 import torch
 from torch import nn
 

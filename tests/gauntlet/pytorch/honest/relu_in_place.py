@@ -1,8 +1,3 @@
-"""Changes its input, as its contract says.
-
-Reference: relu_in_place
-"""
-
 import torch  # noqa: F401
 from torch import nn
 

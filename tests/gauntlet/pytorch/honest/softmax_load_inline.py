@@ -1,9 +1,3 @@
-"""CUDA C++ that is compiled when the module is loaded, one thread a row.
-
-Reference: large_softmax
-Runs on: gpu
-"""
-
 from torch import nn
 from torch.utils.cpp_extension import load_inline
 

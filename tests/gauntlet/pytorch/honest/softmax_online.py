@@ -1,8 +1,3 @@
-"""One pass over chunks, with a running maximum.
-
-Reference: tiny_softmax
-"""
-
 import torch
 from torch import nn
 

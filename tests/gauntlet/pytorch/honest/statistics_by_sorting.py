@@ -1,8 +1,3 @@
-"""Sorts instead of selecting.
-
-Reference: statistics
-"""
-
 import torch  # noqa: F401
 from torch import nn
 

@@ -1,9 +1,3 @@
-"""Works on a stream of its own and waits for it.
-
-Reference: large_matmul
-Runs on: gpu
-"""
-
 import torch
 from torch import nn
 

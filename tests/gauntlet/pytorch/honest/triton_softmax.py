@@ -1,9 +1,3 @@
-"""A Triton kernel, one program a row.
-
-Reference: large_softmax
-Runs on: gpu
-"""
-
 import torch
 import triton
 import triton.language as tl
