@@ -6,12 +6,13 @@ import signal
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mctskernel import load_run
 from mctskernel.cli.errors import BAD_RUN, INTERRUPTED, USAGE
 from mctskernel.experiments.ablation import trials as trials_module
-from mctskernel.experiments.ablation.sweep import read_results
+from mctskernel.experiments.ablation.sweep import Results
 from mctskernel.profiling.spaces import write_space
 from mctskernel.run import open_run, read_manifest
 from tests.cli.command import mctskernel
@@ -51,10 +52,14 @@ def swept(space: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def results_of(out: Path) -> Results:
+    return msgspec.json.decode((out / "results.json").read_bytes(), type=Results)
+
+
 def test_a_results_folder_has_tables_plots_and_the_configuration(swept: Path) -> None:
     names = {file.name for file in swept.iterdir()}
     assert names >= {"results.json", "table.md", "ablation.toml", "plot.svg"}
-    assert len(read_results(swept).trials) == 8
+    assert len(results_of(swept).trials) == 8
     assert "evaluations = [5, 10, 20]" in (swept / "ablation.toml").read_text()
 
 
@@ -79,7 +84,7 @@ def test_ctrl_c_ends_a_sweep_that_goes_on_later(
     assert "2 of 8 trials are finished and kept." in result.output
     result = mctskernel(*words)
     assert result.exit_code == 0, result.output
-    assert len(read_results(tmp_path / "out").trials) == 8
+    assert len(results_of(tmp_path / "out").trials) == 8
     assert len(made) == 3 + 6
 
 
@@ -115,7 +120,7 @@ def test_trials_of_tasks_are_runs(small_task: Path, tmp_path: Path, monkeypatch:
         options = ("--model", "scripted", "--base-url", server.url, "--tasks", small_task)
         result = mctskernel("ablate", tmp_path / "arms.toml", *options, "--out", out)
         assert result.exit_code == 0, result.output
-    results = read_results(out)
+    results = results_of(out)
     assert [trial.evaluations for trial in results.trials] == [3, 3]
     assert not results.deterministic
     rules, model = results.trials
