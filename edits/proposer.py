@@ -125,7 +125,6 @@ class ExperiencedProposer:
 
     @property
     def name(self) -> str:
-        """The other proposer's name."""
         return self.proposer.name
 
     def propose(self, request: ProposalRequest) -> Proposals:

@@ -77,7 +77,6 @@ class Subject:
         return f" in {function}" if len(launched) > 1 else ""
 
     def is_input(self, name: str) -> bool:
-        """Whether a buffer is an input of the task."""
         return any(tensor.name == name for tensor in self.task.inputs)
 
 

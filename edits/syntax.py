@@ -31,7 +31,6 @@ class Source:
 
     @cached_property
     def kernels(self) -> tuple[Function, ...]:
-        """The `__global__` functions."""
         return tuple(function for function in self.functions if function.is_kernel)
 
     @cached_property
@@ -110,7 +109,6 @@ class Function:
         return accesses(self.body)
 
     def parameter(self, name: str) -> Parameter | None:
-        """The parameter of that name."""
         return next((parameter for parameter in self.parameters if parameter.name == name), None)
 
 
@@ -276,7 +274,6 @@ class Replacement:
 
 
 def text_of(node: Node) -> str:
-    """A node's text."""
     return (node.text or b"").decode()
 
 
@@ -393,17 +390,14 @@ def whole_number(literal: str) -> int | None:
 
 
 def swap(node: Node, text: str) -> Replacement:
-    """Replace a node's text."""
     return Replacement(node.start_byte, node.end_byte, text)
 
 
 def insert_before(node: Node, text: str) -> Replacement:
-    """Insert text right before a node."""
     return Replacement(node.start_byte, node.start_byte, text)
 
 
 def insert_after(node: Node, text: str) -> Replacement:
-    """Insert text right after a node."""
     return Replacement(node.end_byte, node.end_byte, text)
 
 

@@ -133,7 +133,6 @@ def slim(path: Path, folder: Path) -> Path:
 
 
 def search(job: Job) -> Trace:
-    """Run one strategy on one space."""
     space = msgspec.json.decode(job.cache.read_bytes())
     measured = (row["time"] for row in space["cache"].values())
     optimum = min(each for each in measured if isinstance(each, int | float))

@@ -62,8 +62,6 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Buffer(msgspec.Struct, frozen=True):
-    """A tensor of a variant that has no task."""
-
     elements: int
     dtype: str = "float32"
 

@@ -33,13 +33,11 @@ class MemoryBlobs:
         self._texts: dict[str, str] = {}
 
     def put(self, text: str) -> str:
-        """Keeps a text and returns its name."""
         name = digest(text)
         self._texts[name] = text
         return name
 
     def get(self, name: str) -> str:
-        """The text of a name."""
         return self._texts[name]
 
 
@@ -54,12 +52,10 @@ def put_text(blobs: BlobStore, text: str) -> str:
 
 
 def put_kernel(blobs: BlobStore, kernel: Kernel) -> KernelRecord:
-    """Keeps a kernel's source."""
     return KernelRecord(kernel.identity, blobs.put(kernel.source), kernel.language)
 
 
 def get_kernel(blobs: BlobStore, record: KernelRecord) -> Kernel:
-    """The kernel of a record."""
     return Kernel(blobs.get(record.source), record.language)
 
 
@@ -79,7 +75,6 @@ def put_edit(blobs: BlobStore, edit: Edit) -> EditRecord:
 
 
 def get_edit(blobs: BlobStore, record: EditRecord) -> Edit:
-    """The edit of a record."""
     return Edit(
         category=record.category,
         title=record.title,
@@ -94,13 +89,11 @@ def get_edit(blobs: BlobStore, record: EditRecord) -> Edit:
 
 
 def put_exchange(blobs: BlobStore, exchange: Exchange) -> ExchangeRecord:
-    """Keeps what a model was asked and what it said."""
     reply = put_text(blobs, exchange.reply) if exchange.reply else ""
     return ExchangeRecord(**{**_fields(exchange), "prompt": put_text(blobs, exchange.prompt), "reply": reply})
 
 
 def get_exchange(blobs: BlobStore, record: ExchangeRecord) -> Exchange:
-    """The exchange of a record."""
     reply = blobs.get(record.reply) if record.reply else ""
     return Exchange(**{**msgspec.structs.asdict(record), "prompt": blobs.get(record.prompt), "reply": reply})
 

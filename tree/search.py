@@ -177,11 +177,9 @@ class TreeSearch:
         self._record(kind(node=node, evaluation=evaluation, score=score, log=log, at=self._clock()))
 
     def kernel(self, node: int) -> Kernel:
-        """The kernel of a node."""
         return get_kernel(self._blobs, self.tree.nodes[node].kernel)
 
     def edit(self, node: int, number: int) -> Edit:
-        """An edit of a node."""
         return get_edit(self._blobs, self.tree.nodes[node].edits[number])
 
     def evaluation(self, node: int) -> Evaluation | None:

@@ -291,8 +291,6 @@ def _plan_fault(kernel: Kernel) -> str:
 
 
 def _edit(change: Patch | WholeSource, members: Mapping[str, object]) -> Edit:
-    """An edit as a reply describes it."""
-
     def words(name: str, most: int) -> str:
         value = members.get(name)
         return one_line(value, most) if isinstance(value, str) else ""

@@ -213,7 +213,6 @@ def block_shapes(context: py.TritonContext) -> Iterator[Proposal]:
 
 @py.rule(Category.LAUNCH, 0.8, "global_latency barriers low_occupancy too_few_blocks spills")
 def warps(context: py.TritonContext) -> Iterator[Proposal]:
-    """Another number of warps in each program."""
     for launched in context.launched:
         before = launched.options.num_warps
         if before not in WARPS or _is_trifle(context, launched):

@@ -76,7 +76,6 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def finished(self) -> bool:
-        """Whether every planned trial is made."""
         return len(self.trials) == self.planned
 
 

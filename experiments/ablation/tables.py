@@ -99,16 +99,13 @@ class Words:
     unit: str = ""
 
     def mean_text(self, found: Estimate) -> str:
-        """The mean."""
         return f"{self.value(found.mean):.{self.digits}f}{self.unit}"
 
     def interval(self, found: Estimate) -> str:
-        """The mean with its interval."""
         low, high = (f"{self.value(each):.{self.digits}f}" for each in (found.low, found.high))
         return f"{self.mean_text(found)} ({low} to {high})"
 
     def change(self, value: float) -> str:
-        """A difference of two scores."""
         return f"{self.difference_value(value):{'.3f' if self.unit else '+.1f'}}"
 
 
@@ -133,7 +130,6 @@ _SPEEDUPS = Words(
 
 
 def words_of(results: Results) -> Words:
-    """How the scores of an ablation are shown."""
     return _SPEEDUPS if results.score == LOG_SPEEDUP else _SHARES
 
 

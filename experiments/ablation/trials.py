@@ -65,25 +65,20 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Identify the trial within its ablation."""
         return self.arm, self.subject, self.seed
 
     def after(self, evaluations: int) -> float:
-        """Return the score after a number of evaluations."""
         return max((score for number, score in self.improvements if number <= evaluations), default=0.0)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A trial to make."""
-
     arm: Arm
     subject: Subject
     seed: int
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Return the key of its trial."""
         return self.arm.name, self.subject.name, self.seed
 
 

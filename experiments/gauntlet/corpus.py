@@ -73,7 +73,6 @@ class Entry:
         return Kernel(self.file.read_bytes().decode("utf-8", "surrogateescape"), self.language)
 
     def shows_on(self, device: str) -> bool:
-        """Whether it can be shown on a device."""
         return self.where in (BOTH, device)
 
 

@@ -43,7 +43,6 @@ class ModuleEntry:
         return f"pytorch/{self.file.parent.name}/{self.file.stem}"
 
     def shows_on(self, place: str) -> bool:
-        """Whether it can be shown on a `cpu` or a `gpu`."""
         return self.where in ("", place)
 
 

@@ -38,8 +38,6 @@ Opener = Callable[[DeviceSpec, int], AbstractContextManager[Executor]]
 
 
 class Verdict(enum.StrEnum):
-    """What became of an entry."""
-
     CAUGHT = "caught"
     ACCEPTED = "accepted"
     LET_THROUGH = "let through"
@@ -160,7 +158,6 @@ class _Group:
         self._start: Evaluation | None = None
 
     def run(self, follow: Callable[[Result], None]) -> tuple[list[Result], Mapping[str, str]]:
-        """The results, and the device's fingerprint."""
         results: list[Result] = []
         fingerprint: Mapping[str, str] = {}
         left = list(self._entries)
@@ -263,7 +260,6 @@ def print_report(console: Console, report: Report) -> None:
 
 
 def markdown(report: Report) -> str:
-    """The table and its totals as a Markdown document."""
     lines = ["# The gauntlet", "", *totals(report), ""]
     lines += [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
     lines += [f"| {' | '.join(_cell(cell) for cell in _cells(result))} |" for result in report.results]

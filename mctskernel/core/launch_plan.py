@@ -114,8 +114,6 @@ class TritonOptions:
 
 @dataclass(frozen=True)
 class Scratch:
-    """A buffer of the candidate's own, as written."""
-
     name: str
     dtype: str
     shape: tuple[Extent, ...]
@@ -168,12 +166,10 @@ class ResolvedLaunch:
 
     @property
     def threads(self) -> int:
-        """Threads in a block."""
         return self.block[0] * self.block[1] * self.block[2]
 
     @property
     def blocks(self) -> int:
-        """Blocks in the grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
 
 
@@ -190,8 +186,6 @@ class ResolvedOptions:
 
 @dataclass(frozen=True)
 class ResolvedScratch:
-    """A scratch buffer at one shape."""
-
     name: str
     dtype: str
     extents: tuple[int, ...]
@@ -199,14 +193,11 @@ class ResolvedScratch:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
         return math.prod(self.extents) * DTYPE_BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
 class ResolvedPlan:
-    """A plan at one shape."""
-
     launches: tuple[ResolvedLaunch, ...]
     scratch: tuple[ResolvedScratch, ...]
     tensor_maps: tuple[ResolvedTensorMap, ...] = ()

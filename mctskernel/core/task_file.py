@@ -251,8 +251,6 @@ class _Numerics(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _TaskFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The tables of a task.toml."""
-
     inputs: Annotated[tuple[_Tensor, ...], Meta(min_length=1)]
     outputs: Annotated[tuple[_Tensor, ...], Meta(min_length=1)]
     shapes: _ShapeLists

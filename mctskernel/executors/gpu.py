@@ -203,7 +203,6 @@ class GpuExecutor(TicketedExecutor):
         return self._gpus.run(lambda evaluator: self._gate(evaluator, kernel, baseline))
 
     def fingerprint(self) -> dict[str, str]:
-        """The GPUs, their driver and their compilers."""
         gpu = self._opened.gpu
         return {
             "device": "gpu",
@@ -362,7 +361,6 @@ class GpuPool:
 
     @property
     def size(self) -> int:
-        """How many GPUs are left."""
         return len(self._left)
 
     @property

@@ -64,7 +64,6 @@ class RecordedExecutor(Closing):
         return self._look_up(kernel)
 
     def fingerprint(self) -> dict[str, str]:
-        """Where the recorded times come from."""
         return dict(self._fingerprint)
 
     def close(self) -> None:

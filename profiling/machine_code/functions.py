@@ -55,7 +55,6 @@ class Instruction:
 
     @property
     def pipe(self) -> Pipe:
-        """The execution unit."""
         return _pipe(self.mnemonic)
 
 
@@ -98,8 +97,6 @@ class Loop:
 
 @dataclass(frozen=True)
 class Function:
-    """One function's machine code."""
-
     name: str
     instructions: tuple[Instruction, ...]
 
@@ -142,7 +139,6 @@ class Function:
         return {loop: tuple(sorted(found, key=lambda entry: entry[0])) for loop, found in inside.items()}
 
     def code(self, block: int) -> Sequence[Instruction]:
-        """A block's instructions."""
         span = self.blocks[block]
         return self.instructions[span.first : span.last]
 

@@ -65,7 +65,6 @@ class Range:
 
     @property
     def sectors(self) -> int:
-        """Its size in sectors."""
         return self.last - self.first + 1
 
 
@@ -159,7 +158,6 @@ class Residency:
 
     @property
     def blocks(self) -> int:
-        """Blocks in the grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
 
     @property

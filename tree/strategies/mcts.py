@@ -59,7 +59,6 @@ class Mcts:
         self._scanned = 0
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
-        """The most promising edit."""
         if not tree.evaluated:
             return None
         with _one_thread():
