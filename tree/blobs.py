@@ -61,31 +61,14 @@ def get_kernel(blobs: BlobStore, record: KernelRecord) -> Kernel:
 
 def put_edit(blobs: BlobStore, edit: Edit) -> EditRecord:
     """Keeps what an edit changes. A prior that isn't a positive number becomes the least promise."""
-    return EditRecord(
-        category=edit.category,
-        title=edit.title,
-        change="" if isinstance(edit.change, Settings) else blobs.put(_encode_change(edit.change)),
-        rationale=edit.rationale,
-        expected_effect=edit.expected_effect,
-        prior=edit.prior if LEAST_PRIOR < edit.prior < float("inf") else LEAST_PRIOR,
-        proposer=edit.proposer,
-        factors=edit.factors,
-        exchange=edit.exchange,
-    )
+    change = "" if isinstance(edit.change, Settings) else blobs.put(_encode_change(edit.change))
+    prior = edit.prior if LEAST_PRIOR < edit.prior < float("inf") else LEAST_PRIOR
+    return EditRecord(**{**_fields(edit), "change": change, "prior": prior})
 
 
 def get_edit(blobs: BlobStore, record: EditRecord) -> Edit:
-    return Edit(
-        category=record.category,
-        title=record.title,
-        change=_decode_change(blobs.get(record.change)) if record.change else Settings(),
-        rationale=record.rationale,
-        expected_effect=record.expected_effect,
-        prior=record.prior,
-        proposer=record.proposer,
-        factors=record.factors,
-        exchange=record.exchange,
-    )
+    change = _decode_change(blobs.get(record.change)) if record.change else Settings()
+    return Edit(**{**msgspec.structs.asdict(record), "change": change})
 
 
 def put_exchange(blobs: BlobStore, exchange: Exchange) -> ExchangeRecord:
@@ -98,8 +81,8 @@ def get_exchange(blobs: BlobStore, record: ExchangeRecord) -> Exchange:
     return Exchange(**{**msgspec.structs.asdict(record), "prompt": blobs.get(record.prompt), "reply": reply})
 
 
-def _fields(exchange: Exchange) -> dict[str, Any]:
-    return {field.name: getattr(exchange, field.name) for field in fields(exchange)}
+def _fields(of: Edit | Exchange) -> dict[str, Any]:
+    return {field.name: getattr(of, field.name) for field in fields(of)}
 
 
 LEAST_PRIOR = 1e-6

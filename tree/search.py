@@ -28,7 +28,6 @@ from mctskernel.tree.blobs import (
 )
 from mctskernel.tree.choices import check_policy, open_strategy
 from mctskernel.tree.events import (
-    DroppedRecord,
     Duplicated,
     Evaluated,
     Event,
@@ -148,7 +147,7 @@ class TreeSearch:
                 more=proposals.more,
                 silent=proposals.is_silent,
                 exchanges=tuple(put_exchange(self._blobs, exchange) for exchange in proposals.exchanges),
-                dropped=tuple(DroppedRecord(each.loss, each.reason) for each in proposals.dropped),
+                dropped=proposals.dropped,
                 at=self._clock(),
             )
         )
