@@ -79,6 +79,10 @@ class Subject:
     def is_input(self, name: str) -> bool:
         return any(tensor.name == name for tensor in self.task.inputs)
 
+    def is_buffer(self, name: object) -> bool:
+        """Whether the plan means a tensor or a scratch buffer by a name."""
+        return name in self.task.buffer_names or any(each.name == name for each in self.plan.scratch)
+
 
 @dataclass(frozen=True)
 class Context(Subject):

@@ -90,18 +90,10 @@ def _launches(context: Context, name: str) -> list[Launch]:
 def _distinct_buffers(context: Context, name: str) -> bool:
     """Whether no launch passes the same buffer twice."""
     for launch in _launches(context, name):
-        buffers = [
-            argument
-            for argument in launch.args
-            if isinstance(argument, str) and _is_buffer(context, argument)
-        ]
+        buffers = [argument for argument in launch.args if context.is_buffer(argument)]
         if len(set(buffers)) < len(buffers):
             return False
     return True
-
-
-def _is_buffer(context: Context, name: str) -> bool:
-    return name in context.task.buffer_names or any(entry.name == name for entry in context.plan.scratch)
 
 
 def _qualified(

@@ -258,11 +258,6 @@ class TritonContext(Subject):
             if names.count(each.launch.kernel) == 1 and self._named_once(each.launch.kernel)
         )
 
-    def is_buffer(self, name: object) -> bool:
-        """Whether the plan means a tensor or a scratch buffer by a name."""
-        scratch = {each.name for each in self.plan.scratch}
-        return name in scratch or name in self.task.buffer_names
-
     def written(self, replacements: Iterable[Replacement], plan: LaunchPlan | None = None) -> str:
         """The source with parts of its code replaced, and with another plan where one is given."""
         return self.with_text(replaced(self.module, replacements), plan)

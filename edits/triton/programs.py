@@ -17,23 +17,7 @@ LEAST_PROGRAMS = 264
 
 REDUCTIONS = frozenset({"sum", "max", "min"})
 ELEMENTWISE = frozenset(
-    {
-        "abs",
-        "cos",
-        "erf",
-        "exp",
-        "exp2",
-        "fma",
-        "log",
-        "log2",
-        "maximum",
-        "minimum",
-        "rsqrt",
-        "sigmoid",
-        "sin",
-        "sqrt",
-        "where",
-    }
+    "abs cos erf exp exp2 fma log log2 maximum minimum rsqrt sigmoid sin sqrt where".split()
 )
 """What works on tiles as it does on vectors."""
 

@@ -179,14 +179,13 @@ def _shapes(function: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
 LARGEST_GRID = 1 << 14
 WARPS = (1, 2, 4, 8, 16, 32)
 STAGES = (1, 2, 3, 4, 5)
-
-
-@py.rule(
-    Category.TUNING,
-    1.0,
+BLOCKS_RELIEVE = (
     "l2_bandwidth l1_throughput uncoalesced_access global_latency shared_throughput "
-    "barriers instruction_issue fp32_pipe low_occupancy too_few_blocks tail spills",
+    "barriers instruction_issue fp32_pipe low_occupancy too_few_blocks tail spills"
 )
+
+
+@py.rule(Category.TUNING, 1.0, BLOCKS_RELIEVE)
 def block_sizes(context: py.TritonContext) -> Iterator[Proposal]:
     """Larger and smaller blocks, one extent at a time."""
     for constant in block_constants(context):
@@ -194,12 +193,7 @@ def block_sizes(context: py.TritonContext) -> Iterator[Proposal]:
             yield from _set(context, {constant: constant.value * factor}, prior=prior)
 
 
-@py.rule(
-    Category.TUNING,
-    1.0,
-    "l2_bandwidth l1_throughput uncoalesced_access global_latency shared_throughput "
-    "barriers instruction_issue fp32_pipe low_occupancy too_few_blocks tail spills",
-)
+@py.rule(Category.TUNING, 1.0, BLOCKS_RELIEVE)
 def block_shapes(context: py.TritonContext) -> Iterator[Proposal]:
     """Several extents at once: all of them larger or smaller, or one for another."""
     constants = block_constants(context)
@@ -231,12 +225,7 @@ def warps(context: py.TritonContext) -> Iterator[Proposal]:
                 )
 
 
-@py.rule(
-    Category.TUNING,
-    0.8,
-    "l2_bandwidth l1_throughput uncoalesced_access global_latency shared_throughput "
-    "barriers instruction_issue fp32_pipe low_occupancy too_few_blocks tail spills",
-)
+@py.rule(Category.TUNING, 0.8, BLOCKS_RELIEVE)
 def blocks_with_warps(context: py.TritonContext) -> Iterator[Proposal]:
     """Larger blocks with as many more warps: each thread keeps its number of elements."""
     constants = block_constants(context)
