@@ -57,7 +57,8 @@ class RuleProposer:
                 if result is None or result.identity in seen:
                     continue
                 seen.add(result.identity)
-                prior = rule.prior * edit.prior * _evidence(rule, context.diagnosis)
+                evidence = 1.0 + (EVIDENCE_WEIGHT - 1.0) * addressed(rule, context.diagnosis)
+                prior = rule.prior * edit.prior * evidence
                 rationale = _with_evidence(edit.rationale, rule, context.diagnosis)
                 yield replace(edit, rationale=rationale, prior=prior, proposer=self.name)
 
@@ -92,10 +93,6 @@ def _with_evidence(rationale: str, rule: Rule[Seen], diagnosis: Diagnosis) -> st
         return rationale
     sentence = max(causes, key=lambda cause: cause.share).sentence
     return f"{rationale} Evidence: {sentence}"
-
-
-def _evidence(rule: Rule[Seen], diagnosis: Diagnosis) -> float:
-    return 1.0 + (EVIDENCE_WEIGHT - 1.0) * addressed(rule, diagnosis)
 
 
 def _result(context: Subject, edit: Edit, limits: Limits) -> Kernel | None:

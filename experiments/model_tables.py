@@ -116,7 +116,7 @@ def by_family(rows: Sequence[Row], modelled: Array) -> list[Ranking]:
 
 
 def _ranking(rows: Sequence[Row]) -> str:
-    rankings = by_family(rows, _modelled(rows))
+    rankings = by_family(rows, np.array([row.modelled_us for row in rows], dtype=float))
     columns = ("family", "kernels", "Spearman", "first pick", "best of 5", "modelled / measured, quartiles")
     lines = [
         (
@@ -171,7 +171,3 @@ def _cost(rows: Sequence[Row]) -> str:
             for stage, each in seconds.items()
         ],
     )
-
-
-def _modelled(rows: Sequence[Row]) -> Array:
-    return np.array([row.modelled_us for row in rows], dtype=float)

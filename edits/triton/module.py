@@ -270,7 +270,8 @@ class TritonContext(Subject):
         module, unused = parse(text), _names_of(self.plan) - _names_of(plan)
         if module is None or not unused:
             return text
-        used = frozenset[str]().union(*map(_free_names, module.functions.values()))
+        functions = module.functions.values()
+        used = frozenset[str]().union(*(names_read(each) - {*parameters(each)} for each in functions))
         return replaced(module, module.undefine(unused - used))
 
     def with_launch(self, index: int, launch: Launch) -> LaunchPlan:
@@ -316,7 +317,3 @@ def _names_of(plan: LaunchPlan) -> frozenset[str]:
         expressions += [*launch.grid, *launch.args, *(value for _, value in options.constexprs)]
         expressions += [options.num_warps, options.num_stages, options.num_ctas, options.maxnreg]
     return frozenset[str]().union(*map(names_in, expressions))
-
-
-def _free_names(function: ast.FunctionDef) -> frozenset[str]:
-    return names_read(function) - frozenset(parameters(function))

@@ -238,7 +238,9 @@ def striding_programs(context: py.TritonContext) -> Iterator[Proposal]:
     for launched in context.launched_once:
         function = launched.function
         first, *rest = function.body
-        if len(launched.launch.grid) != 1 or not rest or not _is_program(first) or _returns(function):
+        if len(launched.launch.grid) != 1 or not rest or not _is_program(first):
+            continue
+        if any(isinstance(node, ast.Return) for node in ast.walk(function)):
             continue
         if any(True for _ in py.calls(ast.Module(rest, []), "program_id", "num_programs")):
             continue
@@ -292,10 +294,6 @@ def _striding(
 
 def _is_program(statement: ast.stmt) -> bool:
     return ast.unparse(statement).endswith(" = tl.program_id(0)") and len(py.names_assigned(statement)) == 1
-
-
-def _returns(function: ast.FunctionDef) -> bool:
-    return any(isinstance(node, ast.Return) for node in ast.walk(function))
 
 
 def _program_ids(function: ast.FunctionDef) -> dict[int, list[ast.Call]]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from math import prod
-from typing import TypeGuard
 
 from mctskernel.core.edit import Category, Factor
 from mctskernel.core.expression import names_in
@@ -321,13 +320,10 @@ def _is_trifle(context: py.TritonContext, launched: py.LaunchedFunction) -> bool
 def _is_step(function: ast.FunctionDef, name: str) -> bool:
     """Whether a loop goes on by a parameter, or counts its blocks: it covers what it must whatever the size."""
     loops = (node for node in ast.walk(function) if isinstance(node, ast.For))
-    steps = [loop.iter.args[2] for loop in loops if _has_step(loop.iter)]
+    ranges = (loop.iter for loop in loops if isinstance(loop.iter, ast.Call))
+    steps = [each.args[2] for each in ranges if len(each.args) == 3]
     counts = [call.args[1] for call in py.calls(function, "cdiv") if len(call.args) == 2]
     return any(name in py.names_read(each) for each in (*steps, *counts))
-
-
-def _has_step(iterable: ast.expr) -> TypeGuard[ast.Call]:
-    return isinstance(iterable, ast.Call) and len(iterable.args) == 3
 
 
 def _in_grid(launched: py.LaunchedFunction, name: str) -> bool:

@@ -40,7 +40,7 @@ def render(results: Results) -> str:
         f"# {_plain(results.title)}",
         _plain(results.question),
         " ".join(_notes(results)),
-        _arms_list(results),
+        "\n".join(f"- `{arm.name}`{f': `{arm.settings}`' if arm.settings else ''}" for arm in results.arms),
         _section(
             f"{words.mean.capitalize()} by number of evaluations{intervals}",
             ("arm", *map(str, results.checkpoints), *(each.name for each in costs)),
@@ -175,10 +175,6 @@ def _notes(results: Results) -> Iterator[str]:
         f"other seeds on these subjects, not to other subjects; fewer than {FEWEST} pairs have none. Share won: of the "
         "pairs, a tie counting half."
     )
-
-
-def _arms_list(results: Results) -> str:
-    return "\n".join(f"- `{arm.name}`{f': `{arm.settings}`' if arm.settings else ''}" for arm in results.arms)
 
 
 def _cell(text: str) -> str:
