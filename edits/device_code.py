@@ -115,7 +115,7 @@ class Vector:
         return self._moves(self.address, self.name)
 
     def _moves(self, target: str, source: str) -> tuple[str, ...]:
-        vector = vector_type(self.type)
+        vector = _VECTORS.get(self.type, "uint4")
         pieces = self.lanes * ELEMENT_BYTES[self.type] // VECTOR_BYTES
         whole = f"*reinterpret_cast<{vector}*>({target}) = *reinterpret_cast<const {vector}*>({source});"
         if pieces == 1:
@@ -125,11 +125,6 @@ class Vector:
             f"reinterpret_cast<const {vector}*>({source})[{piece}];"
             for piece in range(pieces)
         )
-
-
-def vector_type(element: str) -> str:
-    """The built-in type of 16 bytes that elements of a type move as."""
-    return _VECTORS.get(element, "uint4")
 
 
 def width_text(elements: Iterable[str]) -> str:
