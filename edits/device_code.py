@@ -31,7 +31,6 @@ def filled(template: str, names: Mapping[str, str], holes: Mapping[str, str | It
 
 
 def function_text(template: str, names: Mapping[str, str], **holes: str) -> str:
-    """A template of functions as one text."""
     return "\n".join(filled(template, names, holes))
 
 
@@ -101,17 +100,14 @@ class Vector:
 
     @property
     def declaration(self) -> str:
-        """The array in registers."""
         return f"alignas(16) {self.type} {self.name}[{self.lanes}];"
 
     @property
     def loads(self) -> tuple[str, ...]:
-        """From memory to the array."""
         return self._moves(self.name, self.address)
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """From the array to memory."""
         return self._moves(self.address, self.name)
 
     def _moves(self, target: str, source: str) -> tuple[str, ...]:

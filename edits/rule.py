@@ -98,7 +98,6 @@ class Context(Subject):
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """The launched functions, each once."""
         return tuple({function.name: function for _, function in self.launched}.values())
 
     def constant(self, expression: Extent) -> int | None:

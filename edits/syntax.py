@@ -298,7 +298,6 @@ def walk(node: Node, *types: str) -> Iterator[Node]:
 
 
 def has(node: Node, *types: str) -> bool:
-    """Whether a subtree holds a node of one of the types."""
     return next(walk(node, *types), None) is not None
 
 
@@ -374,7 +373,6 @@ def assignment(statement: Node) -> tuple[Node, str, Node] | None:
 
 
 def strip_parentheses(node: Node) -> Node:
-    """The expression inside any parentheses."""
     while node.type == "parenthesized_expression" and node.named_child_count == 1:
         node = node.named_children[0]
     return node
@@ -538,7 +536,6 @@ def parameter_of(node: Node) -> Parameter:
 
 
 def declared(node: Node) -> tuple[Declaration, ...]:
-    """The variables of a `declaration`, in order."""
     return tuple(_declaration(node, child) for child in node.children_by_field_name("declarator"))
 
 

@@ -109,7 +109,6 @@ def regret(measured: Array, modelled: Array, picks: int) -> float:
 
 
 def by_family(rows: Sequence[Row], modelled: Array) -> list[Ranking]:
-    """Rank each family of two kernels and more, in their order of appearance."""
     families, measured = np.array([row.family for row in rows]), np.array([row.us for row in rows])
     members = ((family, families == family) for family in dict.fromkeys(row.family for row in rows))
     return [rank(family, measured[at], modelled[at]) for family, at in members if np.count_nonzero(at) > 1]

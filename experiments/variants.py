@@ -84,8 +84,6 @@ def read_variants(folder: Path) -> Iterator[Variant]:
 
 @dataclass(frozen=True)
 class MeasuredKernel:
-    """A kernel, and a task with the one shape at which it was measured."""
-
     kernel: Kernel
     task: Task
 

@@ -189,7 +189,6 @@ class TreeSearch:
         return replace(found.evaluation, log=self._blobs.get(found.log))
 
     def proposal_request(self, number: int, task: Task) -> ProposalRequest:
-        """The request for edits of a node, with its evidence."""
         tree = self.tree
         node, evaluation = tree.nodes[number], self.evaluation(number)
         if evaluation is None or node.score is None:

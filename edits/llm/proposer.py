@@ -65,7 +65,6 @@ class LLMProposer:
 
     @property
     def experts(self) -> tuple[Expert, ...]:
-        """Those that may be asked."""
         return chosen_experts(self.options.experts)
 
     def propose(self, request: ProposalRequest) -> Proposals:

@@ -210,6 +210,5 @@ def _shifted(data: bytes, start: int, end: int) -> Iterator[cu.Replacement]:
 
 
 def _declared(found: CoveredIndex) -> str:
-    """The index's declaration up to its initialiser."""
     text = cu.text_of(found.index.node)
     return text[: text.index("=")].rstrip()

@@ -131,7 +131,6 @@ def _only_read(context: Context, function: cu.Function, name: str) -> bool:
 
 
 def _is_base(use: Node, access: Node) -> bool:
-    """Whether a name is the array of an access rather than part of its index."""
     return cu.within(use, access) and use.start_byte == access.start_byte
 
 
@@ -307,7 +306,6 @@ def _divisions(function: cu.Function) -> Iterator[cu.Replacement]:
 
 
 def _is_float(node: Node, types: Mapping[str, str]) -> bool:
-    """Whether an expression certainly is a float."""
     node = cu.strip_parentheses(node)
     match node.type:
         case "identifier":

@@ -18,8 +18,6 @@ from mctskernel.edits.syntax import parse
 
 @dataclass(frozen=True)
 class Step:
-    """What one rule made of the text before."""
-
     rule: Rule[Context]
     made: Proposal
 

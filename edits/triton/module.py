@@ -223,7 +223,6 @@ class LaunchedFunction:
 
     @property
     def constexprs(self) -> dict[str, str | int | float]:
-        """What the plan gives the constexpr parameters, as written."""
         return dict(self.options.constexprs)
 
 

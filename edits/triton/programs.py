@@ -38,7 +38,6 @@ class _Row:
 
 @py.rule(Category.COARSENING, 0.7, "l2_bandwidth l1_throughput global_latency barriers launch_overhead")
 def several_rows(context: py.TritonContext) -> Iterator[Proposal]:
-    """A tile of rows in place of one row."""
     for launched in context.launched_once:
         taken = {each.name for each in context.module.constants} | set(py.parameters(launched.function))
         if {"ROWS", "row_count"} & (taken | py.names_assigned(launched.function)):
@@ -297,7 +296,6 @@ def _is_program(statement: ast.stmt) -> bool:
 
 
 def _program_ids(function: ast.FunctionDef) -> dict[int, list[ast.Call]]:
-    """The calls of `tl.program_id` by their axis."""
     found: dict[int, list[ast.Call]] = {}
     for call in py.calls(function, "program_id"):
         match call.args:

@@ -140,8 +140,6 @@ def _p(value: float | None) -> str:
 
 @dataclass(frozen=True)
 class _Column:
-    """A cost; shown if any arm has some."""
-
     name: str
     cell: Callable[[ArmRow], str]
     is_shown: Callable[[ArmRow], bool] = lambda _: True

@@ -71,7 +71,6 @@ class Result:
 
     @property
     def fine(self) -> bool:
-        """Whether the entry came to what it should."""
         return self.verdict in (Verdict.CAUGHT, Verdict.ACCEPTED)
 
 
@@ -86,7 +85,6 @@ class Report:
 
     @property
     def fine(self) -> bool:
-        """Whether every cheat was caught and every honest entry accepted."""
         return all(result.fine for result in self.results)
 
 

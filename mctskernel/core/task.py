@@ -228,7 +228,6 @@ class Task:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What stands beside every speed-up of the task, in words."""
         unverified = [UNVERIFIED_REFERENCE] if self.unverified_reference else []
         return (*unverified, *([RELAXED_PRECISION] if self.precision is Precision.RELAXED else []))
 

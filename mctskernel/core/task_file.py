@@ -186,8 +186,6 @@ class _SpaceFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
-    """An entry of [[inputs]] or [[outputs]]."""
-
     name: Annotated[str, Meta(pattern=r"^[^\W\d]\w*\Z")]
     shape: tuple[int | str, ...]
     dtype: str = "float32"

@@ -44,7 +44,6 @@ class Checked:
     notes: tuple[str, ...] = ()
 
     def added_to(self, evaluation: Evaluation) -> Evaluation:
-        """An evaluation with the notes, and refused for the defect."""
         evaluation = replace(evaluation, flags=(*evaluation.flags, *self.notes))
         if self.outcome is Outcome.OK:
             return evaluation

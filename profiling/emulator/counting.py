@@ -148,12 +148,10 @@ class Counts:
 
     @property
     def warp_instructions(self) -> int:
-        """Warp-level PTX instructions executed."""
         return sum(block.instructions * block.warp_executions for block in self.basic_blocks)
 
     @property
     def lane_instructions(self) -> int:
-        """PTX instructions executed, by thread."""
         return sum(block.instructions * block.lane_executions for block in self.basic_blocks)
 
     @property

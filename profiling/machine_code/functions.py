@@ -50,7 +50,6 @@ class Instruction:
 
     @property
     def mnemonic(self) -> str:
-        """The opcode without its modifiers."""
         return self.opcode.partition(".")[0]
 
     @property
@@ -102,7 +101,6 @@ class Function:
 
     @cached_property
     def blocks(self) -> tuple[BasicBlock, ...]:
-        """Basic blocks in order of address."""
         starts = sorted(_leaders(self.instructions))
         ends = [*starts[1:], len(self.instructions)]
         return tuple(BasicBlock(first, last) for first, last in zip(starts, ends, strict=True))

@@ -84,7 +84,6 @@ class BlockCounter:
 
     @property
     def ranges(self) -> list[Range]:
-        """Where the buffers lie."""
         return [
             Range(buffer.name, buffer.base >> 5, (buffer.base + buffer.size - 1) >> 5)
             for buffer in self._memory
@@ -189,7 +188,6 @@ def _middle_block(grid: tuple[int, int, int]) -> int:
 
 
 def _requests(counts: Counts) -> int:
-    """A block's requests to global memory."""
     return sum(access.requests for access in counts.accesses if access.space == "global")
 
 
@@ -224,5 +222,4 @@ def _line_counts(
 
 
 def _warps(launch: ResolvedLaunch) -> int:
-    """Warps of the whole grid."""
     return launch.blocks * -(-launch.threads // WARP_LANES)

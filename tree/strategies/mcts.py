@@ -120,7 +120,6 @@ class Mcts:
 
 
 def _room(observations: int) -> int:
-    """How many candidates the model may have."""
     return min(LARGEST_FRONTIER, LARGEST_TABLE // max(observations, 1))
 
 
