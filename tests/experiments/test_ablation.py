@@ -153,8 +153,8 @@ def test_a_folder_stands_for_its_problems_and_tasks(tmp_path: Path) -> None:
     shutil.copytree(find_task("sum"), folder / "total")
     (folder / "19_ReLU.py").write_text(RELU)
     (folder / "notes.py").write_text("raise SystemExit")
-    relu, total = subjects_of([], [str(folder)])
-    assert (relu.name, total.name) == ("19_ReLU", "sum")
+    relu, total, plain = subjects_of([], [str(folder), "plain:vector_add"])
+    assert (relu.name, total.name, plain.name) == ("19_ReLU", "sum", "vector_add")
     written = with_task_folder(relu, tmp_path / "out")
     assert load_task(Path(written.source)).search_shapes
     assert with_task_folder(relu, tmp_path / "out") == written
@@ -209,8 +209,8 @@ def test_ready_configurations_of_spaces_run(name: str, space: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_tasks_are_searched_in_runs_of_their_own(tmp_path: Path) -> None:
-    ablation = read_ablation(ready_configurations()["plain"], Overrides("small", tasks=("plain:vector_add",)))
+def test_tasks_are_searched_in_runs_of_their_own(small_task: Path, tmp_path: Path) -> None:
+    ablation = read_ablation(ready_configurations()["plain"], Overrides("small", tasks=(str(small_task),)))
     results = swept(ablation, tmp_path / "out")
     assert results.score == LOG_SPEEDUP
     assert {trial.arm for trial in results.trials} == {"mcts", "greedy", "best-of-n"}
