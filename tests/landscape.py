@@ -1,7 +1,5 @@
 """A search that needs no compiler: kernels are two macros, their time is a bowl over them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

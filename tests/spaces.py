@@ -1,7 +1,5 @@
 """A small search-space cache that every test can read in one look: a bowl over four parameters with holes."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run on disk whose evaluations were made up: nothing is compiled, and what every edit did is known."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

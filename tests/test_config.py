@@ -1,7 +1,5 @@
 """The configuration of a search: tables of settings, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """What a search survives: `kill -9`, a full disk, a torn journal, a second process. Nothing finished is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

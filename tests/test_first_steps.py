@@ -1,7 +1,5 @@
 """What the README, the tutorial and the other pages tell a reader to type."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

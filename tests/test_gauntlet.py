@@ -1,7 +1,5 @@
 """The gauntlet: its corpus, its verdicts, and a dozen of its kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace

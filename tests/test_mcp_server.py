@@ -1,7 +1,5 @@
 """The server as an agent meets it, through the protocol's own client."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

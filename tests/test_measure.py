@@ -1,7 +1,5 @@
 """Runs measured again: what is taken along, and what comes of it where times are planted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace

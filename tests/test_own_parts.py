@@ -1,7 +1,5 @@
 """The example package with a strategy, a reward, a proposer and a device, where each process finds them by name."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is installed: the rooms under their one name, with everything that they import."""
 
-from __future__ import annotations
-
 import ast
 import configparser
 import importlib.metadata

@@ -1,7 +1,5 @@
 """A run that asked a model, repeated without one: the same tree, whatever came in which order."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """The loop through its public interface, on a landscape that needs no compiler."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 

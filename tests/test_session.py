@@ -1,7 +1,5 @@
 """Asking and telling: another program proposes, and this one decides."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager

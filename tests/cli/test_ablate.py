@@ -1,7 +1,5 @@
 """`mctskernel ablate` as it is typed."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Asking and telling as another program meets them: commands and lines of JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

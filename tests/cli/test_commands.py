@@ -1,7 +1,5 @@
 """The commands as a user types them, on a task that takes a second to search."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

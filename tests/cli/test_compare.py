@@ -1,7 +1,5 @@
 """`mctskernel compare`: which kernel is faster, and what isn't compared at all."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What limits a kernel: `mctskernel evaluate` of a task, `show` of a run, and `evaluate` in Python."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

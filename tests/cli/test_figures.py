@@ -1,7 +1,5 @@
 """`mctskernel report --figure`: every figure in every format, of runs in every state."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from functools import partial

@@ -1,7 +1,5 @@
 """`mctskernel generate` as a user types it, against a server that writes kernels."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """Every command, given a task, a run and files whose texts and names would give a terminal orders."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Sequence

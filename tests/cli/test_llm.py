@@ -1,7 +1,5 @@
 """Searches that a language model proposes edits for, through the command, against a server that misbehaves."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

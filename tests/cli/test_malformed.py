@@ -1,7 +1,5 @@
 """Malformed input ends in a sentence and an exit code, never in a traceback (`mctskernel` of tests.cli.command)."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

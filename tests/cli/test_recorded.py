@@ -1,7 +1,5 @@
 """Recorded spaces as a user meets them: searched, shown, gone on with, made."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`mctskernel show` of diffs, for readers and for `patch`, and `mctskernel watch`."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Edits apply exactly, or say in a sentence why they can't."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st

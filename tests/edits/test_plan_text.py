@@ -1,7 +1,5 @@
 """Launch plans are written back without losing what a person wrote."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from mctskernel.core.kernel import Kernel

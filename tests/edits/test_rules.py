@@ -1,7 +1,5 @@
 """Rules for CUDA C++: what each makes of a kernel, and the kernels that look alike and are left alone."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """Ablations of a space of 46 configurations, and of results made by hand."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What counts of Kernel Tuner's searches; Kernel Tuner itself is not needed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Problems on the command line: searched and solved."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

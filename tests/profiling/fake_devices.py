@@ -1,7 +1,5 @@
 """Devices that behave as the source of the kernel says: for worker processes, which import this module."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

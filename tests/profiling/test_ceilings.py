@@ -1,7 +1,5 @@
 """Which of a GPU's ceilings binds a kernel."""
 
-from __future__ import annotations
-
 import pytest
 
 from mctskernel.core.evaluation import Timing

@@ -1,7 +1,5 @@
 """The diagnosis names what was planted, modelled or measured, with its numbers, and the strongest cause first."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

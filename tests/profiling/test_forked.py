@@ -1,7 +1,5 @@
 """Calls in forked processes: what they return, say and receive, and how they end."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Outputs that are a single row: one huge element excuses no error of the others, and cancellation is no crime."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

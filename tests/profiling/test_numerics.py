@@ -1,7 +1,5 @@
 """Kernels with one numerical mistake each, emulated on the cases of their tasks, beside the same without it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """One product in lower precision is found in every operator, and float32 passes in whatever order it adds."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable

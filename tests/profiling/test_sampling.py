@@ -1,7 +1,5 @@
 """Samples of large tensors: what is wrong in a sampled band is seen, and bands stay aligned with the truth."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path

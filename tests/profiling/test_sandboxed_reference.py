@@ -1,7 +1,5 @@
 """References that a language model wrote: they compute in their sandbox, and can do nothing else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

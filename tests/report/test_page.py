@@ -1,7 +1,5 @@
 """A run as an HTML file and as Markdown: untrusted texts are harmless, and every state of a run opens."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import re

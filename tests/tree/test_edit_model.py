@@ -1,7 +1,5 @@
 """The Gaussian process of the edit model against formulas and values worked by hand."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

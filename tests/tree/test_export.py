@@ -1,7 +1,5 @@
 """Exports can be read by others, and trajectories tell the story of a kernel."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Large trees: grown, the engine's CPU time printed, and made again from their events."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Replies as models write them, each with the kernel that it was asked about and what it should be read as."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

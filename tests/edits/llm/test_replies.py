@@ -1,7 +1,5 @@
 """Whatever a model writes, what can be read of it is read, and the rest is accounted for."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Modules of Triton kernels: what they compute, through Triton's interpreter, and what they refuse."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Parse what torch.compile generates, and refuse what launch plans don't support."""
 
-from __future__ import annotations
-
 import pytest
 
 from mctskernel.problems.inductor.generated import (

@@ -1,7 +1,5 @@
 """Synthetic problems in KernelBench's format."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 HEAD = "import torch\nimport torch.nn as nn\n"

@@ -1,7 +1,5 @@
 """KernelBench problems become tasks, and unsupported ones are refused."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """mbarriers and bulk copies: what waits for them is right and silent, and what doesn't is a race."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

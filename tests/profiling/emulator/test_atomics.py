@@ -1,7 +1,5 @@
 """Atomics on colliding addresses act as if one lane came after another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sectors, requests, bank conflicts and instructions against numbers worked out by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

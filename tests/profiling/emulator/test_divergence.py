@@ -1,7 +1,5 @@
 """Threads of a warp that branch, loop, leave and meet again compute what each of them computes alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

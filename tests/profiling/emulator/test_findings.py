@@ -1,8 +1,6 @@
 """Bugs that no file of `tests/races` has are found at their source line, and messages say where."""
 # ruff: noqa: E501 (kernels read better unwrapped)
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

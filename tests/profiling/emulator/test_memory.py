@@ -1,7 +1,5 @@
 """Loads and stores of every width, vectors, state spaces and generic addresses; asynchronous copies; barriers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

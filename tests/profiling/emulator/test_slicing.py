@@ -1,7 +1,5 @@
 """Counting asks for the contents of a buffer only where they decide an address or who branches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Honest ways to synchronise, some of them unusual: none of them is a finding, in whichever order blocks run."""
 # ruff: noqa: E501 (kernels read better unwrapped)
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

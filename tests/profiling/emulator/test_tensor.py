@@ -1,8 +1,6 @@
 """Tensor instructions through WMMA-like inline PTX, against numpy's matrix product."""
 # ruff: noqa: E501 (kernels read better unwrapped)
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

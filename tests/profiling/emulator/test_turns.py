@@ -1,7 +1,5 @@
 """Blocks that draw their work from a counter: one that runs alone leaves the others theirs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A worker that has been subverted: what it can do to the process that asks it, and to the machine."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import time

@@ -1,7 +1,5 @@
 """What a process that runs candidates is given."""
 
-from __future__ import annotations
-
 import site
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Stopping, resuming and ending whole sessions."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Triton kernels emulated against numpy, with planted bugs, and judged by the `model` device."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
