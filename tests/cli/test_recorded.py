@@ -75,26 +75,6 @@ def test_seconds_are_those_of_the_recording(tmp_path: Path) -> None:
     assert load_view(tmp_path / "1").tree.evaluations == before
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        (("--space", "{failing}"), 3, "All 3 configurations of failing failed"),
-        (("--space", "missing.json"), 3, "missing.json can't be read"),
-        (("--space", "{bowl}", "softmax"), 2, "not both"),
-        (("--space", "{bowl}", "--device", "model"), 2, "--device recorded"),
-        (("--device", "recorded"), 2, "needs --space"),
-    ],
-)
-def test_what_cannot_be_searched_is_a_sentence_and_leaves_no_run(
-    tmp_path: Path, words: tuple[str, ...], code: int, says: str
-) -> None:
-    files = {space.name: saved(space, tmp_path) for space in (spaces.bowl(), spaces.failing())}
-    result = mctskernel("search", *(word.format(**files) for word in words), "--out", tmp_path / "run")
-    assert result.exit_code == code
-    assert says in " ".join(result.stderr.replace("│", " ").split())
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_folder_with_a_space_is_a_task(run: Path, tmp_path: Path) -> None:
     assert "46 configurations" in mctskernel("check", run / "task").stdout
     result = mctskernel("search", run / "task", "--budget", "3", "--out", tmp_path / "run")
