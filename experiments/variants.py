@@ -131,14 +131,9 @@ def _plain_task(variant: Variant, kernel: Kernel, buffers: Mapping[str, Buffer])
     tensors = [Tensor(name, each.dtype, (each.elements,), "uniform") for name, each in buffers.items()]
     return Task(
         name=variant.family,
-        summary="",
-        folder=Path(),
         inputs=tuple(tensors[:-1]),
         outputs=tuple(tensors[-1:]),
-        scalars={},
         search_shapes=(variant.shape,),
-        verify_shapes=(),
-        held_out_shapes=(),
         tolerance=Tolerance(),
         starting_kernel=kernel,
     )

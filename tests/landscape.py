@@ -32,14 +32,11 @@ def task(folder: Path = Path("bowl"), start: tuple[int, int] = (1, 1)) -> Task:
     tensor = Tensor("x", "float32", (1,))
     return Task(
         name="bowl",
-        summary="",
         folder=folder,
         inputs=(tensor,),
         outputs=(replace(tensor, name="y"),),
-        scalars={},
         search_shapes=({},),
         verify_shapes=({},),
-        held_out_shapes=(),
         tolerance=Tolerance(),
         starting_kernel=kernel(*start),
     )

@@ -21,7 +21,6 @@ from mctskernel.run import Origin, RunError, prepare_run, write_manifest
 from mctskernel.run.search import SearchResult, finish
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
 from tests.conftest import WriteTask
 from tests.landscape import InProcess, Neighbours, judge, kernel, seconds
@@ -29,12 +28,9 @@ from tests.landscape import InProcess, Neighbours, judge, kernel, seconds
 CONFIGURATION = SearchConfig(
     task="double",
     device="model",
-    architecture="H100",
     proposer="rules",
-    seed=0,
     workers=1,
     budget=Budget(evaluations=40),
-    policy=Policy(),
 )
 
 

@@ -96,7 +96,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         configuration = SearchConfig(
             task="bowl",
             device="model",
-            architecture="H100",
             proposer="llm",
             seed=3,
             workers=4,

@@ -54,9 +54,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     configuration = SearchConfig(
         task="bowl",
         device="model",
-        architecture="H100",
         proposer="outside",
-        seed=0,
         workers=2,
         budget=Budget(evaluations=60),
         policy=Policy(patience=2),

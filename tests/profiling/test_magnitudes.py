@@ -21,14 +21,10 @@ Function = Callable[[Array], Array]
 def task_of(reference: Function, **parts: object) -> Task:
     task = Task(
         name="vector",
-        summary="",
         folder=Path("vector"),
         inputs=(Tensor("x", "float32", ("n",)),),
         outputs=(Tensor("out", "float32", ("n",)),),
-        scalars={},
-        search_shapes=(),
         verify_shapes=({"n": 64}, SHAPE),
-        held_out_shapes=(),
         tolerance=Tolerance(relative=1e-5, absolute=1e-12),
         starting_kernel=Kernel(""),
         reference=reference,
