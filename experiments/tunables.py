@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import plan_of
@@ -33,7 +34,7 @@ def with_tunables(kernel: Kernel, values: Mapping[str, int]) -> Kernel:
     if unknown := next((name for name in values if name not in known), None):
         raise TunableError(f"There is no tunable '{unknown}' (known: {', '.join(known) or 'none'}).")
     result = replace(kernel, source=_replaced(kernel, values))
-    options = {name: values[name] for name in OPTIONS if name in values}
+    options: dict[str, Any] = {name: values[name] for name in OPTIONS if name in values}
     if not options:
         return result
     plan = plan_of(result)

@@ -1,13 +1,10 @@
 """Counting asks for the contents of a buffer only where they decide an address or who branches."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
-from mctskernel.profiling.emulator import Geometry, GlobalMemory, Module, count
-
-Compiler = Callable[[str], Module]
+from mctskernel.profiling.emulator import Geometry, GlobalMemory, count
+from tests.profiling.emulator.launching import Compiler
 
 
 def needs(cuda: Compiler, body: str, **contents: np.ndarray) -> tuple[str, ...]:

@@ -1,14 +1,11 @@
 """Honest ways to synchronise, some of them unusual: none of them is a finding, in whichever order blocks run."""
 # ruff: noqa: E501 (kernels read better unwrapped)
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
-from mctskernel.profiling.emulator import Geometry, GlobalMemory, Limits, Module, execute
-
-Compiler = Callable[[str], Module]
+from mctskernel.profiling.emulator import Limits
+from tests.profiling.emulator.launching import Compiler, launched
 
 # blocks x threads of one, and what they do: body
 IDIOMS = {
@@ -42,22 +39,14 @@ def test_an_honest_idiom_is_silent(cuda: Compiler, name: str, *, backwards: bool
     blocks, threads = map(int, name.partition(":")[0].split(" x "))
     head = "const float* a, float* b, unsigned* u, float* scratch"
     source = f'extern "C" __global__ void k({head}) {{\n{IDIOMS[name]}\n}}'
-    memory = GlobalMemory()
     values = np.random.default_rng(0).random(1024, np.float32)
-    arguments = [
-        memory.add("a", values, writable=False),
-        memory.add("b", 4096),
-        memory.add("u", np.zeros(1024, np.uint32)),
-        memory.add("scratch", 4096),
-    ]
-    done = execute(
+    done, _ = launched(
         cuda(source),
-        "k",
-        Geometry((blocks, 1, 1), (threads, 1, 1)),
-        arguments,
-        memory,
+        {"a": values, "b": 4096, "u": np.zeros(1024, np.uint32), "scratch": 4096},
+        blocks,
+        threads,
         limits=Limits(block_executions=20_000),
-        blocks=range(blocks)[:: -1 if backwards else 1],
+        numbers=range(blocks)[:: -1 if backwards else 1],
         head_start=1 if backwards else 0,
     )
     assert [finding.message for finding in done.findings] == []
@@ -91,7 +80,7 @@ PIPELINE = """
     ],
 )
 def test_warps_that_arrive_without_waiting_order_what_they_did(
-    cuda: Callable[[str], Module], line: str, finds: list[str]
+    cuda: Compiler, line: str, finds: list[str]
 ) -> None:
     body = PIPELINE
     if line.startswith("if"):
@@ -100,11 +89,9 @@ def test_warps_that_arrive_without_waiting_order_what_they_did(
     elif line:
         body = body.replace(line, "")
     source = f'extern "C" __global__ void k(int* out) {{ {body} }}'
-    memory = GlobalMemory()
-    arguments = [memory.add("out", 4 * 3 * 6 * 32)]
-    run = execute(cuda(source), "k", Geometry((3, 1, 1), (64, 1, 1)), arguments, memory)
-    assert sorted({finding.kind for finding in run.findings} & {"race"}) == finds
+    done, memory = launched(cuda(source), {"out": 4 * 3 * 6 * 32}, 3, 64)
+    assert sorted({finding.kind for finding in done.findings} & {"race"}) == finds
     if not finds:
-        assert run.findings == ()
+        assert done.findings == ()
         expected = 100 * np.arange(6)[:, None] + np.arange(31, -1, -1)
         assert (memory.array("out", np.int32).reshape(3, 6, 32) == expected).all()
