@@ -20,19 +20,11 @@ from mctskernel.profiling.gpu import worker
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 
 DOZEN = (
-    "cuda/cheats/allocates_from_the_heap",
-    "cuda/cheats/assembler_escapes",
-    "cuda/cheats/huge_scratch",
-    "cuda/cheats/includes_a_host_file",
-    "cuda/cheats/nothing_written",
-    "cuda/cheats/reads_behind_the_row",
-    "cuda/cheats/scratch_in_the_input",
-    "cuda/cheats/warp_without_synchronisation",
-    "cuda/cheats/without_the_largest",
-    "cuda/cheats/zeros",
-    "triton/cheats/host_code",
-    "cuda/honest/in_place_in_two_steps",
-)
+    "cuda/cheats/allocates_from_the_heap cuda/cheats/assembler_escapes cuda/cheats/huge_scratch "
+    "cuda/cheats/includes_a_host_file cuda/cheats/nothing_written cuda/cheats/reads_behind_the_row "
+    "cuda/cheats/scratch_in_the_input cuda/cheats/warp_without_synchronisation cuda/cheats/zeros "
+    "cuda/cheats/without_the_largest triton/cheats/host_code cuda/honest/in_place_in_two_steps"
+).split()
 """Cheats of one task that most guards catch, and an honest kernel that is evaluated quickly."""
 
 OK = Evaluation(Outcome.OK, Source.MODELLED, timings=(Timing("n=4096", 1e-6, 1e-6, 1e-6),))
