@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from mctskernel.cli.measuring import best_lineages, measure
-from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
@@ -24,16 +23,9 @@ from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.search import TreeSearch
 from tests.conftest import WriteTask
 from tests.landscape import InProcess, Neighbours, judge, kernel, seconds
+from tests.synthetic_run import with_configuration
 
-CONFIGURATION = SearchConfig(
-    task="double",
-    device="model",
-    proposer="rules",
-    workers=1,
-    budget=Budget(evaluations=40),
-)
-
-
+CONFIGURATION = with_configuration(budget=Budget(evaluations=40))
 START = (12, 2)
 """The way to the best kernel is never the first edit that is proposed."""
 

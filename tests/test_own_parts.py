@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.profiling.spaces import write_space
 from mctskernel.report.view import load_view
 from mctskernel.tasks.builtin import builtin_tasks
-from tests import spaces
 from tests.cli.command import flat, mctskernel
+from tests.spaces import saved
 
 PACKAGE = Path(__file__).parents[1] / "docs" / "examples" / "own_parts"
 
@@ -33,9 +32,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def space(tmp_path: Path) -> Path:
-    path = tmp_path / "bowl.json"
-    write_space(spaces.bowl(), path)
-    return path
+    return saved(tmp_path)
 
 
 @pytest.mark.usefixtures("installed")

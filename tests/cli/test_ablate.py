@@ -11,12 +11,11 @@ from mctskernel import load_run
 from mctskernel.cli.errors import BAD_RUN, INTERRUPTED, USAGE
 from mctskernel.experiments.ablation import trials as trials_module
 from mctskernel.experiments.ablation.sweep import Results
-from mctskernel.profiling.spaces import write_space
 from mctskernel.run import open_run, read_manifest
 from tests.cli.command import mctskernel
 from tests.cli.test_llm import KEY, Author
 from tests.edits.llm.loopback import serving
-from tests.spaces import bowl
+from tests.spaces import saved
 
 ARMS = """
 title = "Who proposes"
@@ -36,9 +35,7 @@ mixture = { feedback = "counters", edits = 4, in_flight = 1 }
 
 @pytest.fixture(scope="module")
 def space(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("spaces") / "bowl.json"
-    write_space(bowl(), path)
-    return path
+    return saved(tmp_path_factory.mktemp("spaces"))
 
 
 @pytest.fixture(scope="module")

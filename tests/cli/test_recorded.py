@@ -5,24 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.core.space import SearchSpace
-from mctskernel.profiling.spaces import write_space
 from mctskernel.report.view import load_view
-from tests import spaces
 from tests.cli.command import mctskernel
-
-
-def saved(space: SearchSpace, folder: Path) -> Path:
-    path = folder / f"{space.name}.json"
-    write_space(space, path)
-    return path
+from tests.spaces import saved
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A search of the bowl that the budget ended; the file that it read is gone."""
     folder = tmp_path_factory.mktemp("recorded")
-    file = saved(spaces.bowl(), folder)
+    file = saved(folder)
     words = ("--device", "recorded", "--space", file, "--budget", "20")
     result = mctskernel("search", *words, "--out", folder / "run")
     assert result.exit_code == 0, result.output
@@ -62,7 +54,7 @@ def test_a_recorded_configuration_cannot_be_run(run: Path, command: tuple[str, .
 @pytest.mark.slow
 def test_seconds_are_those_of_the_recording(tmp_path: Path) -> None:
     """An evaluation takes from 1 to 6 s of them: nobody waits, and eight in flight spend them eight times as fast."""
-    file = saved(spaces.bowl(), tmp_path)
+    file = saved(tmp_path)
     evaluations = {}
     for workers in ("1", "8"):
         words = ("--space", file, "--budget", "40", "--seconds", "20", "--workers", workers)

@@ -29,18 +29,15 @@ from mctskernel.experiments.ablation.sweep import (
 from mctskernel.experiments.ablation.tables import render
 from mctskernel.experiments.ablation.trials import Trial
 from mctskernel.experiments.results import Provenance
-from mctskernel.profiling.spaces import write_space
 from mctskernel.tasks.builtin import find_task
-from tests.spaces import bowl
+from tests.spaces import saved
 
 
 @pytest.fixture
 def space(tmp_path: Path) -> Path:
     """The file of the space."""
-    path = tmp_path / "spaces" / "bowl.json"
-    path.parent.mkdir()
-    write_space(bowl(), path)
-    return path
+    (tmp_path / "spaces").mkdir()
+    return saved(tmp_path / "spaces")
 
 
 def a_configuration(space: object, **changes: object) -> str:
