@@ -62,6 +62,28 @@ extern "C" __global__ void twice(const float* x, float* out, int n) {
 """
 
 
+TRITON_KERNEL = '''"""
+[[launch]]
+kernel = "twice"
+grid = ["ceil_div(n, BLOCK)"]
+args = ["x", "out", "n"]
+constexprs = { BLOCK = "BLOCK" }
+num_warps = 1
+"""
+
+import triton
+import triton.language as tl
+
+BLOCK = 64
+
+
+@triton.jit
+def twice(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+'''
+
+
 @pytest.fixture(autouse=True)
 def collected_quietly() -> Iterator[None]:
     """Hypothesis is told of garbage collections, in which threads may switch while one of them parses Python.

@@ -10,28 +10,7 @@ import pytest
 from mctskernel.tasks.builtin import builtin_tasks
 from mctskernel.tree.journal import SCHEMA_VERSION
 from tests.cli.command import mctskernel
-from tests.conftest import KERNEL, WriteTask
-
-TRITON_KERNEL = '''"""
-[[launch]]
-kernel = "twice"
-grid = ["ceil_div(n, BLOCK)"]
-args = ["x", "out", "n"]
-constexprs = { BLOCK = "BLOCK" }
-num_warps = 1
-"""
-
-import triton
-import triton.language as tl
-
-BLOCK = 64
-
-
-@triton.jit
-def twice(x, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + i, 2.0 * tl.load(x + i, mask=i < n, other=0.0), mask=i < n)
-'''
+from tests.conftest import KERNEL, TRITON_KERNEL, WriteTask
 
 
 def searched(task: Path, out: Path, budget: int, *words: str) -> Path:
