@@ -64,7 +64,7 @@ def coarsen_threads(context: Context) -> Iterator[Proposal]:
         opening = (
             "#pragma unroll",
             f"for (int {item} = 0; {item} < {name}; ++{item}) {{",
-            f"    {_declared(found)} = {value};",
+            f"    {cu.text_of(found.index.node).partition('=')[0].rstrip()} = {value};",
         )
         grid = f"ceil_div({found.count}, {found.planned_block} * {name})"
         for items in ITEMS:
@@ -207,8 +207,3 @@ def _shifted(data: bytes, start: int, end: int) -> Iterator[cu.Replacement]:
         if data[position:end].split(b"\n", 1)[0].strip():
             yield cu.Replacement(position, position, "    ")
         position = data.find(b"\n", position, end) + 1
-
-
-def _declared(found: CoveredIndex) -> str:
-    text = cu.text_of(found.index.node)
-    return text[: text.index("=")].rstrip()

@@ -127,11 +127,11 @@ def _only_read(context: Context, function: cu.Function, name: str) -> bool:
     ]
     uses = [node for node in cu.walk(function.body, "identifier") if cu.text_of(node) == name]
     shadowed = any(declaration.name == name for declaration in function.declarations)
-    return bool(uses) and not shadowed and all(any(_is_base(use, node) for node in read) for use in uses)
-
-
-def _is_base(use: Node, access: Node) -> bool:
-    return cu.within(use, access) and use.start_byte == access.start_byte
+    if shadowed or not uses:
+        return False
+    return all(
+        any(cu.within(use, node) and use.start_byte == node.start_byte for node in read) for use in uses
+    )
 
 
 def _block_text(context: Context, name: str) -> tuple[str, int] | None:

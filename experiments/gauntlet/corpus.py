@@ -40,6 +40,7 @@ CORPUS = Path(__file__).parents[3] / "tests" / "gauntlet"
 
 Place = Literal["model", "gpu", "both"]
 BOTH: Place = "both"
+FOLDERS = {False: "cheats", True: "honest"}
 
 
 class CorpusError(MisuseError, ValueError):
@@ -65,7 +66,7 @@ class Entry:
     @property
     def label(self) -> str:
         """The entry's place in the corpus: `cuda/cheats/skips_the_tail`."""
-        return f"{self.language}/{_folder_name(honest=self.honest)}/{self.name}"
+        return f"{self.language}/{FOLDERS[self.honest]}/{self.name}"
 
     @property
     def kernel(self) -> Kernel:
@@ -77,14 +78,14 @@ class Entry:
 
 
 class _CheatTable(msgspec.Struct, forbid_unknown_fields=True):
-    trick: str
+    text: str = msgspec.field(name="trick")
     task: str
-    guards: list[Guard]
+    guards: tuple[Guard, ...]
     where: Place = BOTH
 
 
 class _HonestTable(msgspec.Struct, forbid_unknown_fields=True):
-    kernel: str
+    text: str = msgspec.field(name="kernel")
     task: str
     where: Place = BOTH
 
@@ -105,7 +106,7 @@ def read_corpus(folder: Path = CORPUS) -> list[Entry]:
 
 
 def _read(corpus: Path, language: Language, *, honest: bool) -> Iterator[Entry]:
-    folder = corpus / language / _folder_name(honest=honest)
+    folder = corpus / language / FOLDERS[honest]
     where = folder / "entries.toml"
     if not where.is_file():
         return
@@ -123,17 +124,12 @@ def _read(corpus: Path, language: Language, *, honest: bool) -> Iterator[Entry]:
 
 def _entry(name: str, table: Mapping[str, Any], where: Path, language: Language, *, honest: bool) -> Entry:
     try:
-        if honest:
-            unusual = msgspec.convert(table, _HonestTable)
-            text, task, place = unusual.kernel, unusual.task, unusual.where
-            guards: tuple[Guard, ...] = ()
-        else:
-            cheat = msgspec.convert(table, _CheatTable)
-            text, task, place, guards = cheat.trick, cheat.task, cheat.where, tuple(cheat.guards)
+        read = msgspec.convert(table, _HonestTable if honest else _CheatTable)
     except msgspec.ValidationError as error:
         raise CorpusError(f"{where}: [{name}]: {error}.") from error
     file = where.parent / f"{name}{language.suffix}"
-    return Entry(name, language, honest, text, _task(task, where), file, guards, place)
+    guards = read.guards if isinstance(read, _CheatTable) else ()
+    return Entry(name, language, honest, read.text, _task(read.task, where), file, guards, read.where)
 
 
 def _task(name: str, where: Path) -> Path:
@@ -142,7 +138,3 @@ def _task(name: str, where: Path) -> Path:
     if folder is None:
         raise TaskError(f"{where} names the task '{name}', which is neither built in nor in {own.parent}.")
     return folder
-
-
-def _folder_name(*, honest: bool) -> str:
-    return "honest" if honest else "cheats"

@@ -54,7 +54,8 @@ class Instruction:
 
     @property
     def pipe(self) -> Pipe:
-        return _pipe(self.mnemonic)
+        """Instructions in no list are uniform if they begin with U, and integer or logic otherwise."""
+        return _PIPE_OF.get(self.mnemonic, Pipe.UNIFORM if self.mnemonic.startswith("U") else Pipe.ALU)
 
 
 _MNEMONICS: Mapping[Pipe, str] = {
@@ -70,11 +71,6 @@ _MNEMONICS: Mapping[Pipe, str] = {
     Pipe.UNIFORM: "R2UR S2UR",
 }
 _PIPE_OF = {mnemonic: pipe for pipe, mnemonics in _MNEMONICS.items() for mnemonic in mnemonics.split()}
-
-
-def _pipe(mnemonic: str) -> Pipe:
-    """Instructions in no list are uniform if they begin with U, and integer or logic otherwise."""
-    return _PIPE_OF.get(mnemonic, Pipe.UNIFORM if mnemonic.startswith("U") else Pipe.ALU)
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,8 @@ def sample_blocks(counter: BlockCounter) -> list[tuple[int, Counts, float]] | st
     """
     launch = counter.launch
     total = launch.blocks
-    at = _middle_block(launch.grid)
+    x, y, z = (extent // 2 for extent in launch.grid)
+    at = x + launch.grid[0] * (y + launch.grid[1] * z)
     middle = counter.count(at)
     if isinstance(middle, str):
         return middle
@@ -180,11 +181,6 @@ def sample_blocks(counter: BlockCounter) -> list[tuple[int, Counts, float]] | st
     edge = total - math.prod(extent - 1 for extent in launch.grid if extent > 1)
     side = min(float(edge), total / 3)
     return [(0, first, side), (at, middle, total - 2 * side), (total - 1, last, side)]
-
-
-def _middle_block(grid: tuple[int, int, int]) -> int:
-    x, y, z = (extent // 2 for extent in grid)
-    return x + grid[0] * (y + grid[1] * z)
 
 
 def _requests(counts: Counts) -> int:
