@@ -123,8 +123,9 @@ def _read(corpus: Path, language: Language, *, honest: bool) -> Iterator[Entry]:
 
 
 def _entry(name: str, table: Mapping[str, Any], where: Path, language: Language, *, honest: bool) -> Entry:
+    kind: type[_HonestTable | _CheatTable] = _HonestTable if honest else _CheatTable
     try:
-        read = msgspec.convert(table, _HonestTable if honest else _CheatTable)
+        read = msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
         raise CorpusError(f"{where}: [{name}]: {error}.") from error
     file = where.parent / f"{name}{language.suffix}"
