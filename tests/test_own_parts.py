@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from mctskernel.report.view import load_view
-from mctskernel.tasks.builtin import builtin_tasks
 from tests.cli.command import flat, mctskernel
 from tests.spaces import saved
 
@@ -53,23 +52,23 @@ def test_own_parts_search_and_resume(space: Path, tmp_path: Path, strategy: str,
 
 
 @pytest.mark.usefixtures("installed")
-def test_an_own_proposer_searches(tmp_path: Path) -> None:
+def test_an_own_proposer_searches(tmp_path: Path, small_task: Path) -> None:
     words = ("--device", "model", "--proposer", "few", "--budget", 2, "--out", tmp_path / "run")
-    result = mctskernel("search", "sum", *words)
+    result = mctskernel("search", small_task, *words)
     assert result.exit_code == 0, result.output
     assert len(load_view(tmp_path / "run").tree.nodes[0].edits) <= 3
 
 
 @pytest.mark.usefixtures("installed")
-def test_an_own_device_evaluates(tmp_path: Path) -> None:
+def test_an_own_device_evaluates(tmp_path: Path, small_task: Path) -> None:
     run = tmp_path / "run"
-    result = mctskernel("search", "sum", "--device", "lines", "--budget", 3, "--out", run)
+    result = mctskernel("search", small_task, "--device", "lines", "--budget", 3, "--out", run)
     assert result.exit_code == 0, result.output
     result = mctskernel("resume", run, "--budget", 5)
     assert result.exit_code == 0, result.output
     view = load_view(run)
     assert view.tree.evaluations == 5
-    lines = len((builtin_tasks()["sum"] / "kernel.cu").read_text().splitlines())
+    lines = len((small_task / "kernel.cu").read_text().splitlines())
     assert view.tree.nodes[0].evaluation.timings[0].seconds == pytest.approx(1e-6 * lines)
 
 
