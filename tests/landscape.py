@@ -59,8 +59,13 @@ def judge(candidate: Kernel) -> Evaluation:
     x, y = candidate.macros["X"], candidate.macros["Y"]
     if x * y > 20 and x * y % 2:
         return Evaluation(Outcome.BUILD_ERROR, Source.MODELLED, message="odd", log="line 1: odd")
-    time = seconds(candidate)
-    return Evaluation(Outcome.OK, Source.MODELLED, timings=(Timing("", time, time, time),))
+    return taking(seconds(candidate))
+
+
+def taking(seconds: float, source: Source = Source.MODELLED, quarantine: str = "") -> Evaluation:
+    """The evaluation of a kernel that is right."""
+    timings = (Timing("", seconds, seconds, seconds),)
+    return Evaluation(Outcome.OK, source, timings=timings, quarantine=quarantine)
 
 
 class Neighbours:

@@ -11,7 +11,7 @@ import pytest
 
 from mctskernel.cli.measuring import best_lineages, measure
 from mctskernel.core.budget import Budget
-from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Search, StopReason
@@ -22,7 +22,7 @@ from mctskernel.run.search import SearchResult, finish
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.search import TreeSearch
-from tests.landscape import InProcess, Neighbours, judge, kernel, seconds
+from tests.landscape import InProcess, Neighbours, judge, kernel, seconds, taking
 from tests.synthetic_run import with_configuration
 
 CONFIGURATION = with_configuration(budget=Budget(evaluations=40))
@@ -83,11 +83,7 @@ def again(
 
 
 def planted(time: Callable[[Kernel], float]) -> Callable[[Kernel], Evaluation]:
-    def measured(candidate: Kernel) -> Evaluation:
-        found = time(candidate)
-        return Evaluation(Outcome.OK, Source.MEASURED, timings=(Timing("", found, found, found),))
-
-    return measured
+    return lambda candidate: taking(time(candidate), Source.MEASURED)
 
 
 def test_the_best_come_with_all_that_led_to_them(before: View) -> None:
