@@ -128,15 +128,6 @@ class InProcess:
         self._waiting.clear()
 
 
-class Interrupted(InProcess):
-    """Is interrupted when it has judged two kernels."""
-
-    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
-        if len(self.judged) == 2:
-            raise KeyboardInterrupt
-        return super().wait(timeout)
-
-
 def search(
     budget: Budget, executor: InProcess | None = None, tree_search: TreeSearch | None = None, **options: Any
 ) -> Search:

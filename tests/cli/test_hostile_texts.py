@@ -52,12 +52,12 @@ class Hostile:
         (self.corpus / "cuda" / "cheats" / "entries.toml").write_text(f"[owned_{ORDERS}]\n", "utf-8")
         (self.corpus / "cuda" / "cheats" / f"owned{ORDERS}.cu").write_text(ORDERS)
 
-    def _task(self, name: str, reference: str = REFERENCE, kernel: str = KERNEL) -> Path:
+    def _task(self, name: str, reference: str = REFERENCE) -> Path:
         made = self.folder / name
         made.mkdir()
         summary = "".join(f"\\u{ord(letter):04x}" for letter in ORDERS)
         toml = TASK_TOML.replace('"Twice the input."', f'"Twice the input.{summary}"')
-        commented = kernel.replace("#define BLOCK", f"// {ORDERS}\n#define BLOCK", 1)
+        commented = KERNEL.replace("#define BLOCK", f"// {ORDERS}\n#define BLOCK", 1)
         for file, text in (("task.toml", toml), ("reference.py", reference), ("kernel.cu", commented)):
             (made / file).write_text(text, "utf-8")
         return made

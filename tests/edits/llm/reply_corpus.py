@@ -31,7 +31,6 @@ def _edit(title: str, search: str, replace: str, **others: object) -> dict[str, 
 
 
 BIGGER = _edit("Bigger blocks", "#define BLOCK 256\n", "#define BLOCK 512\n")
-SMALLER = _edit("Smaller blocks", "#define BLOCK 256", "#define BLOCK 128", category="launch configuration")
 SUM = "            sum += expf(x[row * cols + col] - largest);\n"
 UNROLL = _edit(
     "Unroll the sum",

@@ -49,7 +49,7 @@ def test_a_shared_address_may_begin_before_its_variable(lanes: Any) -> None:
     ("count", "element"), [(2, "u32"), (4, "u32"), (2, "u64"), (4, "f32"), (4, "u8"), (2, "b16")]
 )
 @pytest.mark.parametrize("space", ["global", "generic"])
-def test_vectors(lanes: Any, count: int, element: str, space: str) -> None:
+def test_vectors(count: int, element: str, space: str) -> None:
     """A vector is loaded in one piece and stored with its elements the other way round."""
     size = int(element[1:]) // 8
     dot = "" if space == "generic" else ".global"
