@@ -45,7 +45,6 @@ class Polynomial:
 
     @property
     def names(self) -> frozenset[str]:
-        """Every name that the value depends on."""
         return frozenset(name for monomial in self.terms for atom in monomial for name in atom.names)
 
     def coefficient(self, name: str) -> Polynomial | None:

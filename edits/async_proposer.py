@@ -46,11 +46,9 @@ class ThreadedProposer:
 
     @property
     def expects_replies(self) -> bool:
-        """Whether a request waits."""
         return bool(self._waiting)
 
     def send(self, request: ProposalRequest) -> None:
-        """Ask about the request's node, which isn't waiting already."""
         if request.node in self._waiting:
             raise ValueError(f"Node {request.node} waits for a reply already.")
         self._waiting.add(request.node)
@@ -104,11 +102,9 @@ class ExternalQueue:
 
     @property
     def expects_replies(self) -> bool:
-        """Whether an answer hasn't been collected."""
         return bool(self._replies)
 
     def send(self, request: ProposalRequest) -> None:
-        """Add a request."""
         self._requests[request.node] = request
 
     def answer(self, node: int, reply: Proposals) -> None:
@@ -117,7 +113,6 @@ class ExternalQueue:
         self._replies.append((node, reply))
 
     def clear(self) -> None:
-        """Drop all requests."""
         self._requests.clear()
 
     def collect(self, timeout: float) -> list[tuple[int, Proposals]]:  # noqa: ARG002 - the signature of AsyncProposer

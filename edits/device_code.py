@@ -31,7 +31,6 @@ def filled(template: str, names: Mapping[str, str], holes: Mapping[str, str | It
 
 
 def function_text(template: str, names: Mapping[str, str], **holes: str) -> str:
-    """A template of functions as one text."""
     return "\n".join(filled(template, names, holes))
 
 
@@ -101,21 +100,18 @@ class Vector:
 
     @property
     def declaration(self) -> str:
-        """The array in registers."""
         return f"alignas(16) {self.type} {self.name}[{self.lanes}];"
 
     @property
     def loads(self) -> tuple[str, ...]:
-        """From memory to the array."""
         return self._moves(self.name, self.address)
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """From the array to memory."""
         return self._moves(self.address, self.name)
 
     def _moves(self, target: str, source: str) -> tuple[str, ...]:
-        vector = vector_type(self.type)
+        vector = _VECTORS.get(self.type, "uint4")
         pieces = self.lanes * ELEMENT_BYTES[self.type] // VECTOR_BYTES
         whole = f"*reinterpret_cast<{vector}*>({target}) = *reinterpret_cast<const {vector}*>({source});"
         if pieces == 1:
@@ -125,11 +121,6 @@ class Vector:
             f"reinterpret_cast<const {vector}*>({source})[{piece}];"
             for piece in range(pieces)
         )
-
-
-def vector_type(element: str) -> str:
-    """The built-in type of 16 bytes that elements of a type move as."""
-    return _VECTORS.get(element, "uint4")
 
 
 def width_text(elements: Iterable[str]) -> str:

@@ -109,12 +109,10 @@ class ThreadIndex:
 
     @property
     def name(self) -> str:
-        """What the kernel calls it."""
         return self.declaration.name
 
     @property
     def type(self) -> str:
-        """The type that it is declared with."""
         return self.declaration.type
 
 

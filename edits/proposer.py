@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from mctskernel.core.edit import Edit, Experience, kind_of, names_of
-from mctskernel.core.evaluation import Diagnosis
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of
 from mctskernel.core.proposer import ProposalRequest, Proposals, Proposer
@@ -57,8 +56,11 @@ class RuleProposer:
                 if result is None or result.identity in seen:
                     continue
                 seen.add(result.identity)
-                prior = rule.prior * edit.prior * _evidence(rule, context.diagnosis)
-                rationale = _with_evidence(edit.rationale, rule, context.diagnosis)
+                causes = [cause for cause in context.diagnosis.causes if cause.bottleneck in rule.addresses]
+                share, rationale = min(1.0, sum(cause.share for cause in causes)), edit.rationale
+                prior = rule.prior * edit.prior * (1.0 + (EVIDENCE_WEIGHT - 1.0) * share)
+                if causes:
+                    rationale += f" Evidence: {max(causes, key=lambda cause: cause.share).sentence}"
                 yield replace(edit, rationale=rationale, prior=prior, proposer=self.name)
 
 
@@ -78,24 +80,6 @@ def _context(request: ProposalRequest) -> Context | TritonContext | None:
         return context if context.resolved else None
     except LaunchPlanError:
         return None
-
-
-def addressed(rule: Rule[Seen], diagnosis: Diagnosis) -> float:
-    """The fraction of the kernel's time, at most 1, whose causes a rule addresses."""
-    return min(1.0, sum(cause.share for cause in diagnosis.causes if cause.bottleneck in rule.addresses))
-
-
-def _with_evidence(rationale: str, rule: Rule[Seen], diagnosis: Diagnosis) -> str:
-    """The rationale, followed by the strongest cause that the rule addresses."""
-    causes = [cause for cause in diagnosis.causes if cause.bottleneck in rule.addresses]
-    if not causes:
-        return rationale
-    sentence = max(causes, key=lambda cause: cause.share).sentence
-    return f"{rationale} Evidence: {sentence}"
-
-
-def _evidence(rule: Rule[Seen], diagnosis: Diagnosis) -> float:
-    return 1.0 + (EVIDENCE_WEIGHT - 1.0) * addressed(rule, diagnosis)
 
 
 def _result(context: Subject, edit: Edit, limits: Limits) -> Kernel | None:
@@ -125,7 +109,6 @@ class ExperiencedProposer:
 
     @property
     def name(self) -> str:
-        """The other proposer's name."""
         return self.proposer.name
 
     def propose(self, request: ProposalRequest) -> Proposals:

@@ -76,7 +76,6 @@ def reduced_value(statement: Node, variable: str) -> Node | None:
 
 
 def is_zero(node: Node | None) -> bool:
-    """Whether an initialiser is a literal zero."""
     return node is not None and re.fullmatch(r"0+(\.0*)?f?|\.0+f?", cu.text_of(node)) is not None
 
 

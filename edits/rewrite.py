@@ -60,15 +60,10 @@ def only_launches(context: Context) -> tuple[tuple[Launch, cu.Function], ...]:
 
 
 def with_launch(
-    plan: LaunchPlan,
-    launch: Launch,
-    grid: Sequence[Extent],
-    block: Sequence[Extent],
-    shared: Extent | None = None,
+    plan: LaunchPlan, launch: Launch, grid: Sequence[Extent], block: Sequence[Extent]
 ) -> LaunchPlan:
-    """The plan with another grid and block for one of its launches, and other dynamic shared memory if it is given."""
-    shared = launch.shared if shared is None else shared
-    new = dataclasses.replace(launch, grid=tuple(grid), block=tuple(block), shared=shared)
+    """The plan with another grid and block for one of its launches."""
+    new = dataclasses.replace(launch, grid=tuple(grid), block=tuple(block))
     return dataclasses.replace(
         plan, launches=tuple(new if each is launch else each for each in plan.launches)
     )

@@ -77,8 +77,11 @@ class Subject:
         return f" in {function}" if len(launched) > 1 else ""
 
     def is_input(self, name: str) -> bool:
-        """Whether a buffer is an input of the task."""
         return any(tensor.name == name for tensor in self.task.inputs)
+
+    def is_buffer(self, name: object) -> bool:
+        """Whether the plan means a tensor or a scratch buffer by a name."""
+        return name in self.task.buffer_names or any(each.name == name for each in self.plan.scratch)
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,6 @@ class Context(Subject):
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """The launched functions, each once."""
         return tuple({function.name: function for _, function in self.launched}.values())
 
     def constant(self, expression: Extent) -> int | None:
@@ -211,7 +213,8 @@ class Limits:
             return True
         return all(
             blocks[function.name] <= _largest_block(function, kernel.macros)
-            and static_shared_bytes(function, kernel.macros) <= STATIC_SHARED_BYTES
+            and sum(_bytes(each, kernel.macros) for each in function.declarations if each.shared)
+            <= STATIC_SHARED_BYTES
             for function in parse(_without_directives(kernel.source)).kernels
             if function.name in blocks
         )
@@ -245,11 +248,6 @@ def _without_directives(source: str) -> str:
     return re.sub(
         r"^[ \t]*#.*$", "", re.sub(r"\A\s*/\*.*?\*/", "", source, flags=re.DOTALL), flags=re.MULTILINE
     )
-
-
-def static_shared_bytes(function: Function, macros: Mapping[str, int]) -> int:
-    """Bytes of the shared arrays whose size is plain arithmetic over macros; the others count as nothing."""
-    return sum(_bytes(declaration, macros) for declaration in function.declarations if declaration.shared)
 
 
 def _bytes(declaration: Declaration, macros: Mapping[str, Number]) -> int:

@@ -31,7 +31,6 @@ class Source:
 
     @cached_property
     def kernels(self) -> tuple[Function, ...]:
-        """The `__global__` functions."""
         return tuple(function for function in self.functions if function.is_kernel)
 
     @cached_property
@@ -110,7 +109,6 @@ class Function:
         return accesses(self.body)
 
     def parameter(self, name: str) -> Parameter | None:
-        """The parameter of that name."""
         return next((parameter for parameter in self.parameters if parameter.name == name), None)
 
 
@@ -276,7 +274,6 @@ class Replacement:
 
 
 def text_of(node: Node) -> str:
-    """A node's text."""
     return (node.text or b"").decode()
 
 
@@ -301,7 +298,6 @@ def walk(node: Node, *types: str) -> Iterator[Node]:
 
 
 def has(node: Node, *types: str) -> bool:
-    """Whether a subtree holds a node of one of the types."""
     return next(walk(node, *types), None) is not None
 
 
@@ -377,7 +373,6 @@ def assignment(statement: Node) -> tuple[Node, str, Node] | None:
 
 
 def strip_parentheses(node: Node) -> Node:
-    """The expression inside any parentheses."""
     while node.type == "parenthesized_expression" and node.named_child_count == 1:
         node = node.named_children[0]
     return node
@@ -393,17 +388,14 @@ def whole_number(literal: str) -> int | None:
 
 
 def swap(node: Node, text: str) -> Replacement:
-    """Replace a node's text."""
     return Replacement(node.start_byte, node.end_byte, text)
 
 
 def insert_before(node: Node, text: str) -> Replacement:
-    """Insert text right before a node."""
     return Replacement(node.start_byte, node.start_byte, text)
 
 
 def insert_after(node: Node, text: str) -> Replacement:
-    """Insert text right after a node."""
     return Replacement(node.end_byte, node.end_byte, text)
 
 
@@ -544,7 +536,6 @@ def parameter_of(node: Node) -> Parameter:
 
 
 def declared(node: Node) -> tuple[Declaration, ...]:
-    """The variables of a `declaration`, in order."""
     return tuple(_declaration(node, child) for child in node.children_by_field_name("declarator"))
 
 

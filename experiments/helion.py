@@ -55,7 +55,6 @@ def softmax(x: Tensor) -> Tensor:
 
 
 def layernorm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Layer norm of each row."""
     out = torch.empty_like(x)
     for rows in hl.tile(x.size(0)):
         wide = x[rows, :].to(torch.float32)
@@ -66,7 +65,6 @@ def layernorm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def rmsnorm(x: Tensor, weight: Tensor) -> Tensor:
-    """Each row over its root mean square."""
     out = torch.empty_like(x)
     for rows in hl.tile(x.size(0)):
         wide = x[rows, :].to(torch.float32)
@@ -76,7 +74,6 @@ def rmsnorm(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Losses of each row."""
     count, classes = logits.size()
     losses = torch.empty([count], dtype=torch.float32, device=logits.device)
     flat = logits.view(-1)
@@ -90,7 +87,6 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """A product of matrices."""
     m, k = a.size()
     n = b.size(1)
     out = torch.empty([m, n], dtype=a.dtype, device=a.device)
@@ -103,7 +99,6 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention of heads to all keys."""
     heads, queries, _ = q.size()
     dim = hl.specialize(q.size(2))
     out = torch.empty_like(q)
@@ -127,7 +122,6 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def row_sums(x: Tensor) -> Tensor:
-    """The sum of each row."""
     out = torch.empty([x.size(0)], dtype=x.dtype, device=x.device)
     for rows in hl.tile(x.size(0)):
         out[rows] = x[rows, :].sum(-1)
@@ -223,7 +217,6 @@ def compared(name: str, seconds: float, helion_seconds: int, folder: Path) -> It
 
 
 def document(rows: list[Row]) -> str:
-    """The page: a row for each function."""
     head = ["function", "PyTorch, us"] + [
         f"{arm}, {each}" for arm in ARMS for each in ("us", "s", "configurations")
     ]

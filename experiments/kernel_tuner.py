@@ -29,6 +29,8 @@ import msgspec
 import numpy as np
 from rich.progress import Progress
 
+from mctskernel.experiments.ablation.statistics import grouped
+from mctskernel.experiments.ablation.trials import Trial, improvements
 from mctskernel.experiments.json_lines import append_line, read_lines
 from mctskernel.experiments.results import table_lines
 from mctskernel.report.resampling import estimate
@@ -53,15 +55,6 @@ KEPT = ("time", "compile_time", "verification_time", "benchmark_time", "strategy
 """What a strategy's simulation reads of a configuration, beside its parameters."""
 
 
-class Trace(msgspec.Struct, frozen=True):
-    """One search: the share of the optimum after each checkpoint."""
-
-    space: str
-    strategy: str
-    seed: int
-    shares: tuple[float, ...]
-
-
 @dataclass(frozen=True)
 class Job:
     """One search: a strategy on a cache file that `slim` wrote."""
@@ -81,36 +74,31 @@ class Job:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
 def main(*, folder: Path, strategies: str, seeds: int, budget: int, jobs: int, out: Path) -> None:
     """Search every space of FOLDER, then print a table."""
-    done = read_lines(out, msgspec.json.Decoder(Trace))
-    known = {(trace.space, trace.strategy, trace.seed) for trace in done}
+    done = read_lines(out, msgspec.json.Decoder(Trial))
+    known = {trial.key for trial in done}
     with tempfile.TemporaryDirectory() as folder_of_slim, ProcessPoolExecutor(jobs) as pool:
         caches = [slim(path, Path(folder_of_slim)) for path in sorted(folder.glob("*.json*"))]
         left = [
             Job(cache, strategy, seed, budget)
             for seed, strategy, cache in itertools.product(range(seeds), strategies.split(","), caches)
-            if (cache.stem, strategy, seed) not in known
+            if (strategy, cache.stem, seed) not in known
         ]
         with Progress() as progress:
             task = progress.add_task("searches", total=len(left))
             for future in as_completed([pool.submit(search, job) for job in left]):
-                trace = future.result()
-                append_line(out, trace)
-                done.append(trace)
+                done.append(future.result())
+                append_line(out, done[-1])
                 progress.advance(task)
     click.echo("\n".join(table(done)))
 
 
-def table(traces: list[Trace]) -> list[str]:
+def table(trials: list[Trial]) -> list[str]:
     """Make a Markdown table: each strategy's mean share over spaces with its 95 % bootstrap interval, best first."""
     rows = []
-    for strategy in dict.fromkeys(trace.strategy for trace in traces):
-        spaces: dict[str, list[Trace]] = {}
-        for trace in traces:
-            if trace.strategy == strategy:
-                spaces.setdefault(trace.space, []).append(trace)
+    for strategy in dict.fromkeys(trial.arm for trial in trials):
+        spaces = grouped(trial for trial in trials if trial.arm == strategy).values()
         means = [
-            estimate([np.array([trace.shares[place] for trace in each]) for each in spaces.values()])
-            for place in range(len(CHECKPOINTS))
+            estimate([np.array([trial.after(at) for trial in each]) for each in spaces]) for at in CHECKPOINTS
         ]
         cells = [f"{mean.mean:.3f} ({mean.low:.3f} to {mean.high:.3f})" for mean in means]
         rows.append((means[-1].mean, [f"`{strategy}`", *cells]))
@@ -132,20 +120,21 @@ def slim(path: Path, folder: Path) -> Path:
     return target
 
 
-def search(job: Job) -> Trace:
-    """Run one strategy on one space."""
+def search(job: Job) -> Trial:
     space = msgspec.json.decode(job.cache.read_bytes())
     measured = (row["time"] for row in space["cache"].values())
     optimum = min(each for each in measured if isinstance(each, int | float))
     times: dict[tuple[object, ...], float | None] = {}
     for row in _simulate(job, space):
         times.setdefault(tuple(row[name] for name in space["tune_params_keys"]), _time_of(row))
-    best = [
-        min((each for each in list(times.values())[:count] if each is not None), default=None)
-        for count in CHECKPOINTS
-    ]
-    shares = tuple(optimum / each if each is not None else 0.0 for each in best)
-    return Trace(job.cache.stem, job.strategy, job.seed, shares)
+    found = improvements(optimum / each if each is not None else 0.0 for each in times.values())
+    return Trial(
+        arm=job.strategy,
+        subject=job.cache.stem,
+        seed=job.seed,
+        evaluations=len(times),
+        improvements=found,
+    )
 
 
 def _simulate(job: Job, space: Mapping[str, Any]) -> list[dict[str, Any]]:

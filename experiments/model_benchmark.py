@@ -98,10 +98,7 @@ def main(
 
 def price_variant(folder: Path, variant: Variant, architecture: str) -> Row:
     """Model one measured variant; an error that the variant causes is in the row."""
-    row = Row(
-        folder=folder.name, family=variant.family, name=variant.name, us=variant.us or 0.0, ncu=variant.ncu
-    )
-    stages = Stages()
+    row, stages = _unpriced(folder, variant), Stages()
     try:
         found = _pricer(architecture).price(measured_kernel(folder, variant), stages)
     except (VariantError, TunableError, TaskError, RefusedError, DeviceError, DisassemblerError) as error:
@@ -117,6 +114,11 @@ def price_variant(folder: Path, variant: Variant, architecture: str) -> Row:
         diagnosis=found.diagnosis.summary,
         stage_seconds=stages.seconds,
     )
+
+
+def _unpriced(folder: Path, variant: Variant) -> Row:
+    us = variant.us or 0.0
+    return Row(folder=folder.name, family=variant.family, name=variant.name, us=us, ncu=variant.ncu)
 
 
 class _Pricer:
@@ -179,13 +181,7 @@ def _row(folder: Path, variant: Variant, future: Future[Row]) -> Row:
         return future.result()
     if isinstance(fault, BrokenProcessPool):
         raise VariantError(f"The process that priced {folder} '{variant.name}' died: out of memory?")
-    return Row(
-        folder=folder.name,
-        family=variant.family,
-        name=variant.name,
-        us=variant.us or 0.0,
-        error=f"{type(fault).__name__}: {fault}",
-    )
+    return msgspec.structs.replace(_unpriced(folder, variant), error=f"{type(fault).__name__}: {fault}")
 
 
 if __name__ == "__main__":

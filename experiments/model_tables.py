@@ -109,14 +109,13 @@ def regret(measured: Array, modelled: Array, picks: int) -> float:
 
 
 def by_family(rows: Sequence[Row], modelled: Array) -> list[Ranking]:
-    """Rank each family of two kernels and more, in their order of appearance."""
     families, measured = np.array([row.family for row in rows]), np.array([row.us for row in rows])
     members = ((family, families == family) for family in dict.fromkeys(row.family for row in rows))
     return [rank(family, measured[at], modelled[at]) for family, at in members if np.count_nonzero(at) > 1]
 
 
 def _ranking(rows: Sequence[Row]) -> str:
-    rankings = by_family(rows, _modelled(rows))
+    rankings = by_family(rows, np.array([row.modelled_us for row in rows], dtype=float))
     columns = ("family", "kernels", "Spearman", "first pick", "best of 5", "modelled / measured, quartiles")
     lines = [
         (
@@ -171,7 +170,3 @@ def _cost(rows: Sequence[Row]) -> str:
             for stage, each in seconds.items()
         ],
     )
-
-
-def _modelled(rows: Sequence[Row]) -> Array:
-    return np.array([row.modelled_us for row in rows], dtype=float)

@@ -27,11 +27,11 @@ class Provenance(msgspec.Struct, frozen=True):
     versions: dict[str, str] = {}
 
 
-def provenance_here(command: str = "") -> Provenance:
-    """Describe this process; an empty `command` means the words that it was started with."""
+def provenance_here() -> Provenance:
+    """Describe this process."""
     versions = {"python": platform.python_version(), **package_versions(*PACKAGES)}
     known = {name: version for name, version in versions.items() if version != "not installed"}
-    return Provenance(command or _command(), _machine(), datetime.now(UTC).date().isoformat(), known)
+    return Provenance(_command(), _machine(), datetime.now(UTC).date().isoformat(), known)
 
 
 def write_result(path: Path, result: object, provenance: Provenance | None = None) -> None:

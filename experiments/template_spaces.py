@@ -113,7 +113,6 @@ def levels(kernel: Kernel, most: int) -> dict[str, list[int]]:
 
 
 def allowed(kernel: Kernel, values: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
-    """The combinations that no assertion forbids."""
     source = syntax.parse(kernel.source)
     combinations = (dict(zip(values, each, strict=True)) for each in itertools.product(*values.values()))
     return [each for each in combinations if asserts_hold(source, with_tunables(kernel, each).macros)]
@@ -150,7 +149,6 @@ def timings(task: Task, built: list[tuple[dict[str, int], Future[Built]]], end: 
 
 
 def build(folder: Path, source: str, architecture: str) -> Built:
-    """Build a configuration."""
     stages = Stages()
     try:
         with stages.timed("compile"):

@@ -88,7 +88,6 @@ class SumsInTurn(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch'
 
 
 def in_turn(x: Any, dims: Sequence[int], *, keep: bool) -> Any:
-    """The sum over some axes."""
     if not dims:
         return x.clone()
     kept = [each for each in range(x.dim()) if each not in dims]

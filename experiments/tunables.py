@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.launch_plan import Launch, LaunchPlanError, plan_of, plan_span
+from mctskernel.core.launch_plan import plan_of
 from mctskernel.core.user_errors import MisuseError
+from mctskernel.edits import syntax
 from mctskernel.edits.plan_text import with_plan
+from mctskernel.edits.triton import module as triton
 
-NUM_WARPS = "num_warps"
-NUM_STAGES = "num_stages"
-OPTIONS = (NUM_WARPS, NUM_STAGES)
+OPTIONS = ("num_warps", "num_stages")
 
 
 class TunableError(MisuseError, ValueError):
@@ -22,83 +21,38 @@ class TunableError(MisuseError, ValueError):
 
 
 def tunables(kernel: Kernel) -> dict[str, int]:
-    """The whole numbers that a kernel is written with, by name, in order of definition.
-
-    Macros and constants that are computed from others follow them and are not among these. Of Triton's options, those
-    that the plan states as numbers, the same in every launch.
-    """
-    if kernel.language not in _DEFINITION:
-        raise TunableError(
-            "A configuration of a search-space cache has no tunables: its parameters are recorded already."
-        )
-    _, body = _parts(kernel)
-    found = {match["name"]: int(match["value"]) for match in _DEFINITION[kernel.language].finditer(body)}
-    return {**found, **_options(kernel)}
+    """The whole numbers that a kernel's text defines, by name, in order; those computed from others follow them."""
+    if kernel.language is Language.CUDA:
+        return {each.name: each.value for each in syntax.parse(kernel.source).integer_macros}
+    module = triton.parse(kernel.source)
+    return {each.name: each.value for each in module.constants} if module is not None else {}
 
 
 def with_tunables(kernel: Kernel, values: Mapping[str, int]) -> Kernel:
-    """The kernel with other numbers. Raises TunableError for a name that it doesn't have."""
-    _check(values, tunables(kernel))
-    plan, body = _parts(kernel)
-    text = _DEFINITION[kernel.language].sub(
-        lambda match: f"{match['before']}{values.get(match['name'], match['value'])}", body
-    )
-    result = replace(kernel, source=plan + text)
-    options = {name: values[name] for name in OPTIONS if name in values}
-    return _with_options(result, options) if options else result
-
-
-_DEFINITION = {
-    Language.CUDA: re.compile(
-        r"^(?P<before>[ \t]*#[ \t]*define[ \t]+(?P<name>[A-Za-z_]\w*)[ \t]+)(?P<value>\d+)(?=[ \t]*(?://.*)?$)",
-        re.MULTILINE,
-    ),
-    Language.TRITON: re.compile(
-        r"^(?P<before>(?P<name>[A-Za-z_]\w*)(?:[ \t]*:[^=\n]+)?[ \t]*=[ \t]*(?:tl\.constexpr\([ \t]*)?)"
-        r"(?P<value>\d+)(?=[ \t]*\)?[ \t]*(?:#.*)?$)",
-        re.MULTILINE,
-    ),
-}
-
-
-def _check(names: Collection[str], known: Collection[str]) -> None:
-    unknown = next((name for name in names if name not in known), None)
-    if unknown is not None:
+    """The kernel with other numbers, in Triton also of OPTIONS. Raises TunableError for a name that it doesn't have."""
+    known = (*tunables(kernel), *(OPTIONS if kernel.language is Language.TRITON else ()))
+    if unknown := next((name for name in values if name not in known), None):
         raise TunableError(f"There is no tunable '{unknown}' (known: {', '.join(known) or 'none'}).")
+    result = replace(kernel, source=_replaced(kernel, values))
+    options: dict[str, Any] = {name: values[name] for name in OPTIONS if name in values}
+    if not options:
+        return result
+    plan = plan_of(result)
+    launches = (
+        replace(launch, triton=replace(launch.triton, **options)) if launch.triton else launch
+        for launch in plan.launches
+    )
+    return with_plan(result, replace(plan, launches=tuple(launches)))
 
 
-def _parts(kernel: Kernel) -> tuple[str, str]:
-    """The launch plan with all before it, and the code."""
-    try:
-        _, end = plan_span(kernel)
-    except LaunchPlanError:
-        end = 0
-    return kernel.source[:end], kernel.source[end:]
-
-
-def _options(kernel: Kernel) -> dict[str, int]:
-    if kernel.language is not Language.TRITON:
-        return {}
-    try:
-        start, end = plan_span(kernel)
-        launches = parse_toml(kernel.source[start:end])["launch"]
-    except (LaunchPlanError, DocumentError, KeyError):
-        return {}
-    stated = {name: [launch.get(name) for launch in launches] for name in OPTIONS}
-    return {
-        name: numbers[0]
-        for name, numbers in stated.items()
-        if isinstance(numbers[0], int) and len(set(numbers)) == 1
-    }
-
-
-def _with_options(kernel: Kernel, options: Mapping[str, int]) -> Kernel:
-    def changed(launch: Launch) -> Launch:
-        if launch.triton is None:
-            return launch
-        warps = options.get(NUM_WARPS, launch.triton.num_warps)
-        stages = options.get(NUM_STAGES, launch.triton.num_stages)
-        return replace(launch, triton=replace(launch.triton, num_warps=warps, num_stages=stages))
-
-    plan = plan_of(kernel)
-    return with_plan(kernel, replace(plan, launches=tuple(map(changed, plan.launches))))
+def _replaced(kernel: Kernel, values: Mapping[str, int]) -> str:
+    if kernel.language is Language.CUDA:
+        source = syntax.parse(kernel.source)
+        found = (each for each in source.integer_macros if each.name in values)
+        return syntax.replace(
+            source, [syntax.Replacement(each.start, each.end, str(values[each.name])) for each in found]
+        )
+    module = triton.parse(kernel.source)
+    constants = (each for each in (module.constants if module else ()) if each.name in values)
+    changes = [triton.Replacement(each.start, each.end, str(values[each.name])) for each in constants]
+    return triton.replaced(module, changes) if module else kernel.source

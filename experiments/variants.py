@@ -62,8 +62,6 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Buffer(msgspec.Struct, frozen=True):
-    """A tensor of a variant that has no task."""
-
     elements: int
     dtype: str = "float32"
 
@@ -86,8 +84,6 @@ def read_variants(folder: Path) -> Iterator[Variant]:
 
 @dataclass(frozen=True)
 class MeasuredKernel:
-    """A kernel, and a task with the one shape at which it was measured."""
-
     kernel: Kernel
     task: Task
 
@@ -135,14 +131,9 @@ def _plain_task(variant: Variant, kernel: Kernel, buffers: Mapping[str, Buffer])
     tensors = [Tensor(name, each.dtype, (each.elements,), "uniform") for name, each in buffers.items()]
     return Task(
         name=variant.family,
-        summary="",
-        folder=Path(),
         inputs=tuple(tensors[:-1]),
         outputs=tuple(tensors[-1:]),
-        scalars={},
         search_shapes=(variant.shape,),
-        verify_shapes=(),
-        held_out_shapes=(),
         tolerance=Tolerance(),
         starting_kernel=kernel,
     )

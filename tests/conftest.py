@@ -1,7 +1,5 @@
 """What every test may use."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os
@@ -62,6 +60,28 @@ extern "C" __global__ void twice(const float* x, float* out, int n) {
     }
 }
 """
+
+
+TRITON_KERNEL = '''"""
+[[launch]]
+kernel = "twice"
+grid = ["ceil_div(n, BLOCK)"]
+args = ["x", "out", "n"]
+constexprs = { BLOCK = "BLOCK" }
+num_warps = 1
+"""
+
+import triton
+import triton.language as tl
+
+BLOCK = 64
+
+
+@triton.jit
+def twice(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+'''
 
 
 @pytest.fixture(autouse=True)

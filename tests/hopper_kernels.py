@@ -1,7 +1,5 @@
 """Kernels that double `x` into `out`, each by something that only Hopper and later GPUs have."""
 
-from __future__ import annotations
-
 from mctskernel.core.kernel import Kernel, Language
 
 _ADDRESS = "(unsigned)__cvta_generic_to_shared"

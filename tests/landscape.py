@@ -1,20 +1,25 @@
 """A search that needs no compiler: kernels are two macros, their time is a bowl over them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mctskernel.core.budget import Budget
+from mctskernel.core.device import DeviceSpec
 from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source, Timing
+from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task, Tensor, Tolerance
 from mctskernel.executors.local import beside_baseline
 from mctskernel.loop import Search
+from mctskernel.run import RunFolder
+from mctskernel.run import search as run_module
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
@@ -34,14 +39,11 @@ def task(folder: Path = Path("bowl"), start: tuple[int, int] = (1, 1)) -> Task:
     tensor = Tensor("x", "float32", (1,))
     return Task(
         name="bowl",
-        summary="",
         folder=folder,
         inputs=(tensor,),
         outputs=(replace(tensor, name="y"),),
-        scalars={},
         search_shapes=({},),
         verify_shapes=({},),
-        held_out_shapes=(),
         tolerance=Tolerance(),
         starting_kernel=kernel(*start),
     )
@@ -57,8 +59,13 @@ def judge(candidate: Kernel) -> Evaluation:
     x, y = candidate.macros["X"], candidate.macros["Y"]
     if x * y > 20 and x * y % 2:
         return Evaluation(Outcome.BUILD_ERROR, Source.MODELLED, message="odd", log="line 1: odd")
-    time = seconds(candidate)
-    return Evaluation(Outcome.OK, Source.MODELLED, timings=(Timing("", time, time, time),))
+    return taking(seconds(candidate))
+
+
+def taking(seconds: float, source: Source = Source.MODELLED, quarantine: str = "") -> Evaluation:
+    """The evaluation of a kernel that is right."""
+    timings = (Timing("", seconds, seconds, seconds),)
+    return Evaluation(Outcome.OK, source, timings=timings, quarantine=quarantine)
 
 
 class Neighbours:
@@ -121,15 +128,6 @@ class InProcess:
         self._waiting.clear()
 
 
-class Interrupted(InProcess):
-    """Is interrupted when it has judged two kernels."""
-
-    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
-        if len(self.judged) == 2:
-            raise KeyboardInterrupt
-        return super().wait(timeout)
-
-
 def search(
     budget: Budget, executor: InProcess | None = None, tree_search: TreeSearch | None = None, **options: Any
 ) -> Search:
@@ -137,6 +135,37 @@ def search(
     tree_search = tree_search or TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0)
     options = {"proposer": Neighbours(), "follow": lambda _: None} | options
     return Search(tree_search, task(), executor=executor or InProcess(), budget=budget, **options)
+
+
+Opener = Callable[[], Executor]
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Opener]:
+    """Let runs be opened on the last of these devices, the landscape at first, and their task be the landscape's."""
+    openers: list[Opener] = [lambda: InProcess(2)]
+
+    @contextmanager
+    def opening(_spec: DeviceSpec, _workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
+        executor = openers[-1]()
+        yield executor
+        executor.close()
+
+    monkeypatch.setattr(run_module, "open_executor", opening)
+    monkeypatch.setattr(RunFolder, "load_task", lambda folder: task(folder.task))
+    return openers
+
+
+def steps(source: str) -> list[dict[str, Any]]:
+    """The edits, as JSON, of a program that knows a source alone: a step in each direction."""
+    return [
+        {
+            "title": f"{name} {step:+}",
+            "category": "tuning",
+            "patch": [{"search": f"#define {name} {value}", "replace": f"#define {name} {value + step}"}],
+        }
+        for name, value in Kernel(source).macros.items()
+        for step in (1, -1)
+    ]
 
 
 def start(search: Search) -> int:

@@ -1,7 +1,5 @@
 """A small search-space cache that every test can read in one look: a bowl over four parameters with holes."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import Any
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.space import Entry, Parameter, SearchSpace
+from mctskernel.profiling.spaces import write_space
 
 PARAMETERS = (
     Parameter("block", (32, 64, 128, 256)),
@@ -62,6 +61,14 @@ def cache_document(entries: dict[str, dict[str, Any]], **header: Any) -> dict[st
         "cache": entries,
         **header,
     }
+
+
+def saved(folder: Path, space: SearchSpace | None = None) -> Path:
+    """The file of a space, of the bowl if no other is given."""
+    space = space or bowl()
+    path = folder / f"{space.name}.json"
+    write_space(space, path)
+    return path
 
 
 def written(path: Path, document: object) -> Path:

@@ -1,7 +1,5 @@
 """A run on disk whose evaluations were made up: nothing is compiled, and what every edit did is known."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,18 +17,15 @@ from mctskernel.core.task_file import load_task
 from mctskernel.profiling.reward import composite
 from mctskernel.run import Origin, RunFolder, prepare_run, write_manifest
 from mctskernel.tree.journal import Journal, read_tree
-from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch, Try
 
 CONFIGURATION = SearchConfig(
     task="double",
     device="model",
-    architecture="H100",
     proposer="rules",
     seed=3,
     workers=1,
     budget=Budget(evaluations=10),
-    policy=Policy(),
 )
 
 FINGERPRINT = {"device": "model", "architecture": "sm_90"}

@@ -1,7 +1,5 @@
 """Proposers that take long: the search goes on meanwhile, and ends when it should."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, field
 from typing import cast

@@ -1,7 +1,5 @@
 """The configuration of a search: tables of settings, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec
@@ -43,8 +41,8 @@ def test_a_table_is_read_over_the_defaults() -> None:
     assert msgspec.json.decode(msgspec.json.encode(config), type=SearchConfig) == config
 
 
-def test_options_outweigh_a_file(file: Path, tmp_path: Path) -> None:
-    result = mctskernel("search", "sum", "--config", file, "--seed", 0, "--out", tmp_path / "run")
+def test_options_outweigh_a_file(file: Path, tmp_path: Path, small_task: Path) -> None:
+    result = mctskernel("search", small_task, "--config", file, "--seed", 0, "--out", tmp_path / "run")
     assert result.exit_code == 0, result.output
     config = read_manifest(open_run(tmp_path / "run")).configuration
     assert (config.seed, config.device, config.budget.evaluations) == (0, "model", 2)

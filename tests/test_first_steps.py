@@ -1,7 +1,5 @@
 """What the README, the tutorial and the other pages tell a reader to type."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -96,5 +94,6 @@ def test_the_first_screen_of_the_readme_works(tmp_path: Path) -> None:
     for line in lines:
         typed(line.replace("--budget 100", "--budget 2 --out first").replace("RUN", "first"), tmp_path)
     (python,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    (tmp_path / "first.py").write_text(python.replace("budget=50", "budget=2"))
+    python = python.replace('mk.search("softmax", budget=50)', 'mk.load_run("first")')
+    (tmp_path / "first.py").write_text(python)
     assert "node 1: one block per row" in typed("python first.py", tmp_path)

@@ -1,7 +1,5 @@
 """The gauntlet: its corpus, its verdicts, and a dozen of its kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,19 +20,11 @@ from mctskernel.profiling.gpu import worker
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 
 DOZEN = (
-    "cuda/cheats/allocates_from_the_heap",
-    "cuda/cheats/assembler_escapes",
-    "cuda/cheats/huge_scratch",
-    "cuda/cheats/includes_a_host_file",
-    "cuda/cheats/nothing_written",
-    "cuda/cheats/reads_behind_the_row",
-    "cuda/cheats/scratch_in_the_input",
-    "cuda/cheats/warp_without_synchronisation",
-    "cuda/cheats/without_the_largest",
-    "cuda/cheats/zeros",
-    "triton/cheats/host_code",
-    "cuda/honest/in_place_in_two_steps",
-)
+    "cuda/cheats/allocates_from_the_heap cuda/cheats/assembler_escapes cuda/cheats/huge_scratch "
+    "cuda/cheats/includes_a_host_file cuda/cheats/nothing_written cuda/cheats/reads_behind_the_row "
+    "cuda/cheats/scratch_in_the_input cuda/cheats/warp_without_synchronisation cuda/cheats/zeros "
+    "cuda/cheats/without_the_largest triton/cheats/host_code cuda/honest/in_place_in_two_steps"
+).split()
 """Cheats of one task that most guards catch, and an honest kernel that is evaluated quickly."""
 
 OK = Evaluation(Outcome.OK, Source.MODELLED, timings=(Timing("n=4096", 1e-6, 1e-6, 1e-6),))
@@ -77,11 +67,11 @@ def test_a_dozen_kernels_come_to_what_they_should() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "share"), [("cheats", 3), ("honest", 10)])
-def test_a_sample_of_the_corpus_comes_to_what_it_should(kind: str, share: int) -> None:
-    """`mctskernel gauntlet` runs all of it, in many minutes."""
+@pytest.mark.parametrize(("kind", "first", "step"), [("cheats", 1, 3), ("honest", 8, 10)])
+def test_a_sample_of_the_corpus_comes_to_what_it_should(kind: str, first: int, step: int) -> None:
+    """The samples that take the least time; `mctskernel gauntlet` runs all of it, in many minutes."""
     labels = [entry.label for entry in read_corpus() if entry.honest is (kind == "honest")]
-    assert wrong_ones(labels[::share].__contains__) == []
+    assert wrong_ones(labels[first::step].__contains__) == []
 
 
 @dataclass

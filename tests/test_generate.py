@@ -1,7 +1,5 @@
 """Generation from words: a scripted model writes, the model device judges."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace

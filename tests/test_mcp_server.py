@@ -1,13 +1,10 @@
 """The server as an agent meets it, through the protocol's own client."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +20,10 @@ from mcp.client.stdio import StdioServerParameters
 from mctskernel.cli import main
 from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
-from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.external.mcp import TEXTS, TOOLS, make_server
 from mctskernel.external.mcp_engine import Engine
-from mctskernel.run import RunFolder
-from mctskernel.run import search as run_module
 from tests import landscape
 
 pytestmark = pytest.mark.anyio
@@ -41,27 +34,13 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-Opener = Callable[[], Executor]
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> list[landscape.Opener]:
+    return landscape.stand_in(monkeypatch)
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> list[Opener]:
-    """The last of these is the device of whatever is opened: the landscape, at first."""
-    openers: list[Opener] = [lambda: landscape.InProcess(2)]
-
-    @contextmanager
-    def opening(_spec: DeviceSpec, _workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
-        executor = openers[-1]()
-        yield executor
-        executor.close()
-
-    monkeypatch.setattr(run_module, "open_executor", opening)
-    monkeypatch.setattr(RunFolder, "load_task", lambda folder: landscape.task(folder.task))
-    return openers
-
-
-@pytest.fixture
-def engine(tmp_path: Path, small_task: Path, device: list[Opener]) -> Iterator[Engine]:
+def engine(tmp_path: Path, small_task: Path, device: list[landscape.Opener]) -> Iterator[Engine]:
     engine = Engine(*settings(tmp_path / "runs", small_task.parent))
     yield engine
     engine.close()
@@ -92,24 +71,6 @@ async def refusal(client: Client, name: str, **arguments: Any) -> str:
     return text.text
 
 
-def steps(source: str) -> list[dict[str, Any]]:
-    """A step in each direction."""
-    macros = Kernel(source).macros
-    return [
-        {
-            "title": f"{name} {step:+}",
-            "category": "tuning",
-            "patch": [
-                {
-                    "search": f"#define {name} {macros[name]}",
-                    "replace": f"#define {name} {macros[name] + step}",
-                }
-            ],
-        }
-        for name, step in (("X", 1), ("X", -1), ("Y", 1), ("Y", -1))
-    ]
-
-
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_an_agent_finds_the_bottom_of_the_bowl(engine: Engine, mode: str) -> None:
     async with Client(make_server(engine), mode=mode) as client:
@@ -122,7 +83,7 @@ async def test_an_agent_finds_the_bottom_of_the_bowl(engine: Engine, mode: str) 
         ):
             assert words in asked["text"]
         while asked["node"] is not None:
-            edits = steps(asked["text"])
+            edits = landscape.steps(asked["text"])
             told = await call(client, "propose_edits", run="first", node=asked["node"], edits=edits)
             assert len(told["edits"]) == 4
             asked = await call(client, "next_kernel", run="first")
@@ -154,12 +115,12 @@ class Stuck(landscape.InProcess):
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_a_cancelled_call_ends_and_loses_nothing(
-    engine: Engine, device: list[Opener], mode: str
+    engine: Engine, device: list[landscape.Opener], mode: str
 ) -> None:
     device.append(lambda: Stuck(2))
     async with Client(make_server(engine), mode=mode) as client:
         asked = await call(client, "start_search", task="task", run="first")
-        edits = steps(asked["text"])
+        edits = landscape.steps(asked["text"])
         with anyio.move_on_after(0.3):
             await client.call_tool("propose_edits", {"run": "first", "node": 0, "edits": edits})
         with anyio.fail_after(60):
@@ -213,7 +174,7 @@ async def test_nothing_that_an_agent_calls_changes_a_task_a_verdict_or_the_basel
             ({"edits": "[" * 9}, "valid list"),
             ({"node": -1}, "greater than or equal to 0"),
         ):
-            arguments = {"run": "first", "node": 0, "edits": steps(asked["text"])} | words
+            arguments = {"run": "first", "node": 0, "edits": landscape.steps(asked["text"])} | words
             assert said in await refusal(client, "propose_edits", **arguments)
         for name in ("best_kernel", "finish_search"):
             await call(client, name, run="first")
@@ -268,7 +229,7 @@ async def test_every_text_can_be_read(engine: Engine, text: str) -> None:
 
 
 async def test_a_node_that_does_not_exist_is_refused_and_the_run_stays_open(
-    engine: Engine, device: list[Opener]
+    engine: Engine, device: list[landscape.Opener]
 ) -> None:
     async with Client(make_server(engine)) as client:
         await call(client, "start_search", task="task", run="first")
@@ -292,7 +253,7 @@ async def test_tools_say_what_they_take_and_whether_they_only_read(engine: Engin
             jsonschema.Draft202012Validator.check_schema(tool.input_schema)
             assert tool.annotations
         (telling,) = [tool.input_schema for tool in tools if tool.name == "propose_edits"]
-        edits = steps(landscape.kernel(1, 1).source)
+        edits = landscape.steps(landscape.kernel(1, 1).source)
         jsonschema.validate({"run": "first", "node": 0, "edits": edits}, telling)
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(

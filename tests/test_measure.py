@@ -1,7 +1,6 @@
 """Runs measured again: what is taken along, and what comes of it where times are planted."""
 
-from __future__ import annotations
-
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -11,9 +10,8 @@ import numpy as np
 import pytest
 
 from mctskernel.cli.measuring import best_lineages, measure
-from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
-from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Search, StopReason
@@ -23,35 +21,31 @@ from mctskernel.run import Origin, RunError, prepare_run, write_manifest
 from mctskernel.run.search import SearchResult, finish
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
-from tests.conftest import WriteTask
-from tests.landscape import InProcess, Neighbours, judge, kernel, seconds
+from tests.landscape import InProcess, Neighbours, judge, kernel, seconds, taking
+from tests.synthetic_run import with_configuration
 
-CONFIGURATION = SearchConfig(
-    task="double",
-    device="model",
-    architecture="H100",
-    proposer="rules",
-    seed=0,
-    workers=1,
-    budget=Budget(evaluations=40),
-    policy=Policy(),
-)
-
-
+CONFIGURATION = with_configuration(budget=Budget(evaluations=40))
 START = (12, 2)
 """The way to the best kernel is never the first edit that is proposed."""
 
 
-@pytest.fixture
-def before(tmp_path: Path, write_task: WriteTask) -> View:
+@pytest.fixture(scope="module")
+def task(small_task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The landscape's, on disk."""
+    folder = shutil.copytree(small_task, tmp_path_factory.mktemp("landscape") / "task")
+    (folder / "kernel.cu").write_text(kernel(*START).source)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def before(task: Path) -> View:
     """A finished run over the landscape, on disk."""
-    return searched(tmp_path / "before", write_task, InProcess())
+    return searched(task.parent / "before", task, InProcess())
 
 
-def searched(path: Path, write_task: WriteTask, executor: InProcess) -> View:
-    folder = prepare_run(path, load_task(write_task(kernel=kernel(*START).source)))
+def searched(path: Path, task: Path, executor: InProcess) -> View:
+    folder = prepare_run(path, load_task(task))
     write_manifest(folder, CONFIGURATION, {"gpu": "modelled"})
     with Journal(folder.journal) as journal:
         tree_search = TreeSearch(Tree(), journal, folder.blobs)
@@ -89,11 +83,7 @@ def again(
 
 
 def planted(time: Callable[[Kernel], float]) -> Callable[[Kernel], Evaluation]:
-    def measured(candidate: Kernel) -> Evaluation:
-        found = time(candidate)
-        return Evaluation(Outcome.OK, Source.MEASURED, timings=(Timing("", found, found, found),))
-
-    return measured
+    return lambda candidate: taking(time(candidate), Source.MEASURED)
 
 
 def test_the_best_come_with_all_that_led_to_them(before: View) -> None:
@@ -108,13 +98,11 @@ def test_the_best_come_with_all_that_led_to_them(before: View) -> None:
     assert len(wanted) < len(nodes)
 
 
-def test_an_answer_that_is_not_the_fastest_comes_along(
-    before: View, tmp_path: Path, write_task: WriteTask
-) -> None:
+def test_an_answer_that_is_not_the_fastest_comes_along(before: View, tmp_path: Path, task: Path) -> None:
     lineage = before.tree.lineage(before.best.id)
     executor = InProcess()
     executor.refuses = {kernel_of(before, node).identity for node in lineage[1:]}
-    run = searched(tmp_path / "gated", write_task, executor)
+    run = searched(tmp_path / "gated", task, executor)
     assert run.answer is not None
     assert run.answer.node not in {None, *lineage}
     assert {*lineage, run.answer.node} <= set(best_lineages(run.folder, 1))
@@ -173,9 +161,9 @@ def test_an_interruption_keeps_what_was_measured(before: View, tmp_path: Path) -
     assert (tmp_path / "after" / "best" / "answer.json").exists()
 
 
-def test_a_run_without_a_good_node_is_a_sentence(tmp_path: Path, write_task: WriteTask) -> None:
+def test_a_run_without_a_good_node_is_a_sentence(tmp_path: Path, task: Path) -> None:
     run = searched(
-        tmp_path / "quarantined", write_task, InProcess(judged_by=lambda k: replace(judge(k), quarantine="x"))
+        tmp_path / "quarantined", task, InProcess(judged_by=lambda k: replace(judge(k), quarantine="x"))
     )
     with pytest.raises(RunError, match="no kernel that passed every guard"):
         best_lineages(run.folder, 5)

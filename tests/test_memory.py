@@ -1,7 +1,5 @@
 """What runs taught is remembered once, kept apart by where it comes from, and never ends a search."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Searches with a memory: what is known at the beginning stays with the run, and no memory ends a search."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

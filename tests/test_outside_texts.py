@@ -1,7 +1,5 @@
 """Readers of outside texts return something sound or refuse in a sentence: no other exception, and no waiting."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

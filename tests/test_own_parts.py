@@ -1,17 +1,13 @@
 """The example package with a strategy, a reward, a proposer and a device, where each process finds them by name."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from mctskernel.profiling.spaces import write_space
 from mctskernel.report.view import load_view
-from mctskernel.tasks.builtin import builtin_tasks
-from tests import spaces
 from tests.cli.command import flat, mctskernel
+from tests.spaces import saved
 
 PACKAGE = Path(__file__).parents[1] / "docs" / "examples" / "own_parts"
 
@@ -35,9 +31,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def space(tmp_path: Path) -> Path:
-    path = tmp_path / "bowl.json"
-    write_space(spaces.bowl(), path)
-    return path
+    return saved(tmp_path)
 
 
 @pytest.mark.usefixtures("installed")
@@ -58,23 +52,23 @@ def test_own_parts_search_and_resume(space: Path, tmp_path: Path, strategy: str,
 
 
 @pytest.mark.usefixtures("installed")
-def test_an_own_proposer_searches(tmp_path: Path) -> None:
+def test_an_own_proposer_searches(tmp_path: Path, small_task: Path) -> None:
     words = ("--device", "model", "--proposer", "few", "--budget", 2, "--out", tmp_path / "run")
-    result = mctskernel("search", "sum", *words)
+    result = mctskernel("search", small_task, *words)
     assert result.exit_code == 0, result.output
     assert len(load_view(tmp_path / "run").tree.nodes[0].edits) <= 3
 
 
 @pytest.mark.usefixtures("installed")
-def test_an_own_device_evaluates(tmp_path: Path) -> None:
+def test_an_own_device_evaluates(tmp_path: Path, small_task: Path) -> None:
     run = tmp_path / "run"
-    result = mctskernel("search", "sum", "--device", "lines", "--budget", 3, "--out", run)
+    result = mctskernel("search", small_task, "--device", "lines", "--budget", 3, "--out", run)
     assert result.exit_code == 0, result.output
     result = mctskernel("resume", run, "--budget", 5)
     assert result.exit_code == 0, result.output
     view = load_view(run)
     assert view.tree.evaluations == 5
-    lines = len((builtin_tasks()["sum"] / "kernel.cu").read_text().splitlines())
+    lines = len((small_task / "kernel.cu").read_text().splitlines())
     assert view.tree.nodes[0].evaluation.timings[0].seconds == pytest.approx(1e-6 * lines)
 
 

@@ -1,7 +1,5 @@
 """What is installed: the rooms under their one name, with everything that they import."""
 
-from __future__ import annotations
-
 import ast
 import configparser
 import importlib.metadata
@@ -37,9 +35,9 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     source = shutil.copytree(ROOT, tmp_path / "source", symlinks=True, ignore=left_out)
     run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path / "dist", source)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
-    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
     installed = tmp_path / "venv" / "bin"
-    run(installed / "python", "-m", "pip", "install", "--quiet", wheel)
+    run(sys.executable, "-m", "pip", "--python", installed / "python", "install", "--no-compile", wheel)
     assert mctskernel.__version__ in run(installed / "mctskernel", "--version")
     assert "Ready to search" in run(installed / "mctskernel", "doctor")
     run(installed / "mctskernel", "new-task", "mine")

@@ -1,7 +1,5 @@
 """Parts that are exchanged by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

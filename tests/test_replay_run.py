@@ -1,14 +1,11 @@
 """A run that asked a model, repeated without one: the same tree, whatever came in which order."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +13,7 @@ import pytest
 
 from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
-from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.task import Task
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import LLMOptions
@@ -66,27 +61,18 @@ class Shuffled(landscape.InProcess):
         return super().wait(timeout)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _on_the_landscape() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        _stand_on_the_landscape(monkeypatch)
-        yield
-
-
 def unchecked(folder: Path) -> Task:
     """The landscape's task, which has no reference to try."""
     return landscape.replace(landscape.task(folder), verify_shapes=())
 
 
-def _stand_on_the_landscape(monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextmanager
-    def opening(_spec: DeviceSpec, workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
-        yield Shuffled(workers)
-
-    monkeypatch.setattr("mctskernel.run.search.open_executor", opening)
-    monkeypatch.setattr("mctskernel.run.search.load_task", lambda folder, _language: unchecked(folder))
-    monkeypatch.setattr("mctskernel.run.RunFolder.load_task", lambda folder: landscape.task(folder.task))
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-test")
+@pytest.fixture(scope="module", autouse=True)
+def _on_the_landscape() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        landscape.stand_in(monkeypatch).append(lambda: Shuffled(4))
+        monkeypatch.setattr("mctskernel.run.search.load_task", lambda folder, _language: unchecked(folder))
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-test")
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +84,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         configuration = SearchConfig(
             task="bowl",
             device="model",
-            architecture="H100",
             proposer="llm",
             seed=3,
             workers=4,

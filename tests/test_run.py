@@ -1,7 +1,5 @@
 """Run folders: made, refused, read again, damaged."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The loop through its public interface, on a landscape that needs no compiler."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 
@@ -97,15 +95,11 @@ def test_a_stop_request_ends_the_search_and_loses_nothing() -> None:
 
 
 def test_a_search_without_gains_runs_out_of_patience_and_gets_as_much_again_when_resumed() -> None:
-    def flat(_: Kernel) -> Evaluation:
-        return Evaluation(Outcome.OK, Source.MODELLED, timings=(Timing("", 1.0, 1.0, 1.0),))
-
     budget = Budget(evaluations=100, patience=7)
-    search, _ = searching(landscape.InProcess(judged_by=flat), budget)
+    search, _ = searching(landscape.InProcess(judged_by=lambda _: landscape.taking(1.0)), budget)
     assert run(search) is StopReason.PATIENCE
     assert search.evaluations == 1 + 7
-    again, _ = searching(landscape.InProcess(judged_by=flat), budget)
-    again = dataclasses.replace(search, executor=again.executor)
+    again = dataclasses.replace(search)
     assert again.run(again.tree_search.resume()) is StopReason.PATIENCE
     assert again.evaluations == 1 + 7 + 7
 
@@ -149,11 +143,9 @@ def test_the_baseline_is_the_answer_when_everything_else_is_refused() -> None:
 
 def test_a_slow_quarantined_kernel_is_never_the_best_so_far() -> None:
     def believed(kernel: Kernel) -> Evaluation:
-        time = 1e-9 if kernel.macros["X"] == 2 else 1.0
-        reason = "faster than the floor" if kernel.macros["X"] == 2 else ""
-        return Evaluation(
-            Outcome.OK, Source.MODELLED, timings=(Timing("", time, time, time),), quarantine=reason
-        )
+        if kernel.macros["X"] == 2:
+            return landscape.taking(1e-9, quarantine="faster than the floor")
+        return landscape.taking(1.0)
 
     executor = landscape.InProcess(judged_by=believed)
     search, snapshots = searching(executor, Budget(evaluations=20))
@@ -188,8 +180,7 @@ def test_what_is_slower_at_a_shape_that_was_held_out_is_reported_and_the_next_on
 def test_what_is_faster_within_the_models_uncertainty_is_no_improvement_and_no_answer() -> None:
     def plateau(kernel: Kernel) -> Evaluation:
         x = kernel.macros["X"]
-        time = 1.0 if x < 3 else 0.5 - 1e-4 * min(x, 30)
-        return Evaluation(Outcome.OK, Source.MODELLED, timings=(Timing("", time, time, time),))
+        return landscape.taking(1.0 if x < 3 else 0.5 - 1e-4 * min(x, 30))
 
     executor = landscape.InProcess(judged_by=plateau)
     search, snapshots = searching(executor, Budget(evaluations=40))

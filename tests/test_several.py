@@ -1,7 +1,5 @@
 """Several tasks under one budget: where evaluations go, what is kept, and what a file of weights may say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The real loop on search-space caches: with budget enough, every configuration is evaluated, and once."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import product
 

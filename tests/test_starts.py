@@ -1,7 +1,5 @@
 """Starting points beside the starting kernel: of any language, tried first, once, and what speed-ups are told over."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Lines of training data keep to their schema, say nothing that wasn't verified, and need linear time."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

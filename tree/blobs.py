@@ -33,13 +33,11 @@ class MemoryBlobs:
         self._texts: dict[str, str] = {}
 
     def put(self, text: str) -> str:
-        """Keeps a text and returns its name."""
         name = digest(text)
         self._texts[name] = text
         return name
 
     def get(self, name: str) -> str:
-        """The text of a name."""
         return self._texts[name]
 
 
@@ -54,59 +52,37 @@ def put_text(blobs: BlobStore, text: str) -> str:
 
 
 def put_kernel(blobs: BlobStore, kernel: Kernel) -> KernelRecord:
-    """Keeps a kernel's source."""
     return KernelRecord(kernel.identity, blobs.put(kernel.source), kernel.language)
 
 
 def get_kernel(blobs: BlobStore, record: KernelRecord) -> Kernel:
-    """The kernel of a record."""
     return Kernel(blobs.get(record.source), record.language)
 
 
 def put_edit(blobs: BlobStore, edit: Edit) -> EditRecord:
     """Keeps what an edit changes. A prior that isn't a positive number becomes the least promise."""
-    return EditRecord(
-        category=edit.category,
-        title=edit.title,
-        change="" if isinstance(edit.change, Settings) else blobs.put(_encode_change(edit.change)),
-        rationale=edit.rationale,
-        expected_effect=edit.expected_effect,
-        prior=edit.prior if LEAST_PRIOR < edit.prior < float("inf") else LEAST_PRIOR,
-        proposer=edit.proposer,
-        factors=edit.factors,
-        exchange=edit.exchange,
-    )
+    change = "" if isinstance(edit.change, Settings) else blobs.put(_encode_change(edit.change))
+    prior = edit.prior if LEAST_PRIOR < edit.prior < float("inf") else LEAST_PRIOR
+    return EditRecord(**{**_fields(edit), "change": change, "prior": prior})
 
 
 def get_edit(blobs: BlobStore, record: EditRecord) -> Edit:
-    """The edit of a record."""
-    return Edit(
-        category=record.category,
-        title=record.title,
-        change=_decode_change(blobs.get(record.change)) if record.change else Settings(),
-        rationale=record.rationale,
-        expected_effect=record.expected_effect,
-        prior=record.prior,
-        proposer=record.proposer,
-        factors=record.factors,
-        exchange=record.exchange,
-    )
+    change = _decode_change(blobs.get(record.change)) if record.change else Settings()
+    return Edit(**{**msgspec.structs.asdict(record), "change": change})
 
 
 def put_exchange(blobs: BlobStore, exchange: Exchange) -> ExchangeRecord:
-    """Keeps what a model was asked and what it said."""
     reply = put_text(blobs, exchange.reply) if exchange.reply else ""
     return ExchangeRecord(**{**_fields(exchange), "prompt": put_text(blobs, exchange.prompt), "reply": reply})
 
 
 def get_exchange(blobs: BlobStore, record: ExchangeRecord) -> Exchange:
-    """The exchange of a record."""
     reply = blobs.get(record.reply) if record.reply else ""
     return Exchange(**{**msgspec.structs.asdict(record), "prompt": blobs.get(record.prompt), "reply": reply})
 
 
-def _fields(exchange: Exchange) -> dict[str, Any]:
-    return {field.name: getattr(exchange, field.name) for field in fields(exchange)}
+def _fields(of: Edit | Exchange) -> dict[str, Any]:
+    return {field.name: getattr(of, field.name) for field in fields(of)}
 
 
 LEAST_PRIOR = 1e-6

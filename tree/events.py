@@ -11,7 +11,7 @@ import msgspec
 from mctskernel.core.edit import Category, Factor, decided
 from mctskernel.core.evaluation import Evaluation, Score
 from mctskernel.core.kernel import Language
-from mctskernel.core.proposer import Loss, Purpose
+from mctskernel.core.proposer import Dropped, Loss, Purpose
 from mctskernel.tree.policy import Policy
 
 
@@ -63,13 +63,6 @@ class ExchangeRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     loss: Loss | None = None
     requests: int = 1
     estimated: bool = False
-
-
-class DroppedRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A reply, or one of its edits, that couldn't be used, and why."""
-
-    loss: Loss
-    reason: str
 
 
 class _Event(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True, kw_only=True):
@@ -131,7 +124,7 @@ class Proposed(_Event, frozen=True, tag="proposed"):
     more: bool = False
     silent: bool = False
     exchanges: tuple[ExchangeRecord, ...] = ()
-    dropped: tuple[DroppedRecord, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
 
 
 class Duplicated(_Event, frozen=True, tag="duplicated"):

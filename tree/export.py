@@ -69,7 +69,6 @@ class ExportedTree(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export(tree: Tree) -> ExportedTree:
-    """The tree as plain data."""
     return ExportedTree(
         seed=tree.seed,
         policy=tree.policy,

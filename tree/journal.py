@@ -58,7 +58,6 @@ class MemoryJournal:
         self.events: list[Event] = []
 
     def append(self, event: Event) -> Event:
-        """Keep an event and return it as a journal on disk would give it back."""
         _, kept = encode_and_decode(event)
         self.events.append(kept)
         return kept

@@ -96,7 +96,6 @@ class Tree:
 
     @property
     def evaluations(self) -> int:
-        """How many evaluations have finished."""
         return len(self.evaluated)
 
     @property
@@ -112,7 +111,6 @@ class Tree:
         return found[::-1]
 
     def made_by(self, node: Node) -> EditRecord | None:
-        """The edit that made a node; None for the root."""
         if node.parent is None or node.edit is None:
             return None
         return self.nodes[node.parent].edits[node.edit]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.core.proposer import Dropped, Proposals
+from mctskernel.core.proposer import Proposals
 from mctskernel.tree.blobs import BlobStore, get_edit, get_exchange
 from mctskernel.tree.events import (
     Duplicated,
@@ -100,7 +100,7 @@ class RecordedDecisions:
             notes=event.notes,
             more=event.more,
             exchanges=tuple(replace(each, recorded=True, dollars=0.0) for each in exchanges),
-            dropped=tuple(Dropped(each.loss, each.reason) for each in event.dropped),
+            dropped=event.dropped,
         )
 
 

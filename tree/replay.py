@@ -161,7 +161,6 @@ def _end_requests(tree: Tree, nodes: Iterable[int]) -> None:
 
 
 def _upwards(tree: Tree, number: int) -> Iterator[Node]:
-    """A node and its ancestors up to the root."""
     node = tree.nodes[number]
     yield node
     while node.parent is not None:

@@ -28,7 +28,6 @@ from mctskernel.tree.blobs import (
 )
 from mctskernel.tree.choices import check_policy, open_strategy
 from mctskernel.tree.events import (
-    DroppedRecord,
     Duplicated,
     Evaluated,
     Event,
@@ -148,7 +147,7 @@ class TreeSearch:
                 more=proposals.more,
                 silent=proposals.is_silent,
                 exchanges=tuple(put_exchange(self._blobs, exchange) for exchange in proposals.exchanges),
-                dropped=tuple(DroppedRecord(each.loss, each.reason) for each in proposals.dropped),
+                dropped=proposals.dropped,
                 at=self._clock(),
             )
         )
@@ -177,11 +176,9 @@ class TreeSearch:
         self._record(kind(node=node, evaluation=evaluation, score=score, log=log, at=self._clock()))
 
     def kernel(self, node: int) -> Kernel:
-        """The kernel of a node."""
         return get_kernel(self._blobs, self.tree.nodes[node].kernel)
 
     def edit(self, node: int, number: int) -> Edit:
-        """An edit of a node."""
         return get_edit(self._blobs, self.tree.nodes[node].edits[number])
 
     def evaluation(self, node: int) -> Evaluation | None:
@@ -192,7 +189,6 @@ class TreeSearch:
         return replace(found.evaluation, log=self._blobs.get(found.log))
 
     def proposal_request(self, number: int, task: Task) -> ProposalRequest:
-        """The request for edits of a node, with its evidence."""
         tree = self.tree
         node, evaluation = tree.nodes[number], self.evaluation(number)
         if evaluation is None or node.score is None:

@@ -39,20 +39,6 @@ class Step:
     before: Diagnosis | None
     after: Diagnosis | None
 
-    @property
-    def attempt(self) -> Attempt:
-        """The step as a proposer sees it."""
-        if self.edit is None:
-            return Attempt(STARTING_KERNEL, "", self.outcome, self.gain, self.message)
-        return _attempt(self.edit, self.outcome, self.gain, self.message, self.node)
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """Steps from the root on."""
-
-    steps: tuple[Step, ...]
-
 
 class TrackRecord:
     """What the edits of each proposer gained in one tree. `best_speedup` is of kernels that aren't quarantined."""
@@ -99,15 +85,16 @@ class TrackRecord:
                 heapq.heappop(self._greatest)
 
 
-def trajectory(tree: Tree, node: int) -> Trajectory:
-    """The steps to a node; the node itself is left out while its evaluation is pending."""
+def trajectory(tree: Tree, node: int) -> tuple[Step, ...]:
+    """The steps from the root to a node; the node itself is left out while its evaluation is pending."""
     lineage = (tree.nodes[number] for number in tree.lineage(node))
-    return Trajectory(tuple(step for each in lineage if (step := _step(tree, each))))
+    return tuple(step for each in lineage if (step := _step(tree, each)))
 
 
 def lineage_attempts(tree: Tree, node: int) -> tuple[Attempt, ...]:
     """The edits that made a node's kernel, the first one first."""
-    return tuple(step.attempt for step in trajectory(tree, node).steps if step.edit)
+    found = (attempt_of(tree, tree.nodes[number]) for number in tree.lineage(node))
+    return tuple(attempt for attempt in found if attempt)
 
 
 def edit_attempts(tree: Tree, node: int) -> tuple[Attempt, ...]:

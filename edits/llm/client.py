@@ -195,7 +195,6 @@ class Client:
         return completion
 
     def _arguments(self, call: Call) -> dict[str, Any]:
-        """The parameters of a chat completion."""
         options = self._options
         limit_name = "max_completion_tokens" if options.url == OPENAI_URL else "max_tokens"
         arguments: dict[str, Any] = {

@@ -50,7 +50,6 @@ class Expert:
 
     @property
     def proposer(self) -> str:
-        """The name that its edits carry."""
         return f"{self.prefix}{self.name}"
 
 

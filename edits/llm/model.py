@@ -20,8 +20,6 @@ _BYTES_PER_TOKEN = 3
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a prompt."""
-
     role: Literal["system", "user", "assistant"]
     content: str
 
@@ -109,7 +107,6 @@ class Price:
     cached: float | None = None
 
     def dollars(self, tokens: Tokens) -> float:
-        """What these tokens cost."""
         cached = min(tokens.cached, tokens.input)
         cached_price = self.input if self.cached is None else self.cached
         fresh = tokens.input - cached
@@ -181,7 +178,6 @@ class LLMOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     @property
     def url(self) -> str:
-        """The server's URL."""
         return self.base_url or OPENAI_URL
 
     @property

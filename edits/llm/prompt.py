@@ -304,7 +304,6 @@ def plain(text: str, limit: int = SENTENCE_CHARACTERS) -> str:
 
 
 def quoted(text: str) -> str:
-    """A title in quotation marks."""
     return '"' + plain(text, TITLE_CHARACTERS).replace('"', "'") + '"'
 
 
@@ -325,7 +324,6 @@ def time_text(seconds: float) -> str:
 
 
 def attempt_text(attempt: Attempt) -> str:
-    """An edit that was tried, and its result."""
     place = f"node {attempt.node}" if attempt.node is not None else ""
     category = ", ".join(filter(None, (attempt.category, place)))
     category = f" ({category})" if category else ""
@@ -406,13 +404,11 @@ def _diagnosis(evaluation: Evaluation) -> list[str]:
 
 
 def _check_text(check: Check) -> str:
-    """A verification that failed."""
     where = f"At {check.shape}: " if check.shape else ""
     return f"{where}{plain(check.message) or 'wrong.'}"
 
 
 def _experience_text(experience: Experience) -> str:
-    """What edits of a kind did in earlier runs."""
     kind = f"{quoted(experience.title)} ({experience.category}), against {experience.bottleneck}"
     counts = f"tried {experience.tried} times, faster {experience.improved} times, failed {experience.failed} times"
     return f"{kind}: {counts}."

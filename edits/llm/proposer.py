@@ -65,7 +65,6 @@ class LLMProposer:
 
     @property
     def experts(self) -> tuple[Expert, ...]:
-        """Those that may be asked."""
         return chosen_experts(self.options.experts)
 
     def propose(self, request: ProposalRequest) -> Proposals:
@@ -79,7 +78,6 @@ class LLMProposer:
         return self.ask(request, chosen)
 
     def ask(self, request: ProposalRequest, experts: Iterable[Expert]) -> Proposals:
-        """Edits from these experts."""
         replies = [self._asked(request, expert) for expert in experts]
         return _without_repeats(_merged(replies), request)
 
@@ -188,7 +186,6 @@ def _problems(reading: Reading) -> list[str]:
 
 
 def _reply(reading: Reading, exchange: Exchange) -> Proposals:
-    """What one exchange gave."""
     edits = tuple(replace(edit, exchange=0) for edit in reading.edits)
     notes = (f"{reading.surplus} edits were more than was asked for.",) if reading.surplus else ()
     unfit = (Dropped(each.loss, each.reason) for each in reading.unfit)

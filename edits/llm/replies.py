@@ -171,7 +171,6 @@ def one_line(text: str, most: int) -> str:
 
 
 def category_of(text: str) -> Category:
-    """The category whose name is nearest to a text."""
     name = text[:60].lower().replace("_", " ").strip()
     nearest = difflib.get_close_matches(name, _CATEGORIES, 1)
     return _CATEGORIES[nearest[0]] if nearest else Category.ALGORITHM
@@ -291,8 +290,6 @@ def _plan_fault(kernel: Kernel) -> str:
 
 
 def _edit(change: Patch | WholeSource, members: Mapping[str, object]) -> Edit:
-    """An edit as a reply describes it."""
-
     def words(name: str, most: int) -> str:
         value = members.get(name)
         return one_line(value, most) if isinstance(value, str) else ""
@@ -491,5 +488,4 @@ def _ended(lines: Sequence[str]) -> str:
 
 
 def _is_source(text: str) -> bool:
-    """Whether a text has a kernel in it, of either language."""
     return any(language.mark in text for language in SOURCE_LANGUAGES)

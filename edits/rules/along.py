@@ -28,17 +28,14 @@ class Along:
 
     @property
     def reads(self) -> bool:
-        """Whether an access reads."""
         return any(access.reads for access in self.accesses)
 
     @property
     def writes(self) -> bool:
-        """Whether an access writes."""
         return any(access.writes for access in self.accesses)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Where the accesses are."""
         return tuple(access.node for access in self.accesses)
 
 

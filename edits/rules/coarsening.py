@@ -64,7 +64,7 @@ def coarsen_threads(context: Context) -> Iterator[Proposal]:
         opening = (
             "#pragma unroll",
             f"for (int {item} = 0; {item} < {name}; ++{item}) {{",
-            f"    {_declared(found)} = {value};",
+            f"    {cu.text_of(found.index.node).partition('=')[0].rstrip()} = {value};",
         )
         grid = f"ceil_div({found.count}, {found.planned_block} * {name})"
         for items in ITEMS:
@@ -85,7 +85,8 @@ def grid_stride_loop(context: Context) -> Iterator[Proposal]:
     for found in covered_indices(context):
         if len(found.launch.grid) != 1:
             continue
-        blocks = MULTIPROCESSORS * max(1, THREADS_PER_MULTIPROCESSOR // _threads(context, found.launch))
+        threads = context.resolved[0].launches[context.plan.launches.index(found.launch)].threads
+        blocks = MULTIPROCESSORS * max(1, THREADS_PER_MULTIPROCESSOR // threads)
         if context.fewest_blocks(found.launch) <= blocks:
             continue
         grid = cu.fresh_name(context.source, "GRID")
@@ -206,13 +207,3 @@ def _shifted(data: bytes, start: int, end: int) -> Iterator[cu.Replacement]:
         if data[position:end].split(b"\n", 1)[0].strip():
             yield cu.Replacement(position, position, "    ")
         position = data.find(b"\n", position, end) + 1
-
-
-def _declared(found: CoveredIndex) -> str:
-    """The index's declaration up to its initialiser."""
-    text = cu.text_of(found.index.node)
-    return text[: text.index("=")].rstrip()
-
-
-def _threads(context: Context, launch: Launch) -> int:
-    return context.resolved[0].launches[context.plan.launches.index(launch)].threads

@@ -90,18 +90,10 @@ def _launches(context: Context, name: str) -> list[Launch]:
 def _distinct_buffers(context: Context, name: str) -> bool:
     """Whether no launch passes the same buffer twice."""
     for launch in _launches(context, name):
-        buffers = [
-            argument
-            for argument in launch.args
-            if isinstance(argument, str) and _is_buffer(context, argument)
-        ]
+        buffers = [argument for argument in launch.args if context.is_buffer(argument)]
         if len(set(buffers)) < len(buffers):
             return False
     return True
-
-
-def _is_buffer(context: Context, name: str) -> bool:
-    return name in context.task.buffer_names or any(entry.name == name for entry in context.plan.scratch)
 
 
 def _qualified(
@@ -135,12 +127,11 @@ def _only_read(context: Context, function: cu.Function, name: str) -> bool:
     ]
     uses = [node for node in cu.walk(function.body, "identifier") if cu.text_of(node) == name]
     shadowed = any(declaration.name == name for declaration in function.declarations)
-    return bool(uses) and not shadowed and all(any(_is_base(use, node) for node in read) for use in uses)
-
-
-def _is_base(use: Node, access: Node) -> bool:
-    """Whether a name is the array of an access rather than part of its index."""
-    return cu.within(use, access) and use.start_byte == access.start_byte
+    if shadowed or not uses:
+        return False
+    return all(
+        any(cu.within(use, node) and use.start_byte == node.start_byte for node in read) for use in uses
+    )
 
 
 def _block_text(context: Context, name: str) -> tuple[str, int] | None:
@@ -315,7 +306,6 @@ def _divisions(function: cu.Function) -> Iterator[cu.Replacement]:
 
 
 def _is_float(node: Node, types: Mapping[str, str]) -> bool:
-    """Whether an expression certainly is a float."""
     node = cu.strip_parentheses(node)
     match node.type:
         case "identifier":

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tree_sitter import Node
-
 from mctskernel.core.edit import Category
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Launch
@@ -64,12 +62,9 @@ def _asked_elsewhere(context: Context, function: cu.Function) -> bool:
         return True
     whole = [node for node in cu.walk(context.source.root, "identifier") if cu.text_of(node) == "blockIdx"]
     return not all(
-        _is_place(node) and cu.within(node, function.node) for node in whole
+        node.parent is not None and node.parent.type == "field_expression" and cu.within(node, function.node)
+        for node in whole
     ) or "gridDim.y" in cu.identifiers(function.body)
-
-
-def _is_place(node: Node) -> bool:
-    return node.parent is not None and node.parent.type == "field_expression"
 
 
 def _grouped(context: Context, function: cu.Function, size: int) -> str:
@@ -140,7 +135,7 @@ def with_swapped_axes(context: Context, launch: Launch, function: cu.Function) -
     text = with_plan(Kernel(cu.replace(context.source, changes)), plan).source
     x, y = launch.block
     if len(context.plan.launches) == 1 and isinstance(x, str) and isinstance(y, str) and _twins(x, y):
-        return _exchanged(text, x, y)
+        return re.sub(rf"\b(?:{x}|{y})\b", lambda match: y if match[0] == x else x, text)
     return text
 
 
@@ -149,10 +144,6 @@ def _twins(x: str, y: str) -> bool:
     return (
         x.isidentifier() and y.isidentifier() and x != y and re.sub("X$|x$", "Y", x) == re.sub("y$", "Y", y)
     )
-
-
-def _exchanged(text: str, a: str, b: str) -> str:
-    return re.sub(rf"\b(?:{a}|{b})\b", lambda match: b if match[0] == a else a, text)
 
 
 def _depends_on_warps(function: cu.Function) -> bool:

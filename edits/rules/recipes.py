@@ -18,8 +18,6 @@ from mctskernel.edits.syntax import parse
 
 @dataclass(frozen=True)
 class Step:
-    """What one rule made of the text before."""
-
     rule: Rule[Context]
     made: Proposal
 
@@ -29,12 +27,9 @@ class Step:
 )
 def rows_on_chip(context: Context) -> Iterator[Proposal]:
     """A block or a warp for each row, with shuffles, vectors, and the row in registers where it is read again."""
-    return _chained(context, parallel_rows, (warp_shuffle_reduction, float4_loops, keep_row))
-
-
-def _chained(context: Context, first: Rule[Context], rest: Sequence[Rule[Context]]) -> Iterator[Proposal]:
-    for made in first.propose(context):
-        for steps in chains(context, Step(first, made), rest):
+    rest = (warp_shuffle_reduction, float4_loops, keep_row)
+    for made in parallel_rows.propose(context):
+        for steps in chains(context, Step(parallel_rows, made), rest):
             if len(steps) > 1:
                 yield _together(steps)
 

@@ -75,38 +75,22 @@ def parallel_rows(context: Context) -> Iterable[Proposal]:
 
 def row_kernel(context: Context, launch: Launch, function: cu.Function) -> RowKernel | None:
     """The kernel as loops over the row of each thread, if it is nothing else."""
-    rows = row_threads(context, launch, function)
-    if rows is None:
-        return None
-    parts = _parts(rows.body, function)
-    if parts is None:
-        return None
-    loops, stores = parts
-    stable = {name: value for name, value in definitions(function).items() if name != rows.index.name}
-    if not loops or not _independent(loops, stores, function, stable):
-        return None
-    if not _sums_start_at_zero(loops, function, rows.body):
-        return None
-    return RowKernel(rows.index, loops, stores)
-
-
-@dataclass(frozen=True)
-class RowThreads:
-    """The guarded body of a kernel whose threads take a row each, the one at `index`."""
-
-    index: ThreadIndex
-    body: Guarded
-
-
-def row_threads(context: Context, launch: Launch, function: cu.Function) -> RowThreads | None:
-    """The kernel as one thread per row, none of which talks to another, if it is that."""
     body = guarded(function)
-    if body is None or len(body.bounds) != 1 or is_cooperative(function) or not distinct_arguments(launch):
+    if body is None or len(body.bounds) != 1 or _is_cooperative(function) or not distinct_arguments(launch):
         return None
     threads = [n for n in cu.walk(function.body, "field_expression") if "threadIdx.x" in cu.text_of(n)]
-    found = thread_indices(context, launch, function, body.bounds)
+    index = next(iter(thread_indices(context, launch, function, body.bounds)), None)
     one_axis = len(launch.grid) == len(launch.block) == len(threads) == 1
-    return RowThreads(found[0], body) if found and found[0].axis == "x" and one_axis else None
+    parts = _parts(body, function)
+    if index is None or index.axis != "x" or not one_axis or parts is None:
+        return None
+    loops, stores = parts
+    stable = {name: value for name, value in definitions(function).items() if name != index.name}
+    if not loops or not _independent(loops, stores, function, stable):
+        return None
+    if not _sums_start_at_zero(loops, function, body):
+        return None
+    return RowKernel(index, loops, stores)
 
 
 def _parts(body: Guarded, function: cu.Function) -> tuple[tuple[RowLoop, ...], tuple[Node, ...]] | None:
@@ -219,7 +203,7 @@ def _sums_start_at_zero(loops: tuple[RowLoop, ...], function: cu.Function, body:
     return True
 
 
-def is_cooperative(function: cu.Function) -> bool:
+def _is_cooperative(function: cu.Function) -> bool:
     """Whether threads of a kernel share memory, wait for each other or add up with atomics."""
     if any(d.shared for d in function.declarations):
         return True

@@ -86,7 +86,12 @@ def _passes(context: Context, launch: Launch, function: cu.Function) -> Passes |
     known = definitions(function)
     strided = [loop for loop in function.loops if _is_strided(loop, function, known)]
     for first in strided:
-        loops = tuple(loop for loop in strided if _range(loop) == _range(first) and _follows(loop, first))
+        beside = (loop for loop in strided if loop.node.parent == first.node.parent)
+        loops = tuple(
+            loop
+            for loop in beside
+            if _range(loop) == _range(first) and loop.node.start_byte >= first.node.start_byte
+        )
         if len(loops) < 2 or _leaves_between(loops):
             continue
         loads = {loop.node.start_byte: tuple(_loads(function, loop, known)) for loop in loops}
@@ -126,10 +131,6 @@ def _is_strided(loop: cu.Loop, function: cu.Function, known: Mapping[str, Node])
 
 def _range(loop: cu.Loop) -> tuple[str, ...]:
     return loop.variable, loop.type, cu.text_of(loop.start), cu.text_of(loop.bound), loop.step
-
-
-def _follows(loop: cu.Loop, first: cu.Loop) -> bool:
-    return loop.node.parent == first.node.parent and loop.node.start_byte >= first.node.start_byte
 
 
 def _leaves_between(loops: tuple[cu.Loop, ...]) -> bool:

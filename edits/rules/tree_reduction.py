@@ -52,7 +52,6 @@ def warp_shuffle_reduction(context: Context) -> Iterable[Proposal]:
 
 
 def trees_in(function: cu.Function) -> list[Tree]:
-    """The tree reductions of a function."""
     shared = {d.name: d for d in function.declarations if d.shared and len(d.extents) == 1}
     known = definitions(function)
     found = []

@@ -30,7 +30,6 @@ LARGEST_GRID = 1 << 16
 
 @rule(Category.TUNING, 0.5, "barriers too_few_blocks tail")
 def smaller_blocks(context: Context) -> Iterator[Proposal]:
-    """Fewer threads in a block."""
     why = "Smaller blocks are more blocks to spread over the multiprocessors, and their barriers wait for fewer warps."
     effect = "More blocks, shorter tail, cheaper barriers."
     for macro in block_macros(context):
@@ -42,7 +41,6 @@ def smaller_blocks(context: Context) -> Iterator[Proposal]:
 
 @rule(Category.TUNING, 0.5, "l2_bandwidth low_occupancy atomics")
 def larger_blocks(context: Context) -> Iterator[Proposal]:
-    """More threads in a block."""
     why = "Larger blocks keep more warps resident and share more among them."
     effect = "More warps to hide latency, more reuse within a block."
     for macro in block_macros(context):
@@ -53,7 +51,6 @@ def larger_blocks(context: Context) -> Iterator[Proposal]:
 
 @rule(Category.TUNING, 0.5, "l1_throughput uncoalesced_access")
 def reshaped_blocks(context: Context) -> Iterator[Proposal]:
-    """As many threads in another shape."""
     by_name = {macro.name: macro for macro in block_macros(context)}
     shapes = {tuple(map(str, launch.block[:2])) for launch in context.plan.launches if len(launch.block) > 1}
     for x_name, y_name in sorted(shapes):
@@ -81,7 +78,6 @@ def reshaped_blocks(context: Context) -> Iterator[Proposal]:
     "instruction_issue fp32_pipe low_occupancy tail spills",
 )
 def items_and_tiles(context: Context) -> Iterator[Proposal]:
-    """Larger or smaller tiles, more or fewer elements a thread."""
     macros = [macro for macro in context.source.integer_macros if _is_tile(context, macro.name)]
     for macro in macros:
         yield from _neighbours(

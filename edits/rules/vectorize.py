@@ -25,7 +25,7 @@ from mctskernel.edits.indexing import (
 from mctskernel.edits.rewrite import Rewrite, apply, dedented, each, indented, only_launches
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.along import Along, along, step_along
-from mctskernel.edits.rules.vector_elements import factor
+from mctskernel.edits.rules.vector_elements import factor, for_lane
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ def _wide_and_rest(
     end, lane, width = names
     taken = cu.names_in_scope(context.source, function)
     loads, stores = list[str](), list[str]()
-    changes: dict[int, tuple[int, str]] = {}
+    changes: list[cu.Replacement] = []
     for number, lanes in enumerate(wide.lanes):
         same = [other.array for other in wide.lanes[:number]].count(lanes.array)
         (name,) = cu.fresh_names(taken, f"{lanes.array}_lanes{same + 1 if same else ''}")
@@ -250,9 +250,8 @@ def _wide_and_rest(
             loads += vector.loads
         if lanes.writes:
             stores += vector.stores
-        for node in lanes.nodes:
-            changes[node.start_byte] = (node.end_byte, f"{name}[{lane}]")
-    body = _body_with(context, loop, changes, lane)
+        changes += [cu.swap(node, f"{name}[{lane}]") for node in lanes.nodes]
+    body = for_lane(context, loop.variable, lane, code(loop.body), changes)
     start, step = factor(cu.text_of(loop.start)), factor(loop.step)
     header = f"for ({loop.type} {loop.variable} = "
     rest_start = f"{end} + {cu.text_of(loop.start)}"
@@ -264,27 +263,6 @@ def _wide_and_rest(
         *indented(dedented(context.source, code(loop.body))),
         "}",
     ]
-
-
-def _body_with(
-    context: Context, loop: cu.Loop, changes: Mapping[int, tuple[int, str]], lane: str
-) -> list[str]:
-    """The body's lines for one lane: vector accesses through the lanes, other uses of the variable moved by it."""
-    statements = code(loop.body)
-    marks = dict(changes)
-    for node in cu.walk(loop.body, "identifier"):
-        inside = any(start <= node.start_byte < end for start, (end, _) in changes.items())
-        if cu.text_of(node) == loop.variable and not inside:
-            marks[node.start_byte] = (node.end_byte, f"({loop.variable} + {lane})")
-    data = context.source.text.encode()
-    position, pieces = statements[0].start_byte, []
-    for start in sorted(marks):
-        end, text = marks[start]
-        pieces += [data[position:start].decode(), text]
-        position = end
-    text = "".join([*pieces, data[position : statements[-1].end_byte].decode()])
-    margin = cu.indentation(context.source, statements[0])
-    return [line.removeprefix(margin) for line in text.split("\n")]
 
 
 def _at_zero(index: str, variable: str) -> str:

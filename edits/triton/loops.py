@@ -36,7 +36,6 @@ def prefetched_loops(context: py.TritonContext) -> Iterator[Proposal]:
 
 @py.rule(Category.UNROLLING, 0.4, "global_latency instruction_issue integer_pipe")
 def unrolled_loops(context: py.TritonContext) -> Iterator[Proposal]:
-    """Several turns of a loop at once."""
     for function, loop, number in _plain_loops(context):
         for factor in FACTORS:
             yield Proposal(

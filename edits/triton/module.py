@@ -38,8 +38,6 @@ class Constant:
 
 @dataclass(frozen=True)
 class Module:
-    """A module's text and tree."""
-
     text: str
     tree: ast.Module
 
@@ -64,13 +62,11 @@ class Module:
         )
 
     def span(self, node: ast.expr | ast.stmt | ast.arg) -> tuple[int, int]:
-        """Where a node starts and ends."""
         # Only trees that were built by hand have no end.
         end = self._offset(node.end_lineno or 0, node.end_col_offset or 0)
         return self._offset(node.lineno, node.col_offset), end
 
     def text_of(self, node: ast.expr | ast.stmt) -> str:
-        """A node as it is written."""
         start, end = self.span(node)
         return self.text[start:end]
 
@@ -82,15 +78,12 @@ class Module:
         return start, len(self.text) if end < 0 else end + 1
 
     def indentation(self, statement: ast.stmt) -> str:
-        """The blanks before a statement."""
         return " " * statement.col_offset
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> Replacement:
-        """A node with new text."""
         return Replacement(*self.span(node), text)
 
     def remove(self, statement: ast.stmt) -> Replacement:
-        """A statement gone, with its lines."""
         return Replacement(*self.lines_of([statement]), "")
 
     def insert_before(self, statement: ast.stmt, text: str) -> Replacement:
@@ -186,12 +179,10 @@ def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
 
 
 def parameters(function: ast.FunctionDef) -> tuple[str, ...]:
-    """The names of a function's parameters, constexprs included."""
     return tuple(each.arg for each in function.args.args)
 
 
 def same(first: ast.AST, second: ast.AST) -> bool:
-    """Whether two pieces of code are the same but for their layout."""
     return ast.dump(first) == ast.dump(second)
 
 
@@ -232,7 +223,6 @@ class LaunchedFunction:
 
     @property
     def constexprs(self) -> dict[str, str | int | float]:
-        """What the plan gives the constexpr parameters, as written."""
         return dict(self.options.constexprs)
 
 
@@ -267,11 +257,6 @@ class TritonContext(Subject):
             if names.count(each.launch.kernel) == 1 and self._named_once(each.launch.kernel)
         )
 
-    def is_buffer(self, name: object) -> bool:
-        """Whether the plan means a tensor or a scratch buffer by a name."""
-        scratch = {each.name for each in self.plan.scratch}
-        return name in scratch or name in self.task.buffer_names
-
     def written(self, replacements: Iterable[Replacement], plan: LaunchPlan | None = None) -> str:
         """The source with parts of its code replaced, and with another plan where one is given."""
         return self.with_text(replaced(self.module, replacements), plan)
@@ -284,11 +269,11 @@ class TritonContext(Subject):
         module, unused = parse(text), _names_of(self.plan) - _names_of(plan)
         if module is None or not unused:
             return text
-        used = frozenset[str]().union(*map(_free_names, module.functions.values()))
+        functions = module.functions.values()
+        used = frozenset[str]().union(*(names_read(each) - {*parameters(each)} for each in functions))
         return replaced(module, module.undefine(unused - used))
 
     def with_launch(self, index: int, launch: Launch) -> LaunchPlan:
-        """The plan with one launch in another's place."""
         launches = (*self.plan.launches[:index], launch, *self.plan.launches[index + 1 :])
         return replace(self.plan, launches=launches)
 
@@ -331,7 +316,3 @@ def _names_of(plan: LaunchPlan) -> frozenset[str]:
         expressions += [*launch.grid, *launch.args, *(value for _, value in options.constexprs)]
         expressions += [options.num_warps, options.num_stages, options.num_ctas, options.maxnreg]
     return frozenset[str]().union(*map(names_in, expressions))
-
-
-def _free_names(function: ast.FunctionDef) -> frozenset[str]:
-    return names_read(function) - frozenset(parameters(function))

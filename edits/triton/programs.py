@@ -17,23 +17,7 @@ LEAST_PROGRAMS = 264
 
 REDUCTIONS = frozenset({"sum", "max", "min"})
 ELEMENTWISE = frozenset(
-    {
-        "abs",
-        "cos",
-        "erf",
-        "exp",
-        "exp2",
-        "fma",
-        "log",
-        "log2",
-        "maximum",
-        "minimum",
-        "rsqrt",
-        "sigmoid",
-        "sin",
-        "sqrt",
-        "where",
-    }
+    "abs cos erf exp exp2 fma log log2 maximum minimum rsqrt sigmoid sin sqrt where".split()
 )
 """What works on tiles as it does on vectors."""
 
@@ -54,7 +38,6 @@ class _Row:
 
 @py.rule(Category.COARSENING, 0.7, "l2_bandwidth l1_throughput global_latency barriers launch_overhead")
 def several_rows(context: py.TritonContext) -> Iterator[Proposal]:
-    """A tile of rows in place of one row."""
     for launched in context.launched_once:
         taken = {each.name for each in context.module.constants} | set(py.parameters(launched.function))
         if {"ROWS", "row_count"} & (taken | py.names_assigned(launched.function)):
@@ -254,7 +237,9 @@ def striding_programs(context: py.TritonContext) -> Iterator[Proposal]:
     for launched in context.launched_once:
         function = launched.function
         first, *rest = function.body
-        if len(launched.launch.grid) != 1 or not rest or not _is_program(first) or _returns(function):
+        if len(launched.launch.grid) != 1 or not rest or not _is_program(first):
+            continue
+        if any(isinstance(node, ast.Return) for node in ast.walk(function)):
             continue
         if any(True for _ in py.calls(ast.Module(rest, []), "program_id", "num_programs")):
             continue
@@ -310,12 +295,7 @@ def _is_program(statement: ast.stmt) -> bool:
     return ast.unparse(statement).endswith(" = tl.program_id(0)") and len(py.names_assigned(statement)) == 1
 
 
-def _returns(function: ast.FunctionDef) -> bool:
-    return any(isinstance(node, ast.Return) for node in ast.walk(function))
-
-
 def _program_ids(function: ast.FunctionDef) -> dict[int, list[ast.Call]]:
-    """The calls of `tl.program_id` by their axis."""
     found: dict[int, list[ast.Call]] = {}
     for call in py.calls(function, "program_id"):
         match call.args:

@@ -69,9 +69,10 @@ def masked(loop: RowLoop) -> bool:
     """
     columns: str | None = None
     bounded = set[str]()
+    every = f"{loop.variable} + tl.arange(0, {loop.block})"
     for statement in loop.node.body:
         match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _is_columns(value, loop):
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if ast.unparse(value) == every:
                 columns = name
                 continue
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if columns and _bounds(
@@ -91,10 +92,6 @@ def masked(loop: RowLoop) -> bool:
             if not _stays_inside(call, columns, loop.length, bounded):
                 return False
     return columns is not None
-
-
-def _is_columns(value: ast.expr, loop: RowLoop) -> bool:
-    return ast.unparse(value) == f"{loop.variable} + tl.arange(0, {loop.block})"
 
 
 def _bounds(mask: ast.expr, columns: str, length: str, bounded: set[str]) -> bool:

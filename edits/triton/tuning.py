@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from math import prod
-from typing import TypeGuard
 
 from mctskernel.core.edit import Category, Factor
 from mctskernel.core.expression import names_in
@@ -179,14 +178,13 @@ def _shapes(function: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
 LARGEST_GRID = 1 << 14
 WARPS = (1, 2, 4, 8, 16, 32)
 STAGES = (1, 2, 3, 4, 5)
-
-
-@py.rule(
-    Category.TUNING,
-    1.0,
+BLOCKS_RELIEVE = (
     "l2_bandwidth l1_throughput uncoalesced_access global_latency shared_throughput "
-    "barriers instruction_issue fp32_pipe low_occupancy too_few_blocks tail spills",
+    "barriers instruction_issue fp32_pipe low_occupancy too_few_blocks tail spills"
 )
+
+
+@py.rule(Category.TUNING, 1.0, BLOCKS_RELIEVE)
 def block_sizes(context: py.TritonContext) -> Iterator[Proposal]:
     """Larger and smaller blocks, one extent at a time."""
     for constant in block_constants(context):
@@ -194,12 +192,7 @@ def block_sizes(context: py.TritonContext) -> Iterator[Proposal]:
             yield from _set(context, {constant: constant.value * factor}, prior=prior)
 
 
-@py.rule(
-    Category.TUNING,
-    1.0,
-    "l2_bandwidth l1_throughput uncoalesced_access global_latency shared_throughput "
-    "barriers instruction_issue fp32_pipe low_occupancy too_few_blocks tail spills",
-)
+@py.rule(Category.TUNING, 1.0, BLOCKS_RELIEVE)
 def block_shapes(context: py.TritonContext) -> Iterator[Proposal]:
     """Several extents at once: all of them larger or smaller, or one for another."""
     constants = block_constants(context)
@@ -213,7 +206,6 @@ def block_shapes(context: py.TritonContext) -> Iterator[Proposal]:
 
 @py.rule(Category.LAUNCH, 0.8, "global_latency barriers low_occupancy too_few_blocks spills")
 def warps(context: py.TritonContext) -> Iterator[Proposal]:
-    """Another number of warps in each program."""
     for launched in context.launched:
         before = launched.options.num_warps
         if before not in WARPS or _is_trifle(context, launched):
@@ -232,12 +224,7 @@ def warps(context: py.TritonContext) -> Iterator[Proposal]:
                 )
 
 
-@py.rule(
-    Category.TUNING,
-    0.8,
-    "l2_bandwidth l1_throughput uncoalesced_access global_latency shared_throughput "
-    "barriers instruction_issue fp32_pipe low_occupancy too_few_blocks tail spills",
-)
+@py.rule(Category.TUNING, 0.8, BLOCKS_RELIEVE)
 def blocks_with_warps(context: py.TritonContext) -> Iterator[Proposal]:
     """Larger blocks with as many more warps: each thread keeps its number of elements."""
     constants = block_constants(context)
@@ -333,13 +320,10 @@ def _is_trifle(context: py.TritonContext, launched: py.LaunchedFunction) -> bool
 def _is_step(function: ast.FunctionDef, name: str) -> bool:
     """Whether a loop goes on by a parameter, or counts its blocks: it covers what it must whatever the size."""
     loops = (node for node in ast.walk(function) if isinstance(node, ast.For))
-    steps = [loop.iter.args[2] for loop in loops if _has_step(loop.iter)]
+    ranges = (loop.iter for loop in loops if isinstance(loop.iter, ast.Call))
+    steps = [each.args[2] for each in ranges if len(each.args) == 3]
     counts = [call.args[1] for call in py.calls(function, "cdiv") if len(call.args) == 2]
     return any(name in py.names_read(each) for each in (*steps, *counts))
-
-
-def _has_step(iterable: ast.expr) -> TypeGuard[ast.Call]:
-    return isinstance(iterable, ast.Call) and len(iterable.args) == 3
 
 
 def _in_grid(launched: py.LaunchedFunction, name: str) -> bool:

@@ -270,7 +270,8 @@ def _arms(document: _Document, budget: Budget) -> Iterator[Arm]:
         names.add(name)
         own = {key: value for key, value in table.items() if key != "name"}
         config = _config(document, own, f"arm '{name}'")
-        yield Arm(name, msgspec.structs.replace(config, budget=budget), _summary(own))
+        summary = ", ".join(f"{key}={value}" for key, value in own.items())
+        yield Arm(name, msgspec.structs.replace(config, budget=budget), summary)
 
 
 def _config(document: _Document, own: Mapping[str, Any], where: str) -> SearchConfig:
@@ -295,10 +296,6 @@ def _config(document: _Document, own: Mapping[str, Any], where: str) -> SearchCo
     except (ConfigError, RegistryError) as error:
         raise AblationError(f"In {where}: {error}") from error
     return config
-
-
-def _summary(own: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in own.items())
 
 
 def _is_file_name(name: str) -> bool:

@@ -104,7 +104,6 @@ def statistics(results: Results) -> Statistics:
 
 
 def grouped(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
-    """Group trials by subject."""
     found: dict[str, list[Trial]] = {}
     for trial in trials:
         found.setdefault(trial.subject, []).append(trial)

@@ -66,11 +66,6 @@ def with_task_folder(subject: Subject, out: Path) -> Subject:
     return replace(subject, source=str(folder))
 
 
-def space_files(path: Path) -> list[Path]:
-    """List the search-space caches of a folder, or the file itself."""
-    return sorted((*path.glob("*.json"), *path.glob("*.json.gz"))) if path.is_dir() else [path]
-
-
 def _spaces(source: str) -> Iterator[Subject]:
     if source.startswith(SYNTHETIC):
         name = source.removeprefix(SYNTHETIC)
@@ -81,7 +76,7 @@ def _spaces(source: str) -> Iterator[Subject]:
     if not path.exists():
         beside = sorted(each.name for each in path.parent.glob("*")) if path.parent.is_dir() else []
         check_name(path.name, beside, f"search-space cache in {path.parent}")
-    files = space_files(path)
+    files = sorted((*path.glob("*.json"), *path.glob("*.json.gz"))) if path.is_dir() else [path]
     if not files:
         raise AblationError(f"{path} holds no search-space cache: no .json or .json.gz.")
     yield from (Subject(space_name(file), str(file)) for file in files)

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.core.disk import write_whole
-from mctskernel.core.documents import UNDECODABLE, excerpt, parse_toml
+from mctskernel.core.documents import parse_toml
 from mctskernel.core.evaluation import Source
 from mctskernel.experiments.ablation.configuration import Ablation, AblationError
 from mctskernel.experiments.ablation.subjects import subjects_of, with_task_folder
@@ -76,7 +76,6 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def finished(self) -> bool:
-        """Whether every planned trial is made."""
         return len(self.trials) == self.planned
 
 
@@ -119,29 +118,6 @@ def sweep(
     )
     write_whole(out / RESULTS, msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
     return results
-
-
-def read_results(path: Path) -> Results:
-    """Read the results of a folder, or of a results.json. Raises AblationError."""
-    file = path / RESULTS if path.is_dir() else path
-    try:
-        data = file.read_bytes()
-        found = msgspec.json.decode(data, type=_Versioned)
-        if (found.schema, found.schema_version) != (SCHEMA, SCHEMA_VERSION):
-            raise AblationError(
-                f"{file} has schema {found.schema[:80] or 'none'}, version {found.schema_version}; this version reads "
-                f"{SCHEMA}, version {SCHEMA_VERSION}."
-            )
-        return msgspec.json.decode(data, type=Results)
-    except FileNotFoundError as error:
-        raise AblationError(f"{file} doesn't exist: `mctskernel ablate` writes it.") from error
-    except (OSError, *UNDECODABLE) as error:
-        raise AblationError(f"{file} holds no results of an ablation: {excerpt(error)}.") from error
-
-
-class _Versioned(msgspec.Struct):
-    schema: str = ""
-    schema_version: int = 0
 
 
 _SOURCES = {"recorded": Source.RECORDED, "model": Source.MODELLED, "gpu": Source.MEASURED}

@@ -8,19 +8,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from mctskernel.experiments.ablation.statistics import FEWEST, ArmRow, Comparison, Statistics, statistics
+from mctskernel.experiments.ablation.statistics import FEWEST, ArmRow, Comparison, statistics
 from mctskernel.experiments.ablation.sweep import LOG_SPEEDUP, Results
 from mctskernel.report.notes import counted
 from mctskernel.report.resampling import Estimate
-
-
-@dataclass(frozen=True)
-class Table:
-    """Formatted cells under a caption; the first column is text, the others are numbers."""
-
-    caption: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def write_tables(out: Path, results: Results) -> tuple[Path, ...]:
@@ -38,52 +29,44 @@ def write_tables(out: Path, results: Results) -> tuple[Path, ...]:
 
 def render(results: Results) -> str:
     """Render the tables: the same results make the same bytes."""
-    return _markdown(results, _tables(results, statistics(results)))
-
-
-def _tables(results: Results, found: Statistics) -> list[Table]:
-    words = words_of(results)
+    found, words = statistics(results), words_of(results)
     several = len({trial.seed for trial in results.trials}) > 1
     intervals = ", with 95 % bootstrap intervals over seeds" if several else ""
-    return [
-        Table(
+    costs = [column for column in _COSTS if any(map(column.is_shown, found.arms))]
+    mean = words.interval if several else words.mean_text
+    arms = [row.arm for row in found.arms]
+    compared = ("after", words.head, "p", "p (Holm)", "pairs won / tied / lost", "share won", "subjects won")
+    blocks = (
+        f"# {_plain(results.title)}",
+        _plain(results.question),
+        " ".join(_notes(results)),
+        "\n".join(f"- `{arm.name}`{f': `{arm.settings}`' if arm.settings else ''}" for arm in results.arms),
+        _section(
             f"{words.mean.capitalize()} by number of evaluations{intervals}",
-            ("arm", *map(str, results.checkpoints), *_cost_head(found.arms)),
-            tuple(
-                (
-                    row.arm,
-                    *map(words.interval if several else words.mean_text, row.means),
-                    *_costs(row, _columns(found.arms)),
-                )
-                for row in found.arms
-            ),
+            ("arm", *map(str, results.checkpoints), *(each.name for each in costs)),
+            ((row.arm, *map(mean, row.means), *(each.cell(row) for each in costs)) for row in found.arms),
         ),
-        Table(
+        _section(
             f"Against {results.baseline}, paired by subject and seed: {words.difference}",
-            (
-                "arm",
-                "after",
-                words.head,
-                "p",
-                "p (Holm)",
-                "pairs won / tied / lost",
-                "share won",
-                "subjects won",
-            ),
-            tuple(_compared(each, words) for each in found.comparisons),
+            ("arm", *compared),
+            (_compared(each, words) for each in found.comparisons),
         ),
-        Table(
+        _section(
             f"{words.mean.capitalize()} after {results.checkpoints[-1]} evaluations, by subject",
-            ("subject", *(row.arm for row in found.arms)),
-            tuple(
-                (
-                    subject,
-                    *(words.mean_text(by_arm[row.arm]) if row.arm in by_arm else "" for row in found.arms),
-                )
+            ("subject", *arms),
+            (
+                (subject, *(words.mean_text(by_arm[arm]) if arm in by_arm else "" for arm in arms))
                 for subject, by_arm in found.by_subject.items()
             ),
         ),
-    ]
+    )
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _section(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = (head, ["---", *["---:"] * (len(head) - 1)], *rows)
+    table = "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+    return f"## {_plain(caption)}\n\n{table}"
 
 
 @dataclass(frozen=True)
@@ -99,16 +82,13 @@ class Words:
     unit: str = ""
 
     def mean_text(self, found: Estimate) -> str:
-        """The mean."""
         return f"{self.value(found.mean):.{self.digits}f}{self.unit}"
 
     def interval(self, found: Estimate) -> str:
-        """The mean with its interval."""
         low, high = (f"{self.value(each):.{self.digits}f}" for each in (found.low, found.high))
         return f"{self.mean_text(found)} ({low} to {high})"
 
     def change(self, value: float) -> str:
-        """A difference of two scores."""
         return f"{self.difference_value(value):{'.3f' if self.unit else '+.1f'}}"
 
 
@@ -133,7 +113,6 @@ _SPEEDUPS = Words(
 
 
 def words_of(results: Results) -> Words:
-    """How the scores of an ablation are shown."""
     return _SPEEDUPS if results.score == LOG_SPEEDUP else _SHARES
 
 
@@ -161,8 +140,6 @@ def _p(value: float | None) -> str:
 
 @dataclass(frozen=True)
 class _Column:
-    """A cost; shown if any arm has some."""
-
     name: str
     cell: Callable[[ArmRow], str]
     is_shown: Callable[[ArmRow], bool] = lambda _: True
@@ -182,18 +159,6 @@ _COSTS = (
 )
 
 
-def _columns(rows: Sequence[ArmRow]) -> list[_Column]:
-    return [column for column in _COSTS if any(map(column.is_shown, rows))]
-
-
-def _cost_head(rows: Sequence[ArmRow]) -> list[str]:
-    return [column.name for column in _columns(rows)]
-
-
-def _costs(row: ArmRow, columns: Iterable[_Column]) -> list[str]:
-    return [column.cell(row) for column in columns]
-
-
 def _notes(results: Results) -> Iterator[str]:
     seeds = len({trial.seed for trial in results.trials})
     yield (
@@ -208,20 +173,6 @@ def _notes(results: Results) -> Iterator[str]:
         f"other seeds on these subjects, not to other subjects; fewer than {FEWEST} pairs have none. Share won: of the "
         "pairs, a tie counting half."
     )
-
-
-def _markdown(results: Results, tables: Iterable[Table]) -> str:
-    parts = [f"# {_plain(results.title)}", *([_plain(results.question)] if results.question else [])]
-    parts += [" ".join(_notes(results)), _arms_list(results)]
-    for table in tables:
-        lines = (table.head, ["---", *["---:"] * (len(table.head) - 1)], *table.rows)
-        rows = "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
-        parts.append(f"## {_plain(table.caption)}\n\n{rows}")
-    return "\n\n".join(parts) + "\n"
-
-
-def _arms_list(results: Results) -> str:
-    return "\n".join(f"- `{arm.name}`{f': `{arm.settings}`' if arm.settings else ''}" for arm in results.arms)
 
 
 def _cell(text: str) -> str:

@@ -65,25 +65,20 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Identify the trial within its ablation."""
         return self.arm, self.subject, self.seed
 
     def after(self, evaluations: int) -> float:
-        """Return the score after a number of evaluations."""
         return max((score for number, score in self.improvements if number <= evaluations), default=0.0)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A trial to make."""
-
     arm: Arm
     subject: Subject
     seed: int
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Return the key of its trial."""
         return self.arm.name, self.subject.name, self.seed
 
 
@@ -129,7 +124,7 @@ def _search_space(plan: Plan, ablation: Ablation, stop_requested: StopRequested)
         subject=plan.subject.name,
         seed=plan.seed,
         evaluations=len(found.entries),
-        improvements=_improvements(
+        improvements=improvements(
             space.optimum_seconds / entry.seconds if entry.seconds else 0.0 for entry in found.entries
         ),
         failures=_counts(str(entry.outcome) for entry in found.entries if entry.seconds is None),
@@ -152,7 +147,7 @@ def _trial(plan: Plan, search_result: SearchResult, name: str) -> Trial:
         subject=plan.subject.name,
         seed=plan.seed,
         evaluations=search_result.tree.evaluations,
-        improvements=_improvements(
+        improvements=improvements(
             {each.evaluations: math.log(best) for each, best in zip(progress, fastest, strict=True) if best}
         ),
         failures=_counts(filter(None, failures)),
@@ -175,7 +170,7 @@ def _validation(search_result: SearchResult) -> FinalValidation:
     return FinalValidation(passed=bool(answer.node), refused=len(answer.refused), speedup=speedup)
 
 
-def _improvements(scores: Iterable[float] | dict[int, float]) -> tuple[tuple[int, float], ...]:
+def improvements(scores: Iterable[float] | dict[int, float]) -> tuple[tuple[int, float], ...]:
     """Keep the scores that were the best so far, with the numbers of their evaluations."""
     found: list[tuple[int, float]] = []
     best = -math.inf if isinstance(scores, dict) else 0.0

@@ -47,7 +47,6 @@ class DeviceSpec:
 
     @property
     def source(self) -> Source:
-        """What kind of numbers the device gives."""
         return source_of({"device": self.kind})
 
     @property

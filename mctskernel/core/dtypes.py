@@ -54,7 +54,6 @@ def rounding_unit(dtype: DType) -> float:
 
 
 def largest_number(dtype: DType) -> float:
-    """The largest finite number of a floating-point type."""
     return float(_limits(dtype).max)
 
 
@@ -64,7 +63,6 @@ def smallest_normal(dtype: DType) -> float:
 
 
 def smallest_denormal(dtype: DType) -> float:
-    """The smallest positive number of a floating-point type."""
     return float(_limits(dtype).smallest_subnormal)
 
 

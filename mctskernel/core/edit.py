@@ -45,8 +45,6 @@ class Block:
 
 @dataclass(frozen=True)
 class Patch:
-    """Blocks applied in order, each to the result of the one before."""
-
     blocks: tuple[Block, ...]
 
 

@@ -198,7 +198,6 @@ class Diagnosis:
 
     @property
     def summary(self) -> str:
-        """The first cause's sentence."""
         return self.causes[0].sentence if self.causes else ""
 
 
@@ -251,7 +250,6 @@ class Evaluation:
 
     @property
     def cost_seconds(self) -> float:
-        """What the evaluation cost, all stages."""
         return sum(self.stage_seconds.values())
 
 

@@ -46,7 +46,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -112,28 +112,35 @@ class TritonOptions:
     maxnreg: Extent = 0
 
 
-@dataclass(frozen=True)
-class Scratch:
+_Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*\Z")]
+
+
+class Scratch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A buffer of the candidate's own, as written."""
 
-    name: str
-    dtype: str
-    shape: tuple[Extent, ...]
+    name: _Identifier
+    shape: Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=8)]
+    dtype: str = "float32"
     zero: bool = False
 
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype)
 
-@dataclass(frozen=True)
-class TensorMap:
+
+_Axes = Annotated[tuple[Extent, ...], Meta(max_length=MAX_RANK)]
+
+
+class TensorMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How TMA copies boxes of a buffer, as written; without a shape it is the buffer's own."""
 
-    name: str
-    tensor: str
-    box: tuple[Extent, ...]
-    shape: tuple[Extent, ...] = ()
-    swizzle: int = 0
-    element_strides: tuple[Extent, ...] = ()
-    interleave: int = 0
-    fill: str = "zero"
+    name: _Identifier
+    tensor: _Identifier
+    box: _Axes
+    shape: _Axes = ()
+    swizzle: Literal[0, 32, 64, 128] = 0
+    element_strides: _Axes = ()
+    interleave: Literal[0, 16, 32] = 0
+    fill: Literal["zero", "nan"] = "zero"
     optional: bool = False
 
 
@@ -168,12 +175,10 @@ class ResolvedLaunch:
 
     @property
     def threads(self) -> int:
-        """Threads in a block."""
         return self.block[0] * self.block[1] * self.block[2]
 
     @property
     def blocks(self) -> int:
-        """Blocks in the grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
 
 
@@ -190,8 +195,6 @@ class ResolvedOptions:
 
 @dataclass(frozen=True)
 class ResolvedScratch:
-    """A scratch buffer at one shape."""
-
     name: str
     dtype: str
     extents: tuple[int, ...]
@@ -199,14 +202,11 @@ class ResolvedScratch:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
         return math.prod(self.extents) * DTYPE_BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
 class ResolvedPlan:
-    """A plan at one shape."""
-
     launches: tuple[ResolvedLaunch, ...]
     scratch: tuple[ResolvedScratch, ...]
     tensor_maps: tuple[ResolvedTensorMap, ...] = ()
@@ -221,15 +221,22 @@ def plan_of(kernel: Kernel) -> LaunchPlan:
         )
     kind: type[_CudaPlan | _TritonPlan] = _CudaPlan if kernel.language is Language.CUDA else _TritonPlan
     try:
-        written = read_as(parse_toml(kernel.source[start:end]), kind)
+        written = read_as(_in_lists(parse_toml(kernel.source[start:end])), kind)
     except DocumentError as error:
         raise LaunchPlanError(f"The launch plan {error}.") from error
     maps = written.tensor_map if isinstance(written, _CudaPlan) else ()
-    return LaunchPlan(
-        tuple(each.launch() for each in written.launch),
-        tuple(each.scratch() for each in written.scratch),
-        tuple(each.tensor_map() for each in maps),
-    )
+    return LaunchPlan(tuple(each.launch() for each in written.launch), written.scratch, maps)
+
+
+def _in_lists(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with extents in lists where one stands alone."""
+    for table in (each for tables in document.values() if isinstance(tables, list) for each in tables):
+        for name in _EXTENTS & table.keys() if isinstance(table, dict) else ():
+            table[name] = table[name] if isinstance(table[name], list) else [table[name]]
+    return document
+
+
+_EXTENTS = {"grid", "block", "cluster", "shape", "box", "element_strides"}
 
 
 def plan_span(kernel: Kernel) -> tuple[int, int]:
@@ -298,9 +305,8 @@ def resolve_options(options: TritonOptions, names: Mapping[str, Number], what: s
     return ResolvedOptions(tuple(constexprs), warps, stages, ctas, registers)
 
 
-_Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*\Z")]
 _Argument = int | float | str
-_Extents = Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=3)] | int | str
+_Extents = Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=3)]
 
 
 class _CudaLaunch(msgspec.Struct, forbid_unknown_fields=True):
@@ -316,11 +322,11 @@ class _CudaLaunch(msgspec.Struct, forbid_unknown_fields=True):
     def launch(self) -> Launch:
         return Launch(
             self.kernel,
-            _tuple(self.grid),
-            _tuple(self.block),
+            self.grid,
+            self.block,
             self.args,
             self.shared,
-            cluster=() if self.cluster is None else _tuple(self.cluster),
+            cluster=self.cluster or (),
             nonportable_cluster=self.nonportable_cluster,
             programmatic=self.programmatic,
         )
@@ -341,63 +347,18 @@ class _TritonLaunch(msgspec.Struct, forbid_unknown_fields=True):
             tuple(self.constexprs.items()), self.num_warps, self.num_stages, self.num_ctas, self.maxnreg
         )
         block = (f"({self.num_warps}) * {WARP_THREADS}",)
-        return Launch(self.kernel, _tuple(self.grid), block, self.args, triton=options)
-
-
-class _Scratch(msgspec.Struct, forbid_unknown_fields=True):
-    name: _Identifier
-    shape: Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=8)] | int | str
-    dtype: str = "float32"
-    zero: bool = False
-
-    def __post_init__(self) -> None:
-        check_dtype(self.dtype)
-
-    def scratch(self) -> Scratch:
-        return Scratch(self.name, self.dtype, _tuple(self.shape), self.zero)
-
-
-_Axes = Annotated[tuple[Extent, ...], Meta(max_length=MAX_RANK)]
-
-
-class _TensorMap(msgspec.Struct, forbid_unknown_fields=True):
-    name: _Identifier
-    tensor: _Identifier
-    box: _Axes | int | str
-    shape: _Axes | int | str = ()
-    swizzle: Literal[0, 32, 64, 128] = 0
-    element_strides: _Axes | int | str = ()
-    interleave: Literal[0, 16, 32] = 0
-    fill: Literal["zero", "nan"] = "zero"
-    optional: bool = False
-
-    def tensor_map(self) -> TensorMap:
-        return TensorMap(
-            self.name,
-            self.tensor,
-            _tuple(self.box),
-            _tuple(self.shape),
-            self.swizzle,
-            _tuple(self.element_strides),
-            self.interleave,
-            self.fill,
-            self.optional,
-        )
+        return Launch(self.kernel, self.grid, block, self.args, triton=options)
 
 
 class _CudaPlan(msgspec.Struct, forbid_unknown_fields=True):
     launch: Annotated[tuple[_CudaLaunch, ...], Meta(min_length=1, max_length=MAX_LAUNCHES)]
-    scratch: tuple[_Scratch, ...] = ()
-    tensor_map: Annotated[tuple[_TensorMap, ...], Meta(max_length=MAX_LAUNCHES)] = ()
+    scratch: tuple[Scratch, ...] = ()
+    tensor_map: Annotated[tuple[TensorMap, ...], Meta(max_length=MAX_LAUNCHES)] = ()
 
 
 class _TritonPlan(msgspec.Struct, forbid_unknown_fields=True):
     launch: Annotated[tuple[_TritonLaunch, ...], Meta(min_length=1, max_length=MAX_LAUNCHES)]
-    scratch: tuple[_Scratch, ...] = ()
-
-
-def _tuple(extents: tuple[Extent, ...] | Extent) -> tuple[Extent, ...]:
-    return extents if isinstance(extents, tuple) else (extents,)
+    scratch: tuple[Scratch, ...] = ()
 
 
 def _whole(extent: Extent, names: Mapping[str, Number], what: str) -> int:

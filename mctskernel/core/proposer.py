@@ -118,8 +118,6 @@ class Loss(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Dropped:
-    """A dropped reply or edit, and why, in a sentence."""
-
     loss: Loss
     reason: str
 

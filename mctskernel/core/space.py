@@ -49,7 +49,6 @@ class Entry:
 
     @property
     def cost_seconds(self) -> float:
-        """What measuring it took, all stages."""
         return math.fsum(self.stage_seconds.values())
 
 
@@ -69,7 +68,6 @@ class SearchSpace:
 
     @cached_property
     def by_values(self) -> Mapping[Configuration, Entry]:
-        """The entries by their configuration."""
         return {entry.values: entry for entry in self.entries}
 
     @cached_property
@@ -79,7 +77,6 @@ class SearchSpace:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The parameters' names."""
         return tuple(parameter.name for parameter in self.parameters)
 
 

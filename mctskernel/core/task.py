@@ -119,7 +119,6 @@ class Tensor:
     scales: tuple[float, float] | None = None
 
     def extents(self, shape: Shape) -> tuple[int, ...]:
-        """The extents at one shape."""
         return tuple(evaluate_int(extent, shape) for extent in self.shape)
 
     def limits(self, shape: Shape) -> tuple[float, float]:
@@ -127,11 +126,9 @@ class Tensor:
         return float(evaluate(self.low, shape)), float(evaluate(self.high, shape))
 
     def nbytes(self, shape: Shape) -> int:
-        """Size in bytes at one shape."""
         return math.prod(self.extents(shape)) * DTYPE_BYTES[self.dtype]
 
     def draw(self, shape: Shape, rng: np.random.Generator) -> Array:
-        """Numbers of its distribution at one shape."""
         dtype, extents = numpy_dtype(self.dtype), self.extents(shape)
         low, high = self.limits(shape)
         if self.distribution == "integers":
@@ -185,7 +182,6 @@ class ToleranceAt:
     changes: Mapping[str, Any]
 
     def fits(self, shape: Shape) -> bool:
-        """Whether a shape has these sizes."""
         return all(shape.get(name) == size for name, size in self.shape.items())
 
 
@@ -232,7 +228,6 @@ class Task:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What stands beside every speed-up of the task, in words."""
         unverified = [UNVERIFIED_REFERENCE] if self.unverified_reference else []
         return (*unverified, *([RELAXED_PRECISION] if self.precision is Precision.RELAXED else []))
 

@@ -186,8 +186,6 @@ class _SpaceFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
-    """An entry of [[inputs]] or [[outputs]]."""
-
     name: Annotated[str, Meta(pattern=r"^[^\W\d]\w*\Z")]
     shape: tuple[int | str, ...]
     dtype: str = "float32"
@@ -251,8 +249,6 @@ class _Numerics(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _TaskFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The tables of a task.toml."""
-
     inputs: Annotated[tuple[_Tensor, ...], Meta(min_length=1)]
     outputs: Annotated[tuple[_Tensor, ...], Meta(min_length=1)]
     shapes: _ShapeLists

@@ -23,22 +23,18 @@ class TensorArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents."""
         return tuple(self.tensor.shape)
 
     @property
     def size(self) -> int:
-        """The number of elements."""
         return int(self.tensor.numel())
 
     def astype(self, dtype: Any, *, copy: bool = True) -> TensorArray:
-        """The same numbers in another type."""
         import torch  # noqa: PLC0415 - there is a tensor, so it is imported already
 
         return TensorArray(self.tensor.to(getattr(torch, np.dtype(dtype).name), copy=copy))
 
     def take(self, indices: Array, axis: int) -> TensorArray:
-        """Some indices of an axis."""
         import torch  # noqa: PLC0415 - as above
 
         return TensorArray(

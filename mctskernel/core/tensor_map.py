@@ -42,7 +42,6 @@ class ResolvedTensorMap:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that it reaches."""
         return math.prod(self.extents) * DTYPE_BYTES[self.dtype]
 
 

@@ -44,7 +44,6 @@ class Checked:
     notes: tuple[str, ...] = ()
 
     def added_to(self, evaluation: Evaluation) -> Evaluation:
-        """An evaluation with the notes, and refused for the defect."""
         evaluation = replace(evaluation, flags=(*evaluation.flags, *self.notes))
         if self.outcome is Outcome.OK:
             return evaluation
@@ -203,7 +202,6 @@ class GpuExecutor(TicketedExecutor):
         return self._gpus.run(lambda evaluator: self._gate(evaluator, kernel, baseline))
 
     def fingerprint(self) -> dict[str, str]:
-        """The GPUs, their driver and their compilers."""
         gpu = self._opened.gpu
         return {
             "device": "gpu",
@@ -362,7 +360,6 @@ class GpuPool:
 
     @property
     def size(self) -> int:
-        """How many GPUs are left."""
         return len(self._left)
 
     @property

@@ -69,7 +69,6 @@ class LocalExecutor(TicketedExecutor):
             )
 
     def fingerprint(self) -> dict[str, str]:
-        """The devices and compilers that a time may be compared with."""
         return self._threads.submit(self._fingerprint).result()
 
     @property

@@ -24,18 +24,18 @@ class RecordedExecutor(Closing):
     that finishes. Not shared between threads.
     """
 
+    notes: tuple[str, ...] = ()
+
     def __init__(
         self,
         look_up: Callable[[Kernel], Evaluation],
         fingerprint: Mapping[str, str],
         *,
         workers: int = 1,
-        notes: tuple[str, ...] = (),
     ) -> None:
         if workers < 1:
             raise ValueError(f"An executor needs at least one worker, not {workers}.")
         self.capacity = workers
-        self.notes = notes
         self._look_up = look_up
         self._fingerprint = dict(fingerprint)
         self._now = time.time()
@@ -64,7 +64,6 @@ class RecordedExecutor(Closing):
         return self._look_up(kernel)
 
     def fingerprint(self) -> dict[str, str]:
-        """Where the recorded times come from."""
         return dict(self._fingerprint)
 
     def close(self) -> None:

@@ -138,7 +138,7 @@ class View:
 
     def path(self, number: int) -> tuple[Step, ...]:
         """The path from the root to a node, with speed-ups over the fastest start."""
-        found = trajectory(self.tree, number).steps
+        found = trajectory(self.tree, number)
         return tuple(replace(step, speedup=step.speedup / self.start_speedup) for step in found)
 
     @cached_property

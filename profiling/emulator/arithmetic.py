@@ -95,7 +95,6 @@ def reverse_bits(a: V) -> V:
 
 
 def permute_bytes(a: V, b: V, selector: V) -> V:
-    """`prmt` in its default mode."""
     both = a.astype(U64) | (b.astype(U64) << U64(32))
     result = U32(0)
     for i in range(4):

@@ -52,7 +52,6 @@ class BulkCopy:
     nbytes: int
 
     def run(self) -> V:
-        """Copy; the units."""
         units = self.source.storage.view(UNIT).take(self.source.index)
         self.target.storage.write(UNIT, self.target.index, units)
         return units

@@ -308,7 +308,6 @@ class Emitter:
         return name
 
     def skipped(self, instruction: Instruction) -> bool:
-        """Whether the slice does without this instruction."""
         if self.slice is None or instruction.parts[0] in TOUCHES_MEMORY:
             return False
         return not self.slice.intersection(instruction.definitions)

@@ -101,14 +101,12 @@ class _TraceWriter:
         self._pending_length = 0
 
     def add(self, access: int, sectors: np.ndarray, first: int) -> None:
-        """Sectors that an access touches, relative to `first`."""
         self._pending.append((access, sectors, first))
         self._pending_length += len(sectors)
         if self._pending_length > TRACE_SECTORS:
             self._flush()
 
     def finish(self, block: int) -> Trace:
-        """The trace of everything added."""
         self._flush()
         parts = self._kept or [(np.empty(0, np.int64), np.empty(0, np.int32))]
         sectors, accesses = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -150,12 +148,10 @@ class Counts:
 
     @property
     def warp_instructions(self) -> int:
-        """Warp-level PTX instructions executed."""
         return sum(block.instructions * block.warp_executions for block in self.basic_blocks)
 
     @property
     def lane_instructions(self) -> int:
-        """PTX instructions executed, by thread."""
         return sum(block.instructions * block.lane_executions for block in self.basic_blocks)
 
     @property

@@ -79,13 +79,11 @@ class Lanes:
 
     @property
     def block_index(self) -> np.ndarray:
-        """Which block of the batch each lane belongs to."""
         found: np.ndarray = self.cached("block", lambda: self.slots // self.batch.slots_per_block)
         return found
 
     @property
     def warps(self) -> np.ndarray:
-        """Warp of the batch by lane."""
         found: np.ndarray = self.cached("warp", lambda: self.slots // WARP)
         return found
 
@@ -107,7 +105,6 @@ class Lanes:
 
     @property
     def warp_starts(self) -> np.ndarray:
-        """Position of the first lane of each warp present."""
         found: np.ndarray = self.cached(
             "starts", lambda: np.flatnonzero(np.r_[True, self.warps[1:] != self.warps[:-1]])
         )

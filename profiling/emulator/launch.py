@@ -130,8 +130,6 @@ def pack(parameters: Sequence[Parameter], arguments: Sequence[Argument]) -> byte
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything that block functions ask for besides memory."""
-
     packed: bytes
     addresses: list[np.uint64]
     shared: list[Range]

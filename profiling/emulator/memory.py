@@ -117,7 +117,6 @@ class GlobalMemory:
         return np.ones(buffer.size, bool) if buffer.valid is None else buffer.valid.data != 0
 
     def find(self, low: int, high: int) -> Buffer | None:
-        """The buffer that contains [low, high)."""
         i = bisect.bisect_right(self._bases, low) - 1
         if i < 0:
             return None
@@ -125,7 +124,6 @@ class GlobalMemory:
         return buffer if high <= buffer.base + buffer.size else None
 
     def nearest(self, address: int) -> Buffer | None:
-        """The buffer whose range is closest to an address."""
         distance = [max(b.base - address, address - b.base - b.size + 1, 0) for b in self._buffers]
         return self._buffers[int(np.argmin(distance))] if distance else None
 
@@ -156,14 +154,12 @@ class Part:
     granules: np.ndarray | None = None
 
     def lanes(self, g: Lanes) -> np.ndarray:
-        """The positions of its lanes."""
         return np.arange(g.n) if self.where is None else self.where
 
     def slots(self, g: Lanes) -> np.ndarray:
         return g.slots if self.where is None else g.slots[self.where]
 
     def indices(self, g: Lanes) -> np.ndarray:
-        """The index of each of its lanes."""
         return np.broadcast_to(np.asarray(self.index), g.n if self.where is None else len(self.where))
 
     def of_lanes(self, v: V) -> V:

@@ -205,7 +205,6 @@ _COMPARE_FLOATS = {
 def comparison(
     emitter: Emitter, name: str, type_: str, a: Operand | None, b: Operand | None, *, ftz: bool
 ) -> str:
-    """Text of a comparison."""
     floating = type_ in FLOATS
     if type_ in ("f16x2", "bf16x2") or name not in (_COMPARE_FLOATS if floating else _COMPARE_INTEGERS):
         raise emitter.unsupported()

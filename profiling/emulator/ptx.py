@@ -103,7 +103,6 @@ class Instruction:
 
     @cached_property
     def definitions(self) -> tuple[Register, ...]:
-        """Registers that it writes."""
         if not self.operands or self.parts[0] in WITHOUT_DESTINATION:
             return ()
         first = self.operands[0]
@@ -169,8 +168,6 @@ class Variable:
 
 @dataclass(frozen=True)
 class Function:
-    """A kernel entry or a device function."""
-
     name: str
     parameters: tuple[Parameter, ...]
     results: tuple[Parameter, ...]

@@ -26,8 +26,6 @@ _SIGNALS_AND_ABSTRACT_SOCKETS = 0b11
 
 
 class Files(IntFlag):
-    """Rights over files."""
-
     EXECUTE = 1 << 0
     WRITE_FILE = 1 << 1
     READ_FILE = 1 << 2
@@ -60,7 +58,6 @@ class Abilities:
 
     @property
     def files(self) -> Files:
-        """The rights over files that it knows."""
         newer = {2: Files.REFER, 3: Files.TRUNCATE, 5: Files.CONTROL_DEVICE}
         unknown = Files(0)
         for since, right in newer.items():

@@ -71,8 +71,9 @@ class Confinement:
     @property
     def readable(self) -> tuple[Path, ...]:
         """What may be read besides programs, resolved; only what exists."""
-        machine = tuple(map(Path, _MACHINE))
-        return _existing((*self.reads, *_named_by_user(), *machine, *_settings()))
+        named = (each for each in os.environ.get(READABLE_VARIABLE, "").split(os.pathsep) if each)
+        settings = (f"/etc/{name}" for name in _SETTINGS)
+        return _existing((*self.reads, *map(Path, (*named, *_MACHINE, *settings))))
 
     @property
     def read_and_written(self) -> tuple[Path, ...]:
@@ -129,14 +130,6 @@ def _home() -> Path:
         return Path(pwd.getpwuid(os.getuid()).pw_dir).resolve()
     except (ImportError, KeyError):
         return Path.home().resolve()
-
-
-def _settings() -> tuple[Path, ...]:
-    return tuple(Path("/etc") / name for name in _SETTINGS)
-
-
-def _named_by_user() -> tuple[Path, ...]:
-    return tuple(Path(each) for each in os.environ.get(READABLE_VARIABLE, "").split(os.pathsep) if each)
 
 
 def _existing(paths: tuple[Path, ...]) -> tuple[Path, ...]:

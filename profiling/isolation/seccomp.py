@@ -64,7 +64,6 @@ REFUSED: dict[str, tuple[int | None, ...]] = {
     for name, *numbers in (call.split() for call in calls.split(","))
 }
 _LAST_KNOWN_CALL = 469
-_FIRST_X32_CALL = 0x4000_0000
 
 _AUDIT_NAMES = {X86_64: 0xC000003E, AARCH64: 0xC00000B7}
 _SECCOMP = {X86_64: 317, AARCH64: 277}

@@ -169,7 +169,6 @@ def disassembling(cubin: bytes) -> Iterator[Callable[[], Mapping[str, Function]]
 
 
 def disassemble(cubin: bytes) -> Mapping[str, Function]:
-    """Disassemble and wait."""
     with disassembling(cubin) as result:
         return result()
 

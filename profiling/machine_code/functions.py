@@ -50,13 +50,12 @@ class Instruction:
 
     @property
     def mnemonic(self) -> str:
-        """The opcode without its modifiers."""
         return self.opcode.partition(".")[0]
 
     @property
     def pipe(self) -> Pipe:
-        """The execution unit."""
-        return _pipe(self.mnemonic)
+        """Instructions in no list are uniform if they begin with U, and integer or logic otherwise."""
+        return _PIPE_OF.get(self.mnemonic, Pipe.UNIFORM if self.mnemonic.startswith("U") else Pipe.ALU)
 
 
 _MNEMONICS: Mapping[Pipe, str] = {
@@ -72,11 +71,6 @@ _MNEMONICS: Mapping[Pipe, str] = {
     Pipe.UNIFORM: "R2UR S2UR",
 }
 _PIPE_OF = {mnemonic: pipe for pipe, mnemonics in _MNEMONICS.items() for mnemonic in mnemonics.split()}
-
-
-def _pipe(mnemonic: str) -> Pipe:
-    """Instructions in no list are uniform if they begin with U, and integer or logic otherwise."""
-    return _PIPE_OF.get(mnemonic, Pipe.UNIFORM if mnemonic.startswith("U") else Pipe.ALU)
 
 
 @dataclass(frozen=True)
@@ -98,14 +92,11 @@ class Loop:
 
 @dataclass(frozen=True)
 class Function:
-    """One function's machine code."""
-
     name: str
     instructions: tuple[Instruction, ...]
 
     @cached_property
     def blocks(self) -> tuple[BasicBlock, ...]:
-        """Basic blocks in order of address."""
         starts = sorted(_leaders(self.instructions))
         ends = [*starts[1:], len(self.instructions)]
         return tuple(BasicBlock(first, last) for first, last in zip(starts, ends, strict=True))
@@ -142,7 +133,6 @@ class Function:
         return {loop: tuple(sorted(found, key=lambda entry: entry[0])) for loop, found in inside.items()}
 
     def code(self, block: int) -> Sequence[Instruction]:
-        """A block's instructions."""
         span = self.blocks[block]
         return self.instructions[span.first : span.last]
 

@@ -84,7 +84,6 @@ class BlockCounter:
 
     @property
     def ranges(self) -> list[Range]:
-        """Where the buffers lie."""
         return [
             Range(buffer.name, buffer.base >> 5, (buffer.base + buffer.size - 1) >> 5)
             for buffer in self._memory
@@ -160,7 +159,8 @@ def sample_blocks(counter: BlockCounter) -> list[tuple[int, Counts, float]] | st
     """
     launch = counter.launch
     total = launch.blocks
-    at = _middle_block(launch.grid)
+    x, y, z = (extent // 2 for extent in launch.grid)
+    at = x + launch.grid[0] * (y + launch.grid[1] * z)
     middle = counter.count(at)
     if isinstance(middle, str):
         return middle
@@ -183,13 +183,7 @@ def sample_blocks(counter: BlockCounter) -> list[tuple[int, Counts, float]] | st
     return [(0, first, side), (at, middle, total - 2 * side), (total - 1, last, side)]
 
 
-def _middle_block(grid: tuple[int, int, int]) -> int:
-    x, y, z = (extent // 2 for extent in grid)
-    return x + grid[0] * (y + grid[1] * z)
-
-
 def _requests(counts: Counts) -> int:
-    """A block's requests to global memory."""
     return sum(access.requests for access in counts.accesses if access.space == "global")
 
 
@@ -224,5 +218,4 @@ def _line_counts(
 
 
 def _warps(launch: ResolvedLaunch) -> int:
-    """Warps of the whole grid."""
     return launch.blocks * -(-launch.threads // WARP_LANES)

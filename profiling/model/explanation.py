@@ -83,12 +83,10 @@ class Explanation:
 
     @property
     def binding(self) -> ExplainedTerm:
-        """The term that explains most of the time."""
         return self.terms[0]
 
     @property
     def next(self) -> ExplainedTerm | None:
-        """The term that explains most of the rest."""
         return self.terms[1] if len(self.terms) > 1 else None
 
     @property

@@ -185,7 +185,8 @@ def _sm_terms(work: KernelWork, gpu: Architecture) -> dict[Term, float]:
         for term, (pipe, rate) in lanes.items()
     }
     return {
-        Term.ISSUE: issue_seconds(work.total_instructions, gpu),
+        # Each scheduler issues at most one warp instruction a cycle.
+        Term.ISSUE: work.total_instructions / (gpu.chip.schedulers * sm_cycles_per_second(gpu)),
         **pipes,
         Term.TENSOR: work.tensor_multiply_adds / (rates.tensor_sync_fma * sm_cycles_per_second(gpu)),
         Term.GLOBAL_WAVEFRONTS: wavefront_seconds(work.global_wavefronts + work.spill_wavefronts, gpu),
@@ -199,7 +200,7 @@ def _chip_terms(work: KernelWork, gpu: Architecture) -> dict[Term, float]:
     reads, writes = work.l2_read_sectors + work.spill_l2_sectors, work.l2_write_sectors
     return {
         Term.L2: l2_seconds(reads, writes, work.store_lines, gpu),
-        Term.DRAM: dram_seconds(work.dram_read_bytes + work.dram_write_bytes, gpu),
+        Term.DRAM: (work.dram_read_bytes + work.dram_write_bytes) / gpu.memory.dram_bytes_per_second,
         Term.LATENCY: latency_seconds(work.chain.cycles, work.blocks, work.occupancy.blocks, gpu),
         Term.ATOMICS: atomic_seconds(work.atomic_lanes, work.atomic_turns, gpu),
         Term.BLOCK_LAUNCH: work.blocks * gpu.overheads.block_launch,
@@ -209,11 +210,6 @@ def _chip_terms(work: KernelWork, gpu: Architecture) -> dict[Term, float]:
 def sm_cycles_per_second(gpu: Architecture) -> float:
     """Cycles that all SMs together have in a second."""
     return gpu.chip.sms * gpu.chip.clock_hz
-
-
-def issue_seconds(instructions: float, gpu: Architecture) -> float:
-    """Each scheduler issues at most one warp instruction a cycle."""
-    return instructions / (gpu.chip.schedulers * sm_cycles_per_second(gpu))
 
 
 def pipe_seconds(instructions: float, lanes_per_cycle: float, gpu: Architecture) -> float:
@@ -239,11 +235,6 @@ def l2_seconds(read_sectors: float, written_sectors: float, written_lines: float
     reading = read_sectors * memory.sector_bytes / memory.l2_bytes_per_second
     written = written_sectors * memory.sector_bytes / memory.l2_write_bytes_per_second
     return reading + max(written, written_lines / memory.l2_store_lines_per_second)
-
-
-def dram_seconds(moved_bytes: float, gpu: Architecture) -> float:
-    """DRAM moves bytes at its rate."""
-    return moved_bytes / gpu.memory.dram_bytes_per_second
 
 
 def latency_seconds(chain_cycles: float, blocks: int, resident_blocks: int, gpu: Architecture) -> float:

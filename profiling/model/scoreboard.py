@@ -133,7 +133,6 @@ class _Warp:
             self._repeat(share - 1.0, began, waited)
 
     def issue(self, instruction: Instruction) -> None:
-        """Wait for what the instruction waits for, and issue it."""
         for barrier in instruction.waits:
             if self.ready[barrier] > self.now:
                 self._wait(self.cause[barrier], self.ready[barrier] - self.now)

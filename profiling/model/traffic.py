@@ -65,7 +65,6 @@ class Range:
 
     @property
     def sectors(self) -> int:
-        """Its size in sectors."""
         return self.last - self.first + 1
 
 
@@ -159,7 +158,6 @@ class Residency:
 
     @property
     def blocks(self) -> int:
-        """Blocks in the grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
 
     @property
@@ -265,15 +263,11 @@ def _lost_rereads(counts: Counts, l1_sectors: float, kept: float) -> float:
 _WRITES = ("store", "atomic", "reduction")
 
 
-def kept_rate(counts: Counts) -> int:
-    """One in how many sectors the traces have kept."""
-    return max((trace.rate for trace in counts.traces), default=1)
-
-
 def sampling_rate(counts: Counts) -> int:
     """One in how many sectors to follow, so that about `FOLLOWED` accesses are left of the longest trace."""
     longest = max((len(trace.sectors) for trace in counts.traces), default=0)
-    return kept_rate(counts) << max(0, (longest - 1) // FOLLOWED).bit_length()
+    kept = max((trace.rate for trace in counts.traces), default=1)
+    return kept << max(0, (longest - 1) // FOLLOWED).bit_length()
 
 
 def _sampled(sectors: Ints, rate: int) -> Ints:

@@ -103,12 +103,10 @@ class KernelWork:
 
     @property
     def warps(self) -> int:
-        """Warps in a block."""
         return -(-self.threads // 32)
 
     @property
     def total_instructions(self) -> float:
-        """Warp instructions of all pipes."""
         return sum(self.instructions.values())
 
 

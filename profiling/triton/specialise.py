@@ -36,8 +36,6 @@ _POINTERS = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a kernel; a constexpr may have a default."""
-
     name: str
     is_constexpr: bool
     has_default: bool = False

@@ -1,7 +1,5 @@
 """Commands as a user types them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from click.testing import CliRunner, Result

@@ -1,23 +1,21 @@
 """`mctskernel ablate` as it is typed."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mctskernel import load_run
 from mctskernel.cli.errors import BAD_RUN, INTERRUPTED, USAGE
 from mctskernel.experiments.ablation import trials as trials_module
-from mctskernel.experiments.ablation.sweep import read_results
-from mctskernel.profiling.spaces import write_space
+from mctskernel.experiments.ablation.sweep import Results
 from mctskernel.run import open_run, read_manifest
 from tests.cli.command import mctskernel
 from tests.cli.test_llm import KEY, Author
 from tests.edits.llm.loopback import serving
-from tests.spaces import bowl
+from tests.spaces import saved
 
 ARMS = """
 title = "Who proposes"
@@ -37,9 +35,7 @@ mixture = { feedback = "counters", edits = 4, in_flight = 1 }
 
 @pytest.fixture(scope="module")
 def space(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("spaces") / "bowl.json"
-    write_space(bowl(), path)
-    return path
+    return saved(tmp_path_factory.mktemp("spaces"))
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +47,14 @@ def swept(space: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def results_of(out: Path) -> Results:
+    return msgspec.json.decode((out / "results.json").read_bytes(), type=Results)
+
+
 def test_a_results_folder_has_tables_plots_and_the_configuration(swept: Path) -> None:
     names = {file.name for file in swept.iterdir()}
     assert names >= {"results.json", "table.md", "ablation.toml", "plot.svg"}
-    assert len(read_results(swept).trials) == 8
+    assert len(results_of(swept).trials) == 8
     assert "evaluations = [5, 10, 20]" in (swept / "ablation.toml").read_text()
 
 
@@ -79,7 +79,7 @@ def test_ctrl_c_ends_a_sweep_that_goes_on_later(
     assert "2 of 8 trials are finished and kept." in result.output
     result = mctskernel(*words)
     assert result.exit_code == 0, result.output
-    assert len(read_results(tmp_path / "out").trials) == 8
+    assert len(results_of(tmp_path / "out").trials) == 8
     assert len(made) == 3 + 6
 
 
@@ -115,7 +115,7 @@ def test_trials_of_tasks_are_runs(small_task: Path, tmp_path: Path, monkeypatch:
         options = ("--model", "scripted", "--base-url", server.url, "--tasks", small_task)
         result = mctskernel("ablate", tmp_path / "arms.toml", *options, "--out", out)
         assert result.exit_code == 0, result.output
-    results = read_results(out)
+    results = results_of(out)
     assert [trial.evaluations for trial in results.trials] == [3, 3]
     assert not results.deterministic
     rules, model = results.trials

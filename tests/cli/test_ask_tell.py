@@ -1,15 +1,11 @@
 """Asking and telling as another program meets them: commands and lines of JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +13,7 @@ import jsonschema
 import pytest
 
 from mctskernel.cli.errors import BAD_RUN, BAD_TASK, INTERRUPTED, USAGE
-from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.core.executor import Executor, ExecutorOptions
-from mctskernel.core.kernel import Kernel
-from mctskernel.run import RunFolder
-from mctskernel.run import search as run_module
 from mctskernel.tree.journal import read_tree
 from tests import landscape
 from tests.cli.command import mctskernel
@@ -31,21 +22,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Executor]]:
-    """The last of these is the device: the landscape, at first."""
-    openers: list[Callable[[], Executor]] = [lambda: landscape.InProcess(2)]
-
-    @contextmanager
-    def opening(_spec: DeviceSpec, _workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
-        yield openers[-1]()
-
-    monkeypatch.setattr(run_module, "open_executor", opening)
-    monkeypatch.setattr(RunFolder, "load_task", lambda folder: landscape.task(folder.task))
-    return openers
+def device(monkeypatch: pytest.MonkeyPatch) -> list[landscape.Opener]:
+    return landscape.stand_in(monkeypatch)
 
 
 @pytest.fixture
-def run(tmp_path: Path, small_task: Path, device: list[Callable[[], Executor]]) -> Path:
+def run(tmp_path: Path, small_task: Path, device: list[landscape.Opener]) -> Path:
     """A run that waits for edits."""
     folder = tmp_path / "run"
     begun = mctskernel(
@@ -60,20 +42,8 @@ def ask(run: Path, count: int = 1) -> list[dict[str, Any]]:
     return [json.loads(line) for line in mctskernel("ask", run, "-n", count).stdout.splitlines()]
 
 
-def steps(asked: dict[str, Any]) -> dict[str, Any]:
-    """The reply of a program that knows the JSON alone."""
-    macros = Kernel(asked["source"]).macros
-    return {
-        "node": asked["node"],
-        "edits": [
-            {
-                "title": f"{name} {step:+}",
-                "patch": [{"search": f"#define {name} {value}", "replace": f"#define {name} {value + step}"}],
-            }
-            for name, value in macros.items()
-            for step in (1, -1)
-        ],
-    }
+def reply(asked: dict[str, Any]) -> dict[str, Any]:
+    return {"node": asked["node"], "edits": landscape.steps(asked["source"])}
 
 
 def write_replies(folder: Path, replies: list[dict[str, Any]]) -> Path:
@@ -84,7 +54,7 @@ def write_replies(folder: Path, replies: list[dict[str, Any]]) -> Path:
 
 def test_a_text_is_asked_and_its_answer_told(run: Path, tmp_path: Path) -> None:
     asked = mctskernel("ask", run, "--text", "--edits", "2").stdout
-    assert "Propose 2 different edits" in asked
+    assert "Propose 2 different edits" in asked and "def reference" in asked
     (line,) = set(re.findall(r"^#define X -?\d+$", asked, re.M))
     answer = tmp_path / "answer.md"
     answer.write_text(f"node: 0\n\n## X 7\n<<<<<<< SEARCH\n{line}\n=======\n#define X 7\n>>>>>>> REPLACE\n")
@@ -97,7 +67,7 @@ def test_a_text_is_asked_and_its_answer_told(run: Path, tmp_path: Path) -> None:
 
 def test_another_program_spends_the_budget(run: Path, tmp_path: Path) -> None:
     while asked := ask(run, 2):
-        told = mctskernel("tell", run, write_replies(tmp_path, [steps(each) for each in asked]))
+        told = mctskernel("tell", run, write_replies(tmp_path, [reply(each) for each in asked]))
         assert told.exit_code == 0, told.output
         assert told.stdout.count("node ") >= 4 * len(asked)
     assert read_tree(run / "journal.jsonl").evaluations == 20
@@ -112,7 +82,7 @@ def test_what_is_asked_and_replied_follows_the_schemas(run: Path) -> None:
     (asked,) = ask(run)
     jsonschema.validate(asked, json.loads(mctskernel("ask", "--schema").stdout))
     schema = json.loads(mctskernel("tell", "--schema").stdout)
-    jsonschema.validate(steps(asked), schema)
+    jsonschema.validate(reply(asked), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"node": 0, "edits": [{"title": "a", "verdict": "ok"}]}, schema)
 
@@ -126,7 +96,7 @@ def test_what_is_asked_and_replied_follows_the_schemas(run: Path) -> None:
 )
 def test_of_a_damaged_file_nothing_is_told(run: Path, tmp_path: Path, damage: bytes, complaint: str) -> None:
     (asked,) = ask(run)
-    file = write_replies(tmp_path, [steps(asked)])
+    file = write_replies(tmp_path, [reply(asked)])
     file.write_bytes(file.read_bytes() + damage)
     told = mctskernel("tell", run, file)
     assert told.exit_code == USAGE
@@ -145,10 +115,10 @@ class Pressed(landscape.InProcess):
 
 
 def test_ctrl_c_ends_telling_and_loses_nothing(
-    run: Path, tmp_path: Path, device: list[Callable[[], Executor]]
+    run: Path, tmp_path: Path, device: list[landscape.Opener]
 ) -> None:
     (asked,) = ask(run)
-    file = write_replies(tmp_path, [steps(asked)])
+    file = write_replies(tmp_path, [reply(asked)])
     device.append(lambda: Pressed(1))
     told = mctskernel("tell", run, file)
     assert told.exit_code == INTERRUPTED
@@ -163,7 +133,7 @@ def test_ctrl_c_ends_telling_and_loses_nothing(
 
 
 def test_a_folder_that_is_no_run_and_a_kernel_without_a_time_are_refused(
-    run: Path, tmp_path: Path, device: list[Callable[[], Executor]]
+    run: Path, tmp_path: Path, device: list[landscape.Opener]
 ) -> None:
     assert mctskernel("ask", tmp_path).exit_code == BAD_RUN
     (run / "journal.jsonl").unlink()

@@ -1,7 +1,5 @@
 """`mctskernel check` of PyTorch modules."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The commands as a user types them, on a task that takes a second to search."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -11,29 +9,8 @@ import pytest
 
 from mctskernel.tasks.builtin import builtin_tasks
 from mctskernel.tree.journal import SCHEMA_VERSION
-from tests.cli.command import flat, mctskernel
-from tests.conftest import KERNEL, WriteTask
-
-TRITON_KERNEL = '''"""
-[[launch]]
-kernel = "twice"
-grid = ["ceil_div(n, BLOCK)"]
-args = ["x", "out", "n"]
-constexprs = { BLOCK = "BLOCK" }
-num_warps = 1
-"""
-
-import triton
-import triton.language as tl
-
-BLOCK = 64
-
-
-@triton.jit
-def twice(x, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + i, 2.0 * tl.load(x + i, mask=i < n, other=0.0), mask=i < n)
-'''
+from tests.cli.command import mctskernel
+from tests.conftest import KERNEL, TRITON_KERNEL, WriteTask
 
 
 def searched(task: Path, out: Path, budget: int, *words: str) -> Path:
@@ -151,40 +128,6 @@ def test_a_damaged_journal_is_a_sentence(
     assert (copy / "journal.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        (("search", "--budget", "0"), 2, "budget"),
-        (("search", "--workers", "-1"), 2, "workers"),
-        (("search", "--strategy", "guess"), 2, "best-of-n"),
-        (("search", "--policy", "exploration=nan"), 2, "exploration"),
-        (("search", "--policy", "patience"), 2, "NAME=VALUE"),
-        (("search", "--policy", "sellection=uct"), 2, "setting of policy 'sellection'"),
-        (("search", "softmax", "--device", "model", "--gpus", "1"), 2, "--gpus is for --device gpu"),
-        (("search", "softmax", "--device", "model", "--counters", "few"), 2, "--counters is for"),
-        (("search", "softmax", "--device", "gpu", "--gpus", "0", "--executor", "ray"), 2, "`ray start`"),
-        (("search", "softmax", "--device", "model", "--ray-address", "a:1"), 2, "for --executor ray"),
-        (("search", "--executor", "slurm"), 2, "'slurm' is not one of"),
-        (("search", "nothing"), 3, "neither a folder"),
-        (("search", "sofmax"), 3, "softmax"),
-        (("check", "nothing"), 3, "neither a folder"),
-        (("check", "nothing.py", "nor-this.py"), 2, "no file nothing.py"),
-        (("show", "nowhere"), 4, "is not a run"),
-        (("resume", "nowhere"), 4, "is not a run"),
-        (("resume", "nowhere", "--device", "gpu"), 4, "is not a run"),
-        (("frobnicate",), 2, "frobnicate"),
-    ],
-)
-def test_bad_input_is_a_sentence(
-    arguments: tuple[str, ...], code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = mctskernel(*arguments)
-    assert result.exit_code == code
-    assert says in flat(result.stderr)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("replaced", "says"),
@@ -207,17 +150,3 @@ def test_a_bad_task_is_a_sentence(
     result = mctskernel("search", write_task(**replaced), *words)
     assert result.exit_code == 3, result.output
     assert says in result.stderr, result.stderr
-
-
-def test_an_output_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path, small_task: Path) -> None:
-    (tmp_path / "file").write_text("")
-    result = mctskernel("search", small_task, "--budget", "2", "--out", tmp_path / "file" / "run")
-    assert (result.exit_code, "can't be used" in result.stderr) == (4, True)
-
-
-def test_a_file_that_is_no_problem_is_called_so(tmp_path: Path) -> None:
-    file = tmp_path / "other.py"
-    file.write_text("x = 1\n")
-    result = mctskernel("search", file)
-    assert result.exit_code != 0
-    assert "is no benchmark's problem" in result.stderr

@@ -1,7 +1,5 @@
 """What limits a kernel: `mctskernel evaluate` of a task, `show` of a run, and `evaluate` in Python."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -100,23 +98,3 @@ def test_a_node_of_a_run_is_explained_from_what_is_recorded(run: Path) -> None:
     assert other["kernel"] == "node 0 (starting kernel)"
     assert other["compared"]["against"].startswith("node 1 (")
     assert json.loads(mctskernel("show", run, "0", "--json").stdout)["compared"] is None
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "sentence"),
-    [
-        (("show", "{run}", "99"), 4, "no node 99"),
-        (("show", "{run}", "99", "0", "--json"), 4, "no node 99"),
-        (("evaluate", "nothing-of-the-kind"), 3, "There is no task"),
-        (("evaluate", "{task}", "missing.cu"), 3, "missing.cu can't be read"),
-        (("evaluate", "{task}", "kernel.ptx"), 3, "is no kernel"),
-        (("evaluate", "{task}", "--language", "triton"), 3, "kernel.py"),
-    ],
-)
-def test_a_mistake_is_a_sentence(
-    run: Path, small_task: Path, words: tuple[str, ...], code: int, sentence: str
-) -> None:
-    result = mctskernel(*(word.format(run=run, task=small_task) for word in words))
-    assert result.exit_code == code
-    assert sentence in flat(result.stderr.replace("│", " "))
-    assert "Traceback" not in result.stderr

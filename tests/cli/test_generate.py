@@ -1,7 +1,5 @@
 """`mctskernel generate` as a user types it, against a server that writes kernels."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.cli.errors import BAD_TASK, INTERRUPTED, SUCCESS, USAGE
+from mctskernel.cli.errors import INTERRUPTED, SUCCESS, USAGE
 from mctskernel.core.task import UNVERIFIED_REFERENCE
 from mctskernel.run import open_run, read_manifest
 from mctskernel.tasks.generation import TRANSCRIPT
@@ -122,34 +120,3 @@ def test_ctrl_c_ends_a_generation_at_once(tmp_path: Path, given: tuple[str | Pat
     assert complaints.startswith("Interrupted.")
     assert "Traceback" not in complaints
     assert "kernel.cu" not in files(tmp_path / "task")
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "sentence"),
-    [
-        (("--model", "m"), USAGE, "the reference too, unchecked"),
-        (
-            ("--reference", "sums.py", "--unverified-reference", "--model", "m"),
-            USAGE,
-            "--unverified-reference is for a task without",
-        ),
-        (("--unverified-reference",), USAGE, "--model NAME"),
-        (("--unverified-reference", "--model", "m", "--api-key-env", "NO_SUCH_KEY"), USAGE, "NO_SUCH_KEY"),
-        (("--unverified-reference", "--model", "m", "--max-usd", "1"), USAGE, "price"),
-        (
-            ("--unverified-reference", "--model", "m", "--expert", "nobody"),
-            USAGE,
-            "There is no expert 'nobody'",
-        ),
-        (("--unverified-reference", "--model", "m", "--out-task", "."), BAD_TASK, "already holds something"),
-    ],
-)
-def test_what_cant_be_done_is_said_in_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int, sentence: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-    Path("sums.py").write_text(REFERENCE)
-    result = mctskernel("generate", WANTED, "--device", "model", *words)
-    assert result.exit_code == code, result.output
-    assert sentence in " ".join(result.stderr.replace("│", "").split())

@@ -1,7 +1,5 @@
 """The help pages, and what a command imports before it does anything."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Searches that a language model proposes edits for, through the command, against a server that misbehaves."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -170,22 +168,3 @@ def test_without_an_answer_the_rules_go_on_and_a_model_alone_ends_with_a_sentenc
     assert "budget" in mixed
     assert "repl" in alone or "answer" in alone
     assert asked < 12
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--proposer", "llm"), "--model NAME"),
-        (("--proposer", "llm", "--model", "m", "--api-key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY"),
-        (("--model", "m"), "--proposer llm or mixed"),
-        (("--proposer", "llm", "--model", "m", "--expert", "nobody"), "There is no expert 'nobody'"),
-        (("--proposer", "llm", "--model", "m", "--base-url", "http://u:p@host/v1"), "--base-url"),
-    ],
-)
-def test_what_cannot_be_asked_is_a_sentence_and_leaves_nothing_behind(
-    tmp_path: Path, small_task: Path, words: tuple[str, ...], sentence: str
-) -> None:
-    result = mctskernel("search", small_task, "--device", "model", *words, "--out", tmp_path / "run")
-    assert result.exit_code == 2
-    assert sentence in " ".join(result.output.split())
-    assert not (tmp_path / "run").exists()

@@ -1,7 +1,5 @@
 """Malformed input ends in a sentence and an exit code, never in a traceback (`mctskernel` of tests.cli.command)."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -10,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from mctskernel.profiling.spaces import write_space
 from tests.cli.command import flat, mctskernel
+from tests.generated import REFERENCE
+from tests.spaces import bowl, failing
 from tests.synthetic_run import SyntheticRun, timed
 
 FILES = {
@@ -26,12 +27,53 @@ FILES = {
     "fails.py": b"import torch\n\ndef f(x):\n    return torch.nothing_like_this(x)\n\ndef g(x, y):\n    return x @ y\n",
     "exits.py": b"import sys\n\nsys.exit(3)\n",
     "raises.py": b"1 / 0\n",
+    "other.py": b"x = 1\n",
+    "sums.py": REFERENCE.encode(),
     "line.jsonl": b'{"node": 0, "edits": [{"title": "t"}]}\n',
     "words.jsonl": b"not json\n",
     "deep.jsonl": b"[" * 100_000,
 }
 
+LLM = "search run/task --device model --out new --proposer llm"
+WORDS = "generate add --device model --unverified-reference"
 CASES = (
+    ("search --budget 0", 2, "budget"),
+    ("search --workers -1", 2, "workers"),
+    ("search --strategy guess", 2, "best-of-n"),
+    ("search --policy exploration=nan", 2, "exploration"),
+    ("search --policy patience", 2, "NAME=VALUE"),
+    ("search --policy sellection=uct", 2, "setting of policy 'sellection'"),
+    ("search softmax --device model --gpus 1", 2, "--gpus is for --device gpu"),
+    ("search softmax --device model --counters few", 2, "--counters is for"),
+    ("search softmax --device gpu --gpus 0 --executor ray", 2, "`ray start`"),
+    ("search softmax --device model --ray-address a:1", 2, "for --executor ray"),
+    ("search --executor slurm", 2, "'slurm' is not one of"),
+    ("search nothing", 3, "neither a folder"),
+    ("search other.py", 3, "is no benchmark's problem"),
+    ("search run/task --budget 2 --out empty/new", 4, "can't be used"),
+    ("search --space failing.json --out new", 3, "All 3 configurations of failing failed"),
+    ("search --space bowl.json softmax --out new", 2, "not both"),
+    ("search --space bowl.json --device model --out new", 2, "--device recorded"),
+    ("search --device recorded --out new", 2, "needs --space"),
+    (LLM, 2, "--model NAME"),
+    (f"{LLM} --model m --api-key-env NO_SUCH_KEY", 2, "NO_SUCH_KEY"),
+    ("search run/task --device model --out new --model m", 2, "--proposer llm or mixed"),
+    (f"{LLM} --model m --expert nobody", 2, "There is no expert 'nobody'"),
+    (f"{LLM} --model m --base-url http://u:p@host/v1", 2, "--base-url"),
+    ("generate add --device model --model m", 2, "the reference too, unchecked"),
+    (f"{WORDS} --reference sums.py --model m", 2, "--unverified-reference is for a task without"),
+    (WORDS, 2, "--model NAME"),
+    (f"{WORDS} --model m --api-key-env NO_SUCH_KEY", 2, "NO_SUCH_KEY"),
+    (f"{WORDS} --model m --max-usd 1", 2, "price"),
+    (f"{WORDS} --model m --expert nobody", 2, "There is no expert 'nobody'"),
+    (f"{WORDS} --model m --out-task .", 3, "already holds something"),
+    ("check nothing.py nor-this.py", 2, "no file nothing.py"),
+    ("evaluate nothing-of-the-kind", 3, "There is no task"),
+    ("evaluate run/task kernel.ptx", 3, "is no kernel"),
+    ("evaluate run/task --language triton", 3, "kernel.py"),
+    ("resume nowhere --device gpu", 4, "is not a run"),
+    ("show run 999 --diff", 4, "no node 999"),
+    ("show run 999 0 --json", 4, "no node 999"),
     ("search --seconds nan", 2, "nan is not in the range x>0"),
     ("search --max-usd nan", 2, "nan is not in the range"),
     ("search --budget 1e3", 2, "'1e3' is not a valid integer"),
@@ -126,6 +168,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, small_task: Path) -> Path:
         (found / name).write_bytes(content)
     os.mkfifo(found / "pipe")
     (found / "link").symlink_to(found / "nowhere")
+    for space in (bowl(), failing()):
+        write_space(space, found / f"{space.name}.json")
     run = SyntheticRun(found / "run", small_task)
     run.edits(0, ("wider", timed(50.0)), ("unrolled", timed(40.0)))
     return found
@@ -136,6 +180,7 @@ def test_a_mistake_is_a_sentence(
     words: str, code: int, says: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
     before = [each for each in sorted(folder.rglob("*")) if "__pycache__" not in each.parts]
     result = mctskernel(*words.split())
     assert (result.exit_code, says in flat(result.stderr)) == (code, True), result.output

@@ -1,7 +1,5 @@
 """`mctskernel show --ncu` as a user types it, with an `ncu` that plays its part."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from pathlib import Path

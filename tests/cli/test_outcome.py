@@ -1,7 +1,5 @@
 """The summary at the end of a search."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Texts of models and candidates on a terminal."""
 
-from __future__ import annotations
-
 import io
 import re
 

@@ -1,30 +1,20 @@
 """Recorded spaces as a user meets them: searched, shown, gone on with, made."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
-from mctskernel.core.space import SearchSpace
-from mctskernel.profiling.spaces import write_space
 from mctskernel.report.view import load_view
-from tests import spaces
 from tests.cli.command import mctskernel
-
-
-def saved(space: SearchSpace, folder: Path) -> Path:
-    path = folder / f"{space.name}.json"
-    write_space(space, path)
-    return path
+from tests.spaces import saved
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A search of the bowl that the budget ended; the file that it read is gone."""
     folder = tmp_path_factory.mktemp("recorded")
-    file = saved(spaces.bowl(), folder)
+    file = saved(folder)
     words = ("--device", "recorded", "--space", file, "--budget", "20")
     result = mctskernel("search", *words, "--out", folder / "run")
     assert result.exit_code == 0, result.output
@@ -64,7 +54,7 @@ def test_a_recorded_configuration_cannot_be_run(run: Path, command: tuple[str, .
 @pytest.mark.slow
 def test_seconds_are_those_of_the_recording(tmp_path: Path) -> None:
     """An evaluation takes from 1 to 6 s of them: nobody waits, and eight in flight spend them eight times as fast."""
-    file = saved(spaces.bowl(), tmp_path)
+    file = saved(tmp_path)
     evaluations = {}
     for workers in ("1", "8"):
         words = ("--space", file, "--budget", "40", "--seconds", "20", "--workers", workers)
@@ -75,26 +65,6 @@ def test_seconds_are_those_of_the_recording(tmp_path: Path) -> None:
     before = load_view(tmp_path / "1").tree.evaluations
     assert mctskernel("resume", tmp_path / "1", "--seconds", "20").exit_code == 0
     assert load_view(tmp_path / "1").tree.evaluations == before
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        (("--space", "{failing}"), 3, "All 3 configurations of failing failed"),
-        (("--space", "missing.json"), 3, "missing.json can't be read"),
-        (("--space", "{bowl}", "softmax"), 2, "not both"),
-        (("--space", "{bowl}", "--device", "model"), 2, "--device recorded"),
-        (("--device", "recorded"), 2, "needs --space"),
-    ],
-)
-def test_what_cannot_be_searched_is_a_sentence_and_leaves_no_run(
-    tmp_path: Path, words: tuple[str, ...], code: int, says: str
-) -> None:
-    files = {space.name: saved(space, tmp_path) for space in (spaces.bowl(), spaces.failing())}
-    result = mctskernel("search", *(word.format(**files) for word in words), "--out", tmp_path / "run")
-    assert result.exit_code == code
-    assert says in " ".join(result.stderr.replace("│", " ").split())
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_with_a_space_is_a_task(run: Path, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """`mctskernel show` of diffs, for readers and for `patch`, and `mctskernel watch`."""
 
-from __future__ import annotations
-
 import io
 import re
 import shutil
@@ -13,7 +11,6 @@ import msgspec
 import pytest
 
 from mctskernel.answer import Answer
-from mctskernel.cli.errors import BAD_RUN, USAGE
 from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.evaluation import Outcome
 from mctskernel.report.terminal import print_diff
@@ -76,18 +73,6 @@ def test_in_a_terminal_it_is_coloured(run: Path) -> None:
     assert "\x1b[" in shown(run, 1, 3)
 
 
-def test_what_cant_be_compared_is_said(run: Path, tmp_path: Path) -> None:
-    for words, code, said in (
-        ((run, 0, "--diff"), BAD_RUN, "is the starting kernel, which no edit made"),
-        ((run, 17, "--diff"), BAD_RUN, "no node 17"),
-        ((tmp_path, 1), BAD_RUN, "is not a run"),
-        ((run, "--diff"), USAGE, "--diff needs a NODE"),
-    ):
-        result = show(*words)
-        assert result.exit_code == code
-        assert said in re.sub(r"[\s│]+", " ", result.stderr)
-
-
 def test_watch_prints_improvements_until_the_search_is_over(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,10 +83,6 @@ def test_watch_prints_improvements_until_the_search_is_over(
     assert result.exit_code == 0, result.output
     assert "5.0x modelled  node 3: faster still" in result.stdout
     assert "5.0x over the starting kernel" in result.stdout
-
-
-def test_watch_refuses_what_is_no_run(tmp_path: Path) -> None:
-    assert mctskernel("watch", tmp_path).exit_code == BAD_RUN
 
 
 def test_an_answer_that_the_tree_has_outgrown_is_no_answer(small_task: Path, tmp_path: Path) -> None:

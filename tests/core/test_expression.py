@@ -1,7 +1,5 @@
 """Expressions come from candidates: they compute what Python would, or refuse with a sentence."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """A kernel's identity ignores what the compiler ignores, and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A plan either resolves or is refused with a sentence: it comes from candidates."""
 
-from __future__ import annotations
-
 import pytest
 
 from mctskernel.core.kernel import Kernel, Language

@@ -1,7 +1,5 @@
 """Folders that hold links to elsewhere."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

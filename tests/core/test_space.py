@@ -1,7 +1,5 @@
 """Configurations as kernels, and back."""
 
-from __future__ import annotations
-
 import tomllib
 
 import pytest

@@ -1,7 +1,5 @@
 """A broken task folder is one sentence that names the file and what is wrong."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

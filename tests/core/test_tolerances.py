@@ -1,7 +1,5 @@
 """Tolerances in a task file: of all outputs, of one, at some shapes, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A small task, and the rules applied to kernels of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

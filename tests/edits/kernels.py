@@ -1,7 +1,5 @@
 """Kernels that tests of the rules begin with, beside those of the built-in tasks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from mctskernel.core.task import Task

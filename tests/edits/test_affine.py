@@ -1,7 +1,5 @@
 """Index polynomials agree with the arithmetic that they stand for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

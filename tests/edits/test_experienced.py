@@ -1,7 +1,5 @@
 """Priors follow what kinds of edits did, within bounds, and nothing changes where nothing is known."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 

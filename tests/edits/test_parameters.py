@@ -1,7 +1,5 @@
 """From one configuration of a search-space cache to the others."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Launch plans are written back without losing what a person wrote."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from mctskernel.core.kernel import Kernel
@@ -46,7 +44,7 @@ def test_launches_and_buffers_come_and_go() -> None:
     more = replace(
         plan,
         launches=(*plan.launches, replace(plan.launches[1], kernel="h", shared=0)),
-        scratch=(*plan.scratch, Scratch("flags", "int32", (4,), zero=True)),
+        scratch=(*plan.scratch, Scratch("flags", (4,), "int32", zero=True)),
     )
     grown = with_plan(kernel, more)
     assert plan_of(grown) == more

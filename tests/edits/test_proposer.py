@@ -1,7 +1,5 @@
 """The rule proposer ranks by evidence, repeats itself exactly and proposes nothing that can't be launched."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import pytest

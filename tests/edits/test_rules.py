@@ -1,7 +1,5 @@
 """Rules for CUDA C++: what each makes of a kernel, and the kernels that look alike and are left alone."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import cache
@@ -159,8 +157,6 @@ def test_a_pointer_that_may_be_written_through_is_not_const(propose: Propose, us
 
 
 STORE = "out[row * cols + col] ="
-TURNED = "out[col * rows + row] = x[row * cols + col];"
-FIRST = "tile[tid] = i < n ? x[i] : 0.0f;"
 LOOK_ALIKES: dict[tuple[str, str], list[tuple[str, str]]] = {
     ("softmax", "parallel-rows"): [
         ("sum += expf(", "sum = sum * 0.5f + expf("),

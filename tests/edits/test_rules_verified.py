@@ -1,7 +1,5 @@
 """What rules make of kernels is right at every shape and faster, and bugs planted in it are found."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """Commands that the documentation names are there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,14 +1,12 @@
 """What counts of Kernel Tuner's searches; Kernel Tuner itself is not needed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
 from mctskernel.experiments import kernel_tuner
-from mctskernel.experiments.kernel_tuner import Job, Trace, search, slim
+from mctskernel.experiments.kernel_tuner import Job, search, slim
 
 CACHE = {
     "kernel_name": "k",
@@ -34,5 +32,6 @@ def test_a_repeated_request_costs_no_evaluation(cache: Path, monkeypatch: pytest
     rows = [{"x": 1, "time": 8.0}, {"x": 1, "time": 8.0}, {"x": 2, "__error__": "RuntimeFailedConfig"}]
     rows += [{"x": 1, "time": 8.0}, {"x": 3, "time": 4.0}, {"x": 4, "time": 2.0}]
     monkeypatch.setattr(kernel_tuner, "_simulate", lambda _job, _space: rows)
-    monkeypatch.setattr(kernel_tuner, "CHECKPOINTS", (1, 2, 3, 4))
-    assert search(Job(cache, "pso", seed=7, budget=4)) == Trace("four", "pso", 7, (0.25, 0.25, 0.5, 1.0))
+    trial = search(Job(cache, "pso", seed=7, budget=4))
+    assert trial.key == ("pso", "four", 7)
+    assert [trial.after(count) for count in (1, 2, 3, 4)] == [0.25, 0.25, 0.5, 1.0]

@@ -1,7 +1,5 @@
 """From folders of variants, in both of their forms, to tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A study in rounds: what is asked, what bad replies come to, and that arms differ in what they see alone."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tarfile

@@ -1,7 +1,5 @@
 """Which configurations of a template a space has."""
 
-from __future__ import annotations
-
 from mctskernel.core.kernel import Kernel
 from mctskernel.experiments.template_spaces import allowed, levels
 

@@ -1,7 +1,5 @@
 """Honest kernels of a problem against its tolerance."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

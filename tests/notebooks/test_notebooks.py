@@ -1,7 +1,5 @@
 """Every notebook runs from top to bottom where it is, and is stored without output."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nbformat

@@ -1,7 +1,5 @@
 """PyTorch's operators compute what the tasks' references do, so that their times may stand side by side."""
 
-from __future__ import annotations
-
 import pytest
 
 from mctskernel.core.dtypes import numpy_dtype

@@ -1,21 +1,18 @@
 """Problems on the command line: searched and solved."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import CliRunner, Result
 
-from mctskernel.cli import main
 from mctskernel.core.task import RELAXED_PRECISION, Bound
 from mctskernel.problems.kernelbench.reference import TOLERANCE
 from mctskernel.problems.pytorch_timing import begin_timing, has_pytorch_reference
 from mctskernel.profiling.processes.forked import wait_for
 from mctskernel.report.baselines import COMPILED, EAGER, Baselines, write_baselines
 from mctskernel.report.view import load_view
+from tests.cli.command import flat, mctskernel
 from tests.problems.kernelbench.problem_files import problem, written
 
 pytestmark = pytest.mark.slow
@@ -36,12 +33,6 @@ BASELINES = Baselines(
 )
 
 
-def mctskernel(*words: str | Path) -> Result:
-    result = CliRunner().invoke(main, [str(word) for word in words])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("problem")
@@ -55,14 +46,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_problem_is_searched_and_solved(run: Path) -> None:
     names = {each.name for each in (run / "task").iterdir()}
-    assert names == {
-        "task.toml",
-        "reference.py",
-        "problem.py",
-        "problem.json",
-        "kernel.cu",
-        "start_templates.cu",
-    }
+    files = "task.toml reference.py problem.py problem.json kernel.cu start_templates.cu"
+    assert names == set(files.split())
     found = mctskernel("best", run, "--as", "solution")
     assert found.exit_code == 0
     assert "class ModelNew(Model)" in (run / "solution" / "sum.py").read_text("utf-8")
@@ -97,7 +82,7 @@ def test_pytorchs_times_are_told_beside_the_kernel_that_they_were_taken_with(run
 
 
 def said(run: Path) -> str:
-    return " ".join(mctskernel("show", run).stdout.split())
+    return flat(mctskernel("show", run).stdout)
 
 
 def test_without_a_gpu_pytorch_is_not_timed(run: Path, tmp_path: Path) -> None:

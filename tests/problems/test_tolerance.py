@@ -1,7 +1,5 @@
 """How far off a kernel for a problem may be: against tables worked out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

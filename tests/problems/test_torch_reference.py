@@ -1,7 +1,5 @@
 """References that PyTorch computes."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

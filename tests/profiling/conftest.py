@@ -1,7 +1,5 @@
 """Devices that misbehave, importable by worker processes."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from types import ModuleType

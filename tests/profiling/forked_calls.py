@@ -1,7 +1,5 @@
 """What is called in forked processes, which import this module and little else."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Builds that are kept on disk: hits, damage, size, and what a worker may have written."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which of a GPU's ceilings binds a kernel."""
 
-from __future__ import annotations
-
 import pytest
 
 from mctskernel.core.evaluation import Timing
@@ -9,11 +7,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.build import Build, build
-from mctskernel.profiling.ceilings import (
-    Ceilings,
-    roofline,
-    uses_tensor_cores,
-)
+from mctskernel.profiling.ceilings import Ceilings, roofline, uses_tensor_cores
 from mctskernel.profiling.counters import TENSOR_ACTIVE, TENSOR_BUSY
 from mctskernel.profiling.guardrails import quarantine_reason
 from mctskernel.tasks.builtin import builtin_tasks

@@ -1,7 +1,5 @@
 """What an edit did: the terms that moved with their numbers, the counts behind them, ties, and what binds now."""
 
-from __future__ import annotations
-
 from mctskernel.core.evaluation import Evaluation, LaunchTerms, Outcome, Source, Timing
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.changes import Comparison, compare

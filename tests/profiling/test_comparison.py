@@ -1,7 +1,5 @@
 """What is accepted of an output, whatever its type: the truth rounded, and no more than a tolerance beyond it."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A contract that the reference itself doesn't meet is a sentence, and one that it does is none."""
 
-from __future__ import annotations
-
 import pytest
 
 from mctskernel.core.task_file import load_task

@@ -1,7 +1,5 @@
 """Calls in forked processes: what they return, say and receive, and how they end."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
@@ -54,8 +52,9 @@ def test_a_process_that_dies_is_an_error(tmp_path: Path) -> None:
 
 def test_closing_ends_a_call_that_hangs(tmp_path: Path) -> None:
     call = ForkedCall(hangs, log=tmp_path / "log")
-    while not call.said and not call.collect():
+    while not call.said:
         wait_for([call], 60)
+        call.collect()
     call.close()
     with pytest.raises(ProcessLookupError):
         os.kill(call.said[0], 0)

@@ -1,7 +1,5 @@
 """Outputs that are a single row: one huge element excuses no error of the others, and cancellation is no crime."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,14 +21,10 @@ Function = Callable[[Array], Array]
 def task_of(reference: Function, **parts: object) -> Task:
     task = Task(
         name="vector",
-        summary="",
         folder=Path("vector"),
         inputs=(Tensor("x", "float32", ("n",)),),
         outputs=(Tensor("out", "float32", ("n",)),),
-        scalars={},
-        search_shapes=(),
         verify_shapes=({"n": 64}, SHAPE),
-        held_out_shapes=(),
         tolerance=Tolerance(relative=1e-5, absolute=1e-12),
         starting_kernel=Kernel(""),
         reference=reference,

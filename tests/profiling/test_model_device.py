@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +7,8 @@ from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Guard, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
+from mctskernel.profiling import emulated_verification
+from mctskernel.profiling.emulator import Limits
 from mctskernel.profiling.model_device import ModelDevice
 from tests.conftest import KERNEL, WriteTask
 
@@ -18,13 +18,8 @@ def device(write_task: WriteTask) -> ModelDevice:
     return ModelDevice(load_task(write_task()))
 
 
-@pytest.fixture
-def source(write_task: WriteTask) -> str:
-    return load_task(write_task()).starting_kernel.source
-
-
-def test_the_starting_kernel_is_built_verified_and_priced(device: ModelDevice, source: str) -> None:
-    evaluation = device.evaluate(Kernel(source))
+def test_the_starting_kernel_is_built_verified_and_priced(device: ModelDevice) -> None:
+    evaluation = device.evaluate(Kernel(KERNEL))
     assert evaluation.outcome is Outcome.OK, evaluation.message
     assert evaluation.source is Source.MODELLED
     assert [timing.shape for timing in evaluation.timings] == ["n=4096"]
@@ -57,19 +52,15 @@ def test_the_starting_kernel_is_built_verified_and_priced(device: ModelDevice, s
 )
 def test_a_planted_fault_has_its_outcome(  # noqa: PLR0917 - pytest passes them by name
     device: ModelDevice,
-    source: str,
     monkeypatch: pytest.MonkeyPatch,
     before: str,
     after: str,
     outcome: Outcome,
     sentence: str,
 ) -> None:
-    from mctskernel.profiling import emulated_verification  # noqa: PLC0415
-    from mctskernel.profiling.emulator import Limits  # noqa: PLC0415
-
     monkeypatch.setattr(emulated_verification, "LIMITS", Limits(seconds=1.0))
-    assert before in source
-    evaluation = device.evaluate(Kernel(source.replace(before, after)))
+    assert before in KERNEL
+    evaluation = device.evaluate(Kernel(KERNEL.replace(before, after)))
     assert evaluation.outcome is outcome, evaluation.message
     assert sentence in evaluation.message
 
@@ -88,14 +79,10 @@ COUNTER = "__device__ int kept;\n"
     ids=["writes only", "puts it back", "lazy after a while", "knows the last run"],
 )
 def test_what_a_kernel_keeps_in_a_variable_must_not_spoil_its_later_runs(
-    device: ModelDevice, source: str, change: str, is_right: bool
+    device: ModelDevice, change: str, is_right: bool
 ) -> None:
-    kernel = Kernel(
-        source.replace('extern "C"', COUNTER + 'extern "C"', 1).replace(
-            "if (i < n) {", f"if (i < n) {{ {change}", 1
-        )
-    )
-    evaluation = device.evaluate(kernel)
+    counting = KERNEL.replace('extern "C"', COUNTER + 'extern "C"', 1)
+    evaluation = device.evaluate(Kernel(counting.replace("if (i < n) {", f"if (i < n) {{ {change}", 1)))
     assert evaluation.ok == is_right, evaluation.message
     if not is_right:
         assert evaluation.guard is Guard.REPETITION

@@ -1,7 +1,5 @@
 """Kernels with one numerical mistake each, emulated on the cases of their tasks, beside the same without it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -72,25 +70,17 @@ PRESERVE = '[numerics]\ndenormals = "preserve"\n'
 LOOSE = "[tolerance]\nrelative = 1e-5\nabsolute = 1e-5\nratio = 64.0\n"
 
 MUL_FTZ = 'float y; asm("mul.ftz.f32 %0, %1, 0f40000000;" : "=f"(y) : "f"(x[i])); out[i] = y;'
+SKIPPING = SUM.replace("sum += x[i]", "if (x[i] == x[i]) sum += x[i]")
+DOUBLING, FLUSHING = f"{EACH} out[i] = 2 * x[i];", f"{EACH} {{ {MUL_FTZ} }}"
+WIDE = f"long long sum = 0; {EACH} sum += x[i]; out[row] = sum;"
+INTEGER_SUMS = INTEGERS + tensor("outputs", "out", "int64", ROWS)
+IN_PLACE = X + tensor("outputs", "x", "float32")
+TO_TWICE, TO_FOUR_TIMES = f"{EACH} x[i] = 2 * x[i];", f"{EACH} x[i] = 4 * x[i];"
 
 # name: the tensors and contract, the reference, parameters, the honest body, the mistaken one, what is said of it
-MISTAKES: dict[str, tuple[str, str, str, str, str, str]] = {
-    "swallows NaN": (
-        X + OUT_ROWS,
-        ROW_SUM,
-        FLOATS,
-        SUM,
-        SUM.replace("sum += x[i]", "if (x[i] == x[i]) sum += x[i]"),
-        "NaN values .* expected nan",
-    ),
-    "flushes denormals": (
-        X + OUT + PRESERVE,
-        TWICE,
-        FLOATS,
-        f"{EACH} out[i] = 2 * x[i];",
-        f"{EACH} {{ {MUL_FTZ} }}",
-        "denormal values",
-    ),
+MISTAKES = {
+    "swallows NaN": (X + OUT_ROWS, ROW_SUM, FLOATS, SUM, SKIPPING, "NaN values .* expected nan"),
+    "flushes denormals": (X + OUT + PRESERVE, TWICE, FLOATS, DOUBLING, FLUSHING, "denormal values"),
     "differences of large squares": (
         X + OUT_ROWS + LOOSE,
         VARIANCE,
@@ -100,21 +90,14 @@ MISTAKES: dict[str, tuple[str, str, str, str, str, str]] = {
         "offset values",
     ),
     "integers that overflow": (
-        INTEGERS + tensor("outputs", "out", "int64", ROWS),
+        INTEGER_SUMS,
         INTEGER_SUM,
         "const int* x, long long* out",
-        f"long long sum = 0; {EACH} sum += x[i]; out[row] = sum;",
-        f"int sum = 0; {EACH} sum += x[i]; out[row] = sum;",
+        WIDE,
+        WIDE.replace("long long", "int"),
         "expected",
     ),
-    "in place, twice": (
-        X + tensor("outputs", "x", "float32"),
-        TWICE,
-        "float* x",
-        f"{EACH} x[i] = 2 * x[i];",
-        f"{EACH} x[i] = 4 * x[i];",
-        "'x' is wrong",
-    ),
+    "in place, twice": (IN_PLACE, TWICE, "float* x", TO_TWICE, TO_FOUR_TIMES, "'x' is wrong"),
 }
 
 

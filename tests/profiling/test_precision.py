@@ -1,7 +1,5 @@
 """One product in lower precision is found in every operator, and float32 passes in whatever order it adds."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable
@@ -21,7 +19,6 @@ torch = pytest.importorskip("torch")
 functional = torch.nn.functional
 
 Rounding = Callable[[Any], Any]
-Extents = tuple[int | str, ...]
 
 
 def to_tf32(x: Any) -> Any:
@@ -56,55 +53,32 @@ def keep(x: Any) -> Any:
 
 
 SMALL = 128**-0.5
-OPERATORS: dict[str, tuple[Callable[..., Any], dict[str, Extents], Extents]] = {
-    "matmul": (lambda r, x, w: r(x) @ r(w), {"x": ("n", "n"), "w": ("n", "n")}, ("n", "n")),
-    "linear, softmax": (
-        lambda r, x, w: torch.softmax(r(x) @ r(w).T, 1),
-        {"x": (9, "n"), "w": (2048, "n")},
-        (9, 2048),
-    ),
-    "linear, mean, logsumexp, residual": (
-        averaged,
-        {"x": (9, "n"), "w": ("n", "n"), "b": ("n",)},
-        (9, "n"),
-    ),
+HEADS = "x 2,n,32 w 2,n,32 v 2,n,32 = 2,n,32"
+Described = tuple[Callable[..., Any], str]
+"""A function of a rounding and inputs, and the extents of these and of the result."""
+
+OPERATORS: dict[str, Described] = {
+    "matmul": (lambda r, x, w: r(x) @ r(w), "x n,n w n,n = n,n"),
+    "linear, softmax": (lambda r, x, w: torch.softmax(r(x) @ r(w).T, 1), "x 9,n w 2048,n = 9,2048"),
+    "linear, mean, logsumexp, residual": (averaged, "x 9,n w n,n b n = 9,n"),
     "convolution": (
         lambda r, x, w: functional.conv2d(r(x), r(w), padding=1),
-        {"x": (2, 8, 16, "n"), "w": (8, 8, 3, 3)},
-        (2, 8, 16, "n"),
+        "x 2,8,16,n w 8,8,3,3 = 2,8,16,n",
     ),
     "transposed convolution": (
         lambda r, x, w: functional.conv_transpose2d(r(x), r(w), stride=2),
-        {"x": (2, 8, 8, 8), "w": (8, 4, 3, 3)},
-        (2, 4, 17, 17),
+        "x 2,8,8,8 w 8,4,3,3 = 2,4,17,17",
     ),
-    "attention's scores": (
-        lambda r, x, w, v: attention(r, keep, x, w, v),
-        {"x": (2, "n", 32), "w": (2, "n", 32), "v": (2, "n", 32)},
-        (2, "n", 32),
-    ),
-    "attention's values": (
-        lambda r, x, w, v: attention(keep, r, x, w, v),
-        {"x": (2, "n", 32), "w": (2, "n", 32), "v": (2, "n", 32)},
-        (2, "n", 32),
-    ),
+    "attention's scores": (lambda r, x, w, v: attention(r, keep, x, w, v), HEADS),
+    "attention's values": (lambda r, x, w, v: attention(keep, r, x, w, v), HEADS),
     "standardised": (
         lambda _, x, w: standardised(lambda each: each.mean(1, keepdim=True), x, w),
-        {"x": (9, 16), "w": (4096, 16)},
-        (9, 4096),
+        "x 9,16 w 4096,16 = 9,4096",
     ),
-    "clipped": (
-        lambda _, x: clipped(lambda each: each.mean(1, keepdim=True), x),
-        {"x": (9, 4096)},
-        (9, 1),
-    ),
-    "reduction": (lambda r, x: r(x).sum(1), {"x": (33, "n")}, (33,)),
-    "normalisation": (normalised, {"x": (33, "n"), "w": ("n",)}, (33, "n")),
-    "chain": (
-        lambda r, x, w: functional.gelu(r(x) * r(w)) + x,
-        {"x": (33, "n"), "w": (33, "n")},
-        (33, "n"),
-    ),
+    "clipped": (lambda _, x: clipped(lambda each: each.mean(1, keepdim=True), x), "x 9,4096 = 9,1"),
+    "reduction": (lambda r, x: r(x).sum(1), "x 33,n = 33"),
+    "normalisation": (normalised, "x 33,n w n = 33,n"),
+    "chain": (lambda r, x, w: functional.gelu(r(x) * r(w)) + x, "x 33,n w 33,n = 33,n"),
 }
 
 
@@ -123,17 +97,12 @@ def classified(r: Rounding, x: Any, w: Any, v: Any) -> Any:
     return functional.conv2d(x, w).mean((2, 3)) @ r(v)
 
 
-FOUR = {"x": (2, 8, 16, "n"), "w": (8, 8, 3, 3), "v": (8, 8, 3, 3)}
-CONVOLUTIONS: dict[str, tuple[Callable[..., Any], dict[str, Extents], Extents]] = {
+CONVOLUTIONS: dict[str, Described] = {
     "convolution": OPERATORS["convolution"],
     "transposed convolution": OPERATORS["transposed convolution"],
-    "residual": (residual, FOUR, (2, 8, 16, "n")),
-    "pooled": (pooled, {"x": (4, 3, 16, 130), "w": (8, 3, 3, 3), "b": (8,)}, (4, 8, 1, 1)),
-    "one channel": (
-        lambda r, x, w: functional.conv1d(r(x), r(w)).amax(2),
-        {"x": (64, 4, "n"), "w": (1, 4, 3)},
-        (64, 1),
-    ),
+    "residual": (residual, "x 2,8,16,n w 8,8,3,3 v 8,8,3,3 = 2,8,16,n"),
+    "pooled": (pooled, "x 4,3,16,130 w 8,3,3,3 b 8 = 4,8,1,1"),
+    "one channel": (lambda r, x, w: functional.conv1d(r(x), r(w)).amax(2), "x 64,4,n w 1,4,3 = 64,1"),
 }
 IN_TF32 = Numerics(tf32=frozenset({Operator.CONVOLUTION}))
 
@@ -154,13 +123,14 @@ def mean_in_sequence(x: Any) -> Any:
 
 
 QUICK = ("matmul", "linear, mean, logsumexp, residual", "normalisation")
-
-
 LOCKED = Numerics()
 
 
 def task_of(name: str, *, uniform: bool, numerics: Numerics = LOCKED) -> Task:
-    function, inputs, output = {**OPERATORS, **CONVOLUTIONS}[name]
+    function, described = {**OPERATORS, **CONVOLUTIONS}[name]
+    words = described.replace("=", "out").split()
+    extents = {each: tuple(words[2 * at + 1].split(",")) for at, each in enumerate(words[::2])}
+    output = extents.pop("out")
 
     def drawn(each: str) -> dict[str, Any]:
         reach = SMALL if each in "wvb" else 1.0
@@ -168,21 +138,17 @@ def task_of(name: str, *, uniform: bool, numerics: Numerics = LOCKED) -> Task:
 
     return Task(
         name=name,
-        summary="",
         folder=Path("operator"),
         inputs=tuple(
-            Tensor(each, "float32", extents, **(drawn(each) if uniform else {}))
-            for each, extents in inputs.items()
+            Tensor(each, "float32", shape, **(drawn(each) if uniform else {}))
+            for each, shape in extents.items()
         ),
         outputs=(Tensor("out", "float32", output),),
-        scalars={},
-        search_shapes=(),
         verify_shapes=({"n": 5}, {"n": 128}),
-        held_out_shapes=(),
         tolerance=Tolerance(ratio=64.0),
         numerics=numerics,
         starting_kernel=Kernel(""),
-        reference=reference_of(lambda *given: function(keep, *given), tuple(inputs)),
+        reference=reference_of(lambda *given: function(keep, *given), tuple(extents)),
     )
 
 
@@ -262,11 +228,7 @@ def test_a_convolution_passes_in_tf32_where_pytorch_computes_it_so_and_in_nothin
 
 
 def test_a_product_beside_a_convolution_is_refused_in_tf32_with_the_policy() -> None:
-    CONVOLUTIONS["classified"] = (
-        classified,
-        {"x": (5, 8, 6, "n"), "w": (16, 8, 3, 3), "v": (16, "n")},
-        (5, "n"),
-    )
+    CONVOLUTIONS["classified"] = classified, "x 5,8,6,n w 16,8,3,3 v 16,n = 5,n"
     checks = [
         check_outputs(case, {"out": result_of("classified", case, to_tf32)})
         for case in draw_verification(allowed("classified", uniform=False), 0)
@@ -282,26 +244,16 @@ def test_a_product_beside_a_convolution_is_refused_in_tf32_with_the_policy() -> 
 def test_a_convolution_is_exact_where_pytorch_does_not_use_tf32() -> None:
     cases = draw_verification(task_of("convolution", uniform=False), 0)
     assert not all(passes("convolution", case, to_tf32) for case in cases)
-    depthwise = replace(
-        allowed("convolution", uniform=False),
-        reference=reference_of(lambda x, w: functional.conv2d(x, w[:, :1], padding=1, groups=8), ("x", "w")),
-    )
-    wrong = [
-        case.label
-        for case in draw_verification(depthwise, 0)
-        if not check_outputs(
-            case,
-            {
-                "out": functional.conv2d(
-                    *(to_tf32(torch.from_numpy(case.inputs[each])) for each in ("x",)),
-                    to_tf32(torch.from_numpy(case.inputs["w"]))[:, :1],
-                    padding=1,
-                    groups=8,
-                ).numpy()
-            },
-        ).passed
-    ]
-    assert wrong
+
+    def depthwise(x: Any, w: Any) -> Any:
+        return functional.conv2d(x, w[:, :1], padding=1, groups=8)
+
+    task = replace(allowed("convolution", uniform=False), reference=reference_of(depthwise, ("x", "w")))
+    found = []
+    for case in draw_verification(task, 0):
+        x, w = (to_tf32(torch.from_numpy(case.inputs[each])) for each in ("x", "w"))
+        found.append(check_outputs(case, {"out": depthwise(x, w).numpy()}).passed)
+    assert not all(found)
 
 
 def test_relaxed_precision_leaves_out_the_numbers_that_find_less() -> None:

@@ -1,7 +1,5 @@
 """What comes of a NaN or an infinity follows from the reference; what numpy and CUDA do differently is left open."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

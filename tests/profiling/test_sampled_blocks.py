@@ -1,7 +1,5 @@
 """Kernels that compute something else at the shape that is timed than at those that are verified."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Samples of large tensors: what is wrong in a sampled band is seen, and bands stay aligned with the truth."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -68,22 +66,23 @@ def test_the_reference_is_asked_about_a_slice_alone(write_task: Callable[..., Pa
     assert max(asked) <= 64
 
 
-@pytest.mark.parametrize(
-    ("independent", "shape"), [("a", "abc"), ("b", "abc"), ("", "abc"), ("c", "abcd"), ("a", "ab")]
-)
-def test_of_large_slices_a_part_is_compared_whole_rows_of_it(
-    write_task: Callable[..., Path], independent: str, shape: str
-) -> None:
-    sizes = {"a": 6, "b": 10, "c": 16, "d": 9}
-    tensors = [Tensor(name, "float32", tuple(shape)) for name in ("x", "out")]
-    task = replace(
-        load_task(write_task()),
-        inputs=(tensors[0],),
-        outputs=(tensors[1],),
+def twice(shape: tuple[str, ...], independent: str) -> Task:
+    """A task that doubles a tensor."""
+    return Task(
+        name="twice",
+        inputs=(Tensor("x", "float32", shape),),
+        outputs=(Tensor("out", "float32", shape),),
+        starting_kernel=Kernel(""),
         independent=independent,
         reference=lambda x: 2 * x,
     )
-    found = False
+
+
+@pytest.mark.parametrize(
+    ("independent", "shape"), [("a", "abc"), ("b", "abc"), ("", "abc"), ("c", "abcd"), ("a", "ab")]
+)
+def test_of_large_slices_a_part_is_compared_whole_rows_of_it(independent: str, shape: str) -> None:
+    sizes, task, found = {"a": 6, "b": 10, "c": 16, "d": 9}, twice(tuple(shape), independent), False
     for seed in range(8):
         inputs, sample = draw_sample(task, sizes, 0, np.random.default_rng(seed))
         assert passes(task, sample, sizes, {"out": 2 * inputs["x"]})
@@ -99,15 +98,7 @@ def test_of_large_slices_a_part_is_compared_whole_rows_of_it(
 @pytest.mark.parametrize("independent", ["", "images"])
 def test_no_slice_is_known_to_be_left_out(independent: str) -> None:
     shape = {"images": 9, "planes": 7, "n": 640}
-    tensors = [Tensor(name, "float32", ("images", "planes", "n")) for name in ("x", "out")]
-    task = Task(
-        name="twice",
-        inputs=(tensors[0],),
-        outputs=(tensors[1],),
-        starting_kernel=Kernel(""),
-        independent=independent,
-        reference=lambda x: 2 * x,
-    )
+    task = twice(tuple(shape), independent)
     left_out = [(image, slice(None)) for image in range(9)] + [(slice(None), plane) for plane in range(7)]
     found = [False] * len(left_out)
     for seed in range(40):

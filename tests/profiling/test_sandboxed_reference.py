@@ -1,8 +1,5 @@
 """References that a language model wrote: they compute in their sandbox, and can do nothing else."""
 
-from __future__ import annotations
-
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +12,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.profiling import sandboxed_reference
 from mctskernel.profiling.sandboxed_reference import SandboxedReference, check_sandbox
 from tests.conftest import TASK_TOML, WriteTask
+from tests.processes import state, wait_for
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -139,12 +137,4 @@ def test_its_process_ends_with_ours() -> None:
         "print(int(inside(x=numpy.ones(1))), flush=True)\nos._exit(0)\n"
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    while _state(int(said)) != "Z":
-        os.sched_yield()
-
-
-def _state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "Z"  # gone
+    wait_for(lambda: state(int(said)) in "ZX")

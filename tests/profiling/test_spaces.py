@@ -1,7 +1,5 @@
 """Search spaces in files: Kernel Tuner's cache files, and whatever else a file may hold."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Verification with a tolerance for each shape, on whole cases and on the parts that are timed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

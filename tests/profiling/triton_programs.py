@@ -1,7 +1,5 @@
 """Triton modules for the tests, and how they are built and emulated without a task."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

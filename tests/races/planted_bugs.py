@@ -11,8 +11,6 @@ What one of the two leaves out becomes an empty line, so that both have the line
 after the launch plan says the kind of finding and what is wrong.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The emulator reports every planted bug at its line, and reports nothing for the twin without the bug."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

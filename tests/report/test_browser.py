@@ -1,7 +1,5 @@
 """Reports in a real browser: opened from disk, offline, looked at, and used by keyboard."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterator

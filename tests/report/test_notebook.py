@@ -1,7 +1,5 @@
 """Runs in Python and in Jupyter."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sentences about the GPUs of a run."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path

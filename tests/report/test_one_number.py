@@ -1,7 +1,5 @@
 """The best kernel and its speed-up are the same wherever a run is shown."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

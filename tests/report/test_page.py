@@ -1,7 +1,5 @@
 """A run as an HTML file and as Markdown: untrusted texts are harmless, and every state of a run opens."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import re
@@ -57,36 +55,19 @@ def _document(page: str) -> Document:
     return msgspec.json.decode(data, type=Document)
 
 
-def _hostile(write_task: WriteTask, path: Path) -> SyntheticRun:
-    synthetic = SyntheticRun(path, write_task(kernel=f"{KERNEL}// {HOSTILE}\n"))
+def test_no_text_of_a_run_is_markup_and_only_the_page_s_own_script_may_run(
+    write_task: WriteTask, tmp_path: Path
+) -> None:
+    synthetic = SyntheticRun(tmp_path / "run", write_task(kernel=f"{KERNEL}// {HOSTILE}\n"))
     evil = Evaluation(Outcome.BUILD_ERROR, Source.MODELLED, HOSTILE, log=HOSTILE)
     synthetic.edits(0, (HOSTILE, timed(50.0)), ("harmless", evil), exchange=replace(EXCHANGE, reply=HOSTILE))
-    return synthetic
-
-
-def test_no_text_of_a_run_is_markup(write_task: WriteTask, tmp_path: Path) -> None:
-    page = report_page(load_view(_hostile(write_task, tmp_path / "run").folder.path))
+    page = report_page(load_view(synthetic.folder.path))
     found = _elements(page)
     assert "onerror" not in page
-    assert set(found.names) == {
-        "html",
-        "head",
-        "meta",
-        "title",
-        "style",
-        "body",
-        "main",
-        "p",
-        "noscript",
-        "script",
-    }
+    assert set(found.names) == set("html head meta title style body main p noscript script".split())
     assert found.names.count("script") == len(found.parts) + 1
     assert not found.addresses, "a page that opens offline has no links"
     assert _document(page).nodes[1].title == HOSTILE
-
-
-def test_only_its_own_script_may_run(write_task: WriteTask, tmp_path: Path) -> None:
-    page = report_page(load_view(_hostile(write_task, tmp_path / "run").folder.path))
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     assert policy[1].startswith("default-src &#39;none&#39;; script-src &#39;sha256-")

@@ -1,7 +1,5 @@
 """The best so far, by evaluations, seconds and money."""
 
-from __future__ import annotations
-
 import pytest
 
 from mctskernel.core.evaluation import Evaluation, Outcome, Score

@@ -1,7 +1,5 @@
 """Intervals and tests by drawing again: against what can be counted by hand, and how often they are right."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

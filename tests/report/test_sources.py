@@ -1,7 +1,5 @@
 """Changes between two sources."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

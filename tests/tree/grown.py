@@ -1,7 +1,5 @@
 """A search over synthetic kernels that a test drives event by event, by its strategy or against it."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The Gaussian process of the edit model against formulas and values worked by hand."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -25,6 +23,11 @@ from mctskernel.tree.edit_model.gaussian_process import (
 from mctskernel.tree.edit_model.model import epoch
 
 PLACES = 8
+
+
+def apart(count: int) -> Array:
+    """How far levels that are evenly spaced are from each other."""
+    return np.abs(np.subtract.outer(np.arange(count), np.arange(count))) / (count - 1)
 
 
 def vocabulary_of(*levels: tuple[str, tuple[float | str, ...]]) -> Vocabulary:
@@ -88,8 +91,7 @@ def textbook(
 def test_a_posterior_grown_bit_by_bit_is_the_textbooks(
     seen: list[tuple[int, ...]], asked: list[tuple[int, ...]], data: st.DataObject
 ) -> None:
-    apart = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) / 3
-    between = Distances({0: apart, 1: apart, 2: 1 - np.eye(4)}, PLACES)
+    between = Distances({0: apart(4), 1: apart(4), 2: 1 - np.eye(4)}, PLACES)
     hyper = Hyperparameters(np.array([0.3, 0.7, 2.0, *[0.7] * 5]), 1.0, 1.5, 0.5, 0.01)
     observed, candidates = table(seen, PLACES), table(asked, PLACES)
     values = np.array(data.draw(st.lists(st.floats(-3, 3), min_size=len(seen), max_size=len(seen))))
@@ -105,25 +107,17 @@ def test_a_posterior_grown_bit_by_bit_is_the_textbooks(
 
 
 def test_a_pending_kernel_moves_no_mean_and_is_less_uncertain() -> None:
-    apart = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) / 3
-    between = Distances({0: apart}, PLACES)
+    between = Distances({0: apart(4)}, PLACES)
     hyper = prior_hyperparameters(between, table([(1,), (3,)], PLACES))
-    candidates = table([(0,), (1,), (2,), (3,)], PLACES)
-    found = Posterior(between, hyper, table([(0,), (3,)], PLACES), candidates)
-    values = np.array([1.0, -1.0])
-    means, deviations = found.means(values), found.deviations
-    found.observe(candidates[1])
+    rows = table([(0,), (1,), (2,), (3,)], PLACES)
+    found = Posterior(between, hyper, rows[[0, 3]], rows)
+    means, deviations = found.means(np.array([1.0, -1.0])), found.deviations
+    found.observe(rows[1])
     believed = found.believed(np.array([1.0, -1.0, math.nan]))
     assert believed == pytest.approx([1.0, -1.0, means[1]])
     assert found.means(believed) == pytest.approx(means)
     assert found.deviations[1] < 0.2 * deviations[1]
-
-
-def test_what_is_expected_of_a_pending_kernel_follows_from_later_results_too() -> None:
-    apart = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) / 3
-    between = Distances({0: apart}, PLACES)
-    hyper = prior_hyperparameters(between, table([(1,), (3,)], PLACES))
-    rows = table([(0,), (1,), (2,), (3,)], PLACES)
+    # What is expected of it follows from later results too.
     known = Posterior(between, hyper, rows[[0, 2]], rows)
     found = Posterior(between, hyper, rows[:3], rows)
     believed = found.believed(np.array([1.0, math.nan, 3.0]))
@@ -134,21 +128,15 @@ def test_what_is_expected_of_a_pending_kernel_follows_from_later_results_too() -
 def test_a_factor_that_does_nothing_gets_a_greater_length_than_one_that_does() -> None:
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 6, (60, 2))
-    apart = np.abs(np.subtract.outer(np.arange(6), np.arange(6))) / 5
-    values = np.sin(rows[:, 0] * 2.0)
-    hyper = fit(
-        Distances({0: apart, 1: apart}, PLACES),
-        table(rows.tolist(), PLACES),
-        (values - values.mean()) / values.std(),
-    )
+    between, values = Distances({0: apart(6), 1: apart(6)}, PLACES), np.sin(rows[:, 0] * 2.0)
+    hyper = fit(between, table(rows.tolist(), PLACES), (values - values.mean()) / values.std())
     assert hyper.lengths[1] > 4 * hyper.lengths[0]
 
 
 def test_the_slope_is_that_of_the_loss() -> None:
     rng = np.random.default_rng(2)
     rows = rng.integers(0, 4, (12, 3))
-    apart = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) / 3
-    between = Distances(dict.fromkeys(range(3), apart), PLACES)
+    between = Distances(dict.fromkeys(range(3), apart(4)), PLACES)
     evidence = evidence_of(between, table(rows.tolist(), PLACES), rng.standard_normal(12))
     at = evidence.mean + 0.3 * rng.standard_normal(len(evidence.mean))
     _, slope = loss_and_slope(evidence, at)
@@ -160,16 +148,13 @@ def test_the_slope_is_that_of_the_loss() -> None:
 def test_fitting_doesnt_depend_on_when_factors_were_numbered() -> None:
     rng = np.random.default_rng(1)
     rows = rng.integers(0, 4, (30, 2))
-    apart, values = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) / 3, rng.standard_normal(30)
-    one = fit(Distances({0: apart, 1: apart}, PLACES), table(rows.tolist(), PLACES), values)
-    swapped = fit(Distances({1: apart, 0: apart}, PLACES), table(rows[:, ::-1].tolist(), PLACES), values)
-    assert one.lengths[0] == swapped.lengths[1]
-    assert (one.main, one.pairs, one.whole, one.noise) == (
-        swapped.main,
-        swapped.pairs,
-        swapped.whole,
-        swapped.noise,
+    values = rng.standard_normal(30)
+    one = fit(Distances({0: apart(4), 1: apart(4)}, PLACES), table(rows.tolist(), PLACES), values)
+    swapped = fit(
+        Distances({1: apart(4), 0: apart(4)}, PLACES), table(rows[:, ::-1].tolist(), PLACES), values
     )
+    assert one.lengths[0] == swapped.lengths[1]
+    assert all(getattr(one, each) == getattr(swapped, each) for each in ("main", "pairs", "whole", "noise"))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Exports can be read by others, and trajectories tell the story of a kernel."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -106,7 +104,7 @@ def test_empty_tree_is_exported() -> None:
 
 
 def test_trajectory_carries_the_evidence_of_every_edge(story: Grown) -> None:
-    root, tile, vector = trajectory(story.tree, 4).steps
+    root, tile, vector = trajectory(story.tree, 4)
     assert [step.node for step in (root, tile, vector)] == [0, 1, 4]
     assert root.edit is None
     assert (root.gain, tile.gain, vector.gain) == (0.0, 2.0, 3.0)
@@ -115,7 +113,7 @@ def test_trajectory_carries_the_evidence_of_every_edge(story: Grown) -> None:
 
 
 def test_a_pending_node_ends_its_trajectory_before_it(story: Grown) -> None:
-    assert [step.node for step in trajectory(story.tree, 3).steps] == [0]
+    assert [step.node for step in trajectory(story.tree, 3)] == [0]
 
 
 def test_attempts_tell_failures_duplicates_and_refusals(story: Grown) -> None:

@@ -1,7 +1,5 @@
 """Large trees: grown, the engine's CPU time printed, and made again from their events."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np
@@ -35,7 +33,7 @@ def edits(levels: Levels) -> tuple[Edit, ...]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "sizes"), [("puct", (1_000, 3_000, 10_000)), ("mcts", (100, 300))])
+@pytest.mark.parametrize(("strategy", "sizes"), [("puct", (1_000, 3_000)), ("mcts", (100, 300))])
 def test_a_large_tree_grows_and_is_replayed(strategy: str, sizes: tuple[int, ...]) -> None:
     effects = np.random.default_rng(0).normal(0, 0.2, (FACTORS, LEVELS))
     grown = Grown(reward=None, strategy=strategy)

@@ -1,7 +1,5 @@
 """The journal on disk: torn, corrupt, foreign, full, in use, killed, and read while it grows."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

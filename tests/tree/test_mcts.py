@@ -1,7 +1,5 @@
 """Monte Carlo tree search against values worked by hand, with the edit model and without."""
 
-from __future__ import annotations
-
 import math
 import sys
 from pathlib import Path

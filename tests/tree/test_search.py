@@ -1,7 +1,5 @@
 """Whatever comes back in whatever order, the tree stays sound and its journal gives it back, for every strategy."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import dataclass, field

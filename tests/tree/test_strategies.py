@@ -1,7 +1,5 @@
 """Strategies on games so small that what they do next can be worked out by hand."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -44,7 +44,6 @@ class Vocabulary:
 
     @property
     def levels_known(self) -> int:
-        """How many levels there are of all factors."""
         return sum(map(len, self._codes))
 
     def __len__(self) -> int:

@@ -78,7 +78,6 @@ class EditModel:
 
     @property
     def observations(self) -> int:
-        """How many kernels it learns from."""
         return len(self._observed)
 
     def keep(self, candidates: Sequence[int]) -> None:
@@ -87,7 +86,6 @@ class EditModel:
         self._candidates, self._means = len(candidates), np.zeros(0)
 
     def prospects(self, tree: Tree) -> Prospects:
-        """What is expected of each candidate."""
         self._waiting = [node for node in self._waiting if tree.nodes[node].score is None]
         learnt = len(self._observed), len(self._waiting)
         if learnt != self._learnt:

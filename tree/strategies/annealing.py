@@ -27,7 +27,6 @@ class AnnealingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     period: Annotated[int, Meta(ge=1)] = 100
 
     def after(self, evaluations: int) -> float:
-        """The temperature after so many evaluations."""
         return self.temperature * self.cooling ** (evaluations % self.period)
 
 
@@ -53,7 +52,6 @@ class Annealing:
         self._generator: np.random.Generator | None = None
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
-        """The next step, or None."""
         nodes = ready_nodes(tree)
         if not nodes:
             return None

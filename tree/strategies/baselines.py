@@ -28,7 +28,6 @@ class Greedy:
     """
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
-        """The next step, or None."""
         nodes = ready_nodes(tree)
         return expand(fastest(nodes)) if nodes else None
 
@@ -40,7 +39,6 @@ class BestOfN:
     """
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
-        """The next step, or None."""
         return expand(tree.nodes[0]) if tree.nodes and tree.nodes[0].ready else None
 
 
@@ -51,7 +49,6 @@ class RandomSearch:
     """
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
-        """The next step, or None."""
         nodes = ready_nodes(tree)
         if not nodes:
             return None
@@ -83,7 +80,6 @@ class BeamSearch:
         self._levels: list[list[tuple[float, int, int]]] = []
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
-        """The next step, or None."""
         self._update(tree)
         nodes = ready_nodes(tree)
         if not nodes:
@@ -149,7 +145,6 @@ class EpsilonNet:
         self._members: list[Node] = []
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
-        """The next step, or None."""
         for node in map(tree.nodes.__getitem__, tree.evaluated[self._seen :]):
             if all(abs(node.reward - other.reward) > self._options.radius for other in self._members):
                 self._members.append(node)

@@ -39,7 +39,6 @@ class Evolutionary:
         self._elites: dict[frozenset[str], Node] = {}
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
-        """The next step, or None."""
         self._update(tree)
         nodes = ready_nodes(tree)
         if not nodes:

@@ -59,7 +59,6 @@ class Mcts:
         self._scanned = 0
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
-        """The most promising edit."""
         if not tree.evaluated:
             return None
         with _one_thread():
@@ -121,7 +120,6 @@ class Mcts:
 
 
 def _room(observations: int) -> int:
-    """How many candidates the model may have."""
     return min(LARGEST_FRONTIER, LARGEST_TABLE // max(observations, 1))
 
 

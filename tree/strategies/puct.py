@@ -54,7 +54,6 @@ class Puct:
         self._options = options
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
-        """The next step, or None."""
         if not tree.nodes or not tree.nodes[0].open:
             return None
         node = tree.nodes[0]
@@ -80,7 +79,6 @@ class Puct:
         return children[int(np.argmax(values + bonuses))]
 
     def _limit(self, node: Node) -> float:
-        """How many children a node may have."""
         visits = node.visits + node.in_flight
         return self._options.widening_factor * float(visits**self._options.widening_exponent)
 

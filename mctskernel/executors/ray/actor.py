@@ -119,7 +119,6 @@ class Actor:
         return _answer(self._ready.result)
 
     def evaluate(self, request: bytes) -> bytes:
-        """Return Evaluated or Broken."""
         future: Future[Evaluation] = Future()
         self._work.put((_REQUESTS.decode(request), future))
         return _answer(lambda: Evaluated(future.result()))

@@ -1,7 +1,5 @@
 """Replies as models write them, each with the kernel that it was asked about and what it should be read as."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 import mctskernel.tasks.builtin
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import Loss
+from tests.edits.llm.scripted import a_reply, an_edit
 
 _FOLDER = Path(mctskernel.tasks.builtin.__file__).parent / "softmax"
 CUDA = Kernel((_FOLDER / "kernel.cu").read_text(), Language.CUDA)
@@ -28,20 +27,10 @@ class Case:
 
 
 def _edit(title: str, search: str, replace: str, **others: object) -> dict[str, object]:
-    return {
-        "rationale": f"{title}: the evidence asks for it.",
-        "category": "tuning",
-        "title": title,
-        "expected_effect": "10 % less time.",
-        "prior": 0.5,
-        "patch": [{"search": search, "replace": replace}],
-        "source": None,
-        **others,
-    }
+    return an_edit(title, (search, replace), **others)
 
 
 BIGGER = _edit("Bigger blocks", "#define BLOCK 256\n", "#define BLOCK 512\n")
-SMALLER = _edit("Smaller blocks", "#define BLOCK 256", "#define BLOCK 128", category="launch configuration")
 SUM = "            sum += expf(x[row * cols + col] - largest);\n"
 UNROLL = _edit(
     "Unroll the sum",
@@ -52,7 +41,7 @@ UNROLL = _edit(
 WHOLE_TEXT = CUDA.source.replace("BLOCK 256", "BLOCK 64").replace("expf", "__expf")
 WHOLE = {**_edit("Fast exponentials", "", ""), "category": "numerics", "patch": None, "source": WHOLE_TEXT}
 TRITON_TEXT = TRITON.source.replace("num_warps = 1", "num_warps = 4")
-THREE = json.dumps({"edits": [BIGGER, UNROLL, WHOLE]})
+THREE = a_reply(BIGGER, UNROLL, WHOLE)
 INDENTED = json.dumps({"edits": [BIGGER, UNROLL, WHOLE]}, indent=2)
 TITLES = ("Bigger blocks", "Unroll the sum", "Fast exponentials")
 BLOCKS = """\
@@ -99,10 +88,6 @@ Both should help.
 """
 
 
-def _reply(*edits: object) -> str:
-    return json.dumps({"edits": edits})
-
-
 CASES = (
     Case("schema", THREE, TITLES),
     Case(
@@ -117,7 +102,7 @@ CASES = (
         TITLES,
     ),
     Case("raw line feeds", THREE.replace("\\n", "\n"), TITLES),
-    Case("fenced source", _reply({**WHOLE, "source": f"```cuda\n{WHOLE_TEXT}```"}), TITLES[2:]),
+    Case("fenced source", a_reply({**WHOLE, "source": f"```cuda\n{WHOLE_TEXT}```"}), TITLES[2:]),
     Case("cut off in the third", THREE[:-400], TITLES[:2], losses=(Loss.CUT_OFF,)),
     Case(
         "broken in the second",
@@ -140,30 +125,30 @@ CASES = (
     Case("nothing but source", WHOLE_TEXT, ("algorithm edit",)),
     Case(
         "triton patch",
-        _reply({**BIGGER, "patch": [{"search": "num_warps = 1", "replace": "num_warps = 8"}]}),
+        a_reply({**BIGGER, "patch": [{"search": "num_warps = 1", "replace": "num_warps = 8"}]}),
         TITLES[:1],
         kernel=TRITON,
     ),
-    Case("triton for cuda", _reply({**WHOLE, "source": TRITON_TEXT}), losses=(Loss.WRONG_SCHEMA,)),
-    Case("fits nowhere", _reply(_edit("Nowhere", "float4 v = load4(x + i);", "")), unfit=("Nowhere",)),
+    Case("triton for cuda", a_reply({**WHOLE, "source": TRITON_TEXT}), losses=(Loss.WRONG_SCHEMA,)),
+    Case("fits nowhere", a_reply(_edit("Nowhere", "float4 v = load4(x + i);", "")), unfit=("Nowhere",)),
     Case(
         "source without a plan",
-        _reply({**WHOLE, "source": WHOLE_TEXT[WHOLE_TEXT.index("*/") + 2 :]}),
+        a_reply({**WHOLE, "source": WHOLE_TEXT[WHOLE_TEXT.index("*/") + 2 :]}),
         unfit=("Fast exponentials",),
     ),
     Case(
         "plan that is no TOML",
-        _reply(_edit("Plan", 'grid = ["ceil_div(rows, BLOCK)"]', "grid = rows / BLOCK")),
+        a_reply(_edit("Plan", 'grid = ["ceil_div(rows, BLOCK)"]', "grid = rows / BLOCK")),
         unfit=("Plan",),
     ),
     Case(
         "changes nothing",
-        _reply(_edit("Comment", "// One thread per row.", "// Each row has one thread.")),
+        a_reply(_edit("Comment", "// One thread per row.", "// Each row has one thread.")),
         losses=(Loss.NO_CHANGE,),
     ),
     Case(
         "an edit without a change",
-        _reply({"title": "Think", "rationale": "..."}, BIGGER),
+        a_reply({"title": "Think", "rationale": "..."}, BIGGER),
         TITLES[:1],
         losses=(Loss.WRONG_SCHEMA,),
     ),

@@ -1,7 +1,5 @@
 """A model that says what a test wants, and requests about kernels of real tasks."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterable

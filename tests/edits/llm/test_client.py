@@ -1,7 +1,5 @@
 """Calls to a server that misbehaves as real ones do: each returns as one exchange, paid within the budget."""
 
-from __future__ import annotations
-
 import json
 import logging
 import signal

@@ -1,7 +1,5 @@
 """The choice of experts: relevant ones at first, later those that gained, and none excluded for ever."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

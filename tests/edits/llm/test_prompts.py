@@ -1,7 +1,5 @@
 """Prompts: they hold what a model needs, and are bounded and safe whatever stands in them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

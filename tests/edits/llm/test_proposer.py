@@ -1,7 +1,5 @@
 """Proposers that ask a model: each reply becomes edits or losses; rules and experts share a bandit."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

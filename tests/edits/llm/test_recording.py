@@ -1,7 +1,5 @@
 """Replies come again from a recorded search, without a server."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whatever a model writes, what can be read of it is read, and the rest is accounted for."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -18,12 +16,9 @@ from mctskernel.core.proposer import Loss
 from mctskernel.edits.llm.replies import EDITS_SCHEMA, MAX_TITLE, Reading, read_reply
 from mctskernel.edits.patch import apply
 from tests.edits.llm.reply_corpus import BIGGER, CASES, CUDA, THREE, TITLES, TRITON, UNROLL, WHOLE, Case
+from tests.edits.llm.scripted import a_reply
 
 LIMIT = 5
-
-
-def reply_of(*edits: object) -> str:
-    return json.dumps({"edits": edits})
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
@@ -37,7 +32,7 @@ def test_a_reply_is_read_as_it_was_meant(case: Case) -> None:
 
 def test_what_does_not_fit_goes_back_with_a_reason_that_helps() -> None:
     patch = [*BIGGER["patch"], {"search": "float sum = 1.0f;\nint nothing;", "replace": ""}]  # type: ignore[misc]
-    (unfit,) = read_reply(reply_of({**BIGGER, "patch": patch}), CUDA, LIMIT).unfit
+    (unfit,) = read_reply(a_reply({**BIGGER, "patch": patch}), CUDA, LIMIT).unfit
     assert unfit.loss is Loss.NO_MATCH
     assert unfit.reason.startswith(
         "Block 2 of 2: its SEARCH text, from 'float sum = 1.0f;' on, isn't in the source"
@@ -55,9 +50,7 @@ def test_what_does_not_fit_goes_back_with_a_reason_that_helps() -> None:
 )
 def test_priors_are_from_0_to_1(priors: tuple[object, object], read: tuple[float, float]) -> None:
     edits = [{**edit, "prior": prior} for edit, prior in zip((BIGGER, UNROLL), priors, strict=True)]
-    assert tuple(edit.prior for edit in read_reply(reply_of(*edits), CUDA, LIMIT).edits) == pytest.approx(
-        read
-    )
+    assert tuple(edit.prior for edit in read_reply(a_reply(*edits), CUDA, LIMIT).edits) == pytest.approx(read)
 
 
 def test_the_format_that_prompts_describe_is_read() -> None:
@@ -103,10 +96,10 @@ def test_any_text_is_read(text: str) -> None:
         "## a\n<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n" * 2_500,
         "```cuda\n__global__\n" * 10_000,
         "</think>" * 25_000,
-        json.dumps({"edits": [{**WHOLE, "source": "__global__" + '\\"' * 60_000}]}),
-        json.dumps({"edits": [{**WHOLE, "source": "/*" + "a." * 60_000 + "b=1\n*/__global__"}]}),
-        json.dumps({"edits": [{**WHOLE, "source": "@triton.jit\nx=" + "(" * 60_000}]}),
-        json.dumps({"edits": [{**BIGGER, "patch": [{"search": "x\n" * 100_000, "replace": ""}]}]}),
+        a_reply({**WHOLE, "source": "__global__" + '\\"' * 60_000}),
+        a_reply({**WHOLE, "source": "/*" + "a." * 60_000 + "b=1\n*/__global__"}),
+        a_reply({**WHOLE, "source": "@triton.jit\nx=" + "(" * 60_000}),
+        a_reply({**BIGGER, "patch": [{"search": "x\n" * 100_000, "replace": ""}]}),
     ],
     ids=lambda text: f"{text[:30]}...{text[-10:]}",
 )  # fmt: skip

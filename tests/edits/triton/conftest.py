@@ -1,7 +1,5 @@
 """A small task, and the Triton rules applied to kernels of it; each result passes the guard, builds and verifies."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

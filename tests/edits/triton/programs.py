@@ -1,7 +1,5 @@
 """Kernels that the tests of the Triton rules begin with."""
 
-from __future__ import annotations
-
 from tests.edits.triton.conftest import with_plan
 
 SOFTMAX_CODE = """\

@@ -1,7 +1,5 @@
 """What the Triton rules make of small kernels is right at awkward shapes; what they don't understand stays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

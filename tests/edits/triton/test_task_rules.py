@@ -1,7 +1,5 @@
 """The Triton rules on the built-in tasks: patterns that only some of them have, and chains of edits."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

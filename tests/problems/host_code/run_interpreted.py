@@ -3,8 +3,6 @@
 A process of its own: the interpreter is chosen by an environment variable when Triton is imported.
 """
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """A kernel with host code in C++: its launch at each shape of the task."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

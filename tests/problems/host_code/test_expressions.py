@@ -1,7 +1,5 @@
 """Translated expressions against the evaluator of launch plans."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Modules on PyTorch tensors: arguments of launches, checks of shapes, outputs and scratch buffers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Modules as text: hostile kernels are refused or contained, and names and dimensions are right."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import replace
 from pathlib import Path

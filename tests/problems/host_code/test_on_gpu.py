@@ -1,7 +1,5 @@
 """Modules and operators on a GPU, against the references of their tasks."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Kernels as operators of PyTorch: in eager code, on fake tensors and in torch.compile; nothing is launched."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Comments and the parts that nothing is read of are left out.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What torch.compile generates, as candidates: they are what a search may start from, and right at other sizes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

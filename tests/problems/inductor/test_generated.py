@@ -1,7 +1,5 @@
 """Parse what torch.compile generates, and refuse what launch plans don't support."""
 
-from __future__ import annotations
-
 import pytest
 
 from mctskernel.problems.inductor.generated import (
@@ -27,14 +25,8 @@ def test_reads_kernels_calls_and_outputs() -> None:
 
 def test_reads_sizes_grids_and_parts_of_buffers() -> None:
     (call,) = recorded.module("linear_gelu").calls
-    assert call.arguments[-6:] == (
-        "rows",
-        "cols",
-        "k",
-        "ceil_div(rows, BLOCK_M) * ceil_div(cols, BLOCK_N)",
-        1,
-        1,
-    )
+    blocks = "ceil_div(rows, BLOCK_M) * ceil_div(cols, BLOCK_N)"
+    assert call.arguments[-6:] == ("rows", "cols", "k", blocks, 1, 1)
     module = recorded.module("conv_cat")
     assert module.buffers[module.outputs[0]].extents == ("batch", 12, "2 * length")
     parts = [each for call in module.calls for each in call.arguments if isinstance(each, View)]

@@ -1,7 +1,5 @@
 """Convolutions in the forms that Inductor has templates for."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch", reason="the extra `gpu` is not installed")

@@ -1,14 +1,18 @@
 """Synthetic problems in KernelBench's format."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 HEAD = "import torch\nimport torch.nn as nn\n"
 
 
 def problem(
-    forward: str, inputs: str, *, init: str = "", arguments: str = "", given: str = "", head: str = ""
+    forward: str,
+    inputs: str = "torch.rand(8, 32)",
+    *,
+    init: str = "",
+    arguments: str = "",
+    given: str = "",
+    head: str = "",
 ) -> str:
     """A problem's text: the body of forward, what get_inputs returns, and what the constructor does."""
     return f'''{HEAD}{head}

@@ -1,7 +1,5 @@
 """Solutions as KernelBench's harness takes them: its steps on the CPU, with a stub in place of the host code."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Solutions on a GPU, by the steps of KernelBench's `eval_kernel_against_ref`, for problems of every kind."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any

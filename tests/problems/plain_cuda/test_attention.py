@@ -1,7 +1,5 @@
 """Kernels from the template for attention, against the functions themselves in 64-bit floats."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Convolutions, emulated as compiled for a GPU without wgmma."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

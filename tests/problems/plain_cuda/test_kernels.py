@@ -1,7 +1,5 @@
 """Plain kernels of many small functions, several a kernel file, against the functions themselves in 64-bit floats."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

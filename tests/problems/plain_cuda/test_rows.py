@@ -1,7 +1,5 @@
 """Kernels from the template for rows, against the functions themselves in 64-bit floats."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The text of plain kernels, and functions that are refused."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Products on tiles, emulated as compiled for a GPU without wgmma."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether a function's plain kernel computes what the function does, emulated, at sizes it wasn't made for."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """CUDA C++ to PTX with NVRTC, and PTX of a few instructions; neither a driver nor a GPU is needed."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 

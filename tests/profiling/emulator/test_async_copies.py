@@ -1,7 +1,5 @@
 """mbarriers and bulk copies: what waits for them is right and silent, and what doesn't is a race."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -101,15 +99,14 @@ def test_what_is_wrong_with_a_bulk_copy_is_found(
     assert sentence in evaluation.message
 
 
-def test_a_pipeline_of_warps_is_right_and_silent(device: ModelDevice) -> None:
-    evaluation = evaluate(device, PIPELINE)
+@pytest.mark.parametrize("source", [PIPELINE, OVERLAPPED.source], ids=["pipeline", "overlapped"])
+def test_a_pipeline_of_warps_and_overlapped_launches_are_right_and_silent(
+    device: ModelDevice, source: str
+) -> None:
+    evaluation = evaluate(device, source)
     assert evaluation.ok, evaluation.message
 
 
 def test_a_pipeline_that_does_not_wait_until_a_stage_is_empty_races(device: ModelDevice) -> None:
     evaluation = evaluate(device, PIPELINE.replace("wait_for(used, phase ^ 1);", ""))
     assert evaluation.outcome in (Outcome.RACE, Outcome.WRONG_RESULT), evaluation.message
-
-
-def test_overlapped_launches_run_one_after_the_other(device: ModelDevice) -> None:
-    assert evaluate(device, OVERLAPPED.source).ok

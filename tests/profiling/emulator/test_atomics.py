@@ -1,13 +1,11 @@
 """Atomics on colliding addresses act as if one lane came after another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from mctskernel.profiling.emulator import Geometry, GlobalMemory, Module, execute
+from tests.profiling.emulator.launching import Compiler, launched
 
 MASK = 0xFFFFFFFF
 OPERATIONS: dict[str, Callable[[int, int, int], int]] = {
@@ -26,7 +24,7 @@ OPERATIONS: dict[str, Callable[[int, int, int], int]] = {
 
 @pytest.mark.parametrize("spread", [1, 3, 64])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_colliding_atomics(cuda: Callable[[str], Module], operation: str, spread: int) -> None:
+def test_colliding_atomics(cuda: Compiler, operation: str, spread: int) -> None:
     type_ = "b32" if operation in ("and", "or", "xor", "exch", "cas") else "u32"
     last = ", %3" if operation == "cas" else ""
     source = f"""extern "C" __global__ void k(unsigned* acc, const unsigned* at, const unsigned* v, unsigned* old) {{
@@ -38,14 +36,8 @@ def test_colliding_atomics(cuda: Callable[[str], Module], operation: str, spread
     start = rng.integers(0, 6, 64).astype(np.uint32)
     at = rng.integers(0, spread, 96).astype(np.uint32)
     values = rng.integers(0, 6, 96).astype(np.uint32)
-    memory = GlobalMemory()
-    arguments = [
-        memory.add("acc", start),
-        memory.add("at", at),
-        memory.add("v", values),
-        memory.add("old", 4 * 96),
-    ]
-    done = execute(cuda(source), "k", Geometry((1, 1, 1), (96, 1, 1)), arguments, memory)
+    buffers = {"acc": start, "at": at, "v": values, "old": 4 * 96}
+    done, memory = launched(cuda(source), buffers, threads=96)
     assert done.findings == ()
     state, found = [int(x) for x in start], []
     for place, value in zip(at.tolist(), values.tolist(), strict=True):
@@ -55,18 +47,16 @@ def test_colliding_atomics(cuda: Callable[[str], Module], operation: str, spread
     assert memory.array("old", "u4").tolist() == found
 
 
-def test_float_sums_of_one_address(cuda: Callable[[str], Module]) -> None:
+def test_float_sums_of_one_address(cuda: Compiler) -> None:
     source = 'extern "C" __global__ void k(const float* a, float* s) { atomicAdd(s, a[blockIdx.x * 128 + threadIdx.x]); }'  # noqa: E501
     values = np.random.default_rng(0).standard_normal(1024).astype(np.float32)
-    memory = GlobalMemory()
-    arguments = [memory.add("a", values, writable=False), memory.add("s", np.zeros(1, np.float32))]
-    done = execute(cuda(source), "k", Geometry((8, 1, 1), (128, 1, 1)), arguments, memory)
+    done, memory = launched(cuda(source), {"a": values, "s": np.zeros(1, np.float32)}, 8, 128)
     assert done.findings == ()
     np.testing.assert_allclose(memory.array("s", np.float32)[0], values.sum(dtype=np.float64), rtol=1e-5)
 
 
 @pytest.mark.parametrize("spread", [1, 5])
-def test_a_contended_loop_of_swaps_ends_soon(cuda: Callable[[str], Module], spread: int) -> None:
+def test_a_contended_loop_of_swaps_ends_soon(cuda: Compiler, spread: int) -> None:
     source = f"""extern "C" __global__ void k(unsigned* acc) {{
     __shared__ unsigned bins[{spread}];
     if (threadIdx.x < {spread}) bins[threadIdx.x] = 0;
@@ -79,10 +69,8 @@ def test_a_contended_loop_of_swaps_ends_soon(cuda: Callable[[str], Module], spre
     __syncthreads();
     if (threadIdx.x < {spread}) acc[threadIdx.x] = bins[threadIdx.x];
     }}"""
-    memory = GlobalMemory()
-    arguments = [memory.add("acc", 4 * spread)]
-    run = execute(cuda(source), "k", Geometry((1, 1, 1), (480, 1, 1)), arguments, memory)
-    assert run.findings == ()
+    done, memory = launched(cuda(source), {"acc": 4 * spread}, threads=480)
+    assert done.findings == ()
     expected = 0
     for _ in range(480 // spread):
         expected = (3 * expected + 1) & MASK

@@ -1,7 +1,5 @@
 """Opcodes that Triton's kernels use and NVRTC's hardly: the condition code, signs by exclusive or, 8-bit floats."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

@@ -1,8 +1,5 @@
 """Sectors, requests, bank conflicts and instructions against numbers worked out by hand."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,13 +10,12 @@ from mctskernel.profiling.emulator import (
     Counts,
     Geometry,
     GlobalMemory,
-    Module,
     count,
     counting,
     is_sampled,
 )
+from tests.profiling.emulator.launching import Compiler
 
-Compiler = Callable[[str], Module]
 T = "int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;"
 
 
@@ -39,14 +35,8 @@ def counted(
         memory.add(name, contents.get(name, 1 << 24), virtual=name not in contents)
         for name in ("a", "b", "n")
     ]
-    return count(
-        cuda(f"{head} {{ {T} {body} }}"),
-        "k",
-        Geometry((grid, 1, 1), (threads, 1, 1)),
-        arguments,
-        memory,
-        blocks=blocks,
-    )
+    geometry = Geometry((grid, 1, 1), (threads, 1, 1))
+    return count(cuda(f"{head} {{ {T} {body} }}"), "k", geometry, arguments, memory, blocks=blocks)
 
 
 def of(counts: Counts, kind: str, space: str = "global") -> AccessCounts:

@@ -1,13 +1,10 @@
 """Threads of a warp that branch, loop, leave and meet again compute what each of them computes alone."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
-from mctskernel.profiling.emulator import Geometry, GlobalMemory, Module, execute
+from mctskernel.profiling.emulator import Module
+from tests.profiling.emulator.launching import Compiler, launched
 
 THREADS, BLOCKS = 40, 3  # a partly filled warp in every block
 
@@ -79,7 +76,7 @@ extern "C" __global__ void k(const unsigned* given, unsigned* out, unsigned* cou
 @pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))
 @pytest.mark.parametrize("shared", [None, 0, 3])
 def test_threads_together_compute_what_each_computes_alone(
-    cuda: Callable[..., Module], body: str, shared: int | None
+    cuda: Compiler, body: str, shared: int | None
 ) -> None:
     data = np.random.default_rng(1).integers(0, 12, (THREADS * BLOCKS, 4)).astype(np.uint32)
     if shared is not None:
@@ -92,13 +89,8 @@ def test_threads_together_compute_what_each_computes_alone(
 
 def results(module: Module, data: np.ndarray, threads: int) -> tuple[list[list[int]], list[int]]:
     """What the threads leave, in blocks of so many, and what they count together."""
-    memory = GlobalMemory()
-    arguments = [
-        memory.add("given", data, writable=False),
-        memory.add("out", data.nbytes),
-        memory.add("counts", np.zeros(8, np.uint32)),
-    ]
-    done = execute(module, "k", Geometry((len(data) // threads, 1, 1), (threads, 1, 1)), arguments, memory)
+    buffers = {"a": data, "out": data.nbytes, "counts": np.zeros(8, np.uint32)}
+    done, memory = launched(module, buffers, len(data) // threads, threads)
     assert [finding.message for finding in done.findings] == []
     out, counts = memory.array("out", np.uint32), memory.array("counts", np.uint32)
     return out.reshape(-1, 4).tolist(), counts.tolist()

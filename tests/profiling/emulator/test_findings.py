@@ -1,36 +1,19 @@
 """Bugs that no file of `tests/races` has are found at their source line, and messages say where."""
-# ruff: noqa: E501 (kernels read better unwrapped)
-
-from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from mctskernel.profiling.emulator import Execution, Geometry, GlobalMemory, Limits, Module, execute
+from mctskernel.profiling.emulator import Finding, Limits
+from tests.profiling.emulator.launching import Compiler, launched
 
 N = 1024
-THREADS = 128
 
 
-Compiler = Callable[[str], Module]
-
-
-def run(
-    cuda: Compiler, body: str, *, before: str = "", blocks: int = 2, dynamic: int = 0, threads: int = THREADS
-) -> tuple[Execution, np.ndarray]:
-    source = f'{before}\nextern "C" __global__ void k(const float* a, float* b, unsigned* u, float* scratch) {{\n{body}\n}}'
-    memory = GlobalMemory()
-    arguments = [
-        memory.add("a", np.arange(N, dtype=np.float32), writable=False),
-        memory.add("b", 4 * N),
-        memory.add("u", np.zeros(N, np.uint32)),
-        memory.add("scratch", 4 * N),
-    ]
-    geometry = Geometry((blocks, 1, 1), (threads, 1, 1), dynamic)
-    done = execute(cuda(source), "k", geometry, arguments, memory, limits=Limits(block_executions=20_000))
-    return done, memory.array("b", np.float32)
+def found(cuda: Compiler, body: str, blocks: int = 2) -> tuple[Finding, ...]:
+    source = f'\nextern "C" __global__ void k(const float* a, float* b, unsigned* u) {{\n{body}\n}}'
+    buffers = {"a": np.arange(N, dtype=np.float32), "b": 4 * N, "u": np.zeros(N, np.uint32)}
+    done, _ = launched(cuda(source), buffers, blocks, 128, limits=Limits(block_executions=20_000))
+    return done.findings
 
 
 T = "int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;\n"
@@ -69,18 +52,16 @@ PLANTED = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_bug_is_found_at_its_line(cuda: Compiler, name: str) -> None:
     kind, body = PLANTED[name]
-    done, _ = run(cuda, body)
     line = next(n for n, text in enumerate(body.splitlines(), 3) if text.endswith("// bug"))
-    found = [(f.kind, f.line) for f in done.findings]
-    assert (kind, line) in found, [f.message for f in done.findings]
+    findings = found(cuda, body)
+    assert (kind, line) in [(f.kind, f.line) for f in findings], [f.message for f in findings]
 
 
 @pytest.mark.parametrize("blocks", [2, 200])
 def test_blocks_may_store_one_constant_and_no_two(cuda: Compiler, blocks: int) -> None:
-    same, _ = run(cuda, "u[0] = 1;", blocks=blocks)
-    assert [f.message for f in same.findings] == []
-    other, _ = run(cuda, "if (blockIdx.x == 1) u[0] = 2; else\nu[0] = 1;", blocks=blocks)
-    assert {f.kind for f in other.findings} == {"race"}
+    assert found(cuda, "u[0] = 1;", blocks) == ()
+    other = found(cuda, "if (blockIdx.x == 1) u[0] = 2; else\nu[0] = 1;", blocks)
+    assert {f.kind for f in other} == {"race"}
 
 
 @pytest.mark.parametrize("head_start", [0, 1])
@@ -88,12 +69,8 @@ def test_blocks_that_wait_for_each_other_end_whichever_is_ahead(cuda: Compiler, 
     source = """extern "C" __global__ void k(unsigned* u, float* b) {
 if (threadIdx.x == 0) { __threadfence(); atomicAdd(u, 1); while (atomicAdd(u, 0) < gridDim.x) {} }
 __syncthreads(); b[blockIdx.x * 64 + threadIdx.x] = 1; }"""
-    memory = GlobalMemory()
-    arguments = [memory.add("u", np.zeros(1, np.uint32)), memory.add("b", 4 * 256)]
-    geometry = Geometry((4, 1, 1), (64, 1, 1))
-    done = execute(
-        cuda(source), "k", geometry, arguments, memory, blocks=range(4)[::-1], head_start=head_start
-    )
+    buffers = {"u": np.zeros(1, np.uint32), "b": 4 * 256}
+    done, memory = launched(cuda(source), buffers, 4, 64, numbers=range(4)[::-1], head_start=head_start)
     assert (done.findings, done.completed) == ((), True)
     assert memory.written("b").all()
 
@@ -102,11 +79,9 @@ def test_a_head_start_shows_who_relies_on_the_order_of_blocks(cuda: Compiler) ->
     source = """extern "C" __global__ void k(unsigned* u, unsigned* b) {
 atomicAdd(u, 1); if (blockIdx.x == gridDim.x - 1) b[0] = atomicAdd(u, 0); }"""
     counted = []
-    for blocks, head_start in ((range(4), 0), (range(4)[::-1], 1)):
-        memory = GlobalMemory()
-        arguments = [memory.add("u", np.zeros(1, np.uint32)), memory.add("b", 4)]
-        geometry = Geometry((4, 1, 1), (1, 1, 1))
-        done = execute(cuda(source), "k", geometry, arguments, memory, blocks=blocks, head_start=head_start)
+    for numbers, head_start in ((range(4), 0), (range(4)[::-1], 1)):
+        buffers = {"u": np.zeros(1, np.uint32), "b": 4}
+        done, memory = launched(cuda(source), buffers, 4, 1, numbers=numbers, head_start=head_start)
         assert done.findings == ()
         counted.append(int(memory.array("b", "u4")[0]))
     assert counted == [4, 1]
@@ -114,14 +89,9 @@ atomicAdd(u, 1); if (blockIdx.x == gridDim.x - 1) b[0] = atomicAdd(u, 0); }"""
 
 def test_a_message_says_what_where_and_how_far(cuda: Compiler) -> None:
     source = 'extern "C" __global__ void k(float* b) {\nb[threadIdx.x] = 1; }'
-    memory = GlobalMemory()
-    done = execute(cuda(source), "k", Geometry((1, 1, 1), (32, 1, 1)), [memory.add("b", 100)], memory)
+    done, _ = launched(cuda(source), {"b": 100})
     (finding,) = done.findings
-    assert (finding.kind, finding.line, finding.buffer, finding.thread) == (
-        "out_of_bounds",
-        2,
-        "b",
-        (25, 0, 0),
-    )
+    assert (finding.kind, finding.line, finding.buffer) == ("out_of_bounds", 2, "b")
+    assert finding.thread == (25, 0, 0)
     assert "line 2: thread (25, 0, 0) of block (0, 0, 0) writes 4 bytes" in finding.message
     assert "4 bytes past the end of b (100 bytes)" in finding.message

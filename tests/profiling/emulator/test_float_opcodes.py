@@ -1,7 +1,5 @@
 """Floating-point opcodes and conversions against exact rational arithmetic, rounded once."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable

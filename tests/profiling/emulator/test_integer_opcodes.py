@@ -1,7 +1,5 @@
 """Integer opcodes against the PTX ISA's definitions, written out in Python integers."""
 
-from __future__ import annotations
-
 import itertools
 import operator
 from collections.abc import Callable

@@ -1,25 +1,20 @@
 """Loads and stores of every width, vectors, state spaces and generic addresses; asynchronous copies; barriers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mctskernel.profiling.emulator import Execution, Geometry, GlobalMemory, execute, parse_ptx
+from mctskernel.profiling.emulator import Geometry, GlobalMemory, execute, parse_ptx
+from tests.profiling.emulator.launching import launched
 
 LANES = 64
 
 
-def run(
-    module: Any, arrays: dict[str, Any], *, threads: int = LANES, blocks: int = 1
-) -> tuple[Execution, GlobalMemory]:
-    memory = GlobalMemory()
-    arguments = [memory.add(name, contents) for name, contents in arrays.items()]
-    done = execute(module, "k", Geometry((blocks, 1, 1), (threads, 1, 1)), arguments, memory)
+def run(module: Any, buffers: dict[str, Any], *, threads: int = LANES, blocks: int = 1) -> GlobalMemory:
+    done, memory = launched(module, buffers, blocks, threads)
     assert [f.message for f in done.findings] == []
-    return done, memory
+    return memory
 
 
 @pytest.mark.parametrize("type_", ["u8", "s8", "u16", "s16"])
@@ -54,7 +49,7 @@ def test_a_shared_address_may_begin_before_its_variable(lanes: Any) -> None:
     ("count", "element"), [(2, "u32"), (4, "u32"), (2, "u64"), (4, "f32"), (4, "u8"), (2, "b16")]
 )
 @pytest.mark.parametrize("space", ["global", "generic"])
-def test_vectors(lanes: Any, count: int, element: str, space: str) -> None:
+def test_vectors(count: int, element: str, space: str) -> None:
     """A vector is loaded in one piece and stored with its elements the other way round."""
     size = int(element[1:]) // 8
     dot = "" if space == "generic" else ".global"
@@ -71,7 +66,7 @@ def test_vectors(lanes: Any, count: int, element: str, space: str) -> None:
         ".reg .b64 %a0, %a1, %d0, %w<4>; .reg .b32 %i; mov.u32 %i, %tid.x;"
         f"ld.param.u64 %a0, [a]; ld.param.u64 %a1, [b];\n{body}\nret;\n}}"
     )
-    _, memory = run(parse_ptx(source), {"a": data, "b": data.size})
+    memory = run(parse_ptx(source), {"a": data, "b": data.size})
     found = memory.array("b").reshape(LANES, count, size)
     assert found.tolist() == data.reshape(LANES, count, size)[:, ::-1].tolist()
 
@@ -94,7 +89,7 @@ extern "C" __global__ void k(int* out, int* in) {
 def test_generic_addresses_reach_every_space(cuda: Any) -> None:
     """Lanes of one instruction go to shared, local and global memory."""
     start = np.random.default_rng(2).integers(0, 50, 64).astype(np.int32)
-    _, memory = run(cuda(GENERIC), {"out": 256, "in": start})
+    memory = run(cuda(GENERIC), {"out": 256, "in": start})
     wanted = []
     for t in range(64):
         v = [1000 + 63 - t, 100 * t + (int(start[t]) & 7), int(start[t])][t % 3] + 5 + t % 4
@@ -118,7 +113,7 @@ extern "C" __global__ void k(const int* a, int* b) {
 
 def test_async_copy_fills_with_zeros(cuda: Any) -> None:
     a = np.arange(1, 257, dtype=np.int32)
-    _, memory = run(cuda(COPY), {"a": a, "b": 1024})
+    memory = run(cuda(COPY), {"a": a, "b": 1024})
     copied = [int(a[j]) if j % 4 < (j // 4) % 5 else 0 for j in range(256)]
     assert memory.array("b", np.int32).tolist() == [copied[(j + 4) % 256] for j in range(256)]
 
@@ -131,7 +126,7 @@ def test_barrier_reductions(cuda: Any, threads: int) -> None:
       b[blockIdx.x * blockDim.x + t] = n * 4 + (e != 0) * 2 + (o != 0); }"""
     a = np.random.default_rng(threads).integers(0, 10, 3 * threads).astype(np.int32)
     a[:threads] = 5
-    _, memory = run(cuda(source), {"a": a, "b": a.nbytes}, threads=threads, blocks=3)
+    memory = run(cuda(source), {"a": a, "b": a.nbytes}, threads=threads, blocks=3)
     wanted = [int((v > 3).sum()) * 4 + int((v > 0).all()) * 2 + int((v == 9).any()) for v in a.reshape(3, -1)]
     assert memory.array("b", np.int32).reshape(3, -1).tolist() == [[w] * threads for w in wanted]
 

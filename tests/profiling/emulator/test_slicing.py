@@ -1,15 +1,10 @@
 """Counting asks for the contents of a buffer only where they decide an address or who branches."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
-from mctskernel.profiling.emulator import Geometry, GlobalMemory, Module, count
-
-Compiler = Callable[[str], Module]
+from mctskernel.profiling.emulator import Geometry, GlobalMemory, count
+from tests.profiling.emulator.launching import Compiler
 
 
 def needs(cuda: Compiler, body: str, **contents: np.ndarray) -> tuple[str, ...]:
@@ -26,20 +21,19 @@ def needs(cuda: Compiler, body: str, **contents: np.ndarray) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "asked"),
     [
-        "b[i] = a[i];",
-        "b[i] = logf(a[i]);",
-        "float x = a[i]; for (int j = 0; j < 9; ++j) x = logf(x); b[i] = x;",
-        "b[i] = a[i]; c[i] = b[i];",
+        ("b[i] = a[i];", ()),
+        ("b[i] = logf(a[i]);", ()),
+        ("float x = a[i]; for (int j = 0; j < 9; ++j) x = logf(x); b[i] = x;", ()),
+        ("b[i] = a[i]; c[i] = b[i];", ()),
+        ("b[i] = a[n[i]];", ("n",)),
     ],
 )
-def test_values_alone_are_not_asked_for(cuda: Compiler, body: str) -> None:
-    assert needs(cuda, body) == ()
-
-
-def test_an_index_is_asked_for(cuda: Compiler) -> None:
-    assert needs(cuda, "b[i] = a[n[i]];") == ("n",)
+def test_an_index_is_asked_for_and_values_alone_are_not(
+    cuda: Compiler, body: str, asked: tuple[str, ...]
+) -> None:
+    assert needs(cuda, body) == asked
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,14 @@
 """Tensor instructions through WMMA-like inline PTX, against numpy's matrix product."""
 # ruff: noqa: E501 (kernels read better unwrapped)
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from mctskernel.profiling.emulator import Geometry, GlobalMemory, Module, execute
-
-Compiler = Callable[[str], Module]
-
+from tests.profiling.emulator.launching import Compiler, launched
 
 SHAPES = [
     *(
@@ -193,10 +187,8 @@ def test_wmma(cuda: Compiler, case: tuple[int, int, int, str, str, str, str, str
 
     extents = (m, stride_c) if layout_c == "row" else (n, stride_c)
     c = rng.integers(0, 9, extents).astype(stored[result])
-    memory = GlobalMemory()
-    arguments = [memory.add("a", laid(a, layout_a, given)), memory.add("b", laid(b, layout_b, given))]
-    arguments += [memory.add("c", c), memory.add("d", np.zeros_like(c))]
-    done = execute(cuda(source), "k", Geometry((1, 1, 1), (32, 1, 1)), arguments, memory)
+    operands = {"a": laid(a, layout_a, given), "b": laid(b, layout_b, given)}
+    done, memory = launched(cuda(source), operands | {"c": c, "d": np.zeros_like(c)})
     assert [f.message for f in done.findings] == []
     found = memory.array("d", stored[result]).reshape(extents)
     found, start = (x if layout_c == "row" else x.T for x in (found, c))

@@ -1,15 +1,11 @@
 """Blocks that draw their work from a counter: one that runs alone leaves the others theirs."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
-from mctskernel.profiling.emulator import Counts, Geometry, GlobalMemory, Module, count, execute
+from mctskernel.profiling.emulator import Counts, Geometry, GlobalMemory, Module, count
+from tests.profiling.emulator.launching import Compiler, launched
 
-Compiler = Callable[[str], Module]
 GRID, PIECES, THREADS = 8, 100, 32
 QUEUE = """
 extern "C" __global__ void k(float* out, unsigned* next) {
@@ -24,19 +20,11 @@ extern "C" __global__ void k(float* out, unsigned* next) {
     }
 }
 """
-DRAWS = {
-    "an addition": "atomicAdd(next, 1u)",
-    "an increment": "atomicInc(next, 1000u)",
-}
-
-
-def memory_of(next_: np.ndarray) -> tuple[GlobalMemory, list[int]]:
-    memory = GlobalMemory()
-    return memory, [memory.add("out", 4 * THREADS * PIECES), memory.add("next", next_)]
 
 
 def counted(module: Module, block: int) -> Counts:
-    memory, arguments = memory_of(np.zeros(1 + GRID, np.uint32))
+    memory = GlobalMemory()
+    arguments = [memory.add("out", 4 * THREADS * PIECES), memory.add("next", np.zeros(1 + GRID, np.uint32))]
     geometry = Geometry((GRID, 1, 1), (THREADS, 1, 1))
     return count(module, "k", geometry, arguments, memory, blocks=(block,))
 
@@ -45,9 +33,9 @@ def stores(counts: Counts) -> int:
     return sum(a.requests for a in counts.accesses if (a.kind, a.space) == ("store", "global"))
 
 
-@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("draw", ["atomicAdd(next, 1u)", "atomicInc(next, 1000u)"])
 def test_blocks_share_what_a_counter_hands_out(cuda: Compiler, draw: str) -> None:
-    module = cuda(QUEUE.replace("DRAW", DRAWS[draw]))
+    module = cuda(QUEUE.replace("DRAW", draw))
     assert {stores(counted(module, block)) for block in range(GRID)} == {-(-PIECES // GRID)}
 
 
@@ -63,10 +51,7 @@ def test_an_atomic_that_releases_needs_no_fence(cuda: Compiler) -> None:
     )
     found = {}
     for semantics in ("acq_rel", "relaxed"):
-        memory = GlobalMemory()
-        arguments = [memory.add("parts", 4 * GRID), memory.add("count", np.zeros(1, np.uint32))]
-        arguments.append(memory.add("out", 4))
-        module = cuda(source.replace("ACQUIRE", semantics))
-        run = execute(module, "k", Geometry((GRID, 1, 1), (1, 1, 1)), arguments, memory)
-        found[semantics] = [finding.kind for finding in run.findings]
+        buffers = {"parts": 4 * GRID, "count": np.zeros(1, np.uint32), "out": 4}
+        done, _ = launched(cuda(source.replace("ACQUIRE", semantics)), buffers, GRID, 1)
+        found[semantics] = [finding.kind for finding in done.findings]
     assert found == {"acq_rel": [], "relaxed": ["race"]}

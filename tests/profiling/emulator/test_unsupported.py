@@ -1,7 +1,5 @@
 """What the emulator doesn't know is refused by name, never skipped."""
 
-from __future__ import annotations
-
 import pytest
 
 from mctskernel.profiling.emulator import (

@@ -1,7 +1,5 @@
 """Shuffles, votes, matches and warp reductions against the PTX ISA's pseudocode, lane by lane."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

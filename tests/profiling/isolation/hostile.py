@@ -3,8 +3,6 @@
 Run as `python hostile.py TARGETS ABSENT`, both JSON: what to attack, and the mechanisms that this run does without.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import json

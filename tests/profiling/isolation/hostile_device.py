@@ -1,7 +1,5 @@
 """A device whose process does what a subverted one might: for workers, which import this module."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

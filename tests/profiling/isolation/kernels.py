@@ -1,7 +1,5 @@
 """What these tests need of the kernel."""
 
-from __future__ import annotations
-
 import pytest
 
 from mctskernel.profiling.isolation import landlock

@@ -1,7 +1,5 @@
 """Ways out of a confined process: each refused when all mechanisms are there, and open when the right one isn't."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

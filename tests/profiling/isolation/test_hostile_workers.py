@@ -1,11 +1,8 @@
 """A worker that has been subverted: what it can do to the process that asks it, and to the machine."""
 
-from __future__ import annotations
-
 import importlib
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.processes import child_process
 from mctskernel.profiling.processes.worker import Limits, Worker
+from tests.processes import wait_for
 from tests.profiling.isolation.kernels import NEEDS_LANDLOCK
 
 
@@ -33,13 +31,6 @@ def worker(opener: Any, tmp_path: Path) -> Iterator[Worker]:
     made = Worker(DeviceSpec("model", tmp_path / "task"), limits=Limits(seconds=20.0), opener=opener)
     yield made
     made.close()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def answer(worker: Worker, order: str) -> str:

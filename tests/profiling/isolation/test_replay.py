@@ -1,7 +1,5 @@
 """The process that replays a kernel under a tool, before it looks at the kernel; without a GPU, which comes first."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

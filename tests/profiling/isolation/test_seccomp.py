@@ -1,7 +1,5 @@
 """The filter's numbers against the system's headers, and its decisions by an interpreter of its program."""
 
-from __future__ import annotations
-
 import errno
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is read off machine code, against the compiler's own report on the same kernels."""
 
-from __future__ import annotations
-
 import pytest
 
 from mctskernel.core.kernel import Kernel

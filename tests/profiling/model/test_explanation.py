@@ -1,7 +1,5 @@
 """An explanation's numbers: shares, what-ifs and the interval follow from the terms, and its sentences carry them."""
 
-from __future__ import annotations
-
 import pytest
 
 from mctskernel.core.evaluation import LaunchTerms

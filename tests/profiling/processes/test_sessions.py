@@ -1,17 +1,14 @@
 """Stopping, resuming and ending whole sessions."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mctskernel.profiling.processes.sessions import end_session, resume_session, stop_session
+from tests.processes import state, wait_for
 
 NEEDS_PROC = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 
@@ -44,20 +41,6 @@ else:
     ctypes.CDLL(None).syscall(60, 0)  # ends this thread alone
 time.sleep(1000)
 """
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
-def state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "X"
 
 
 def is_gone(pid: int) -> bool:

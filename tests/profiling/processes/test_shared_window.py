@@ -1,7 +1,5 @@
 """Shared memory between two processes: what one writes the other reads, and what was reserved keeps its place."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 

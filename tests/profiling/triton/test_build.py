@@ -1,7 +1,5 @@
 """Triton kernels built without a GPU: which variants are compiled, what they are compiled to, and what is refused."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tempfile

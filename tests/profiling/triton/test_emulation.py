@@ -1,7 +1,5 @@
 """Triton kernels emulated against numpy, with planted bugs, and judged by the `model` device."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,7 +17,7 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.model_device import ModelDevice
 from mctskernel.tasks.builtin import find_task
-from tests.conftest import WriteTask
+from tests.conftest import TRITON_KERNEL, WriteTask
 from tests.profiling.triton_programs import Array, emulate, module
 
 pytestmark = pytest.mark.slow
@@ -87,32 +85,19 @@ def test_planted_bugs_are_found_at_their_line(kind: str, right: str, wrong: str)
     assert (kind, line) in {(each.kind, each.line) for each in found}
 
 
-TWICE = """
-BLOCK = 64
-
-
-@triton.jit
-def twice(x, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
-"""
-TWICE_MODULE = module(
-    TWICE, "twice", ["x", "out", "n"], grid=["ceil_div(n, BLOCK)"], constexprs={"BLOCK": "BLOCK"}
-)
-
 Judge = Callable[[str], Evaluation]
 
 
 @pytest.fixture
 def judge(write_task: WriteTask) -> Judge:
     folder = write_task(kernel=None)
-    (folder / "kernel.py").write_text(TWICE_MODULE)
+    (folder / "kernel.py").write_text(TRITON_KERNEL)
     device = ModelDevice(load_task(folder))
     return lambda source: device.evaluate(Kernel(source, Language.TRITON))
 
 
 def test_the_model_verifies_and_prices_a_kernel(judge: Judge) -> None:
-    evaluation = judge(TWICE_MODULE)
+    evaluation = judge(TRITON_KERNEL)
     assert evaluation.outcome is Outcome.OK, evaluation.message
     assert evaluation.source is Source.MODELLED
     assert [timing.shape for timing in evaluation.timings] == ["n=4096"]
@@ -131,16 +116,16 @@ def test_the_model_verifies_and_prices_a_kernel(judge: Judge) -> None:
         ("2 *", "2 * *", Outcome.BUILD_ERROR, "Line 19: "),
         ("BLOCK = 64", "BLOCK = 100", Outcome.BUILD_ERROR, "Line 18: arange's range must be a power of 2."),
         ("BLOCK = 64", "BLOCK = 2097152", Outcome.BUILD_ERROR, "Line 18: "),
-        ("num_warps = 4", "num_warps = 3", Outcome.LAUNCH_ERROR, "power of two"),
-        ("'out', 'n'", "'out'", Outcome.BUILD_ERROR, "has 2 arguments; the kernel has 3"),
+        ("num_warps = 1", "num_warps = 3", Outcome.LAUNCH_ERROR, "power of two"),
+        ('"out", "n"', '"out"', Outcome.BUILD_ERROR, "has 2 arguments; the kernel has 3"),
         ("tl.store(out", "tl.store(x", Outcome.WRONG_RESULT, "x"),
     ],
 )
 def test_the_model_says_what_is_wrong(
     judge: Judge, right: str, wrong: str, outcome: Outcome, message: str
 ) -> None:
-    assert right in TWICE_MODULE
-    evaluation = judge(TWICE_MODULE.replace(right, wrong))
+    assert right in TRITON_KERNEL
+    evaluation = judge(TRITON_KERNEL.replace(right, wrong))
     assert evaluation.outcome is outcome, evaluation.message
     assert message in evaluation.message
 

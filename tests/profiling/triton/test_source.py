@@ -1,7 +1,5 @@
 """What a Triton module may hold. Every refusal names its line; none of the texts here is ever executed."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
