@@ -26,7 +26,7 @@ NOISE = 0.02
 MAX_REGISTERS = 255
 
 REGISTER_CLIFFS = (32, 64, 128)
-"""Registers a thread above which half as many warps fit on a multiprocessor."""
+"""Registers a thread with which 64, 32 and 16 warps fit on a multiprocessor."""
 
 BELIEVABLE = 0.95
 """A time below this fraction of the floor is impossible. The rest covers the clock's resolution."""
@@ -85,9 +85,14 @@ def flags_against(evaluation: Evaluation, parent: Evaluation) -> tuple[str, ...]
         if passed:
             warnings.append(
                 f"'{found.kernel}' went from {were} to {found.registers} registers a thread, past the cliff at "
-                f"{passed[-1]}: half as many warps fit on a multiprocessor as just below it."
+                f"{passed[-1]}: {_warps(found.registers)} warps fit on a multiprocessor, not {_warps(passed[-1])}."
             )
     return tuple(warnings)
+
+
+def _warps(registers: int) -> int:
+    """How many warps have registers on a multiprocessor, which gives them to four at a time."""
+    return 65536 // (32 * -(-registers // 8) * 8) // 4 * 4
 
 
 def floor_seconds(task: Task, shape: Shape, peaks: Peaks) -> float:
