@@ -279,9 +279,7 @@ def _task(operands: Operands, problem: ModuleProblem) -> TorchTask:
     )
 
 
-def _precise_shapes(
-    operands: Operands,
-) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[OwnError, ...]]:
+def _precise_shapes(operands: Operands) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[OwnError, ...]]:
     """Shapes to verify at and to hold out, and the module's own errors at all of them.
 
     Without degenerate ones, such as groups of one element that are normalised: nothing but roundings is compared there.
