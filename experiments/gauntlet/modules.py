@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from itertools import groupby
 
 from mctskernel.experiments.gauntlet.corpus import NO_GAIN, Entry
 from mctskernel.experiments.gauntlet.run import Result, Verdict, result_of
-from mctskernel.profiling.pytorch.client import ForkServer, fork_server
+from mctskernel.profiling.pytorch.client import ForkServer
 from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings, open_evaluator
 
 LOAD_SECONDS, CALL_SECONDS = 120.0, 5.0
@@ -24,7 +25,7 @@ def run_modules(
     Raises DeviceError for a machine that lacks something.
     """
     if server is None and entries:
-        with fork_server() as opened:
+        with closing(ForkServer()) as opened:
             return run_modules(entries, device, follow, opened)
     results = []
     for (_, own_kernels), group in groupby(sorted(entries, key=_group), _group):

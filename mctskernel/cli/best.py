@@ -39,10 +39,7 @@ def best(run: Path, *, form: str, out: Path | None) -> None:
     """
     view = load_view(run)
     if view.answer is None:
-        echo(
-            "mctskernel: this is the best so far, which has not passed the final validation.",
-            err=True,
-        )
+        echo("mctskernel: this is the best so far, which has not passed the final validation.", err=True)
     for caveat in view.manifest.caveats:
         echo(f"mctskernel: {caveat}.", err=True)
     kernel = get_kernel(view.folder.blobs, view.best.kernel)

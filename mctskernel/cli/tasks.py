@@ -48,10 +48,7 @@ def tasks(*, as_json: bool) -> None:
 
 
 def find_task_or_problem(
-    context: click.Context,
-    name: str,
-    language: Language | None,
-    precision: Precision = Precision.LOCKED,
+    context: click.Context, name: str, language: Language | None, precision: Precision = Precision.LOCKED
 ) -> Path:
     """The folder of a task; of a benchmark's problem a temporary one, removed when the command ends.
 

@@ -37,7 +37,7 @@ from mctskernel.problems.kernelbench.reference import (
 )
 from mctskernel.problems.problem import read_record
 from mctskernel.problems.registry import benchmark_of
-from mctskernel.problems.torch_reference import tensor_of
+from mctskernel.problems.torch_reference import tensors_of
 from mctskernel.problems.torch_task import Called, drawn_tensors
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.ceilings import Ceilings, documented_ceilings
@@ -370,12 +370,7 @@ def _called_by_reference(task: Task, shape: Shape) -> Called:
 
 def _tensors(task: Task, shape: Shape) -> Mapping[str, Any]:
     """The task's inputs on the GPU, in their own precision."""
-    import torch  # noqa: PLC0415 - as above
-
     if task.make_inputs is None:
         return drawn_tensors(task.inputs, shape, "cuda")
-    drawn = task.draw_inputs(shape, seed=0)
-    return {
-        tensor.name: tensor_of(drawn[tensor.name], getattr(torch, tensor.dtype)).to("cuda")
-        for tensor in task.inputs
-    }
+    drawn = tensors_of(task.draw_inputs(shape, seed=0), task.inputs)
+    return {name: tensor.to("cuda") for name, tensor in drawn.items()}

@@ -10,7 +10,7 @@ import functools
 import importlib
 import runpy
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from mctskernel.core.dtypes import DTYPE_BYTES, arithmetic_dtype, is_floating
-from mctskernel.core.task import Array, TaskError
+from mctskernel.core.task import Array, TaskError, Tensor
 from mctskernel.core.tensor_array import TensorArray
 from mctskernel.profiling.gpu.reference_device import hold
 
@@ -114,6 +114,13 @@ def tensor_of(array: Array | TensorArray, precision: Any) -> Any:
     if not is_floating(array.dtype):
         return torch.from_numpy(array.copy())
     return torch.from_numpy(array.astype(arithmetic_dtype(array.dtype), order="C")).to(precision)
+
+
+def tensors_of(drawn: Mapping[str, Array], tensors: Iterable[Tensor]) -> dict[str, Any]:
+    """Drawn inputs of a task as tensors, each in its own precision."""
+    import torch  # noqa: PLC0415 - as above
+
+    return {each.name: tensor_of(drawn[each.name], getattr(torch, each.dtype)) for each in tensors}
 
 
 def array_of(tensor: Any) -> Array:

@@ -291,9 +291,8 @@ def drawn_tensors(inputs: Sequence[Tensor], shape: Shape, device: str, seed: int
         elif tensor.distribution == "uniform":
             found[tensor.name] = (torch.rand(extents, device=device) * (high - low) + low).to(dtype)
         elif not dtype.is_floating_point:
-            found[tensor.name] = torch.zeros(
-                extents, dtype=dtype, device=device
-            )  # made by code; 0 is an index
+            # Made by code, and 0 is an index.
+            found[tensor.name] = torch.zeros(extents, dtype=dtype, device=device)
         else:
             found[tensor.name] = torch.randn(extents, device=device).to(dtype)
     return found

@@ -151,10 +151,7 @@ def replay(
     source = open_run(recorded)
     tree, then = read_tree(source.journal), read_manifest(source).configuration
     configuration = msgspec.structs.replace(
-        then,
-        budget=Budget(evaluations=tree.evaluations),
-        memory=None,
-        replayed=str(recorded.resolve()),
+        then, budget=Budget(evaluations=tree.evaluations), memory=None, replayed=str(recorded.resolve())
     )
     search_result = begin(path, source.task, configuration, follow, stop_requested)
     return search_result, _difference(tree, search_result.tree)
@@ -331,11 +328,7 @@ def finish(
         search.say_validating,
         lambda: not validate or (search.stop_requested() and not is_stopped),
     )
-    answer = replace(
-        answer,
-        caveats=search.task.caveats,
-        evaluations=tree_search.tree.evaluations,
-    )
+    answer = replace(answer, caveats=search.task.caveats, evaluations=tree_search.tree.evaluations)
     if not answer.validated:
         stop_reason = StopReason.INTERRUPTED
     if answer.checks and not search.task.held_out_shapes:

@@ -49,7 +49,10 @@ def blaming_the_task() -> Iterator[None]:
 
 
 class ForkServer:
-    """A process with PyTorch imported, from which those that run modules are forked. For one thread."""
+    """A process with PyTorch imported, from which those that run modules are forked, and with which they end.
+
+    For one thread.
+    """
 
     def __init__(self) -> None:
         self._child = child_process.start("mctskernel.profiling.pytorch.worker", "forks modules' processes")
@@ -83,13 +86,6 @@ class ForkServer:
         except (OSError, LostError) as error:
             log = self._child.last_words()[-2000:]
             raise DeviceError(f"PyTorch's processes can't be started: {error} {log}".strip()) from error
-
-
-@contextlib.contextmanager
-def fork_server() -> Iterator[ForkServer]:
-    """A fork server that ends with the block, and everything that it forked with it."""
-    with contextlib.closing(ForkServer()) as server:
-        yield server
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ from mctskernel.profiling.pytorch.client import (
     Round,
     WorkerClient,
     blaming_the_task,
-    fork_server,
 )
 from mctskernel.profiling.pytorch.memory import DeviceMemory, HostMemory, Snapshot
 from mctskernel.profiling.pytorch.protocol import Load
@@ -96,7 +95,7 @@ def open_evaluator(
     Raises TaskError for a reference that can't be used, and DeviceError for a machine that lacks something.
     """
     with ExitStack() as stack:
-        forks = server or stack.enter_context(fork_server())
+        forks = server or stack.enter_context(contextlib.closing(ForkServer()))
         yield ModuleEvaluator(forks, reference, settings or Settings(), stack)
 
 
@@ -158,15 +157,14 @@ class ModuleEvaluator:
 
     def _make(self, worker: WorkerClient, trial: _Trial) -> None:
         """Make the candidate's model with the reference's weights, or under its seed where they don't fit."""
-        if self._construct(worker):
+        if self._construct(worker) or trial.from_seed:
             return
-        if not trial.from_seed:
-            trial.from_seed = True
-            trial.flags.append(
-                "Its parameters have other names or shapes than the reference's: it got the same seed, not the weights."
-            )
-            self._new_model(from_seed=True)
-            self._construct(worker)
+        trial.from_seed = True
+        trial.flags.append(
+            "Its parameters have other names or shapes than the reference's: it got the same seed, not the weights."
+        )
+        self._new_model(from_seed=True)
+        self._construct(worker)
 
     def _construct(self, worker: WorkerClient) -> bool:
         with worker.running():

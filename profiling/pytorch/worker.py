@@ -439,7 +439,11 @@ def _become(
         os.setsid()
         os.dup2(stderr, 2)
         os.close(stderr)
-        _close_others({0, 1, 2, connection, lifeline, window, *memories})
+        kept = {0, 1, 2, connection, lifeline, window, *memories}
+        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - of ourselves, where a Path would open more
+            if int(name) not in kept:
+                with contextlib.suppress(OSError):  # of the one that listed them
+                    os.close(int(name))
         die_with_parent(lifeline)
         os.chdir(scratch)
         os.environ.update(
@@ -457,15 +461,6 @@ def _become(
         traceback.print_exc()
     finally:
         os._exit(status)
-
-
-def _close_others(kept: set[int]) -> None:
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - of ourselves, where a Path would open more
-        if int(name) not in kept:
-            try:
-                os.close(int(name))
-            except OSError:
-                continue  # the one that listed them
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ from mctskernel.problems.problem import (
 )
 from mctskernel.problems.tolerance import floating, imprecisions, own_errors, tolerance_table
 from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
-from mctskernel.problems.torch_reference import find_function, listed_results, tensor_of
+from mctskernel.problems.torch_reference import find_function, listed_results, tensor_of, tensors_of
 from mctskernel.problems.torch_task import TorchTask, independent_dimension, problem_of, reference_text
 from mctskernel.run import TASK_FILE_LIMIT
 
@@ -168,10 +168,7 @@ def _drafted(trial: _Trial, own_files: Mapping[str, bytes], precision: Precision
         )
     notes += _try(trial, verify)
     tried = sorted((each for each in verify if trial.nbytes(each) <= TRIED), key=trial.nbytes)
-    drawn = (
-        {each.name: tensor_of(found[each.name], getattr(torch, each.dtype)) for each in trial.inputs}
-        for found in (trial.drawn(shape, 1) for shape in tried[-MOST_TRIED:])
-    )
+    drawn = (tensors_of(trial.drawn(shape, 1), trial.inputs) for shape in tried[-MOST_TRIED:])
     own = own_errors(trial.function, drawn, trial.outputs)
     return TorchTask(
         name=task_name(problem.name),

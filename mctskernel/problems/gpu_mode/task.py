@@ -37,12 +37,7 @@ from mctskernel.problems.gpu_mode.task_file import NAME, TaskFile, integer_argum
 from mctskernel.problems.problem import available_memory
 from mctskernel.problems.tolerance import floating, imprecisions, own_errors, tolerance_table
 from mctskernel.problems.torch_reference import dtype_name
-from mctskernel.problems.torch_task import (
-    TorchTask,
-    drawn_tensors,
-    independent_dimension,
-    reference_text,
-)
+from mctskernel.problems.torch_task import TorchTask, drawn_tensors, independent_dimension, reference_text
 
 CASE = "case"
 """The dimension that numbers the cases."""

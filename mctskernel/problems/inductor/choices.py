@@ -128,9 +128,8 @@ def one_choice(hint: Callable[[Any], int]) -> Iterator[None]:
 
     ceil_div = sympy.Function("ceil_div", integer=True, positive=True)
 
-    def is_ordered(
-        left: Any, right: Any
-    ) -> bool:  # PyTorch 2.13's own fails where strides are products of sums
+    # PyTorch 2.13's own fails where strides are products of sums.
+    def is_ordered(left: Any, right: Any) -> bool:
         return hint(left) >= hint(right)
 
     def named(self: SymbolicGridFn, *arguments: Any) -> Any:

@@ -53,18 +53,8 @@ _FIXED = "fixed"
 """Prefix of the name of an extent that never varies, followed by its size."""
 
 
-def shaped_operands(
-    name: str,
-    model: Any,
-    arguments: tuple[Argument, ...],
-    members: tuple[Operand, ...],
-    made: Watched,
-    *,
-    most_dimensions: int,
-) -> Operands:
+def _shaped(fixed: Operands, most_dimensions: int) -> Operands:
     """Operands with as many varying dimensions as possible. Raises TaskError if the module fails."""
-    whole = Dimensions({}, tuple(each.size for each in members), {})
-    fixed = Operands(name, model, arguments, members, made, whole)
     fixed.check_result()
     found = _found(fixed)
     for dimensions in (found, found.restricted(list(found.sizes)[:1])):
@@ -200,7 +190,8 @@ def drafted(
     _refuse_recurrent(original, path.name)
     pure = without_running_statistics(_copied(original))
     members = (*given, *weight_operands(pure, {each.name for each in given}))
-    operands = shaped_operands(path.name, pure, arguments, members, watched, most_dimensions=most_dimensions)
+    whole = Dimensions({}, tuple(each.size for each in members), {})
+    operands = _shaped(Operands(path.name, pure, arguments, members, watched, whole), most_dimensions)
     tensors = (*operands.inputs, *operands.outputs)
     memory.require(sum(each.nbytes(operands.sizes) for each in tensors), path.name)
     smallest = min(operands.awkward_shapes[0], key=operands.work)
@@ -288,9 +279,7 @@ def _task(operands: Operands, problem: ModuleProblem) -> TorchTask:
     )
 
 
-def _precise_shapes(
-    operands: Operands,
-) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[OwnError, ...]]:
+def _precise_shapes(operands: Operands) -> tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[OwnError, ...]]:
     """Shapes to verify at and to hold out, and the module's own errors at all of them.
 
     Without degenerate ones, such as groups of one element that are normalised: nothing but roundings is compared there.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from mctskernel.core.task import TaskError
 from mctskernel.experiments.gauntlet.corpus import PYTORCH, read_corpus
 from mctskernel.experiments.gauntlet.modules import run_modules
 from mctskernel.profiling import build_cache
-from mctskernel.profiling.pytorch.client import ForkServer, fork_server
+from mctskernel.profiling.pytorch.client import ForkServer
 from mctskernel.profiling.pytorch.evaluator import Settings, open_evaluator, secret_key
 
 pytest.importorskip("torch")
@@ -30,7 +31,7 @@ CANDIDATE = "import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(s
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ForkServer]:
-    with fork_server() as server:
+    with closing(ForkServer()) as server:
         yield server
 
 
