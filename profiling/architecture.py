@@ -295,8 +295,8 @@ def _sentences(gpu: Architecture) -> tuple[str, ...]:
 _HOPPER = (
     "Allowed and fast on it, in inline PTX: wgmma (operands in shared memory with the 128-byte swizzle, A also in "
     "registers), cp.async.bulk and TMA with mbarriers, clusters with distributed shared memory, setmaxnreg.",
-    "A thread gets 65536 registers over the threads of its block at the most. With 512 threads that is too few for wgmma "
-    "of 64 x 256 sums, with setmaxnreg too (ptxas C7602); with 384 it isn't.",
+    "A thread gets 65536 registers over the threads of its block at the most. With 512 threads that is too few for "
+    "wgmma of 64 x 256 sums, with setmaxnreg too (ptxas C7602); with 384 it isn't.",
 )
 
 

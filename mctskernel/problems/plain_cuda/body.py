@@ -107,6 +107,9 @@ class Body:
         self.target = target
         self._define = define
         self._loops = 0
+        self.ints: set[str] = set()
+        """Variables that are 32-bit integers whatever the type of indices."""
+
         self.loads: dict[tuple[Any, Index], str] = {}
         self._given = given or {}
         self._loads_from = depth
@@ -175,15 +178,16 @@ class Body:
         return frozenset(self._taken)
 
     @contextlib.contextmanager
-    def trial(self) -> Iterator[dict[tuple[Any, Index], str]]:
-        """Write code of a loop that is forgotten; gives the offsets of what it loads from memory, by node and index.
+    def trial(self, *, in_loop: bool = False) -> Iterator[dict[tuple[Any, Index], str]]:
+        """Write code that is forgotten; gives the offsets of what it loads from memory, by node and index.
 
+        `in_loop` has it written as within a loop.
         Loads within a condition or a loop are left out.
         """
         kept = self._lines, self._known, self._taken, self.reads, self.writes, self._depth
         loads = self.loads, self._loads_from
         self._loads_from = self._depth
-        self._loops += 1
+        self._loops += in_loop
         self._lines, self._taken, self.loads = [], set(self._taken), {}
         self._known = [*map(dict, self._known), {}]
         self.reads, self.writes = dict(self.reads), dict(self.writes)
@@ -192,7 +196,7 @@ class Body:
         finally:
             self._lines, self._known, self._taken, self.reads, self.writes, self._depth = kept
             self.loads, self._loads_from = loads
-            self._loops -= 1
+            self._loops -= in_loop
 
     def store(self, place: Place, index: Sequence[str], value: str) -> None:
         """Write an element."""
@@ -250,6 +254,7 @@ class Body:
         found = ["0"] * len(extents)
         axes = [axis for axis, extent in enumerate(extents) if extent != ONE]
         rest = flat
+        is_int = self.index_type == "int" or flat in self.ints
         for axis in reversed(axes):
             name = names[axis] if names else f"index{axis}"
             size = self.size(extents[axis])
@@ -257,7 +262,7 @@ class Body:
                 found[axis] = (
                     rest if _ATOM.fullmatch(rest) and not names else self.let(self.index_type, name, rest)
                 )
-            elif self._define and self._loops and self.index_type == "int" and not extents[axis].is_Integer:
+            elif self._define and self._loops and is_int and not extents[axis].is_Integer:
                 self._define(QUOTIENT)
                 inverse = self.constant(
                     "unsigned long long", "inverse", f"inverse_of({in_cpp(extents[axis])})"

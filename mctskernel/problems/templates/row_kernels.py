@@ -115,7 +115,7 @@ class RowWriter(RowLoops):
         if not works:
             return
         counts: dict[tuple[Node, Index], int] = {}
-        with body.trial():
+        with body.trial(in_loop=True):
             for number, work in enumerate(works):
                 for key in self._loads(work):
                     counts[key] = counts.get(key, 0) + 1
@@ -274,7 +274,7 @@ class RowWriter(RowLoops):
         """A pass that stores the last node."""
         body, place, names = self.body, self._place, self._names
         name = self._schedule.parameter(place.name)
-        with body.trial():
+        with body.trial(in_loop=True):
             before = body.names
             at = element_index(body, self._group.space, self._element(), node)
             offset = body.flat(at, place.extents)

@@ -59,6 +59,8 @@ class RowLoops:
         self._k, self._j, self._v, self._unit, self._segment = map(
             self.body.fresh, ("k", "j", "v", "tile", "segment")
         )
+        if self._inner == "int":
+            self.body.ints.add(self._k)
         self._row = self.body.fresh("row")
         self._lane = "threadIdx.y" if self._strided else "threadIdx.x"
         self._lanes = names["LANES" if self._strided else "THREADS"]
@@ -151,7 +153,7 @@ class RowLoops:
     def _loads(self, work: Work) -> dict[tuple[Node, Index], str]:
         """What a pass loads for each element, and the offset of an element in a contiguous run, else an empty text."""
         body = self.body
-        with body.trial() as loads:
+        with body.trial(in_loop=True) as loads:
             before = body.names
             index = self._element()
             work(body, index)
@@ -238,7 +240,7 @@ class RowLoops:
 
     def _base(self) -> str:
         body = self.body
-        with body.trial():
+        with body.trial(in_loop=True):
             offset = body.flat(self._element(), self._group.space.extents)
             declared = body.values
         for name, value in reversed(declared.items()):  # the trial's variables are forgotten
