@@ -37,12 +37,13 @@ def compiled_start(
     Raises InductorError without a GPU, and where the generated code can't become a candidate.
     """
     import torch  # noqa: PLC0415 - an extra
+
+    if not torch.cuda.is_available():
+        raise InductorError("torch.compile needs a GPU to generate kernels, and there is none.")
     from torch._inductor.runtime import triton_helpers  # noqa: PLC0415
 
     from mctskernel.problems.inductor.graph import on_gpu, traced  # noqa: PLC0415 - imports PyTorch
 
-    if not torch.cuda.is_available():
-        raise InductorError("torch.compile needs a GPU to generate kernels, and there is none.")
     graph, symbolic = traced(function, inputs, distinct), on_gpu(inputs, sizes)
     with _tf32_in_convolutions(tf32):
         source, configs = generate(graph, symbolic)
