@@ -67,16 +67,8 @@ class Function:
         return (*self.also, self.place)
 
 
-QUOTIENT = """\
-// 2^64 / by, rounded up; 0 for 1, whose quotients need none.
-__device__ __forceinline__ unsigned long long inverse_of(int by) {
-    return 0xffffffffffffffffull / by + 1;
-}
-
-// k / by for k >= 0, without a division: the error of the inverse is too small to tell.
-__device__ __forceinline__ int quotient(int k, unsigned long long inverse) {
-    return inverse == 0 ? k : (int)__umul64hi((unsigned)k, inverse);
-}"""
+ROWS = "rows.cuh"
+"""The header of functions that kernels of rows call."""
 
 Given = Callable[["Body", Index], str]
 """The element of a node at an index, as a C++ expression."""
@@ -101,11 +93,11 @@ class Body:
         target: Place,
         given: Mapping[Node, Given] | None = None,
         depth: int = 2,
-        define: Callable[[str], None] | None = None,
+        include: Callable[[str], None] | None = None,
     ) -> None:
-        """`define` puts a function before all kernels, where they may call some; `depth` is that of the first line."""
+        """`include` has a header included, where there may be any; `depth` is that of the first line."""
         self.target = target
-        self._define = define
+        self._include = include
         self._loops = 0
         self.ints: set[str] = set()
         """Variables that are 32-bit integers whatever the type of indices."""
@@ -262,8 +254,8 @@ class Body:
                 found[axis] = (
                     rest if _ATOM.fullmatch(rest) and not names else self.let(self.index_type, name, rest)
                 )
-            elif self._define and self._loops and is_int and not extents[axis].is_Integer:
-                self._define(QUOTIENT)
+            elif self._include and self._loops and is_int and not extents[axis].is_Integer:
+                self._include(ROWS)
                 inverse = self.constant(
                     "unsigned long long", "inverse", f"inverse_of({in_cpp(extents[axis])})"
                 )

@@ -379,7 +379,7 @@ class Schedule:
             target=target,
             given=given,
             depth=depth,
-            define=self.define if self._templates else None,
+            include=self.include if self._templates else None,
         )
 
     def _compute(self, body: Body, node: Node, index: Index) -> str:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Place, numbers
+from mctskernel.problems.plain_cuda.body import ROWS, Place, numbers
 from mctskernel.problems.plain_cuda.extents import ONE, product
 from mctskernel.problems.plain_cuda.rules import Kind, operator_name, rule_of
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.row_functions import VECTORS
 from mctskernel.problems.templates.row_geometry import Geometry, macros, power_of_two
 from mctskernel.problems.templates.row_kernels import RowWriter
 from mctskernel.problems.templates.row_space import (
@@ -50,7 +49,7 @@ class ChainGroup:
         names = macros(
             schedule, words, Geometry(threads, 256 // threads, self.vector, items, 1 << 20, 32 + 8 * items)
         )
-        schedule.define(VECTORS)
+        schedule.include(ROWS)
         name = schedule.fresh(f"{operator_name(self.nodes[0]).split('.')[-1].strip('_')}_vectors")
         for index_type in ("int", "long long"):
             writer = RowWriter(self, schedule, place, names, index_type=index_type, several=False)

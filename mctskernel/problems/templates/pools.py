@@ -11,14 +11,23 @@ from typing import Any
 import sympy
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, minus, numbers, plus, times
+from mctskernel.problems.plain_cuda.body import (
+    ROWS,
+    Body,
+    Function,
+    Index,
+    Place,
+    minus,
+    numbers,
+    plus,
+    times,
+)
 from mctskernel.problems.plain_cuda.element_types import computed_type, converted, literal, lowest
 from mctskernel.problems.plain_cuda.extents import count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES, for_each_axis, pooled_rank
 from mctskernel.problems.plain_cuda.rules import argument, operator_name, source_of, takes
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.row_functions import EXTREMES
 from mctskernel.problems.templates.row_space import extents_of
 from mctskernel.problems.templates.tiles import follower_of
 
@@ -42,7 +51,7 @@ class Pool:
         names = {word: schedule.macro(word, value) for word, value in values.items()}
         schedule.require(f"{names['THREADS']} * {names['ROWS']} <= 1024")
         schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= 16")
-        schedule.define(EXTREMES)
+        schedule.include(ROWS)
         name = schedule.fresh("pool_kernel")
         for index_type in ("int", "long long"):
             pooled: dict[Node, str] = {}

@@ -12,7 +12,7 @@ from functools import partial
 
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Index, Place, node_type, numbers
+from mctskernel.problems.plain_cuda.body import ROWS, Body, Index, Place, node_type, numbers
 from mctskernel.problems.plain_cuda.element_types import (
     computed_type,
     converted,
@@ -33,7 +33,6 @@ from mctskernel.problems.plain_cuda.rules import (
     tensors,
 )
 from mctskernel.problems.plain_cuda.schedule import Schedule
-from mctskernel.problems.templates.row_functions import ACROSS, DOWN, EXTREMES, VECTORS
 from mctskernel.problems.templates.row_geometry import MOST_ITEMS, geometry_of, macros
 from mctskernel.problems.templates.row_loops import Elements, RowLoops, Work, words_of
 from mctskernel.problems.templates.row_space import PLACES, Reductions, element_index, row_index, run_of
@@ -320,12 +319,9 @@ class RowGroup(Reductions):
             words = [*(word for word in words if word != "ROWS"), "PARTS"]
         names = macros(schedule, words, geometry)
         steps = list(steps_of(self, schedule, merged=several, parts=names.get("PARTS", "")))
-        for text in (
-            *((DOWN,) if strided else (VECTORS, ACROSS)),
-            EXTREMES,
-            *(step.definition() for step in steps),
-        ):
-            schedule.define(text)
+        schedule.include(ROWS)
+        for step in steps:
+            schedule.define(step.definition())
         writers = _Writers(self, schedule, place, several)
         if split:
             yield from self._in_parts(writers, names, steps)

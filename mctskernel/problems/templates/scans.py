@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Index, Place, minus, node_type, numbers
+from mctskernel.problems.plain_cuda.body import ROWS, Body, Index, Place, minus, node_type, numbers
 from mctskernel.problems.plain_cuda.element_types import (
     computed_type,
     converted,
@@ -19,7 +19,6 @@ from mctskernel.problems.plain_cuda.extents import ONE
 from mctskernel.problems.plain_cuda.rules import argument, axis, base_name, tensors
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.row_functions import SCAN, VECTORS
 from mctskernel.problems.templates.row_geometry import Geometry, macros, power_of_two
 from mctskernel.problems.templates.row_loops import RowLoops
 from mctskernel.problems.templates.row_space import Space, element_index, extents_of, run_of, stripped
@@ -52,8 +51,7 @@ class ScanGroup:
         if strided:
             schedule.require(f"{names['LANES']} == 1")
         else:
-            schedule.define(VECTORS)
-            schedule.define(SCAN)
+            schedule.include(ROWS)
         title, sign, start = SCANS[base_name(self.nodes[0])]
         kind = node_type(self.nodes[0])
         struct = schedule.fresh(title)

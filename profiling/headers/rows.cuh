@@ -1,6 +1,6 @@
-"""CUDA C++ functions that kernels of rows call."""
+// What kernels of rows, scans, pools and chains call, for NVRTC and nvcc. docs/blocks.md describes it.
+#pragma once
 
-VECTORS = """\
 // N elements that are loaded or stored at once.
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Vector {
@@ -53,9 +53,8 @@ __device__ __forceinline__ void store(T* run, const T (&values)[N], Index k, Ind
             }
         }
     }
-}"""
+}
 
-EXTREMES = """\
 // The larger and the smaller of two numbers; NaN if either is.
 __device__ __forceinline__ float larger(float left, float right) {
     float found;
@@ -67,9 +66,8 @@ __device__ __forceinline__ float smaller(float left, float right) {
     float found;
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(left), "f"(right));
     return found;
-}"""
+}
 
-ACROSS = """\
 // Merges a state of each of the Threads threads of a row, for all of them.
 template <int Threads, int Rows, typename State>
 __device__ __forceinline__ void across(State& state) {
@@ -100,9 +98,8 @@ __device__ __forceinline__ void across(State& state) {
             merge(state, of_warps[threadIdx.y][warp]);
         }
     }
-}"""
+}
 
-DOWN = """\
 // Merges a state of each of the Lanes threads of a column, for all of them.
 template <int Columns, int Lanes, typename State>
 __device__ __forceinline__ void across_lanes(State& state) {
@@ -117,9 +114,8 @@ __device__ __forceinline__ void across_lanes(State& state) {
             merge(state, of_lanes[lane][threadIdx.x]);
         }
     }
-}"""
+}
 
-SCAN = """\
 // The sums (or products, by Op) of all elements of a row up to each one, for a tile of VECTOR neighbours at a time;
 // `before` is that of earlier tiles, and then that of this one too.
 template <typename Op, bool Reverse, int Rows, int Threads, typename T, int Items, int N>
@@ -167,4 +163,14 @@ __device__ __forceinline__ void scan(T (&values)[Items][N], T& before) {
         }
     }
     __syncthreads();
-}"""
+}
+
+// 2^64 / by, rounded up; 0 for 1, whose quotients need none.
+__device__ __forceinline__ unsigned long long inverse_of(int by) {
+    return 0xffffffffffffffffull / by + 1;
+}
+
+// k / by for k >= 0, without a division: the error of the inverse is too small to tell.
+__device__ __forceinline__ int quotient(int k, unsigned long long inverse) {
+    return inverse == 0 ? k : (int)__umul64hi((unsigned)k, inverse);
+}
