@@ -556,12 +556,13 @@ class Row(msgspec.Struct, frozen=True):
     right: int
 
 
-def rows(out: Path) -> Iterator[Row]:
-    """A row for each run of the study that has played a round."""
+def rows(out: Path, arms: Sequence[str] = ()) -> Iterator[Row]:
+    """A row for each run of the study that has played all of its rounds, those of the first reply included."""
     study = _read(out)
-    for problem, repeat, arm in product(study.problems, range(study.repeats), _arms(study)):
-        cell = _cell(out, problem, repeat, arm.name)
-        if cell.played:
+    names = [FIRST, *(each.name for each in _arms(study))]
+    for problem, repeat, arm in product(study.problems, range(study.repeats), names):
+        cell = _cell(out, problem, repeat, arm)
+        if cell.path.exists() and cell.played >= study.of(cell) and (not arms or arm in arms):
             yield _row(out, cell)
 
 
@@ -590,11 +591,16 @@ def _row(out: Path, cell: Cell) -> Row:
 
 
 def document(found: Sequence[Row], rounds: int) -> str:
-    """The page: means of the arms, their comparisons with the baseline, and the times by problem."""
+    """The page: means of the arms over what all of them played, comparisons with the baseline, times by problem."""
     arms = list(dict.fromkeys(row.arm for row in found))
+    played = [{(row.problem, row.repeat) for row in found if row.arm == arm} for arm in arms]
     summary = []
     for arm in arms:
-        own = [row for row in found if row.arm == arm]
+        own = [
+            row
+            for row in found
+            if row.arm == arm and all((row.problem, row.repeat) in each for each in played)
+        ]
         eager = [row.over_eager for row in own if row.over_eager]
         written = sum(row.written for row in own)
         summary.append(
@@ -617,12 +623,17 @@ def document(found: Sequence[Row], rounds: int) -> str:
         ]
         for problem in problems
     ]
+    pairs = list(_comparisons(found, arms))
+    compared = [
+        f"## Against {BASELINE}, in pairs of the same problem and repeat",
+        table(["arm", "pairs", "ratio of times", "95 % interval", "p"], pairs),
+    ]
     return page(
         "A language model in the loop",
-        f"Geometric means after {rounds} rounds; right is the share of the model's kernels that were.",
+        f"Geometric means after {rounds} rounds ({FIRST}: one reply), of the problems and repeats that all of these "
+        "arms played; right is the share of the model's kernels that were.",
         table(columns, summary),
-        f"## Against {BASELINE}, in pairs of the same problem and repeat",
-        table(["arm", "pairs", "ratio of times", "95 % interval", "p"], list(_comparisons(found, arms))),
+        *(compared if pairs else ()),
         "## Milliseconds of the fastest kernel",
         table(["problem", *arms], times),
     )
@@ -630,7 +641,7 @@ def document(found: Sequence[Row], rounds: int) -> str:
 
 def _comparisons(found: Sequence[Row], arms: Sequence[str]) -> Iterator[list[str]]:
     theirs = {(row.problem, row.repeat): row.seconds for row in found if row.arm == BASELINE}
-    for arm in (each for each in arms if each != BASELINE):
+    for arm in (each for each in arms if each not in (BASELINE, FIRST)):
         pairs = [
             (math.log(theirs[row.problem, row.repeat] / row.seconds))
             for row in found
@@ -661,9 +672,10 @@ def _times(found: Sequence[Row]) -> str:
 @main.command("table")
 @click.argument("out", type=click.Path(path_type=Path, exists=True))
 @click.option("--pack", type=click.Path(path_type=Path), help="An archive of everything, for replays.")
-def print_table(out: Path, pack: Path | None) -> None:
+@click.option("--arm", "arms", multiple=True, help="Only these arms, or first: what the first reply gave.")
+def print_table(out: Path, pack: Path | None, arms: tuple[str, ...]) -> None:
     """Print the table, and write it to OUT/table.md."""
-    text = document(list(rows(out)), _read(out).rounds)
+    text = document(list(rows(out, arms)), _read(out).rounds)
     (out / "table.md").write_text(text + "\n", "utf-8")
     click.echo(text)
     if pack is not None:
