@@ -84,8 +84,6 @@ STARTS = "starts"
 FIRST = "first"
 """The run of the first reply, which the arms with a model are copied from."""
 
-EAGER_SECONDS = 60.0
-
 
 class Arm(msgspec.Struct, frozen=True):
     """How a model is asked; `is_fresh` asks again as in the first round, and then the best of all replies counts.
@@ -373,7 +371,6 @@ def _evaluate_reply(  # noqa: PLR0917 - what it takes
 
 
 def _print(cell: Cell, tree: Tree, known: int) -> None:
-    """What became of the kernels after the known ones."""
     for made in tree.nodes[known:]:
         click.echo(f"{cell.name()}: {edit_title(tree, made)}: {_result(made)}")
 
@@ -464,7 +461,6 @@ def _flops(out: str, problem: str) -> dict[str, float]:
 
 
 def _time_eager(out: Path, problem: str) -> None:
-    """Keep eager PyTorch's time on this GPU."""
     folder = RunFolder(_cell(out, problem, 0, STARTS).path)
     gpu = read_manifest(folder).fingerprint.get("gpu", "")
     if _eager(out, problem, gpu):
@@ -474,7 +470,7 @@ def _time_eager(out: Path, problem: str) -> None:
     call = ForkedCall(time_eager, (out / "tasks" / problem).resolve(), log=file.with_suffix(".log"))
     with closing(call):
         while not call.collect():
-            wait_for([call], EAGER_SECONDS)
+            wait_for([call], 60.0)
     if call.ended is None or isinstance(call.ended, CallError):
         raise DeviceError(f"PyTorch could not be timed: {call.ended}")
     file.write_bytes(msgspec.json.encode({gpu: call.ended[1]}))
@@ -624,16 +620,14 @@ def document(found: Sequence[Row], rounds: int) -> str:
         for problem in problems
     ]
     pairs = list(_comparisons(found, arms))
-    compared = [
-        f"## Against {BASELINE}, in pairs of the same problem and repeat",
-        table(["arm", "pairs", "ratio of times", "95 % interval", "p"], pairs),
-    ]
+    title = f"## Against {BASELINE}, in pairs of the same problem and repeat"
+    columns_of_pairs = ["arm", "pairs", "ratio of times", "95 % interval", "p"]
     return page(
         "A language model in the loop",
         f"Geometric means after {rounds} rounds ({FIRST}: one reply), of the problems and repeats that all of these "
         "arms played; right is the share of the model's kernels that were.",
         table(columns, summary),
-        *(compared if pairs else ()),
+        *((title, table(columns_of_pairs, pairs)) if pairs else ()),
         "## Milliseconds of the fastest kernel",
         table(["problem", *arms], times),
     )
