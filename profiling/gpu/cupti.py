@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from cuda.pathfinder import DynamicLibNotFoundError
@@ -92,12 +92,13 @@ class RangeProfiler:
         whatever `run` raises.
         """
         with _sentences():
-            if self._session is not None and self._session.launches < launches:
-                self._disable()  # it drops launches beyond the most that it was first set up for
+            schedule = self._one_pass() if brief else self._whole
+            if self._session is not None and not self._session.fits(schedule, launches):
+                self._disable()
             if self._session is None:
-                self._session = self._enable(max(USUAL_LAUNCHES, launches))
+                self._session = self._enable(schedule, max(USUAL_LAUNCHES, launches))
             try:
-                return self._measured(self._session, self._one_pass() if brief else self._whole, run)
+                return self._measured(self._session, run)
             except BaseException:
                 # The passes are incomplete, and perhaps the context is lost: the next time starts afresh.
                 self._disable()
@@ -148,26 +149,20 @@ class RangeProfiler:
                     too_many = middle
         return self._brief
 
-    def _enable(self, launches: int) -> _Session:
+    def _enable(self, schedule: _Schedule, launches: int) -> _Session:
         """Prepare the current context. Kernels that run outside of `measure` are as fast as before."""
         enable = api.RangeProfilerEnable()
         self._cupti.call(enable)
-        return _Session(enable.pRangeProfilerObject, launches)
-
-    def _room(self, session: _Session, schedule: _Schedule) -> Bytes:
-        """A buffer for the counters of a session's launches. Clearing one for 64, 24 MB, takes 5 ms."""
-        key = schedule is self._brief
-        if key not in session.room:
-            size = api.RangeProfilerGetCounterDataSize(
-                pRangeProfilerObject=session.profiler,
-                pMetricNames=ctypes.cast(schedule.names, api.Names),
-                numMetrics=len(schedule.metrics),
-                maxNumOfRanges=session.launches,
-                maxNumRangeTreeNodes=session.launches,
-            )
-            self._cupti.call(size)
-            session.room[key] = (ctypes.c_uint8 * size.counterDataSize)()
-        return session.room[key]
+        size = api.RangeProfilerGetCounterDataSize(
+            pRangeProfilerObject=enable.pRangeProfilerObject,
+            pMetricNames=ctypes.cast(schedule.names, api.Names),
+            numMetrics=len(schedule.metrics),
+            maxNumOfRanges=launches,
+            maxNumRangeTreeNodes=launches,
+        )
+        self._cupti.call(size)
+        image = (ctypes.c_uint8 * size.counterDataSize)()
+        return _Session(enable.pRangeProfilerObject, schedule, launches, image)
 
     def _disable(self) -> None:
         if self._session is not None:
@@ -175,10 +170,8 @@ class RangeProfiler:
                 self._cupti.call(api.RangeProfilerDisable(pRangeProfilerObject=self._session.profiler))
             self._session = None
 
-    def _measured(
-        self, session: _Session, schedule: _Schedule, run: Callable[[], None]
-    ) -> list[dict[str, float]]:
-        profiler, image = session.profiler, self._room(session, schedule)
+    def _measured(self, session: _Session, run: Callable[[], None]) -> list[dict[str, float]]:
+        profiler, schedule, image = session.profiler, session.schedule, session.image
         self._cupti.call(
             api.RangeProfilerCounterDataImageInitialize(
                 pRangeProfilerObject=profiler,
@@ -304,11 +297,19 @@ class _Schedule:
 
 @dataclass(frozen=True)
 class _Session:
-    """The range profiler of a context for so many launches at a time, and room for their counters, or for few."""
+    """The range profiler of a context for some metrics of so many launches at a time, and room for their counters.
+
+    It counts others wrongly: launches beyond these are dropped, and other metrics are read of launches that were none.
+    """
 
     profiler: int
+    schedule: _Schedule
     launches: int
-    room: dict[bool, Bytes] = field(default_factory=dict)
+    image: Bytes
+    """Clearing one for 64 launches, 24 MB, takes 5 ms."""
+
+    def fits(self, schedule: _Schedule, launches: int) -> bool:
+        return self.schedule is schedule and self.launches >= launches
 
 
 _INVALID_METRIC_NAME = 17

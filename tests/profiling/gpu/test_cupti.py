@@ -52,7 +52,7 @@ class FakeCupti:
                 self.metrics = params.numMetrics
             case "RangeProfilerEnable":
                 params.pRangeProfilerObject = 2
-                self.most = 0
+                self.most = self.config = 0
             case "RangeProfilerGetCounterDataSize":
                 assert params.maxNumOfRanges == params.maxNumRangeTreeNodes
                 params.counterDataSize = 32
@@ -60,14 +60,14 @@ class FakeCupti:
                 assert (params.range, params.replayMode) == (cupti_api.AUTO_RANGE, cupti_api.USER_REPLAY)
                 assert (params.configSize, params.counterDataImageSize) == (16, 32)
                 self.launches = self.started = 0
-                self.most = (
-                    self.most or params.maxRangesPerPass
-                )  # as the driver does until it is enabled anew
+                # As the driver does until it is enabled anew.
+                self.most, self.config = self.most or params.maxRangesPerPass, self.config or params.pConfig
+                self.is_stale = params.pConfig != self.config
             case "RangeProfilerStart" | "RangeProfilerStop":
                 self.profiling = name == "RangeProfilerStart"
                 self.started += self.profiling
             case "RangeProfilerGetCounterDataInfo":
-                params.numTotalRanges = self.launches // self.started
+                params.numTotalRanges = self.most if self.is_stale else self.launches // self.started
             case "HostEvaluateToGpuValues":
                 for index in range(params.numMetrics):
                     params.pMetricValues[index] = VALUES[params.ppMetricNames[index]] + params.rangeIndex
@@ -97,6 +97,7 @@ def test_every_launch_gets_its_counters_in_base_units(fake: FakeCupti) -> None:
         {"gpu__time_duration.sum": pytest.approx(each)} for each in (2.5e-6, 2.501e-6)
     ]
     assert fake.started == 1
+    assert len(profiler.measure(run)) == 2
 
 
 def test_a_plan_of_many_launches_behind_one_of_few_is_counted_whole(fake: FakeCupti) -> None:
