@@ -118,6 +118,7 @@ class Round:
     truth: Value
     plain: Value
     changed: bool
+    widened: bool = False
 
 
 class Client:
@@ -241,7 +242,7 @@ class ReferenceClient(Client):
         """Fresh inputs for the model that was made last, as `Draw` says."""
         drawn = self._asked(protocol.Draw(seed, widened), protocol.Drawn)
         inputs, truth, plain = map(self._value, (drawn.inputs, drawn.expected, drawn.plain))
-        return Round(inputs, truth, plain, drawn.changed)
+        return Round(inputs, truth, plain, drawn.changed, widened)
 
     def _value(self, stored: protocol.Stored) -> Value:
         return Value(stored.structure, self._window.bytes_at(stored.offset, stored.nbytes).copy())

@@ -93,6 +93,16 @@ def test_zeros_are_no_answer_where_all_is_tiny(scale: float) -> None:
     assert not compare_tensor(OUTPUT, np.zeros_like(plain), truth, plain).passed
 
 
+def test_a_few_sums_in_order_are_right_on_widened_inputs_and_a_product_in_tf32_is_not() -> None:
+    in_order, in_tf32 = (TRUTH.astype(np.float32) for _ in range(2))
+    in_order[0, 0] += 400 * np.abs(in_order - TRUTH).max()
+    in_tf32 *= np.float32(1 + 2**-11)
+    widened = replace(DRAWN, widened=True)
+    assert judged(filled(OUTPUT, in_order)) is not None
+    assert judged(filled(OUTPUT, in_order), drawn=widened) is None
+    assert judged(filled(OUTPUT, in_tf32), drawn=widened) is Guard.COMPARISON
+
+
 def test_an_index_may_be_the_plain_reference_s_or_the_exact_one_s() -> None:
     spec = TensorSpec("int64", (4,))
     exact, plain = np.array([0, 1, 2, 3]), np.array([0, 1, 2, 7])
