@@ -85,6 +85,10 @@ FIRST = "first"
 """The run of the first reply, which the arms with a model are copied from."""
 
 
+WHERE = "\nWrite the answer, and nothing else, into one file: "
+"""How an ask ends, before the file; it is no part of the prompt that a run keeps."""
+
+
 class Arm(msgspec.Struct, frozen=True):
     """How a model is asked; `is_fresh` asks again as in the first round, and then the best of all replies counts.
 
@@ -210,8 +214,7 @@ def ask(out: Path) -> None:
     missing = [each for each in _wanting(out, study) if _reply(out, each) is None]
     for cell in missing:
         reply = (out / "replies" / f"{cell.name()}.md").resolve()
-        end = f"Write the answer, and nothing else, into one file: {reply}\n"
-        (folder / f"{cell.name()}.md").write_text(f"{_text(out, study, cell)}\n{end}", "utf-8")
+        (folder / f"{cell.name()}.md").write_text(f"{_text(out, study, cell)}{WHERE}{reply}\n", "utf-8")
     click.echo(f"{len(missing)} asks in {folder}")
 
 
@@ -331,7 +334,7 @@ def _play(out: Path, study: Study, cell: Cell, executor: Callable[[], Executor],
             if reply is None:
                 return
             asked = out / "asks" / f"{cell.name()}.md"
-            prompt = asked.read_text("utf-8") if asked.is_file() else ""
+            prompt = asked.read_text("utf-8").partition(WHERE)[0] if asked.is_file() else ""
             _evaluate_reply(study, cell, executor(), (prompt, reply), _node(cell), study.kernels - by_rules)
         if by_rules:
             _evaluate_rules(study, cell, executor(), by_rules)
