@@ -297,7 +297,7 @@ def _create_policy(emitter: Emitter, instruction: Instruction) -> None:
     """How long caches should keep what hinted accesses touch: nothing that is computed depends on it."""
     if "fractional" not in instruction.parts:
         raise emitter.unsupported()
-    emitter.write(instruction.operands[0], "0", "b64")
+    emitter.write(instruction.operands[0], emitter.constant(0, "u8"), "b64")
 
 
 MEMORY: dict[str, Handler] = {

@@ -75,6 +75,23 @@ def evaluate(device: ModelDevice, source: str) -> Evaluation:
     return device.evaluate(Kernel(source))
 
 
+def test_cache_policies_change_nothing_that_is_computed(device: ModelDevice) -> None:
+    hinted = (
+        PIPELINE.replace(
+            "    int k = 0;",
+            """    unsigned long long policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    int k = 0;""",
+        )
+        .replace(
+            "complete_tx::bytes [%0], [%1], %2, [%3];",
+            "complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;",
+        )
+        .replace('"r"(64), "r"(filled)', '"r"(64), "r"(filled), "l"(policy)')
+    )
+    assert evaluate(device, hinted).ok
+
+
 def test_bulk_copies_are_right_and_their_bytes_are_counted(device: ModelDevice) -> None:
     evaluation = evaluate(device, BULK.source)
     assert evaluation.ok, evaluation.message
