@@ -203,17 +203,20 @@ def _replay(context: click.Context, source: Path | None, out: Path | None) -> No
     """Repeat a run with the recorded replies of its model."""
     if source is None or context.params["proposer"] != REPLAY:
         raise click.UsageError("A replay needs both --proposer replay and --from RUN.")
-    others = {"proposer", "source", "out"}
-    given = [
-        name
-        for name in context.params
-        if name not in others and context.get_parameter_source(name) is not ParameterSource.DEFAULT
-    ]
-    if given:
-        raise click.UsageError(f"A replay takes everything else from {source}: leave {', '.join(given)} out.")
+    given = {
+        name: value
+        for name, value in context.params.items()
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    }
+    elsewhere = {name: given[name] for name in ("device", "architecture") if name in given}
+    if others := given.keys() - elsewhere.keys() - {"proposer", "source", "out"}:
+        message = (
+            f"A replay takes everything but the device from {source}: leave {', '.join(sorted(others))} out."
+        )
+        raise click.UsageError(message)
     path = out or Path("runs") / f"{source.name}-replayed-{now()}"
     echo(f"Replaying {source} into {path}")
     with follow_search() as (follow, stop_requested):
-        search_result, difference = replay(path, source, follow, stop_requested)
+        search_result, difference = replay(path, source, follow, stop_requested, **elsewhere)
     echo(difference or f"Every node of {source} was made again.")
     print_outcome(search_result)

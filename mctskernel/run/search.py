@@ -142,16 +142,20 @@ def resume(
 
 
 def replay(
-    path: Path, recorded: Path, follow: Follower, stop_requested: Callable[[], bool]
+    path: Path, recorded: Path, follow: Follower, stop_requested: Callable[[], bool], **elsewhere: str
 ) -> tuple[SearchResult, str]:
     """Make a run that repeats another one, with the replies that its model gave, and say how the two differ.
 
-    Raises what `begin` raises.
+    `elsewhere` is the `device` and its `architecture`, where they are others than then. Raises what `begin` raises.
     """
     source = open_run(recorded)
     tree, then = read_tree(source.journal), read_manifest(source).configuration
     configuration = msgspec.structs.replace(
-        then, budget=Budget(evaluations=tree.evaluations), memory=None, replayed=str(recorded.resolve())
+        then,
+        budget=Budget(evaluations=tree.evaluations),
+        memory=None,
+        replayed=str(recorded.resolve()),
+        **elsewhere,
     )
     search_result = begin(path, source.task, configuration, follow, stop_requested)
     return search_result, _difference(tree, search_result.tree)
