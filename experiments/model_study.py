@@ -622,7 +622,16 @@ def document(found: Sequence[Row], rounds: int) -> str:
         ]
         for problem in problems
     ]
-    pairs = list(_comparisons(found, arms))
+    pairs = [
+        [
+            each.name,
+            str(each.pairs),
+            f"{each.value:.3f}",
+            f"{each.low:.3f} to {each.high:.3f}",
+            f"{each.p:.2g}",
+        ]
+        for each in effects(found)
+    ]
     title = f"## Against {BASELINE}, in pairs of the same problem and repeat"
     columns_of_pairs = ["arm", "pairs", "ratio of times", "95 % interval", "p"]
     return page(
@@ -636,26 +645,34 @@ def document(found: Sequence[Row], rounds: int) -> str:
     )
 
 
-def _comparisons(found: Sequence[Row], arms: Sequence[str]) -> Iterator[list[str]]:
+class Effect(msgspec.Struct, frozen=True):
+    """The baseline's times over an arm's, in pairs of the same problem and repeat: above 1 the arm is faster."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    pairs: int
+    p: float
+
+
+def effects(found: Sequence[Row]) -> list[Effect]:
+    """Compare all arms with the baseline, by geometric means, bootstrap intervals and sign-flip tests."""
     theirs = {(row.problem, row.repeat): row.seconds for row in found if row.arm == BASELINE}
-    for arm in (each for each in arms if each not in (BASELINE, FIRST)):
-        pairs = [
-            (math.log(theirs[row.problem, row.repeat] / row.seconds))
-            for row in found
-            if row.arm == arm and (row.problem, row.repeat) in theirs
-        ]
-        if not pairs:
-            continue
-        logs = np.array(pairs)
-        made = estimate([logs])
-        low, high = math.exp(made.low), math.exp(made.high)
-        yield [
-            arm,
-            str(len(pairs)),
-            f"{math.exp(made.mean):.3f}",
-            f"{low:.3f} to {high:.3f}",
-            f"{sign_flip_p(logs):.3f}",
-        ]
+    compared = []
+    for arm in dict.fromkeys(row.arm for row in found if row.arm not in {BASELINE, FIRST}):
+        logs = np.array(
+            [
+                math.log(theirs[row.problem, row.repeat] / row.seconds)
+                for row in found
+                if row.arm == arm and (row.problem, row.repeat) in theirs
+            ]
+        )
+        if logs.size:
+            made = estimate([logs])
+            ratios = map(math.exp, (made.mean, made.low, made.high))
+            compared.append(Effect(arm, *ratios, len(logs), sign_flip_p(logs)))
+    return compared
 
 
 def _geometric(values: Sequence[float]) -> float:
@@ -670,11 +687,18 @@ def _times(found: Sequence[Row]) -> str:
 @click.argument("out", type=click.Path(path_type=Path, exists=True))
 @click.option("--pack", type=click.Path(path_type=Path), help="An archive of everything, for replays.")
 @click.option("--arm", "arms", multiple=True, help="Only these arms, or first: what the first reply gave.")
-def print_table(out: Path, pack: Path | None, arms: tuple[str, ...]) -> None:
+@click.option("--plot", type=click.Path(path_type=Path), help="An SVG, PDF or PNG of the comparisons.")
+def print_table(out: Path, pack: Path | None, arms: tuple[str, ...], plot: Path | None) -> None:
     """Print the table, and write it to OUT/table.md."""
-    text = document(list(rows(out, arms)), _read(out).rounds)
+    found = list(rows(out, arms))
+    text = document(found, _read(out).rounds)
     (out / "table.md").write_text(text + "\n", "utf-8")
     click.echo(text)
+    if plot is not None:
+        from mctskernel.experiments.ablation.plots import plot_effects  # noqa: PLC0415 - needs the extra `plots`
+
+        shown = [(each.name, each.value, each.low, each.high) for each in effects(found)]
+        plot_effects(shown, f"times as fast as {BASELINE}, with 95 % intervals", 1.0, plot)
     if pack is not None:
         with tarfile.open(pack, "w:xz", preset=9) as archive:
             archive.add(out, pack.name.partition(".")[0])
