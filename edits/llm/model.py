@@ -73,6 +73,7 @@ def estimated_tokens(text: str) -> int:
 
 
 OPENAI_URL = "https://api.openai.com/v1"
+_FOLDER = "file:"
 
 _Dollars = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
@@ -133,7 +134,8 @@ class LLMOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     base_url: Annotated[
         str,
         Option(
-            "An OpenAI-compatible server, such as http://localhost:8000/v1.",
+            "An OpenAI-compatible server, such as http://localhost:8000/v1; or file:FOLDER, where each prompt is "
+            "written as NAME.md and anybody may answer it in NAME.reply.md.",
             default="OpenAI's own",
             metavar="URL",
         ),
@@ -173,12 +175,17 @@ class LLMOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
             raise ModelError(
                 "--api-key-env takes the name of an environment variable, such as OPENAI_API_KEY, not the key."
             )
-        if self.base_url:
+        if self.base_url and not self.folder:
             _check_url(self.base_url)
 
     @property
     def url(self) -> str:
         return self.base_url or OPENAI_URL
+
+    @property
+    def folder(self) -> str:
+        """The folder of prompts and replies, if there is no server."""
+        return self.base_url.removeprefix(_FOLDER) if self.base_url.startswith(_FOLDER) else ""
 
     @property
     def known_price(self) -> Price | None:

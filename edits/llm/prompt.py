@@ -98,7 +98,7 @@ def messages_to_generate(
     """Ask an expert for a task's first kernel; `attempts` are sentences about those that failed."""
     text = _render(
         "generate.md",
-        wanted=fenced(wanted, "", WANTED_CHARACTERS),
+        wanted=fenced(wanted, "", WANTED_CHARACTERS) if wanted else "",
         expert=expert.name,
         attempts=[plain(attempt) for attempt in attempts[-MOST_ATTEMPTS:]],
     )
@@ -220,7 +220,7 @@ def reference_text(task: Task) -> str:
     return "\n\n".join(texts) or f"# {plain(task.summary)}"
 
 
-def _building_blocks(task: Task, kernel: Kernel) -> dict[str, str]:
+def _building_blocks(task: Task, kernel: Kernel) -> dict[str, Any]:
     """Our own headers that a start of the task includes, and that start unless the kernel includes them too."""
     if kernel.language is not Language.CUDA:
         return {}
@@ -229,15 +229,15 @@ def _building_blocks(task: Task, kernel: Kernel) -> dict[str, str]:
     example = next((each for each in starts if _OWN_HEADER.search(each)), "")
     if not example:
         return {}
-    headers = ", ".join(f"`{name}`" for name in dict.fromkeys(_OWN_HEADER.findall(example)))
+    headers = list(dict.fromkeys(_OWN_HEADER.findall(example)))
     is_shown = bool(_OWN_HEADER.search(kernel.source))
     return {"headers": headers, "example": "" if is_shown else fenced(example, "cuda", EXAMPLE_CHARACTERS)}
 
 
-_OWN_HEADER = re.compile(r"^#include <(\w+\.cuh)>", re.M)
+_OWN_HEADER = re.compile(r"^#include <((?:attention|blocks|convolutions|rows)\.cuh)>", re.M)
 
-_OPERATORS = re.compile(r"^// (aten\.\w[\w., ]*)$", re.M)
-"""How plain kernels name the operators that they compute."""
+_OPERATORS = re.compile(r"^// (aten\.\w+(?:, aten\.\w+)*)$", re.M)
+"""How plain kernels name the operators that they compute; not those that merge parts of sums."""
 
 _PRODUCT = re.compile(r"aten\.(?:\w*mm\b|dot|mv|convolution)")
 

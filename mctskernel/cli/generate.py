@@ -23,6 +23,7 @@ from mctskernel.edits.llm import open_model
 from mctskernel.edits.llm.experts import MixtureOptions, chosen_experts
 from mctskernel.edits.llm.model import LLMOptions
 from mctskernel.executors import workers_on
+from mctskernel.problems.arithmetic import product_flops
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.quantities import time_text
 from mctskernel.tasks.drafting import Order
@@ -33,7 +34,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.argument("text")
+@click.argument("text", metavar="TEXT|TASK")
 @click.option(
     "--reference",
     type=_FILE,
@@ -91,21 +92,28 @@ def generate(
 
     Several experts each write a kernel; whatever they write is built, verified and timed as any candidate, and failures
     go back to them. The fastest correct kernel is where the search begins, and the others are further starting points.
-    What is right, --reference says. --max-usd limits generation and search together.
+    What is right, --reference says; or TASK, a task's folder, whose own kernels stay as they are. --max-usd limits
+    generation and search together.
 
         mctskernel generate "softmax of each row" --reference softmax.py --model qwen3-coder --base-url http://localhost:8000/v1
     """
     llm = table.get("llm", {})
-    _check_usage(reference, llm.get("model", ""), unverified_reference=unverified_reference)
+    has_task = (Path(text) / "task.toml").is_file()
+    if not has_task:
+        _check_reference(reference, unverified_reference=unverified_reference)
+    elif reference or unverified_reference or task_toml or out_task:
+        raise click.UsageError(f"{text} is a task, which has its reference and its place.")
+    if not llm.get("model"):
+        raise click.UsageError("Name the model with --model NAME.")
     table = {"proposer": MIXED if llm.get("model") else RULES, **table}
     config = read_config(table if table["proposer"] in ASK_A_MODEL else {**table, "llm": {}})
     check(config)
     words = re.findall(r"[a-z0-9]+", text.lower())[:6]
     folder = out_task or Path("generated") / ("-".join(words)[:48].strip("-") or "task")
+    text, folder = ("", Path(text)) if has_task else (text, folder)
     language = config.language or Language.CUDA
-    order = Order(
-        text, folder, language, *(read_text(each) if each else "" for each in (reference, task_toml))
-    )
+    given = (read_text(each) if each else "" for each in (reference, task_toml))
+    order = Order(text, folder, language, *given, has_task=has_task)
     mixture = msgspec.convert(table.get("mixture", {}), MixtureOptions)
     effort = Effort(tries, chosen_experts(mixture.experts), mixture.in_flight)
     device = default_kind() if config.device == "auto" else config.device
@@ -115,7 +123,9 @@ def generate(
     echo(f"Generating a kernel in {order.language} on {device} into {folder}")
     try:
         with closing(opened):
-            made = generate_task(order, effort, opened, spec, workers=workers, say=echo)
+            made = generate_task(
+                order, effort, opened, spec, workers=workers, say=echo, flops_of=product_flops
+            )
     except KeyboardInterrupt:
         echo(f"Interrupted. The replies so far are in {folder}.", err=True)
         sys.exit(INTERRUPTED)
@@ -133,7 +143,7 @@ def generate(
     search_task(folder.resolve(), msgspec.structs.replace(config, device=device, budget=budget), out)
 
 
-def _check_usage(reference: Path | None, model: str, *, unverified_reference: bool) -> None:
+def _check_reference(reference: Path | None, *, unverified_reference: bool) -> None:
     if reference is None and not unverified_reference:
         raise click.UsageError(
             "Give --reference FILE, which defines the right result. With --unverified-reference the model writes the "
@@ -141,15 +151,13 @@ def _check_usage(reference: Path | None, model: str, *, unverified_reference: bo
         )
     if reference is not None and unverified_reference:
         raise click.UsageError("--unverified-reference is for a task without a --reference.")
-    if not model:
-        raise click.UsageError("Name the model with --model NAME.")
 
 
 def _print(made: Generation) -> None:
     first, *others = made.kernels
     note = "".join(f" ({each})" for each in made.task.caveats)
     echo(
-        f"The search starts at the kernel of the expert {first.expert}: {time_text(first.seconds)}, "
+        f"The fastest correct kernel is by the expert {first.expert}: {time_text(first.seconds)}, "
         f"{first.evaluation.source}{note}."
     )
     for other in others:

@@ -88,18 +88,20 @@ def _tolerance_sentence(task: Task, output: Tensor) -> str:
 
 
 def _sentences_at(task: Task) -> list[str]:
-    """What differs at some shapes; of many the first few, since they are much alike."""
-    sentences = []
-    for entry in task.tolerances_at[:_SHAPES]:
+    """What differs at some shapes, the same said once; of many the first few, since they are much alike."""
+    shapes: dict[str, list[str]] = {}
+    for entry in task.tolerances_at:
         numbers = [f"{name} {value:g}" for name, value in entry.changes.items() if name != "element"]
         if "element" in entry.changes:
             numbers.append(f"an element by itself off by at most {_bound_words(entry.changes['element'])}")
         if numbers:
-            sentences.append(f"At {shape_label(entry.shape)}: {', '.join(numbers)}.")
-    left = len(task.tolerances_at) - _SHAPES
-    if left > 0:
-        sentences.append(f"{left} more shapes have tolerances of their own.")
-    return sentences
+            shapes.setdefault(", ".join(numbers), []).append(shape_label(entry.shape))
+    sentences = []
+    for numbers, where in [*shapes.items()][:_LISTED]:
+        others = f" and {len(where) - _LISTED} other shapes" if len(where) > _LISTED else ""
+        sentences.append(f"At {'; '.join(where[:_LISTED])}{others}: {numbers}.")
+    left = len(shapes) - _LISTED
+    return sentences + ([f"{left} more tolerances are of other shapes."] if left > 0 else [])
 
 
 def _bound_words(bound: Bound) -> str:
@@ -107,7 +109,7 @@ def _bound_words(bound: Bound) -> str:
     return f"{words} and never more than {bound.most:g}" if math.isfinite(bound.most) else words
 
 
-_SHAPES = 4
+_LISTED = 4
 
 _ROW = "the largest value of its row"
 

@@ -17,7 +17,7 @@ from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Purpose
 from mctskernel.core.task import Task, TaskError, shape_label
-from mctskernel.core.task_file import load_task
+from mctskernel.core.task_file import load_task, read_text, start_files
 from mctskernel.core.user_errors import NoKernelError
 from mctskernel.edits.llm.model import Call, Model, clean
 from mctskernel.edits.llm.prompt import DRAFT_MEND, messages_to_draft, messages_to_mend
@@ -34,7 +34,7 @@ class Order:
     """What a user wants, in words, and where the task is to be made.
 
     `reference` and `task_file` are the texts of the user's reference.py and task.toml, empty where a model is to write
-    them.
+    them. With `has_task` the folder holds a task, with kernels or without, and words may be empty.
     """
 
     wanted: str
@@ -42,15 +42,21 @@ class Order:
     language: Language = Language.CUDA
     reference: str = ""
     task_file: str = ""
+    has_task: bool = False
 
     @property
     def unverified_reference(self) -> bool:
         """Whether a model writes the reference."""
-        return not self.reference
+        return not self.reference and not self.has_task
 
     @property
     def kernel_file(self) -> Path:
         return self.folder / f"kernel{self.language.suffix}"
+
+    @property
+    def has_placeholder(self) -> bool:
+        """Whether there is no kernel yet in its file."""
+        return self.kernel_file.is_file() and read_text(self.kernel_file) == _PLACEHOLDERS[self.language]
 
 
 DRAFTS = 3
@@ -81,10 +87,15 @@ _PLACEHOLDERS = {
 
 
 def draft_task(order: Order, model: Model, say: Say) -> Task:
-    """Write task.toml and reference.py, and a placeholder for the kernel, into the order's folder.
+    """Write what the order's folder lacks: task.toml, reference.py, and a placeholder for the kernel.
 
     Raises GenerationError when what a model states can't be used, and TaskError when what was given can't.
     """
+    if order.has_task:
+        is_named = "kernel" in _keys(read_text(order.folder / "task.toml"))
+        if not (is_named or order.kernel_file.is_file() or start_files(order.folder, order.language)):
+            order.kernel_file.write_text(_PLACEHOLDERS[order.language], "utf-8")
+        return load_task(order.folder, order.language)
     order.kernel_file.write_text(_PLACEHOLDERS[order.language], "utf-8")
     if order.reference and order.task_file:
         task = _write(order, order.reference, order.task_file)

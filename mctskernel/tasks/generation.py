@@ -2,7 +2,7 @@
 
     task.toml         as it was given or, if it wasn't, as a model drafted it
     reference.py      likewise; a model's own makes the task `unverified_reference` and runs in a sandbox only
-    kernel.cu         the fastest kernel that passed every check, or kernel.py
+    kernel.cu         the fastest kernel that passed every check, or kernel.py; a kernel that was there stays
     start_NAME.cu     that of another expert, NAME: another starting point of the search
     generation.jsonl  every call of a model with its reply
 
@@ -13,7 +13,7 @@ verified and timed as any candidate is; failures go back with what was found unt
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +34,7 @@ from mctskernel.edits.llm.proposer import LLMProposer, converse
 from mctskernel.edits.llm.replies import EDITS_SCHEMA
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.executors import open_executor
-from mctskernel.profiling.architecture import briefing_of
+from mctskernel.profiling.architecture import NOTHING, briefing_of
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.profiling.sandboxed_reference import check_sandbox
 from mctskernel.tasks.drafting import GenerationError, Order, Say, draft_task
@@ -87,40 +87,59 @@ class Generation:
 
 
 def generate(
-    order: Order, effort: Effort, model: OpenModel, spec: DeviceSpec, *, workers: int, say: Say
+    order: Order,
+    effort: Effort,
+    model: OpenModel,
+    spec: DeviceSpec,
+    *,
+    workers: int,
+    say: Say,
+    flops_of: Callable[[Task], Mapping[str, float]] = lambda _: NOTHING,
 ) -> Generation:
-    """Make a task folder with a verified kernel; `say` gets sentences about the progress.
+    """Make a task folder with a verified kernel, or give further ones to a task; `say` gets sentences about it.
 
     `spec` is the device that evaluates, for the order's folder and language; `workers` evaluations run at a time.
+    `flops_of` counts the operations of a task's products, by shape, for the prompts.
 
     Every call of a model is in the folder's generation.jsonl, also when this fails. Raises
     GenerationError, TaskError, DeviceError and ModelError.
     """
     if order.unverified_reference:
         check_sandbox()
-    try:
-        order.folder.mkdir(parents=True, exist_ok=True)
-        if any(order.folder.iterdir()):
-            raise TaskError(f"{order.folder} already holds something: choose another --out-task.")
-    except OSError as error:
-        raise TaskError(f"{order.folder} can't be made: {error.strerror or error}.") from error
+    if not order.has_task:
+        _make_folder(order.folder)
     transcript = Transcript(model, order.folder / TRANSCRIPT)
     try:
         task = draft_task(order, transcript, say)
         with open_executor(spec, workers) as executor:
             fingerprint = executor.fingerprint()
             gpu, architecture = (fingerprint.get(name, "") for name in ("gpu", "architecture"))
-            briefing = briefing_of(gpu, architecture, task)
+            briefing = briefing_of(gpu, architecture, task, flops_of(task))
             writing = _Writing(order.wanted, task, effort, transcript, executor, briefing, say)
             found = writing.verified()
     except BaseException:
-        order.kernel_file.unlink(missing_ok=True)
+        if order.has_placeholder:
+            order.kernel_file.unlink()
         raise
-    order.kernel_file.write_text(found[0].kernel.source, "utf-8")
-    for other in found[1:]:
-        order.kernel_file.with_stem(f"start_{other.expert}").write_text(other.kernel.source, "utf-8")
+    for made in found:
+        start = order.kernel_file.with_stem(f"start_{made.expert}")
+        file = order.kernel_file if order.has_placeholder else start
+        file.write_text(made.kernel.source, "utf-8")
     task = load_task(order.folder, order.language)
     return Generation(task, found, transcript.exchanges, writing.evaluations)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder, in which there may be the transcript of a task that isn't drafted yet. Raises TaskError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = {file.name for file in folder.iterdir()} - {TRANSCRIPT}
+    except OSError as error:
+        raise TaskError(f"{folder} can't be made: {error.strerror or error}.") from error
+    if "task.toml" in held:
+        raise TaskError(f"{folder} holds a task: `mctskernel generate {folder}` writes kernels for it.")
+    if held:
+        raise TaskError(f"{folder} already holds something: choose another --out-task.")
 
 
 @dataclass

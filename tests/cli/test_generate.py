@@ -28,7 +28,7 @@ def author(handler: Handler) -> None:
     prompt = handler.server.received[-1].body["messages"][-1]["content"]
     if "You specify what a GPU kernel has to compute" in prompt:
         replies(a_statement())(handler)
-    elif "There is no kernel yet" in prompt:
+    elif "There is no kernel to edit" in prompt:
         replies(a_kernel(KERNEL))(handler)
     else:
         size = 2 ** (5 + len(handler.server.received) % 3)
