@@ -11,7 +11,7 @@ from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.architecture import NOTHING, architecture_of, least_seconds
 from mctskernel.profiling.changes import compare
 from mctskernel.profiling.quantities import time_text
-from mctskernel.tasks.starts import origin, start_name
+from mctskernel.tasks.starts import PROPOSER, origin, start_name, start_speedup
 from mctskernel.tree.node import Tree
 from mctskernel.tree.search import TreeSearch
 from mctskernel.tree.trajectory import edit_title, run_seconds
@@ -30,13 +30,18 @@ def request_of(
     """The request for edits of a node.
 
     The fingerprint is that of the device that evaluates them; `flops` are those of the task's products, by shape.
+    Speed-ups are over the fastest start, which is no edit that gained elsewhere.
     """
     request = search.proposal_request(node, task)
+    start = start_speedup(search.tree)
+    gained = (each for each in request.elsewhere if not each.proposer.startswith(PROPOSER))
     return replace(
         request,
+        speedup=request.speedup / start,
+        best_speedup=request.best_speedup / start,
         lineage=_with_effects(search.tree, request.lineage),
         siblings=_with_effects(search.tree, request.siblings),
-        elsewhere=_with_effects(search.tree, request.elsewhere),
+        elsewhere=_with_effects(search.tree, gained),
         beside=_with_effects(search.tree, request.beside),
         standing=tuple(_standing(search, task, fingerprint, flops)),
     )

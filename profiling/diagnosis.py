@@ -78,25 +78,36 @@ def diagnose_launches(
     found = combined_diagnosis(
         [(diagnose_counters(launch, gpu, access_bytes), launch.get(names.TIME, 1.0)) for launch in launches],
         kernels,
+        gpu.overheads.launch_gap if gpu else 0.0,
     )
     return replace(found, explanation=" ".join(busy_sentences(combined_counters(launches), gpu)))
 
 
-def combined_diagnosis(launches: Sequence[tuple[Diagnosis, float]], kernels: Sequence[str] = ()) -> Diagnosis:
-    """A plan's diagnosis from those of its launches and their seconds.
+def combined_diagnosis(
+    launches: Sequence[tuple[Diagnosis, float]], kernels: Sequence[str] = (), gap: float = 0.0
+) -> Diagnosis:
+    """A plan's diagnosis from those of its launches and their seconds, with `gap` seconds from each to the next.
 
-    `kernels` are those of the launches in order; where there are several, each sentence says of which it speaks.
+    `kernels` are those of the launches in order; where there are several, each sentence says of which it speaks. What
+    launching takes is one cause for all of them.
     """
-    total = sum(seconds for _, seconds in launches)
+    gaps = gap * (len(launches) - 1)
+    total = sum(seconds for _, seconds in launches) + gaps
     several = len(set(kernels)) > 1 and len(kernels) == len(launches)
     named = [f"In {kernel}: " for kernel in kernels] if several else [""] * len(launches)
-    return strongest_first(
-        [
-            Cause(cause.bottleneck, cause.share * seconds / total, where + cause.sentence)
-            for (diagnosis, seconds), where in zip(launches, named, strict=True)
-            for cause in diagnosis.causes
-        ]
-    )
+    found, launching = [], gaps
+    for (diagnosis, seconds), where in zip(launches, named, strict=True):
+        for cause in diagnosis.causes:
+            if len(launches) > 1 and cause.bottleneck is Bottleneck.LAUNCH_OVERHEAD:
+                launching += cause.share * seconds
+            else:
+                found.append(Cause(cause.bottleneck, cause.share * seconds / total, where + cause.sentence))
+    if launching:
+        sentence = (
+            f"Launch overhead: starting {len(launches)} launches takes {time_text(launching, 3)}; fewer help."
+        )
+        found.append(Cause(Bottleneck.LAUNCH_OVERHEAD, launching / total, sentence))
+    return strongest_first(found)
 
 
 def strongest_first(causes: Iterable[Cause]) -> Diagnosis:

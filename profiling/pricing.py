@@ -212,7 +212,7 @@ def model_kernel(
         sum(launch.seconds for launch in launches),
         tuple(launches),
         combined_counters(counters),
-        combined_diagnosis(diagnoses, [launch.kernel for launch in launches]),
+        combined_diagnosis(diagnoses, [launch.kernel for launch in launches], gpu.overheads.launch_gap),
     )
 
 

@@ -80,14 +80,20 @@ async def test_an_agent_finds_the_bottom_of_the_bowl(engine: Engine, mode: str) 
             "launch plan in TOML",
             "## The kernel to edit: node 0",
             "propose_edits",
+            "is no improvement",
         ):
             assert words in asked["text"]
         while asked["node"] is not None:
             edits = landscape.steps(asked["text"])
             told = await call(client, "propose_edits", run="first", node=asked["node"], edits=edits)
             assert len(told["edits"]) == 4
+            for each in told["edits"]:
+                if each["made"] is not None and each["seconds"]:
+                    over_start = each["over_best"] * told["status"]["best_speedup"]
+                    assert each["speedup"] == pytest.approx(over_start)
             asked = await call(client, "next_kernel", run="first")
-            assert "def reference" not in asked["text"]
+            for words in ("def reference", "worked on other kernels", "in the reply format"):
+                assert words not in asked["text"]
         assert asked["search"] == "the budget is spent"
         status = asked["status"]
         assert status["evaluations"] == 40
@@ -171,11 +177,15 @@ async def test_nothing_that_an_agent_calls_changes_a_task_a_verdict_or_the_basel
         for words, said in (
             ({"edits": [{"title": "a", "source": "", "outcome": "ok"}]}, "can't take these edits"),
             ({"edits": [{"title": "a", "source": "", "patch": []}]}, "either a source or a patch"),
-            ({"edits": "[" * 9}, "valid list"),
-            ({"node": -1}, "greater than or equal to 0"),
+            ({"edits": [{"title": "a", "source": "", "category": "luck"}]}, "Categories are tuning, "),
+            ({"edits": "[" * 9}, "`edits` can't be"),
+            ({"node": -1}, "The argument `node` can't be -1: it should be greater than or equal to 0."),
+            ({"run": None}, "The argument `run` can't be null: it should be a valid string."),
         ):
             arguments = {"run": "first", "node": 0, "edits": landscape.steps(asked["text"])} | words
-            assert said in await refusal(client, "propose_edits", **arguments)
+            sentence = await refusal(client, "propose_edits", **arguments)
+            assert said in sentence
+            assert "pydantic" not in sentence
         for name in ("best_kernel", "finish_search"):
             await call(client, name, run="first")
         assert {file: file.read_bytes() for file in folder.task.iterdir()} == task

@@ -98,7 +98,9 @@ def test_each_edit_says_what_became_of_it(run: Path) -> None:
     assert by_title["broken"].outcome is Outcome.BUILD_ERROR
     assert by_title["broken"].message == "odd"
     assert by_title["better"].outcome is Outcome.OK
-    assert by_title["better"].speedup == pytest.approx(38)
+    assert by_title["better"].speedup == by_title["better"].gain == pytest.approx(38)
+    assert by_title["better"].over_best == 1
+    assert by_title["better"].seconds
 
 
 def test_a_run_whose_edits_came_from_outside_is_repeated_edit_by_edit(

@@ -111,12 +111,17 @@ def messages_to_repair(
     """Ask for `count` edits that repair a kernel that failed."""
     evaluation = request.evaluation
     lineage = request.lineage[-MOST_ATTEMPTS:]
+    log = _STATISTICS.sub("", without_folders(evaluation.log)).strip()
     values = {
         "source": _source_text(request.kernel),
         "outcome": str(evaluation.outcome),
         "message": plain(evaluation.message),
-        "checks": [_check_text(each) for each in evaluation.checks if not each.passed][:MOST_SENTENCES],
-        "log": fenced(without_folders(evaluation.log), "", LOG_CHARACTERS) if evaluation.log.strip() else "",
+        "checks": [
+            _check_text(each)
+            for each in evaluation.checks
+            if not each.passed and each.message != evaluation.message
+        ][:MOST_SENTENCES],
+        "log": fenced(log, "", LOG_CHARACTERS) if log else "",
         "lineage": _attempts(lineage),
         "broken_by": quoted(lineage[-1].title) if lineage else "",
         "last_working": next(
@@ -239,6 +244,9 @@ _OWN_HEADER = re.compile(r"^#include <((?:attention|blocks|convolutions|rows)\.c
 _OPERATORS = re.compile(r"^// (aten\.\w+(?:, aten\.\w+)*)$", re.M)
 """How plain kernels name the operators that they compute; not those that merge parts of sums."""
 
+_STATISTICS = re.compile(r"^ptxas (?:info| +\.).*\n?", re.M)
+"""What ptxas says of kernels that it compiled."""
+
 _PRODUCT = re.compile(r"aten\.(?:\w*mm\b|dot|mv|convolution)")
 
 
@@ -358,13 +366,13 @@ def _tensor_text(tensor: Tensor, task: Task) -> str:
 
 
 def _speedup_text(speedup: float, best: float) -> str:
-    """How a kernel stands between the starting kernel and the fastest."""
-    own = f"That is {speedup:.3g} times as fast as the starting kernel."
+    """How a kernel stands between the fastest start and the fastest kernel."""
+    own = f"That is {speedup:.3g} times as fast as the fastest start."
     if 1 / LEAST_CHANGE < speedup < LEAST_CHANGE:
-        own = "That is as fast as the starting kernel."
+        own = "That is as fast as the fastest start."
     if best <= speedup * LEAST_CHANGE:
         return own
-    return f"{own} The fastest kernel of the search is {best:.3g} times as fast as the starting kernel."
+    return f"{own} The fastest kernel of the search is {best:.3g} times as fast as that start."
 
 
 def _evidence(request: ProposalRequest, feedback: Feedback) -> list[str]:

@@ -13,6 +13,7 @@ from mctskernel.cli.following import follow_search, print_outcome
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.core.budget import Budget
 from mctskernel.external.session import EditResult, Reply, open_session, read_replies
+from mctskernel.profiling.quantities import time_text
 
 
 @click.command()
@@ -59,5 +60,8 @@ def _sentence(result: EditResult) -> str:
     if result.outcome is None:
         return f"{where}: waits for its turn"
     made = f" (node {result.made})" if result.made is not None else ""
-    gain = f", {result.gain:.3f}x its parent, {result.speedup:.3f}x the start" if result.speedup else ""
+    gain = ""
+    if result.speedup and result.seconds:
+        over = f"{result.gain:.3f}x its parent, {result.speedup:.3f}x the start, {result.over_best:.3f}x the best"
+        gain = f", {time_text(result.seconds)}, {over}"
     return f"{where}: {result.outcome}{made}{gain}{': ' + result.message if result.message else ''}"

@@ -20,14 +20,16 @@ import anyio.from_thread
 import anyio.to_thread
 import msgspec
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import Field, WithJsonSchema
+from pydantic import Field, ValidationError, WithJsonSchema
 
 from mctskernel import __version__
 from mctskernel.answer import valid_speedup
 from mctskernel.config import SETTINGS
 from mctskernel.core.budget import Budget
 from mctskernel.core.documents import unknown_name
+from mctskernel.core.edit import Category
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import UserError
@@ -70,10 +72,36 @@ LISTED = 40
 Answer = dict[str, Any]
 
 
+class _Server(MCPServer[Any]):
+    """Refuses wrong arguments in sentences that say what is allowed."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> Any:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(" ".join(map(_argument_sentence, error.__cause__.errors()))) from error
+            raise
+
+
+def _argument_sentence(error: Mapping[str, Any]) -> str:
+    name = ".".join(map(str, error["loc"]))
+    if error["type"] == "missing":
+        return f"The argument `{name}` is missing."
+    given = _cut(json.dumps(error["input"], default=str), 100)
+    return f"The argument `{name}` can't be {given}: {error['msg'].replace('Input should', 'it should')}."
+
+
+_EDIT = (
+    f"An edit has {', '.join(f'`{name}`' for name in RepliedEdit.__struct_fields__)}: a title, and either a whole "
+    f"source or a patch, a list of `search` and `replace`. Categories are {', '.join(Category)}."
+)
+
+
 def make_server(engine: Engine) -> MCPServer[Any]:
-    server: MCPServer[Any] = MCPServer(
-        "mctskernel", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
-    )
+    server = _Server("mctskernel", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
     for function in TOOLS:
         server.add_tool(
             _tool(engine, function),
@@ -123,7 +151,10 @@ def _tool(engine: Engine, function: Callable[..., Answer]) -> Callable[..., Any]
 
             def follow(snapshot: Snapshot) -> None:
                 nonlocal said
-                words = f"{snapshot.evaluations} evaluations, best {snapshot.best_speedup:.2f}x ({snapshot.source})"
+                words = (
+                    f"{snapshot.evaluations} evaluations, the best is node {snapshot.best_node}: "
+                    f"{snapshot.best_speedup:.2f}x the fastest start ({snapshot.source})"
+                )
                 words = snapshot.note if snapshot.note.startswith("Final validation") else words
                 if words != said:
                     said = words
@@ -250,7 +281,8 @@ def _next(call: Call, run: str, *, has_task: bool) -> Answer:
     view = call.engine.view(run)
     left = _left(view).evaluations
     with call.engine.session(run, call.watch) as session:
-        found = session.ask_parts(ANSWER, EDITS if left is None else max(1, min(EDITS, int(left))))
+        count = EDITS if left is None else max(1, min(EDITS, int(left)))
+        found = session.ask_parts(ANSWER, count, elsewhere=has_task)
     node, task, text = found or (None, "", "")
     whole = f"{task}\n{text}" if has_task else text
     view = call.engine.view(run)
@@ -258,13 +290,13 @@ def _next(call: Call, run: str, *, has_task: bool) -> Answer:
 
 
 def propose_edits(call: Call, run: RunName, node: NodeNumber, edits: Edits) -> Answer:
-    """Send edits of a node, the asked one or any other. Each is built, verified against the reference, timed and
-    diagnosed; several different ones at once are welcome. Takes seconds an evaluation and reports progress; cancelled,
-    it loses nothing."""
+    """Send edits of a node, the asked one or any other; several different ones are welcome. Each is built, verified,
+    timed and diagnosed. Answers with `seconds`, and that time's `gain` over the node, `speedup` over the fastest start
+    and `over_best` over the best kernel; a kernel within the noise is no improvement. Cancelled, it loses nothing."""
     try:
         replied = msgspec.convert(edits, tuple[RepliedEdit, ...])
     except msgspec.ValidationError as error:
-        raise RequestError(f"propose_edits can't take these edits: {error}.") from error
+        raise RequestError(f"propose_edits can't take these edits: {error}. {_EDIT}") from error
     with call.engine.session(run, call.watch) as session:
         results = session.tell([Reply(node=node, edits=replied, proposer=call.client)])
     view = call.engine.view(run)
@@ -275,10 +307,9 @@ def best_kernel(call: Call, run: RunName) -> Answer:
     """The kernel to use, the path of edits to it with what each gained, and whether it passed the final validation:
     the answer of a search that has ended, or else the fastest so far."""
     view = call.engine.view(run)
-    status = _status(view, run)
-    node = status["best"] if status["answer"] is None else status["answer"]
+    node = view.best.id
     return {
-        "status": status,
+        "status": _status(view, run),
         "node": node,
         "source": _cut(view.source(node), SOURCE_LENGTH, f"source of node {node}"),
         "trajectory": _cut(run_text(view), SOURCE_LENGTH),
@@ -287,7 +318,7 @@ def best_kernel(call: Call, run: RunName) -> Answer:
 
 def finish_search(call: Call, run: RunName) -> Answer:
     """End a search now: the fastest kernels go through the final validation (held-out shapes, fresh seeds), the first
-    that passes is the answer. Of kernels whose times can't be told apart that with the fewest edits comes first. It
+    that passes is the answer. Of kernels whose modelled times can't be told apart the one found first is the best. It
     happens by itself when the budget is spent. The search can be gone on with."""
     with call.engine.session(run, call.watch, finish=True) as session:
         session.ask(1)
@@ -296,18 +327,18 @@ def finish_search(call: Call, run: RunName) -> Answer:
 
 def _status(view: View, run: str) -> Answer:
     """The state of a run; `answer` is the node that passed the final validation."""
-    # Of a search that went on after its final validation the answer may be slower than what was found since.
-    fastest = max(view.tree.nodes or (view.best,), key=valid_speedup)
+    best = view.best
     return {
         "run": run,
         "task": view.manifest.configuration.task,
         "device": view.device,
-        "numbers": fastest.evaluation.source if fastest.evaluation else None,
+        "numbers": view.numbers,
         "evaluations": view.tree.evaluations,
         "outcomes": view.outcomes,
         "remaining": _left(view),
-        "best": fastest.id,
-        "best_speedup": valid_speedup(fastest) if view.tree.nodes else 0.0,
+        "best": best.id,
+        "best_seconds": run_seconds(best.evaluation) if best.evaluation else None,
+        "best_speedup": valid_speedup(best) / view.start_speedup,
         "answer": view.answer.node if view.answer else None,
         "validation": view.validation,
     }
@@ -418,7 +449,7 @@ def _listed(view: View, node: Node) -> Answer:
         "title": edit_title(view.tree, node),
         "outcome": node.outcome,
         "gain": speedup / parent if parent > 0 else 0.0,
-        "speedup": speedup,
+        "speedup": speedup / view.start_speedup,
     }
 
 

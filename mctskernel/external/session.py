@@ -18,6 +18,7 @@ from typing import Annotated
 
 import msgspec
 
+from mctskernel.answer import best_node, valid_speedup
 from mctskernel.config import OUTSIDE, SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.contract_words import contract_sentences
@@ -39,6 +40,7 @@ from mctskernel.problems.arithmetic import product_flops
 from mctskernel.profiling.architecture import briefing_of
 from mctskernel.run import RunFolder
 from mctskernel.run.search import SearchResult, finish, new_run, open_search, reopen
+from mctskernel.tasks.starts import start_speedup
 from mctskernel.tree.blobs import put_edit
 from mctskernel.tree.node import Tree
 from mctskernel.tree.trajectory import run_seconds
@@ -49,16 +51,19 @@ class EditResult:
     """What became of an edit.
 
     `made` is the node of its kernel, None where it made none; `outcome` is None while the edit waits for its turn,
-    which the search gives it when nothing promises more. `gain` is the parent's time over the node's and `speedup`
-    that of the starting kernel, 0 if unknown.
+    which the search gives it when nothing promises more. `seconds` are of one run, the geometric mean over the shapes.
+    `gain` is the parent's time over the node's, `speedup` that of the fastest start, and `over_best` that of the best
+    kernel so far; 0 if unknown.
     """
 
     node: int
     title: str
     made: int | None
     outcome: Outcome | None
+    seconds: float | None = None
     gain: float = 0.0
     speedup: float = 0.0
+    over_best: float = 0.0
     message: str = ""
 
 
@@ -107,10 +112,16 @@ class Session:
         """The same nodes as `ask`, each as a text that has all that a writer of kernels needs, and how to answer."""
         return tuple(ask_text(request, edits, device) for request, device in self._told_requests(count))
 
-    def ask_parts(self, answer: str, edits: int = EDITS) -> tuple[int, str, str] | None:
-        """The next node, what is the same for all nodes, and the text about this one that ends with `answer`."""
+    def ask_parts(
+        self, answer: str, edits: int = EDITS, *, elsewhere: bool = True
+    ) -> tuple[int, str, str] | None:
+        """The next node, what is the same for all nodes, and the text about this one that ends with `answer`.
+
+        Without `elsewhere` it leaves out what worked on other kernels, which a writer knows who was told the results.
+        """
         for request, device in self._told_requests(1):
-            return request.node, *ask_parts(request, edits, device, Feedback.DIAGNOSIS, answer)
+            known = request if elsewhere else replace(request, elsewhere=())
+            return known.node, *ask_parts(known, edits, device, Feedback.DIAGNOSIS, answer)
         return None
 
     def _told_requests(self, count: int) -> Iterator[tuple[ProposalRequest, tuple[str, ...]]]:
@@ -255,10 +266,12 @@ def edit_result(tree: Tree, number: int, edit: int) -> EditResult:
     if fate.duplicate:
         message = f"The same kernel as node {made.id}, which was: {made.evaluation.outcome}."
         return EditResult(number, title, made.id, Outcome.DUPLICATE, message=message)
-    gain = made.score.speedup / node.score.speedup if node.score.speedup > 0 else 0.0
-    return EditResult(
-        number, title, made.id, made.evaluation.outcome, gain, made.score.speedup, made.evaluation.message
-    )
+    speedup = made.score.speedup
+    over = (node.score.speedup, start_speedup(tree), valid_speedup(tree.nodes[best_node(tree)]))
+    ratios = (speedup / each if each > 0 else 0.0 for each in over)
+    evaluation = made.evaluation
+    seconds = run_seconds(evaluation)
+    return EditResult(number, title, made.id, evaluation.outcome, seconds, *ratios, evaluation.message)
 
 
 VERSION = 1
@@ -317,7 +330,7 @@ class AskedEvidence(msgspec.Struct, frozen=True):
     """The result of the node's kernel.
 
     `seconds` is of one run, the geometric mean over the search shapes, null where it has no valid time; `numbers` says
-    whether that was measured or modelled. `speedup` is over the starting kernel, `best_speedup` that of the fastest
+    whether that was measured or modelled. `speedup` is over the fastest start, `best_speedup` that of the fastest
     kernel so far. A kernel that failed is to be repaired: `message` and `log` say what is wrong.
     """
 

@@ -147,7 +147,7 @@ class _Writer:
     """How far an expert is: its last kernel with its evaluation, and in sentences how its kernels ended.
 
     `problem` is the last of these, empty once a kernel is verified; without a kernel the next one is begun anew.
-    `is_silent` says that the model didn't answer when it was asked last.
+    `is_silent` says that the model didn't answer: it isn't asked again.
     """
 
     expert: Expert
@@ -186,14 +186,12 @@ class _Writing:
         """The kernels that passed every check, the fastest first. Raises GenerationError if there is none."""
         left = self.effort.tries
         writers = [_Writer(expert) for expert in self.effort.experts[:left]]
-        while left > 0 and (waiting := [each for each in writers if each.problem]):
+        while left > 0 and (waiting := [each for each in writers if each.problem and not each.is_silent]):
             asked = waiting[:left]
             left -= len(asked)
             self._round(asked)
             for writer in asked:
                 self.say(str(writer))
-            if all(writer.is_silent for writer in asked):
-                break
         found: dict[str, Generated] = {}
         for writer in writers:
             if not writer.problem and writer.kernel is not None and writer.evaluation is not None:

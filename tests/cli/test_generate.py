@@ -7,10 +7,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
-from mctskernel.cli.errors import INTERRUPTED, SUCCESS, USAGE
+from mctskernel.cli.errors import INTERRUPTED, NO_KERNEL, SUCCESS, USAGE
 from mctskernel.core.task import UNVERIFIED_REFERENCE
 from mctskernel.run import open_run, read_manifest
 from mctskernel.tasks.generation import TRANSCRIPT
@@ -100,6 +101,25 @@ def test_a_key_that_is_refused_is_the_users_to_mend(
         result = mctskernel("generate", WANTED, *given, *asked, *ON_MODEL)
     assert result.exit_code == USAGE
     assert "refuses the key" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_tasks_own_kernel_stays_and_files_may_answer_for_a_model(tmp_path: Path, small_task: Path) -> None:
+    task = Path(copytree(small_task, tmp_path / "task"))
+    own = (task / "kernel.cu").read_text()
+    asked = ("--model", "somebody", "--base-url", f"file:{tmp_path / 'replies'}", "--no-search")
+    result = mctskernel("generate", task, *asked, *ON_MODEL)
+    assert result.exit_code == NO_KERNEL
+    (prompt,) = (tmp_path / "replies").iterdir()
+    assert f"Answer {prompt} in {prompt.stem}.reply.md" in result.stderr
+    assert "def reference" in prompt.read_text()
+    faster = own.replace("#define BLOCK 64", "#define BLOCK 256")
+    prompt.with_suffix(".reply.md").write_text(f"## Larger blocks\n\n```cuda\n{faster}```\n")
+    result = mctskernel("generate", task, *asked, *ON_MODEL)
+    assert result.exit_code == SUCCESS, result.output
+    assert (task / "kernel.cu").read_text() == own
+    assert (task / "start_memory.cu").read_text() == faster
+    assert mctskernel("generate", task, *asked, "--task-toml", task / "task.toml").exit_code == USAGE
 
 
 @pytest.mark.slow

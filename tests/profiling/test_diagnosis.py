@@ -85,6 +85,15 @@ def test_where_several_kernels_run_a_sentence_says_of_which_it_speaks() -> None:
     assert combined_diagnosis(plan, ["not", "as", "many"]).causes[0].sentence == "Atomics: b."
 
 
+def test_what_launching_takes_is_one_cause_for_all_launches() -> None:
+    launch = Diagnosis((Cause(Bottleneck.LAUNCH_OVERHEAD, 0.5, "a"), Cause(Bottleneck.ATOMICS, 0.5, "b")))
+    found = combined_diagnosis([(launch, 2e-6)] * 3, ["x", "y", "z"], gap=1e-6).causes
+    assert found[0].bottleneck is Bottleneck.LAUNCH_OVERHEAD
+    assert found[0].share == pytest.approx(5 / 8)
+    assert "starting 3 launches takes 5" in found[0].sentence
+    assert combined_diagnosis([(launch, 2e-6)]) == launch
+
+
 # Read with the default set on an H100, of kernels that each stress one unit: a copy, a transpose, conflicts of banks.
 READ = {
     names.TIME: (9.178e-05, 5.864e-4, 4.295e-3),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Outcome
+from mctskernel.core.evaluation import Bottleneck, Cause, Check, Diagnosis, Outcome
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import plan_of, resolve
 from mctskernel.core.proposer import Attempt, ProposalRequest
@@ -17,12 +17,13 @@ from mctskernel.edits.llm.experts import EXPERTS, Feedback
 from mctskernel.edits.llm.prompt import (
     PROMPT_CHARACTERS,
     ask_text,
+    messages_to_generate,
     messages_to_mend,
     messages_to_propose,
     messages_to_repair,
 )
 from mctskernel.profiling.architecture import briefing, load_architecture
-from mctskernel.profiling.source_rules import HEADERS
+from mctskernel.profiling.source_rules import HEADERS, OWN_HEADERS
 from tests.edits.llm.scripted import EXPERIENCE, FAILED, a_request, attempts
 
 PROMPTS = Path(__file__).parents[3] / "edits" / "prompts"
@@ -79,13 +80,49 @@ def test_an_ask_is_one_text_with_all_that_a_kernel_needs() -> None:
     assert len(text) - sum(map(len, parts)) < ASK_CHARACTERS
 
 
+def test_a_draft_is_asked_for_with_all_that_a_kernel_needs() -> None:
+    task = a_request("softmax").task
+    device = briefing(load_architecture("H200"), task)
+    asked = messages_to_generate(task, "Softmax of each row.", EXPERT, ["memory: build error."], device)
+    golden = Path(__file__).parent / "generate_softmax.md"
+    text = "\n".join(each.content for each in asked)
+    assert text == golden.read_text("utf-8"), "if this is meant, write the text into that file"
+
+
+def test_a_prompt_says_what_each_header_is_for() -> None:
+    request = a_request("softmax")
+    for header in OWN_HEADERS:
+        source = f"#include <{header}>\n{request.task.starting_kernel.source}"
+        task = replace(request.task, starting_kernel=Kernel(source))
+        text = ask_text(replace(request, task=task), 4, ())
+        assert f"- `{header}`: " in text
+        assert ("fp16" in text.partition("Building blocks")[2].partition("```")[0]) == (
+            header == "blocks.cuh"
+        )
+
+
+def test_a_repair_has_no_statistics_and_says_a_finding_once() -> None:
+    statistics = "ptxas info    : Used 16 registers\nptxas         .     0 bytes stack frame\n"
+    message = "At n=3: 'out' is wrong."
+    checks = (Check("n=3", 1, passed=False, error=9.0, message=message),)
+    evaluation = replace(FAILED, message=message, checks=checks, log=f"{statistics}error: no ;\n")
+    text = messages_to_repair(a_request(evaluation=evaluation), 1, ())[1].content
+    assert "ptxas" not in text
+    assert "error: no ;" in text
+    assert text.count("'out' is wrong") == 1
+    assert (
+        "Log:"
+        not in messages_to_repair(a_request(evaluation=replace(evaluation, log=statistics)), 1, ())[1].content
+    )
+
+
 def test_an_ask_of_products_says_what_they_take_and_shows_the_start_that_uses_building_blocks() -> None:
     request = a_request("softmax")
     source = "// aten.mm, aten.relu\n#include <blocks.cuh>\n" + request.task.starting_kernel.source
     request = replace(request, task=replace(request.task, starting_kernel=Kernel(source)))
     shape = shape_label(request.task.search_shapes[0])
     text = ask_text(request, 4, briefing(load_architecture("H200"), request.task, {shape: 1e12}))
-    for words in ("`blocks.cuh` give", "aten.mm, aten.relu", "1,000 GFLOP", "2.8 ms as three of these"):
+    for words in ("`blocks.cuh`: products", "aten.mm, aten.relu", "1,000 GFLOP", "2.8 ms as three of these"):
         assert words in text
     assert text.count("#include <blocks.cuh>") == 1
     again = ask_text(replace(request, kernel=Kernel(source)), 4, ())
