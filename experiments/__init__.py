@@ -3,7 +3,6 @@
 - `ablation`: the choices of a search compared, behind `mctskernel ablate`
 - `bench`: problems and tasks searched and timed beside PyTorch, behind `mctskernel bench`
 - `model_benchmark`: how well the model predicts known times of kernels
-- `kernel_tuner`: Kernel Tuner's strategies on search-space caches
 
 `plain_suite/` holds folders of tasks.
 """

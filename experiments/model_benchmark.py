@@ -1,4 +1,4 @@
-"""How well the model ranks kernels whose times are known, what each of its parts contributes, and what it costs.
+"""How well the model ranks kernels whose times are known, and how well it counts.
 
     python -m mctskernel.experiments.model_benchmark DIR... [--jobs 4] [--out rows.jsonl]
     python -m mctskernel.experiments.model_benchmark --from rows.jsonl
@@ -98,21 +98,15 @@ def main(
 
 def price_variant(folder: Path, variant: Variant, architecture: str) -> Row:
     """Model one measured variant; an error that the variant causes is in the row."""
-    row, stages = _unpriced(folder, variant), Stages()
+    row = _unpriced(folder, variant)
     try:
-        found = _pricer(architecture).price(measured_kernel(folder, variant), stages)
+        found = _pricer(architecture).price(measured_kernel(folder, variant))
     except (VariantError, TunableError, TaskError, RefusedError, DeviceError, DisassemblerError) as error:
         return msgspec.structs.replace(row, error=str(error))
     return msgspec.structs.replace(
         row,
         modelled_us=float(found.seconds) * 1e6,
-        launches_us=[
-            {str(term): float(seconds) * 1e6 for term, seconds in launch.terms.items()}
-            for launch in found.launches
-        ],
         counters={name: float(value) for name, value in found.counters.items()},
-        diagnosis=found.diagnosis.summary,
-        stage_seconds=stages.seconds,
     )
 
 
@@ -129,8 +123,9 @@ class _Pricer:
         self._task: Task | None = None
         self._pricing: Pricing | None = None
 
-    def price(self, measured: MeasuredKernel, stages: Stages) -> Modelled:
+    def price(self, measured: MeasuredKernel) -> Modelled:
         """Raises RefusedError, DeviceError and DisassemblerError."""
+        stages = Stages()
         if self._pricing is None or measured.task is not self._task:
             self._task, self._pricing = measured.task, Pricing(measured.task, self._gpu, SEED)
         prepared = self._pricing.prepare(measured.kernel, stages)

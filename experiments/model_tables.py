@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,8 +37,7 @@ FAIRLY_CLOSE = 0.25
 class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A variant with its measured and its modelled time, in microseconds.
 
-    `launches_us` are the terms of each launch of its plan. `counters` and `ncu` are the modelled and the measured ones;
-    `stage_seconds` is the cost of the price. `error` is a sentence where there is no price.
+    `counters` and `ncu` are the modelled and the measured ones. `error` is a sentence where there is no price.
     """
 
     folder: str
@@ -48,10 +46,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     us: float
     ncu: dict[str, float] = {}
     modelled_us: float | None = None
-    launches_us: list[dict[str, float]] = []
     counters: dict[str, float] = {}
-    diagnosis: str = ""
-    stage_seconds: dict[str, float] = {}
     error: str = ""
 
 
@@ -79,7 +74,6 @@ def benchmark_page(rows: Sequence[Row]) -> str:
     sections = [
         ("Ranking", _ranking(priced) if can_rank else ""),
         ("Counts against Nsight Compute", _counts([row for row in priced if row.ncu])),
-        ("Cost of a kernel, in seconds", _cost(priced)),
         ("Not priced", "\n".join(f"- {r.family} {r.name}: {r.error}" for r in rows if not r.modelled_us)),
     ]
     blocks = (block for title, text in sections if text for block in (f"## {title}", text))
@@ -157,16 +151,3 @@ def _counts(rows: Sequence[Row]) -> str:
     within = (f"within {limit:.0%}" for limit in (CLOSE, FAIRLY_CLOSE))
     columns = ("counter", "kernels", *within, "modelled / measured: 5, 25, 50, 75, 95 %")
     return table(columns, lines) if lines else ""
-
-
-def _cost(rows: Sequence[Row]) -> str:
-    stages = dict.fromkeys(stage for row in rows for stage in row.stage_seconds)
-    seconds = {stage: [row.stage_seconds.get(stage, 0.0) for row in rows] for stage in stages}
-    seconds["all"] = [sum(row.stage_seconds.values()) for row in rows]
-    return table(
-        ("stage", "median", "most", "all kernels"),
-        [
-            (stage, f"{statistics.median(each):.3f}", f"{max(each):.2f}", f"{sum(each):.1f}")
-            for stage, each in seconds.items()
-        ],
-    )
