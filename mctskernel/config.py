@@ -30,7 +30,6 @@ from mctskernel.core.user_errors import MisuseError
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import LLMOptions
 from mctskernel.executors import workers_on
-from mctskernel.memory import default_path
 from mctskernel.profiling.architecture import FILE_SUFFIX, known_architectures, load_architecture
 from mctskernel.profiling.devices import default_kind
 from mctskernel.registry import check_name
@@ -137,17 +136,6 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             choices=tuple(Precision),
         ),
     ] = Precision.LOCKED
-    memory: Annotated[
-        str | None,
-        Option(
-            "Weigh edits by what earlier runs taught, and add this run to them: in a folder of your own (on) or in "
-            "FOLDER. A FILE.json, which `mctskernel memory show --json` printed, is only read.",
-            panel="Proposer",
-            default="off",
-            metavar="[off|on|FOLDER|FILE.json]",
-            variable="MCTSKERNEL_MEMORY",
-        ),
-    ] = None
     policy: Annotated[
         Policy,
         Option(
@@ -330,9 +318,6 @@ def _converted(table: Mapping[str, Any]) -> SearchConfig:
         fields |= {"llm": {"model": "", **table.get("llm", {})}, "mixture": table.get("mixture", {})}
     elif not table.get("llm", {}).get("model"):
         fields = {name: value for name, value in fields.items() if name not in ("llm", "mixture")}
-    if memory := table.get("memory"):
-        file = default_path() if memory == "on" else Path(memory).resolve()
-        fields["memory"] = None if memory == "off" else str(file)
     return _validated(fields)
 
 

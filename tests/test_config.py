@@ -31,13 +31,10 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_table_is_read_over_the_defaults() -> None:
-    config = read_config(
-        {"budget": {"seconds": 60}, "proposer": "mixed", "llm": {"model": "m"}, "memory": "off"}
-    )
+    config = read_config({"budget": {"seconds": 60}, "proposer": "mixed", "llm": {"model": "m"}})
     assert config.budget == Budget(evaluations=200, seconds=60)
     assert (config.policy.patience, config.policy.repair) == (3, "at-once")
     assert config.llm
-    assert config.memory is None
     assert msgspec.json.decode(msgspec.json.encode(config), type=SearchConfig) == config
 
 

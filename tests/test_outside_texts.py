@@ -17,7 +17,6 @@ from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.replies import read_reply
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.external.session import ReplyError, read_replies
-from mctskernel.memory import MemoryUnusableError, read_snapshot
 from mctskernel.profiling.emulator import UnsupportedPtxError, parse_ptx
 from mctskernel.run import RunError, RunFolder, read_manifest
 from mctskernel.tree.events import Refused, Resumed, encode
@@ -81,12 +80,6 @@ def reply(data: bytes, folder: Path) -> None:
         apply(Kernel(KERNEL), edit).source.encode()
 
 
-def snapshot(data: bytes, folder: Path) -> None:
-    path = folder / "memory.json"
-    path.write_bytes(data)
-    read_snapshot(path)
-
-
 PTX = b""".version 8.5
 .target sm_90
 .visible .entry f(.param .u64 x) {
@@ -130,7 +123,6 @@ READERS = (
         json.dumps({"node": 0, "edits": [EDIT], "dollars": 0.5}).encode(),
         (ReplyError,),
     ),
-    Reader("memory", snapshot, b'{"schema": "mctskernel.memory", "experiences": []}', (MemoryUnusableError,)),
     Reader("PTX", lambda data, _: parse_ptx(text(data)), PTX, (UnsupportedPtxError,)),
 )  # fmt: skip
 BY_NAME = {reader.name: reader for reader in READERS}
@@ -182,7 +174,6 @@ HEADER = TASK_TOML.encode()
     [
         ("run.json", b'{"schema_version": "\xff"}'),
         ("run.json", b'{"x": ' + DEEP),
-        ("memory", b'{"schema": "\xff"}'),
         ("outside proposer's reply", b'{"x": ' + DEEP),
         ("outside proposer's reply", b'{"version": 1, "node": 3, "' + b"a" * 30_000 + b'": 1}'),
         ("journal", JOURNAL_HEADER + b'{"event": "resumed", "x": ' + DEEP + b"\n"),

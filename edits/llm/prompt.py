@@ -16,7 +16,7 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from mctskernel.core.contract_words import contract_sentences
-from mctskernel.core.edit import Category, Experience
+from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import REPAIRABLE, Check, Evaluation, Outcome
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import Attempt, ProposalRequest
@@ -75,7 +75,6 @@ def messages_to_propose(
         "lineage": _attempts(request.lineage[-MOST_ATTEMPTS:], is_full=is_full),
         "lineage_left_out": max(0, len(request.lineage) - MOST_ATTEMPTS),
         "elsewhere": _attempts([*elsewhere.values()][::-1][:MOST_ATTEMPTS], is_full=is_full),
-        "experiences": [_experience_text(each) for each in request.experiences[:MOST_ATTEMPTS]],
         **_tried(request, is_full=is_full),
     }
     return _messages("propose.md", request, device, answer, values)
@@ -414,9 +413,3 @@ def _diagnosis(evaluation: Evaluation) -> list[str]:
 def _check_text(check: Check) -> str:
     where = f"At {check.shape}: " if check.shape else ""
     return f"{where}{plain(check.message) or 'wrong.'}"
-
-
-def _experience_text(experience: Experience) -> str:
-    kind = f"{quoted(experience.title)} ({experience.category}), against {experience.bottleneck}"
-    counts = f"tried {experience.tried} times, faster {experience.improved} times, failed {experience.failed} times"
-    return f"{kind}: {counts}."

@@ -9,7 +9,7 @@ from mctskernel.cli.errors import EXIT_CODES, CommandGroup
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "Search": ("doctor", "search", "resume"),
-    "Look at runs": ("show", "watch", "report", "compare", "best", "export", "memory"),
+    "Look at runs": ("show", "watch", "report", "compare", "best", "export"),
     "Bring a task": ("tasks", "new-task", "check", "evaluate", "generate"),
     "Benchmark": ("bench", "ablate", "gauntlet"),
     "Integrate": ("ask", "tell", "mcp"),

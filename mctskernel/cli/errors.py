@@ -39,7 +39,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (LET_THROUGH, "the gauntlet accepted a cheat or refused an honest kernel"),
     (USAGE, "wrong usage"),
     (BAD_TASK, "the task can't be used"),
-    (BAD_RUN, "the run folder or the memory can't be read or written"),
+    (BAD_RUN, "the run folder can't be read or written"),
     (BAD_MACHINE, "this machine lacks something that is needed"),
     (NO_KERNEL, "a kernel is wrong or fails, or a model wrote none that is right"),
     (REFUSED, "a module was refused"),

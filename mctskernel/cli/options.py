@@ -25,7 +25,7 @@ from mctskernel.registry import RegistryError, check_name, names
 Command = Callable[..., Any]
 
 SEARCH = (
-    *("budget", "device", "architecture", "workers", "proposer", "language", "memory", "policy", "reward"),
+    *("budget", "device", "architecture", "workers", "proposer", "language", "policy", "reward"),
     *("seed", "llm", "mixture"),
 )
 """The settings of every search."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mctskernel.core.edit import Edit, Experience
+from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
@@ -37,12 +37,12 @@ class ProposalRequest:
 
     `offered` is how many edits the node was given before, tried or not. `elsewhere` are edits that made other kernels
     of the search faster, the greatest gain first. `standings` are, by proposer, the logarithms of the gains of its
-    edits in the order in which they were evaluated, 0 for those that failed or made nothing faster. `experiences` are
-    of earlier runs. `speedup` is the node's over the fastest start, `best_speedup` that of the fastest kernel so far.
-    `fruitless` is how many replies in a row gave the node no new kernel, `unanswered` how often in a row, in the whole
-    search, a model was asked and didn't answer. `beside` are the latest edits of the lineage's kernels that lead
-    elsewhere, `lost` says in sentences what couldn't be used of the latest replies about these kernels, and `standing`
-    how the starts and the fastest kernel stand.
+    edits in the order in which they were evaluated, 0 for those that failed or made nothing faster. `speedup` is the
+    node's over the fastest start, `best_speedup` that of the fastest kernel so far. `fruitless` is how many replies
+    in a row gave the node no new kernel, `unanswered` how often in a row, in the whole search, a model was asked and
+    didn't answer. `beside` are the latest edits of the lineage's kernels that lead elsewhere, `lost` says in
+    sentences what couldn't be used of the latest replies about these kernels, and `standing` how the starts and the
+    fastest kernel stand.
     """
 
     task: Task
@@ -55,7 +55,6 @@ class ProposalRequest:
     node: int = 0
     elsewhere: tuple[Attempt, ...] = ()
     standings: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    experiences: tuple[Experience, ...] = ()
     speedup: float = 1.0
     best_speedup: float = 1.0
     fruitless: int = 0

@@ -6,7 +6,6 @@ blobs/          sources, compiler logs and other texts by SHA-256
 task/           the task folder as it was when the run began
 best/           the fastest kernel that passed every guard, and its trajectory
 profiles/       full Nsight Compute reports of nodes that were asked for
-memory.json     what the memory held when this run began, if it uses one
 """
 
 from __future__ import annotations
@@ -102,11 +101,6 @@ class RunFolder:
         return self.path / "best"
 
     @property
-    def memory(self) -> Path:
-        """memory.json."""
-        return self.path / "memory.json"
-
-    @property
     def profiles(self) -> Path:
         """The folder of Nsight Compute's reports."""
         return self.path / "profiles"
@@ -191,7 +185,8 @@ def read_manifest(folder: RunFolder) -> Manifest:
             )
         document = msgspec.json.decode(data)
         if isinstance(document.get("configuration"), dict):
-            document["configuration"].pop("spent", None)  # of runs until November 2026
+            for former in ("memory", "spent"):  # of runs until November 2026
+                document["configuration"].pop(former, None)
         return msgspec.convert(document, Manifest)
     except UNDECODABLE as error:
         raise RunError(f"{folder.manifest} is not a run's: {excerpt(error)}.") from error

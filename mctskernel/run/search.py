@@ -16,32 +16,20 @@ import msgspec
 from mctskernel.answer import Answer, choose
 from mctskernel.config import OUTSIDE, RULES, SearchConfig
 from mctskernel.core.budget import Budget
-from mctskernel.core.device import UUID, UUID_SEPARATOR, source_of
-from mctskernel.core.edit import Experience, names_of
+from mctskernel.core.device import UUID, UUID_SEPARATOR
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.executor import BuildsAhead, CounterSet, Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposer
-from mctskernel.core.task import Task, TaskError
+from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.async_proposer import AsyncProposer, ExternalQueue, NoProposer, ThreadedProposer
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.recording import Recording
 from mctskernel.edits.patch import PatchError, apply
-from mctskernel.edits.proposer import ExperiencedProposer
 from mctskernel.executors import open_executor
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.loop import Follower, Search, StopReason, root_failure
-from mctskernel.memory import (
-    SNAPSHOT_SUFFIX,
-    MemoryUnusableError,
-    Remembered,
-    encode_snapshot,
-    lessons,
-    read_snapshot,
-    take_snapshot,
-)
-from mctskernel.memory import remember as keep_lessons
 from mctskernel.profiling.reward import fastest_first
 from mctskernel.registry import find_function
 from mctskernel.run import (
@@ -53,15 +41,13 @@ from mctskernel.run import (
     prepare_run,
     read_manifest,
     rewrite_manifest,
-    run_identity,
     spent_seconds,
     write_answer,
     write_manifest,
-    write_text,
 )
 from mctskernel.run.proposer import open_proposer
 from mctskernel.tasks.starts import best_start, copy_other_starts, starting_points
-from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
+from mctskernel.tree.journal import Journal, read_events, read_tree
 from mctskernel.tree.node import Tree
 from mctskernel.tree.recorded_order import RecordedDecisions, RecordedOrder
 from mctskernel.tree.search import TreeSearch
@@ -102,8 +88,7 @@ def begin(
     """Make a new run and search. `ready` is called when the device is open, before the time begins to count.
 
     Where the starting kernel has no valid time, the search begins again with the next start of the task. Raises
-    TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything is paid for, MemoryUnusableError and
-    ModelError.
+    TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything is paid for, ModelError.
     """
     with new_run(path, task_folder, configuration) as (folder, executor):
         ready()
@@ -151,11 +136,7 @@ def replay(
     source = open_run(recorded)
     tree, then = read_tree(source.journal), read_manifest(source).configuration
     configuration = msgspec.structs.replace(
-        then,
-        budget=Budget(evaluations=tree.evaluations),
-        memory=None,
-        replayed=str(recorded.resolve()),
-        **elsewhere,
+        then, budget=Budget(evaluations=tree.evaluations), replayed=str(recorded.resolve()), **elsewhere
     )
     search_result = begin(path, source.task, configuration, follow, stop_requested)
     return search_result, _difference(tree, search_result.tree)
@@ -186,7 +167,6 @@ def new_run(
     try:
         with opening as executor:
             fingerprint = executor.fingerprint()
-            _recall(folder, configuration, fingerprint)
             if configuration.replayed is None:
                 # What a model lacks is met before there is a run.
                 with open_proposer(
@@ -282,8 +262,6 @@ def open_search(
             dollars = configuration.budget.left(0, 0.0, tree_search.tree.dollars).dollars
             opening = open_proposer(task, configuration, fingerprint, dollars, recording)
             proposer = stack.enter_context(opening)
-            if experiences := kept_snapshot(folder):
-                proposer = ExperiencedProposer(proposer, experiences)
             async_proposer = _async_proposer(proposer, configuration)
         search = Search(
             tree_search=tree_search,
@@ -314,7 +292,7 @@ def finish(
     validate: bool = True,
     may_wait: bool = False,
 ) -> SearchResult:
-    """Choose the answer of a search that has stopped, write best/ and remember the run.
+    """Choose the answer of a search that has stopped, and write best/.
 
     Ctrl-C leaves the final validation out, as it is without `validate`; after one that stopped the search, another.
     A search that waits for answers from outside has none yet if it `may_wait`. Raises RunError and DeviceError.
@@ -338,10 +316,8 @@ def finish(
     if answer.checks and not search.task.held_out_shapes:
         answer = replace(answer, notes=(*answer.notes, NOTHING_HELD_OUT))
     write_answer(folder, tree_search, answer)
-    configuration, notes = read_manifest(folder).configuration, search.executor.notes
-    if configuration.memory is not None:
-        notes = (*notes, *filter(None, [remember_run(Path(configuration.memory), folder)]))
-    advice = _advice(stop_reason, search.budget, configuration.proposer)
+    advice = _advice(stop_reason, search.budget, read_manifest(folder).configuration.proposer)
+    notes = search.executor.notes
     return SearchResult(folder, tree_search.tree, stop_reason, answer, advice=advice, notes=notes)
 
 
@@ -360,58 +336,6 @@ def steady_clock() -> Callable[[], float]:
     """Seconds since the epoch, by which a search spends no days when the machine's clock is set while it runs."""
     began = time.time() - time.monotonic()
     return lambda: began + time.monotonic()
-
-
-def remember(memory: Path, folder: RunFolder) -> int:
-    """Keep what a run taught in place of what was kept of it before. Returns how many of its edits were counted.
-
-    Kernels of another run that were measured again teach nothing. Raises MemoryUnusableError, RunError, JournalError
-    and TaskError.
-    """
-    manifest = read_manifest(folder)
-    if manifest.measured_from is not None:
-        return 0
-    fingerprint = manifest.fingerprint
-    names = names_of(folder.load_task())
-    learnt = lessons(read_tree(folder.journal), names, fingerprint.get("architecture", ""))
-    return keep_lessons(memory, run_identity(folder, manifest), source_of(fingerprint), learnt)
-
-
-def remember_run(path: Path, folder: RunFolder) -> str:
-    """Remember a run that has stopped, unless `path` is a snapshot. Returns what went wrong in a sentence, or nothing.
-
-    The search was paid for and its answer is written: nothing that happens here may end it otherwise.
-    """
-    if path.suffix == SNAPSHOT_SUFFIX:
-        return ""
-    try:
-        remember(path, folder)
-    except (MemoryUnusableError, RunError, JournalError, TaskError) as error:
-        return f"This run is not remembered: {error}"
-    return ""
-
-
-def _recall(folder: RunFolder, configuration: SearchConfig, fingerprint: dict[str, str]) -> None:
-    """Save what earlier runs taught: this run uses that however often it is resumed."""
-    if configuration.replayed is not None:
-        then = open_run(Path(configuration.replayed)).memory
-        if then.exists():
-            shutil.copyfile(then, folder.memory)
-    elif configuration.memory is not None:
-        source = source_of(fingerprint)
-        architecture = fingerprint.get("architecture", "")
-        found = take_snapshot(Path(configuration.memory), configuration.language, architecture, source)
-        write_text(folder.memory, encode_snapshot(Remembered(source, each) for each in found))
-
-
-def kept_snapshot(folder: RunFolder) -> tuple[Experience, ...]:
-    """What a run knew of earlier ones at its beginning; nothing without a memory. Raises RunError."""
-    if not folder.memory.exists():
-        return ()
-    try:
-        return tuple(each.experience for each in read_snapshot(folder.memory).experiences)
-    except MemoryUnusableError as error:
-        raise RunError(str(error)) from error
 
 
 MOVABLE = (UUID, "driver")

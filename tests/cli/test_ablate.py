@@ -102,7 +102,7 @@ def test_what_is_wrong_is_a_sentence(space: Path, swept: Path, tmp_path: Path) -
 
 def test_ready_configurations_are_listed() -> None:
     said = mctskernel("ablate", "--list").output
-    for name in ("search", "selection", "reward", "feedback", "proposers", "memory", "strategies", "budget"):
+    for name in ("search", "selection", "reward", "feedback", "proposers", "strategies", "budget"):
         assert name in said
 
 

@@ -150,7 +150,6 @@ CASES = (
     ("check fails.py exits.py --seed -1", 2, "-1"),
     ("evaluate softmax missing.cu", 3, "missing.cu"),
     ("evaluate softmax binary", 3, "binary"),
-    ("memory remember missing", 4, "is not a run"),
     ("ablate nothing", 2, "nothing"),
     ("ablate list.toml", 2, "not valid TOML"),
     ("ablate search --spaces synthetic:ridge", 2, "There is no synthetic space 'ridge'"),

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from mctskernel.core.edit import Experience
 from mctskernel.core.evaluation import (
     Bottleneck,
     Cause,
@@ -117,9 +116,6 @@ FAILED = Evaluation(
 def attempts(*pairs: tuple[str, Outcome], gain: float = 1.0) -> tuple[Attempt, ...]:
     """Edits that ended like this."""
     return tuple(Attempt(title, "tuning", outcome, gain, proposer="llm/memory") for title, outcome in pairs)
-
-
-EXPERIENCE = Experience("tuning", "block of N threads", "tail", "cuda", "sm_90", 12, 2, 7, 0.2)
 
 
 def titles(edits: Iterable[object]) -> list[str]:

@@ -24,7 +24,7 @@ from mctskernel.edits.llm.prompt import (
 )
 from mctskernel.profiling.architecture import briefing, load_architecture
 from mctskernel.profiling.source_rules import HEADERS, OWN_HEADERS
-from tests.edits.llm.scripted import EXPERIENCE, FAILED, a_request, attempts
+from tests.edits.llm.scripted import FAILED, a_request, attempts
 
 PROMPTS = Path(__file__).parents[3] / "edits" / "prompts"
 EXPERT = EXPERTS[0]
@@ -40,7 +40,6 @@ def a_full_request(task: str, language: Language) -> ProposalRequest:
         lineage=attempts(("block of 128", Outcome.OK), gain=1.3),
         siblings=attempts(("float4 loads", Outcome.BUILD_ERROR), ("block of 64", Outcome.OK), gain=0.8),
         elsewhere=attempts(("one warp a row", Outcome.OK), gain=2.5),
-        experiences=(EXPERIENCE,),
         speedup=1.3,
         best_speedup=3.2,
     )
@@ -61,7 +60,7 @@ def test_a_prompt_holds_the_task_the_kernel_and_its_evidence(task: str, language
         "block of 128",
     ):
         assert text in user.content
-    for text in ("float4 loads", "build error", "1.25 times as long", "one warp a row", "tried 12 times"):
+    for text in ("float4 loads", "build error", "1.25 times as long", "one warp a row"):
         assert text in user.content
 
 
@@ -237,7 +236,6 @@ def test_the_longest_prompt_is_bounded_and_says_what_it_left_out() -> None:
         lineage=(attempt,) * 100,
         siblings=(attempt,) * 100,
         elsewhere=tuple(replace(attempt, title=f"{number} {words}") for number in range(100)),
-        experiences=(replace(EXPERIENCE, title=words),) * 100,
     )
     evaluation = replace(request.evaluation, diagnosis=Diagnosis((cause,) * 50, words), flags=(words,) * 50)
     proposing = messages_to_propose(replace(request, evaluation=evaluation), EXPERT, 5, (words,) * 100)
