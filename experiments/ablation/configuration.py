@@ -20,9 +20,6 @@
     name = "more"
     exploration = 1.4
 
-    [small]                                     # what `--size small` replaces
-    seeds = 2
-
 Paths are relative to the current folder.
 """
 
@@ -51,10 +48,6 @@ from mctskernel.core.budget import Budget
 from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml, unknown_name
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.registry import RegistryError
-
-PAPER = "paper"
-SMALL = "small"
-SIZES = (PAPER, SMALL)
 
 DEVICES = ("model", "gpu")
 
@@ -117,7 +110,6 @@ class Ablation:
 class Overrides:
     """What a command line replaces in a configuration; empty fields replace nothing."""
 
-    size: str = PAPER
     spaces: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     seeds: int | None = None
@@ -156,12 +148,8 @@ def read_ablation(text: str, overrides: Overrides | None = None) -> Ablation:
         document = parse_toml(text)
     except DocumentError as error:
         raise AblationError(f"The configuration {error}.") from error
-    small = document.pop(SMALL, {})
-    _check_fields(document, "field of a configuration")
-    _check_fields(small, "field of [small]")
-    overrides = overrides or Overrides()
-    document |= small if overrides.size == SMALL else {}
-    return _read(_overridden(document, overrides))
+    _check_fields(document)
+    return _read(_overridden(document, overrides or Overrides()))
 
 
 def check_name(name: str, known: tuple[str, ...] | list[str], kind: str) -> None:
@@ -302,11 +290,9 @@ def _is_file_name(name: str) -> bool:
     return 0 < len(name) <= 60 and name.isprintable() and "/" not in name and not name.startswith(".")
 
 
-def _check_fields(table: object, kind: str) -> None:
-    if not isinstance(table, Mapping):
-        raise AblationError(f"[{SMALL}] must be a table of fields.")
+def _check_fields(table: Mapping[str, Any]) -> None:
     for struct, fields, what in (
-        (_Document, table, kind),
+        (_Document, table, "field of a configuration"),
         (_Budget, table.get("budget"), "field of [budget]"),
     ):
         known = [field.name for field in msgspec.structs.fields(struct)]

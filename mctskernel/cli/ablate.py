@@ -15,8 +15,6 @@ from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.cli.search import now
 from mctskernel.experiments.ablation.configuration import (
     DEVICES,
-    PAPER,
-    SIZES,
     Ablation,
     AblationError,
     Overrides,
@@ -44,13 +42,6 @@ INTERVAL = 10.0
     help="The results folder; an interrupted ablation goes on. [default: runs/ablation-NAME-DATE-TIME]",
 )
 @click.option(
-    "--size",
-    type=click.Choice(SIZES),
-    default=PAPER,
-    show_default=True,
-    help="paper: enough trials to tell arms apart; small: a quick check that everything works.",
-)
-@click.option(
     "--jobs",
     type=click.IntRange(min=1),
     default=1,
@@ -74,7 +65,6 @@ def ablate(
     config: str | None,
     wanted_list: bool,
     out: Path | None,
-    size: str,
     jobs: int,
     spaces: tuple[str, ...],
     tasks: tuple[str, ...],
@@ -90,7 +80,7 @@ def ablate(
     budget (docs/ablations.md). Finished trials are kept: an interrupted ablation goes on when it is given the same
     --out again.
 
-        mctskernel ablate search --size small
+        mctskernel ablate search --spaces synthetic:words --seeds 1 --budget 8
 
         mctskernel ablate my_ablation.toml --out runs/mine
     """
@@ -100,7 +90,7 @@ def ablate(
     if config is None:
         raise click.UsageError("Give a CONFIG: a TOML file, or a name that --list lists.")
     llm = {name: value for name, value in (("model", model), ("base_url", base_url)) if value is not None}
-    overrides = Overrides(size, spaces, tasks, seeds, evaluations, llm, device or "")
+    overrides = Overrides(spaces, tasks, seeds, evaluations, llm, device or "")
     ablation = read_ablation(find_configuration(config), overrides)
     path = out or Path("runs") / f"ablation-{Path(config).stem}-{now()}"
     results = _sweep(ablation, path, jobs)

@@ -112,8 +112,8 @@ def generate(
     folder = out_task or Path("generated") / ("-".join(words)[:48].strip("-") or "task")
     text, folder = ("", Path(text)) if has_task else (text, folder)
     language = config.language or Language.CUDA
-    given = (read_text(each) if each else "" for each in (reference, task_toml))
-    order = Order(text, folder, language, *given, has_task=has_task)
+    given = [read_text(each) if each else "" for each in (reference, task_toml)]
+    order = Order(text, folder, language, given[0], given[1], has_task)
     mixture = msgspec.convert(table.get("mixture", {}), MixtureOptions)
     effort = Effort(tries, chosen_experts(mixture.experts), mixture.in_flight)
     device = default_kind() if config.device == "auto" else config.device

@@ -97,9 +97,9 @@ def _sentences_at(task: Task) -> list[str]:
         if numbers:
             shapes.setdefault(", ".join(numbers), []).append(shape_label(entry.shape))
     sentences = []
-    for numbers, where in [*shapes.items()][:_LISTED]:
+    for changed, where in [*shapes.items()][:_LISTED]:
         others = f" and {len(where) - _LISTED} other shapes" if len(where) > _LISTED else ""
-        sentences.append(f"At {'; '.join(where[:_LISTED])}{others}: {numbers}.")
+        sentences.append(f"At {'; '.join(where[:_LISTED])}{others}: {changed}.")
     left = len(shapes) - _LISTED
     return sentences + ([f"{left} more tolerances are of other shapes."] if left > 0 else [])
 

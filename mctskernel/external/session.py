@@ -266,12 +266,18 @@ def edit_result(tree: Tree, number: int, edit: int) -> EditResult:
     if fate.duplicate:
         message = f"The same kernel as node {made.id}, which was: {made.evaluation.outcome}."
         return EditResult(number, title, made.id, Outcome.DUPLICATE, message=message)
-    speedup = made.score.speedup
-    over = (node.score.speedup, start_speedup(tree), valid_speedup(tree.nodes[best_node(tree)]))
-    ratios = (speedup / each if each > 0 else 0.0 for each in over)
-    evaluation = made.evaluation
-    seconds = run_seconds(evaluation)
-    return EditResult(number, title, made.id, evaluation.outcome, seconds, *ratios, evaluation.message)
+    speedup, best = made.score.speedup, valid_speedup(tree.nodes[best_node(tree)])
+    return EditResult(
+        number,
+        title,
+        made.id,
+        made.evaluation.outcome,
+        run_seconds(made.evaluation),
+        gain=speedup / node.score.speedup if node.score.speedup > 0 else 0.0,
+        speedup=speedup / start_speedup(tree),
+        over_best=speedup / best if best > 0 else 0.0,
+        message=made.evaluation.message,
+    )
 
 
 VERSION = 1

@@ -184,9 +184,8 @@ def test_a_command_line_outweighs_a_file(space: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ready_configurations())
-@pytest.mark.parametrize("size", ["paper", "small"])
-def test_every_ready_configuration_is_one(name: str, size: str) -> None:
-    ablation = read_ablation(ready_configurations()[name], Overrides(size, model={"model": "m"}))
+def test_every_ready_configuration_is_one(name: str) -> None:
+    ablation = read_ablation(ready_configurations()[name], Overrides(model={"model": "m"}))
     assert ablation.question
 
 
@@ -198,14 +197,16 @@ def test_arms_that_ask_a_model_need_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["search", "selection", "strategies"])
 def test_ready_configurations_of_spaces_run(name: str, space: Path, tmp_path: Path) -> None:
-    ablation = read_ablation(ready_configurations()[name], Overrides("small", spaces=(str(space),)))
+    ablation = read_ablation(ready_configurations()[name], Overrides((str(space),), seeds=1, evaluations=8))
     results = swept(ablation, tmp_path / "out")
     assert len(results.trials) == results.planned
 
 
 @pytest.mark.slow
 def test_tasks_are_searched_in_runs_of_their_own(small_task: Path, tmp_path: Path) -> None:
-    ablation = read_ablation(ready_configurations()["plain"], Overrides("small", tasks=(str(small_task),)))
+    ablation = read_ablation(
+        ready_configurations()["plain"], Overrides(tasks=(str(small_task),), evaluations=3)
+    )
     results = swept(ablation, tmp_path / "out")
     assert results.score == LOG_SPEEDUP
     assert {trial.arm for trial in results.trials} == {"mcts", "greedy", "best-of-n"}
