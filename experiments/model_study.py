@@ -670,8 +670,8 @@ def effects(found: Sequence[Row]) -> list[Effect]:
         )
         if logs.size:
             made = estimate([logs])
-            ratios = map(math.exp, (made.mean, made.low, made.high))
-            compared.append(Effect(arm, *ratios, len(logs), sign_flip_p(logs)))
+            mean, low, high = map(math.exp, (made.mean, made.low, made.high))
+            compared.append(Effect(arm, mean, low, high, len(logs), sign_flip_p(logs)))
     return compared
 
 

@@ -105,15 +105,15 @@ def compare_tensor(
     """One output against the reference in 64-bit floats, with the plain reference's own error as a yardstick."""
     if spec.numpy.kind == "c":
         real = TensorSpec({"complex64": "float32", "complex128": "float64"}[spec.dtype], (*spec.shape, 2))
-        parts = [
+        ours, theirs, other = (
             each.astype(kind).reshape(-1).view(part).reshape(real.shape)
             for each, kind, part in (
                 (actual, spec.numpy, real.numpy),
                 (truth, np.complex128, np.float64),
                 (plain, spec.numpy, real.numpy),
             )
-        ]
-        return compare_tensor(real, *parts, factor)
+        )
+        return compare_tensor(real, ours, theirs, other, factor)
     if not is_floating(spec.numpy):
         bits = np.dtype(f"u{spec.numpy.itemsize}")
         # Where 64-bit floats decide otherwise, as in the index of a largest value, the plain answer is as good.
