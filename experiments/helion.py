@@ -1,22 +1,27 @@
 """Kernels of Helion, by its two autotuners, beside what a search finds for the same functions.
 
     pip install helion
-    python -m mctskernel.experiments.helion CASE --out FOLDER      # one call for each case; prints all so far
+    python -m mctskernel.experiments.helion CASE... --out FOLDER   # goes on where it stopped; without a CASE, the table
 
-On one GPU, one after another: a search of `--seconds`, which starts from templates and torch.compile's kernels; Helion
-with `autotune_effort="quick"`; and with its default effort, both cut off after `--helion-seconds`. The kernels and
-PyTorch's function are interleaved on the same tensors, with a cold L2 cache. Seconds are of the wall clock, and of the
-search include making the task. Helion multiplies float32 as such, as PyTorch does.
+For each case, one after another in processes of their own: a search of at most `--seconds` and `--budget` evaluations,
+which starts from templates and torch.compile's kernels; Helion with `autotune_effort="quick"`; and with its default
+effort, told to stop after `--helion-seconds`. Then the kernels and PyTorch's function are interleaved in one process on
+the same tensors, with a cold L2 cache. Seconds are of the wall clock, and of a search include making the task.
+Configurations are those that Helion timed, and the search's evaluations.
 """
 
 from __future__ import annotations
 
 import math
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
+from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +35,7 @@ import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from helion.autotuner import metrics
 from torch import Tensor
 
+from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.json_lines import append_line, read_lines
 from mctskernel.experiments.results import page, provenance_here, table
@@ -134,106 +140,127 @@ CASES: dict[str, tuple[Callable[..., Tensor], str, tuple[str, ...], tuple[str, .
     "rmsnorm": (rmsnorm, "rmsnorm", ("8192x4096", "4096"), ("bfloat16",)),
     "cross_entropy": (cross_entropy, "cross_entropy", ("8192x32000", "8192"), ("bfloat16", "int64")),
     "sum": (row_sums, "row_sums", ("8192x8192",), ("float32",)),
-    "matmul": (matmul, "matmul", ("2048x2048",) * 2, ("float32",)),
-    "matmul_bf16": (matmul, "matmul", ("4096x4096",) * 2, ("bfloat16",)),
+    "matmul": (matmul, "matmul", ("4096x4096",) * 2, ("bfloat16",)),
     "attention": (attention, "full_attention", ("64x2048x128",) * 3, ("bfloat16",)),
 }
 """Kernels of Helion, functions of `operators`, and shapes and types of what both are called with."""
 
-ARMS = {"mctskernel": "", "Helion, quick": "quick", "Helion": "full"}
+SEARCH, TIMES = "mctskernel", "times"
+EFFORTS = {"Helion, quick": "quick", "Helion": "full"}
+ARMS = (SEARCH, *EFFORTS)
+
+COMPILE_SECONDS = 15
+"""For a configuration of Helion, in place of 60: a few take minutes in Triton's compiler, and a generation waits."""
 
 
-class Row(msgspec.Struct, frozen=True):
-    """A case on a GPU: microseconds, and of each way the seconds and configurations that it spent, and what failed."""
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an arm spent on a case, and the configuration that Helion found; or what all kernels take, in us."""
 
     case: str
-    gpu: str
-    us: dict[str, float]
-    seconds: dict[str, float]
-    configurations: dict[str, int]
-    problems: dict[str, str]
+    name: str
+    seconds: float = 0.0
+    configurations: int = 0
+    found: str = ""
+    cut_off: bool = False
+    us: dict[str, float] = {}
+    gpu: str = ""
+    problem: str = ""
 
 
 @click.command()
-@click.argument("case", type=click.Choice(list(CASES)))
-@click.option("--seconds", default=15.0, show_default=True, help="Of the search.")
-@click.option(
-    "--helion-seconds", default=60, show_default=True, help="Of each of Helion's autotuners, at most."
-)
+@click.argument("cases", nargs=-1, type=click.Choice(list(CASES)))
+@click.option("--seconds", default=20.0, show_default=True, help="Of a search, at most.")
+@click.option("--budget", default=40, show_default=True, help="Evaluations of a search, at most.")
+@click.option("--helion-seconds", default=120, show_default=True, help="Of each of Helion's autotuners.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True)
-def main(*, case: str, seconds: float, helion_seconds: int, out: Path) -> None:
-    """Compare on this machine's GPU; OUT/rows.jsonl keeps what is known after each way."""
-    rows = out / "rows.jsonl"
-    for row in compared(case, seconds, helion_seconds, out / case):
-        append_line(rows, row)
-    click.echo(
-        document(list({each.case: each for each in read_lines(rows, msgspec.json.Decoder(Row))}.values()))
-    )
-
-
-def compared(name: str, seconds: float, helion_seconds: int, folder: Path) -> Iterator[Row]:
-    """Search, let Helion tune, and time what they found: after each of them all that there is so far."""
-    (kernel, function, shapes, dtypes), began = CASES[name], time.monotonic()
-    create_task_from_torch(folder / "task", f"{operators.__name__}:{function}", shapes, dtypes)
-    options = f"--device gpu --no-baselines --budget 10000 --seconds {seconds} --out {folder / 'run'}".split()
-    command = [sys.executable, "-m", "mctskernel", "search", str(folder / "task"), *options]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    view, task, gpu = load_view(folder / "run"), load_task(folder / "task"), open_gpu()
-    spent, configurations = {"mctskernel": time.monotonic() - began}, {"mctskernel": view.tree.evaluations}
-    drawn = task.draw_inputs(task.search_shapes[0], 0)
-    tensors = {
-        each.name: tensor_of(drawn[each.name], getattr(torch, each.dtype)).cuda() for each in task.inputs
-    }
-    given, operator, problems = tuple(tensors.values()), getattr(operators, function), dict[str, str]()
-    candidate = prepare(task, get_kernel(view.folder.blobs, view.best.kernel), gpu.architecture, Stages())
-    module = loaded(candidate)
-    calls: dict[str, Any] = {"PyTorch": lambda: operator(*given)}
-    calls["mctskernel"], _ = bound_plan(task, task.search_shapes[0], candidate, module, tensors)
-    for arm in list(ARMS)[1:]:
-        found: list[metrics.AutotuneMetrics] = []
-        metrics.register_post_autotune_hook(found.append)
+def main(*, cases: tuple[str, ...], seconds: float, budget: int, helion_seconds: int, out: Path) -> None:
+    """Compare on this machine's GPU; OUT/steps.jsonl keeps each step. Each call takes the times again."""
+    lines, limits = out / "steps.jsonl", f"--seconds {seconds} --budget {budget}"
+    steps = {(each.case, each.name): each for each in read_lines(lines, msgspec.json.Decoder(Step))}
+    for case, name in product(cases, (*ARMS, TIMES)):
+        if name != TIMES and (case, name) in steps:
+            continue
+        work: Any = (tuned, name, helion_seconds) if name in EFFORTS else (compared, steps)
+        work = (searched, limits) if name == SEARCH else work
         began = time.monotonic()
         try:
-            tuned = helion.kernel(
-                kernel,
-                static_shapes=True,
-                dot_precision="ieee",
-                autotune_effort=ARMS[arm],
-                autotune_budget_seconds=helion_seconds,
-                autotune_random_seed=0,
-                autotune_progress_bar=False,
-            )
-            tuned.autotune(given)
-            torch.testing.assert_close(tuned(*given).float(), operator(*given).float(), rtol=2e-2, atol=2e-2)
-            calls[arm] = lambda tuned=tuned: tuned(*given)
-        except Exception as error:  # noqa: BLE001 - whatever Helion raises costs one cell of the table
-            problems[arm] = f"{type(error).__name__}: {error}".splitlines()[0]
-        spent[arm] = time.monotonic() - began
-        configurations[arm] = sum(each.num_configs_tested for each in found)
-        metrics.remove_post_autotune_hook(found.append)
-        samples = interleaved({each: timed(call) for each, call in calls.items()})
-        us = {each: 1e6 * float(np.median(taken)) for each, taken in samples.items()}
-        yield Row(name, gpu.name, us, dict(spent), dict(configurations), dict(problems))
+            with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                step = process.submit(work[0], case, out / case, *work[1:]).result()
+        except Exception as error:  # noqa: BLE001 - whatever is raised costs one cell of the table
+            step = Step(case, name, time.monotonic() - began, problem=f"{type(error).__name__}: {error}")
+        steps[case, name] = step
+        append_line(lines, step)
+    click.echo(document(steps))
 
 
-def document(rows: list[Row]) -> str:
-    head = ["function", "PyTorch, us"] + [
-        f"{arm}, {each}" for arm in ARMS for each in ("us", "s", "configurations")
-    ]
-    cells = [
-        [row.case, f"{row.us['PyTorch']:.1f}", *(text for arm in ARMS for text in _cells(row, arm))]
-        for row in rows
-    ]
-    problems = "\n".join(f"- {row.case}, {arm}: {said}" for row in rows for arm, said in row.problems.items())
-    about = f"{', '.join(sorted({row.gpu for row in rows}))}; helion {version('helion')}; `{provenance_here().command}`"
-    return page("Helion's autotuners and the search", about, table(head, cells), problems)
+def searched(case: str, folder: Path, limits: str) -> Step:
+    """Make a task and search, in `folder`."""
+    (_, function, shapes, dtypes), began = CASES[case], time.monotonic()
+    shutil.rmtree(folder, ignore_errors=True)
+    create_task_from_torch(folder / "task", f"{operators.__name__}:{function}", shapes, dtypes)
+    options = f"--device gpu --no-baselines {limits} --out {folder / 'run'}".split()
+    command = [sys.executable, "-m", "mctskernel", "search", str(folder / "task"), *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return Step(case, SEARCH, time.monotonic() - began, load_view(folder / "run").tree.evaluations)
 
 
-def _cells(row: Row, arm: str) -> list[str]:
-    if arm not in row.seconds:
-        return ["", "", ""]
-    return [f"{row.us.get(arm, math.nan):.1f}", f"{row.seconds[arm]:.0f}", str(row.configurations[arm])]
+def tuned(case: str, folder: Path, name: str, limit: int) -> Step:
+    """Let Helion tune, and compare its result with PyTorch's. Raises what Helion does, and AssertionError."""
+    (kernel, function, _, _), (_, tensors) = CASES[case], _drawn(folder)
+    given, found = tuple(tensors.values()), list[metrics.AutotuneMetrics]()
+    metrics.register_post_autotune_hook(found.append)
+    limits = {"autotune_budget_seconds": limit, "autotune_compile_timeout": COMPILE_SECONDS}
+    made = helion.kernel(kernel, autotune_effort=EFFORTS[name], autotune_random_seed=0, **limits)
+    began = time.monotonic()
+    best = made.autotune(given).to_json()
+    seconds = time.monotonic() - began
+    expected = getattr(operators, function)(*given)
+    torch.testing.assert_close(made(*given).float(), expected.float(), rtol=2e-2, atol=2e-2)
+    return Step(case, name, seconds, found[0].num_configs_tested, best, cut_off=seconds >= limit)
+
+
+def compared(case: str, folder: Path, steps: Mapping[tuple[str, str], Step]) -> Step:
+    """Time PyTorch and all that was found, interleaved in this process."""
+    (kernel, function, _, _), (task, tensors), gpu = CASES[case], _drawn(folder), open_gpu()
+    given, operator, view = tuple(tensors.values()), getattr(operators, function), load_view(folder / "run")
+    best = prepare(task, get_kernel(view.folder.blobs, view.best.kernel), gpu.architecture, Stages())
+    ours, _ = bound_plan(task, task.search_shapes[0], best, loaded(best), tensors)
+    calls: dict[str, Any] = {"PyTorch": lambda: operator(*given), SEARCH: ours}
+    for name in EFFORTS:
+        if found := steps[case, name].found:
+            made = helion.kernel(kernel, config=helion.Config.from_json(found))
+            calls[name] = lambda made=made: made(*given)
+    samples = interleaved({each: timed(call) for each, call in calls.items()})
+    us = {each: 1e6 * float(np.median(taken)) for each, taken in samples.items()}
+    return Step(case, TIMES, us=us, gpu=gpu.name)
+
+
+def _drawn(folder: Path) -> tuple[Task, dict[str, Tensor]]:
+    task = load_task(folder / "task")
+    drawn = task.draw_inputs(task.search_shapes[0], 0)
+    inputs = {each.name: tensor_of(drawn[each.name], getattr(torch, each.dtype)) for each in task.inputs}
+    return task, {name: tensor.cuda() for name, tensor in inputs.items()}
+
+
+def document(steps: Mapping[tuple[str, str], Step]) -> str:
+    """The table, and what failed."""
+    spent = [f"{arm}: configurations, s" for arm in ARMS]
+    head = ["function", "PyTorch, us", *(f"{arm}, us" for arm in ARMS), "Helion / mctskernel", *spent]
+    rows = []
+    for case in [each for each in CASES if (each, TIMES) in steps]:
+        us = {arm: steps[case, TIMES].us.get(arm, math.nan) for arm in ("PyTorch", *ARMS)}
+        ratio = min(us[each] for each in EFFORTS) / us[SEARCH]
+        arms = [steps[case, arm] for arm in ARMS]
+        spent = [f"{each.configurations}, {each.seconds:.0f}{'*' * each.cut_off}" for each in arms]
+        rows.append([case, *(f"{each:.1f}" for each in us.values()), f"{ratio:.3f}", *spent])
+    gpus = ", ".join(sorted({each.gpu for each in steps.values()} - {""}))
+    versions = f"Helion {version('helion')}, PyTorch {torch.__version__}"
+    about = f"{gpus}; {versions}; `{provenance_here().command}`. * cut off."
+    problems = [f"- {each.case}, {each.name}: {each.problem}" for each in steps.values() if each.problem]
+    return page("Helion's autotuners and the search", about, table(head, rows), "\n".join(problems))
 
 
 if __name__ == "__main__":
-    main()
+    from mctskernel.experiments.helion import main as command  # whose functions other processes can import
+
+    command()
