@@ -6,7 +6,7 @@
 For each case, one after another in processes of their own: a search of at most `--seconds` and `--budget` evaluations,
 which starts from templates and torch.compile's kernels; Helion with `autotune_effort="quick"`; and with its default
 effort, told to stop after `--helion-seconds`. Helion gives up what compiles for 15 s, not 60: a few configurations take
-minutes, and all others wait. Then the kernels and PyTorch's function are interleaved in one process on the same tensors,
+minutes, and others wait. Then the kernels and PyTorch's function are interleaved in one process on the same tensors,
 with a cold L2 cache. Seconds are of the wall clock, and of a search include making the task. Configurations are those
 that Helion timed, and the search's evaluations.
 """
