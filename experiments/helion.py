@@ -37,13 +37,12 @@ import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from helion.autotuner import metrics
 from torch import Tensor
 
-from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.json_lines import append_line, read_lines
 from mctskernel.experiments.results import page, provenance_here, table
 from mctskernel.problems import operators
 from mctskernel.problems.from_torch import create_task_from_torch
-from mctskernel.problems.torch_reference import tensor_of
+from mctskernel.problems.torch_task import drawn_tensors
 from mctskernel.profiling.candidate import prepare
 from mctskernel.profiling.gpu.cuda_driver import open_gpu
 from mctskernel.profiling.pytorch.interleaved import bound_plan, interleaved, loaded, timed
@@ -203,8 +202,8 @@ def searched(case: str, folder: Path, limits: str) -> Step:
 
 def tuned(case: str, folder: Path, name: str, limit: int) -> Step:
     """Let Helion tune, and compare its result with PyTorch's. Raises what Helion does, and AssertionError."""
-    (kernel, _, _), (_, tensors) = CASES[case], _drawn(folder)
-    given, found = tuple(tensors.values()), list[metrics.AutotuneMetrics]()
+    kernel, task, found = CASES[case][0], load_task(folder / "task"), list[metrics.AutotuneMetrics]()
+    given = tuple(drawn_tensors(task.inputs, task.search_shapes[0], "cuda").values())
     metrics.register_post_autotune_hook(found.append)
     limits = {"autotune_budget_seconds": limit, "autotune_compile_timeout": 15}
     made = helion.kernel(kernel, autotune_effort=EFFORTS[name], autotune_random_seed=0, **limits)
@@ -218,9 +217,15 @@ def tuned(case: str, folder: Path, name: str, limit: int) -> Step:
 
 def compared(case: str, folder: Path, steps: Mapping[tuple[str, str], Step]) -> Step:
     """Time PyTorch and all that was found, interleaved in this process."""
-    kernel, (task, tensors), view, gpu = CASES[case][0], _drawn(folder), load_view(folder / "run"), open_gpu()
+    kernel, task, view, gpu = (
+        CASES[case][0],
+        load_task(folder / "task"),
+        load_view(folder / "run"),
+        open_gpu(),
+    )
+    (shape,), tensors = task.search_shapes, drawn_tensors(task.inputs, task.search_shapes[0], "cuda")
     best = prepare(task, get_kernel(view.folder.blobs, view.best.kernel), gpu.architecture, Stages())
-    ours, _ = bound_plan(task, task.search_shapes[0], best, loaded(best), tensors)
+    ours, _ = bound_plan(task, shape, best, loaded(best), tensors)
     found = {each: steps[case, each].found for each in EFFORTS}
     configured = {each: helion.Config.from_json(text) for each, text in found.items() if text}
     made: dict[str, Any] = {each: helion.kernel(kernel, config=of) for each, of in configured.items()}
@@ -229,13 +234,6 @@ def compared(case: str, folder: Path, steps: Mapping[tuple[str, str], Step]) -> 
     samples = interleaved({**runs, SEARCH: timed(ours)})
     us = {each: 1e6 * float(np.median(taken)) for each, taken in samples.items()}
     return Step(case, TIMES, us=us, gpu=gpu.name)
-
-
-def _drawn(folder: Path) -> tuple[Task, dict[str, Tensor]]:
-    task = load_task(folder / "task")
-    drawn = task.draw_inputs(task.search_shapes[0], 0)
-    kinds = {each.name: getattr(torch, each.dtype) for each in task.inputs}
-    return task, {name: tensor_of(drawn[name], dtype).cuda() for name, dtype in kinds.items()}
 
 
 def document(steps: Mapping[tuple[str, str], Step]) -> str:

@@ -6,7 +6,7 @@
 A parameter is a macro of the kernel. Its values are those that an assertion lists, else the default times powers of
 two, and small numbers beside it; assertions decide which combinations exist. Where those are too many, the values
 furthest from the defaults are left out. Every configuration is built, and timed at the problem's own size, on values
-drawn uniformly, with a cold L2 cache. Templates are right wherever their assertions hold, so none is verified.
+that are drawn, with a cold L2 cache. Templates are right wherever their assertions hold, so none is verified.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ import torch
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.space import Entry, Parameter, SearchSpace
-from mctskernel.core.task import Shape, Task, Tensor
+from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.edits import syntax
 from mctskernel.edits.rules.tuning import asserts_hold
 from mctskernel.experiments.tunables import tunables, with_tunables
 from mctskernel.problems.registry import read_problem, write_problem
+from mctskernel.problems.torch_task import drawn_tensors
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.gpu.cuda_driver import CudaError, open_gpu
 from mctskernel.profiling.pytorch.interleaved import bound_plan, loaded, timed
@@ -124,7 +125,7 @@ Built = tuple[Candidate | Outcome, dict[str, float]]
 
 def timings(task: Task, built: list[tuple[dict[str, int], Future[Built]]], end: float) -> list[Entry]:
     """What became of each configuration, of as many as there is time for."""
-    tensors = {each.name: drawn(each, task.search_shapes[0]) for each in task.inputs}
+    tensors = drawn_tensors(task.inputs, task.search_shapes[0], "cuda")
     found = []
     for setting, job in built:
         if time.monotonic() > end:
@@ -160,15 +161,6 @@ def build(folder: Path, source: str, architecture: str) -> Built:
 @lru_cache(maxsize=1)
 def _task(folder: Path) -> Task:
     return load_task(folder, Language.CUDA)
-
-
-def drawn(tensor: Tensor, shape: Shape) -> torch.Tensor:
-    """Values of an input; the least one everywhere of an integer, which is in range wherever it is an index."""
-    low, high = tensor.limits(shape) if tensor.distribution != "normal" else (-1.0, 1.0)
-    extents, dtype = tensor.extents(shape), getattr(torch, tensor.dtype)
-    if dtype.is_floating_point:
-        return torch.empty(extents, dtype=dtype, device="cuda").uniform_(low, high)
-    return torch.full(extents, int(low), dtype=dtype, device="cuda")
 
 
 def median_seconds(task: Task, candidate: Candidate, tensors: Mapping[str, torch.Tensor]) -> float:
