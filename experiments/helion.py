@@ -249,9 +249,7 @@ def document(steps: Mapping[tuple[str, str], Step]) -> str:
     gpus = ", ".join(sorted({each.gpu for each in steps.values()} - {""}))
     about = f"{gpus}; Helion {version('helion')}, PyTorch {torch.__version__}; `{provenance_here().command}`"
     problems = [f"- {each.case}, {each.name}: {each.problem}" for each in steps.values() if each.problem]
-    return page(
-        "Helion's autotuners and the search", about, table(head, rows), "* cut off", "\n".join(problems)
-    )
+    return page("Helion and the search", about, table(head, rows), "* cut off", "\n".join(problems))
 
 
 if __name__ == "__main__":
