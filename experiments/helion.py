@@ -4,8 +4,8 @@
     python -m mctskernel.experiments.helion CASE... --out FOLDER   # goes on where it stopped; without a CASE, the table
 
 For each case, one after another in processes of their own: a search of at most `--seconds` and `--budget` evaluations,
-which starts from templates and torch.compile's kernels; Helion with `autotune_effort="quick"`; and with its default
-effort, told to stop after `--helion-seconds`. Helion gives up what compiles for 15 s, not 60: a few configurations take
+which starts from a template and torch.compile's kernel; Helion with `autotune_effort="quick"`; and with its default
+effort, told to stop after `--helion-seconds`. Helion gives up what compiles for 10 s, not 60: a few configurations take
 minutes, and others wait. Then the kernels and PyTorch's function are interleaved in one process on the same tensors,
 with a cold L2 cache. Seconds are of the wall clock, and of a search include making the task. Configurations are those
 that Helion timed, and the search's evaluations.
@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[str, ...], tuple[str, ...]]]
     "rmsnorm": (rmsnorm, ("8192x4096", "4096"), ("bfloat16",)),
     "cross_entropy": (cross_entropy, ("8192x32000", "8192"), ("bfloat16", "int64")),
     "sum": (row_sums, ("8192x8192",), ("float32",)),
-    "matmul": (matmul, ("4096x4096",) * 2, ("bfloat16",)),
+    "matmul": (matmul, ("M=4096xK=4096", "K=4096xN=4096"), ("bfloat16",)),
     "attention": (full_attention, ("64x2048x128",) * 3, ("bfloat16",)),
 }
 """Kernels of Helion with the names of functions of `operators`, and the shapes and types that both are called with."""
@@ -175,12 +175,15 @@ def main(*, cases: tuple[str, ...], seconds: float, budget: int, helion_seconds:
     steps = {(each.case, each.name): each for each in read_lines(lines, msgspec.json.Decoder(Step))}
     work: dict[str, tuple[Any, ...]] = {SEARCH: (searched, limits)}
     work |= {each: (tuned, each, helion_seconds) for each in EFFORTS} | {TIMES: (compared, steps)}
+    # Forked from a process that has imported this module, and PyTorch with it.
+    context = get_context("forkserver")
+    context.set_forkserver_preload([searched.__module__])
     for case, (name, (function, *arguments)) in product(cases, work.items()):
         if name in ARMS and (case, name) in steps:
             continue
         began = time.monotonic()
         try:
-            with ProcessPoolExecutor(1, get_context("spawn")) as process:
+            with ProcessPoolExecutor(1, context) as process:
                 step = process.submit(function, case, out / case, *arguments).result()
         except Exception as error:  # noqa: BLE001 - whatever is raised costs one cell of the table
             step = Step(case, name, time.monotonic() - began, problem=f"{type(error).__name__}: {error}")
@@ -194,6 +197,7 @@ def searched(case: str, folder: Path, limits: str) -> Step:
     (kernel, shapes, dtypes), began = CASES[case], time.monotonic()
     shutil.rmtree(folder, ignore_errors=True)
     create_task_from_torch(folder / "task", f"{operators.__name__}:{kernel.__name__}", shapes, dtypes)
+    (folder / "task" / "start_templates.cu").replace(folder / "task" / "kernel.cu")
     options = f"--device gpu --no-baselines {limits} --out {folder / 'run'}".split()
     command = [sys.executable, "-m", "mctskernel", "search", str(folder / "task"), *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -205,7 +209,7 @@ def tuned(case: str, folder: Path, name: str, limit: int) -> Step:
     kernel, task, found = CASES[case][0], load_task(folder / "task"), list[metrics.AutotuneMetrics]()
     given = tuple(drawn_tensors(task.inputs, task.search_shapes[0], "cuda").values())
     metrics.register_post_autotune_hook(found.append)
-    limits = {"autotune_budget_seconds": limit, "autotune_compile_timeout": 15}
+    limits = {"autotune_budget_seconds": limit, "autotune_compile_timeout": 10}
     made = helion.kernel(kernel, autotune_effort=EFFORTS[name], autotune_random_seed=0, **limits)
     began = time.monotonic()
     best = made.autotune(given).to_json()
