@@ -7,6 +7,7 @@ is an unroll factor, or a loop steps by it over data that a block loads together
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -88,6 +89,12 @@ def items_and_tiles(context: Context) -> Iterator[Proposal]:
             for up in (True, False):
                 if up or (first.value % 2 == 0 and second.value % 2 == 0):
                     yield from _together(context, first, second, 2.0 if up else 0.5)
+    for block, tile in itertools.product(block_macros(context), macros):
+        product = rf"\b({block.name} \* {tile.name}|{tile.name} \* {block.name})\b"
+        is_width = f"<{tile.name}>" in context.kernel.source  # of accesses
+        if _is_bounded(context, tile.name) and re.search(product, context.kernel.source) and not is_width:
+            for factor in (2.0, 4.0, 0.5):
+                yield from _by_more_threads(context, block, tile, factor)
 
 
 @rule(Category.TUNING, 0.4, "low_occupancy too_few_blocks tail")
@@ -135,6 +142,22 @@ def _together(context: Context, first: cu.Macro, second: cu.Macro, factor: float
         expected_effect="Another number of operations for each value loaded.",
         prior=0.8,
     )
+
+
+def _by_more_threads(context: Context, block: cu.Macro, tile: cu.Macro, factor: float) -> Iterator[Proposal]:
+    """A tile of a block's threads times a size, by more threads, of which as many as before are to be resident."""
+    scaled = {block: block.value * factor, tile: tile.value / factor}
+    resident = re.findall(r"__launch_bounds__\(.*, *(\w+)\)", context.kernel.source)
+    kept = {each: each.value / factor for each in context.source.integer_macros if each.name in resident}
+    values = {macro: max(1, int(value)) for macro, value in {**scaled, **kept}.items()}
+    if all(each.is_integer() for each in scaled.values()):
+        yield from _set(
+            context,
+            {macro: value for macro, value in values.items() if value != macro.value},
+            rationale="The tile stays as it is, and each thread holds fewer or more of its elements.",
+            expected_effect="More warps that hide latency, or fewer that meet at barriers.",
+            prior=1.0,
+        )
 
 
 def _set(
