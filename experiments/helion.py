@@ -5,8 +5,8 @@
 
 For each case, one after another in processes of their own: a search of at most `--seconds` and `--budget` evaluations,
 which starts from a template and torch.compile's kernel; Helion with `autotune_effort="quick"`; and with its default
-effort, told to stop after `--helion-seconds`. Helion gives up what compiles for 10 s, not 60: a few configurations take
-minutes, and others wait. Then the kernels and PyTorch's function are interleaved in one process on the same tensors,
+effort, each told to stop in time. It gives up what compiles for 10 s, not 60: a few configurations take minutes, and
+others wait. Then the kernels and PyTorch's function are interleaved in one process on the same tensors,
 with a cold L2 cache. Seconds are of the wall clock, and of a search include making the task. Configurations are those
 that Helion timed, and the search's evaluations.
 """
@@ -167,14 +167,16 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
 @click.argument("cases", nargs=-1, type=click.Choice(list(CASES)))
 @click.option("--seconds", default=20.0, show_default=True, help="Of a search, at most.")
 @click.option("--budget", default=40, show_default=True, help="Evaluations of a search, at most.")
-@click.option("--helion-seconds", default=120, show_default=True, help="Of each of Helion's autotuners.")
+@click.option("--quick", default=120, show_default=True, help="Seconds of Helion's quick autotuner.")
+@click.option("--full", default=600, show_default=True, help="Seconds of its default one.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True)
-def main(*, cases: tuple[str, ...], seconds: float, budget: int, helion_seconds: int, out: Path) -> None:
+def main(*, cases: tuple[str, ...], seconds: float, budget: int, out: Path, **ends: int) -> None:
     """Compare on this machine's GPU; OUT/steps.jsonl keeps each step. Each call takes the times again."""
     lines, limits = out / "steps.jsonl", f"--seconds {seconds} --budget {budget}"
     steps = {(each.case, each.name): each for each in read_lines(lines, msgspec.json.Decoder(Step))}
     work: dict[str, tuple[Any, ...]] = {SEARCH: (searched, limits)}
-    work |= {each: (tuned, each, helion_seconds) for each in EFFORTS} | {TIMES: (compared, steps)}
+    work |= {name: (tuned, name, ends[effort]) for name, effort in EFFORTS.items()}
+    work[TIMES] = (compared, steps)
     # Forked from a process that has imported this module, and PyTorch with it.
     context = get_context("forkserver")
     context.set_forkserver_preload([searched.__module__])
