@@ -86,9 +86,5 @@ def _task_at(folder: Path, language: Language, shape: tuple[tuple[str, int], ...
     """A task without its other shapes; the same object for the same question, so that inputs are drawn once."""
     task = load_task(folder, language)
     return replace(
-        task,
-        search_shapes=(dict(shape),),
-        verify_shapes=(),
-        held_out_shapes=(),
-        held_out_timed_shapes=(),
+        task, search_shapes=(dict(shape),), verify_shapes=(), held_out_shapes=(), held_out_timed_shapes=()
     )

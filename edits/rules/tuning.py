@@ -35,9 +35,7 @@ def smaller_blocks(context: Context) -> Iterator[Proposal]:
     effect = "More blocks, shorter tail, cheaper barriers."
     for macro in block_macros(context):
         for factor, prior in ((2, 1.0), (4, 0.7), (8, 0.4)):
-            if macro.value % factor == 0:
-                values = {macro: macro.value // factor}
-                yield from _set(context, values, rationale=why, expected_effect=effect, prior=prior)
+            yield from _set(context, {macro: macro.value / factor}, why, effect, prior)
 
 
 @rule(Category.TUNING, 0.5, "l2_bandwidth low_occupancy atomics")
@@ -46,8 +44,7 @@ def larger_blocks(context: Context) -> Iterator[Proposal]:
     effect = "More warps to hide latency, more reuse within a block."
     for macro in block_macros(context):
         for factor, prior in ((2, 1.0), (4, 0.7)):
-            values = {macro: macro.value * factor}
-            yield from _set(context, values, rationale=why, expected_effect=effect, prior=prior)
+            yield from _set(context, {macro: macro.value * factor}, why, effect, prior)
 
 
 @rule(Category.TUNING, 0.5, "l1_throughput uncoalesced_access")
@@ -59,16 +56,14 @@ def reshaped_blocks(context: Context) -> Iterator[Proposal]:
         if x is None or y is None or x is y:
             continue
         for longer, shorter, factor in ((x, y, 2), (x, y, 4), (x, y, 8), (y, x, 2), (y, x, 4)):
-            if shorter.value % factor:
-                continue
-            values = {longer: longer.value * factor, shorter: shorter.value // factor}
+            values = {longer: longer.value * factor, shorter: shorter.value / factor}
             yield from _set(
                 context,
                 values,
-                rationale=f"A warp then covers {min(WARP, values[x])} neighbours in x instead of "
-                f"{min(WARP, x.value)}, with as many threads in a block.",
-                expected_effect="Another number of sectors a request, the same parallelism.",
-                prior=1.0 / factor**0.5,
+                f"A warp then covers {min(WARP, values[x]):.0f} neighbours in x instead of {min(WARP, x.value)}, "
+                "with as many threads in a block.",
+                "Another number of sectors a request, the same parallelism.",
+                1.0 / factor**0.5,
             )
 
 
@@ -84,11 +79,9 @@ def items_and_tiles(context: Context) -> Iterator[Proposal]:
         yield from _neighbours(
             context, macro, LARGEST_TILE, "Tiles trade reuse for parallelism and registers."
         )
-    for index, first in enumerate(macros):
-        for second in macros[index + 1 :]:
-            for up in (True, False):
-                if up or (first.value % 2 == 0 and second.value % 2 == 0):
-                    yield from _together(context, first, second, 2.0 if up else 0.5)
+    for first, second in itertools.combinations(macros, 2):
+        yield from _together(context, first, second, 2.0)
+        yield from _together(context, first, second, 0.5)
     for block, tile in itertools.product(block_macros(context), macros):
         product = rf"\b({block.name} \* {tile.name}|{tile.name} \* {block.name})\b"
         is_width = f"<{tile.name}>" in context.kernel.source  # of accesses
@@ -108,67 +101,55 @@ def grid_size(context: Context) -> Iterator[Proposal]:
 
 
 def _neighbours(context: Context, macro: cu.Macro, largest: int, why: str) -> Iterator[Proposal]:
+    effect = "Another balance of parallelism, reuse and registers."
     for value, prior in _values_near(context, macro):
         if value <= largest:
-            yield from _set(
-                context,
-                {macro: value},
-                rationale=why,
-                expected_effect="Another balance of parallelism, reuse and registers.",
-                prior=prior,
-            )
+            yield from _set(context, {macro: value}, why, effect, prior)
 
 
-def _values_near(context: Context, macro: cu.Macro) -> list[tuple[int, float]]:
+def _values_near(context: Context, macro: cu.Macro) -> list[tuple[float, float]]:
     """Other values with their priors: those that an assertion lists, nearest first, else by powers of two."""
     listed = sorted(_listed(context, macro.name) - {macro.value}, key=lambda each: abs(each - macro.value))
     if listed:
         return [(value, 1.0 if place < 2 else 0.5) for place, value in enumerate(listed)]
-    factors = ((2.0, 1.0), (0.5, 1.0), (4.0, 0.5), (0.25, 0.5))
     return [
-        (int(macro.value * factor), prior) for factor, prior in factors if (macro.value * factor).is_integer()
+        (macro.value * factor, prior) for factor, prior in ((2.0, 1.0), (0.5, 1.0), (4.0, 0.5), (0.25, 0.5))
     ]
 
 
 def _together(context: Context, first: cu.Macro, second: cu.Macro, factor: float) -> Iterator[Proposal]:
     """Two sizes scaled at once, where that leaves every block as it is."""
-    values = {macro: int(macro.value * factor) for macro in (first, second)}
-    if max(values.values()) > LARGEST_TILE or _threads(context, values) != _threads(context, {}):
-        return
-    yield from _set(
-        context,
-        values,
-        rationale="Each thread gets another share of a larger or smaller tile, with as many threads.",
-        expected_effect="Another number of operations for each value loaded.",
-        prior=0.8,
-    )
+    values = {macro: macro.value * factor for macro in (first, second)}
+    if max(values.values()) <= LARGEST_TILE and _threads(context, values) == _threads(context, {}):
+        why = "Each thread gets another share of a larger or smaller tile, with as many threads."
+        yield from _set(context, values, why, "Another number of operations for each value loaded.", 0.8)
 
 
 def _by_more_threads(context: Context, block: cu.Macro, tile: cu.Macro, factor: float) -> Iterator[Proposal]:
     """A tile of a block's threads times a size, by more threads, of which as many as before are to be resident."""
-    scaled = {block: block.value * factor, tile: tile.value / factor}
+    values = {block: block.value * factor, tile: tile.value / factor}
     resident = re.findall(r"__launch_bounds__\(.*, *(\w+)\)", context.kernel.source)
-    kept = {each: each.value / factor for each in context.source.integer_macros if each.name in resident}
-    values = {macro: max(1, int(value)) for macro, value in {**scaled, **kept}.items()}
-    if all(each.is_integer() for each in scaled.values()):
-        yield from _set(
-            context,
-            {macro: value for macro, value in values.items() if value != macro.value},
-            rationale="The tile stays as it is, and each thread holds fewer or more of its elements.",
-            expected_effect="More warps that hide latency, or fewer that meet at barriers.",
-            prior=1.0,
-        )
+    for macro in context.source.integer_macros:
+        if macro.name in resident and (fitting := max(1, macro.value // factor)) != macro.value:
+            values[macro] = fitting
+    why = "The tile stays as it is, and each thread holds fewer or more of its elements."
+    yield from _set(
+        context, values, why, "More warps that hide latency, or fewer that meet at barriers.", 1.0
+    )
 
 
 def _set(
-    context: Context, values: dict[cu.Macro, int], *, rationale: str, expected_effect: str, prior: float
+    context: Context, wanted: Mapping[cu.Macro, float], why: str, effect: str, prior: float
 ) -> Iterator[Proposal]:
-    """The edit, unless an assertion forbids it, or blocks become too large or aren't whole warps any more."""
+    """The edit, unless a value isn't whole, an assertion forbids it, or blocks grow too large or lose whole warps."""
+    if any(value < 1 or value % 1 for value in wanted.values()):
+        return
+    values = {macro: int(value) for macro, value in wanted.items()}
     text = _with_values(context, values)
     if not asserts_hold(context.source, Kernel(text).macros):
         return
     before, after = _threads(context, {}), _threads(context, values)
-    if after is None or before is None or min(values.values()) < 1:
+    if after is None or before is None:
         return
     if any(new % WARP and not old % WARP for old, new in zip(before, after, strict=True)):
         return
@@ -180,8 +161,8 @@ def _set(
     yield Proposal(
         title,
         text,
-        rationale=rationale,
-        expected_effect=expected_effect,
+        rationale=why,
+        expected_effect=effect,
         prior=prior,
         factors=tuple(Factor(macro.name, value) for macro, value in values.items()),
     )
@@ -195,14 +176,12 @@ def _most_threads(context: Context) -> tuple[int, ...]:
     )
 
 
-def _with_values(context: Context, values: dict[cu.Macro, int]) -> str:
-    return cu.replace(
-        context.source,
-        [cu.Replacement(macro.start, macro.end, str(value)) for macro, value in values.items()],
-    )
+def _with_values(context: Context, values: Mapping[cu.Macro, float]) -> str:
+    changes = [cu.Replacement(macro.start, macro.end, f"{value:.0f}") for macro, value in values.items()]
+    return cu.replace(context.source, changes)
 
 
-def _threads(context: Context, values: dict[cu.Macro, int]) -> tuple[int, ...] | None:
+def _threads(context: Context, values: Mapping[cu.Macro, float]) -> tuple[int, ...] | None:
     """Threads in a block of each launch with other values for some macros; None if that can't be launched."""
     kernel = Kernel(_with_values(context, values))
     try:
