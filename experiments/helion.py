@@ -167,8 +167,8 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
 @click.argument("cases", nargs=-1, type=click.Choice(list(CASES)))
 @click.option("--seconds", default=20.0, show_default=True, help="Of a search, at most.")
 @click.option("--budget", default=40, show_default=True, help="Evaluations of a search, at most.")
-@click.option("--quick", default=120, show_default=True, help="Seconds of Helion's quick autotuner.")
-@click.option("--full", default=600, show_default=True, help="Seconds of its default one.")
+@click.option("--quick", default=120, show_default=True, help="Seconds of Helion's quick autotuner; 0: none.")
+@click.option("--full", default=600, show_default=True, help="Of its default one.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True)
 def main(*, cases: tuple[str, ...], seconds: float, budget: int, out: Path, **ends: int) -> None:
     """Compare on this machine's GPU; OUT/steps.jsonl keeps each step. Each call takes the times again."""
@@ -177,15 +177,12 @@ def main(*, cases: tuple[str, ...], seconds: float, budget: int, out: Path, **en
     work: dict[str, tuple[Any, ...]] = {SEARCH: (searched, limits)}
     work |= {name: (tuned, name, ends[effort]) for name, effort in EFFORTS.items()}
     work[TIMES] = (compared, steps)
-    # Forked from a process that has imported this module, and PyTorch with it.
-    context = get_context("forkserver")
-    context.set_forkserver_preload([searched.__module__])
     for case, (name, (function, *arguments)) in product(cases, work.items()):
-        if name in ARMS and (case, name) in steps:
+        if (name in ARMS and (case, name) in steps) or ends.get(EFFORTS.get(name, "")) == 0:
             continue
         began = time.monotonic()
         try:
-            with ProcessPoolExecutor(1, context) as process:
+            with ProcessPoolExecutor(1, get_context("spawn")) as process:
                 step = process.submit(function, case, out / case, *arguments).result()
         except Exception as error:  # noqa: BLE001 - whatever is raised costs one cell of the table
             step = Step(case, name, time.monotonic() - began, problem=f"{type(error).__name__}: {error}")
@@ -232,7 +229,7 @@ def compared(case: str, folder: Path, steps: Mapping[tuple[str, str], Step]) -> 
     (shape,), tensors = task.search_shapes, drawn_tensors(task.inputs, task.search_shapes[0], "cuda")
     best = prepare(task, get_kernel(view.folder.blobs, view.best.kernel), gpu.architecture, Stages())
     ours, _ = bound_plan(task, shape, best, loaded(best), tensors)
-    found = {each: steps[case, each].found for each in EFFORTS}
+    found = {each: steps[case, each].found for each in EFFORTS if (case, each) in steps}
     configured = {each: helion.Config.from_json(text) for each, text in found.items() if text}
     made: dict[str, Any] = {each: helion.kernel(kernel, config=of) for each, of in configured.items()}
     made["PyTorch"] = getattr(operators, kernel.__name__)
@@ -250,8 +247,8 @@ def document(steps: Mapping[tuple[str, str], Step]) -> str:
     for case in [each for each in CASES if (each, TIMES) in steps]:
         us = [steps[case, TIMES].us.get(arm, math.nan) for arm in ("PyTorch", *ARMS)]
         rows.append([case, *(f"{each:.1f}" for each in us), f"{np.nanmin(us[2:]) / us[1]:.3f}"])
-        for step in [steps[case, arm] for arm in ARMS]:
-            rows[-1].append(f"{step.configurations}, {step.seconds:.0f}{'*' * step.cut_off}")
+        for step in [steps.get((case, arm)) for arm in ARMS]:
+            rows[-1].append(f"{step.configurations}, {step.seconds:.0f}{'*' * step.cut_off}" if step else "")
     gpus = ", ".join(sorted({each.gpu for each in steps.values()} - {""}))
     about = f"{gpus}; Helion {version('helion')}, PyTorch {torch.__version__}; `{provenance_here().command}`"
     problems = [f"- {each.case}, {each.name}: {each.problem}" for each in steps.values() if each.problem]

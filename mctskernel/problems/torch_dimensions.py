@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ _VERIFY = ((1, 1), (67, 1), (1, 2056), (35, 37), (12, 130), (64, 32), (33, 128))
 _HELD_OUT = ((1, 259), (130, 2), (31, 97), (64, 256))
 _ALIGNED = (256, 128, 64, 32, 16, 8)
 """Sizes of all dimensions at once, of which the first that the function accepts is verified: for kernels by tiles."""
+
+_MOST_ELEMENTS = 1 << 20
+"""Of a tensor at such sizes: references of more take seconds."""
 
 _BETWEEN = (1, 3, 2, 5, 1, 4, 3)
 """Sizes of the first, the last and other dimensions: one, odd, and more than a block."""
@@ -98,10 +102,15 @@ def _varying(
 def awkward_shapes(dimensions: Dimensions, works: Works) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
     """Shapes to verify at and shapes to hold out, which the function accepts."""
     verify = [shape for shape in _sized(dimensions, _VERIFY) if works(shape)]
-    aligned = (dict.fromkeys(dimensions.sizes, size) for size in _ALIGNED)
+    equal = (dict.fromkeys(dimensions.sizes, size) for size in _ALIGNED)
+    aligned = (shape for shape in equal if max(_counts(dimensions, shape)) <= _MOST_ELEMENTS)
     verify += [shape for shape in [next(filter(works, aligned), {})] if shape and shape not in verify]
     held_out = [shape for shape in _sized(dimensions, _HELD_OUT) if works(shape) and shape not in verify]
     return tuple(verify) or (dimensions.sizes,), tuple(held_out)
+
+
+def _counts(dimensions: Dimensions, shape: Shape) -> list[int]:
+    return [math.prod(shape[e] if isinstance(e, str) else e for e in each) for each in dimensions.extents]
 
 
 def _named(
