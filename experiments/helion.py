@@ -250,9 +250,9 @@ def document(steps: Mapping[tuple[str, str], Step]) -> str:
         for step in [steps.get((case, arm)) for arm in ARMS]:
             rows[-1].append(f"{step.configurations}, {step.seconds:.0f}{'*' * step.cut_off}" if step else "")
     gpus = ", ".join(sorted({each.gpu for each in steps.values()} - {""}))
-    about = f"{gpus}; Helion {version('helion')}, PyTorch {torch.__version__}; `{provenance_here().command}`"
+    about = f"{gpus}; Helion {version('helion')}; `{provenance_here().command}`"
     problems = [f"- {each.case}, {each.name}: {each.problem}" for each in steps.values() if each.problem]
-    return page("Helion and the search", about, table(head, rows), "* cut off", "\n".join(problems))
+    return page("Helion and the search", about, table(head, rows), "* its time was over", "\n".join(problems))
 
 
 if __name__ == "__main__":
