@@ -82,12 +82,6 @@ def items_and_tiles(context: Context) -> Iterator[Proposal]:
     for first, second in itertools.combinations(macros, 2):
         yield from _together(context, first, second, 2.0)
         yield from _together(context, first, second, 0.5)
-    for block, tile in itertools.product(block_macros(context), macros):
-        product = rf"\b({block.name} \* {tile.name}|{tile.name} \* {block.name})\b"
-        is_width = f"<{tile.name}>" in context.kernel.source  # of accesses
-        if _is_bounded(context, tile.name) and re.search(product, context.kernel.source) and not is_width:
-            for factor in (2.0, 4.0, 0.5):
-                yield from _by_more_threads(context, block, tile, factor)
 
 
 @rule(Category.TUNING, 0.4, "low_occupancy too_few_blocks tail")
@@ -123,19 +117,6 @@ def _together(context: Context, first: cu.Macro, second: cu.Macro, factor: float
     if max(values.values()) <= LARGEST_TILE and _threads(context, values) == _threads(context, {}):
         why = "Each thread gets another share of a larger or smaller tile, with as many threads."
         yield from _set(context, values, why, "Another number of operations for each value loaded.", 0.8)
-
-
-def _by_more_threads(context: Context, block: cu.Macro, tile: cu.Macro, factor: float) -> Iterator[Proposal]:
-    """A tile of a block's threads times a size, by more threads, of which as many as before are to be resident."""
-    values = {block: block.value * factor, tile: tile.value / factor}
-    resident = re.findall(r"__launch_bounds__\(.*, *(\w+)\)", context.kernel.source)
-    for macro in context.source.integer_macros:
-        if macro.name in resident and (fitting := max(1, macro.value // factor)) != macro.value:
-            values[macro] = fitting
-    why = "The tile stays as it is, and each thread holds fewer or more of its elements."
-    yield from _set(
-        context, values, why, "More warps that hide latency, or fewer that meet at barriers.", 1.0
-    )
 
 
 def _set(

@@ -114,21 +114,6 @@ def test_a_macro_takes_the_values_that_an_assertion_lists(propose: Propose) -> N
     ]
 
 
-def test_a_tile_is_shared_by_more_threads_of_which_as_many_stay(propose: Propose) -> None:
-    head = "#define ITEMS 4\n#define RESIDENT 4\nstatic_assert(ITEMS >= 1 && ITEMS <= 64);\n"
-    source = COPY.replace("ceil_div(rows * cols, BLOCK)", "ceil_div(rows * cols, BLOCK * ITEMS)")
-    tiled = source.replace(
-        "__global__ void", f"{head}__global__ void __launch_bounds__(BLOCK, RESIDENT)"
-    ).replace(
-        "int i = blockIdx.x * BLOCK + threadIdx.x;\n    if",
-        "int start = blockIdx.x * (BLOCK * ITEMS);\n"
-        "    for (int i = start + threadIdx.x; i < start + BLOCK * ITEMS; i += BLOCK) if",
-    )
-    proposed = propose("items-and-tiles", tiled)
-    assert "BLOCK 256 -> 1024, ITEMS 4 -> 1, RESIDENT 4 -> 1" in proposed
-    assert "BLOCK 256 -> 128, ITEMS 4 -> 8, RESIDENT 4 -> 8" in proposed
-
-
 # --- kernels that a rule leaves alone, though they look like those that it changes
 
 GUARD = "    if (i < rows * cols) {"
