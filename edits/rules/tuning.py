@@ -114,7 +114,9 @@ def _values_near(context: Context, macro: cu.Macro) -> list[tuple[float, float]]
 def _together(context: Context, first: cu.Macro, second: cu.Macro, factor: float) -> Iterator[Proposal]:
     """Two sizes scaled at once, where that leaves every block as it is."""
     values = {macro: macro.value * factor for macro in (first, second)}
-    if max(values.values()) <= LARGEST_TILE and _threads(context, values) == _threads(context, {}):
+    if any(value % 1 for value in values.values()) or max(values.values()) > LARGEST_TILE:
+        return
+    if _threads(context, values) == _threads(context, {}):
         why = "Each thread gets another share of a larger or smaller tile, with as many threads."
         yield from _set(context, values, why, "Another number of operations for each value loaded.", 0.8)
 
