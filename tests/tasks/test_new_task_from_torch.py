@@ -48,6 +48,13 @@ def test_dimensions_of_equal_size_are_the_same_and_those_of_one_tensor_differ(tm
     assert task.independent == "rows"
 
 
+def test_small_shapes_of_several_dimensions_stay_small(tmp_path: Path) -> None:
+    task = made(tmp_path / "t", f"{FUNCTIONS}:full_attention", ["64x2048x128"] * 3, ["bf16"])
+    shapes = (*task.verify_shapes, *task.held_out_shapes)
+    assert {"rows": 64, "groups": 64, "cols": 64} in shapes
+    assert all(tensor.nbytes(shape) <= 2 << 20 for tensor in task.inputs for shape in shapes)
+
+
 def test_the_reference_keeps_the_precision_of_its_inputs_whatever_the_function_casts(tmp_path: Path) -> None:
     task = made(tmp_path / "t", f"{FUNCTIONS}:cross_entropy", ["64x96", "64"], ["bf16", "int64"])
     shape = task.search_shapes[0]
