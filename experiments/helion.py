@@ -229,10 +229,10 @@ def compared(case: str, folder: Path, steps: Mapping[tuple[str, str], Step]) -> 
     (shape,), tensors = task.search_shapes, drawn_tensors(task.inputs, task.search_shapes[0], "cuda")
     best = prepare(task, get_kernel(view.folder.blobs, view.best.kernel), gpu.architecture, Stages())
     ours, _ = bound_plan(task, shape, best, loaded(best), tensors)
-    found = {each: steps[case, each].found for each in EFFORTS if (case, each) in steps}
-    configured = {each: helion.Config.from_json(text) for each, text in found.items() if text}
-    made: dict[str, Any] = {each: helion.kernel(kernel, config=of) for each, of in configured.items()}
-    made["PyTorch"] = getattr(operators, kernel.__name__)
+    made: dict[str, Any] = {"PyTorch": getattr(operators, kernel.__name__)}
+    for name in EFFORTS:
+        if found := steps.get((case, name), Step(case, name)).found:
+            made[name] = helion.kernel(kernel, config=helion.Config.from_json(found))
     runs = {each: timed(partial(function, *tensors.values())) for each, function in made.items()}
     samples = interleaved({**runs, SEARCH: timed(ours)})
     us = {each: 1e6 * float(np.median(taken)) for each, taken in samples.items()}
