@@ -95,7 +95,3 @@ def decided(category: Category, title: str, factors: tuple[Factor, ...]) -> tupl
 
 DONE = 1.0
 """The level of a title."""
-
-
-LONGEST_TITLE = 120
-"""Characters of a title that are kept: models write titles, and prompts quote them."""
