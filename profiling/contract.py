@@ -28,7 +28,7 @@ def contradictions(task: Task) -> Iterator[str]:
     shape = max(task.verify_shapes, key=task.compulsory_bytes)
     where = f"{task.folder / 'task.toml'}: [numerics]"
     for key in sorted(task.numerics.stated):
-        for values in _ASKED[key]:
+        for values in _ASKED.get(key, ()):
             found = next(filter(None, (_contradiction(task, shape, seed, values) for seed in SEEDS)), "")
             if found:
                 yield f"{where} {key}: {found}"

@@ -153,8 +153,8 @@ def starting_kernels(task: TorchTask, language: Language | None = None) -> Draft
             names = [tensor.name for tensor in task.outputs]
             made = kernel_sources(task.function, task.inputs, names, task.distinct, task.sizes)
             files["kernel.cu"] = made.plain
-            if made.templates:
-                files["start_templates.cu"] = made.templates
+            others = {"start_templates.cu": made.templates, "start_reordered.cu": made.reordered}
+            files |= {name: text for name, text in others.items() if text}
         except PlainCudaError as error:
             missing.append(f"{NO_START} in CUDA C++: {error}")
     if language is Language.TRITON or (language is None and default_kind() == "gpu"):

@@ -7,6 +7,7 @@ user started with: speed-ups are told over it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container
 from contextlib import suppress
 from importlib.util import find_spec
@@ -23,6 +24,9 @@ from mctskernel.tree.node import UNTRIED, Fate, Tree
 
 PROPOSER = "start/"
 """How the name begins that a starting point's edit gives as its proposer; the rest is the starting point's own."""
+
+_ABOUT = re.compile(r"/\*\n# (.+)")
+"""What a comment at the top of a launch plan says of a start."""
 
 
 def starting_points(task: Task, language: Language | None = None) -> tuple[Edit, ...]:
@@ -120,10 +124,10 @@ def start_speedup(tree: Tree, refused: Container[int] = ()) -> float:
 
 
 def _edit(file: Path, kernel: Kernel) -> Edit:
-    name = file.stem.removeprefix("start_")
+    name, about = file.stem.removeprefix("start_"), _ABOUT.match(kernel.source)
     return Edit(
         Category.ALGORITHM,
-        f"start from {name}",
+        f"start from {name}" + (f": {about[1]}" if about else ""),
         WholeSource(kernel.source, kernel.language),
         rationale=f"Another starting point of the task: {file.name}.",
         proposer=PROPOSER + name,

@@ -303,7 +303,16 @@ def _logcumsumexp(tensor: Tensor, dim: int) -> Tensor:
     return _until(tensor, dim, -math.inf).logsumexp(-1).movedim(-1, dim)
 
 
+def _of_one(tensor: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, **_: Any) -> Any:
+    """The reduction of single elements: nothing but a view."""
+    dims = dim or range(tensor.dim())
+    if not tensor.is_floating_point() or any(not isinstance(tensor.shape[each], int) or tensor.shape[each] != 1 for each in dims):
+        return NotImplemented
+    return tensor.clone() if keepdim else tensor.squeeze(tuple(dims))
+
+
 _OWN: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys((aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default), _of_one),
     aten.var_mean.correction: _var_mean,
     aten.var.correction: lambda *given, **named: _var_mean(*given, **named)[0],
     aten.native_batch_norm.default: _batch_norm,

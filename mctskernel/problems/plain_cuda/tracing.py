@@ -43,6 +43,7 @@ class Traced:
     expression: Callable[[Any], sympy.Expr]
     estimate: Callable[[sympy.Expr], float]
     constants: Mapping[Node, Any]
+    reordered: tuple[str, ...] = ()
 
     def at(self, sizes: Shape) -> Traced:
         """The same with estimates at other sizes."""
@@ -50,8 +51,16 @@ class Traced:
         return replace(self, estimate=lambda value: float(value.xreplace(values)))
 
 
-def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) -> Traced:
-    """Trace a function on fake tensors, without computing anything. Raises PlainCudaError."""
+def trace(
+    function: Callable[..., Any],
+    inputs: Sequence[Tensor],
+    sizes: Shape,
+    reorder: Callable[[Any], Any] | None = None,
+) -> Traced:
+    """Trace a function on fake tensors, without computing anything. Raises PlainCudaError.
+
+    `reorder` makes another function of the graph's module, which computes the same; its `titles` say how.
+    """
     symbolic = symbolic_tensors(inputs, sizes)
     env, mode, tensors = symbolic.env, symbolic.mode, symbolic.tensors
     own = {symbol.node.expr: _dimension(name) for name, symbol in symbolic.symbols.items()}
@@ -60,6 +69,8 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
             module = _graph(_of_tensors(function), tensors)
             if any(_is_update(node) for node in module.graph.nodes):
                 module = _graph(module, tensors)
+            other = reorder(module) if reorder else None
+            module = _graph(other.run, tensors) if other else module
         except PlainCudaError:
             raise
         except Exception as error:
@@ -87,7 +98,10 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
     named = dict(zip(placeholders, (tensor.name for tensor in inputs), strict=True))
     constants = {node: getattr(module, node.target) for node in graph.nodes if node.op == "get_attr"}
     _check_updates(graph, named)
-    return Traced(named, _outputs(graph), expression, lambda value: float(value.xreplace(hints)), constants)
+    titles = tuple(other.titles) if other else ()
+    return Traced(
+        named, _outputs(graph), expression, lambda value: float(value.xreplace(hints)), constants, titles
+    )
 
 
 def _dimension(name: str) -> sympy.Symbol:

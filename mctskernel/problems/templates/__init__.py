@@ -7,16 +7,21 @@ element of an operator is in `problems.plain_cuda`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from mctskernel.core.task import Shape, Tensor
 
 
 class Sources(NamedTuple):
-    """Texts of a kernel.cu: the plain one, and one with templates, empty where none applies."""
+    """Texts of a kernel.cu: the plain one, and one with templates, empty where none applies.
+
+    Another one with templates has reductions moved, where that saves work.
+    """
 
     plain: str
     templates: str
+    reordered: str = ""
 
 
 def kernel_sources(
@@ -34,21 +39,27 @@ def kernel_sources(
     """
     from mctskernel.problems.plain_cuda import PlainCudaError  # noqa: PLC0415 - beside those that import PyTorch
     from mctskernel.problems.plain_cuda.schedule import Schedule  # noqa: PLC0415 - imports PyTorch, an extra
-    from mctskernel.problems.plain_cuda.tracing import trace  # noqa: PLC0415 - as above
+    from mctskernel.problems.plain_cuda.tracing import Traced, trace  # noqa: PLC0415 - as above
     from mctskernel.problems.templates.groups import TEMPLATES  # noqa: PLC0415 - as above
+    from mctskernel.problems.templates.reordering import Reordered  # noqa: PLC0415 - as above
 
-    traced = trace(function, inputs, sizes)
-    if typical:
-        traced = traced.at(typical)
+    def traced_at(reorder: Callable[..., Any] | None = None) -> Traced:
+        traced = trace(function, inputs, sizes, reorder)
+        return traced.at(typical) if typical else traced
+
+    def with_templates(traced: Traced) -> str:
+        with suppress(PlainCudaError):  # more launches than a plan may have, say
+            return Schedule(traced, names, outputs, sizes, TEMPLATES).text()
+        return plain
+
+    traced, names = traced_at(), [tensor.name for tensor in inputs]
     if len(traced.outputs) != len(outputs):
         raise PlainCudaError(
             f"This function returns {len(traced.outputs)} tensors, and the task has {len(outputs)} outputs."
         )
-    names = [tensor.name for tensor in inputs]
     plain = Schedule(traced, names, outputs, sizes).text()
-    try:
-        templates = Schedule(traced, names, outputs, sizes, TEMPLATES).text()
-    except PlainCudaError:
-        # More launches than a plan may have, say.
-        templates = plain
-    return Sources(plain, "" if templates == plain else templates)
+    found = [with_templates(traced)]
+    with suppress(PlainCudaError):
+        moved = traced_at(Reordered)
+        found += [with_templates(moved)] if moved.reordered else []
+    return Sources(plain, *("" if each == plain else each for each in found))

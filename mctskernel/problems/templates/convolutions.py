@@ -21,7 +21,7 @@ from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, nu
 from mctskernel.problems.plain_cuda.element_types import converted, stored
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_plan, in_cpp
 from mctskernel.problems.plain_cuda.products import AXES
-from mctskernel.problems.plain_cuda.rules import argument, operator_name
+from mctskernel.problems.plain_cuda.rules import argument, base_name, operator_name, tensors
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.tiles import follower_of
 
@@ -70,6 +70,9 @@ MOST_SHARED = 232448
 SHARED = 101 << 10
 """Bytes of stages with which two blocks fit on a multiprocessor."""
 
+
+_SUMS = {"sum", "mean", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
+_LINEAR = {"sub", "div", "cat", "view", "clone", "permute", "unsqueeze", "squeeze", "constant_pad_nd"}
 
 _SLOW = re.compile(r"\b(exp|log|log1p|tanh|erf|pow)f\(")
 
@@ -552,7 +555,7 @@ def convolutions(
         if not geometry.transposed and inputs * rows < FEW:
             yield DirectConvolution(nodes, geometry)
             continue
-        exact = inputs <= EXACT
+        exact = inputs <= EXACT or (bool(traced.reordered) and any(map(_is_sum, tensors(node)[:2])))
         terms = inputs * math.prod(geometry.kernel)
         if exact and not geometry.transposed and _is_direct(terms, inputs, rows):
             yield DirectConvolution(nodes, geometry, min(TOGETHER, key=lambda each: (-rows % each, -each)))
@@ -568,6 +571,15 @@ def _is_direct(terms: float, inputs: float, rows: float) -> bool:
     return terms * max(TOGETHER) * 4 <= MOST_STATIC and rows * terms * DIRECT_CYCLES < products
 
 
+def _is_sum(node: Node) -> bool:
+    """Whether a node has sums of inputs, which have more digits than TF32 even where inputs don't."""
+    is_sum = False
+    while base_name(node) in _SUMS | _LINEAR:
+        is_sum |= base_name(node) in _SUMS
+        node = tensors(node)[0]
+    return is_sum and node.op == "placeholder"
+
+
 def convolved(kept: Sequence[Node]) -> Iterator[Node]:
     """The views that convolutions read, which they had better find in memory as they are."""
     for node in filter(_is_covered, kept):
@@ -579,8 +591,7 @@ def convolved(kept: Sequence[Node]) -> Iterator[Node]:
 def _is_covered(node: Node) -> bool:
     if operator_name(node) != CONVOLUTION or not torch.backends.cudnn.allow_tf32:
         return False
-    tensors: Any = (node, argument(node, "input"), argument(node, "weight"))
-    return all(numbers(each) is torch.float32 for each in tensors)
+    return all(numbers(each) is torch.float32 for each in (node, *tensors(node)[:2]))
 
 
 def _geometry(node: Node, traced: Traced) -> Geometry | None:

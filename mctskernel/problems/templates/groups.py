@@ -33,7 +33,7 @@ FINDERS: tuple[Finder, ...] = (
 
 def cut(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> list[Node]:
     """The kept nodes, and others that a template had better store, in order."""
-    found = {*kept, *row_operands(kept), *flipped_scans(kept, traced.outputs), *convolved(kept)}
+    found = {*kept, *row_operands(kept, traced), *flipped_scans(kept, traced.outputs), *convolved(kept)}
     found.update(followed(order, kept, traced))
     return [node for node in order if node in found]
 

@@ -40,15 +40,17 @@ def row_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) 
             yield found
 
 
-def row_operands(kept: Sequence[Node]) -> set[Node]:
-    """Operands of reductions that other reductions lead to: those end a group of their own."""
+def row_operands(kept: Sequence[Node], traced: Traced) -> set[Node]:
+    """Operands of reductions that other reductions of as many elements lead to: those end a group of their own."""
     found = set(kept)
     for node in kept:
         if reduces(node):
             source = stripped(tensors(node)[0], found)
             if source not in found and source.op == "call_function":
-                larger = any(reduces(each) for each in _sources(source, found))
-                if larger and rule_of(source).kind is Kind.ELEMENT:
+                size = product(extents_of(source, traced))
+                larger = (tensors(each)[0] for each in _sources(source, found) if reduces(each))
+                is_same = any(same(product(extents_of(each, traced)), size) for each in larger)
+                if is_same and rule_of(source).kind is Kind.ELEMENT:
                     found.add(source)
     return found
 
