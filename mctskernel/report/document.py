@@ -25,11 +25,11 @@ from mctskernel.report.notes import conversation_sentences, gpu_sentences
 from mctskernel.report.progress import Moment, moments
 from mctskernel.report.roofline import Roofline, roofline
 from mctskernel.report.view import IN_FLIGHT, View
-from mctskernel.tasks.starts import origin, start_name
+from mctskernel.tasks.starts import start_name
 from mctskernel.tree.events import EditRecord, Evaluated, Submitted
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.trajectory import STARTING_KERNEL, Step, run_seconds
+from mctskernel.tree.trajectory import STARTING_KERNEL, Step, edit_title, run_seconds
 
 SCHEMA = "mctskernel.view"
 SCHEMA_VERSION = 1
@@ -431,8 +431,10 @@ def _start_sentences(view: View, best: Node) -> Iterator[str]:
     starts = {each: name for each in view.tree.nodes[0].children if (name := start_name(view.tree, each))}
     if not starts:
         return
-    if name := origin(view.tree, best.id):
-        yield f"Starting point: '{name}'."
+    for each in view.tree.lineage(best.id):
+        if each in starts:
+            title = edit_title(view.tree, view.tree.nodes[each])
+            yield f"Starting point: '{title.removeprefix('start from ')}'."
     times = {"the starting kernel": view.tree.nodes[0].evaluation} | {
         f"'{name}'": view.tree.nodes[each].evaluation for each, name in starts.items()
     }

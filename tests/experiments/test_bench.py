@@ -68,6 +68,19 @@ RIGHT = Row("level1-19", READ, SEARCHED, BASELINES)
 REFUSED = Row("level1-21", Read(0.5, 1 << 30, reason="It returns a tuple."))
 
 
+def test_answers_with_sums_before_products_are_marked_and_means_are_told_without_them() -> None:
+    searched = msgspec.structs.replace(SEARCHED, origin="reordered")
+    seconds = msgspec.structs.replace(BASELINES, best_seconds=1e-3)
+    moved = msgspec.structs.replace(RIGHT, problem="level1-23", searched=searched, baselines=seconds)
+    text = document([RIGHT, moved], "Table")
+    assert "| level1-23 * |" in text
+    assert "| level1-19   |" in text
+    assert "Over PyTorch eager: geometric mean 5.66 (4.00 to 8.00) of 2;" in text
+    assert "In the 1 marked *" in text
+    assert "Without these: PyTorch eager: geometric mean 4.00 (4.00 to 4.00) of 1; " in text
+    assert "marked *" not in document([RIGHT], "Table")
+
+
 def test_a_row_has_every_time_and_ratio() -> None:
     lines = document([RIGHT, REFUSED], "Table").splitlines()
     (cells,) = (line.replace("|", " ").split() for line in lines if line.startswith("| level1-19"))

@@ -306,7 +306,9 @@ def _logcumsumexp(tensor: Tensor, dim: int) -> Tensor:
 def _of_one(tensor: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, **_: Any) -> Any:
     """The reduction of single elements: nothing but a view."""
     dims = dim or range(tensor.dim())
-    if not tensor.is_floating_point() or any(not isinstance(tensor.shape[each], int) or tensor.shape[each] != 1 for each in dims):
+    if not tensor.is_floating_point() or any(
+        not isinstance(tensor.shape[each], int) or tensor.shape[each] != 1 for each in dims
+    ):
         return NotImplemented
     return tensor.clone() if keepdim else tensor.squeeze(tuple(dims))
 

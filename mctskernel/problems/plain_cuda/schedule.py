@@ -172,7 +172,8 @@ class Schedule:
             self._macros["BLOCK"] = BLOCK
         macros = "".join(f"#define {name} {value}\n" for name, value in self._macros.items())
         required = "".join(f"static_assert({each});\n" for each in self._required)
-        about = f"# {', '.join(self._traced.reordered)}\n" if self._traced.reordered else ""
+        moved = ", ".join(self._traced.moved)
+        about = f"# {moved} (algebra that torch.compile doesn't do)\n" if moved else ""
         return f"/*\n{about}{plan}*/\n{includes}\n{macros}{required}\n{text}\n"
 
     def include(self, name: str) -> None:

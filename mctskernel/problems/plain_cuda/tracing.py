@@ -8,7 +8,7 @@ import logging
 import math
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -35,7 +35,8 @@ class Traced:
     """A graph without in-place updates. `inputs` are its placeholders' names in the task, `outputs` its results.
 
     `expression` gives a size, or a number that depends on sizes, over the task's dimensions; `estimate` evaluates an
-    expression at the traced sizes.
+    expression at the traced sizes. `again` traces another function of the same tensors. `moved` says in words how the
+    graph differs from the function that was traced.
     """
 
     inputs: Mapping[Node, str]
@@ -43,7 +44,8 @@ class Traced:
     expression: Callable[[Any], sympy.Expr]
     estimate: Callable[[sympy.Expr], float]
     constants: Mapping[Node, Any]
-    reordered: tuple[str, ...] = ()
+    again: Callable[[Callable[..., Any], Collection[str]], Traced]
+    moved: Collection[str]
 
     def at(self, sizes: Shape) -> Traced:
         """The same with estimates at other sizes."""
@@ -51,26 +53,22 @@ class Traced:
         return replace(self, estimate=lambda value: float(value.xreplace(values)))
 
 
-def trace(
-    function: Callable[..., Any],
-    inputs: Sequence[Tensor],
-    sizes: Shape,
-    reorder: Callable[[Any], Any] | None = None,
-) -> Traced:
-    """Trace a function on fake tensors, without computing anything. Raises PlainCudaError.
-
-    `reorder` makes another function of the graph's module, which computes the same; its `titles` say how.
-    """
+def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) -> Traced:
+    """Trace a function on fake tensors, without computing anything. Raises PlainCudaError."""
     symbolic = symbolic_tensors(inputs, sizes)
-    env, mode, tensors = symbolic.env, symbolic.mode, symbolic.tensors
+    return _traced(_of_tensors(function), inputs, symbolic, ())
+
+
+def _traced(
+    function: Callable[..., Any], inputs: Sequence[Tensor], symbolic: Symbolic, moved: Collection[str]
+) -> Traced:
+    env, mode, tensors, sizes = symbolic.env, symbolic.mode, symbolic.tensors, symbolic.sizes
     own = {symbol.node.expr: _dimension(name) for name, symbol in symbolic.symbols.items()}
     with quiet(), torch.no_grad(), mode, PlainFunctions(), symbolic_roots(), enable_python_dispatcher():
         try:
-            module = _graph(_of_tensors(function), tensors)
+            module = _graph(function, tensors)
             if any(_is_update(node) for node in module.graph.nodes):
                 module = _graph(module, tensors)
-            other = reorder(module) if reorder else None
-            module = _graph(other.run, tensors) if other else module
         except PlainCudaError:
             raise
         except Exception as error:
@@ -98,9 +96,14 @@ def trace(
     named = dict(zip(placeholders, (tensor.name for tensor in inputs), strict=True))
     constants = {node: getattr(module, node.target) for node in graph.nodes if node.op == "get_attr"}
     _check_updates(graph, named)
-    titles = tuple(other.titles) if other else ()
     return Traced(
-        named, _outputs(graph), expression, lambda value: float(value.xreplace(hints)), constants, titles
+        named,
+        _outputs(graph),
+        expression,
+        lambda value: float(value.xreplace(hints)),
+        constants,
+        lambda other, moved: _traced(other, inputs, symbolic, moved),
+        moved,
     )
 
 

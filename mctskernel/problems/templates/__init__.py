@@ -21,7 +21,7 @@ class Sources(NamedTuple):
 
     plain: str
     templates: str
-    reordered: str = ""
+    reordered: str
 
 
 def kernel_sources(
@@ -39,27 +39,20 @@ def kernel_sources(
     """
     from mctskernel.problems.plain_cuda import PlainCudaError  # noqa: PLC0415 - beside those that import PyTorch
     from mctskernel.problems.plain_cuda.schedule import Schedule  # noqa: PLC0415 - imports PyTorch, an extra
-    from mctskernel.problems.plain_cuda.tracing import Traced, trace  # noqa: PLC0415 - as above
+    from mctskernel.problems.plain_cuda.tracing import trace  # noqa: PLC0415 - as above
     from mctskernel.problems.templates.groups import TEMPLATES  # noqa: PLC0415 - as above
-    from mctskernel.problems.templates.reordering import Reordered  # noqa: PLC0415 - as above
+    from mctskernel.problems.templates.reordering import reordered  # noqa: PLC0415 - as above
 
-    def traced_at(reorder: Callable[..., Any] | None = None) -> Traced:
-        traced = trace(function, inputs, sizes, reorder)
-        return traced.at(typical) if typical else traced
-
-    def with_templates(traced: Traced) -> str:
-        with suppress(PlainCudaError):  # more launches than a plan may have, say
-            return Schedule(traced, names, outputs, sizes, TEMPLATES).text()
-        return plain
-
-    traced, names = traced_at(), [tensor.name for tensor in inputs]
+    traced, names = trace(function, inputs, sizes).at(typical or sizes), [tensor.name for tensor in inputs]
     if len(traced.outputs) != len(outputs):
         raise PlainCudaError(
             f"This function returns {len(traced.outputs)} tensors, and the task has {len(outputs)} outputs."
         )
     plain = Schedule(traced, names, outputs, sizes).text()
-    found = [with_templates(traced)]
+    templates = moved = ""
+    with suppress(PlainCudaError):  # more launches than a plan may have, say
+        templates = Schedule(traced, names, outputs, sizes, TEMPLATES).text()
     with suppress(PlainCudaError):
-        moved = traced_at(Reordered)
-        found += [with_templates(moved)] if moved.reordered else []
-    return Sources(plain, *("" if each == plain else each for each in found))
+        if other := reordered(traced):
+            moved = Schedule(other.at(typical or sizes), names, outputs, sizes, TEMPLATES).text()
+    return Sources(plain, "" if templates == plain else templates, moved)

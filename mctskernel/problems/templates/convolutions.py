@@ -72,7 +72,7 @@ SHARED = 101 << 10
 
 
 _SUMS = {"sum", "mean", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
-_LINEAR = {"sub", "div", "cat", "view", "clone", "permute", "unsqueeze", "squeeze", "constant_pad_nd"}
+_LINEAR = set("add sub div cat view clone permute select unsqueeze squeeze constant_pad_nd".split())
 
 _SLOW = re.compile(r"\b(exp|log|log1p|tanh|erf|pow)f\(")
 
@@ -555,7 +555,7 @@ def convolutions(
         if not geometry.transposed and inputs * rows < FEW:
             yield DirectConvolution(nodes, geometry)
             continue
-        exact = inputs <= EXACT or (bool(traced.reordered) and any(map(_is_sum, tensors(node)[:2])))
+        exact = inputs <= EXACT or (bool(traced.moved) and any(map(_is_sum, tensors(node)[:2])))
         terms = inputs * math.prod(geometry.kernel)
         if exact and not geometry.transposed and _is_direct(terms, inputs, rows):
             yield DirectConvolution(nodes, geometry, min(TOGETHER, key=lambda each: (-rows % each, -each)))

@@ -1,28 +1,32 @@
 """Sums, means and average pools moved before the product or convolution whose results they reduce.
 
-Both are linear: sum_j(x w_j + b_j) = x sum_j(w_j) + sum_j(b_j), and the mean of a convolution's results is the convolution of
-means. That saves most of the work. Nothing is known beforehand: weights are summed at every call, too.
+Both are linear: sum_j(x w_j + b_j) = x sum_j(w_j) + sum_j(b_j), and the mean of a convolution's results is the
+convolution of means. That saves most of the work. Nothing is known beforehand: weights are summed at every call, too.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from functools import reduce
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
-from torch.fx import GraphModule, Interpreter, Node
+from torch.fx import Interpreter, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from mctskernel.problems.plain_cuda.products import for_each_axis, pooled_rank
 from mctskernel.problems.plain_cuda.rules import argument, axis, base_name, is_tensor
+from mctskernel.problems.plain_cuda.tracing import Traced
 
 MOST_EDGES = 8
 """Pixels at an edge that not all taps see, up to which a convolution is computed of sums along an axis."""
 
 _FLAT = {"view", "_unsafe_view", "unsqueeze", "squeeze", "clone", "alias"}
+_LINEAR = {"add", "sub", "mul", "div", "mm", "bmm", "convolution", *_FLAT}
 _POOLS = {"avg_pool1d": F.avg_pool1d, "avg_pool2d": F.avg_pool2d, "avg_pool3d": F.avg_pool3d}
 
 
@@ -40,7 +44,7 @@ class _Mean(NamedTuple):
     def of(self, tensor: Tensor, axes: Sequence[int]) -> Tensor:
         """The means of a tensor along some of the axes, in windows beside each other."""
         if not self.windows:
-            return tensor.mean(list(axes), True) if axes else tensor
+            return tensor.mean(list(axes), keepdim=True) if axes else tensor
         for each in axes:
             size, _ = self.windows[self.axes.index(each)]
             count = tensor.shape[each] // size
@@ -48,11 +52,21 @@ class _Mean(NamedTuple):
         return tensor
 
 
-class Reordered(Interpreter):
-    """A traced function with reductions moved where that saves work; after a call `titles` say which."""
+def reordered(traced: Traced) -> Traced | None:
+    """The same function with reductions moved; None where no work is saved."""
+    graph = traced.outputs[0].graph
+    if not any(_mean(node) and base_name(node.args[0]) in _LINEAR for node in graph.nodes):
+        return None
+    function = _Reordered(graph.owning_module, garbage_collect_values=False)
+    found = traced.again(function.run, function.titles)
+    return found if found.moved else None
 
-    def __init__(self, module: GraphModule) -> None:
-        super().__init__(module, garbage_collect_values=False)
+
+class _Reordered(Interpreter):
+    """The function of a graph with reductions moved; after a call `titles` say which."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
         self.titles: dict[str, None] = {}
 
     def run_node(self, n: Node) -> Any:
@@ -146,104 +160,133 @@ class Reordered(Interpreter):
         right = right if factor is None else right * factor
         left = mean.of(left, [row] if row in mean.axes else [])
         if column not in mean.axes:
-            return left @ right if mean.windows else (left.transpose(-1, -2) * right).sum(-2, True)
+            return left @ right if mean.windows else (left.transpose(-1, -2) * right).sum(-2, keepdim=True)
         # Weights are reduced as they are in memory.
         is_turned = base_name(node.args[1]) == "permute"  # type: ignore[arg-type] # a node
         lines = mean._replace(axes=(row,)).of(right.mT, [row]) if is_turned else mean.of(right, [column]).mT
-        return left @ lines.mT if mean.windows else (left * lines).sum(-1, True)
+        return left @ lines.mT if mean.windows else (left * lines).sum(-1, keepdim=True)
 
     def _of_convolution(self, node: Node, mean: _Mean) -> Tensor | None:
-        image, weight, bias, *_, groups = (self._given(each) for each in node.args)
-        geometry, whole = _Geometry.of(node), self.env[node]
-        rank, transposed = len(geometry.kernel), geometry.transposed
-        spatial = [each - 2 for each in mean.axes if each > 1]
+        image, weight, bias, *_, transposed, _, groups = map(self._given, node.args)
+        axes, whole = _axes_of(node), self.env[node]
+        spatial, rank = [each - 2 for each in mean.axes if each > 1], len(axes)
         if mean.windows:
-            if len(spatial) < len(mean.axes) or set(geometry.stride) != {1} or transposed:
+            if len(spatial) < len(mean.axes) or (transposed and groups != 1):
                 return None
             windows = [dict(zip(spatial, mean.windows, strict=True)).get(at, (1, 1)) for at in range(rank)]
-            self.titles[f"average pooling before the {'' if geometry.is_wide else '1x1 '}convolution"] = None
-            return geometry.pooled(image, weight, bias, windows, groups)
-        if (1 in mean.axes and groups != 1) or not all(map(geometry.edges, spatial)):
+            found = (_pooled_weights if transposed else _pooled_images)(image, weight, axes, windows)
+            if found is None:
+                return None
+            is_wide = any(each.size != 1 for each in axes)
+            self.titles[f"average pooling before the {'' if is_wide else '1x1 '}convolution"] = None
+            image, weight, stride = found
+            apart = [1 if transposed else each.dilation for each in axes]
+            none, turned = [0] * rank, False
+            return torch.convolution(image, weight, bias, stride, none, apart, turned, none, groups)
+        edges = [each.edges(transposed=transposed) for each in axes]
+        if (1 in mean.axes and groups != 1) or not all(edges[each] for each in spatial):
             return None
         self.titles[f"means of {'weights' if 1 in mean.axes else 'images'} before the convolution"] = None
-        image = mean.of(image, [each for each in mean.axes if each == 0])
+        if 0 in mean.axes:
+            image = image.mean(0, keepdim=True)
         if 1 in mean.axes:
-            weight, bias = weight.mean(int(transposed), True), bias if bias is None else bias.mean(0, True)
-        for each in spatial:
+            weight = weight.mean(int(transposed), keepdim=True)
+            bias = bias if bias is None else bias.mean(0, keepdim=True)
+        for at in spatial:
             # Taps along an axis that is gone are further channels.
-            image = geometry.tap_sums(image, each).flatten(1, 2) / whole.shape[each + 2]
+            image = _sums_of_taps(image, at + 2, edges[at]).flatten(1, 2) / whole.shape[at + 2]
             start = 0 if transposed else 1
-            weight = weight.movedim(each + 2, start + 1).flatten(start, start + 1).unsqueeze(each + 2)
+            weight = weight.movedim(at + 2, start + 1).flatten(start, start + 1).unsqueeze(at + 2)
+            axes[at] = _Axis(1, 1, 0, 1, 0)
         if len(spatial) == rank and groups == 1:
             matrix = weight.flatten(1)
             found = image.flatten(1) @ (matrix if transposed else matrix.t())
-            found = found if bias is None else found + bias
-            return found.reshape(*found.shape, *[1] * rank)
-        return torch.convolution(image, weight, bias, *geometry.without(spatial), groups)
+            return (found if bias is None else found + bias).reshape(*found.shape, *[1] * rank)
+        _, stride, padding, dilation, more = (list(each) for each in zip(*axes, strict=True))
+        return torch.convolution(image, weight, bias, stride, padding, dilation, transposed, more, groups)
 
 
-class _Geometry(NamedTuple):
-    """What a convolution does along the axes of an image."""
+class _Axis(NamedTuple):
+    """What a convolution does along an axis; `more` results are at its end if it is transposed."""
 
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    transposed: bool
-    more: tuple[int, ...]
+    size: int
+    stride: int
+    padding: int
+    dilation: int
+    more: int
 
-    @staticmethod
-    def of(node: Node) -> _Geometry:
-        kernel = argument(node, "weight").meta["val"].shape[2:]
-        names = ("stride", "padding", "dilation", "output_padding")
-        stride, padding, dilation, more = (_each(argument(node, name), len(kernel)) for name in names)
-        return _Geometry(tuple(kernel), stride, padding, dilation, argument(node, "transposed"), more)
-
-    @property
-    def is_wide(self) -> bool:
-        return any(each != 1 for each in self.kernel)
-
-    def edges(self, at: int) -> list[tuple[int, int]]:
-        """How many pixels before and behind those that each tap along an axis sees; empty where it isn't known."""
-        size, stride, padding, dilation = (
-            each[at] for each in (self.kernel, self.stride, self.padding, self.dilation)
-        )
-        last = dilation * (size - 1)
-        if last > MOST_EDGES or (stride != 1 and not self.transposed):
+    def edges(self, *, transposed: bool) -> list[tuple[int, int]]:
+        """How many pixels before and behind those that each tap sees; empty where it isn't known."""
+        last, stride, before = self.dilation * (self.size - 1), self.stride, self.padding
+        if last > MOST_EDGES or (stride != 1 and not transposed):
             return []
-        places = [dilation * tap for tap in range(size)]
-        if not self.transposed:
-            return [(max(0, place - padding), max(0, last - place - padding)) for place in places]
-        more = self.more[at] - padding
-        return [(max(0, -((place - padding) // stride)), max(0, -((last - place + more) // stride))) for place in places]
+        places = range(0, last + 1, self.dilation)
+        if not transposed:
+            return [(max(0, each - before), max(0, last - each - before)) for each in places]
+        behind = before - self.more
+        # Roundings upwards.
+        return [
+            (max(0, -((each - before) // stride)), max(0, -((last - each - behind) // stride)))
+            for each in places
+        ]
 
-    def tap_sums(self, image: Tensor, at: int) -> Tensor:
-        """The sums of what each tap sees along an axis, in a new axis behind the channels: all but the edges."""
-        edges, dim = self.edges(at), at + 2
-        most = max(map(max, edges))
-        total = image.sum(dim, True)
-        # Of short images an edge has pixels outside.
-        wide = F.pad(image, [*[0, 0] * (image.dim() - 1 - dim), most, most]) if most else image
-        first = [wide.select(dim, most + each).unsqueeze(dim) for each in range(most)]
-        last = [wide.select(dim, -1 - most - each).unsqueeze(dim) for each in range(most)]
-        return torch.stack([reduce(torch.sub, [*first[:low], *last[:high]], total) for low, high in edges], 2)
 
-    def without(self, gone: Sequence[int]) -> tuple[Any, ...]:
-        """The arguments of a convolution without some of the axes, of which one pixel is left."""
-        lists = ((self.stride, 1), (self.padding, 0), (self.dilation, 1), (self.more, 0))
-        stride, padding, dilation, more = (
-            [empty if at in gone else each for at, each in enumerate(values)] for values, empty in lists
-        )
-        return stride, padding, dilation, self.transposed, more
+def _axes_of(node: Node) -> list[_Axis]:
+    size = argument(node, "weight").meta["val"].shape[2:]
+    names = ("stride", "padding", "dilation", "output_padding")
+    return list(map(_Axis, size, *(for_each_axis(argument(node, name), len(size)) for name in names)))
 
-    def pooled(self, image: Tensor, weight: Tensor, bias: Tensor | None, windows: Sequence[tuple[int, int]], groups: int) -> Tensor:
-        """The convolution of means of windows: of all, to step over, or, where it has one tap along an axis, of its own."""
-        rank = len(self.kernel)
-        image = F.pad(image, [each for pads in self.padding[::-1] for each in (pads, pads)]) if any(self.padding) else image
-        steps = [step if size == 1 else 1 for size, (_, step) in zip(self.kernel, windows, strict=True)]
-        image = _POOLS[f"avg_pool{rank}d"](image, [size for size, _ in windows], steps)
-        stride = [step // own for own, (_, step) in zip(steps, windows, strict=True)]
-        return torch.convolution(image, weight, bias, stride, [0] * rank, list(self.dilation), False, [0] * rank, groups)
+
+def _sums_of_taps(image: Tensor, axis: int, edges: Sequence[tuple[int, int]]) -> Tensor:
+    """The sums of what each tap sees along an axis, in a new axis behind the channels: of everything but the edges."""
+    most, total = max(map(max, edges)), image.sum(axis, keepdim=True)
+    # Of short images an edge has pixels outside.
+    wide = F.pad(image, [0, 0] * (image.dim() - 1 - axis) + [most, most]) if most else image
+    first, last = (
+        [wide.select(axis, each).unsqueeze(axis) for each in places]
+        for places in (range(most, 2 * most), range(-1 - most, -1 - 2 * most, -1))
+    )
+    return torch.stack([reduce(torch.sub, [*first[:low], *last[:high]], total) for low, high in edges], 2)
+
+
+_Pooled = tuple[Tensor, Tensor, list[int]]
+"""Images, weights and strides of a convolution of results that are pooled already."""
+
+
+def _pooled_images(
+    image: Tensor, weight: Tensor, axes: Sequence[_Axis], windows: Sequence[tuple[int, int]]
+) -> _Pooled | None:
+    """The means of all windows of images, or those that are needed where the convolution has one tap."""
+    if any(each.stride != 1 for each in axes):
+        return None
+    pads = [each.padding for each in reversed(axes) for _ in range(2)]
+    steps = [step if each.size == 1 else 1 for each, (_, step) in zip(axes, windows, strict=True)]
+    image = F.pad(image, pads) if any(pads) else image
+    image = _POOLS[f"avg_pool{len(axes)}d"](image, [size for size, _ in windows], steps)
+    return image, weight, [step // own for own, (_, step) in zip(steps, windows, strict=True)]
+
+
+def _pooled_weights(
+    image: Tensor, weight: Tensor, axes: Sequence[_Axis], windows: Sequence[tuple[int, int]]
+) -> _Pooled | None:
+    """The means of a transposed convolution's weights for each pixel that a window depends on: of a plain one."""
+    pads: list[int] = []
+    for at, (along, (size, step)) in enumerate(zip(axes, windows, strict=True)):
+        taps: dict[int, list[Tensor]] = {}
+        for place, tap in itertools.product(range(size), range(along.size)):
+            pixel, rest = divmod(place + along.padding - tap * along.dilation, along.stride)
+            if rest == 0:
+                taps.setdefault(pixel, []).append(weight.select(at + 2, tap))
+        first, last = min(taps, default=0), max(taps, default=0)
+        if step % along.stride or not last - first < len(taps) <= MOST_EDGES:
+            return None
+        summed = [reduce(torch.add, taps[each]) for each in range(first, last + 1)]
+        weight = torch.stack(summed, at + 2) / size
+        end = along.dilation * (along.size - 1) + along.more + 1 - size - 2 * along.padding
+        pads = [-first, last + end // along.stride, *pads]
+    image = F.pad(image, pads) if any(pads) else image
+    steps = [step // along.stride for along, (_, step) in zip(axes, windows, strict=True)]
+    return image, weight.transpose(0, 1), steps
 
 
 def _mean(node: Node) -> _Mean | None:
@@ -259,19 +302,12 @@ def _mean(node: Node) -> _Mean | None:
         return None
     if name != "avg_pool1d" and argument(node, "divisor_override"):
         return None
-    count = int(name.removeprefix("avg_pool")[0])
-    sizes = _each(argument(node, "kernel_size"), count)
-    steps = _each(argument(node, "stride") or sizes, count)
-    windows = {
-        rank - count + at: each
-        for at, each in enumerate(zip(sizes, steps, strict=True))
-        if each != (1, 1)
-    }
+    count = pooled_rank(node)
+    sizes = for_each_axis(argument(node, "kernel_size"), count)
+    steps = for_each_axis(argument(node, "stride") or sizes, count)
+    found = enumerate(zip(sizes, steps, strict=True), rank - count)
+    windows = {at: each for at, each in found if each != (1, 1)}
     return _Mean(tuple(windows), tuple(windows.values())) if windows else None
-
-
-def _each(values: Sequence[int], count: int) -> tuple[int, ...]:
-    return tuple(values) * (count if len(values) == 1 else 1)
 
 
 def _is_float(node: Any) -> bool:

@@ -156,11 +156,13 @@ class RowLoops:
         with body.trial(in_loop=True) as loads:
             before = body.names
             index = self._element()
+            within = body.names
             work(body, index)
             own = {*(body.names - before), self._k}
             found = {}
             for key, offset in loads.items():
-                if own.isdisjoint(words_of(offset)):
+                named = words_of(" ".join(key[1]))
+                if own.isdisjoint(words_of(offset)) or not named.isdisjoint(body.names - within):
                     continue
                 base = "0" if offset == self._k else offset.removesuffix(f" + {self._k}")
                 straight = base != offset and own.isdisjoint(words_of(base) - {self._segment})
