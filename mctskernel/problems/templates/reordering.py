@@ -48,7 +48,8 @@ class _Mean(NamedTuple):
         for each in axes:
             size, _ = self.windows[self.axes.index(each)]
             count = tensor.shape[each] // size
-            tensor = tensor.narrow(each, 0, count * size).unflatten(each, (count, size)).mean(each + 1)
+            tensor = tensor.narrow(each, 0, count * size)
+            tensor = tensor.unflatten(each, (count, size)).mean(each + 1)  # type: ignore[no-untyped-call]
         return tensor
 
 
@@ -113,7 +114,9 @@ class _Reordered(Interpreter):
                 axes = _varying(scaled, whole, mean)
                 if axes and mean.overlap:
                     return None
-                found[number] = mean.of(_wide(scaled, whole), axes) if axes else scaled
+                if axes:
+                    scaled = mean.of(scaled.reshape(*[1] * (whole.dim() - scaled.dim()), *scaled.shape), axes)
+                found[number] = scaled
         return node.target(*found)  # type: ignore[operator,no-any-return] # an operator
 
     def _of_multiple(self, node: Node, mean: _Mean, factor: Tensor | None) -> Tensor | None:
@@ -126,7 +129,7 @@ class _Reordered(Interpreter):
             if not varies:
                 found = self._moved(source, mean, factor)
                 if found is not None:
-                    return found * by if is_product else found / by
+                    return found * by if is_product else found / by  # type: ignore[no-any-return]
             elif mean == _Mean((whole.dim() - 1,)) and all(map(_is_one, by.shape[:-1])):
                 by = (by if is_product else 1 / by).flatten()
                 found = self._moved(source, mean, by if factor is None else by * factor)
@@ -151,6 +154,8 @@ class _Reordered(Interpreter):
         return None
 
     def _of_product(self, node: Node, mean: _Mean, factor: Tensor | None) -> Tensor | None:
+        left: Tensor
+        right: Tensor
         left, right = map(self._given, node.args)
         row, column = left.dim() - 2, left.dim() - 1
         if not {row, column}.issuperset(mean.axes) or mean.overlap:
@@ -160,13 +165,14 @@ class _Reordered(Interpreter):
         right = right if factor is None else right * factor
         left = mean.of(left, [row] if row in mean.axes else [])
         if column not in mean.axes:
-            return left @ right if mean.windows else (left.transpose(-1, -2) * right).sum(-2, keepdim=True)
+            return left @ right if mean.windows else (left.mT * right).sum(-2, keepdim=True)
         # Weights are reduced as they are in memory.
         is_turned = base_name(node.args[1]) == "permute"  # type: ignore[arg-type] # a node
         lines = mean._replace(axes=(row,)).of(right.mT, [row]) if is_turned else mean.of(right, [column]).mT
         return left @ lines.mT if mean.windows else (left * lines).sum(-1, keepdim=True)
 
     def _of_convolution(self, node: Node, mean: _Mean) -> Tensor | None:
+        image: Tensor
         image, weight, bias, *_, transposed, _, groups = map(self._given, node.args)
         axes, whole = _axes_of(node), self.env[node]
         spatial, rank = [each - 2 for each in mean.axes if each > 1], len(axes)
@@ -200,8 +206,9 @@ class _Reordered(Interpreter):
             axes[at] = _Axis(1, 1, 0, 1, 0)
         if len(spatial) == rank and groups == 1:
             matrix = weight.flatten(1)
-            found = image.flatten(1) @ (matrix if transposed else matrix.t())
-            return (found if bias is None else found + bias).reshape(*found.shape, *[1] * rank)
+            flat: Tensor = image.flatten(1) @ (matrix if transposed else matrix.t())
+            flat = flat if bias is None else flat + bias
+            return flat.reshape(*flat.shape, *[1] * rank)
         _, stride, padding, dilation, more = (list(each) for each in zip(*axes, strict=True))
         return torch.convolution(image, weight, bias, stride, padding, dilation, transposed, more, groups)
 
@@ -291,12 +298,13 @@ def _pooled_weights(
 
 def _mean(node: Node) -> _Mean | None:
     """The reduction that a node is; None for anything else."""
-    if node.op != "call_function" or not (_is_float(node) and _is_float(node.args[0])):
+    source: Any = node.args[0] if node.op == "call_function" and node.args else None
+    if not (_is_float(node) and _is_float(source)):
         return None
-    name, rank = base_name(node), node.args[0].meta["val"].dim()  # type: ignore[union-attr] # a node
+    name, rank = base_name(node), source.meta["val"].dim()
     if name in {"sum", "mean"}:
         dims = argument(node, "dim") if "dim" in str(node.target) else None
-        axes = tuple(sorted(axis(node.args[0], each) for each in dims or range(rank)))
+        axes = tuple(sorted(axis(source, each) for each in dims or range(rank)))
         return _Mean(axes) if axes else None
     if name not in _POOLS or argument(node, "ceil_mode") or any(argument(node, "padding")):
         return None
@@ -316,11 +324,6 @@ def _is_float(node: Any) -> bool:
 
 def _is_one(size: Any) -> bool:
     return isinstance(size, int) and size == 1
-
-
-def _wide(term: Any, whole: Tensor) -> Tensor:
-    """A term with as many axes as the whole has."""
-    return term.reshape([1] * (whole.dim() - term.dim()) + list(term.shape))
 
 
 def _varying(term: Any, whole: Tensor, mean: _Mean) -> list[int]:

@@ -156,14 +156,15 @@ class RowLoops:
         with body.trial(in_loop=True) as loads:
             before = body.names
             index = self._element()
-            within = body.names
+            before_work = body.names
             work(body, index)
             own = {*(body.names - before), self._k}
             found = {}
             for key, offset in loads.items():
-                named = words_of(" ".join(key[1]))
-                if own.isdisjoint(words_of(offset)) or not named.isdisjoint(body.names - within):
+                if own.isdisjoint(words_of(offset)):
                     continue
+                if self._strided and not words_of(" ".join(key[1])).isdisjoint(body.names - before_work):
+                    continue  # its index is of variables that are forgotten
                 base = "0" if offset == self._k else offset.removesuffix(f" + {self._k}")
                 straight = base != offset and own.isdisjoint(words_of(base) - {self._segment})
                 if straight or self._strided:

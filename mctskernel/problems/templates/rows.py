@@ -41,16 +41,15 @@ def row_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) 
 
 
 def row_operands(kept: Sequence[Node], traced: Traced) -> set[Node]:
-    """Operands of reductions that other reductions of as many elements lead to: those end a group of their own."""
+    """Operands of reductions that other reductions lead to: those end the group of these, whose space they fit."""
     found = set(kept)
     for node in kept:
         if reduces(node):
             source = stripped(tensors(node)[0], found)
             if source not in found and source.op == "call_function":
-                size = product(extents_of(source, traced))
-                larger = (tensors(each)[0] for each in _sources(source, found) if reduces(each))
-                is_same = any(same(product(extents_of(each, traced)), size) for each in larger)
-                if is_same and rule_of(source).kind is Kind.ELEMENT:
+                spaces = [space_of(each, traced) for each in _sources(source, found) if reduces(each)]
+                fits = any(_fits(source, each, traced) for each in spaces)
+                if fits and rule_of(source).kind is Kind.ELEMENT:
                     found.add(source)
     return found
 
@@ -125,10 +124,13 @@ def _may_join(node: Node, space: Space, traced: Traced, sources: Sequence[Node])
         return space_of(node, traced) == space
     if any(reduces(each) and space_of(each, traced) != space for each in sources):
         return False
+    return rule_of(node).kind is Kind.ELEMENT and _fits(node, space, traced)
+
+
+def _fits(node: Node, space: Space, traced: Traced) -> bool:
+    """Whether a node has an element for each one of a space, or for each row."""
     count = product(extents_of(node, traced))
-    return rule_of(node).kind is Kind.ELEMENT and any(
-        same(count, product(extents)) for extents in (space.extents, space.rows)
-    )
+    return any(same(count, product(extents)) for extents in (space.extents, space.rows))
 
 
 class _OtherRowError(Exception):
