@@ -83,7 +83,7 @@ def speedup_over(row: Row, baseline: str) -> float | None:
 
 
 def is_reordered(row: Row) -> bool:
-    """Whether sums come before products in the answer, which no compiler does."""
+    """Whether sums come before products in the answer, an algebraic change that torch.compile doesn't make."""
     return row.is_valid and row.searched is not None and row.searched.origin == REORDERED
 
 
