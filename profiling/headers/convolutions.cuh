@@ -660,6 +660,7 @@ __device__ __forceinline__ void convolve_few(T* to, float* shared, const float* 
     constexpr int DEEP = Geometry::KERNEL[0], HIGH = Geometry::KERNEL[1], WIDE = Geometry::KERNEL[2], TAPS = DEEP * HIGH * WIDE;
     constexpr int STEP_DOWN = Geometry::STEPS[1];
     constexpr int APART = Geometry::DILATION[1], SPAN = (RUN - 1) * STEP_DOWN + (HIGH - 1) * APART + 1;
+    constexpr bool PADDED = Geometry::PADDING[1] > 0 || Geometry::PADDING[2] > 0;
     const int blocks = ceil_div(sizes.rows, OUTPUTS), first_row = blockIdx.x % blocks * OUTPUTS;
     const int group = blockIdx.x / blocks % sizes.groups;
     for (int i = threadIdx.x; i < sizes.channels * TAPS * OUTPUTS; i += blockDim.x) {
@@ -677,13 +678,19 @@ __device__ __forceinline__ void convolve_few(T* to, float* shared, const float* 
         return;
     }
     const int plane = sizes.input[1] * sizes.input[2], top = first * STEP_DOWN - Geometry::PADDING[1];
+    const int left = column * Geometry::STEPS[2] - Geometry::PADDING[2];
+    unsigned lines[SPAN];  // where they begin; those outside of the input are as well some line within
+    #pragma unroll
+    for (int y = 0; y < SPAN; ++y) {
+        lines[y] = min(max(top + y, 0), sizes.input[1] - 1) * sizes.input[2] + (PADDED ? 0 : left);
+    }
     float sum[OUTPUTS][RUN] = {};
     #pragma unroll 1
     for (int channel = 0; channel < sizes.channels; ++channel) {
         #pragma unroll 1
         for (int z = 0; z < DEEP; ++z) {
             const int in_depth = depth * Geometry::STEPS[0] - Geometry::PADDING[0] + z * Geometry::DILATION[0];
-            if (in_depth < 0 || in_depth >= sizes.input[0]) {
+            if (Geometry::PADDING[0] > 0 && (in_depth < 0 || in_depth >= sizes.input[0])) {
                 continue;
             }
             const float* from = input
@@ -691,13 +698,13 @@ __device__ __forceinline__ void convolve_few(T* to, float* shared, const float* 
                 + (long long)in_depth * plane;
             #pragma unroll (WIDE <= 3 ? WIDE : 1)
             for (int x = 0; x < WIDE; ++x) {
-                const int at = column * Geometry::STEPS[2] - Geometry::PADDING[2] + x * Geometry::DILATION[2];
-                const bool inside = at >= 0 && at < sizes.input[2];
+                const int at = PADDED ? min(max(left + x * Geometry::DILATION[2], 0), sizes.input[2] - 1) : x * Geometry::DILATION[2];
+                const bool within = !PADDED || at == left + x * Geometry::DILATION[2];
                 float values[SPAN];
                 #pragma unroll
                 for (int y = 0; y < SPAN; ++y) {
-                    values[y] = inside && top + y >= 0 && top + y < sizes.input[1]
-                        ? __ldg(from + (top + y) * sizes.input[2] + at) : 0.0f;
+                    const float found = __ldg(from + (lines[y] + at));
+                    values[y] = !PADDED || (within && (unsigned)(top + y) < (unsigned)sizes.input[1]) ? found : 0.0f;
                 }
                 const float* weights = shared + ((channel * DEEP + z) * HIGH * WIDE + x) * OUTPUTS;
                 #pragma unroll
@@ -718,13 +725,18 @@ __device__ __forceinline__ void convolve_few(T* to, float* shared, const float* 
             }
         }
     }
+    // What isn't stored is computed as well, so that no thread branches.
+    const int count = min(sizes.output[1] - first, RUN), last_row = sizes.output[1] - 1;
+    const auto down = index(0, 0, 0, 1, 0) - index(0, 0, 0, 0, 0);
     #pragma unroll
     for (int j = 0; j < OUTPUTS; ++j) {
-        const int channel = group * sizes.rows + first_row + j;
+        const int channel = group * sizes.rows + min(first_row + j, sizes.rows - 1);
+        T* at = to + index(image, channel, depth, first, column);
         #pragma unroll
-        for (int i = 0; i < RUN; ++i) {
-            if (first_row + j < sizes.rows && first + i < sizes.output[1]) {
-                to[index(image, channel, depth, first + i, column)] = value(image, channel, depth, first + i, column, sum[j][i]);
+        for (int i = 0; i < RUN; ++i, at += down) {
+            const auto found = value(image, channel, depth, min(first + i, last_row), column, sum[j][i]);
+            if (first_row + j < sizes.rows && i < count) {
+                *at = found;
             }
         }
     }

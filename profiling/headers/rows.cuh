@@ -68,35 +68,43 @@ __device__ __forceinline__ float smaller(float left, float right) {
     return found;
 }
 
+// The state of another lane of the warp: `lanes` apart, or number `lanes`.
+template <bool Apart = true, typename State>
+__device__ __forceinline__ State of_lane(const State& state, int lanes) {
+    union Words {
+        State state;
+        int of[sizeof(State) / 4];
+    };
+    Words words;
+    words.state = state;
+    #pragma unroll
+    for (int w = 0; w < sizeof(State) / 4; ++w) {
+        words.of[w] = Apart ? __shfl_xor_sync(0xffffffff, words.of[w], lanes) : __shfl_sync(0xffffffff, words.of[w], lanes);
+    }
+    return words.state;
+}
+
 // Merges a state of each of the Threads threads of a row, for all of them.
 template <int Threads, int Rows, typename State>
 __device__ __forceinline__ void across(State& state) {
     #pragma unroll
     for (int lanes = (Threads < 32 ? Threads : 32) / 2; lanes > 0; lanes /= 2) {
-        union Words {
-            State state;
-            int of[sizeof(State) / 4];
-        };
-        Words words;
-        words.state = state;
-        #pragma unroll
-        for (int w = 0; w < sizeof(State) / 4; ++w) {
-            words.of[w] = __shfl_xor_sync(0xffffffff, words.of[w], lanes);
-        }
-        merge(state, words.state);
+        merge(state, of_lane(state, lanes));
     }
     if (Threads > 32) {
-        __shared__ State of_warps[Rows][(Threads + 31) / 32];
+        constexpr int Warps = (Threads + 31) / 32;
+        __shared__ State of_warps[Rows][Warps];
         __syncthreads();
         if (threadIdx.x % 32 == 0) {
             of_warps[threadIdx.y][threadIdx.x / 32] = state;
         }
         __syncthreads();
-        state = of_warps[threadIdx.y][0];
+        state = of_warps[threadIdx.y][threadIdx.x % Warps];
         #pragma unroll
-        for (int warp = 1; warp < Threads / 32; ++warp) {
-            merge(state, of_warps[threadIdx.y][warp]);
+        for (int lanes = Warps / 2; lanes > 0; lanes /= 2) {
+            merge(state, of_lane(state, lanes));
         }
+        state = of_lane<false>(state, 0);
     }
 }
 

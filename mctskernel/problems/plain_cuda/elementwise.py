@@ -37,9 +37,9 @@ _UNARY: Mapping[str, str] = {
     "reciprocal": "{one} / {0}",
     "relu": "{0} < {zero} ? {zero} : {0}",
     "round": "rint{f}({0})",
-    "sigmoid": "{one} / ({one} + exp{f}(-{0}))",
+    "sigmoid": "{over}({one}, {one} + exp{f}(-{0}))",
     "sign": "({kind})(({zero} < {0}) - ({0} < {zero}))",
-    "silu": "{0} / ({one} + exp{f}(-{0}))",
+    "silu": "{over}({0}, {one} + exp{f}(-{0}))",
     "square": "{0} * {0}",
 }
 """For floating-point numbers. `relu` keeps NaN, as in PyTorch."""
@@ -242,6 +242,7 @@ def _filled(
     operands = [each if _is_plain(each) else f"({each})" for each in operands]
     words = {
         "f": _suffix(dtype),
+        "over": "__fdividef" if _suffix(dtype) else "fdivide",
         "kind": computed_type(dtype),
         "zero": literal(0, dtype),
         "one": literal(1, dtype),

@@ -48,8 +48,8 @@ EXACT = 8
 TOGETHER = (16, 12, 8, 4)
 """Outputs that a thread computes where few terms are summed in fp32."""
 
-TILE_CYCLES, DIRECT_CYCLES = 0.5, 0.011
-"""Cycles of a multiprocessor for a place of the result: of 64 rows and 8 terms in TF32, and of one term in fp32."""
+TILE_CYCLES, TAP_CYCLES, DIRECT_CYCLES = 13, 4, 0.0165
+"""Cycles of a multiprocessor for a place: of 64 rows, 8 terms of each in three products, and one term in fp32."""
 
 MOST_STATIC = 48 << 10
 """Bytes of shared memory that need no permission."""
@@ -460,7 +460,7 @@ class DirectConvolution:
             text,
             tuple(reads.values()),
             place,
-            "__launch_bounds__(256) ",
+            f"__launch_bounds__(256{', 2' if outputs else ''}) ",
         )
         images, rows = body.extents(node)[:2]
         groups = int(argument(node, "groups"))
@@ -567,7 +567,8 @@ def convolutions(
 
 def _is_direct(terms: float, inputs: float, rows: float) -> bool:
     """Whether fp32 takes fewer cycles than three products in TF32, which fill 64 rows and steps of 8 inputs."""
-    products = 3 * math.ceil(rows / 64) * math.ceil(inputs / STEP) * terms / inputs * TILE_CYCLES
+    steps = math.ceil(inputs / STEP) * terms / inputs
+    products = math.ceil(rows / 64) * (TILE_CYCLES + steps * TAP_CYCLES)
     return terms * max(TOGETHER) * 4 <= MOST_STATIC and rows * terms * DIRECT_CYCLES < products
 
 

@@ -13,25 +13,10 @@ from functools import partial
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import ROWS, Body, Index, Place, node_type, numbers
-from mctskernel.problems.plain_cuda.element_types import (
-    computed_type,
-    converted,
-    stored,
-    stored_type,
-)
+from mctskernel.problems.plain_cuda.element_types import computed_type, converted, stored, stored_type
 from mctskernel.problems.plain_cuda.extents import product, same
-from mctskernel.problems.plain_cuda.reductions import (
-    accumulated,
-    finished,
-)
-from mctskernel.problems.plain_cuda.rules import (
-    Kind,
-    base_name,
-    is_tensor,
-    operator_name,
-    rule_of,
-    tensors,
-)
+from mctskernel.problems.plain_cuda.reductions import accumulated, finished
+from mctskernel.problems.plain_cuda.rules import Kind, base_name, is_tensor, operator_name, rule_of, tensors
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.templates.row_geometry import MOST_ITEMS, geometry_of, macros
 from mctskernel.problems.templates.row_loops import Elements, RowLoops, Work, words_of
