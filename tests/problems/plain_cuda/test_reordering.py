@@ -9,6 +9,8 @@ import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from mctskernel.core.task import Tensor
 from tests.problems.plain_cuda.verified import sources_of, tensor, wrong
 
+pytestmark = pytest.mark.slow
+
 X, W, B = tensor("x", "rows k"), tensor("f", "m k"), tensor("b", "m")
 TOKENS = tensor("x", "n rows k")
 LINE, IMAGE, VOLUME = tensor("x", "n k w"), tensor("x", "n k h w"), tensor("x", "2 3 d h w")
