@@ -72,6 +72,8 @@ class BuildFailure:
 def build(kernel: Kernel, names: Sequence[str], architecture: str = "sm_90") -> Build | BuildFailure:
     """Compile a CUDA C++ kernel for a named architecture; `names` are the functions that its plan launches.
 
+    For `compute_90` there is PTX alone, without machine code and its resources.
+
     Raises RuntimeError when the compiler itself is missing or broken.
     """
     began = time.perf_counter()
@@ -105,7 +107,7 @@ def _with_own_instructions(architecture: str) -> str:
 
     Such code runs on no later one, and none of a candidate's has to.
     """
-    return f"{architecture}a" if re.fullmatch(r"sm_(9|1[0-9])[0-9]", architecture) else architecture
+    return f"{architecture}a" if re.fullmatch(r"(sm|compute)_(9|1[0-9])[0-9]", architecture) else architecture
 
 
 @cache

@@ -1,18 +1,28 @@
-"""Verification without a GPU: cases are emulated whole, and sampled blocks where that takes too long."""
+"""Verification without a GPU: cases are emulated whole, and sampled blocks where that takes too long.
+
+Beside a GPU, which decides whether results are right, only what it may hide is looked for (`DefectCheck`).
+"""
 
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mctskernel.core.evaluation import Check, Guard, Outcome
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source
+from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Shape, Task, shape_label
-from mctskernel.profiling.candidate import Candidate
-from mctskernel.profiling.emulation import BlockOrder, Stopped, emulated_outputs
+from mctskernel.core.task_file import task_of
+from mctskernel.profiling.architecture import load_architecture
+from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
+from mctskernel.profiling.emulation import BlockOrder, Stopped, emulable, emulated_outputs
 from mctskernel.profiling.emulator import GlobalMemory, Limits, Module
 from mctskernel.profiling.guardrails import worn_check
+from mctskernel.profiling.input_values import Values
 from mctskernel.profiling.sampled_blocks import check_blocks
+from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import Case, check_outputs, draw_verification
 
 LARGE_BYTES = 16 << 20
@@ -150,3 +160,62 @@ def _worn(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Se
                 break
             a_turn_ago = kept
     return check
+
+
+CHECK_SECONDS = 4.0
+"""Processor time of a check for defects."""
+
+CASES = 6
+"""About how many cases of each shape a verification has."""
+
+PARTLY = "The emulator checked the kernel for races at"
+"""How the flag begins on a kernel for which there was not time enough."""
+
+
+class DefectCheck:
+    """Emulates kernels for what a GPU may hide: races, bad accesses, inputs that are written. Results aren't compared.
+
+    Each verify shape is emulated on drawn inputs, the smallest first; then all cases of the verification, where what
+    the shapes took says that there is time for them. A flag says where there was none for all shapes.
+    """
+
+    def __init__(self, spec: DeviceSpec) -> None:
+        self._task, self._seed = task_of(spec), spec.seed
+        # PTX is all that is emulated, and half the work of compiling.
+        self._architecture = load_architecture(spec.architecture).architecture.replace("sm", "compute")
+
+    def evaluate(self, kernel: Kernel) -> Evaluation:
+        """The first defect that is found; a timeout where there was no time for a single shape."""
+        stages, began = Stages(), time.process_time()
+        try:
+            candidate = prepare(self._task, kernel, self._architecture, stages)
+            found = emulable(self._task, candidate, stages)
+        except RefusedError as refusal:
+            return refusal.evaluation(Source.MODELLED)
+        with stages.timed("verify"):
+            verified = self._checked(found.candidate, found.modules, began + CHECK_SECONDS)
+        flags = (*([found.note] if found.note else []), *verified.notes)
+        return Evaluation(
+            verified.outcome, Source.MODELLED, verified.message, flags=flags, guard=verified.guard
+        )
+
+    def fingerprint(self) -> dict[str, str]:
+        return {"device": "model", "architecture": self._architecture}
+
+    def _checked(self, candidate: Candidate, modules: Sequence[Module], deadline: float) -> Emulated:
+        task, seed, began = self._task, self._seed, time.process_time()
+        shapes = sorted(task.verify_shapes, key=task.compulsory_bytes)
+        for done, (shape, order) in enumerate(zip(shapes, itertools.cycle(BlockOrder), strict=False)):
+            case = Case(shape, seed, Values.DRAWN, task.draw_inputs(shape, seed), {}, {}, {})
+            limits = replace(LIMITS, seconds=max(0.0, deadline - time.process_time()))
+            stopped = emulated_outputs(task, candidate, modules, case, order=order, limits=limits)
+            if not isinstance(stopped, Stopped):
+                continue
+            if stopped.outcome is not Outcome.TIMEOUT or not done:
+                return _ended(stopped.outcome, [stopped.check])
+            note = f"{PARTLY} {done} of {len(shapes)} shapes; for {shape_label(shape)} it was too slow."
+            return Emulated(Outcome.OK, (), notes=(note,))
+        spent = time.process_time() - began
+        if time.process_time() + CASES * spent > deadline:
+            return Emulated(Outcome.OK, ())
+        return emulate(task, candidate, modules, draw(task, seed))

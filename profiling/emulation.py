@@ -187,7 +187,7 @@ def _failed(case: Case, message: str, guard: Guard) -> Check:
 
 
 EMULATED_ARCHITECTURE = "sm_80"
-"""The architecture for which Triton kernels are built where the emulator lacks instructions of a newer GPU."""
+"""The architecture for which kernels are built where the emulator lacks instructions of a newer GPU."""
 
 STAND_IN = "emulated as compiled for"
 """How the note begins on a kernel that was built for that one."""
@@ -217,8 +217,12 @@ def emulable(task: Task, candidate: Candidate, stages: Stages) -> Emulable:
         return Emulable(candidate, modules)
     native = Emulable(candidate, modules) if modules else None
     message = _unverifiable(unknown)
+    # Without machine code where the candidate has none.
+    kind = candidate.builds[0].architecture.partition("_")[0]
     try:
-        older = prepare(task, candidate.kernel, EMULATED_ARCHITECTURE, stages, emulated=True)
+        older = prepare(
+            task, candidate.kernel, EMULATED_ARCHITECTURE.replace("sm", kind), stages, emulated=True
+        )
     except RefusedError as refusal:
         message += f" Nor does it build for {EMULATED_ARCHITECTURE}: {refusal.message}"
         raise RefusedError(Outcome.UNVERIFIABLE, Guard.EMULATOR, message, candidate) from refusal

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
@@ -22,6 +22,7 @@ from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.task_file import read_text, start_files, task_of
 from mctskernel.executors.tickets import Finish, Interrupt, TicketedExecutor, in_thread, run
 from mctskernel.profiling.counters import DEFAULT_METRICS, METRICS, counters_for, fewer_notes
+from mctskernel.profiling.emulated_verification import PARTLY, DefectCheck
 from mctskernel.profiling.emulation import STAND_IN
 from mctskernel.profiling.gpu.choice import chosen_gpus
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
@@ -59,16 +60,17 @@ REFUSING = frozenset({Guard.MEMORY_CHECKS, Guard.RACE_CHECKS, Guard.UNTOUCHED_IN
 
 def emulated(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
     """The memory errors and races that the emulator finds, and a GPU may hide. It needs no GPU."""
-    # Every timed run was checked on the GPU, and the emulator would take a minute over some blocks.
-    opening = Worker(replace(spec, kind="model", trial=Trial.CHECK), limits=Limits(EMULATOR_SECONDS))
+    opening = Worker(
+        replace(spec, kind="model", trial=Trial.CHECK), limits=Limits(EMULATOR_SECONDS), opener=DefectCheck
+    )
     with closing(opening) as worker, interrupt.calls(worker.interrupt):
         found = worker.evaluate(kernel)
     if found.guard in REFUSING:
         return Checked(found.outcome, f"The emulator: {found.message}", found.guard)
     if not found.ok:
         return Checked(notes=(f"The emulator could not check the kernel for races: {found.message}",))
-    # It may have checked the kernel as compiled for an older GPU.
-    return Checked(notes=tuple(flag for flag in found.flags if flag.startswith(STAND_IN)))
+    # It may have checked the kernel as compiled for an older GPU, or at some shapes only.
+    return Checked(notes=tuple(flag for flag in found.flags if flag.startswith((STAND_IN, PARTLY))))
 
 
 def open_gpus(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) -> GpuExecutor:
@@ -79,6 +81,7 @@ def open_gpus(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) 
         spec,
         workers=workers,
         gpus=choice.uuids,
+        architecture=choice.gpus[0].architecture,
         metrics=METRICS[counters],
         notes=(*choice.notes, *fewer_notes(counters, options.counters)),
     )
@@ -138,11 +141,11 @@ class _Ahead:
 class GpuExecutor(TicketedExecutor):
     """`workers` compile workers, and a process for each GPU, which evaluates one kernel at a time.
 
-    `gpus` are the UUIDs of GPUs of one kind; without them it is that of `spec`. The next free GPU takes the next kernel
-    that was built, and is held alone meanwhile, among all processes of the machine. Times are interleaved with the
-    starting kernel's; the final validation's `check` runs beside it. A GPU that is lost is left out from then on. Use
-    it as a context manager, or call `close`. Not shared between threads. Raises TaskError, and DeviceError where no GPU
-    can be used.
+    `gpus` are the UUIDs of GPUs of one kind; without them it is that of `spec`. Where their `architecture` is given,
+    kernels are built while the GPUs are opened. The next free GPU takes the next kernel that was built, and is held
+    alone meanwhile, among all processes of the machine. Times are interleaved with the starting kernel's; the final
+    validation's `check` runs beside it. A GPU that is lost is left out from then on. Use it as a context manager, or
+    call `close`. Not shared between threads. Raises TaskError, and DeviceError where no GPU can be used.
     """
 
     def __init__(
@@ -151,6 +154,7 @@ class GpuExecutor(TicketedExecutor):
         *,
         workers: int = 1,
         gpus: Sequence[str] = (),
+        architecture: str = "",
         metrics: Sequence[str] = DEFAULT_METRICS,
         service: str = GPU_SERVICE,
         check: ValidationCheck | None = emulated,
@@ -167,23 +171,26 @@ class GpuExecutor(TicketedExecutor):
         self._begun: dict[str, Future[Prepared | Evaluation]] = {}
         self._compilers: list[Worker] = []
         self._idle_compilers: queue.SimpleQueue[Worker] = queue.SimpleQueue()
-        task = task_of(spec)
-        self._gpus = GpuPool(
-            [GpuEvaluator(replace(spec, gpu=gpu), metrics, service) for gpu in gpus or (spec.gpu,)]
-        )
-        self._opened = self._gpus.evaluators[0].opened
         self._compile_threads = ThreadPoolExecutor(workers, "compile")
-        try:
+        evaluators = [GpuEvaluator(replace(spec, gpu=gpu), metrics, service) for gpu in gpus or (spec.gpu,)]
+        starting = task_of(spec).starting_kernel
+
+        def compile_for(architecture: str) -> None:
             for _ in range(workers):
-                self._compilers.append(compile_worker(spec, self._opened.gpu.architecture))
+                self._compilers.append(compile_worker(spec, architecture))
                 self._idle_compilers.put(self._compilers[-1])
             # The other starts are evaluated next.
-            self.build_ahead((task.starting_kernel, *_starts(spec)))
-            building = self._begun[task.starting_kernel.identity]
-            self._gpus.begin(partial(_use_baseline, building))
-        except BaseException:
-            self.close()
-            raise
+            self.build_ahead((starting, *_starts(spec)))
+
+        with ExitStack() as undo:
+            undo.callback(self._close_compilers)
+            self._gpus = GpuPool(evaluators, partial(compile_for, architecture) if architecture else None)
+            undo.callback(self._gpus.close)
+            self._opened = self._gpus.evaluators[0].opened
+            if not architecture:
+                compile_for(self._opened.gpu.architecture)
+            self._gpus.begin(partial(_use_baseline, self._begun[starting.identity]))
+            undo.pop_all()
 
     @property
     def capacity(self) -> int:
@@ -220,10 +227,8 @@ class GpuExecutor(TicketedExecutor):
     def close(self) -> None:
         """Kill the processes, whatever they are doing, from any thread."""
         self.interrupt()
-        self._compile_threads.shutdown(cancel_futures=True)
         self._gpus.close()
-        for compiler in self._compilers:
-            compiler.close()
+        self._close_compilers()
 
     def interrupt(self) -> None:
         """Kill the processes; `close` cleans up. From any thread."""
@@ -234,6 +239,13 @@ class GpuExecutor(TicketedExecutor):
             compiler.interrupt()
         for evaluator in self._gpus.evaluators:
             evaluator.interrupt()
+
+    def _close_compilers(self) -> None:
+        for compiler in self._compilers:
+            compiler.interrupt()  # what is being built need not be waited for
+        self._compile_threads.shutdown(cancel_futures=True)
+        for compiler in self._compilers:
+            compiler.close()
 
     def _gate(self, evaluator: GpuEvaluator, kernel: Kernel, baseline: Kernel) -> Evaluation:
         evaluator.pause()  # another process evaluates, and the next search may begin
@@ -337,10 +349,13 @@ class GpuPool:
     """Several GPUs of one kind, each with a thread of its own.
 
     Opens all of them at the same time; those that can't be opened are left out with a warning. Raises the error of the
-    first when none can be opened, and TaskError. `submit` may be called from any thread.
+    first when none can be opened, and TaskError. `meanwhile` is called while they are. `submit` may be called from any
+    thread.
     """
 
-    def __init__(self, evaluators: Sequence[GpuEvaluator]) -> None:
+    def __init__(
+        self, evaluators: Sequence[GpuEvaluator], meanwhile: Callable[[], None] | None = None
+    ) -> None:
         if len(evaluators) > 1:
             sys.setswitchinterval(SWITCH_SECONDS)
         self._all = tuple(evaluators)
@@ -352,7 +367,7 @@ class GpuPool:
         self._closed = False
         self._driving: dict[GpuEvaluator, Future[None]] = {}
         try:
-            self.evaluators = self._open()
+            self.evaluators = self._open(meanwhile)
         except BaseException:
             self.close()
             raise
@@ -407,8 +422,10 @@ class GpuPool:
             if self._driving.get(evaluator) not in late:
                 evaluator.close()
 
-    def _open(self) -> tuple[GpuEvaluator, ...]:
+    def _open(self, meanwhile: Callable[[], None] | None) -> tuple[GpuEvaluator, ...]:
         opening = [in_thread(evaluator.open, "gpu") for evaluator in self._all]
+        if meanwhile is not None:
+            meanwhile()
         opened: list[GpuEvaluator] = []
         failures: list[DeviceError] = []
         for evaluator, future in zip(self._all, opening, strict=True):
