@@ -28,7 +28,9 @@ from mctskernel.cli.several import Plan, read_weights, search_all, shared, speed
 from mctskernel.cli.tasks import find_task_or_problem
 from mctskernel.config import OUTSIDE, REPLAY, SearchConfig, for_task, read_config
 from mctskernel.core.task_file import load_task
+from mctskernel.executors import opening_ahead
 from mctskernel.loop import Snapshot, StopReason
+from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.spaces import read_space
 from mctskernel.report.live import improvement_text
 from mctskernel.report.notes import counted
@@ -124,6 +126,9 @@ def search(
     if weights is not None:
         raise click.UsageError("--weights is for several TASKs.")
     if space is None:
+        # Reading a problem takes as long.
+        device = default_kind() if config.device == "auto" else config.device
+        context.with_resource(opening_ahead(device, config.executor))
         named = tasks[0] if tasks else DEFAULT_TASK
         folder = find_task_or_problem(context, named, config.language, config.precision)
     elif tasks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions
@@ -37,6 +37,15 @@ def open_executor(
         return open_ray_executor(spec, workers, options)
     open_on: Opener = find("device", spec.kind)
     return open_on(spec, workers or workers_on(spec.kind, spec.language, options), options)
+
+
+def opening_ahead(device: str, options: ExecutorOptions = LOCAL) -> AbstractContextManager[None]:
+    """Begin to open GPUs for `open_executor` in this block, beside other work; nothing on other devices."""
+    if device != "gpu" or options.engine == "ray":
+        return nullcontext()
+    from mctskernel.executors.gpu import gpus_ahead  # noqa: PLC0415 - as above
+
+    return gpus_ahead(options)
 
 
 def workers_on(device: str, language: Language | None, executor: ExecutorOptions = LOCAL) -> int:

@@ -10,23 +10,23 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
 from mctskernel.core.device import UUID, UUID_SEPARATOR, DeviceError, DeviceSpec, Trial
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
-from mctskernel.core.executor import LOCAL, ExecutorOptions
+from mctskernel.core.executor import LOCAL, CounterSet, ExecutorOptions
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.task_file import read_text, start_files, task_of
 from mctskernel.executors.tickets import Finish, Interrupt, TicketedExecutor, in_thread, run
 from mctskernel.profiling.counters import DEFAULT_METRICS, METRICS, counters_for, fewer_notes
 from mctskernel.profiling.emulated_verification import PARTLY, DefectCheck
 from mctskernel.profiling.emulation import STAND_IN
-from mctskernel.profiling.gpu.choice import chosen_gpus
+from mctskernel.profiling.gpu.choice import Choice, chosen_gpus
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
-from mctskernel.profiling.gpu.worker import GPU_SERVICE
+from mctskernel.profiling.gpu.worker import GPU_SERVICE, started_ahead
 from mctskernel.profiling.processes.worker import Limits, Worker, compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.profiling.versions import package_versions
@@ -75,8 +75,7 @@ def emulated(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
 
 def open_gpus(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) -> GpuExecutor:
     """An executor on the GPUs of this machine that the options name. Raises TaskError and DeviceError."""
-    choice = chosen_gpus(options.gpus)
-    counters = counters_for(len(choice.gpus), options.counters)
+    choice, counters = _choice(options)
     return GpuExecutor(
         spec,
         workers=workers,
@@ -85,6 +84,17 @@ def open_gpus(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) 
         metrics=METRICS[counters],
         notes=(*choice.notes, *fewer_notes(counters, options.counters)),
     )
+
+
+def gpus_ahead(options: ExecutorOptions) -> AbstractContextManager[None]:
+    """Begin to open the GPUs that `open_gpus` opens in this block. Raises DeviceError."""
+    choice, counters = _choice(options)
+    return started_ahead(choice.uuids, METRICS[counters])
+
+
+def _choice(options: ExecutorOptions) -> tuple[Choice, CounterSet]:
+    choice = chosen_gpus(options.gpus)
+    return choice, counters_for(len(choice.gpus), options.counters)
 
 
 def validate_finally(

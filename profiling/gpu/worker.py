@@ -7,8 +7,8 @@ replaced, and the tensors and the baseline are copied and loaded again.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from mctskernel.core.device import DeviceError
@@ -77,8 +77,34 @@ MEMORY_BYTES = 6 << 30
 BASELINE, CANDIDATE = 0, 1
 """The slots of the kernel that times are interleaved with, and of the one that is evaluated."""
 
+Process = tuple[SharedWindow, Conversation[GpuReply]]
+"""A process that holds a GPU, and the memory that is shared with it."""
+
+_ahead: dict[OpenGpu, Process] = {}
+"""Processes that were started before anybody needs them."""
+
 Expected = TypeVar("Expected")
 Reply = TypeVar("Reply", Ran, Timed, Rechecked, Counted)
+
+
+@contextmanager
+def started_ahead(gpus: Sequence[str], metrics: Sequence[str]) -> Iterator[None]:
+    """Have the first workers of these GPUs in this block find their processes open, which takes seconds."""
+    requests = [OpenGpu(GPU_SERVICE, MEMORY_BYTES, tuple(metrics), gpu) for gpu in gpus]
+    _ahead.update((request, _started(request)) for request in requests)
+    try:
+        yield
+    finally:
+        for request in requests:
+            if (unused := _ahead.pop(request, None)) is not None:
+                unused[1].close()
+                unused[0].close()
+
+
+def _started(request: OpenGpu) -> Process:
+    window = SharedWindow()
+    module, role = "mctskernel.profiling.gpu.process", "ran the kernel"
+    return window, Conversation(module, role, request, GPU_REPLIES, shared=(window.fd,))
 
 
 class GpuWorker:
@@ -93,19 +119,13 @@ class GpuWorker:
         self, task: Task, seed: int, metrics: Sequence[str], service: str = GPU_SERVICE, gpu: str = ""
     ) -> None:
         self.task, self._seed = task, seed
-        self._window = SharedWindow()
         self._baseline: Candidate | None = None
         self._counts = False
         self._opened: Opened | None = None
         self.arenas = Arenas(())
-        self._process: Conversation[GpuReply] = Conversation(
-            "mctskernel.profiling.gpu.process",
-            "ran the kernel",
-            OpenGpu(service, MEMORY_BYTES, tuple(metrics), gpu),
-            GPU_REPLIES,
-            self._set_up,
-            shared=(self._window.fd,),
-        )
+        request = OpenGpu(service, MEMORY_BYTES, tuple(metrics), gpu)
+        self._window, self._process = _ahead.pop(request, None) or _started(request)
+        self._process.opened = self._set_up
 
     @property
     def pid(self) -> int:

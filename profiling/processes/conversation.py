@@ -35,14 +35,14 @@ class Conversation(Generic[Reply]):
         role: str,
         opening: msgspec.Struct,
         replies: msgspec.msgpack.Decoder[Reply],
-        opened: Callable[[Reply], None],
+        opened: Callable[[Reply], None] = lambda _: None,
         *,
         shared: tuple[int, ...] = (),
         opening_seconds: float = OPENING_SECONDS,
         own_session: bool = True,
     ) -> None:
         self._module, self._role, self._opening = module, role, opening
-        self._replies, self._opened = replies, opened
+        self._replies, self.opened = replies, opened
         self._shared, self._opening_seconds, self._own_session = shared, opening_seconds, own_session
         self._failed_starts = 0
         self._was_open = self._ready = False
@@ -87,7 +87,7 @@ class Conversation(Generic[Reply]):
                 )
                 # From here on `opened` may send requests.
                 self._ready = self._was_open = True
-                self._opened(_usable(reply))
+                self.opened(_usable(reply))
                 self._failed_starts = 0
             except LostError as error:
                 if self._child is child:  # `opened` may have replaced it

@@ -273,6 +273,20 @@ def test_a_final_validation_times_special_values(write_task: WriteTask, fake: py
         assert "At n=5000, NaN values" in found.message
 
 
+def test_a_gpu_process_that_is_started_ahead_is_taken_over_once_and_closed_if_nobody_does(
+    small_task: Path, fake: pytest.MonkeyPatch
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "GPU_SERVICE", SERVICE)
+        with worker.started_ahead(["", "another"], ["counter"]):
+            pids = [process.pid for _, process in worker._ahead.values()]
+            for is_first in (True, False):
+                with closing(GpuEvaluator(DeviceSpec("gpu", small_task), ["counter"], SERVICE)) as evaluator:
+                    evaluator.open()
+                    assert (evaluator.pid == pids[0]) is is_first
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
 @pytest.mark.slow
 def test_the_emulator_refuses_races_that_the_gpu_survived_and_decides_no_results(small_task: Path) -> None:
     spec = DeviceSpec("gpu", small_task).in_final_validation
