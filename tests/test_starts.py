@@ -14,7 +14,14 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Search, Snapshot
 from mctskernel.report.view import load_view
-from mctskernel.tasks.starts import best_start, only_language, origin, start_speedup, starting_points
+from mctskernel.tasks.starts import (
+    best_start,
+    only_language,
+    origin,
+    set_plain_aside,
+    start_speedup,
+    starting_points,
+)
 from mctskernel.tree.blobs import MemoryBlobs, get_edit, put_edit
 from mctskernel.tree.node import Tree
 from mctskernel.tree.trajectory import edit_title
@@ -134,12 +141,14 @@ def test_a_search_whose_starting_kernel_fails_begins_at_the_next_start(
 ) -> None:
     folder = write_task()
     right = (folder / "kernel.cu").read_text()
-    (folder / "start_right.cu").write_text(right)
-    (folder / "kernel.cu").write_text(right.replace("2", "3"))
+    (folder / "start_templates.cu").write_text(right.replace("2", "3"))
+    set_plain_aside(folder)
+    assert load_task(folder).starting_kernel.source != right
+    assert not starting_points(load_task(folder))
     words = ["search", str(folder), "--device", "model", "--budget", "2", "--out", str(tmp_path / "run")]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
     assert "The search began at another start." in " ".join(done.output.split())
     assert load_view(tmp_path / "run").source(0) == right
-    (folder / "start_right.cu").write_text(right.replace("2", "5"))
+    (folder / "plain.cu").write_text(right.replace("2", "5"))
     assert CliRunner().invoke(main, [*words[:-1], str(tmp_path / "again")]).exit_code == BAD_TASK

@@ -30,6 +30,7 @@ from mctskernel.config import OUTSIDE, REPLAY, SearchConfig, for_task, read_conf
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import opening_ahead
 from mctskernel.loop import Snapshot, StopReason
+from mctskernel.problems.registry import is_problem
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.spaces import read_space
 from mctskernel.report.live import improvement_text
@@ -37,7 +38,7 @@ from mctskernel.report.notes import counted
 from mctskernel.run.search import begin, replay
 from mctskernel.tasks.builtin import DEFAULT_TASK
 from mctskernel.tasks.space import choose_start, write_space_task
-from mctskernel.tasks.starts import starting_kernels
+from mctskernel.tasks.starts import set_plain_aside, starting_kernels
 
 
 @click.command()
@@ -131,6 +132,8 @@ def search(
         context.with_resource(opening_ahead(device, config.executor))
         named = tasks[0] if tasks else DEFAULT_TASK
         folder = find_task_or_problem(context, named, config.language, config.precision)
+        if device == "gpu" and is_problem(named):
+            set_plain_aside(folder)
     elif tasks:
         raise click.UsageError("Give a TASK or a --space, not both.")
     else:

@@ -87,14 +87,15 @@ def begin(
 ) -> SearchResult:
     """Make a new run and search. `ready` is called when the device is open, before the time begins to count.
 
-    Where the starting kernel has no valid time, the search begins again with the next start of the task. Raises
-    TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything is paid for, ModelError.
+    Where the starting kernel has no valid time, or no kernel passes the final validation, the search begins again with
+    the next start of the task. Raises TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything
+    is paid for, ModelError.
     """
     with new_run(path, task_folder, configuration) as (folder, executor):
         ready()
         with open_search(folder, configuration, executor, follow, stop_requested) as (search, unfinished):
             found = finish(folder, search, search.run(unfinished), may_wait=True)
-    if found.stop_reason is not StopReason.NO_BASELINE:
+    if found.answer.node is not None or found.stop_reason in {StopReason.WAITING, StopReason.INTERRUPTED}:
         return found
     with TemporaryDirectory(prefix="mctskernel-") as temporary:
         rest = Path(temporary) / task_folder.resolve().name
@@ -102,7 +103,8 @@ def begin(
             return found
         shutil.rmtree(path)
         again = begin(path, rest, configuration, follow, stop_requested)
-    return replace(again, notes=(f"{found.problem} The search began at another start.", *again.notes))
+    reason = found.problem or "; ".join(reason for _, reason in found.answer.refused)
+    return replace(again, notes=(f"{reason} The search began at another start.", *again.notes))
 
 
 def resume(

@@ -28,6 +28,9 @@ PROPOSER = "start/"
 _ABOUT = re.compile(r"/\*\n# (.+)")
 """What a comment at the top of a launch plan says of a start."""
 
+PLAIN = "plain.cu"
+"""The plain kernel of a task that has a better one in its place."""
+
 
 def starting_points(task: Task, language: Language | None = None) -> tuple[Edit, ...]:
     """The other starting points of a task by name, in one language or in all. Raises TaskError."""
@@ -41,17 +44,29 @@ def starting_kernels(folder: Path, language: Language | None = None) -> dict[Pat
     return {file: Kernel(read_text(file), each) for each in languages for file in start_files(folder, each)}
 
 
+def set_plain_aside(folder: Path) -> None:
+    """Begin at the templates of a problem that has some: its plain kernel is slow, and needed where no start is right.
+
+    `copy_other_starts` has it last.
+    """
+    plain, templates = folder / "kernel.cu", folder / "start_templates.cu"
+    if plain.is_file() and templates.is_file():
+        plain.rename(folder / PLAIN)
+        templates.rename(plain)
+
+
 def copy_other_starts(task: Task, language: Language | None, target: Path) -> bool:
     """Copy a task's folder without its starting kernel; False if it can't be searched from another start."""
     files = [file for file in task.folder.iterdir() if file.is_file()]
     start = task.starting_kernel
     own = [f for f in files if f.suffix == start.language.suffix and f.stem.startswith(("kernel", "start_"))]
     left = [file for file in files if file not in own or read_text(file) != start.source]
-    if len(left) == len(files) or not starting_points(task, language):
+    is_last = not starting_points(task, language)
+    if len(left) == len(files) or (is_last and task.folder / PLAIN not in left):
         return False
     target.mkdir()
     for file in left:
-        copyfile(file, target / file.name)
+        copyfile(file, target / ("kernel.cu" if is_last and file.name == PLAIN else file.name))
     with suppress(TaskError):  # task.toml may name the file that was left out
         return bool(load_task(target, language))
     return False
