@@ -19,6 +19,7 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.task import Precision
 from mctskernel.core.task_file import load_task, start_files
 from mctskernel.core.user_errors import BadMachineError, BadRunError, UserError
+from mctskernel.executors import opening_ahead
 from mctskernel.experiments.bench.rows import TASK_FILE, Read, Searched, Start
 from mctskernel.loop import Follower, Snapshot
 from mctskernel.problems.pytorch_timing import NICENESS
@@ -28,7 +29,7 @@ from mctskernel.profiling.gpu.lock import held_seconds
 from mctskernel.profiling.processes.forked import Told
 from mctskernel.run import RunFolder, read_manifest
 from mctskernel.run.search import OtherDeviceError, SearchResult, begin, resume
-from mctskernel.tasks.starts import origin, start_name
+from mctskernel.tasks.starts import PLAIN, origin, set_plain_aside, start_name
 from mctskernel.tree.node import Tree
 from mctskernel.tree.trajectory import run_seconds
 
@@ -48,7 +49,6 @@ FIRST = (
 
 TASK, RUN = "task", "run"
 READY, VALIDATING = "ready", "validating"
-PLAIN, TEMPLATES, TEMPLATES_FILE = "plain", "templates", "start_templates.cu"
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -66,14 +66,13 @@ def read_stage(
     threads: int,
     every_start: bool,  # noqa: FBT001 - calls pass their arguments by position
 ) -> Read:
-    """Read a problem into the task folder of its own folder, without a plain kernel that isn't needed."""
+    """Read a problem into the task folder of its own folder, its plain kernel aside unless `every_start` is wanted."""
     import torch  # noqa: PLC0415 - an extra
 
     torch.set_num_threads(threads)
     os.nice(NICENESS)
     began = time.monotonic()
-    for each in (TASK, PLAIN):
-        shutil.rmtree(folder / each, ignore_errors=True)
+    shutil.rmtree(folder / TASK, ignore_errors=True)
     try:
         if (problem / TASK_FILE).is_file():
             shutil.copytree(problem, folder / TASK)
@@ -84,7 +83,7 @@ def read_stage(
         if found.has_kernel:
             write_problem(found, folder / TASK)
             if not every_start:
-                _set_plain_aside(folder)
+                set_plain_aside(folder / TASK)
             task = load_task(folder / TASK, language)
     except UserError as error:
         return Read(time.monotonic() - began, _peak_bytes(), reason=excerpt(error))
@@ -97,15 +96,6 @@ def read_stage(
     return Read(
         spent, _peak_bytes(), tuple(starts), timed_bytes(task), notes=found.notes, precision=precision
     )
-
-
-def _set_plain_aside(folder: Path) -> None:
-    """Leave the plain kernel out of a task that has templates: it is slow, and needed where nothing else is right."""
-    task, plain = folder / TASK, folder / PLAIN
-    if (task / "kernel.cu").exists() and (task / TEMPLATES_FILE).exists():
-        shutil.rmtree(plain, ignore_errors=True)
-        shutil.copytree(task, plain, ignore=shutil.ignore_patterns("start_*"))
-        (task / TEMPLATES_FILE).rename(task / "kernel.cu")
 
 
 def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
@@ -142,7 +132,8 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
         told(Progress(snapshot.evaluations, snapshot.best_speedup))
 
     try:
-        found = _found(folder, config, follow, ready)
+        with opening_ahead(config.device, config.executor):
+            found = _found(folder, config, follow, ready)
     except (BadMachineError, BadRunError):
         raise  # the same command may succeed later
     except UserError as error:
@@ -166,9 +157,6 @@ def _found(folder: Path, config: SearchConfig, follow: Follower, ready: Callable
     if found is None:
         shutil.rmtree(path, ignore_errors=True)
         found = begin(path, folder / TASK, chosen, follow, lambda: False, ready=ready)
-    if found.answer.node is None and (folder / PLAIN).exists() and not _is_plain(found.folder.task):
-        shutil.rmtree(path)
-        found = begin(path, folder / PLAIN, chosen, follow, lambda: False)
     return found
 
 
@@ -199,13 +187,7 @@ def _first_start(task: Path) -> str:
     """What the starting kernel of a run's task is."""
     if not list(task.glob("kernel.*")):
         return "torch_compile"  # the search began at another start
-    return TEMPLATES if (task.parents[1] / PLAIN).exists() and not _is_plain(task) else PLAIN
-
-
-def _is_plain(task: Path) -> bool:
-    """Whether a run's starting kernel is the one that was set aside."""
-    kernel, plain = task / "kernel.cu", task.parents[1] / PLAIN / "kernel.cu"
-    return kernel.exists() and plain.exists() and kernel.read_bytes() == plain.read_bytes()
+    return "templates" if (task / PLAIN).exists() else "plain"
 
 
 def _stage_seconds(evaluations: Iterable[Evaluation | None]) -> dict[str, float]:

@@ -159,17 +159,15 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: fl
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(config.compile_threads)  # of autotuning
     torch.cuda.set_device(next((each.index for each in visible_gpus() if each.uuid == uuid), 0))
     gpu = open_gpu(uuid)
+    torch.zeros(1, device="cuda")  # opens the GPU, for which others need not wait
     gate = _Gate(gpu.uuid)
     task = load_task(task_folder)
     shape = task.search_shapes[0]
     with function_of(task, shape, gate=gate.held()) as function, torch.no_grad():
         with gate.held():
             tensors = _tensors(task, shape)
-            calls: dict[str, Callable[[], object]] = {EAGER: partial(function, *tensors.values())}
-            flops = counted_flops(calls[EAGER])
             torch.cuda.synchronize()
-            with gate.measuring.held():
-                copied = _copied_bytes_per_second()
+        calls: dict[str, Callable[[], object]] = {EAGER: partial(function, *tensors.values())}
         problems: list[str] = []
         end = time.monotonic() + compile_seconds
         for name, mode in MODES.items():
@@ -188,6 +186,8 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: fl
         with suppress(OSError):  # only administrators may
             os.nice(-NICENESS)
         with gate.held(), gate.measuring.held():
+            flops = counted_flops(calls[EAGER])
+            copied = _copied_bytes_per_second()
             calls |= _bound(task, shape, candidates, tensors)
             samples = interleaved({name: timed(call) for name, call in calls.items()})
     medians = {name: statistics.median(each) for name, each in samples.items()}
