@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import atexit
 import os
 import sys
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,7 +61,13 @@ class CommandGroup(click.RichGroup):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         warnings.showwarning = warn
-        return super().__call__(*args, **kwargs)
+        status = 1  # of an exception that nobody catches
+        atexit.register(lambda: _leave(status))
+        try:
+            return super().__call__(*args, **kwargs)
+        except SystemExit as ended:
+            status = int(ended.code or SUCCESS)
+            raise
 
     def list_commands(self, _: click.Context) -> list[str]:
         return [name for names in self.groups.values() for name in names]
@@ -102,6 +110,14 @@ class CommandGroup(click.RichGroup):
         except UserError as error:
             echo(f"mctskernel: {error}", err=True)
             sys.exit(error.exit_code)
+
+
+def _leave(status: int) -> None:
+    """End the process, after all else that is done then: unloading PyTorch would take a second."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
 
 
 def described(name: str) -> str:

@@ -58,7 +58,7 @@ def stopping() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-BASELINE_SHARE = 0.25
+BASELINE_SHARE = 0.1
 """The share of a search's --seconds that PyTorch may take once the search is over."""
 
 HEARTBEAT_SECONDS = 10.0

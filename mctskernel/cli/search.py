@@ -30,8 +30,10 @@ from mctskernel.config import OUTSIDE, REPLAY, SearchConfig, for_task, read_conf
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import opening_ahead
 from mctskernel.loop import Snapshot, StopReason
+from mctskernel.problems.pytorch_timing import FIRST
 from mctskernel.problems.registry import is_problem
 from mctskernel.profiling.devices import default_kind
+from mctskernel.profiling.processes.forked import import_first
 from mctskernel.profiling.spaces import read_space
 from mctskernel.report.live import improvement_text
 from mctskernel.report.notes import counted
@@ -127,10 +129,12 @@ def search(
     if weights is not None:
         raise click.UsageError("--weights is for several TASKs.")
     if space is None:
-        # Reading a problem takes as long.
-        device = default_kind() if config.device == "auto" else config.device
-        context.with_resource(opening_ahead(device, config.executor))
         named = tasks[0] if tasks else DEFAULT_TASK
+        # Reading a problem takes as long as both.
+        device = default_kind() if config.device == "auto" else config.device
+        if device == "gpu" and baselines and is_problem(named):
+            import_first(FIRST)
+        context.with_resource(opening_ahead(device, config.executor))
         folder = find_task_or_problem(context, named, config.language, config.precision)
         if device == "gpu" and is_problem(named):
             set_plain_aside(folder)

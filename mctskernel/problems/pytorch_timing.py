@@ -57,6 +57,15 @@ LIMIT_SECONDS = 180.0
 MODES = {COMPILED: "default", AUTOTUNED: "max-autotune-no-cudagraphs"}
 """torch.compile's, without CUDA graphs, which change how kernels are launched."""
 
+FIRST = (
+    "torch",
+    "torch._inductor.compile_fx",
+    "torch._inductor.runtime.benchmarking",
+    "torch.utils.flop_counter",
+    "mctskernel.problems.pytorch_timing",
+)
+"""What the processes that time have imported before they begin."""
+
 SHARE_OF_CORES = 16
 """One in so many cores compiles a function."""
 
@@ -92,12 +101,12 @@ def has_operator(task: Task) -> bool:
 
 
 def begin_timing(task: Path, gpu: str, compile_seconds: float, log: Path) -> ForkedCall[Baselines]:
-    """Begin to compile the function of a task folder on a GPU, by its UUID or the first one.
+    """Begin to compile the function of a task folder on a GPU, by its UUID or the first one, for so many seconds.
 
     It waits for the folder of a run that has ended (`send`), and returns the times when it has kept them there. Each
     step is told in a sentence.
     """
-    return ForkedCall(time_baselines, task.resolve(), gpu, compile_seconds, log=log)
+    return ForkedCall(time_baselines, task.resolve(), gpu, time.monotonic() + compile_seconds, log=log)
 
 
 class _LateError(BaseException):
@@ -139,11 +148,11 @@ class _Gate:
                 self._is_locked = False
 
 
-def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: float) -> Baselines:
+def time_baselines(told: Told, task_folder: Path, uuid: str, deadline: float) -> Baselines:
     """Compile the function of a task, wait for a run, and time PyTorch beside its start and its answer.
 
-    Raises DeviceError where that isn't possible, RunError and TaskError, and CudaError for kernels that the GPU
-    refuses.
+    It compiles until `deadline` by `time.monotonic`. Raises DeviceError where that isn't possible, RunError and
+    TaskError, and CudaError for kernels that the GPU refuses.
     """
     import torch  # noqa: PLC0415 - an extra
     from torch._inductor import config  # noqa: PLC0415
@@ -169,11 +178,10 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, compile_seconds: fl
             torch.cuda.synchronize()
         calls: dict[str, Callable[[], object]] = {EAGER: partial(function, *tensors.values())}
         problems: list[str] = []
-        end = time.monotonic() + compile_seconds
         for name, mode in MODES.items():
             told(f"Compiling for {name}")
             compiled = partial(torch.compile(function, mode=mode, dynamic=False), *tensors.values())
-            if problem := _compile(compiled, gate, end - time.monotonic()):
+            if problem := _compile(compiled, gate, deadline - time.monotonic()):
                 problems.append(f"{name} has no time: {problem}.")
             else:
                 calls[name] = compiled

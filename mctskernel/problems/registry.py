@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,9 @@ from mctskernel.tasks.builtin import builtin_tasks
 BENCHMARKS: Mapping[str, Benchmark] = {
     benchmark.name: benchmark for benchmark in (KERNELBENCH, *DEFINITIONS, GPU_MODE)
 }
+
+THREADS = 4
+"""Of PyTorch while it computes small tensors."""
 
 
 def is_problem(name_or_path: str | Path) -> bool:
@@ -46,11 +50,20 @@ def read_problem(
         # It is called at many shapes, and PyTorch would repeat itself at each.
         warnings.simplefilter("ignore")
         try:
+            _use_few_threads()
             return benchmark.read(path, language, precision)
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
             raise TaskError(f"{path} needs PyTorch, which isn't installed: mctskernel[gpu].") from error
+
+
+def _use_few_threads() -> None:
+    """Have PyTorch compute on few cores: tensors are small here, and threads by the core wait for each other."""
+    with suppress(ImportError):
+        import torch  # noqa: PLC0415 - an extra
+
+        torch.set_num_threads(min(THREADS, torch.get_num_threads()))
 
 
 def write_problem(problem: Problem, folder: Path) -> None:

@@ -29,6 +29,7 @@ from mctskernel.edits.llm.recording import Recording
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.executors import open_executor
 from mctskernel.executors.recorded import RecordedExecutor
+from mctskernel.executors.tickets import in_thread
 from mctskernel.loop import Follower, Search, StopReason, root_failure
 from mctskernel.profiling.reward import fastest_first
 from mctskernel.registry import find_function
@@ -175,7 +176,9 @@ def new_run(
                     task, configuration, fingerprint, configuration.budget.dollars
                 ) as proposer:
                     if configuration.proposer == RULES and isinstance(executor, BuildsAhead):
-                        executor.build_ahead(_likely(task, proposer, executor.capacity))
+                        # Beside the evaluation of the starting kernel.
+                        likely = partial(_likely, task, proposer, executor.capacity)
+                        in_thread(lambda: executor.build_ahead(likely()), "build ahead")
             write_manifest(folder, configuration, fingerprint, caveats=task.caveats)
             yield folder, executor
     finally:

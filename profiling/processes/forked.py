@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -41,10 +42,11 @@ JOIN_SECONDS = 1.0
 
 
 def import_first(modules: Sequence[str]) -> None:
-    """Have the server import these modules; without effect once it runs. Those that are missing are left out."""
+    """Start the server, which imports these modules but for missing ones; without effect once it runs."""
     # Otherwise PyTorch asks CUDA whether there is a GPU, which no fork could use after that.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     _FORKS.set_forkserver_preload(list(modules))
+    forkserver.ensure_running()
 
 
 class CallError(RuntimeError):
