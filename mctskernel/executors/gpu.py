@@ -118,17 +118,16 @@ def validate_finally(
         beside = in_thread(partial(check, kernel, spec, interrupt), "check")
     with (
         closing(compile_worker(spec, architecture)) as compiler,
+        closing(compile_worker(spec, architecture)) as another,
         closing(GpuEvaluator(spec, (), service)) as evaluator,
         interrupt.calls(compiler.interrupt),
+        interrupt.calls(another.interrupt),
         interrupt.calls(evaluator.interrupt),
     ):
-
-        def build() -> tuple[Prepared | Evaluation, Prepared | Evaluation]:
-            return compiler.prepare(kernel), compiler.prepare(baseline)
-
-        building = in_thread(build, "compile")
+        building = in_thread(partial(compiler.prepare, kernel), "compile")
+        building_baseline = in_thread(partial(another.prepare, baseline), "compile")
         evaluator.open()
-        built, other = building.result()
+        built, other = building.result(), building_baseline.result()
         if isinstance(other, Prepared):
             evaluator.use_baseline(other.candidate)
         evaluation = evaluator.evaluate(built) if isinstance(built, Prepared) else built

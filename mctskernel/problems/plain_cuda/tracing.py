@@ -10,6 +10,7 @@ import operator
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
 
@@ -55,6 +56,14 @@ class Traced:
 
 def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) -> Traced:
     """Trace a function on fake tensors, without computing anything. Raises PlainCudaError."""
+    return _traced(function, tuple(inputs), tuple(sizes.items()))
+
+
+@lru_cache(1)  # for its outputs and then for its kernels
+def _traced(
+    function: Callable[..., Any], inputs: tuple[Tensor, ...], extents: tuple[tuple[str, int], ...]
+) -> Traced:
+    sizes = dict(extents)
     symbolic = symbolic_tensors(inputs, sizes)
     return _traced(_of_tensors(function), inputs, symbolic, ())
 
