@@ -22,6 +22,7 @@ from mctskernel.core.user_errors import BadMachineError, BadRunError, UserError
 from mctskernel.executors import opening_ahead
 from mctskernel.experiments.bench.rows import TASK_FILE, Read, Searched, Start
 from mctskernel.loop import Follower, Snapshot
+from mctskernel.problems import pytorch_timing
 from mctskernel.problems.pytorch_timing import NICENESS
 from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.profiling.gpu.arenas import timed_bytes
@@ -34,13 +35,9 @@ from mctskernel.tree.node import Tree
 from mctskernel.tree.trajectory import run_seconds
 
 FIRST = (
-    "torch",
-    "torch._inductor.compile_fx",
-    "torch._inductor.runtime.benchmarking",
-    "torch.utils.flop_counter",
+    *pytorch_timing.FIRST,
     "mctskernel.problems.kernelbench.task",
     "mctskernel.problems.inductor.start",
-    "mctskernel.problems.pytorch_timing",
     "mctskernel.experiments.bench.stages",
     "mctskernel.executors.gpu",
     "mctskernel.edits.proposer",
