@@ -124,9 +124,21 @@ def _arithmetic(body: Body, node: Node, index: Index) -> str:
         text = _rounded_quotient(str(node.kwargs["rounding_mode"]), operands, dtype)
     elif name == "pow" and (power := _small_power(node, operands[0])):
         text = power
+    elif name == "mul" and computed_type(dtype) == "float" and _is_compared(node):
+        text = _filled("__fmul_rn({0}, {1})", operands, dtype)
     else:
         text = _filled(_table(dtype)[name], operands, dtype)
     return body.let(computed_type(dtype), node.name, text)
+
+
+def _is_compared(node: Node) -> bool:
+    """Whether a maximum is taken of a product, or of a sum that it is in, and subtracted later, as softmax does.
+
+    Each kernel computes it anew. Where one fuses it with the subtraction, and another doesn't, the weights don't add up
+    to 1 by the rounding error of the product.
+    """
+    sums = [user for user in node.users if base_name(user) in {"add", "sub"}]
+    return any(base_name(user) == "amax" for each in (node, *sums) for user in each.users)
 
 
 @rule(*_COMPARED, kind=Kind.ELEMENT)

@@ -195,6 +195,14 @@ def test_many_elements_are_reduced_in_parts() -> None:
     assert wrong(functions, x, source=source, shape={"n": 3, "m": 7}) == ""
 
 
+def test_products_whose_maximum_is_subtracted_are_rounded_alike_in_all_kernels() -> None:
+    for function in (lambda x: (x * 0.3).softmax(1), lambda x: (x * 0.3 + 1).softmax(1)):
+        products = [line for line in source_of(function, X).splitlines() if "0.3f" in line]
+        assert len(products) > 1
+        assert all("__fmul_rn(" in each for each in products), products
+    assert "__fmul_rn" not in source_of(lambda x: (x * 0.3).exp(), X)
+
+
 def test_a_planted_fault_is_seen() -> None:
     source = source_of(lambda x: x.softmax(1), X)
     for before, after in (("k < cols", "k < cols - 1"), ("i / cols", "i / rows"), ("expf", "exp2f")):
