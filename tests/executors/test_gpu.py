@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from mctskernel.cli import main
-from mctskernel.core.device import DeviceError, DeviceSpec
+from mctskernel.core.device import DeviceError, DeviceSpec, Trial
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors import gpu
@@ -26,6 +26,9 @@ from mctskernel.executors.gpu import (
     validate_finally,
 )
 from mctskernel.executors.tickets import Interrupt
+from mctskernel.profiling import emulated_verification
+from mctskernel.profiling.emulated_verification import PARTLY
+from mctskernel.profiling.emulator import Limits
 from mctskernel.profiling.gpu import cuda_driver, worker
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
 from mctskernel.profiling.processes.worker import compile_worker
@@ -296,6 +299,27 @@ def test_the_emulator_refuses_races_that_the_gpu_survived_and_decides_no_results
     assert found.message.startswith("The emulator: At n=")
     (note,) = emulated(Kernel(RIGHT.replace("2 *", "3 *")), spec, Interrupt()).notes
     assert note.startswith("The emulator could not check the kernel for races: ")
+
+
+@pytest.mark.parametrize(
+    ("instructions", "outcome", "said"),
+    [
+        (100_000, Outcome.OK, ""),
+        (5_000, Outcome.OK, f"{PARTLY} 1 of 2 shapes; for n=2000 it was too slow."),
+        (10, Outcome.TIMEOUT, ""),
+    ],
+)
+def test_a_check_for_defects_takes_small_shapes_first(
+    write_task: WriteTask, monkeypatch: pytest.MonkeyPatch, instructions: int, outcome: Outcome, said: str
+) -> None:
+    folder = write_task(TASK_TOML.replace("held_out = [", "held_out = [{ n = 2000 }, "))
+    limits = Limits(lane_instructions=instructions)
+    monkeypatch.setattr(emulated_verification, "LIMITS", limits)
+    check = emulated_verification.DefectCheck(DeviceSpec("model", folder, trial=Trial.CHECK))
+    found = check.evaluate(Kernel(RIGHT))
+    assert (found.outcome, " ".join(found.flags)) == (outcome, said)
+    if outcome is Outcome.OK:
+        assert check.evaluate(Kernel(RACE)).guard is Guard.RACE_CHECKS
 
 
 @pytest.mark.slow
