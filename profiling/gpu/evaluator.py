@@ -30,7 +30,7 @@ from mctskernel.profiling.gpu.accounting import clocks_apart, count_mismatches, 
 from mctskernel.profiling.gpu.arenas import VARIANTS, Arena
 from mctskernel.profiling.gpu.lock import COUNTERS, COUNTERS_PATIENCE, GpuLock
 from mctskernel.profiling.gpu.protocol import Counted, Loaded, Opened, Ran, Timed
-from mctskernel.profiling.gpu.reference_device import open_context, open_reference_device
+from mctskernel.profiling.gpu.reference_device import open_reference_device
 from mctskernel.profiling.gpu.state import are_alike
 from mctskernel.profiling.gpu.timing import timing
 from mctskernel.profiling.gpu.worker import GPU_SERVICE, GpuWorker
@@ -115,17 +115,15 @@ class GpuEvaluator:
         for a reference that fails, and DeviceError for a GPU that can't be used.
         """
         task = task_of(self._spec)
-        with ThreadPoolExecutor(2, "draw") as threads:
+        with ThreadPoolExecutor(1, "draw") as thread:
             worker = GpuWorker(task, self._spec.seed, self._metrics, self._service, self._spec.gpu)
             self._worker = worker
             if self._interrupted:
                 worker.interrupt()
-            verified = threads.submit(worker.draw_verified)
-            context = threads.submit(open_context, task, self._spec.gpu)
+            verified = thread.submit(worker.draw_verified)
             opened = worker.opened
             self._lock = self._lock or GpuLock(opened.gpu.uuid)
             cases = verified.result()
-            context.result()
         if self._spec.gpu:
             open_reference_device(task, self._spec.gpu)
         worker.place(cases, self._lock)

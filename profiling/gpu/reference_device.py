@@ -42,15 +42,6 @@ def reference_device(task: Task, uuid: str) -> str:
         return ""
 
 
-def open_context(task: Task, uuid: str) -> None:
-    """Have PyTorch open a GPU on which it computes a task's reference, which takes a second; from any thread."""
-    if device := reference_device(task, uuid):
-        import torch  # noqa: PLC0415 - as above
-
-        with suppress(RuntimeError):  # as in `open_reference_device`
-            torch.zeros(1, device=device)
-
-
 def open_reference_device(task: Task, uuid: str) -> None:
     """Compute the reference once at a small shape: its libraries take a second to load, and nobody is kept waiting."""
     device = reference_device(task, uuid)
