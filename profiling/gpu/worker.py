@@ -124,7 +124,7 @@ class GpuWorker:
         self._opened: Opened | None = None
         self.arenas = Arenas(())
         request = OpenGpu(service, MEMORY_BYTES, tuple(metrics), gpu)
-        self._window, self._process = _ahead.pop(request, None) or _started(request)
+        self._window, self._process = _ahead.pop(request) if request in _ahead else _started(request)
         self._process.opened = self._set_up
 
     @property
