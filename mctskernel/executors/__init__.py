@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 
-from mctskernel.core.device import DeviceSpec
+from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions
 from mctskernel.core.kernel import Language
 from mctskernel.registry import find
@@ -41,11 +41,12 @@ def open_executor(
 
 def opening_ahead(device: str, options: ExecutorOptions = LOCAL) -> AbstractContextManager[None]:
     """Begin to open GPUs for `open_executor` in this block, beside other work; nothing on other devices."""
-    if device != "gpu" or options.engine == "ray":
-        return nullcontext()
-    from mctskernel.executors.gpu import gpus_ahead  # noqa: PLC0415 - as above
+    if device == "gpu" and options.engine != "ray":
+        from mctskernel.executors.gpu import gpus_ahead  # noqa: PLC0415 - as above
 
-    return gpus_ahead(options)
+        with suppress(DeviceError):  # which is told when they are opened in earnest
+            return gpus_ahead(options)
+    return nullcontext()
 
 
 def workers_on(device: str, language: Language | None, executor: ExecutorOptions = LOCAL) -> int:

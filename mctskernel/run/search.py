@@ -96,7 +96,9 @@ def begin(
         ready()
         with open_search(folder, configuration, executor, follow, stop_requested) as (search, unfinished):
             found = finish(folder, search, search.run(unfinished), may_wait=True)
-    if found.answer.node is not None or found.stop_reason in {StopReason.WAITING, StopReason.INTERRUPTED}:
+    refused = "; ".join(reason for _, reason in found.answer.refused)
+    failed = found.problem if found.stop_reason is StopReason.NO_BASELINE else refused
+    if found.answer.node is not None or not failed or found.stop_reason is StopReason.INTERRUPTED:
         return found
     with TemporaryDirectory(prefix="mctskernel-") as temporary:
         rest = Path(temporary) / task_folder.resolve().name
@@ -104,8 +106,7 @@ def begin(
             return found
         shutil.rmtree(path)
         again = begin(path, rest, configuration, follow, stop_requested)
-    reason = found.problem or "; ".join(reason for _, reason in found.answer.refused)
-    return replace(again, notes=(f"{reason} The search began at another start.", *again.notes))
+    return replace(again, notes=(f"{failed} The search began at another start.", *again.notes))
 
 
 def resume(
