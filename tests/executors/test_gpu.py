@@ -70,7 +70,8 @@ def fake() -> Iterator[pytest.MonkeyPatch]:
 @pytest.fixture(scope="module")
 def executor(small_task: Path, fake: pytest.MonkeyPatch) -> Iterator[GpuExecutor]:
     fake.setattr(worker, "RUN_SECONDS", 2.0)
-    with GpuExecutor(DeviceSpec("gpu", small_task), service=SERVICE, check=None) as opened:
+    spec = DeviceSpec("gpu", small_task)
+    with GpuExecutor(spec, architecture="sm_90", service=SERVICE, check=None) as opened:
         yield opened
 
 
