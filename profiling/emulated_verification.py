@@ -214,10 +214,12 @@ class DefectCheck:
             stopped = emulated_outputs(task, candidate, modules, case, order=order, limits=limits)
             if not isinstance(stopped, Stopped):
                 continue
-            if stopped.outcome is not Outcome.TIMEOUT or not done:
+            if stopped.outcome is not Outcome.TIMEOUT:
                 return _ended(stopped.outcome, [stopped.check])
-            note = f"{PARTLY} {done} of {len(shapes)} shapes; for {shape_label(shape)} it was too slow."
-            return Emulated(Outcome.OK, (), notes=(note,))
+            slow = f"for {shape_label(shape)} it was too slow."
+            if not done:
+                return Emulated(Outcome.TIMEOUT, (), slow)
+            return Emulated(Outcome.OK, (), notes=(f"{PARTLY} {done} of {len(shapes)} shapes; {slow}",))
         wanted = CASES * (time.process_time() - began) + (TORCH_SECONDS if task.takes_tensors else 0.0)
         if time.process_time() + wanted > deadline:
             return Emulated(Outcome.OK, ())
