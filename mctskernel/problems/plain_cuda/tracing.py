@@ -56,15 +56,14 @@ class Traced:
 
 def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) -> Traced:
     """Trace a function on fake tensors, without computing anything. Raises PlainCudaError."""
-    return _traced(function, tuple(inputs), tuple(sizes.items()))
+    return _traced_once(function, tuple(inputs), tuple(sizes.items()))
 
 
 @lru_cache(1)  # for its outputs and then for its kernels
-def _traced(
+def _traced_once(
     function: Callable[..., Any], inputs: tuple[Tensor, ...], extents: tuple[tuple[str, int], ...]
 ) -> Traced:
-    sizes = dict(extents)
-    symbolic = symbolic_tensors(inputs, sizes)
+    symbolic = symbolic_tensors(inputs, dict(extents))
     return _traced(_of_tensors(function), inputs, symbolic, ())
 
 
