@@ -161,18 +161,25 @@ def find_function(where: str, name: str) -> Callable[..., Any]:
 
 
 def _in_precision(precision: Any) -> Any:
-    """Within this mode casts and new tensors keep this floating-point precision."""
+    """Within this mode casts and new tensors keep this floating-point precision; casts to fp8 round."""
     import torch  # noqa: PLC0415 - as above
     from torch.overrides import TorchFunctionMode  # noqa: PLC0415 - as above
 
+    from mctskernel.problems.plain_cuda.decompositions import scaled_product  # noqa: PLC0415 - as above
+
     casts = {torch.Tensor.float, torch.Tensor.double, torch.Tensor.half, torch.Tensor.bfloat16}
+
+    fp8 = {torch.float8_e4m3fn, torch.float8_e5m2}
 
     class InPrecision(TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function in casts:
                 return args[0].to(precision)
+            if function is torch.Tensor.to and fp8.intersection((*args[1:], *(kwargs or {}).values())):
+                return function(*args, **(kwargs or {})).to(precision)
             args = tuple(map(wide, args))
-            return function(*args, **{name: wide(each) for name, each in (kwargs or {}).items()})
+            called = scaled_product if function is torch._scaled_mm else function
+            return called(*args, **{name: wide(each) for name, each in (kwargs or {}).items()})
 
     def wide(value: Any) -> Any:
         return precision if isinstance(value, torch.dtype) and value.is_floating_point else value

@@ -162,7 +162,7 @@ __device__ __forceinline__ void multiply(float (&sum)[N / 2], unsigned shared, A
     __syncthreads();
     #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-        blocks::products<ROWS, N, float, false, B::TURNED>(sum, stage, step > 0);
+        blocks::products<ROWS, N, float, float, false, B::TURNED>(sum, stage, step > 0);
         stage = stage == shared + 2 * STAGE ? shared : stage + STAGE;
         if (step + 1 < steps) {
             // Nobody reads this stage any more: its products were waited for before the last barrier.
@@ -360,7 +360,7 @@ __device__ __forceinline__ float power_of_two(float x) {
 #define ATTENTION_PRODUCT(COUNT, N, ...) \
 template <class T, int TURNED> \
 __device__ __forceinline__ void wgmma_of_registers(float (&d)[COUNT], const unsigned* a, unsigned long long b, int adds) { \
-    if constexpr (blocks::IS_BF16<T>) { \
+    if constexpr (blocks::SAME<T, __nv_bfloat16>) { \
         ATTENTION_ISSUE("bf16", COUNT, N, __VA_ARGS__); \
     } else { \
         ATTENTION_ISSUE("f16", COUNT, N, __VA_ARGS__); \

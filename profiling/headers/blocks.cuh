@@ -92,8 +92,24 @@ __device__ __forceinline__ Computed<At> computed(int lines, int terms, At at) {
 // Packed, a matrix is made of blocks of LINES lines; in a block its steps follow each other, so that one bulk copy brings a step.
 // There a line has 128 bytes, with the 128-byte swizzle that the tensor cores read: the high parts of 32 terms and then the low ones.
 
+// What else tensor cores multiply: fp32 rounded to TF32, and the two kinds of fp8, as they are in memory.
+struct TF32 {
+    float value;
+};
+struct E4M3 {
+    unsigned char bits;
+};
+struct E5M2 {
+    unsigned char bits;
+};
+
+template <class A, class B>
+constexpr bool SAME = false;
+template <class A>
+constexpr bool SAME<A, A> = true;
+
 template <class T>
-constexpr int STEP = sizeof(T) == 4 ? 32 : 64;
+constexpr int STEP = 128 / sizeof(T);
 constexpr int LINES = 64, STRIP = 8, STEP_BYTES = LINES * 128;
 constexpr unsigned INFINITE = 0x7f800000;
 
@@ -178,11 +194,18 @@ __device__ __forceinline__ void split_eight(const float (&v)[8], float scale, ui
     split(v[6] * scale, v[7] * scale, high.w, low.w);
 }
 
-// Pack a part of a matrix, and find the `ranges` of its lines, which begin as zeros; `again`, in a launch after that one, pack the
-// lines again that need it.
-template <class Matrix>
+__device__ __forceinline__ unsigned rounded(float x) {
+    unsigned found;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(found) : "f"(x));
+    return found;
+}
+
+// Pack a part of a matrix as pairs, and find the `ranges` of its lines, which begin as zeros; `again`, in a launch after that one, pack
+// the lines again that need it. Or pack it rounded to TF32, once and without ranges.
+template <class T = float, class Matrix>
 __device__ __forceinline__ void pack(void* to, Range* ranges, const Matrix& from, Part part, bool again) {
     constexpr int TERMS = STEP<float>;
+    constexpr bool PAIRS = SAME<T, float>;
     // Neighbouring threads have neighbours in memory.
     const int down = Matrix::BY_TERM ? threadIdx.x >> 2 : threadIdx.x & 63;
     const int chunk = Matrix::BY_TERM ? threadIdx.x & 3 : threadIdx.x >> 6;
@@ -201,10 +224,10 @@ __device__ __forceinline__ void pack(void* to, Range* ranges, const Matrix& from
     }
     float scale = power_of_two(range.exponent());
     unsigned char* at = reinterpret_cast<unsigned char*>(to) + ((long long)(part.line / LINES) * steps + part.step) * STEP_BYTES;
-    const int one = swizzled(down, chunk) / 16, other = swizzled(down, chunk + 4) / 16;
+    const int one = swizzled(down, PAIRS ? chunk : 2 * chunk) / 16, other = swizzled(down, PAIRS ? chunk + 4 : 2 * chunk + 1) / 16;
     // The first round is of the first step, for its largest number.
     #pragma unroll 1
-    for (int step = again ? part.step : part.step - 1; step < end; ++step) {
+    for (int step = again || !PAIRS ? part.step : part.step - 1; step < end; ++step) {
         float v[8];
         load_eight<Matrix>(v, line, (step < part.step ? 0 : step) * TERMS + chunk * 8);
         __syncthreads();
@@ -215,9 +238,14 @@ __device__ __forceinline__ void pack(void* to, Range* ranges, const Matrix& from
             scale = power_of_two(range.guess());
             continue;
         }
-        range.all = max(range.all, largest(v));
         uint4 high, low;
-        split_eight(v, scale, high, low);
+        if constexpr (PAIRS) {
+            range.all = max(range.all, largest(v));
+            split_eight(v, scale, high, low);
+        } else {
+            high = make_uint4(rounded(v[0]), rounded(v[1]), rounded(v[2]), rounded(v[3]));
+            low = make_uint4(rounded(v[4]), rounded(v[5]), rounded(v[6]), rounded(v[7]));
+        }
         if (Matrix::BY_TERM || again) {
             if (packs) {
                 reinterpret_cast<uint4*>(at)[one] = high;
@@ -233,7 +261,7 @@ __device__ __forceinline__ void pack(void* to, Range* ranges, const Matrix& from
         }
         at += STEP_BYTES;
     }
-    if (inside && !again) {
+    if (PAIRS && inside && !again) {
         // Most are no larger than what others found.
         if (range.all > *(volatile unsigned*)&ranges[number].all) {
             atomicMax(&ranges[number].all, range.all);
@@ -350,9 +378,25 @@ __device__ __forceinline__ void copy_box(unsigned to, const TensorMap* map, int 
 }
 #endif
 
-// A packed matrix of fp32.
-struct Packed {
-    using Element = float;
+template <int BYTES>
+struct UnsignedOf {
+    using Type = unsigned short;
+};
+template <>
+struct UnsignedOf<1> {
+    using Type = unsigned char;
+};
+template <>
+struct UnsignedOf<4> {
+    using Type = unsigned;
+};
+template <int BYTES>
+using Unsigned = typename UnsignedOf<BYTES>::Type;
+
+// A packed matrix of fp32, as pairs or rounded to TF32.
+template <class T>
+struct PackedAs {
+    using Element = T;
     static constexpr bool TURNED = false;
     const void* data;
     const Range* ranges;
@@ -407,11 +451,14 @@ struct Packed {
     }
 };
 
-// A matrix of 16-bit numbers where it is in memory: as the `batch`th of a tensor that a map is of, or loaded by threads. Its terms are
-// neighbours, or else its lines are; `stride` is the distance of two lines, or else of two terms. A step in shared memory is made of
-// boxes of 64 lines and 64 terms, in which neighbours in memory are neighbours, 128 swizzled bytes of them.
+using Packed = PackedAs<float>;
+
+// A matrix where it is in memory: as the `batch`th of a tensor that a map is of, or loaded by threads. Its terms are neighbours, or
+// else its lines are, of 16-bit numbers; `stride` is the distance of two lines, or else of two terms. A step in shared memory is made
+// of boxes of 64 lines and a step's terms, in which neighbours in memory are neighbours, 128 swizzled bytes of them.
 template <class T, bool BY_TERM>
 struct Stored {
+    static_assert(BY_TERM || sizeof(T) == 2, "Tensor cores turn 16-bit numbers only");
     using Element = T;
     static constexpr bool TURNED = !BY_TERM;
     const TensorMap* map;
@@ -436,20 +483,22 @@ struct Stored {
 
     template <int COUNT>
     __device__ __forceinline__ void load(unsigned to, int line, int step) const {
+        constexpr int CHUNK = 16 / sizeof(T);
         const bool vector = is_aligned(data, stride * sizeof(T));
         #pragma unroll 2
         for (int i = threadIdx.x % PRODUCERS; i < COUNT * LINES * 8; i += PRODUCERS) {
             const int first = line + i / (LINES * 8) * LINES, term = step * STEP<T>, down = i / 8 % LINES, chunk = i % 8;
-            const int outer = (BY_TERM ? first : term) + down, inner = (BY_TERM ? term : first) + chunk * 8;
+            const int outer = (BY_TERM ? first : term) + down, inner = (BY_TERM ? term : first) + chunk * CHUNK;
             const int left = outer < (BY_TERM ? lines : terms) ? (BY_TERM ? terms : lines) - inner : 0;
             const T* at = data + outer * stride + inner;
             uint4 found = make_uint4(0, 0, 0, 0);
-            if (vector && left >= 8) {
+            if (vector && left >= CHUNK) {
                 found = *reinterpret_cast<const uint4*>(at);
             } else if (left > 0) {
+                using Word = Unsigned<sizeof(T)>;
                 #pragma unroll
-                for (int j = 0; j < 8; ++j) {
-                    reinterpret_cast<unsigned short*>(&found)[j] = j < left ? reinterpret_cast<const unsigned short*>(at)[j] : 0;
+                for (int j = 0; j < CHUNK; ++j) {
+                    reinterpret_cast<Word*>(&found)[j] = j < left ? reinterpret_cast<const Word*>(at)[j] : 0;
                 }
             }
             asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + i / (LINES * 8) * STEP_BYTES + swizzled(down, chunk)),
@@ -457,11 +506,6 @@ struct Stored {
         }
     }
 };
-
-template <class T>
-constexpr bool IS_BF16 = false;
-template <>
-constexpr bool IS_BF16<__nv_bfloat16> = true;
 
 #if BLOCKS_WGMMA
 #define BLOCKS_0_31 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
@@ -485,19 +529,29 @@ constexpr bool IS_BF16<__nv_bfloat16> = true;
 #define BLOCKS_SUMS_96 BLOCKS_SUMS_64, BLOCKS_F32(64)
 #define BLOCKS_SUMS_128 BLOCKS_SUMS_96, BLOCKS_F32(96)
 
-// One product of a warp group: 64 x N sums of 16 terms of fp16 or bf16 in shared memory, which descriptors tell of. It begins anew
-// unless `adds`. Neighbours of a TURNED operand are along its lines.
-#define BLOCKS_ISSUE(TYPE, COUNT, N, A, B, ADDS, TURNED_OF_A, TURNED_OF_B) \
-    asm volatile("{.reg .pred p; setp.ne.b32 p, " ADDS ", 0; wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" \
-                 BLOCKS_LIST_##COUNT "}, " A ", " B ", p, 1, 1, " TURNED_OF_A ", " TURNED_OF_B ";}" \
+// One product of a warp group: 64 x N sums of 32 bytes' terms in shared memory, which descriptors tell of. It begins anew unless
+// `adds`. Neighbours of a TURNED operand, of fp16 or bf16, are along its lines.
+#define BLOCKS_ISSUE(TYPES, COUNT, N, A, B, ADDS, TURNING) \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, " ADDS ", 0; wgmma.mma_async.sync.aligned.m64n" N TYPES " {" \
+                 BLOCKS_LIST_##COUNT "}, " A ", " B ", p, 1, 1" TURNING ";}" \
                  : BLOCKS_SUMS_##COUNT : "l"(a), "l"(b), "r"(adds), "n"(TURNED_A), "n"(TURNED_B))
 #define BLOCKS_PRODUCT(COUNT, N, A, B, ADDS, TURNED_OF_A, TURNED_OF_B) \
-template <class T = __half, int TURNED_A = 0, int TURNED_B = 0> \
+template <class T = __half, class U = T, int TURNED_A = 0, int TURNED_B = 0> \
 __device__ __forceinline__ void wgmma(float (&d)[COUNT], unsigned long long a, unsigned long long b, int adds) { \
-    if constexpr (IS_BF16<T>) { \
-        BLOCKS_ISSUE("bf16", COUNT, N, A, B, ADDS, TURNED_OF_A, TURNED_OF_B); \
+    if constexpr (SAME<T, __nv_bfloat16>) { \
+        BLOCKS_ISSUE("k16.f32.bf16.bf16", COUNT, N, A, B, ADDS, ", " TURNED_OF_A ", " TURNED_OF_B); \
+    } else if constexpr (sizeof(T) == 2) { \
+        BLOCKS_ISSUE("k16.f32.f16.f16", COUNT, N, A, B, ADDS, ", " TURNED_OF_A ", " TURNED_OF_B); \
+    } else if constexpr (sizeof(T) == 4) { \
+        BLOCKS_ISSUE("k8.f32.tf32.tf32", COUNT, N, A, B, ADDS, ""); \
+    } else if constexpr (SAME<T, E4M3> && SAME<U, E4M3>) { \
+        BLOCKS_ISSUE("k32.f32.e4m3.e4m3", COUNT, N, A, B, ADDS, ""); \
+    } else if constexpr (SAME<T, E4M3>) { \
+        BLOCKS_ISSUE("k32.f32.e4m3.e5m2", COUNT, N, A, B, ADDS, ""); \
+    } else if constexpr (SAME<U, E4M3>) { \
+        BLOCKS_ISSUE("k32.f32.e5m2.e4m3", COUNT, N, A, B, ADDS, ""); \
     } else { \
-        BLOCKS_ISSUE("f16", COUNT, N, A, B, ADDS, TURNED_OF_A, TURNED_OF_B); \
+        BLOCKS_ISSUE("k32.f32.e5m2.e5m2", COUNT, N, A, B, ADDS, ""); \
     } \
 }
 BLOCKS_PRODUCT(32, "64", "%32", "%33", "%34", "%35", "%36")
@@ -512,23 +566,23 @@ __device__ __forceinline__ unsigned long long descriptor(unsigned start, unsigne
 }
 
 // Issue the products of a step; `wait` waits until at most so many steps' products are unfinished.
-template <int M, int N, class T = float, bool TURNED_A = false, bool TURNED_B = false>
+template <int M, int N, class T = float, class U = T, bool TURNED_A = false, bool TURNED_B = false>
 __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bool adds) {
-    const unsigned long long a = descriptor(stage + (threadIdx.x >> 7) * STEP_BYTES);
+    const unsigned long long a = descriptor(stage + (M > 64 ? threadIdx.x >> 7 : 0) * STEP_BYTES);
     const unsigned long long b = descriptor(stage + M * 128, TURNED_B ? STEP<T> * 128 : 16);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-    if constexpr (sizeof(T) == 4) {
+    if constexpr (SAME<T, float>) {
         #pragma unroll
         for (int k = 0; k < 4; k += 2) {
             const unsigned long long high = b + k * (TURNED_B ? 64 : 1), low = high + (TURNED_B ? N * 4 : 4);
-            wgmma<__half, 0, TURNED_B>(sum, a + k + 4, high, k > 0 || adds);
-            wgmma<__half, 0, TURNED_B>(sum, a + k, low, 1);
-            wgmma<__half, 0, TURNED_B>(sum, a + k, high, 1);
+            wgmma<__half, __half, 0, TURNED_B>(sum, a + k + 4, high, k > 0 || adds);
+            wgmma<__half, __half, 0, TURNED_B>(sum, a + k, low, 1);
+            wgmma<__half, __half, 0, TURNED_B>(sum, a + k, high, 1);
         }
     } else {
         #pragma unroll
         for (int k = 0; k < 4; ++k) {
-            wgmma<T, TURNED_A, TURNED_B>(sum, a + k * (TURNED_A ? 128 : 2), b + k * (TURNED_B ? 128 : 2), k > 0 || adds);
+            wgmma<T, U, TURNED_A, TURNED_B>(sum, a + k * (TURNED_A ? 128 : 2), b + k * (TURNED_B ? 128 : 2), k > 0 || adds);
         }
     }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -549,18 +603,18 @@ __device__ __forceinline__ void publish() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Of 64 K registers, blocks of 128 rows leave producers 56 a thread and consumers 224, and those of 192 rows 152.
-template <int M>
+// Of 64 K registers, two groups that multiply leave producers 56 a thread and have 224, and three have 152.
+template <int GROUPS>
 __device__ __forceinline__ void fewer_registers() {
-    if constexpr (M > 64) {
+    if constexpr (GROUPS > 1) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
     }
 }
 
-template <int M>
+template <int GROUPS>
 __device__ __forceinline__ void more_registers() {
-    if constexpr (M > 64) {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(M == 128 ? 224 : 152));
+    if constexpr (GROUPS > 1) {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(GROUPS == 2 ? 224 : 152));
     }
 }
 #else
@@ -575,17 +629,41 @@ __device__ __forceinline__ void load_fragments(unsigned (&to)[4], unsigned from)
     }
 }
 
-#define BLOCKS_MMA(TYPE) \
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, " \
+#define BLOCKS_MMA(SHAPE, TYPE) \
+    asm volatile("mma.sync.aligned." SHAPE ".row.col.f32." TYPE "." TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, " \
                  "{%0, %1, %2, %3};" \
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
-template <class T = __half>
-__device__ __forceinline__ void mma(float* d, const unsigned* a, unsigned b0, unsigned b1) {
-    if constexpr (IS_BF16<T>) {
-        BLOCKS_MMA("bf16");
+// The first or last two of four numbers of fp8 as fp16.
+template <class T>
+__device__ __forceinline__ unsigned halves(unsigned four, int last) {
+    const unsigned two = four >> last * 16, bytes = (two & 0xff) << 8 | (two & 0xff00) << 16;
+    if constexpr (SAME<T, E5M2>) {
+        return bytes;
     } else {
-        BLOCKS_MMA("f16");
+        // As fp16 its exponent is 8 too small; there is no infinity.
+        const unsigned moved = (bytes & 0x80008000) | (bytes & 0x7f007f00) >> 1;
+        const __half2 scaled = __hmul2(*reinterpret_cast<const __half2*>(&moved), __float2half2_rn(256.0f));
+        const unsigned found = *reinterpret_cast<const unsigned*>(&scaled);
+        return found | ((two & 0x7f) == 0x7f ? 0x7fff : 0) | ((two & 0x7f00) == 0x7f00 ? 0x7fff0000 : 0);
+    }
+}
+
+// 32 bytes' terms of 16 lines and of 8 others.
+template <class T = __half, class U = T>
+__device__ __forceinline__ void mma(float* d, const unsigned* a, unsigned b0, unsigned b1) {
+    if constexpr (SAME<T, __nv_bfloat16>) {
+        BLOCKS_MMA("m16n8k16", "bf16");
+    } else if constexpr (sizeof(T) == 2) {
+        BLOCKS_MMA("m16n8k16", "f16");
+    } else if constexpr (sizeof(T) == 4) {
+        BLOCKS_MMA("m16n8k8", "tf32");
+    } else {
+        #pragma unroll
+        for (int last = 0; last < 2; ++last) {
+            const unsigned from[4] = {halves<T>(a[0], last), halves<T>(a[1], last), halves<T>(a[2], last), halves<T>(a[3], last)};
+            mma(d, from, halves<U>(b0, last), halves<U>(b1, last));
+        }
     }
 }
 
@@ -595,13 +673,13 @@ __device__ __forceinline__ unsigned fragment(unsigned lines, int line, int chunk
     return lines + line * 128 + ((chunk ^ (line & 7)) << 4);
 }
 
-// The same of boxes in which neighbours are along terms, or else lines: 8 lines and 8 terms.
+// The same of boxes in which neighbours are along terms, or else lines: 8 lines, and a chunk of terms or 8 of them.
 template <bool TURNED>
-__device__ __forceinline__ unsigned fragment_of(unsigned boxes, int line, int term) {
-    return TURNED ? fragment(boxes + line / LINES * STEP_BYTES, term, line % LINES / 8) : fragment(boxes, line, term / 8);
+__device__ __forceinline__ unsigned fragment_of(unsigned boxes, int line, int chunk) {
+    return TURNED ? fragment(boxes + line / LINES * STEP_BYTES, chunk * 8, line % LINES / 8) : fragment(boxes, line, chunk);
 }
 
-template <int M, int N, class T = float, bool TURNED_A = false, bool TURNED_B = false>
+template <int M, int N, class T = float, class U = T, bool TURNED_A = false, bool TURNED_B = false>
 __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bool adds) {
     const int line = (threadIdx.x >> 5) * 16, first = threadIdx.x >> 3 & 1, second = threadIdx.x >> 4 & 1;
     if (!adds) {
@@ -610,16 +688,16 @@ __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bo
             sum[i] = 0.0f;
         }
     }
-    if constexpr (sizeof(T) == 2) {
+    if constexpr (!SAME<T, float>) {
         #pragma unroll
-        for (int k = 0; k < 64; k += 16) {
+        for (int k = 0; k < 8; k += 2) {
             unsigned from_a[4], from_b[4];
-            load_fragments<TURNED_A>(from_a, fragment_of<TURNED_A>(stage, line + first * 8, k + second * 8));
+            load_fragments<TURNED_A>(from_a, fragment_of<TURNED_A>(stage, line + first * 8, k + second));
             #pragma unroll
             for (int n = 0; n < N; n += 16) {
-                load_fragments<TURNED_B>(from_b, fragment_of<TURNED_B>(stage + M * 128, n + second * 8, k + first * 8));
-                mma<T>(sum + n / 2, from_a, from_b[0], from_b[1]);
-                mma<T>(sum + n / 2 + 4, from_a, from_b[2], from_b[3]);
+                load_fragments<TURNED_B>(from_b, fragment_of<TURNED_B>(stage + M * 128, n + second * 8, k + first));
+                mma<T, U>(sum + n / 2, from_a, from_b[0], from_b[1]);
+                mma<T, U>(sum + n / 2 + 4, from_a, from_b[2], from_b[3]);
             }
         }
         return;
@@ -705,21 +783,24 @@ __device__ __forceinline__ void finish(float (&sum)[N / 2], const float* unscale
     }
 }
 
-// The tiles of A B that a block computes, by 2 M + PRODUCERS threads: the first 2 M call use(tile, sums) for each; a thread has the
-// sums of row_of(i) and column_of(i). `a_of(tile)` and `b_of(tile)` are the operands. `shared` has STAGES * (M + N) * 128 + 4096
+// The tiles of A B that a block computes, by 2 M TURNS + PRODUCERS threads: the first 2 M TURNS call use(tile, sums) for each; a thread
+// has the sums of row_of(i) and column_of(i). Two warp groups that take TURNS have a tile of 64 rows each: one multiplies while the
+// other one stores. `a_of(tile)` and `b_of(tile)` are the operands. `shared` has STAGES * (M + N) * 128 + 4096
 // bytes. Blocks are in clusters of CLUSTER, for which `tiling` has tiles of M * CLUSTER rows.
 //
-// Tensor cores cut off what doesn't fit a sum's 24 bits. So that this doesn't add up, sums of WINDOW steps of fp32 are added to the
-// result in fp32.
-template <int M, int N, int STAGES, int CLUSTER, class Tiling, class A, class B, class Use>
+// Tensor cores cut off what doesn't fit a sum's 24 bits, and of fp8 a sum's 14. So that this doesn't add up, sums of 128 terms, WINDOW
+// steps, are added to the result in fp32.
+template <int M, int N, int STAGES, int CLUSTER, int TURNS = 1, class Tiling, class A, class B, class Use>
 __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& tiling, A a_of, B b_of, Use use) {
     using OfA = decltype(a_of(Tile()));
     using OfB = decltype(b_of(Tile()));
     using T = typename OfA::Element;
-    constexpr bool PAIRS = sizeof(T) == 4;
-    static_assert(M == 64 || M == 128 || (M == 192 && !PAIRS), "Tiles have 64, 128 or 192 rows");
-    static_assert(N % 64 == 0 && N <= (PAIRS || M == 192 ? 192 : 256), "and 64, 128, 192 or 256 columns");
-    constexpr int STAGE = (M + N) * 128, WINDOW = 4;
+    using U = typename OfB::Element;
+    constexpr bool PAIRS = SAME<T, float>, APART = PAIRS || sizeof(T) == 1;
+    static_assert(M == 64 || M == 128 || (M == 192 && !APART), "Tiles have 64, 128 or 192 rows");
+    static_assert(N % 64 == 0 && N <= (APART || M == 192 ? 192 : 256), "and 64, 128, 192 or 256 columns");
+    static_assert(TURNS == 1 || (TURNS == 2 && M == 64 && !PAIRS), "Two warp groups take turns with 64 rows each");
+    constexpr int STAGE = (M + N) * 128, WINDOW = PAIRS ? 4 : 1, GROUPS = M / 64 * TURNS;
     const unsigned start = (unsigned)__cvta_generic_to_shared(shared), memory = (start + 1023) & ~1023u;
     // For two tiles by turns, as the next one begins before the last one ends.
     float* unscale = reinterpret_cast<float*>(shared + (memory - start) + STAGES * STAGE);
@@ -732,6 +813,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     };
 #if BLOCKS_WGMMA
     const unsigned full = memory + STAGES * STAGE + (M + N) * 8, empty = full + 8 * STAGES, done = empty + 8 * STAGES;
+    const unsigned order = done + 16;
     constexpr int EVERYONE = (1 << CLUSTER) - 1;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
@@ -740,6 +822,8 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
         }
         init_barrier(done, M / 16);
         init_barrier(done + 8, M / 16);
+        init_barrier(order, 4);
+        init_barrier(order + 8, 4);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     if constexpr (CLUSTER > 1) {
@@ -749,8 +833,8 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     // The same in all threads of a warp, as the compiler sees.
     const int group = __shfl_sync(0xffffffff, threadIdx.x >> 7, 0), lane = threadIdx.x % 32;
     int stage = 0, turn = 0;
-    if (group == M / 64) {
-        fewer_registers<M>();
+    if (group == GROUPS) {
+        fewer_registers<GROUPS>();
         unsigned free = 1, parity = 1;
         #pragma unroll 1
         for (int number = blockIdx.x / CLUSTER; number < tiling.count(); number += apart) {
@@ -764,7 +848,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             for (int step = tile.first_step; step < tile.last_step; ++step) {
                 const unsigned to = memory + stage * STAGE, barrier = full + 8 * stage;
                 wait_for(empty + 8 * stage, free);
-                if (threadIdx.x == 2 * M) {
+                if (threadIdx.x == 128 * GROUPS) {
                     expect(barrier, (a_boxes + b_boxes) * STEP_BYTES);
                     if (copies_a) {
                         a.template copy<M / LINES>(to, tile.row, step, barrier, 0, 0);
@@ -785,7 +869,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                 if constexpr (PAIRS) {
                     if (step == tile.last_step - 1) {
                         wait_for(done + 8 * turn, parity);
-                        for (int i = threadIdx.x - 2 * M; i < M + N; i += PRODUCERS) {
+                        for (int i = threadIdx.x - 128 * GROUPS; i < M + N; i += PRODUCERS) {
                             unscale[turn * (M + N) + i] = i < M ? a.unscale(tile.row + i) : b.unscale(tile.column + i - M);
                         }
                     }
@@ -801,8 +885,23 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             turn ^= 1;
         }
     } else {
-        more_registers<M>();
-        unsigned parity = 0;
+        more_registers<GROUPS>();
+        unsigned parity = 0, before_it = group == 0;
+        const int own = TURNS == 2 ? group : 0;
+        // Beyond the stages of a tile that the other group multiplies.
+        auto skip = [&](int number) {
+            if (TURNS == 2 && number < tiling.count()) {
+                const Tile tile = tile_of(number);
+                stage += tile.last_step - tile.first_step;
+                parity ^= stage / STAGES & 1;
+                stage %= STAGES;
+            }
+        };
+        auto pass_on = [&] {
+            if (TURNS == 2 && lane == 0) {
+                arrive(order + 8 * (own ^ 1));
+            }
+        };
         auto release = [&](int stage) {
             if (CLUSTER == 1 ? lane == 0 : lane < CLUSTER) {
                 if constexpr (CLUSTER == 1) {
@@ -812,16 +911,26 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                 }
             }
         };
+        if (own == 1) {
+            skip(blockIdx.x / CLUSTER);
+        }
         #pragma unroll 1
-        for (int number = blockIdx.x / CLUSTER; number < tiling.count(); number += apart, turn ^= 1) {
-            const Tile tile = tile_of(number);
+        for (int number = blockIdx.x / CLUSTER + own * apart; number < tiling.count(); number += apart * TURNS, turn ^= 1) {
+            Tile tile = tile_of(number);
             #pragma unroll
             for (int i = 0; i < N / 2; ++i) {
                 result[i] = 0.0f;
             }
+            if constexpr (TURNS == 2) {
+                wait_for(order + 8 * own, before_it);
+                before_it ^= 1;
+                if (tile.first_step >= tile.last_step) {
+                    pass_on();
+                }
+            }
             int step = tile.first_step, before = -1;
             // Warp groups add at different times, so that the tensor cores have something to do.
-            int until = !PAIRS ? tile.last_step : step + (group == 0 ? WINDOW : WINDOW / 2);
+            int until = !APART ? tile.last_step : step + (group == 0 ? WINDOW : (WINDOW + 1) / 2);
             #pragma unroll 1
             while (step < tile.last_step) {
                 until = min(until, tile.last_step);
@@ -829,9 +938,9 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                 #pragma unroll 1
                 do {
                     wait_for(full + 8 * stage, parity);
-                    products<M, N, T, OfA::TURNED, OfB::TURNED>(PAIRS ? sum : result, memory + stage * STAGE, adds);
+                    products<M, N, T, U, OfA::TURNED, OfB::TURNED>(APART ? sum : result, memory + stage * STAGE, adds);
                     adds = true;
-                    wait<1>(PAIRS ? sum : result);
+                    wait<1>(APART ? sum : result);
                     if (before >= 0) {
                         release(before);
                     }
@@ -840,9 +949,12 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                     stage = stage == STAGES - 1 ? 0 : stage + 1;
                 } while (++step < until);
                 until += WINDOW;
-                wait<0>(PAIRS ? sum : result);
+                if (step >= tile.last_step) {
+                    pass_on();
+                }
+                wait<0>(APART ? sum : result);
                 #pragma unroll
-                for (int i = 0; PAIRS && i < N / 2; ++i) {
+                for (int i = 0; APART && i < N / 2; ++i) {
                     result[i] += sum[i];
                 }
             }
@@ -852,9 +964,12 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                     finish<M, N>(result, unscale + turn * (M + N), a_of(tile), b_of(tile), tile);
                 }
             }
-            if (lane == 0) {
+            if (PAIRS && lane == 0) {
                 arrive(done + 8 * turn);
             }
+            skip(number + apart);
+            // Where the group's rows would be if it had those below the other's.
+            tile.row -= own * 64;
             use(tile, result);
         }
     }
@@ -864,7 +979,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
         cluster_barrier();
     }
 #else
-    const bool produces = threadIdx.x >= 2 * M;
+    const bool produces = threadIdx.x >= 128 * GROUPS, multiplies = threadIdx.x < 2 * M;
     for (int number = blockIdx.x / CLUSTER; number < tiling.count(); number += apart) {
         const Tile tile = tile_of(number);
         const OfA a = a_of(tile);
@@ -883,7 +998,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
         }
         __syncthreads();
         if constexpr (PAIRS) {
-            for (int i = threadIdx.x; i < M + N; i += 2 * M + PRODUCERS) {
+            for (int i = threadIdx.x; i < M + N; i += 128 * GROUPS + PRODUCERS) {
                 unscale[i] = i < M ? a.unscale(tile.row + i) : b.unscale(tile.column + i - M);
             }
         }
@@ -897,10 +1012,10 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             if (produces) {
                 // Into the stage of the step before, with which everyone is done.
                 copy(step + STAGES - 1);
-            } else {
-                products<M, N, T, OfA::TURNED, OfB::TURNED>(PAIRS ? sum : result, memory + done % STAGES * STAGE,
-                    !PAIRS || done % WINDOW != 0);
-                if (PAIRS && (done % WINDOW == WINDOW - 1 || step == tile.last_step - 1)) {
+            } else if (multiplies) {
+                products<M, N, T, U, OfA::TURNED, OfB::TURNED>(APART ? sum : result, memory + done % STAGES * STAGE,
+                    !APART || done % WINDOW != 0);
+                if (APART && (done % WINDOW == WINDOW - 1 || step == tile.last_step - 1)) {
                     #pragma unroll
                     for (int i = 0; i < N / 2; ++i) {
                         result[i] += sum[i];
@@ -909,7 +1024,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             }
         }
         __syncthreads();
-        if (!produces) {
+        if (multiplies) {
             if constexpr (PAIRS) {
                 finish<M, N>(result, unscale, a, b, tile);
             }
@@ -946,33 +1061,33 @@ __device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& 
     };
     #pragma unroll
     for (int half = 0; half < 4; half += 2) {
-        const int row = tile.row + row_of(half);
-        T* line = to + (row < rows ? index(row, tile.column) : 0);
-        const bool whole = row < rows && tile.column + 2 * N <= columns && (size_t)line % sizeof(Together) == 0;
-        if (__all_sync(0xffffffff, whole)) {
-            line += WIDTH == 8 ? (threadIdx.x & 3) * 8 : (threadIdx.x & 3) * 2;
+        // At the edges, too, as many at once as there are; what is beyond them is computed of the last ones.
+        const int row = tile.row + row_of(half), inside = min(row, rows - 1), own = (threadIdx.x & 3) * WIDTH;
+        const int left = row < rows ? columns - tile.column - own : 0;
+        T* line = to + index(inside, tile.column) + own;
+        const bool aligned = (size_t)line % sizeof(Together) == 0;
+        #pragma unroll
+        for (int i = 0; i < N; i += WIDTH * 2) {
+            union {
+                Together found;
+                unsigned words[4];
+            };
             #pragma unroll
-            for (int i = 0; i < N; i += WIDTH * 2) {
-                union {
-                    Together found;
-                    unsigned words[4];
-                };
+            for (int j = 0; j < WIDTH; ++j) {
+                const int at = i + half + j / 2 * 4 + j % 2;
+                found.of[j] = value(inside, min(tile.column + column_of(at), columns - 1), sum[at]);
+            }
+            if constexpr (WIDTH == 8) {
+                turn_four(words);
+            }
+            if (aligned && left >= i * 2 + WIDTH) {
+                *reinterpret_cast<Together*>(line + i * 2) = found;
+            } else {
                 #pragma unroll
                 for (int j = 0; j < WIDTH; ++j) {
-                    const int at = i + half + j / 2 * 4 + j % 2;
-                    found.of[j] = value(row, tile.column + column_of(at), sum[at]);
-                }
-                if constexpr (WIDTH == 8) {
-                    turn_four(words);
-                }
-                *reinterpret_cast<Together*>(line + i * 2) = found;
-            }
-        } else if (row < rows) {
-            #pragma unroll
-            for (int i = half; i < N; i += i % 2 == 0 ? 1 : 3) {
-                const int column = tile.column + column_of(i);
-                if (column < columns) {
-                    line[column_of(i)] = value(row, column, sum[i]);
+                    if (left > i * 2 + j) {
+                        line[i * 2 + j] = found.of[j];
+                    }
                 }
             }
         }

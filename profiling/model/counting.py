@@ -13,16 +13,17 @@ from functools import cache
 
 import numpy as np
 
-from mctskernel.core.expression import Number
 from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array
 from mctskernel.profiling.architecture import WARP_LANES
 from mctskernel.profiling.build import Build
 from mctskernel.profiling.emulator import Counts, Geometry, GlobalMemory, Limits, Module, count
+from mctskernel.profiling.emulator.launch import Argument
 from mctskernel.profiling.machine_code.frequencies import block_frequencies, instruction_lines
 from mctskernel.profiling.machine_code.functions import Function
 from mctskernel.profiling.model.scoreboard import Chain, LatencyOf, chain
 from mctskernel.profiling.model.traffic import Range, Sample
+from mctskernel.profiling.ptx_text import TENSOR_MAP_BYTES
 
 LIMITS = Limits(lane_instructions=4_000_000_000, block_executions=400_000, seconds=15.0)
 """A block that exceeds these counts as endless; the seconds only matter on a slow machine."""
@@ -72,6 +73,7 @@ class BlockCounter:
         self._module = module
         self._geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
         self._sizes = {**buffers, **{scratch.name: scratch.nbytes for scratch in plan.scratch}}
+        self._maps = {each.name: bytes(TENSOR_MAP_BYTES) for each in plan.tensor_maps}
         self._inputs = frozenset(buffers)
         self._contents = contents
         self._backed: set[str] = set()
@@ -116,10 +118,12 @@ class BlockCounter:
         self._memory, self._arguments = self._place()
         return True
 
-    def _place(self) -> tuple[GlobalMemory, list[Number]]:
+    def _place(self) -> tuple[GlobalMemory, list[Argument]]:
         memory = GlobalMemory()
-        addresses: dict[str, int] = {}
+        addresses: dict[str, Argument] = dict(self._maps)
         for name in dict.fromkeys(a for a in self.launch.arguments if isinstance(a, str)):
+            if name in self._maps:
+                continue
             if name in self._backed and name in self._inputs:
                 addresses[name] = memory.add(name, self._contents(name))
             else:

@@ -35,7 +35,7 @@ from mctskernel.problems.kernelbench.reference import (
     without_running_statistics,
 )
 from mctskernel.problems.problem import Memory, available_memory, task_name
-from mctskernel.problems.tolerance import OwnError, own_errors, relaxed
+from mctskernel.problems.tolerance import OwnError, own_errors, relaxed, tolerance_table
 from mctskernel.problems.torch_dimensions import GRANULARITIES, Dimensions, find_dimensions
 from mctskernel.problems.torch_task import (
     TorchTask,
@@ -139,6 +139,9 @@ def _named(operand: Operand, names: Mapping[int, str]) -> tuple[tuple[str, int],
         for axis, size in enumerate(operand.size)
     )
 
+
+MOST_OWN = 0.05
+"""Own errors of 16-bit results that say something: where a row is zeros, any is large."""
 
 OWN_ERRORS = 4.0
 """A kernel may be off by so many times the problem's own error in float32."""
@@ -314,6 +317,10 @@ def _tolerance_table(
     operands: Operands, shapes: Sequence[Shape], errors: Sequence[OwnError]
 ) -> dict[str, Any]:
     """The table [tolerance], with the harness's own bound wherever 32-bit floats can meet it."""
+    out = operands.outputs[0]
+    if out.dtype in {"float16", "bfloat16"}:  # casts in the module decide how precise it is
+        known = [each for each in errors if each.of_row < MOST_OWN]
+        return tolerance_table([out], {out.name: max(known, default=OwnError())}, ())
     ours = TOLERANCES["float32"]
     table: dict[str, Any] = {"relative": ours.relative, "absolute": ours.absolute, "ratio": ours.ratio}
     element = {"relative": TOLERANCE, "absolute": TOLERANCE}

@@ -106,6 +106,30 @@ def _attention(
     return scores.softmax(-1) @ value
 
 
+def scaled_product(
+    tensor: Tensor,
+    other: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """What torch._scaled_mm computes, in float32 or the numbers' own precision if they have more of it."""
+    del use_fast_accum  # it may be less precise, and needn't
+    for scale, axis in ((scale_a, -1), (scale_b, 0)):
+        if scale.dim() > 1 and scale.shape[axis] != 1:
+            raise PlainCudaError(
+                "This function has fp8 products with scales of blocks, which aren't supported."
+            )
+    wide = torch.promote_types(tensor.dtype, torch.float32) if tensor.dtype.itemsize > 1 else torch.float32
+    found = tensor.to(wide) @ other.to(wide) * scale_a * scale_b
+    found = found if bias is None else found + bias
+    found = found if scale_result is None else found * scale_result
+    return found.to(tensor.dtype if out_dtype is None else out_dtype)
+
+
 def _linear(tensor: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     found = tensor @ weight.transpose(-1, -2) if weight.dim() == 2 else tensor @ weight
     return found if bias is None else found + bias
@@ -148,6 +172,7 @@ def _embedding_bag(indices: Tensor, weight: Tensor, *given: Any, **named: Any) -
 _PLAIN_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.scaled_dot_product_attention: _attention,
     torch.nn.functional.linear: _linear,
+    torch._scaled_mm: scaled_product,
     torch.nn.functional.bilinear: _bilinear,
     torch.nn.functional.embedding_bag: _embedding_bag,
     torch.max_pool1d: _max_pool1d,

@@ -15,6 +15,8 @@ _STORED: Mapping[torch.dtype, str] = {
     torch.float32: "float",
     torch.float64: "double",
     torch.bool: "bool",
+    torch.float8_e4m3fn: "unsigned char",
+    torch.float8_e5m2: "unsigned char",
     torch.uint8: "unsigned char",
     torch.int8: "signed char",
     torch.int16: "short",
@@ -23,10 +25,20 @@ _STORED: Mapping[torch.dtype, str] = {
 }
 
 _NARROW: Mapping[torch.dtype, tuple[str, str, str]] = {
-    torch.float16: ("__half2float", "__float2half", "cuda_fp16.h"),
-    torch.bfloat16: ("__bfloat162float", "__float2bfloat16", "cuda_bf16.h"),
+    torch.float16: ("__half2float({})", "__float2half({})", "cuda_fp16.h"),
+    torch.bfloat16: ("__bfloat162float({})", "__float2bfloat16({})", "cuda_bf16.h"),
+    torch.float8_e4m3fn: (
+        "__half2float((__half)__nv_cvt_fp8_to_halfraw({}, __NV_E4M3))",
+        "__nv_cvt_float_to_fp8({}, __NV_SATFINITE, __NV_E4M3)",
+        "cuda_fp8.h",
+    ),
+    torch.float8_e5m2: (
+        "__half2float((__half)__nv_cvt_fp8_to_halfraw({}, __NV_E5M2))",
+        "__nv_cvt_float_to_fp8({}, __NV_NOSAT, __NV_E5M2)",
+        "cuda_fp8.h",
+    ),
 }
-"""The conversions of 16-bit floats, and their header."""
+"""The conversions of floats of 16 and 8 bits, and their header."""
 
 
 def stored_type(dtype: torch.dtype) -> str:
@@ -37,11 +49,16 @@ def stored_type(dtype: torch.dtype) -> str:
 
 
 def computed_type(dtype: torch.dtype) -> str:
-    """The computation type: 16-bit floats are widened to float, small integers to int."""
+    """The computation type: narrower floats are widened to float, small integers to int."""
     kept = stored_type(dtype)
     if dtype in _NARROW:
         return "float"
     return "int" if kept in {"short", "signed char", "unsigned char"} else kept
+
+
+def is_fp8(dtype: torch.dtype) -> bool:
+    """Whether a type is so narrow that values are rounded to it in registers, too."""
+    return dtype in _NARROW and dtype.itemsize == 1
 
 
 def header(dtype: torch.dtype) -> str:
@@ -51,13 +68,13 @@ def header(dtype: torch.dtype) -> str:
 
 def loaded(dtype: torch.dtype, place: str) -> str:
     """A loaded value in its computation type."""
-    return f"{_NARROW[dtype][0]}({place})" if dtype in _NARROW else place
+    return _NARROW[dtype][0].format(place) if dtype in _NARROW else place
 
 
 def stored(dtype: torch.dtype, value: str) -> str:
     """A value of the computation type as it is stored."""
     if dtype in _NARROW:
-        return f"{_NARROW[dtype][1]}({value})"
+        return _NARROW[dtype][1].format(value)
     return f"({stored_type(dtype)})({value})" if computed_type(dtype) != stored_type(dtype) else value
 
 

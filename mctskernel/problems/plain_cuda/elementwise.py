@@ -11,7 +11,14 @@ from torch._prims_common import elementwise_dtypes
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Index, node_type, numbers
-from mctskernel.problems.plain_cuda.element_types import computed_type, converted, literal
+from mctskernel.problems.plain_cuda.element_types import (
+    computed_type,
+    converted,
+    is_fp8,
+    literal,
+    loaded,
+    stored,
+)
 from mctskernel.problems.plain_cuda.rules import (
     Kind,
     argument,
@@ -186,7 +193,8 @@ def _gelu(body: Body, node: Node, index: Index) -> str:
 @rule("_to_copy", kind=Kind.ELEMENT)
 def _cast(body: Body, node: Node, index: Index) -> str:
     source = argument(node, "self")
-    return converted(body.read(source, index), numbers(source), numbers(node))
+    value = converted(body.read(source, index), numbers(source), numbers(node))
+    return loaded(numbers(node), stored(numbers(node), value)) if is_fp8(numbers(node)) else value
 
 
 @rule("addcmul", kind=Kind.ELEMENT)

@@ -14,7 +14,7 @@ from mctskernel.problems.templates.convolutions import convolutions, convolved
 from mctskernel.problems.templates.pools import pools
 from mctskernel.problems.templates.rows import row_groups, row_operands
 from mctskernel.problems.templates.scans import flipped_scans, scan_groups
-from mctskernel.problems.templates.tiles import followed, products
+from mctskernel.problems.templates.tiles import followed, narrowed, products
 
 Finder = Callable[[Sequence[Node], Collection[Node], Traced], Iterable[Group]]
 """Finds groups of one template among the nodes that would each have a plain kernel, given which are outputs."""
@@ -34,7 +34,7 @@ FINDERS: tuple[Finder, ...] = (
 def cut(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> list[Node]:
     """The kept nodes, and others that a template had better store, in order."""
     found = {*kept, *row_operands(kept, traced), *flipped_scans(kept, traced.outputs), *convolved(kept)}
-    found.update(followed(order, kept, traced))
+    found.update([*followed(order, kept, traced), *narrowed(kept)])
     return [node for node in order if node in found]
 
 

@@ -14,13 +14,16 @@ import sympy
 import torch
 
 from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
+from mctskernel.problems.plain_cuda.element_types import converted
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, in_cpp, product
+from mctskernel.problems.plain_cuda.schedule import Job
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
 
 STEP = 32
-STEPS = {torch.float32: STEP, torch.float16: 64, torch.bfloat16: 64}
+FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+STEPS = {torch.float32: STEP, torch.float16: 64, torch.bfloat16: 64, **dict.fromkeys(FP8, 128)}
 """Terms of a step, which has 128 bytes of a line, as the header has them."""
 
 STRIP, LINES = 8, 64
@@ -82,7 +85,10 @@ OfTerm = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand: a batch of matrices, that of A by row and term or that of B by term and column."""
+    """An operand: a batch of matrices, that of A by row and term or that of B by term and column.
+
+    Its numbers may be wider than its `dtype`, which they come from.
+    """
 
     name: str
     node: Any
@@ -130,7 +136,7 @@ class Operand:
         place = schedule.places[node]
         own = (names.line, names.term)
         if (
-            place.dtype is not numbers(self.node)
+            place.dtype is not self.dtype
             or value != body.load(place, found)
             or any(found.count(each) != 1 for each in own)
         ):
@@ -149,6 +155,36 @@ class Operand:
         batch = (found[0] if len(found) == 3 else "0") if is_plain else None
         data = f"{schedule.parameter(place.name)}{offset}"
         return Memory(place, term == ONE, line if term == ONE else term, data, batch)
+
+    def buffer(self, name: str, *, by_term: bool) -> Place:
+        """A buffer for the operand that TMA can read, whose terms are neighbours, or else its lines."""
+        outer, inner = (self.lines, self.terms) if by_term else (self.terms, self.lines)
+        together = 16 // self.dtype.itemsize
+        return Place(name, self.dtype, (self.batch, outer, ceiling(inner, together) * together))
+
+    def copy(self, buffer: Place, *, by_term: bool) -> Job:
+        """The kernel that fills such a buffer."""
+        inner = self.terms if by_term else self.lines
+
+        def emit(body: Body, index: Index) -> str:
+            *batch, first, second = index
+            in_order = by_term == (self.name == "a")
+            found = (
+                *batch[3 - len(body.extents(self.node)) :],
+                *((first, second) if in_order else (second, first)),
+            )
+
+            def value() -> str:
+                return converted(body.read(self.node, found), numbers(self.node), self.dtype)
+
+            if buffer.extents[-1] == inner:
+                return value()
+            kept = body.variable("float", "value", "0.0f")
+            with body.block(f"if ({second} < {body.size(inner)}) {{"):
+                body.line(f"{kept} = {value()};")
+            return kept
+
+        return Job(self.node, buffer, buffer.extents, emit)
 
     def _index(self, body: Body, names: Names) -> Index:
         pair = (names.line, names.term) if self.name == "a" else (names.term, names.line)

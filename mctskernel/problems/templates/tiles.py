@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,11 @@ import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Function, Given, Index, Place, numbers
-from mctskernel.problems.plain_cuda.element_types import converted, stored, stored_type
+from mctskernel.problems.plain_cuda.element_types import converted, stored
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
-from mctskernel.problems.plain_cuda.rules import Kind, is_tensor, operator_name, rule_of
+from mctskernel.problems.plain_cuda.rules import Kind, argument, base_name, is_tensor, operator_name, rule_of
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.operands import LINES, STEPS, Memory, Names, Operand, map_given
+from mctskernel.problems.templates.operands import FP8, LINES, STEPS, Memory, Names, Operand, map_given
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -32,14 +32,36 @@ MULTIPROCESSORS = 132
 
 TILES = {(128, 192): 1.0, (128, 128): 0.87, (128, 64): 0.6, (64, 192): 0.65, (64, 128): 0.55, (64, 64): 0.4}
 HALF_TILES = {
-    **{(192, 192): 3.24, (192, 128): 3.0, (192, 64): 2.1},
-    **{(128, 256): 3.17, (128, 192): 3.0, (128, 128): 2.8, (128, 64): 1.87},
-    **{(64, 256): 2.26, (64, 192): 2.13, (64, 128): 1.87, (64, 64): 1.4},
+    **{(192, 192): 3.58, (192, 128): 3.32, (192, 64): 2.0},
+    **{(128, 256): 3.55, (128, 192): 3.47, (128, 128): 3.05, (128, 64): 1.77},
+    **{(64, 256): 2.88, (64, 192): 2.65, (64, 128): 1.96, (64, 64): 1.4},
 }
-"""Rows and columns of a tile of fp32 and of 16-bit numbers, and at what multiple of RATE it computes."""
+FP8_TILES = {(128, 192): 4.6, (128, 128): 4.5, (128, 64): 3.0, (64, 192): 3.2, (64, 128): 2.9, (64, 64): 2.0}
+"""Rows and columns of a tile of pairs, 16 bits and fp8, and at what multiple of RATE it computes; TF32 at half."""
 
-RATE, BANDWIDTH, LATENCY, STORED = 1.25e14, 3e12, 1e-6, 1.5e-10
-"""On an H200: terms and bytes a second, and seconds of a tile's or launch's beginning and of storing a number."""
+TURNS = {(64, 256): 3.2, (64, 192): 2.81, (64, 128): 2.28}
+"""The same of 16-bit numbers where two warp groups take turns, each with its tile."""
+
+KINDS = {
+    torch.float16: "__half",
+    torch.bfloat16: "__nv_bfloat16",
+    torch.float32: "blocks::TF32",
+    torch.float8_e4m3fn: "blocks::E4M3",
+    torch.float8_e5m2: "blocks::E5M2",
+}
+"""What the header calls numbers that tensor cores multiply as they are."""
+
+RATE, BANDWIDTH, PARTS = 1.25e14, 2.8e12, 6e12
+"""On an H200: terms a second, bytes of memory, and of parts of sums, which are in L2."""
+
+STORED, TILE, SPLIT, CLUSTERS, ALONE = 4.4e-11, 4e-7, 2.3e-6, 1.2e-6, 5e-8
+"""Seconds of storing a byte of a tile, a tile's beginning, another launch, clusters, and of a step without one."""
+
+OF_TURNS, BEGIN_TURNS = 8e-7, 6e-6
+"""Seconds of a tile's beginning where warp groups take turns, and of the first ones."""
+
+WARM, COLD, WAIT, SHARPNESS = 2.1e11, 1.65e11, 1.7e-6, 2.7
+"""Bytes a second that a multiprocessor loads, also of its first tile; a stage's latency; how well loads are hidden."""
 
 TOGETHER = 2
 """Blocks that share what they copy, where there are several rows of tiles."""
@@ -47,6 +69,7 @@ TOGETHER = 2
 MOST_SHARED, BESIDE_STAGES = 232448, 4096
 """Bytes of shared memory of a block, and of those that aren't stages."""
 
+_TILES_OF = {torch.float32: TILES, **dict.fromkeys(FP8, FP8_TILES)}
 _PRODUCTS = {"aten.mm", "aten.bmm"}
 _FOLLOWED = {"aten.mm", "aten.convolution"}
 
@@ -69,45 +92,35 @@ class Product:
     terms: sympy.Expr
     sizes: tuple[float, float, float, float]
     """Estimates of these."""
-    dtype: torch.dtype
+    dtypes: tuple[torch.dtype, torch.dtype]
+    """Of what is multiplied: numbers of fp32 as such, or rounded if `in_tf32`."""
+    in_tf32: bool
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
-        """Kernels that bring operands into the form that the product reads, and the product's; one that adds up parts.
-
-        Numbers of fp32 are packed, and others are read where they are; those that are computed are stored first.
-        """
+        """Kernels that bring operands into the form that the product reads, its own, and one that adds up parts."""
         schedule.include(HEADER)
         node: Any = self.nodes[0]
-        is_packed = self.dtype is torch.float32
-        operands = [
-            Operand(name, source, self.dtype, self.batch, lines, self.terms)
-            for name, source, lines in (("a", node.args[0], self.rows), ("b", node.args[1], self.columns))
-        ]
-        given: list[_Packed] | list[_Stored]
-        if is_packed:
-            given = self._packed(schedule, operands)
-            yield from _packing(schedule, node, given)
-        else:
-            for each in operands:
-                if each.memory(schedule, place, Names.of(schedule.body(place))) is None:
-                    kept = schedule.place(schedule.fresh(f"{node.name}_{each.name}"), each.node)
-                    schedule.add_scratch(kept)
-                    yield schedule.kernel(schedule.whole(each.node, kept))
-                    schedule.places[each.node] = kept
-            given = [_Stored.of(schedule, each, place) for each in operands]
-        tiles = TILES if is_packed else HALF_TILES
-        (rows, columns), splits = _tiling(self.sizes, tiles, TOGETHER)
+        dtype = self.dtypes[0]
+        is_packed = dtype is torch.float32 and not self.in_tf32
+        given = yield from self._given(schedule, place)
+        tiles = HALF_TILES if self.in_tf32 else _TILES_OF.get(dtype, HALF_TILES)
+        (rows, columns), taken, together, splits = _tiling(
+            self.sizes, dtype, numbers(self.nodes[-1]), in_tf32=self.in_tf32
+        )
         tile_m, tile_n = schedule.macro("TILE_M", rows), schedule.macro("TILE_N", columns)
-        most = (MOST_SHARED - BESIDE_STAGES) // ((rows + columns) * 128)
-        stages, group = schedule.macro("STAGES", min(most, 6) if is_packed else 4), schedule.macro("GROUP", 8)
-        cluster = schedule.macro("CLUSTER", TOGETHER if self.sizes[1] > rows else 1)
+        stages, group = schedule.macro("STAGES", _stages((rows, columns))), schedule.macro("GROUP", 8)
+        cluster = schedule.macro("CLUSTER", together)
         blocks = schedule.macro("BLOCKS", MULTIPROCESSORS)
+        turns = "" if is_packed else schedule.macro("TURNS", taken)
+        threads = f"2 * {tile_m} * {turns} + 128" if turns else f"2 * {tile_m} + 128"
         shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + {BESIDE_STAGES}"
         for macro, axis in ((tile_m, 0), (tile_n, 1)):
             allowed = sorted({tile[axis] for tile in tiles})
             schedule.require(" || ".join(f"{macro} == {each}" for each in allowed))
-        if not is_packed:
+        if (192, 192) in tiles:
             schedule.require(f"{tile_m} <= 128 || {tile_n} <= 192")
+        if turns:
+            schedule.require(f"{turns} == 1 || ({turns} == 2 && {tile_m} == 64)")
         schedule.require(f"({cluster} == 1 || {cluster} == 2) && {blocks} >= {cluster}")
         schedule.require(f"{stages} >= 3 && {shared} <= {MOST_SHARED}")
         schedule.require(f"{group} >= 1 && {group} <= 64")
@@ -122,47 +135,90 @@ class Product:
                 (count, *schedule.place("", node).extents),
             )
             schedule.add_scratch(target)
-        made = self._function(schedule, target, (tile_m, tile_n, stages, group, cluster, split), given)
+        macros = (tile_m, tile_n, stages, group, cluster, turns, split)
+        made = self._function(schedule, target, macros, threads, given)
         down, across = (count_in_plan((each,)) for each in (self.rows, self.columns))
         grid = f"ceil_div({down}, ({tile_m} * {cluster})) * ceil_div({across}, {tile_n})"
         for factor in (count_in_plan((self.batch,)), split):
             grid += f" * {factor}" if factor not in {"1", ""} else ""
         grid = f"{cluster} * min({blocks} // {cluster}, {grid})"
-        yield schedule.function(made), schedule.launch(made, grid, f"2 * {tile_m} + 128", shared, cluster)
+        yield schedule.function(made), schedule.launch(made, grid, threads, shared, cluster)
         if split:
             parts = {node: _sum_of_parts(target)}
             yield schedule.kernel(schedule.whole(self.nodes[-1], place, parts))
+
+    def _given(
+        self, schedule: Schedule, place: Place
+    ) -> Generator[tuple[str, str], None, list[_Packed | _Stored]]:
+        """The operands: pairs packed, others where they are if tensor cores can read them, else stored first."""
+        node: Any = self.nodes[0]
+        operands = [
+            Operand(name, source, each, self.batch, lines, self.terms)
+            for name, source, each, lines in zip(
+                "ab", node.args[:2], self.dtypes, (self.rows, self.columns), strict=True
+            )
+        ]
+        if self.dtypes[0] is torch.float32 and not self.in_tf32:
+            pairs = self._packed(schedule, operands)
+            yield from _packing(schedule, node, pairs)
+            return [*pairs]
+        given: list[_Packed | _Stored] = []
+        names = Names.of(schedule.body(place))
+        for each in operands:
+            memory = each.memory(schedule, place, names)
+            can_turn = each.dtype.itemsize == 2
+            if memory and (memory.by_term or can_turn) and _can_be_copied(schedule, memory):
+                given.append(_Stored.of(schedule, each, memory))
+            elif self.in_tf32:
+                packed = _Packed(each, self._buffer(schedule, each))
+                yield from _packing(schedule, node, [packed])
+                given.append(packed)
+            else:
+                by_term = memory.by_term if memory and can_turn else each.name == "a" or not can_turn
+                kept = each.buffer(schedule.fresh(f"{node.name}_{each.name}"), by_term=by_term)
+                schedule.add_scratch(kept)
+                yield schedule.kernel(each.copy(kept, by_term=by_term))
+                batch = names.batch if self.batch != ONE else "0"
+                memory = Memory(kept, by_term, kept.extents[-1], schedule.parameter(kept.name), batch)
+                given.append(_Stored.of(schedule, each, memory))
+        return given
+
+    def _buffer(self, schedule: Schedule, operand: Operand) -> Place:
+        buffer = Place(schedule.fresh(f"{self.nodes[0].name}_{operand.name}"), torch.float16, operand.packed)
+        schedule.add_scratch(buffer)
+        return buffer
 
     def _packed(self, schedule: Schedule, operands: Sequence[Operand]) -> list[_Packed]:
         node = self.nodes[0]
         extents = (self.batch, self.rows + self.columns, sympy.Integer(2))
         ranges = Place(schedule.fresh(f"{node.name}_ranges"), torch.int32, extents)
         schedule.add_scratch(ranges, zero=True)
-        found = []
-        for each in operands:
-            buffer = Place(schedule.fresh(f"{node.name}_{each.name}"), torch.float16, each.packed)
-            schedule.add_scratch(buffer)
-            found.append(_Packed(each, buffer, ranges, sympy.Integer(0) if each.name == "a" else self.rows))
-        return found
+        before = (None, self.rows)
+        return [
+            _Packed(each, self._buffer(schedule, each), ranges, other)
+            for each, other in zip(operands, before, strict=True)
+        ]
 
     def _function(
         self,
         schedule: Schedule,
         target: Place,
-        macros: tuple[str, str, str, str, str, str],
-        given: Sequence[_Packed] | Sequence[_Stored],
+        macros: tuple[str, str, str, str, str, str, str],
+        threads: str,
+        given: Sequence[_Packed | _Stored],
     ) -> Function:
         node = self.nodes[0]
         names = Names.of(schedule.body(target))
-        tile_m, tile_n, stages, group, cluster, split = macros
+        tile_m, tile_n, stages, group, cluster, turns, split = macros
         rows, columns, batch, steps = (
             in_cpp(each) for each in (self.rows, self.columns, self.batch, given[0].operand.steps)
         )
         extents = f"{rows}, {columns}, {steps}, {batch}, {split or 1}"
         tiling = f"blocks::Tiling<{tile_m} * {cluster}, {tile_n}, {group}>{{{extents}}}"
+        how = ", ".join(filter(None, (tile_m, tile_n, stages, cluster, turns)))
         lines = [
             f"extern __shared__ unsigned char {names.shared}[];",
-            f"blocks::multiply<{tile_m}, {tile_n}, {stages}, {cluster}>({names.shared}, {tiling},",
+            f"blocks::multiply<{how}>({names.shared}, {tiling},",
         ]
         of_batch = f"const int {names.batch} = {names.tile}.batch; " if self.batch != ONE else ""
         lines += [
@@ -188,7 +244,7 @@ class Product:
             "\n".join(f"    {line}" for line in lines),
             tuple(found.values()),
             target,
-            f"__launch_bounds__(2 * {tile_m} + 128, 1) ",
+            f"__launch_bounds__({threads}, 1) ",
             given=tuple(map_given(each.map) for each in given if isinstance(each, _Stored) and each.map),
         )
 
@@ -220,17 +276,20 @@ class Product:
 
 @dataclass(frozen=True)
 class _Packed:
-    """An operand with buffers for it packed and for the ranges of lines, `before` which may be the other operand's."""
+    """An operand with a buffer for it packed.
+
+    That of pairs has one for the ranges of lines too, `before` which may be the other operand's.
+    """
 
     operand: Operand
     buffer: Place
-    ranges: Place
-    before: sympy.Expr
+    ranges: Place | None = None
+    before: sympy.Expr | None = None
 
     @property
     def reads(self) -> tuple[Place, ...]:
         """The buffers that the product reads."""
-        return self.buffer, self.ranges
+        return (self.buffer, self.ranges) if self.ranges else (self.buffer,)
 
     def places(self, schedule: Schedule, batch: str) -> tuple[str, str]:
         """Where a matrix of the batch is packed, and where its ranges are."""
@@ -239,15 +298,17 @@ class _Packed:
             offset = "" if self.operand.batch == ONE else f" + (long long){batch} * {count_in_cpp(count)}"
             return schedule.parameter(place.name) + offset
 
-        before = f" + {in_cpp(self.before)}" if self.before else ""
-        ranges = f"(blocks::Range*){of(self.ranges, self.ranges.extents[1:2])}{before}"
+        before, ranges = f" + {in_cpp(self.before)}" if self.before else "", "nullptr"
+        if self.ranges:
+            ranges = f"(blocks::Range*){of(self.ranges, self.ranges.extents[1:2])}{before}"
         return of(self.buffer, self.buffer.extents[1:]), ranges
 
     def written(self, schedule: Schedule, batch: str) -> str:
         """The operand in the kernel of the product."""
         data, ranges = self.places(schedule, batch)
+        kind = "Packed" if self.ranges else "PackedAs<blocks::TF32>"
         return (
-            f"blocks::Packed{{{data}, {ranges}, {in_cpp(self.operand.lines)}, {in_cpp(self.operand.steps)}}}"
+            f"blocks::{kind}{{{data}, {ranges}, {in_cpp(self.operand.lines)}, {in_cpp(self.operand.steps)}}}"
         )
 
 
@@ -260,12 +321,11 @@ class _Stored:
     map: str
 
     @staticmethod
-    def of(schedule: Schedule, operand: Operand, target: Place) -> _Stored:
-        memory = operand.memory(schedule, target, Names.of(schedule.body(target)))
-        assert memory is not None  # noqa: S101 - it is stored before
+    def of(schedule: Schedule, operand: Operand, memory: Memory) -> _Stored:
         extents = memory.place.extents
         shape = extents if len(extents) == 3 else (ONE, *extents)
-        name = schedule.add_tensor_map(memory.place, shape, (1, LINES, LINES)) if memory.batch else ""
+        box = (1, LINES, STEPS[operand.dtype])
+        name = schedule.add_tensor_map(memory.place, shape, box) if memory.batch else ""
         return _Stored(operand, memory, name)
 
     @property
@@ -277,14 +337,20 @@ class _Stored:
         """The operand in the kernel of the product."""
         del schedule, batch  # its expressions have them
         found, operand = self.memory, self.operand
-        kind = f"{stored_type(operand.dtype)}, {'true' if found.by_term else 'false'}"
+        kind = f"{KINDS[operand.dtype]}, {'true' if found.by_term else 'false'}"
         pointer, at = (f"&{self.map}", found.batch) if self.map else ("nullptr", "0")
+        data = found.data if operand.dtype.itemsize == 2 else f"(const {KINDS[operand.dtype]}*)({found.data})"
         sizes = f"{in_cpp(operand.lines)}, {in_cpp(operand.terms)}, {at}, {in_cpp(found.stride)}"
-        return f"blocks::Stored<{kind}>{{{pointer}, {found.data}, {sizes}}}"
+        return f"blocks::Stored<{kind}>{{{pointer}, {data}, {sizes}}}"
+
+
+def _can_be_copied(schedule: Schedule, memory: Memory) -> bool:
+    """Whether TMA can read a matrix of typical sizes."""
+    return schedule.estimate((memory.stride,)) * memory.place.dtype.itemsize % 16 == 0
 
 
 def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed]) -> Iterator[tuple[str, str]]:
-    """The kernel that packs both operands, and its second launch, which packs again what the first one couldn't."""
+    """The kernel that packs operands, and for pairs its second launch, which packs again what the first couldn't."""
     names = Names.of(schedule.body(packed[0].buffer))
     first = count_in_cpp(packed[0].operand.blocks)
     lines: list[str] = []
@@ -296,26 +362,29 @@ def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed]) -> Itera
         extents = f"{in_cpp(operand.lines)}, {in_cpp(operand.steps)}"
         block = "blockIdx.x" if is_first else f"blockIdx.x - {first}"
         data, ranges = each.places(schedule, names.batch)
+        kind, again = ("", names.again) if each.ranges else ("<blocks::TF32>", "")
         lines += [
             f"if (blockIdx.x < {first}) {{" if is_first else "} else {",
             f"    const blocks::Part {names.part}({extents}, {block});",
             *([f"    const int {names.batch} = {names.part}.batch;"] if operand.batch != ONE else []),
             f"    const auto {names.matrix} = {matrix.text};",
-            f"    blocks::pack({data}, {ranges}, {names.matrix}, {names.part}, {names.again});",
+            f"    blocks::pack{kind}({data}, {ranges}, {names.matrix}, {names.part}, {again or 'false'});",
         ]
+    ranges_of = [each.ranges for each in packed if each.ranges]
     made = Function(
         schedule.fresh("pack_kernel"),
-        f"pack the operands of {operator_name(node)}, and again where they had too small a scale",
+        f"pack operands of {operator_name(node)}{', and again where they had too small a scale' if ranges_of else ''}",
         "\n".join(f"    {line}" for line in (*lines, "}")),
         tuple({each.name: each for each in reads}.values()),
-        packed[1].buffer,
+        packed[-1].buffer,
         "__launch_bounds__(256) ",
-        also=(packed[0].ranges, packed[0].buffer),
-        given=((f"int {names.again}", "0"),),
+        also=(*ranges_of[:1], *(each.buffer for each in packed[:-1])),
+        given=((f"int {names.again}", "0"),) if ranges_of else (),
     )
     grid = " + ".join(count_in_plan(each.operand.blocks) for each in packed)
     yield schedule.function(made), schedule.launch(made, grid, "256")
-    yield "", schedule.launch(replace(made, given=((f"int {names.again}", "1"),)), grid, "256")
+    if ranges_of:
+        yield "", schedule.launch(replace(made, given=((f"int {names.again}", "1"),)), grid, "256")
 
 
 def products(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterator[Product]:
@@ -328,31 +397,106 @@ def products(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) ->
         if min(sizes[1:]) >= FEWEST and math.prod(sizes) >= FEWEST_OPERATIONS:
             follower = None if node in outputs else follower_of(node, kept, traced)
             nodes = (node,) if follower is None else (node, follower)
-            yield Product(nodes, *shape, sizes, numbers(node))  # type: ignore[arg-type] # four of them
+            dtypes = _multiplied(node, numbers(nodes[-1]))
+            in_tf32 = dtypes[0] is torch.float32 and torch.backends.cuda.matmul.allow_tf32
+            yield Product(nodes, *shape, sizes, dtypes, in_tf32)  # type: ignore[arg-type] # four of them
+
+
+def _multiplied(node: Node, result: torch.dtype) -> tuple[torch.dtype, torch.dtype]:
+    """The types of a product's operands: those that both were cast from, where the result has 16 bits or fewer."""
+    found = [_source(each) for each in node.args[:2]]
+    first, second = ((numbers(each) if each else numbers(node)) for each in found)
+    narrow = first is second or {first, second} <= set(FP8)
+    return (first, second) if narrow and first.itemsize <= 2 >= result.itemsize else (numbers(node),) * 2
+
+
+def _source(node: Any) -> Node | None:
+    """What has fewer bits than floats that were cast and viewed: the narrowest of them."""
+    found, each = None, node
+    while isinstance(each, Node):
+        if numbers(each) in STEPS and numbers(each).itemsize <= min(numbers(found or node).itemsize, 2):
+            found = each
+        if each.op != "call_function" or not (
+            rule_of(each).kind is Kind.VIEW or base_name(each) == "_to_copy"
+        ):
+            break
+        each = argument(each, "self")
+    return found
+
+
+def narrowed(kept: Sequence[Node]) -> Iterator[Node]:
+    """The numbers of fp8 that products multiply, which had better be stored."""
+    for node in kept:
+        if operator_name(node) in _PRODUCTS:
+            found = [_source(each) for each in node.args[:2]]
+            if all(each is not None and numbers(each) in FP8 for each in found):
+                yield from (each for each in found if each is not None and each.op == "call_function")
+
+
+def _seconds(  # noqa: PLR0917 - what a choice of tiles depends on
+    sizes: tuple[float, float, float, float],
+    widths: tuple[int, int],
+    tile: tuple[int, int],
+    rate: float,
+    turns: int,
+    together: int,
+    splits: int,
+) -> float:
+    """The time of a product on tiles, but for what is the same for all; `widths` are bytes of operands and results.
+
+    A multiprocessor computes tiles one after another. So many that are below each other are computed `together`.
+    """
+    batch, rows, columns, terms = sizes
+    across = batch * math.ceil(columns / tile[1]) * splits
+    count = math.ceil(together * math.ceil(rows / tile[0] / together) * across / MULTIPROCESSORS)
+    area, own = tile[0] * tile[1], terms / splits
+    products = area * own * MULTIPROCESSORS / (RATE * rate)
+    loads = (tile[0] + tile[1] / together) * own * widths[0]
+    steps = own * widths[0] / 128
+
+    def both(one: float, another: float) -> float:
+        return math.pow(one**SHARPNESS + another**SHARPNESS, 1 / SHARPNESS)
+
+    first, other = (
+        both(products, max(loads / COLD, steps * WAIT / _stages(tile))),
+        both(products, loads / WARM),
+    )
+    stored = area * STORED * (4 if splits > 1 else widths[1])
+    if turns == 1:
+        spent = first + (count - 1) * other + count * (stored + TILE)
+    else:
+        spent = first + (count - 1) * max(other, stored) + count * OF_TURNS + BEGIN_TURNS
+    spent += CLUSTERS if together > 1 else steps * ALONE if splits == 1 else 0.0
+    operands = widths[0] * terms * (rows + columns)
+    spent = both(spent, batch * (operands + widths[1] * rows * columns) / BANDWIDTH)
+    return spent + (8 * splits * batch * rows * columns / PARTS + SPLIT if splits > 1 else 0.0)
 
 
 def _tiling(
-    sizes: tuple[float, float, float, float], tiles: Mapping[tuple[int, int], float], cluster: int
-) -> tuple[tuple[int, int], int]:
-    """The tile with the least time, as waves of blocks tell it, and over how many blocks terms are split.
-
-    Where there are several rows of tiles, so many of a `cluster` are computed together.
-    """
-    batch, rows, columns, terms = sizes
-
-    def seconds(tile: tuple[int, int], splits: int) -> float:
-        together = cluster if rows > tile[0] else 1
-        blocks = (
-            together * batch * math.ceil(rows / tile[0] / together) * math.ceil(columns / tile[1]) * splits
-        )
-        rate, area = RATE * tiles[tile] / MULTIPROCESSORS, tile[0] * tile[1]
-        spent = math.ceil(blocks / MULTIPROCESSORS) * (area * (terms / splits / rate + STORED) + LATENCY)
-        # Parts are written and read.
-        return spent + (8 * splits * batch * rows * columns / BANDWIDTH + 3 * LATENCY if splits > 1 else 0.0)
-
-    most = max(1, int(terms / FEWEST_TERMS))
+    sizes: tuple[float, float, float, float], dtype: torch.dtype, result: torch.dtype, *, in_tf32: bool
+) -> tuple[tuple[int, int], int, int, int]:
+    """The tile with the least time, how many warp groups take turns, blocks of a cluster, and parts of the terms."""
+    tiles, slower = _TILES_OF.get(dtype, HALF_TILES), 1.0
+    if in_tf32:
+        tiles, slower = HALF_TILES, 0.5
+    most = max(1, int(sizes[3] / FEWEST_TERMS))
     splits = [1 << power for power in range(most.bit_length()) if 1 << power <= 64]
-    return min(itertools.product(tiles, splits), key=lambda each: seconds(*each))
+    choices = [(tile, rate, 1) for tile, rate in tiles.items()]
+    choices += [(tile, rate, 2) for tile, rate in TURNS.items()] if tiles is HALF_TILES else []
+    widths = (dtype.itemsize, result.itemsize)
+    (tile, _, turns), together, parts = min(
+        (
+            each
+            for each in itertools.product(choices, (TOGETHER, 1), splits)
+            if each[1] == 1 or (sizes[1] > each[0][0][0] and each[2] == 1)
+        ),
+        key=lambda each: _seconds(sizes, widths, each[0][0], slower * each[0][1], each[0][2], *each[1:]),
+    )
+    return tile, turns, together, parts
+
+
+def _stages(tile: tuple[int, int]) -> int:
+    return min((MOST_SHARED - BESIDE_STAGES) // (sum(tile) * 128), 6)
 
 
 def _shape(node: Node, traced: Traced) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr, sympy.Expr] | None:

@@ -82,9 +82,72 @@ def test_products_of_16_bit_numbers(function: Any, inputs: tuple[Tensor, ...]) -
     check(function, *inputs, shape={"m": 70, "n": 133, "k": 165})
 
 
+A8, B8 = tensor("x", "m k", "float8_e4m3fn"), tensor("y", "n k", "float8_e5m2")
+
+
+def _scaled(x: Any, y: Any, rows: Any, columns: Any) -> Any:
+    return torch._scaled_mm(x, y.T, rows, columns, out_dtype=torch.bfloat16)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "macros", [{"TILE_M": 192, "TILE_N": 192}, {"TILE_M": 64, "TILE_N": 64, "CLUSTER": 1}]
+    ("function", "inputs"),
+    [
+        (_scaled, (A8, B8, tensor("rows", "m 1"), tensor("columns", "1 n"))),
+        (lambda x, y: torch.relu(x.half() @ y.half().T), (A8, B8)),
+        (lambda x, y: x.bfloat16() @ y.bfloat16(), (A8, tensor("y", "k n", "float8_e4m3fn"))),
+    ],
+)
+def test_products_of_fp8(function: Any, inputs: tuple[Tensor, ...]) -> None:
+    source = templates(function, *inputs)
+    assert "Stored<blocks::E4M3, true>" in source
+    assert not wrong(function, *inputs, source=source, shape={"m": 64, "n": 80, "k": 320})
+
+
+def test_products_of_quantised_tensors_read_fp8() -> None:
+    def quantised(x: Any, y: Any) -> Any:
+        limit = torch.finfo(torch.float8_e4m3fn).max
+        a, b = ((each * (limit / each.abs().amax())).to(torch.float8_e4m3fn) for each in (x, y))
+        one = torch.ones((), device=x.device)
+        return torch._scaled_mm(a, b.T, one, one, out_dtype=torch.bfloat16)
+
+    assert templates(quantised, X, tensor("y", "n k")).count("Stored<blocks::E4M3, true>") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "inputs", "words"),
+    [
+        (lambda x, y: x @ y.T, (X, tensor("y", "n k")), "Stored<blocks::TF32, true>"),
+        (lambda x, y: (x + 1) @ y, (X, Y), "PackedAs<blocks::TF32>"),
+    ],
+)
+def test_products_in_tf32_where_pytorch_is_told_so(
+    function: Any, inputs: tuple[Tensor, ...], words: str
+) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        source = templates(function, *inputs, sizes={**TYPICAL, "k": 8192})
+        assert words in source
+        assert not wrong(function, *inputs, source=source, shape={"m": 70, "n": 133, "k": 165})
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def test_operands_that_tma_cannot_read_are_copied() -> None:
+    inputs = (tensor("x", "m k", "bfloat16"), tensor("y", "k n", "bfloat16"))
+    assert templates(lambda x, y: x @ y, *inputs, sizes={**TYPICAL, "k": 8192}).count("[[launch]]") == 1
+    assert templates(lambda x, y: x @ y, *inputs, sizes={**TYPICAL, "k": 8191}).count("[[launch]]") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "macros",
+    [
+        {"TILE_M": 192, "TILE_N": 192},
+        {"TILE_M": 64, "TILE_N": 64, "CLUSTER": 1},
+        {"TILE_M": 64, "TILE_N": 128, "TURNS": 2},
+    ],
 )
 def test_tiles_of_16_bit_numbers_in_every_size(macros: dict[str, int]) -> None:
     def product(x: Any, y: Any) -> Any:

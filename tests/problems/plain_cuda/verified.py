@@ -64,7 +64,11 @@ def _task(function: Callable[..., Any], inputs: Sequence[Tensor], shape: Shape, 
         Tensor(name, dtype_name(each), tuple(each.shape) or (1,))
         for name, each in zip(_outputs(function, inputs), given, strict=True)
     )
-    narrow = any(each.dtype in {"float16", "bfloat16"} for each in inputs)
+    narrow = any("16" in each.dtype or "float8" in each.dtype for each in inputs)
+    flags = {
+        Operator.CONVOLUTION: torch.backends.cudnn.allow_tf32,
+        Operator.MATMUL: torch.backends.cuda.matmul.allow_tf32,
+    }
     return Task(
         name="plain",
         inputs=tuple(inputs),
@@ -73,7 +77,7 @@ def _task(function: Callable[..., Any], inputs: Sequence[Tensor], shape: Shape, 
         verify_shapes=(shape,),
         tolerance=HALF if narrow else FLOAT,
         starting_kernel=Kernel(source),
-        numerics=Numerics(tf32=frozenset({Operator.CONVOLUTION} if torch.backends.cudnn.allow_tf32 else ())),
+        numerics=Numerics(tf32=frozenset(each for each, allowed in flags.items() if allowed)),
         reference=_reference(function, inputs),
     )
 
