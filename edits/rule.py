@@ -76,8 +76,10 @@ class Subject:
         launched = {launch.kernel for launch in self.plan.launches}
         return f" in {function}" if len(launched) > 1 else ""
 
-    def is_input(self, name: str) -> bool:
-        return any(tensor.name == name for tensor in self.task.inputs)
+    def dtype(self, name: object) -> str:
+        """The element type of a tensor or a scratch buffer."""
+        tensors = {each: buffer.dtype for each, buffer in self.task.buffers(self.shapes[0]).items()}
+        return {**tensors, **{each.name: each.dtype for each in self.plan.scratch}}[str(name)]
 
     def is_buffer(self, name: object) -> bool:
         """Whether the plan means a tensor or a scratch buffer by a name."""

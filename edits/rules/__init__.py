@@ -34,7 +34,6 @@ ALL: tuple[Rule[Context], ...] = (
     row_registers.keep_row,
     recipes.rows_on_chip,
     tree_reduction.warp_shuffle_reduction,
-    launch.grouped_blocks,
     vectorize.float4_loops,
     vector_elements.float4_elements,
 )

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from mctskernel.edits.rule import Rule
-from mctskernel.edits.triton import hints, loops, programs, rows, tuning
+from mctskernel.edits.triton import descriptors, hints, programs, rows, tuning
 from mctskernel.edits.triton.module import TritonContext
 
 ALL: tuple[Rule[TritonContext], ...] = (
     tuning.block_sizes,
     tuning.block_shapes,
     tuning.warps,
-    tuning.blocks_with_warps,
     tuning.stages,
-    tuning.grid_size,
     rows.whole_rows,
     rows.deferred_reductions,
-    loops.prefetched_loops,
-    loops.unrolled_loops,
+    descriptors.persistent_tiles,
     programs.grouped_tiles,
-    programs.striding_programs,
     programs.several_rows,
-    hints.streaming_stores,
-    hints.eviction,
     hints.dot_precision,
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from mctskernel.core.edit import Category
-from mctskernel.core.expression import names_in
+from mctskernel.core.expression import ExpressionError, evaluate, names_in
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import Launch, LaunchPlan, TritonOptions
 from mctskernel.edits import rule as rules
@@ -83,6 +84,12 @@ class Module:
     def replace(self, node: ast.expr | ast.stmt, text: str) -> Replacement:
         return Replacement(*self.span(node), text)
 
+    def line_starts(self, start: int, end: int) -> Iterator[int]:
+        """Where the lines of a part of the text start, but for blank ones."""
+        return (
+            start + match.start() for match in re.finditer(r"^(?=.*\S)", self.text[start:end], re.MULTILINE)
+        )
+
     def remove(self, statement: ast.stmt) -> Replacement:
         return Replacement(*self.lines_of([statement]), "")
 
@@ -91,6 +98,12 @@ class Module:
         start = self._starts[statement.lineno - 1]
         lines = "".join(f"{self.indentation(statement)}{line}\n" for line in text.splitlines())
         return Replacement(start, start, lines)
+
+    def parameter(self, function: ast.FunctionDef, text: str) -> Replacement:
+        """A new parameter, after the last one."""
+        nodes: list[ast.arg | ast.expr] = [*function.args.args, *function.args.defaults]
+        end = max(self.span(each)[1] for each in nodes)
+        return Replacement(end, end, f", {text}{' = 0' if function.args.defaults else ''}")
 
     def define(self, name: str, value: int) -> Replacement:
         """A new constant, after the last one or after the imports."""
@@ -154,6 +167,25 @@ def names_assigned(node: ast.AST) -> frozenset[str]:
     return frozenset(
         each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
     )
+
+
+def assigned_once(function: ast.FunctionDef) -> dict[str, ast.expr]:
+    """The values of names that one statement assigns."""
+    stores = [n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    statements = (n for n in ast.walk(function) if isinstance(n, ast.Assign | ast.AnnAssign))
+    found = ((name, each.value) for each in statements for name in names_assigned(each))
+    return {name: value for name, value in found if value is not None and stores.count(name) == 1}
+
+
+def dependent(function: ast.FunctionDef, name: str) -> frozenset[str]:
+    """A name, and those whose values depend on its own."""
+    found, before = {name}, 0
+    while len(found) > before:
+        before = len(found)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign | ast.AugAssign) and names_read(node.value) & found:
+                found |= names_assigned(node)
+    return frozenset(found)
 
 
 def calls(node: ast.AST, *names: str) -> Iterator[ast.Call]:
@@ -256,6 +288,34 @@ class TritonContext(Subject):
             for each in self.launched
             if names.count(each.launch.kernel) == 1 and self._named_once(each.launch.kernel)
         )
+
+    @cached_property
+    def decided(self) -> TritonContext:
+        """The same kernel without the branches that constexprs rule out at every shape."""
+        for launched in self.launched_once:
+            values = {name: self.values(bound) for name, bound in launched.constexprs.items()}
+            known = {name: each[0] for name, each in values.items() if each and len({*each}) == 1}
+            for node in ast.walk(launched.function):
+                if not isinstance(node, ast.If) or not self.module.text_of(node).startswith("if"):
+                    continue
+                if not names_read(node.test) <= known.keys():
+                    continue
+                try:
+                    chosen = node.body if evaluate(ast.unparse(node.test), known) else node.orelse
+                except ExpressionError:
+                    continue
+                start, end = self.module.lines_of(chosen) if chosen else (0, 0)
+                text = re.sub(r"\Aelif\b", "if", textwrap.dedent(self.module.text[start:end]))
+                lines = textwrap.indent(text, self.module.indentation(node))
+                text = replaced(self.module, [Replacement(*self.module.lines_of([node]), lines)])
+                if (module := parse(text)) is not None:
+                    kernel = Kernel(text, Language.TRITON)
+                    return replace(self, kernel=kernel, module=module).decided
+        return self
+
+    def unused(self, *names: str) -> bool:
+        """Whether the module's text has none of these names."""
+        return not any(re.search(rf"\b{name}\b", self.module.text) for name in names)
 
     def written(self, replacements: Iterable[Replacement], plan: LaunchPlan | None = None) -> str:
         """The source with parts of its code replaced, and with another plan where one is given."""

@@ -24,7 +24,6 @@ from mctskernel.core.launch_plan import (
     ResolvedOptions,
     resolve_options,
 )
-from mctskernel.edits.plan_text import is_or_caps
 from mctskernel.edits.rule import Proposal
 from mctskernel.edits.triton import module as py
 
@@ -124,37 +123,37 @@ def _values(options: ResolvedOptions) -> dict[str, int]:
 
 
 def _sizes(node: ast.AST) -> Iterator[str]:
-    """The names that a node uses directly as sizes of blocks."""
+    """The names that a node uses directly as sizes of blocks, or to ask whether blocks of their size fit."""
     match node:
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="tl"), attr="arange" | "cdiv"), args=[_, size]):
-            yield from _name(size)
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="tl"), attr="zeros" | "full"), args=[shape, *_]):
-            yield from _listed(shape)
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="tl"), attr="broadcast_to"), args=[_, shape]):
-            yield from _listed(shape)
-        case ast.Call(func=ast.Attribute(attr="multiple_of" | "max_contiguous"), args=[_, size]):
-            yield from _name(size)  # what is known of a block's addresses
-        case ast.BinOp(op=ast.Mod(), right=right) | ast.Compare(comparators=[right]):
-            yield from _name(right)  # whether blocks of this size fit
-        case ast.BinOp(left=left, op=ast.Sub(), right=ast.Constant(value=1)):
-            yield from _name(left)  # the last of a block
-        case ast.For(iter=ast.Call(args=[_, _, step])):
-            yield from _name(step)
+        case (
+            ast.Call(
+                func=ast.Attribute(
+                    attr="arange" | "cdiv" | "broadcast_to" | "multiple_of" | "max_contiguous"
+                ),
+                args=[_, size],
+            )
+            | ast.Call(func=ast.Attribute(attr="zeros" | "full"), args=[size, *_])
+            | ast.BinOp(op=ast.Mod(), right=size)
+            | ast.Compare(comparators=[size])
+            | ast.For(iter=ast.Call(args=[_, _, ast.UnaryOp(operand=size) | size]))
+            | ast.AugAssign(value=size)
+            | ast.BinOp(left=size, op=ast.Sub(), right=ast.Constant(value=1))
+        ):
+            yield from _names(size)
+        case ast.BinOp(
+            left=ast.BinOp(left=ast.BinOp(right=size)), op=ast.FloorDiv(), right=ast.Name(id=name)
+        ):
+            if ast.unparse(node).endswith(f" + {name} - 1) // {name}"):
+                yield from (*_names(size), name)  # how many blocks
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            yield from _name(left)
-            yield from _name(right)
+            yield from (*_names(left), *_names(right))
 
 
-def _listed(shape: ast.expr) -> Iterator[str]:
-    match shape:
-        case ast.List(elts=extents) | ast.Tuple(elts=extents):
-            for extent in extents:
-                yield from _name(extent)
-
-
-def _name(node: ast.expr) -> Iterator[str]:
-    if isinstance(node, ast.Name):
-        yield node.id
+def _names(node: ast.expr) -> Iterator[str]:
+    """A name, or those in a shape."""
+    for each in node.elts if isinstance(node, ast.List | ast.Tuple) else [node]:
+        if isinstance(each, ast.Name):
+            yield each.id
 
 
 def _shapes(function: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
@@ -175,7 +174,6 @@ def _shapes(function: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
         yield tuple(sorted(named & ranges))
 
 
-LARGEST_GRID = 1 << 14
 WARPS = (1, 2, 4, 8, 16, 32)
 STAGES = (1, 2, 3, 4, 5)
 BLOCKS_RELIEVE = (
@@ -224,29 +222,6 @@ def warps(context: py.TritonContext) -> Iterator[Proposal]:
                 )
 
 
-@py.rule(Category.TUNING, 0.8, BLOCKS_RELIEVE)
-def blocks_with_warps(context: py.TritonContext) -> Iterator[Proposal]:
-    """Larger blocks with as many more warps: each thread keeps its number of elements."""
-    constants = block_constants(context)
-    for launched in context.launched:
-        before = launched.options.num_warps
-        if before not in WARPS:
-            continue
-        names = set(launched.constexprs.values())
-        for constant in (each for each in constants if each.name in names):
-            for factor in (2, 4):
-                if int(before) * factor in WARPS:
-                    warps = int(before) * factor
-                    yield from _set(
-                        context,
-                        {constant: constant.value * factor},
-                        plan=context.with_options(launched.index, num_warps=warps),
-                        more=f", num_warps={warps}{context.where(launched.launch.kernel)}",
-                        options=_option(launched, "num_warps", warps),
-                        prior=0.6,
-                    )
-
-
 @py.rule(Category.ASYNC_COPY, 0.6, "global_latency barriers tensor_pipe")
 def stages(context: py.TritonContext) -> Iterator[Proposal]:
     """More or fewer tiles in flight, where the compiler pipelines a loop: one that multiplies tiles."""
@@ -266,17 +241,6 @@ def stages(context: py.TritonContext) -> Iterator[Proposal]:
                     prior=1.0 if stages > int(before) else 0.5,
                     factors=_option(launched, "num_stages", stages),
                 )
-
-
-@py.rule(Category.TUNING, 0.5, "low_occupancy too_few_blocks tail")
-def grid_size(context: py.TritonContext) -> Iterator[Proposal]:
-    """More or fewer programs, where they stride over what a fixed grid leaves."""
-    for constant in context.module.constants:
-        extents = [extent for launch in context.plan.launches for extent in launch.grid]
-        if any(is_or_caps(extent, constant.name) for extent in extents):
-            for factor, prior in ((2.0, 1.0), (0.5, 1.0), (4.0, 0.5)):
-                if constant.value * factor <= LARGEST_GRID:
-                    yield from _set(context, {constant: constant.value * factor}, prior=prior)
 
 
 def block_constants(context: py.TritonContext) -> list[py.Constant]:

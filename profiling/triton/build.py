@@ -80,7 +80,7 @@ def build_triton(
         return BuildFailure(message, log, time.perf_counter() - began)
     compiled = dict(zip(distinct, (each for each in made if isinstance(each, _Compiled)), strict=True))
     launches = {
-        launch: (_as_launched(launch, compiled[each]), distinct.index(each))
+        launch: (_as_launched(launch, each, compiled[each]), distinct.index(each))
         for launch, each in wanted.items()
     }
     scratch = {
@@ -172,7 +172,8 @@ def _cached(
 ) -> _Compiled:
     """The earlier product from the cache, or else a new one."""
     began = time.perf_counter()
-    described = repr(replace(wanted, multiples=frozenset())), str(sorted(wanted.multiples))
+    bare = replace(wanted, multiples=frozenset(), ones=frozenset())
+    described = repr(bare), str(sorted(wanted.multiples)), str(sorted(wanted.ones))
     key = build_cache.Key(
         source, (architecture, *described), f"triton {triton.__version__} mctskernel {__version__}"
     )
@@ -189,10 +190,12 @@ def _compiled(
 ) -> _Compiled:
     began = time.perf_counter()
     function = functions[wanted.function]
-    signature = dict(zip(function.arg_names, wanted.types, strict=True))
-    marked = wanted.multiples | {i for i, type_ in enumerate(wanted.types) if type_.startswith("*")}
+    types = tuple("constexpr" if i in wanted.ones else each for i, each in enumerate(wanted.types))
+    signature = dict(zip(function.arg_names, types, strict=True))
+    constants = {**dict(wanted.constexprs), **{function.arg_names[i]: 1 for i in wanted.ones}}
+    marked = wanted.multiples | {i for i, type_ in enumerate(types) if type_.startswith("*")}
     attributes = {(place,): _DIVISIBLE for place in sorted(marked)}
-    source = ASTSource(function, signature, dict(wanted.constexprs), attributes)
+    source = ASTSource(function, signature, constants, attributes)
     target = GPUTarget("cuda", int(re.sub(r"\D", "", architecture)), WARP_THREADS)
     options = {"num_warps": wanted.num_warps, "num_stages": wanted.num_stages}
     if wanted.num_ctas > 1 and target.arch >= HOPPER:
@@ -204,7 +207,7 @@ def _compiled(
     ptx, cubin = product["ptx"], product["cubin"]
     # All of a kernel's shared memory is asked for at its launch.
     resources = replace(resources_of(cubin, metadata["name"]), kernel=wanted.function)
-    plain = sum(type_ != "constexpr" for type_ in wanted.types)
+    plain = sum(type_ != "constexpr" for type_ in types)
     hidden = len(_PARAMETER.findall(ptx.partition(".entry")[2].partition(")")[0])) - plain
     build = Build(
         architecture,
@@ -257,18 +260,20 @@ def _portable(ptx: str) -> str:
 _PACKAGES = f"{Path(triton.__file__).parents[1]}/"
 
 
-def _as_launched(launch: ResolvedLaunch, made: _Compiled) -> ResolvedLaunch:
+def _as_launched(launch: ResolvedLaunch, wanted: Specialisation, made: _Compiled) -> ResolvedLaunch:
     # The first hidden parameter is the scratch memory, the others are of Triton's profiler.
     hidden: list[str | int] = [0] * made.hidden
     if made.scratch_bytes:
         hidden[0] = _SCRATCH
     columns, rows, layers = launch.grid
+    places = [place for place, each in enumerate(wanted.types) if each != "constexpr"]
+    passed = (a for p, a in zip(places, launch.arguments, strict=True) if p not in wanted.ones)
     return replace(
         launch,
         grid=(columns * made.num_ctas, rows, layers),
         block=(made.threads, 1, 1),
         shared_bytes=made.shared_bytes,
-        arguments=(*launch.arguments, *hidden),
+        arguments=(*passed, *hidden),
         cluster=(made.num_ctas, 1, 1),
     )
 

@@ -1,9 +1,9 @@
 """Which specialisations of a Triton kernel its launches need.
 
 Arguments are specialised as Triton's launcher does it: a buffer by its element type, whole numbers as 32 or 64
-bits, and both marked where they are multiples of 16, on which wide loads depend. Unlike the launcher's, the marks
-hold for all shapes that times are taken of, and 1 is a number like any other, so that a kernel is compiled at most
-twice for one choice of constexprs, warps and stages.
+bits, and both marked where they are multiples of 16, on which wide loads depend; whole numbers that are 1, as the
+stride of neighbours is, become constants. Unlike the launcher's, these marks hold for all shapes that times are taken
+of, so that a kernel is compiled at most twice for one choice of constexprs, warps and stages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Specialisation:
-    """One compilation: `types` of all parameters in order, and the positions of multiples of 16."""
+    """One compilation: `types` of all parameters in order, and the positions of multiples of 16 and of ones."""
 
     function: str
     types: tuple[str, ...]
@@ -54,6 +54,7 @@ class Specialisation:
     multiples: frozenset[int]
     num_ctas: int = 1
     maxnreg: int = 0
+    ones: frozenset[int] = frozenset()
 
 
 def specialisations(
@@ -72,10 +73,12 @@ def specialisations(
     found = {}
     for generic, launches in groups.items():
         timed = [launch for launch, is_searched in launches.items() if is_searched] or list(launches)
-        common = frozenset.intersection(*(_multiples(launch, kernels) for launch in timed))
-        marked = replace(generic, multiples=common)
+        every = [_marks(launch, kernels) for launch in timed]
+        marks = [frozenset.intersection(*each) for each in zip(*every, strict=True)]
+        marked = replace(generic, multiples=marks[0], ones=marks[1])
         for launch in launches:
-            found[launch] = marked if common <= _multiples(launch, kernels) else generic
+            fits = all(mark <= own for mark, own in zip(marks, _marks(launch, kernels), strict=True))
+            found[launch] = marked if fits else generic
     return {launch: found[launch] for plan in plans for launch in plan.launches}
 
 
@@ -139,11 +142,12 @@ def _type(argument: str | Number, buffers: Mapping[str, str]) -> str:
     return "i64" if argument < 1 << 63 else "u64"
 
 
-def _multiples(launch: ResolvedLaunch, kernels: Mapping[str, tuple[Parameter, ...]]) -> frozenset[int]:
-    """The positions of whole-number parameters whose arguments are multiples of 16."""
+def _marks(
+    launch: ResolvedLaunch, kernels: Mapping[str, tuple[Parameter, ...]]
+) -> tuple[frozenset[int], frozenset[int]]:
+    """The positions of parameters whose arguments are multiples of 16, and of those whose arguments are 1."""
     places = [place for place, each in enumerate(kernels[launch.kernel]) if not each.is_constexpr]
-    return frozenset(
-        place
-        for place, argument in zip(places, launch.arguments, strict=True)
-        if isinstance(argument, int) and argument % MULTIPLE == 0
+    whole = {p: a for p, a in zip(places, launch.arguments, strict=True) if isinstance(a, int)}
+    return frozenset(p for p in whole if whole[p] % MULTIPLE == 0), frozenset(
+        p for p in whole if whole[p] == 1
     )

@@ -71,6 +71,18 @@ def test_loads_are_wide_where_rows_are_aligned_and_narrow_elsewhere() -> None:
     assert re.search(r"ld\.global\.b32", of_plan(made, odd))
 
 
+def test_a_stride_of_one_is_a_constant() -> None:
+    code = SCALE.replace("+ j,", "+ j * step,").replace("factor, BLOCK", "factor, step, BLOCK")
+    text = module(code, "scale", [*ARGUMENTS, "rows"], grid=["rows"], constexprs={"BLOCK": 512})
+    searched, others = shapes = plans(text, (1, 4096), (16, 4096))
+    made = built(text, shapes, DTYPES)
+    assert re.search(r"ld\.global\.v4\.b32", of_plan(made, searched))
+    assert not re.search(r"ld\.global\.v4\.b32", of_plan(made, others))
+    (launch,), (other,) = searched.launches, others.launches
+    # `rows` is a constant as well.
+    assert len(made.launches[launch][0].arguments) == len(made.launches[other][0].arguments) - 2
+
+
 def test_lines_are_those_of_the_source() -> None:
     text = source()
     made = built(text, plans(text, (64, 64)), DTYPES)
