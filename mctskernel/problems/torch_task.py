@@ -143,9 +143,9 @@ def starting_kernels(task: TorchTask, language: Language | None = None) -> Draft
 
     Notes say why others are missing.
 
-    In CUDA C++ these are a plain kernel and one made of templates, both without a GPU; in Triton it is what
-    torch.compile generates for this machine's GPU. The first is what the search's tree begins with, the others are
-    further starting points, which the search verifies before anything else.
+    In CUDA C++ these are a plain kernel and one made of templates, and where that has reductions in epilogues another
+    one without, all made without a GPU; in Triton it is what torch.compile generates for this machine's GPU. The first
+    is what the search's tree begins with, the others are further starting points, which it verifies first.
     """
     files, missing = {}, []
     if language is not Language.TRITON:
@@ -153,8 +153,8 @@ def starting_kernels(task: TorchTask, language: Language | None = None) -> Draft
             names = [tensor.name for tensor in task.outputs]
             made = kernel_sources(task.function, task.inputs, names, task.distinct, task.sizes)
             files["kernel.cu"] = made.plain
-            others = {"start_templates.cu": made.templates, "start_reordered.cu": made.reordered}
-            files |= {name: text for name, text in others.items() if text}
+            others = {"templates": made.templates, "reordered": made.reordered, "separate": made.separate}
+            files |= {f"start_{name}.cu": text for name, text in others.items() if text}
         except PlainCudaError as error:
             missing.append(f"{NO_START} in CUDA C++: {error}")
     if language is Language.TRITON or (language is None and default_kind() == "gpu"):

@@ -122,6 +122,7 @@ class RaceDetector:
         if len(self._entries) > _PAIRED:
             self.barrier(lanes)
             return
+        self.warp_barrier(lanes)
         self._ordered_by_warps().barrier(lanes, arrivals)
 
     def arrived(self, lanes: Lanes) -> Arrival:

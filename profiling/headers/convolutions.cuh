@@ -144,7 +144,7 @@ struct Divider {
 // images; `first` is the first of them.
 template <class Geometry, int ROWS, int STRIP>
 struct Part {
-    int group, block, phase, strip, width;
+    int group, block, phase, strip, width, image, tile;
     Divider pitch, rows, depths;
     Place first;
 
@@ -159,15 +159,30 @@ struct Part {
         group = number % sizes.groups;
         number /= sizes.groups;
         strip = number % strips * width;
-        number = number / strips * (OF_BLOCK / ROWS);
+        number /= strips;
+        image = 0;
+        if (Geometry::BY_IMAGE) {
+            const int own = of_image(sizes);
+            image = number / own;
+            number %= own;
+        }
+        tile = number;
+        number *= OF_BLOCK / ROWS;
         const int line = number / pitch.by, plane = line / rows.by;
-        first = {number % pitch.by, line % rows.by, plane % depths.by, plane / depths.by};
+        first = {number % pitch.by, line % rows.by, plane % depths.by, plane / depths.by + image};
+    }
+
+    // Parts of an image's strip, if each is of one image.
+    __device__ __forceinline__ static int of_image(const Sizes& sizes) {
+        const int width = ceil_div(sizes.places[2], ceil_div(sizes.places[2], STRIP)) + Geometry::HALO_COLUMNS;
+        return ceil_div(sizes.places[0] * (sizes.places[1] + Geometry::HALO_ROWS) * width, OF_BLOCK / ROWS);
     }
 
     __device__ __forceinline__ static int count(const Sizes& sizes) {
         const int strips = ceil_div(sizes.places[2], STRIP), width = ceil_div(sizes.places[2], strips) + Geometry::HALO_COLUMNS;
         const int lines = sizes.images * sizes.places[0] * (sizes.places[1] + Geometry::HALO_ROWS);
-        return ceil_div(lines * width, OF_BLOCK / ROWS) * strips * ceil_div(sizes.rows, ROWS / Geometry::STACK) * sizes.groups
+        const int tiles = Geometry::BY_IMAGE ? sizes.images * of_image(sizes) : ceil_div(lines * width, OF_BLOCK / ROWS);
+        return tiles * strips * ceil_div(sizes.rows, ROWS / Geometry::STACK) * sizes.groups
             * Geometry::PHASES;
     }
 
@@ -406,6 +421,336 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
     }
 }
 
+// ---- Reductions -----------------------------------------------------------------------------------------------------------
+
+template <class State, int COUNT>
+struct States {
+    State of[COUNT];
+};
+
+// The part that a block computes in a turn. One that is to reduce all channels of its places, but has too many, computes them block
+// by block, and all of them again in each pass.
+struct Turn {
+    bool several;
+    int number, pass;
+
+    __device__ __forceinline__ Turn(int turn, int blocks, int passes) {
+        several = blocks > 1;
+        number = (blockIdx.x + turn / (several ? blocks * passes : 1) * gridDim.x) * blocks + (several ? turn % blocks : 0);
+        pass = several ? turn / blocks % passes : 0;
+    }
+};
+
+// What a thread has of a part of the result: OWN channels of COUNT places, which the threads of some warps share.
+template <class Geometry, int ROWS, int GROUPS, class Part, int BLOCKS, int SUMS, class T>
+struct Places {
+    using Mine = Share<ROWS, GROUPS>;
+    static constexpr int STACK = Geometry::STACK, ACROSS = Geometry::OUT[2] / STACK;
+    static constexpr int OWN_OF = 16 / STACK, OWN = BLOCKS * OWN_OF, COUNT = SUMS / 16 * STACK, WARPS = Mine::OF_ROWS ? 8 : 4;
+    static constexpr int SHARES = Mine::OF_PLACES ? 2 : 1;
+
+    T* to;
+    unsigned char* shared;
+    const Sizes& sizes;
+    const Part& part;
+    const Turn& turn;
+    unsigned char* states;
+    float values[COUNT][OWN];
+
+    struct At {
+        int image, depth, row, column;
+        bool inside;
+    };
+
+    __device__ __forceinline__ static int warp() { return threadIdx.x / 32 % WARPS; }
+
+    __device__ __forceinline__ static void barrier() {
+        asm volatile("bar.sync %0, %1;" ::"r"((int)threadIdx.x / (32 * WARPS) + 1), "n"(32 * WARPS) : "memory");
+    }
+
+    __device__ __forceinline__ At at(int n) const {
+        const int i = threadIdx.x % 32 + n % STACK * 32;
+        const Place place = part.place(Mine::place() + n / STACK * 32 + i / STACK);
+        At at;
+        at.image = place.image;
+        at.depth = place.depth * Geometry::OUT[0] + part.phase / (Geometry::OUT[1] * ACROSS);
+        at.row = place.row * Geometry::OUT[1] + part.phase / ACROSS % Geometry::OUT[1];
+        at.column = (part.strip + place.column) * Geometry::OUT[2] + part.phase % ACROSS + i % STACK;
+        at.inside = (Geometry::BY_IMAGE ? place.image == part.image : place.image < sizes.images) && place.row < sizes.places[1] && place.column < part.width
+            && at.depth < sizes.output[0] && at.row < sizes.output[1] && at.column < sizes.output[2];
+        if (!at.inside) {
+            at.image = at.depth = at.row = at.column = 0;
+        }
+        return at;
+    }
+
+    // The channel of number j, and its row of the block's group.
+    __device__ __forceinline__ int channel(int j) const { return part.group * sizes.rows + row(j); }
+
+    __device__ __forceinline__ int row(int j) const {
+        return part.block * (ROWS / STACK) + (Mine::row() + j / OWN_OF * 64 + threadIdx.x / 32 % 4 * 16) / STACK + j % OWN_OF;
+    }
+
+    // Turn the sums of a warp, so that a thread has the channels of a place, as value(image, channel, depth, row, column, sum).
+    template <class Value>
+    __device__ __forceinline__ void fill(const float (&sum)[BLOCKS][SUMS], Value value) {
+        constexpr int AT_ONCE = 16 / GROUPS;
+        const int lane = threadIdx.x % 32;
+        float* mine = reinterpret_cast<float*>(shared + threadIdx.x / 32 * (STORING / 4 / GROUPS));
+        barrier();
+        #pragma unroll
+        for (int number = 0; number < BLOCKS * SUMS / 16; ++number) {
+            const int m = number % BLOCKS, first = number / BLOCKS * 16;
+            #pragma unroll
+            for (int past = 0; past < 16; past += AT_ONCE) {
+                __syncwarp();
+                #pragma unroll
+                for (int j = 0; j < AT_ONCE; j += 8) {
+                    #pragma unroll
+                    for (int four = 0; four < 16; four += 4) {
+                        const int from = first + four + (past + j) / 8 * 2;
+                        *reinterpret_cast<float2*>(mine + (j + lane / 4) * APART + four * 2 + lane % 4 * 2) =
+                            make_float2(sum[m][from], sum[m][from + 1]);
+                    }
+                }
+                __syncwarp();
+                #pragma unroll
+                for (int k = 0; k < STACK; ++k) {
+                    const int i = lane + 32 * k;
+                    #pragma unroll
+                    for (int j = 0; j < AT_ONCE / STACK; ++j) {
+                        values[number / BLOCKS * STACK + k][m * OWN_OF + past / STACK + j] =
+                            mine[(j * STACK + i % STACK) * APART + i / STACK];
+                    }
+                }
+            }
+        }
+        each([&](int, const At& at, int channel, float& found, int) {
+            found = value(at.image, channel, at.depth, at.row, at.column, found);
+        });
+    }
+
+    // Calls use(number of the place, place, channel, value, number of the channel) for all of this thread's. There are no branches: instead of
+    // places and channels that don't exist others are given, so that what is read of tensors is inside of them.
+    template <class Use>
+    __device__ __forceinline__ void each(Use use) {
+        #pragma unroll
+        for (int n = 0; n < COUNT; ++n) {
+            const At found = at(n);
+            #pragma unroll
+            for (int j = 0; j < OWN; ++j) {
+                use(n, found, part.group * sizes.rows + min(row(j), sizes.rows - 1), values[n][j], j);
+            }
+        }
+    }
+
+    // The states of all channels of each place: add(state, number, image, channel, depth, row, column, value) adds one, which it
+    // may change, and merge() another thread's state. STEP is the number of the call, and BEFORE the size of earlier ones' states.
+    template <int STEP, int BEFORE, class State, class Add>
+    __device__ __forceinline__ States<State, COUNT> reduced(State start, Add add) {
+        constexpr int OF_WARP = STORING / (4 * GROUPS) / (32 * sizeof(State)), AT_ONCE = OF_WARP < COUNT ? OF_WARP : COUNT;
+        static_assert(AT_ONCE > 0, "A state is too large");
+        States<State, COUNT> found;
+        #pragma unroll
+        for (int n = 0; n < COUNT; ++n) {
+            found.of[n] = start;
+        }
+        each([&](int n, const At& at, int channel, float& value, int j) {
+            State state = found.of[n];
+            add(state, n, at.image, channel, at.depth, at.row, at.column, value);
+            found.of[n] = row(j) < sizes.rows ? state : found.of[n];
+        });
+        State* all =
+            reinterpret_cast<State*>(shared + threadIdx.x / (32 * WARPS) * (WARPS * STORING / 4 / GROUPS)) + threadIdx.x % 32;
+        #pragma unroll
+        for (int first = 0; first < COUNT; first += AT_ONCE) {
+            barrier();
+            #pragma unroll
+            for (int n = first; n < first + AT_ONCE && n < COUNT; ++n) {
+                all[(warp() * AT_ONCE + n - first) * 32] = found.of[n];
+            }
+            barrier();
+            #pragma unroll
+            for (int n = first; n < first + AT_ONCE && n < COUNT; ++n) {
+                found.of[n] = all[(n - first) * 32];
+                #pragma unroll
+                for (int other = 1; other < WARPS; ++other) {
+                    merge(found.of[n], all[(other * AT_ONCE + n - first) * 32]);
+                }
+            }
+        }
+        if (turn.several && turn.pass >= STEP) {
+            State* kept = reinterpret_cast<State*>(states + BEFORE * COUNT);
+            #pragma unroll
+            for (int n = 0; n < COUNT; ++n) {
+                if (turn.pass == STEP) {
+                    State sum = part.block > 0 ? kept[n] : start;
+                    merge(sum, found.of[n]);
+                    kept[n] = sum;
+                }
+                found.of[n] = kept[n];
+            }
+        }
+        return found;
+    }
+
+    // The states of a thread's channels, of all places of a part, which are of one image.
+    template <class State>
+    __device__ __forceinline__ States<State, OWN> begun(State start) const {
+        States<State, OWN> found;
+        #pragma unroll
+        for (int j = 0; j < OWN; ++j) {
+            found.of[j] = start;
+        }
+        return found;
+    }
+
+    template <class State, class Add>
+    __device__ __forceinline__ void add(States<State, OWN>& states, Add add) {
+        each([&](int n, const At& at, int channel, float value, int j) {
+            State state = states.of[j];
+            add(state, n, at.image, channel, at.depth, at.row, at.column, value);
+            states.of[j] = at.inside ? state : states.of[j];
+        });
+    }
+
+    // Merge the states of a warp and keep them: each channel of an image has one for each of its parts.
+    template <class State>
+    __device__ __forceinline__ void keep(const States<State, OWN>& states) {
+        const int strips = ceil_div(sizes.places[2], part.width), parts = Part::of_image(sizes) * strips * Geometry::PHASES;
+        const int number = (part.tile * strips + part.strip / part.width) * Geometry::PHASES + part.phase;
+        State* mine = reinterpret_cast<State*>(to) + (Mine::OF_PLACES ? threadIdx.x / 128 : 0)
+            + (((long long)part.image * sizes.groups * sizes.rows + channel(0)) * parts + number) * SHARES;
+        #pragma unroll
+        for (int j = 0; j < OWN; ++j) {
+            keep(j, states.of[j], mine + (long long)(row(j) - row(0)) * parts * SHARES);
+        }
+    }
+
+    template <class State>
+    __device__ __forceinline__ void keep(int j, State state, State* at) {
+        #pragma unroll
+        for (int lanes = 16; lanes > 0; lanes /= 2) {
+            union Words {
+                State state;
+                int of[sizeof(State) / 4];
+            };
+            Words words;
+            words.state = state;
+            #pragma unroll
+            for (int w = 0; w < sizeof(State) / 4; ++w) {
+                words.of[w] = __shfl_xor_sync(0xffffffff, words.of[w], lanes);
+            }
+            merge(state, words.state);
+        }
+        if (threadIdx.x % 32 == j && row(j) < sizes.rows) {
+            *at = state;
+        }
+    }
+
+    // Store value(number, image, channel, depth, row, column, value) at to[index(image, channel, depth, row, column)].
+    template <int STEP, class Value, class Index>
+    __device__ __forceinline__ void store(Value value, Index index) {
+        if (turn.pass < STEP && turn.several) {
+            return;
+        }
+        const long long apart = index(0, 1, 0, 0, 0) - index(0, 0, 0, 0, 0);
+        #pragma unroll
+        for (int n = 0; n < COUNT; ++n) {
+            const At found = at(n);
+            T* at = to + index(found.image, 0, found.depth, found.row, found.column) + channel(0) * apart;
+            T results[OWN];
+            #pragma unroll
+            for (int j = 0; j < OWN; ++j) {
+                results[j] = value(n, found.image, min(row(j), sizes.rows - 1), found.depth, found.row, found.column, values[n][j]);
+            }
+            // Apart, so that there is a branch for each place and not for each result.
+            if (found.inside && row(OWN - 1) < sizes.rows) {
+                #pragma unroll
+                for (int j = 0; j < OWN; ++j, at += apart) {
+                    at += j > 0 && j % OWN_OF == 0 ? (row(j) - row(j - 1) - 1) * apart : 0;
+                    *at = results[j];
+                }
+            } else if (found.inside) {
+                #pragma unroll
+                for (int j = 0; j < OWN; ++j) {
+                    if (row(j) < sizes.rows) {
+                        at[(row(j) - row(0)) * apart] = results[j];
+                    }
+                }
+            }
+        }
+    }
+
+    // The same once for each place.
+    template <int STEP, class Value, class Index>
+    __device__ __forceinline__ void store_once(Value value, Index index) {
+        if (turn.several && (turn.pass < STEP - 1 || (part.block + 1) * (ROWS / STACK) < sizes.rows)) {
+            return;
+        }
+        #pragma unroll
+        for (int n = 0; n < COUNT; ++n) {
+            const At found = at(n);
+            if (n % WARPS == warp() && found.inside) {
+                to[index(found.image, 0, found.depth, found.row, found.column)] =
+                    value(n, found.image, 0, found.depth, found.row, found.column, 0.0f);
+            }
+        }
+    }
+};
+
+template <class Use>
+struct InParts {
+    Use use;
+};
+
+template <class Use>
+__device__ __forceinline__ InParts<Use> in_parts(Use use) {
+    return {use};
+}
+
+template <class Geometry, int ROWS, int STRIP, int GROUPS, class T>
+using PlacesOf =
+    Places<Geometry, ROWS, GROUPS, Part<Geometry, ROWS, STRIP>, Share<ROWS, GROUPS>::BLOCKS, Share<ROWS, GROUPS>::SUMS, T>;
+
+// Given as the index of results: use(places) reduces them in PASSES and stores what becomes of them. A place's states have so many
+// BYTES.
+template <int PASSES, int BYTES, class Use>
+struct Reducing {
+    Use use;
+};
+
+template <int PASSES, int BYTES, class Use>
+__device__ __forceinline__ Reducing<PASSES, BYTES, Use> reducing(Use use) {
+    return {use};
+}
+
+template <class Index>
+struct Passes {
+    static constexpr bool REDUCES = false;
+    static constexpr int COUNT = 1, BYTES = 0;
+};
+
+template <int PASSES, int OF_PLACE, class Use>
+struct Passes<Reducing<PASSES, OF_PLACE, Use>> {
+    static constexpr bool REDUCES = true;
+    static constexpr int COUNT = PASSES, BYTES = OF_PLACE;
+};
+
+template <class Use>
+struct Passes<InParts<Use>> {
+    static constexpr bool REDUCES = true;
+    static constexpr int COUNT = 1, BYTES = 0;
+};
+
+template <class Geometry, int ROWS, int GROUPS, class Part, int BLOCKS, int SUMS, class T, class Value, class Use>
+__device__ __forceinline__ void reduce(T* to, unsigned char* shared, const float (&sum)[BLOCKS][SUMS], const Sizes& sizes,
+        const Part& part, const Turn& turn, unsigned char* states, Value value, Use use) {
+    Places<Geometry, ROWS, GROUPS, Part, BLOCKS, SUMS, T> places = {to, shared, sizes, part, turn, states};
+    places.fill(sum, value);
+    use(places);
+}
+
 // Store value(image, channel, depth, row, column, sum) of all places at to[index(image, channel, depth, row, column)]. `shared` has
 // STAGES stages, and STORING bytes and 1024 more. GROUPS warp groups multiply. Blocks take parts in turn.
 template <class Geometry, int ROWS, int STRIP, int DEEP, int STAGES, int GROUPS, class T, class Value, class Index>
@@ -426,6 +771,18 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
             * channel_stages * PACKED;
     };
     float sum[BLOCKS][SUMS];
+    using Reduces = Passes<Index>;
+    const int all = Reduces::REDUCES ? ceil_div(sizes.rows, ROWS / Geometry::STACK) : 1;
+    // In memory, as few need it: the compiler doesn't see that min() is 0.
+    alignas(8) unsigned char states[Reduces::BYTES * (SUMS / 16 * Geometry::STACK) + 8];
+    unsigned char* kept = states + (Reduces::REDUCES ? min(all, 0) : 0);
+    auto finish = [&](const Mine& part, const Turn& turn) {
+        if constexpr (Reduces::REDUCES) {
+            reduce<Geometry, ROWS, GROUPS>(to, shared + STAGES * Own::STAGE, sum, sizes, part, turn, kept, value, index.use);
+        } else {
+            store<Geometry, ROWS, GROUPS>(to, shared + STAGES * Own::STAGE, sum, sizes, part, value, index);
+        }
+    };
 #if CONVOLUTIONS_WGMMA
     __shared__ unsigned long long barriers[2 * STAGES];
     const unsigned memory = shared_address(shared), bars = shared_address(barriers);
@@ -443,8 +800,8 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
     if (warp >= CONSUMERS / 32) {
         int parity = 1;
         #pragma unroll 1
-        for (int n = blockIdx.x; n < parts; n += gridDim.x) {
-            const Mine part(sizes, n);
+        for (int n = 0; Turn(n, all, Reduces::COUNT).number < parts; ++n) {
+            const Mine part(sizes, Turn(n, all, Reduces::COUNT).number);
             const float* packed = weights_of(part);
             Loader<Geometry, Own, Mine, DEEP, PRODUCERS / 32> loader(input, sizes, part, warp - CONSUMERS / 32);
             #pragma unroll 1
@@ -474,8 +831,9 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
     } else {
         int parity = 0;
         #pragma unroll 1
-        for (int n = blockIdx.x; n < parts; n += gridDim.x) {
-            const Mine part(sizes, n);
+        for (int n = 0; Turn(n, all, Reduces::COUNT).number < parts; ++n) {
+            const Turn turn(n, all, Reduces::COUNT);
+            const Mine part(sizes, turn.number);
             #pragma unroll
             for (int i = 0; i < BLOCKS * SUMS; ++i) {
                 sum[i / SUMS][i % SUMS] = 0.0f;
@@ -529,13 +887,14 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
             for (int i = 0; i < BLOCKS * SUMS; ++i) {
                 asm volatile("" : "+f"(sum[i / SUMS][i % SUMS])::"memory");
             }
-            store<Geometry, ROWS, GROUPS>(to, shared + STAGES * Own::STAGE, sum, sizes, part, value, index);
+            finish(part, turn);
         }
     }
 #else
     #pragma unroll 1
-    for (int n = blockIdx.x; n < parts; n += gridDim.x) {
-        const Mine part(sizes, n);
+    for (int n = 0; Turn(n, all, Reduces::COUNT).number < parts; ++n) {
+        const Turn turn(n, all, Reduces::COUNT);
+        const Mine part(sizes, turn.number);
         const float* packed = weights_of(part);
         #pragma unroll
         for (int i = 0; i < BLOCKS * SUMS; ++i) {
@@ -577,7 +936,7 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
             }
         }
         if (warp < CONSUMERS / 32) {
-            store<Geometry, ROWS, GROUPS>(to, shared + STAGES * Own::STAGE, sum, sizes, part, value, index);
+            finish(part, turn);
         }
     }
 #endif

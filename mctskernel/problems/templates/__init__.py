@@ -14,14 +14,16 @@ from mctskernel.core.task import Shape, Tensor
 
 
 class Sources(NamedTuple):
-    """Texts of a kernel.cu: the plain one, and one with templates, empty where none applies.
+    """Texts of a kernel.cu: the plain one, and those with templates, empty where none applies.
 
-    Another one with templates has reductions moved, where that saves work.
+    Of these, `reordered` has reductions moved, where that saves work, and `separate` a kernel of its own for each
+    reduction that `templates` has in another kernel's epilogue.
     """
 
     plain: str
     templates: str
     reordered: str
+    separate: str
 
 
 def kernel_sources(
@@ -40,7 +42,7 @@ def kernel_sources(
     from mctskernel.problems.plain_cuda import PlainCudaError  # noqa: PLC0415 - beside those that import PyTorch
     from mctskernel.problems.plain_cuda.schedule import Schedule  # noqa: PLC0415 - imports PyTorch, an extra
     from mctskernel.problems.plain_cuda.tracing import trace  # noqa: PLC0415 - as above
-    from mctskernel.problems.templates.groups import TEMPLATES  # noqa: PLC0415 - as above
+    from mctskernel.problems.templates.groups import SEPARATE, TEMPLATES  # noqa: PLC0415 - as above
     from mctskernel.problems.templates.reordering import reordered  # noqa: PLC0415 - as above
 
     traced, names = trace(function, inputs, sizes).at(typical or sizes), [tensor.name for tensor in inputs]
@@ -49,10 +51,12 @@ def kernel_sources(
             f"This function returns {len(traced.outputs)} tensors, and the task has {len(outputs)} outputs."
         )
     plain = Schedule(traced, names, outputs, sizes).text()
-    templates = moved = ""
+    templates = moved = separate = ""
     with suppress(PlainCudaError):  # more launches than a plan may have, say
         templates = Schedule(traced, names, outputs, sizes, TEMPLATES).text()
+        separate = Schedule(traced, names, outputs, sizes, SEPARATE).text()
     with suppress(PlainCudaError):
         if other := reordered(traced):
             moved = Schedule(other.at(typical or sizes), names, outputs, sizes, TEMPLATES).text()
-    return Sources(plain, "" if templates == plain else templates, moved)
+    separate = "" if separate in {plain, templates} else separate
+    return Sources(plain, "" if templates == plain else templates, moved, separate)

@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sympy
@@ -18,12 +18,16 @@ import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, numbers, plus, times
-from mctskernel.problems.plain_cuda.element_types import converted, stored
-from mctskernel.problems.plain_cuda.extents import ONE, count_in_plan, in_cpp
+from mctskernel.problems.plain_cuda.element_types import converted, stored, stored_type
+from mctskernel.problems.plain_cuda.extents import ONE, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES
 from mctskernel.problems.plain_cuda.rules import argument, base_name, operator_name, tensors
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.tiles import follower_of
+from mctskernel.problems.templates.epilogues import Epilogue, Written
+from mctskernel.problems.templates.row_space import extents_of
+from mctskernel.problems.templates.row_steps import Step
+from mctskernel.problems.templates.rows import readers_of, row_groups
+from mctskernel.problems.templates.tiles import end_of, follower_of
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -32,6 +36,12 @@ CONVOLUTION, HEADER = "aten.convolution", "convolutions.cuh"
 
 OF_BLOCK, STEP, PRODUCERS = 64 * 256, 8, 64
 """Of a block and a stage, as the header has them."""
+
+MOST_ROWS = 128
+"""Of a block."""
+
+MANY_PARTS = 8
+"""Parts of an image with which it matters little that the last one is not full."""
 
 MOST_TAPS = {False: 21, True: 7}
 """Taps whose weights a stage holds, for each of TF32 and exact products."""
@@ -95,11 +105,12 @@ class Geometry:
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
     transposed: bool
+    stacked: bool = True
 
     @property
     def stack(self) -> int:
         """Phases that a block computes, of columns beside each other."""
-        return self.out[2] if self.out[2] in STACKED else 1
+        return self.out[2] if self.out[2] in STACKED and self.stacked else 1
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -211,8 +222,8 @@ class Tables:
         """Bytes of a stage."""
         return self.parts * deep * (self.lines(rows, strip) + self.most_taps * rows) * STEP * 4
 
-    def text(self, name: str) -> str:
-        """The definitions in C++."""
+    def text(self, name: str, *, by_image: bool) -> str:
+        """The definitions in C++; parts of blocks may be of one image each."""
         geometry, (rows, columns) = self.geometry, self.halo
         phases = [0] * (self.phases + 1)
         for each in self.sections:
@@ -235,6 +246,7 @@ class Tables:
             f"__constant__ const convolutions::Tap<{geometry.stack}> {name}_taps[] = {{{taps}}};\n"
             f"__constant__ const int {name}_phases[] = {{{', '.join(map(str, phases))}}};\n\n"
             f"struct {name}_geometry {{\n"
+            f"    static constexpr bool BY_IMAGE = {str(by_image).lower()};\n"
             f"    static constexpr int TAPS = {first[-1]}, PHASES = {self.phases}, STACK = {geometry.stack};\n"
             f"    static constexpr int MOST_TAPS = {self.most_taps};\n"
             f"    static constexpr bool EXACT = {str(self.exact).lower()};\n"
@@ -249,10 +261,14 @@ _Words = tuple[str, str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution and the element-wise operators that follow it; the last of `nodes` is stored."""
+    """A convolution and the element-wise operators that follow it; the last of `nodes` is stored.
+
+    Or the group of rows that its `epilogue` computes.
+    """
 
     nodes: tuple[Node, ...]
     tables: Tables
+    epilogue: Epilogue | None = None
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """A kernel that packs the weights, and the convolution's."""
@@ -264,19 +280,20 @@ class Convolution:
         body = schedule.body(place)
         given, out = body.extents(tensor), body.extents(node)
         channels, rows = given[1] // groups, out[1] // groups
-        places = [
-            extent if step == 1 else sympy.floor((extent + step - 1) / step)
-            for extent, step in zip(_three(out[2:], ONE), self.tables.geometry.out, strict=True)
-        ]
+        places = self._places(out)
         stack = self.tables.geometry.stack
         words = ("TILE_ROWS", "STRIP", "DEEP", "STAGES", "WARP_GROUPS", "BLOCKS")
-        followed = _epilogue(self.nodes, schedule, place)[0].text() if len(self.nodes) > 1 else ""
         # More warps compute what follows, and products take more of shared memory's time.
-        warp_groups = 2 if followed and (self.tables.exact or _SLOW.search(followed)) else 1
+        if self.epilogue:
+            several = not self.epilogue.parts
+        else:
+            followed = _epilogue(self.nodes, schedule, place)[0].text() if len(self.nodes) > 1 else ""
+            several = bool(followed and (self.tables.exact or _SLOW.search(followed)))
+        warp_groups = 2 if several else 1
         choice = (*self._choice(schedule, channels, rows, places), warp_groups, BLOCKS)
         macros = tuple(schedule.macro(*each) for each in zip(words, choice, strict=True))
         name = schedule.fresh(node.name)
-        schedule.define(self.tables.text(name))
+        schedule.define(self.tables.text(name, by_image=self._by_image))
         sizes = _sizes(node, body, places)
         tile, deep = (sympy.Symbol(macros[number], integer=True, positive=True) for number in (0, 2))
         extents = (
@@ -290,7 +307,41 @@ class Convolution:
         packed = Place(schedule.fresh(f"{node.name}_weights"), torch.float32, extents)
         schedule.add_scratch(packed)
         yield self._packing(schedule, packed, (name, sizes, macros))
-        yield self._product(schedule, place, (name, sizes, macros), (found, packed), places)
+        step, target = None, place
+        if self.epilogue and self._by_image:
+            step = self.epilogue.step(schedule, self._parts_of_image(places, macros))
+            target = step.buffer or place
+        if self.epilogue:
+            kind = f"{name}_geometry, {tile}, {macros[1]}, {macros[4]}, {stored_type(target.dtype)}"
+            schedule.define(f"using {name}_places = convolutions::PlacesOf<{kind}>;")
+        follow = self._follow(schedule, place, step, f"{name}_places")
+        yield self._product(schedule, target, (name, sizes, macros), (found, packed), follow)
+        if self.epilogue and step:
+            yield self.epilogue.merged(schedule, place, step)
+
+    def _places(self, out: Sequence[sympy.Expr]) -> list[sympy.Expr]:
+        """The places of a phase along each axis."""
+        return [
+            extent if step == 1 else sympy.floor((extent + step - 1) / step)
+            for extent, step in zip(_three(out[2:], ONE), self.tables.geometry.out, strict=True)
+        ]
+
+    @property
+    def _by_image(self) -> bool:
+        return self.epilogue is not None and self.epilogue.parts
+
+    @property
+    def _held(self) -> Node:
+        return self.epilogue.held if self.epilogue else self.nodes[-1]
+
+    def _parts_of_image(self, places: Sequence[sympy.Expr], macros: Sequence[str]) -> sympy.Expr:
+        """How many parts of an image the warp groups of blocks have, for each channel."""
+        tile, strip, groups = (sympy.Symbol(macros[at], integer=True, positive=True) for at in (0, 1, 4))
+        down, across = self.tables.halo
+        strips = _parts(places[2], strip)
+        count = places[0] * (places[1] + down) * (_parts(places[2], strips) + across)
+        own = 1 + (groups - 1) * sympy.floor(64 / tile)
+        return strips * _parts(count, sympy.floor(OF_BLOCK / tile)) * self.tables.phases * own
 
     def _choice(
         self, schedule: Schedule, channels: sympy.Expr, rows: sympy.Expr, places: Sequence[sympy.Expr]
@@ -305,7 +356,8 @@ class Convolution:
             deep *= 2
         stack = self.tables.geometry.stack
         is_short = stack == 1 and deep == 1 and steps * taps <= FEW_STEPS
-        is_wide = schedule.estimate((rows,)) * stack > 64 and not is_short
+        channels_of_block = self.epilogue is not None and not self.epilogue.parts
+        is_wide = schedule.estimate((rows,)) * stack > 64 and (channels_of_block or not is_short)
 
         def cost(tile: int, strip: int) -> float:
             """Cycles, about: of products, loading and storing."""
@@ -318,7 +370,7 @@ class Convolution:
         for tile in (128, 64) if is_wide else (64,):
             costs = {each: cost(tile, each) for each in widths if each >= min(8, columns)}
             strip = min(costs, key=lambda each: (costs[each], -each))
-            if 2 * self.tables.stage(tile, strip, deep) <= SHARED:
+            if channels_of_block or 2 * self.tables.stage(tile, strip, deep) <= SHARED:
                 break  # two blocks on a multiprocessor
         stages = min(max(SHARED // self.tables.stage(tile, strip, deep), 2), 4)
         return tile, strip, deep, stages
@@ -345,13 +397,25 @@ class Convolution:
         count = count_in_plan((*packed.extents[:-2], packed.extents[-1]))
         return schedule.function(made), schedule.launch(made, f"ceil_div({count}, 256)", "256")
 
+    def _follow(self, schedule: Schedule, place: Place, step: Step | None, places: str) -> Written:
+        """What becomes of sums, as arguments in C++, and what it reads."""
+        held = schedule.place("", self._held) if self.epilogue else place
+        value, index, names = _epilogue((self.nodes[0], self._held), schedule, held)
+        if self.epilogue is None:
+            return _lambdas(value, index, names), list(value.reads.values())
+        if step:
+            text, reads = self.epilogue.of_places(schedule, step, places)
+        else:
+            text, reads = self.epilogue.of_channels(schedule, place, places)
+        return f"{_of_sum(value, names)},\n        {text}", [*value.reads.values(), *reads]
+
     def _product(
         self,
         schedule: Schedule,
         place: Place,
         words: _Words,
         read: tuple[Place, Place],
-        places: Sequence[sympy.Expr],
+        follow: Written,
     ) -> tuple[str, str]:
         """The kernel of the convolution."""
         node = self.nodes[0]
@@ -359,20 +423,21 @@ class Convolution:
         tensor, packed = read
         body = schedule.body(place)
         out = body.extents(node)
+        places = self._places(out)
         groups = int(argument(node, "groups"))
-        value, index, names = _epilogue(self.nodes, schedule, place)
         shared = body.fresh("shared")
+        call = f"{name}_geometry, {tile}, {strip}, {deep}, {stages}, {warp_groups}"
         text = (
             f"    extern __shared__ unsigned char {shared}[];\n"
             f"    const convolutions::Sizes sizes = {{{sizes}}};\n"
-            f"    convolutions::convolve<{name}_geometry, {tile}, {strip}, {deep}, {stages}, {warp_groups}>(\n"
+            f"    convolutions::convolve<{call}>(\n"
             f"        {schedule.parameter(place.name)}, {shared}, {schedule.parameter(tensor.name)}, "
             f"{schedule.parameter(packed.name)}, sizes,\n"
             f"        {name}_sections, {name}_taps, {name}_phases,\n"
-            f"{_lambdas(value, index, names)});"
+            f"{follow[0]});"
         )
         threads = f"128 * {warp_groups} + {PRODUCERS}"
-        reads = {each.name: each for each in (tensor, packed, *value.reads.values())}
+        reads = {each.name: each for each in (tensor, packed, *follow[1])}
         reads.pop(place.name, None)
         made = Function(
             schedule.fresh("convolution_kernel"),
@@ -531,16 +596,19 @@ def _epilogue(nodes: Sequence[Node], schedule: Schedule, place: Place) -> tuple[
 
 def _lambdas(value: Body, index: Body, names: tuple[str, ...]) -> str:
     arguments = ", ".join(f"int {each}" for each in names[:-1])
-    return (
-        f"        [&]({arguments}, float {names[-1]}) {{\n{value.text()}\n        }},\n"
-        f"        [&]({arguments}) {{\n{index.text()}\n        }}"
-    )
+    return f"{_of_sum(value, names)},\n        [&]({arguments}) {{\n{index.text()}\n        }}"
+
+
+def _of_sum(value: Body, names: tuple[str, ...]) -> str:
+    arguments = ", ".join(f"int {each}" for each in names[:-1])
+    return f"        [&]({arguments}, float {names[-1]}) {{\n{value.text()}\n        }}"
 
 
 def convolutions(
     kept: Sequence[Node], outputs: Collection[Node], traced: Traced
 ) -> Iterator[Convolution | DirectConvolution]:
     """The convolutions of fp32 that PyTorch computes in TF32, each with what follows element by element."""
+    rows_behind, readers = tuple(row_groups(kept, outputs, traced)), readers_of(kept, traced)
     for node in filter(_is_covered, kept):
         geometry = _geometry(node, traced)
         if geometry is None:
@@ -561,8 +629,27 @@ def convolutions(
             yield DirectConvolution(nodes, geometry, min(TOGETHER, key=lambda each: (-rows % each, -each)))
             continue
         tables = Tables(geometry, tuple(geometry.sections(MOST_TAPS[exact])), exact)
-        if 2 * tables.stage(64, 8, 1) <= MOST_SHARED - STORING:
-            yield Convolution(nodes, tables)
+        if 2 * tables.stage(64, 8, 1) > MOST_SHARED - STORING:
+            continue
+        held = nodes[-1] if behind else end_of(node, node.graph.nodes, kept, traced)
+        for leaf in nodes:
+            epilogue = Epilogue.of(leaf, held, rows_behind, traced)
+            if epilogue and readers[leaf] <= {*epilogue.group.nodes}:
+                within = (*nodes[: nodes.index(leaf) + 1], *epilogue.group.nodes)
+                for stacked in (True, False):
+                    own = replace(geometry, stacked=stacked)
+                    own_tables = Tables(own, tuple(own.sections(MOST_TAPS[exact])), exact)
+                    if _pays(epilogue, own_tables, groups, rows, traced):
+                        yield Convolution(within, own_tables, epilogue)
+        yield Convolution(nodes, tables)
+
+
+def _pays(epilogue: Epilogue, tables: Tables, groups: int, rows: float, traced: Traced) -> bool:
+    """Whether a block has all channels of its places, or an image so many places that its last part counts little."""
+    if not epilogue.parts:
+        return groups == 1 and rows * tables.geometry.stack <= MOST_ROWS
+    places = traced.estimate(product(extents_of(epilogue.held, traced)[2:]))
+    return places >= MANY_PARTS * OF_BLOCK / MOST_ROWS * math.prod(tables.geometry.out)
 
 
 def _is_direct(terms: float, inputs: float, rows: float) -> bool:

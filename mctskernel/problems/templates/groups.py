@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from torch.fx import Node
 
@@ -38,13 +39,15 @@ def cut(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> list[Nod
     return [node for node in order if node in found]
 
 
-def found_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> tuple[Group, ...]:
-    """The groups of all templates, none of which share a node."""
+def found_groups(
+    kept: Sequence[Node], outputs: Collection[Node], traced: Traced, *, separate: bool = False
+) -> tuple[Group, ...]:
+    """The groups of all templates, none of which share a node; reductions may be `separate` from what they reduce."""
     found: list[Group] = []
     free = set(kept)
     for finder in FINDERS:
         for group in finder(kept, {*outputs, *kept} - free | {*outputs}, traced):
-            if free.issuperset(group.nodes):
+            if free.issuperset(group.nodes) and not (separate and getattr(group, "epilogue", None)):
                 free.difference_update(group.nodes)
                 found.append(group)
     return tuple(found)
@@ -56,6 +59,9 @@ TEMPLATES = Templates(
     frozenset(
         """length tiles tiles_of_segment part parts first mine of_tile p
         merge load store across across_lanes scan larger smaller quotient inverse_of
-        start whole tests aligned""".split()
+        start whole tests aligned Places places sizes state of_channels""".split()
     ),
 )
+
+SEPARATE = TEMPLATES._replace(groups=partial(found_groups, separate=True))
+"""The same without reductions in epilogues."""

@@ -13,15 +13,15 @@ from functools import partial
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import ROWS, Body, Index, Place, node_type, numbers
-from mctskernel.problems.plain_cuda.element_types import computed_type, converted, stored, stored_type
+from mctskernel.problems.plain_cuda.element_types import converted, stored, stored_type
 from mctskernel.problems.plain_cuda.extents import product, same
-from mctskernel.problems.plain_cuda.reductions import accumulated, finished
-from mctskernel.problems.plain_cuda.rules import Kind, base_name, is_tensor, operator_name, rule_of, tensors
+from mctskernel.problems.plain_cuda.reductions import finished
+from mctskernel.problems.plain_cuda.rules import Kind, is_tensor, operator_name, rule_of, tensors
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.templates.row_geometry import MOST_ITEMS, geometry_of, macros
 from mctskernel.problems.templates.row_loops import Elements, RowLoops, Work, words_of
-from mctskernel.problems.templates.row_space import PLACES, Reductions, element_index, row_index, run_of
-from mctskernel.problems.templates.row_steps import Part, Step, added, better, depends_on, is_exact, steps_of
+from mctskernel.problems.templates.row_space import Reductions, element_index, row_index, run_of
+from mctskernel.problems.templates.row_steps import Part, Step, add, depends_on, is_exact, steps_of
 
 
 class RowWriter(RowLoops):
@@ -123,19 +123,7 @@ class RowWriter(RowLoops):
         return work
 
     def _add(self, body: Body, index: Index, node: Node, found: str) -> None:
-        source = tensors(node)[0]
-        value = body.read(source, element_index(body, self._group.space, index, source))
-        if base_name(node) in PLACES:
-            value = body.let(node_type(source), "value", value)
-            state = found.removesuffix("best")
-            backwards = self._passes % 2 == 0
-            with body.block(f"if {better(node, value, state, self._k if backwards else '')} {{"):
-                body.line(f"{state}best = {value};")
-                body.line(f"{state}place = {self._k};")
-            return
-        dtype = accumulated(node)
-        value = body.let(computed_type(dtype), "value", converted(value, numbers(source), dtype))
-        body.line(added(node, found, value))
+        add(body, self._group.space, index, node, found, place=self._k, backwards=self._passes % 2 == 0)
 
     def _reduce(self, step: Step) -> str:
         """One pass over the row, of which several tiles are reduced one by one and merged. Returns the state."""

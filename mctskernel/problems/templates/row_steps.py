@@ -9,9 +9,10 @@ import sympy
 import torch
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Place, numbers
+from mctskernel.problems.plain_cuda.body import Body, Index, Place, node_type, numbers
 from mctskernel.problems.plain_cuda.element_types import (
     computed_type,
+    converted,
     highest,
     literal,
     lowest,
@@ -28,7 +29,7 @@ from mctskernel.problems.plain_cuda.rules import (
 )
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.templates.row_loops import LARGE
-from mctskernel.problems.templates.row_space import PLACES, Reductions, run_of, stripped
+from mctskernel.problems.templates.row_space import PLACES, Reductions, Space, element_index, run_of, stripped
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,24 @@ def added(node: Node, into: str, value: str) -> str:
     return statement.format(into, value)
 
 
+def add(
+    body: Body, space: Space, index: Index, node: Node, found: str, *, place: str, backwards: bool
+) -> None:
+    """Add the element at an index of a space, and at a `place` of its row, to a reduction's first member `found`."""
+    source = tensors(node)[0]
+    value = body.read(source, element_index(body, space, index, source))
+    if base_name(node) in PLACES:
+        value = body.let(node_type(source), "value", value)
+        state = found.removesuffix("best")
+        with body.block(f"if {better(node, value, state, place if backwards else '')} {{"):
+            body.line(f"{state}best = {value};")
+            body.line(f"{state}place = {place};")
+        return
+    dtype = accumulated(node)
+    value = body.let(computed_type(dtype), "value", converted(value, numbers(source), dtype))
+    body.line(added(node, found, value))
+
+
 @dataclass(frozen=True)
 class Step:
     """Reductions that one pass computes, with the struct of their states, and the buffer of its parts if split."""
@@ -139,15 +158,18 @@ def steps_of(group: Reductions, schedule: Schedule, *, merged: bool, parts: str)
         large = schedule.estimate(run_of(group.space)[1]) >= LARGE
         made = tuple(_part(nodes, taken, "long long" if large else "int") for nodes in chosen)
         step = Step(schedule.fresh("".join(_title(n) for nodes in chosen for n in nodes)), made)
-        if parts:
-            words = sum(2 if m.kind in {"double", "long long"} else 1 for m in step.members)
-            if any(m.kind in {"double", "long long"} for m in step.members):
-                words += words % 2
-            extents = (*group.space.rows, sympy.Symbol(parts), sympy.Integer(words))
-            buffer = Place(schedule.fresh(f"{made[0].nodes[0].name}_parts"), torch.int32, extents)
-            schedule.add_scratch(buffer)
-            step = Step(step.struct, made, buffer, parts)
-        yield step
+        yield with_parts(step, schedule, group.space, sympy.Symbol(parts), parts) if parts else step
+
+
+def with_parts(step: Step, schedule: Schedule, space: Space, count: sympy.Expr, parts: str) -> Step:
+    """A step with a buffer for so many states of each row, a number that is `parts` in C++."""
+    words = sum(2 if m.kind in {"double", "long long"} else 1 for m in step.members)
+    if any(m.kind in {"double", "long long"} for m in step.members):
+        words += words % 2
+    extents = (*space.rows, count, sympy.Integer(words))
+    buffer = Place(schedule.fresh(f"{step.parts[0].nodes[0].name}_parts"), torch.int32, extents)
+    schedule.add_scratch(buffer)
+    return Step(step.struct, step.parts, buffer, parts)
 
 
 def _title(node: Node) -> str:

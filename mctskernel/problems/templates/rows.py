@@ -32,7 +32,7 @@ from mctskernel.problems.templates.row_space import (
 
 def row_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterable[RowGroup]:
     """The groups among nodes that would each have a plain kernel, the later ones first."""
-    readers = _readers(kept, traced)
+    readers = readers_of(kept, traced)
     taken: set[Node] = set()
     for last in reversed(kept):
         if last not in taken and (found := _group(last, kept, {*outputs, *taken}, readers, traced)):
@@ -54,7 +54,7 @@ def row_operands(kept: Sequence[Node], traced: Traced) -> set[Node]:
     return found
 
 
-def _readers(kept: Sequence[Node], traced: Traced) -> Mapping[Node, set[Node | None]]:
+def readers_of(kept: Sequence[Node], traced: Traced) -> Mapping[Node, set[Node | None]]:
     """The kept nodes that read each, and None where an output is a view of it."""
     found: dict[Node, set[Node | None]] = {node: set() for node in kept}
     inside = set(kept)

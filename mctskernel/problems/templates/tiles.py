@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -508,12 +508,17 @@ def _shape(node: Node, traced: Traced) -> tuple[sympy.Expr, sympy.Expr, sympy.Ex
     return product(out[:-2]), out[-2], out[-1], left[-1]
 
 
-def follower_of(node: Node, kept: Sequence[Node], traced: Traced) -> Node | None:
-    """The one stored node that all uses of a node lead to, element by element; None where there is no such node."""
+def follower_of(
+    node: Node, kept: Sequence[Node], traced: Traced, known: Collection[Node] = ()
+) -> Node | None:
+    """The one stored node that all uses of a node lead to, element by element; None where there is no such node.
+
+    Those that are `known` need it no more.
+    """
     shape = [traced.expression(size) for size in node.meta["val"].shape]
     found: set[Node] = set()
     # A number that depends on its sizes reads no elements.
-    waiting, seen = [user for user in node.users if is_tensor(user)], set()
+    waiting, seen = [user for user in node.users if is_tensor(user)], {*known}
     while waiting:
         user = waiting.pop()
         if user in seen:
@@ -534,13 +539,15 @@ def followed(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> Ite
     """What several others read of chains behind products and convolutions: it had better be stored in place of sums."""
     for node in kept:
         if operator_name(node) in _FOLLOWED and follower_of(node, kept, traced) is None:
-            ends = [
-                each
-                for each in order
-                if each not in kept and follower_of(node, [*kept, each], traced) is each
-            ]
-            if ends and len([user for user in ends[-1].users if is_tensor(user)]) > 1:
-                yield ends[-1]
+            end = end_of(node, order, kept, traced)
+            if end is not node and len([user for user in end.users if is_tensor(user)]) > 1:
+                yield end
+
+
+def end_of(node: Node, order: Iterable[Node], kept: Sequence[Node], traced: Traced) -> Node:
+    """The last node, of those that aren't kept, that all uses of a node lead to element by element; or else itself."""
+    ends = [each for each in order if each not in kept and follower_of(node, [*kept, each], traced) is each]
+    return ends[-1] if ends else node
 
 
 def _sum_of_parts(parts: Place) -> Given:
