@@ -659,24 +659,14 @@ struct Places {
         for (int n = 0; n < COUNT; ++n) {
             const At found = at(n);
             T* at = to + index(found.image, 0, found.depth, found.row, found.column) + channel(0) * apart;
-            T results[OWN];
             #pragma unroll
-            for (int j = 0; j < OWN; ++j) {
-                results[j] = value(n, found.image, min(row(j), sizes.rows - 1), found.depth, found.row, found.column, values[n][j]);
-            }
-            // Apart, so that there is a branch for each place and not for each result.
-            if (found.inside && row(OWN - 1) < sizes.rows) {
-                #pragma unroll
-                for (int j = 0; j < OWN; ++j, at += apart) {
-                    at += j > 0 && j % OWN_OF == 0 ? (row(j) - row(j - 1) - 1) * apart : 0;
-                    *at = results[j];
+            for (int j = 0; j < OWN; ++j, at += apart) {
+                if (j > 0 && j % OWN_OF == 0) {
+                    at += (row(j) - row(j - 1) - 1) * apart;
                 }
-            } else if (found.inside) {
-                #pragma unroll
-                for (int j = 0; j < OWN; ++j) {
-                    if (row(j) < sizes.rows) {
-                        at[(row(j) - row(0)) * apart] = results[j];
-                    }
+                const T result = value(n, found.image, min(row(j), sizes.rows - 1), found.depth, found.row, found.column, values[n][j]);
+                if (found.inside && row(j) < sizes.rows) {
+                    *at = result;
                 }
             }
         }

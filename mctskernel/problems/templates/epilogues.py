@@ -90,7 +90,7 @@ class Epilogue:
             for part in step.parts:
                 ((node,), name) = part.nodes, "place" if part.kind == "place" else part.members[0].name
                 functions.give(node, f"{states}.of[{_WORDS[0]}].{name}", finish=part.kind != "place")
-        functions.divide_without_branches(self.group.reductions)
+        functions.multiply_by_inverses(self.group.reductions)
         whole = self.group.is_whole(schedule)
         at = element_index if whole else row_index
 
@@ -230,18 +230,12 @@ class _Functions:
             self.give(source, self.names[-1], finish=False)
         return text
 
-    def divide_without_branches(self, reductions: Sequence[Node]) -> None:
-        """Divide by sums of exponentials, which are at least 1, once for a place, and have sigmoids within 2 ulp.
-
-        An exact division branches, and so keeps those of a thread's elements from overlapping.
-        """
-        totals = [b for b in reductions if any(pair(a, b) == "softmax" for a in reductions)]
-        for node in self._epilogue.held.graph.nodes:
-            name = base_name(node) if node.op == "call_function" else ""
-            if name == "sigmoid":
-                self._given[node] = partial(_sigmoid, node)
-            elif name == "div" and node.args[1] in totals:
-                self._given[node] = partial(_quotient, node)
+    def multiply_by_inverses(self, reductions: Sequence[Node]) -> None:
+        """Divide by sums of exponentials, which are at least 1, once for a place."""
+        for total in (b for b in reductions if any(pair(a, b) == "softmax" for a in reductions)):
+            for node in total.users:
+                if base_name(node) == "div" and node.args[1] is total:
+                    self._given[node] = partial(_quotient, node)
 
     def text(self, call: str, places: str, lines: Sequence[str]) -> Written:
         """The argument of `convolve`, and what it reads."""
@@ -253,8 +247,3 @@ class _Functions:
 def _quotient(node: Node, body: Body, index: Index) -> str:
     value, total = (body.read(each, broadcast(body, each, index)) for each in node.all_input_nodes)
     return f"{value} * {body.let('float', 'inverse', f'1.0f / {total}')}"
-
-
-def _sigmoid(node: Node, body: Body, index: Index) -> str:
-    (source,) = node.all_input_nodes
-    return f"__fdividef(1.0f, 1.0f + expf(-({converted(body.read(source, index), numbers(source), torch.float32)})))"
