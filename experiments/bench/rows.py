@@ -52,7 +52,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Searched(msgspec.Struct, frozen=True):
-    """A search that ended; `reason` says why it has no valid answer.
+    """A search that ended; `reason` says why it has no valid answer, `notes` what a user would be told besides.
 
     `best_seconds` and `speedup`, over the fastest start, are the search's. `origin` names the start that the best grew
     from, `evidence` what binds it. Of `wall_seconds`, in which waiting for others before the search isn't counted,
@@ -74,6 +74,7 @@ class Searched(msgspec.Struct, frozen=True):
     gpu: str = ""
     stop_reason: str = ""
     reason: str = ""
+    notes: tuple[str, ...] = ()
     stage_seconds: dict[str, float] = {}
 
 

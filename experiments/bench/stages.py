@@ -175,6 +175,7 @@ def _searched(found: SearchResult, **seconds: float) -> Searched:
         gpu=read_manifest(found.folder).fingerprint.get("gpu", ""),
         stop_reason=str(found.stop_reason),
         reason=reason,
+        notes=found.notes,
         stage_seconds=_stage_seconds(node.evaluation for node in tree.nodes),
         **seconds,
     )

@@ -19,6 +19,7 @@ from mctskernel.experiments.results import Provenance, page, table
 from mctskernel.problems.torch_task import NO_START
 from mctskernel.report.baselines import AUTOTUNED, COMPILED, EAGER
 from mctskernel.report.resampling import Estimate, estimate, share_interval
+from mctskernel.run.search import OTHER_START
 
 THRESHOLDS = (0.8, 1.0, 1.2, 1.5, 2.0)
 """The speed-ups at which fast_p is given."""
@@ -335,6 +336,7 @@ def failures(rows: Sequence[Row]) -> list[str]:
         if row.reason:
             found.append(f"{row.problem}: {row.reason}")
         missing = [each for each in (row.read.notes if row.read else ()) if each.startswith(NO_START)]
+        missing += [each for each in (row.searched.notes if row.searched else ()) if OTHER_START in each]
         found += [f"{row.problem}: {each}" for each in missing if each != row.reason]
         found += [
             f"{row.problem}: the start `{each.name}` ({each.language}): {each.found}"

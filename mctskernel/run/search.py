@@ -53,6 +53,8 @@ from mctskernel.tree.node import Tree
 from mctskernel.tree.recorded_order import RecordedDecisions, RecordedOrder
 from mctskernel.tree.search import TreeSearch
 
+OTHER_START = "The search began at another start."
+
 NOTHING_HELD_OUT = (
     "The task has no held-out shapes, so the final validation was at shapes that the search uses: a kernel that is "
     "right only there passes."
@@ -106,7 +108,7 @@ def begin(
             return found
         shutil.rmtree(path)
         again = begin(path, rest, configuration, follow, stop_requested)
-    return replace(again, notes=(f"{failed} The search began at another start.", *again.notes))
+    return replace(again, notes=(f"{failed} {OTHER_START}", *again.notes))
 
 
 def resume(
