@@ -10,8 +10,8 @@ from tree_sitter import Node
 
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits import syntax as cu
-from mctskernel.edits.affine import Polynomial, definitions, polynomial
-from mctskernel.edits.rule import Context, constant
+from mctskernel.edits.affine import Polynomial
+from mctskernel.edits.rule import constant
 
 AXES = ("x", "y", "z")
 BUILT_INS = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
@@ -92,44 +92,6 @@ def global_index_axis(index: Polynomial, launch: Launch, macros: Mapping[str, in
         if is_block_extent(block, axis, extent, macros):
             return axis
     return None
-
-
-@dataclass(frozen=True)
-class ThreadIndex:
-    """A thread's place along an axis of the grid: below `bound` in the kernel's words, `extent` in the plan's.
-
-    `axis` is None where its value is something else.
-    """
-
-    declaration: cu.Declaration
-    value: Node
-    bound: str
-    extent: str
-    axis: str | None
-
-    @property
-    def name(self) -> str:
-        return self.declaration.name
-
-    @property
-    def type(self) -> str:
-        return self.declaration.type
-
-
-def thread_indices(
-    context: Context, launch: Launch, function: cu.Function, bounds: Mapping[str, Node]
-) -> tuple[ThreadIndex, ...]:
-    """The indices that are bounded, in order; none if one is not defined once or its bound not known to the plan."""
-    known = definitions(function)
-    declared = {declaration.name: declaration for declaration in function.declarations}
-    found = []
-    for name, bound in bounds.items():
-        extent = plan_expression(bound, function, launch, context.source)
-        if name not in known or extent is None:
-            return ()
-        axis = global_index_axis(polynomial(known[name], known), launch, context.kernel.macros)
-        found.append(ThreadIndex(declared[name], known[name], cu.text_of(bound), extent, axis))
-    return tuple(found)
 
 
 def plan_expression(bound: Node, function: cu.Function, launch: Launch, source: cu.Source) -> str | None:
@@ -222,16 +184,6 @@ def condition_of(statement: Node) -> Node | None:
     return clause.child_by_field_name("value") or (
         clause.named_children[0] if clause.named_children else None
     )
-
-
-def expression(text: str) -> Node:
-    """The tree of an expression. Raises ValueError for a text that isn't one."""
-    root = cu.parse(f"void f() {{ auto value = {text}; }}").root
-    declarator = next(cu.walk(root, "init_declarator"), None)
-    value = declarator.child_by_field_name("value") if declarator is not None else None
-    if value is None or root.has_error:
-        raise ValueError(f"This is no expression: {text}")
-    return value
 
 
 def _returns(node: Node) -> bool:

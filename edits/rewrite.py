@@ -20,12 +20,11 @@ from mctskernel.edits.rule import Context
 class Rewrite:
     """What becomes of one kernel; None leaves a part as it is.
 
-    `body` are the lines between the braces, `about` a sentence that replaces the comment above the kernel,
-    `defines` new macros by name, `functions` device functions to put before the kernel, `plan` the new plan.
+    `about` is a sentence that replaces the comment above the kernel, `defines` new macros by name,
+    `functions` device functions to put before the kernel, `plan` the new plan.
     """
 
     function: cu.Function
-    body: Sequence[str] | None = None
     plan: LaunchPlan | None = None
     about: str | None = None
     defines: Mapping[str, int | str] = field(default_factory=dict)
@@ -37,9 +36,6 @@ def apply(context: Context, rewrite: Rewrite) -> str:
     """The new text. Macros that the rewrite leaves without a use go, and so do launch bounds if the plan changes."""
     function, source = rewrite.function, context.source
     changes = list(rewrite.more)
-    if rewrite.body is not None:
-        lines = [f"    {line}" if line else line for line in rewrite.body]
-        changes.append(cu.swap(function.body, "\n".join(["{", *lines, "}"])))
     if rewrite.plan is not None and function.launch_bounds is not None:
         bounds = function.launch_bounds
         changes.append(cu.Replacement(bounds.start_byte, _skip_blanks(source, bounds.end_byte), ""))

@@ -17,7 +17,6 @@ from mctskernel.edits.indexing import (
     always_happens,
     code,
     distinct_arguments,
-    expression,
     global_index_axis,
     is_block_extent,
     replace_names,
@@ -196,7 +195,7 @@ def _bases_visible(loops: Sequence[WideLoop], function: cu.Function, context: Co
     visible = {p.name for p in function.parameters} | context.source.macro_names
     visible |= {d.name for d in function.declarations if d.node.end_byte <= first.start_byte}
     return all(
-        {n for n in cu.identifiers(expression(lanes.index)) if "." not in n} - BUILT_INS
+        {n for n in cu.identifiers(cu.parse(f"{lanes.index};").root) if "." not in n} - BUILT_INS
         <= visible | {wide.loop.variable}
         for wide in loops
         for lanes in wide.lanes

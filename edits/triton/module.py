@@ -90,9 +90,6 @@ class Module:
             start + match.start() for match in re.finditer(r"^(?=.*\S)", self.text[start:end], re.MULTILINE)
         )
 
-    def remove(self, statement: ast.stmt) -> Replacement:
-        return Replacement(*self.lines_of([statement]), "")
-
     def insert_before(self, statement: ast.stmt, text: str) -> Replacement:
         """Lines before a statement, indented as it is; `text` has no indentation of its own."""
         start = self._starts[statement.lineno - 1]
@@ -212,10 +209,6 @@ def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
 
 def parameters(function: ast.FunctionDef) -> tuple[str, ...]:
     return tuple(each.arg for each in function.args.args)
-
-
-def same(first: ast.AST, second: ast.AST) -> bool:
-    return ast.dump(first) == ast.dump(second)
 
 
 def _constant(statement: ast.Assign) -> Iterator[tuple[str, int, ast.expr]]:
