@@ -48,19 +48,12 @@ def guarded(function: cu.Function) -> Guarded | None:
             continue
         if node.type != "if_statement" or node.child_by_field_name("alternative") is not None:
             return None
-        condition, consequence = condition_of(node), node.child_by_field_name("consequence")
-        if condition is None or consequence is None:
+        condition = cu.field(cu.field(node, "condition"), "value")
+        inside, rest = code(cu.field(node, "consequence")), children[position + 1 :]
+        if rest and [cu.squeezed(statement) for statement in inside] != ["return;"]:
             return None
-        rest = children[position + 1 :]
-        if rest:
-            if not _returns(consequence):
-                return None
-            bounds, statements = upper_bounds(condition, leaving=True), tuple(rest)
-        else:
-            bounds, statements = upper_bounds(condition), tuple(code(consequence))
-        if not bounds:
-            return None
-        return Guarded(tuple(children[:position]), bounds, statements, node)
+        bounds = upper_bounds(condition, leaving=bool(rest))
+        return Guarded(tuple(children[:position]), bounds, tuple(rest or inside), node) if bounds else None
     return None
 
 
@@ -174,18 +167,3 @@ def is_block_extent(extent: Polynomial, axis: str, planned: int | str, macros: M
         return True
     value = extent.at(macros).constant
     return value is not None and value == constant(planned, macros)
-
-
-def condition_of(statement: Node) -> Node | None:
-    """The condition of an `if` without its parentheses."""
-    clause = statement.child_by_field_name("condition")
-    if clause is None:
-        return None
-    return clause.child_by_field_name("value") or (
-        clause.named_children[0] if clause.named_children else None
-    )
-
-
-def _returns(node: Node) -> bool:
-    statements = code(node)
-    return len(statements) == 1 and cu.text_of(statements[0]).replace(" ", "") == "return;"

@@ -72,7 +72,7 @@ def without_dead_macros(before: cu.Source, text: str) -> str:
         dead = [
             node
             for node in cu.walk(source.root, "preproc_def")
-            if _uses(text, _macro(node)) == 1 and _uses(before.text, _macro(node)) != 1
+            if _uses(text, node) == 1 and _uses(before.text, node) != 1
         ]
         if not dead:
             return text
@@ -161,12 +161,9 @@ def _defines(source: cu.Source, defines: Mapping[str, int | str]) -> cu.Replacem
     return cu.Replacement(position, position, f"\n{text}".rstrip("\n"))
 
 
-def _macro(node: Node) -> str:
-    name = node.child_by_field_name("name")
-    return cu.text_of(name) if name is not None else ""
-
-
-def _uses(text: str, name: str) -> int:
+def _uses(text: str, macro: Node) -> int:
+    """How often a text outside of line comments has the name of a macro."""
+    name = cu.text_of(cu.field(macro, "name"))
     return len(re.findall(rf"\b{re.escape(name)}\b", re.sub(r"//[^\n]*", "", text)))
 
 
