@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.edits import syntax as cu
-from mctskernel.edits.device_code import function_text
+from mctskernel.edits.device_code import filled
 from mctskernel.edits.indexing import code
 
 COMBINED = {
@@ -92,13 +92,13 @@ def block_reduction(name: str, operation: str, threads: str) -> str:
     """A device function that reduces over a block of `threads` threads by a tree in shared memory."""
     combined = COMBINED[operation].format("partial[threadIdx.x]", "partial[threadIdx.x + stride]")
     holes = {"name": name, "words": WORDS[operation], "threads": threads, "combined": combined}
-    return function_text("block_reduction", {}, **holes)
+    return filled("block_reduction", **holes)
 
 
 def warp_reduction(name: str, operation: str) -> str:
     """A device function that reduces over the 32 lanes of a warp with shuffles."""
     combined = COMBINED[operation].format("value", "__shfl_xor_sync(0xffffffff, value, offset)")
-    return function_text("warp_reduction", {}, name=name, words=WORDS[operation], combined=combined)
+    return filled("warp_reduction", name=name, words=WORDS[operation], combined=combined)
 
 
 def _of_two(name: str, which: str, sign: str) -> str:

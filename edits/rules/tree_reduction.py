@@ -179,18 +179,20 @@ def _with_shuffles(context: Context, tree: Tree) -> list[cu.Replacement]:
     lane, offset = cu.fresh_names(taken, f"lane_{tree.operation}", "offset")
     shuffled = f"__shfl_down_sync(0xffffffff, {lane}, {offset})"
     warps = f"{tree.threads} / 32"
-    holes = {
-        "value": cu.text_of(tree.value),
-        "combined": COMBINED[tree.operation].format(lane, shuffled),
-        "thread": thread,
-        "array": array,
-        "warps": warps,
-        "neutral": NEUTRAL[tree.operation],
-    }
     # Shuffles order no memory, and every lane may have read the first element: hence the last __syncwarp.
-    lines = filled("warp_shuffles", {"lane": lane, "offset": offset}, holes)
+    text = filled(
+        "warp_shuffles",
+        lane=lane,
+        offset=offset,
+        value=cu.text_of(tree.value),
+        combined=COMBINED[tree.operation].format(lane, shuffled),
+        thread=thread,
+        array=array,
+        warps=warps,
+        neutral=NEUTRAL[tree.operation],
+    )
     margin = cu.indentation(source, tree.first)
-    text = f"\n{margin}".join(lines)
+    text = f"\n{margin}".join(text.splitlines())
     changes = [cu.Replacement(tree.first.start_byte, tree.last.end_byte, text)]
     extent = tree.array.extents[0]
     if extent is not None and not tree.array.extern and cu.text_of(extent) == tree.threads:
