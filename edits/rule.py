@@ -206,7 +206,14 @@ class Limits:
 
     def allow(self, kernel: Kernel) -> bool:
         """Whether the plan resolves at each shape, within launch bounds and static shared memory."""
-        blocks = self._largest_blocks(kernel)
+        try:
+            start, end = plan_span(kernel)
+        except LaunchPlanError:
+            return False
+        key = (kernel.language, kernel.source[start:end], *kernel.macros.items())
+        if key not in self.known:
+            self.known[key] = self._largest_blocks(kernel)
+        blocks = self.known[key]
         if blocks is None:
             return False
         if kernel.language is not Language.CUDA:
@@ -223,16 +230,6 @@ class Limits:
 
     def _largest_blocks(self, kernel: Kernel) -> Mapping[str, int] | None:
         """The most threads in a block of each launched function; None if the plan doesn't resolve."""
-        try:
-            start, end = plan_span(kernel)
-        except LaunchPlanError:
-            return None
-        key = (kernel.language, kernel.source[start:end], *kernel.macros.items())
-        if key not in self.known:
-            self.known[key] = self._resolved_blocks(kernel)
-        return self.known[key]
-
-    def _resolved_blocks(self, kernel: Kernel) -> Mapping[str, int] | None:
         blocks: dict[str, int] = {}
         try:
             plan = plan_of(kernel)

@@ -179,7 +179,8 @@ def _stores(function: cu.Function) -> Iterator[cu.Replacement]:
             continue
         address, array = target
         uses = [access for access in function.accesses if access.array == array]
-        if _is_only_named_in(function, array) and all(access.writes for access in uses):
+        named = cu.used_within(function.body, array, (access.node for access in uses))
+        if named and all(access.writes for access in uses):
             yield cu.swap(assignment, f"__stcs({address}, {cu.text_of(right)})")
 
 
@@ -201,13 +202,6 @@ def _target(function: cu.Function, node: Node) -> tuple[str, str] | None:
 def _is_pointer(function: cu.Function, name: str) -> bool:
     parameter = function.parameter(name)
     return parameter is not None and parameter.pointer
-
-
-def _is_only_named_in(function: cu.Function, array: str) -> bool:
-    """Whether an array is named in accesses only, so that no other pointer to it is made."""
-    named = [node for node in cu.walk(function.body, "identifier") if cu.text_of(node) == array]
-    inside = [access.node for access in function.accesses if access.array == array]
-    return all(any(cu.within(node, access) for access in inside) for node in named)
 
 
 APPROXIMATE: Mapping[str, str] = {

@@ -146,14 +146,11 @@ def _counts(call: Node) -> bool:
 def _is_counted(node: Node, function: cu.Function) -> bool:
     """Whether an element of a shared array of whole numbers is only added to, by atomics."""
     call = cu.enclosing(node, "call_expression")
-    if call is None or cu.squeezed(cu.field(call, "arguments").named_children[0]) != f"&{cu.squeezed(node)}":
+    if call is None or not cu.squeezed(cu.field(call, "arguments")).startswith(f"(&{cu.squeezed(node)},"):
         return False
     types = {d.name: d.type for d in function.declarations if d.shared}
-    return _counts(call) and types.get(cu.text_of(cu.field(node, "argument"))) in {
-        "int",
-        "unsigned",
-        "unsigned int",
-    }
+    counters = {"int", "unsigned", "unsigned int"}
+    return _counts(call) and types.get(cu.text_of(cu.field(node, "argument"))) in counters
 
 
 def _writes_are_whole(groups: Mapping[tuple[str, str], Sequence[cu.Access]], loop: cu.Loop) -> bool:
