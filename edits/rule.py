@@ -24,6 +24,7 @@ from mctskernel.core.launch_plan import (
     resolve,
 )
 from mctskernel.core.task import Shape, Task
+from mctskernel.edits.device_code import ELEMENT_BYTES
 from mctskernel.edits.syntax import Declaration, Function, Source, parse, text_of
 
 
@@ -173,16 +174,9 @@ STATIC_SHARED_BYTES = 48 << 10
 """What ptxas accepts as static shared memory of one kernel."""
 
 TYPE_BYTES: Mapping[str, int] = {
-    "char": 1,
+    **ELEMENT_BYTES,
     "bool": 1,
-    "half": 2,
-    "__half": 2,
-    "__nv_bfloat16": 2,
     "short": 2,
-    "int": 4,
-    "unsigned": 4,
-    "unsigned int": 4,
-    "float": 4,
     "half2": 4,
     "__half2": 4,
     "double": 8,

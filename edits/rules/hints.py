@@ -189,7 +189,9 @@ def _target(function: cu.Function, node: Node) -> tuple[str, str] | None:
     match = _VECTOR.fullmatch(cu.text_of(node))
     if match is not None:
         pointer = cu.text_of(node).removeprefix("*").strip()
-        return (pointer, match[3]) if match[1] in TYPES and _is_pointer(function, match[3]) else None
+        parameter = function.parameter(match[3])
+        known = match[1] in TYPES and parameter is not None and parameter.pointer
+        return (pointer, match[3]) if known else None
     found = cu.accesses(node)
     if len(found) < 1 or found[0].node != node or len(found[0].indices) != 1:
         return None
@@ -197,11 +199,6 @@ def _target(function: cu.Function, node: Node) -> tuple[str, str] | None:
     if parameter is None or not parameter.pointer or parameter.type not in TYPES:
         return None
     return f"&{cu.text_of(node)}", parameter.name
-
-
-def _is_pointer(function: cu.Function, name: str) -> bool:
-    parameter = function.parameter(name)
-    return parameter is not None and parameter.pointer
 
 
 APPROXIMATE: Mapping[str, str] = {
