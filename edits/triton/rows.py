@@ -42,7 +42,7 @@ def whole_rows(context: py.TritonContext) -> Iterator[Proposal]:
             values = context.values(row) if isinstance(row, str) else None
             whole = values is not None and all(isinstance(each, int) and each > 0 for each in values)
             changed = _touched(context, launched, "load") & _touched(context, launched, "store")
-            if whole and not changed and not _in_grid(launched, launched.constexprs[block]):
+            if whole and not changed and not launched.grid_names & names_in(launched.constexprs[block]):
                 yield from _whole(context, launched, length, block)
 
 
@@ -61,12 +61,6 @@ def _length(loop: ast.For, block: str) -> str:
                 length if masked and all(ast.unparse(each).endswith(f"< {length}") for each in ends) else ""
             )
     return ""
-
-
-def _in_grid(launched: py.LaunchedFunction, size: str | float) -> bool:
-    """Whether the grid depends on what a block's size is made of."""
-    grid = frozenset[str]().union(*(names_in(extent) for extent in launched.launch.grid))
-    return bool(grid & names_in(size))
 
 
 def _whole(
