@@ -10,8 +10,8 @@ from tree_sitter import Node
 
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits import syntax as cu
-from mctskernel.edits.affine import Polynomial, definitions, polynomial
-from mctskernel.edits.rule import Context, constant
+from mctskernel.edits.affine import Polynomial
+from mctskernel.edits.rule import constant
 
 AXES = ("x", "y", "z")
 BUILT_INS = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
@@ -48,19 +48,12 @@ def guarded(function: cu.Function) -> Guarded | None:
             continue
         if node.type != "if_statement" or node.child_by_field_name("alternative") is not None:
             return None
-        condition, consequence = condition_of(node), node.child_by_field_name("consequence")
-        if condition is None or consequence is None:
+        condition = cu.field(cu.field(node, "condition"), "value")
+        inside, rest = code(cu.field(node, "consequence")), children[position + 1 :]
+        if rest and [cu.squeezed(statement) for statement in inside] != ["return;"]:
             return None
-        rest = children[position + 1 :]
-        if rest:
-            if not _returns(consequence):
-                return None
-            bounds, statements = upper_bounds(condition, leaving=True), tuple(rest)
-        else:
-            bounds, statements = upper_bounds(condition), tuple(code(consequence))
-        if not bounds:
-            return None
-        return Guarded(tuple(children[:position]), bounds, statements, node)
+        bounds = upper_bounds(condition, leaving=bool(rest))
+        return Guarded(tuple(children[:position]), bounds, tuple(rest or inside), node) if bounds else None
     return None
 
 
@@ -92,44 +85,6 @@ def global_index_axis(index: Polynomial, launch: Launch, macros: Mapping[str, in
         if is_block_extent(block, axis, extent, macros):
             return axis
     return None
-
-
-@dataclass(frozen=True)
-class ThreadIndex:
-    """A thread's place along an axis of the grid: below `bound` in the kernel's words, `extent` in the plan's.
-
-    `axis` is None where its value is something else.
-    """
-
-    declaration: cu.Declaration
-    value: Node
-    bound: str
-    extent: str
-    axis: str | None
-
-    @property
-    def name(self) -> str:
-        return self.declaration.name
-
-    @property
-    def type(self) -> str:
-        return self.declaration.type
-
-
-def thread_indices(
-    context: Context, launch: Launch, function: cu.Function, bounds: Mapping[str, Node]
-) -> tuple[ThreadIndex, ...]:
-    """The indices that are bounded, in order; none if one is not defined once or its bound not known to the plan."""
-    known = definitions(function)
-    declared = {declaration.name: declaration for declaration in function.declarations}
-    found = []
-    for name, bound in bounds.items():
-        extent = plan_expression(bound, function, launch, context.source)
-        if name not in known or extent is None:
-            return ()
-        axis = global_index_axis(polynomial(known[name], known), launch, context.kernel.macros)
-        found.append(ThreadIndex(declared[name], known[name], cu.text_of(bound), extent, axis))
-    return tuple(found)
 
 
 def plan_expression(bound: Node, function: cu.Function, launch: Launch, source: cu.Source) -> str | None:
@@ -212,28 +167,3 @@ def is_block_extent(extent: Polynomial, axis: str, planned: int | str, macros: M
         return True
     value = extent.at(macros).constant
     return value is not None and value == constant(planned, macros)
-
-
-def condition_of(statement: Node) -> Node | None:
-    """The condition of an `if` without its parentheses."""
-    clause = statement.child_by_field_name("condition")
-    if clause is None:
-        return None
-    return clause.child_by_field_name("value") or (
-        clause.named_children[0] if clause.named_children else None
-    )
-
-
-def expression(text: str) -> Node:
-    """The tree of an expression. Raises ValueError for a text that isn't one."""
-    root = cu.parse(f"void f() {{ auto value = {text}; }}").root
-    declarator = next(cu.walk(root, "init_declarator"), None)
-    value = declarator.child_by_field_name("value") if declarator is not None else None
-    if value is None or root.has_error:
-        raise ValueError(f"This is no expression: {text}")
-    return value
-
-
-def _returns(node: Node) -> bool:
-    statements = code(node)
-    return len(statements) == 1 and cu.text_of(statements[0]).replace(" ", "") == "return;"

@@ -88,17 +88,14 @@ class ParameterProposer:
             ", ".join(f"{names[place]} {here[place]} -> {there[place]}" for place in changed),
             Settings(),
             proposer=self.name,
-            factors=tuple(self._factor(place, there[place]) for place in changed),
+            factors=tuple(self._factors[place, there[place]] for place in changed),
         )
-
-    def _factor(self, place: int, value: Value) -> Factor:
-        """Made once, since many edits decide the same."""
-        found = self._factors.get((place, value))
-        if found is None:
-            level = int(value) if isinstance(value, bool) else value
-            found = self._factors[place, value] = Factor(self.space.names[place], level)
-        return found
 
     @cached_property
     def _factors(self) -> dict[tuple[int, Value], Factor]:
-        return {}
+        """That of each value of a parameter, made once, since many edits decide the same."""
+        return {
+            (place, value): Factor(parameter.name, int(value) if isinstance(value, bool) else value)
+            for place, parameter in enumerate(self.space.parameters)
+            for value in parameter.values
+        }

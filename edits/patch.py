@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
 
 from mctskernel.core.edit import Block, Edit, Patch, Settings, WholeSource
 from mctskernel.core.kernel import Kernel
@@ -151,9 +150,9 @@ def _find(text: str, search: str, where: str) -> tuple[int, int, bool]:
                 Loss.AMBIGUOUS,
             )
         return exact[0], exact[0] + len(search), True
-    lines = [line for line in _lines(text) if line.squeezed]
+    lines = [line for line in re.finditer("^.*$", text, re.MULTILINE) if line[0].strip()]
     sought = [squeezed for line in search.split("\n") if (squeezed := _squeeze(line))]
-    joined = "\n" + "\n".join(line.squeezed for line in lines) + "\n"
+    joined = "\n" + "\n".join(_squeeze(line[0]) for line in lines) + "\n"
     found = occurrences(joined, "\n" + "\n".join(sought) + "\n")
     if len(found) > 1:
         raise PatchError(
@@ -170,7 +169,7 @@ def _find(text: str, search: str, where: str) -> tuple[int, int, bool]:
             f"{where}: its SEARCH text, from '{first}' on, isn't in the source.{hint}", Loss.NO_MATCH
         )
     number = joined.count("\n", 0, found[0])
-    return lines[number].start, lines[number + len(sought) - 1].end, False
+    return lines[number].start(), lines[number + len(sought) - 1].end(), False
 
 
 def occurrences(text: str, search: str) -> list[int]:
@@ -181,23 +180,6 @@ def occurrences(text: str, search: str) -> list[int]:
         found.append(position)
         position = text.find(search, position + 1)
     return found
-
-
-@dataclass(frozen=True)
-class _Line:
-    """The offsets of a line's text, and that text without blanks."""
-
-    start: int
-    end: int
-    squeezed: str
-
-
-def _lines(text: str) -> list[_Line]:
-    lines, start = [], 0
-    for line in text.split("\n"):
-        lines.append(_Line(start, start + len(line), _squeeze(line)))
-        start += len(line) + 1
-    return lines
 
 
 def _squeeze(line: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.edits import syntax as cu
-from mctskernel.edits.device_code import function_text
+from mctskernel.edits.device_code import filled
 from mctskernel.edits.indexing import code
 
 COMBINED = {
@@ -68,10 +68,8 @@ def reductions_of(body: Node) -> tuple[Reduction, ...] | None:
 def reduced_value(statement: Node, variable: str) -> Node | None:
     """What one iteration adds to a reduction written as a function of two values, such as `fmaxf(variable, value)`."""
     found = cu.calls(statement, *_OPERATIONS)
-    arguments = found[0].child_by_field_name("arguments") if found else None
-    operands = (
-        [n for n in arguments.named_children if cu.text_of(n) != variable] if arguments is not None else []
-    )
+    arguments = cu.field(found[0], "arguments").named_children if found else []
+    operands = [node for node in arguments if cu.text_of(node) != variable]
     return operands[0] if len(operands) == 1 else None
 
 
@@ -94,13 +92,13 @@ def block_reduction(name: str, operation: str, threads: str) -> str:
     """A device function that reduces over a block of `threads` threads by a tree in shared memory."""
     combined = COMBINED[operation].format("partial[threadIdx.x]", "partial[threadIdx.x + stride]")
     holes = {"name": name, "words": WORDS[operation], "threads": threads, "combined": combined}
-    return function_text("block_reduction", {}, **holes)
+    return filled("block_reduction", **holes)
 
 
 def warp_reduction(name: str, operation: str) -> str:
     """A device function that reduces over the 32 lanes of a warp with shuffles."""
     combined = COMBINED[operation].format("value", "__shfl_xor_sync(0xffffffff, value, offset)")
-    return function_text("warp_reduction", {}, name=name, words=WORDS[operation], combined=combined)
+    return filled("warp_reduction", name=name, words=WORDS[operation], combined=combined)
 
 
 def _of_two(name: str, which: str, sign: str) -> str:
@@ -139,28 +137,26 @@ def _folded(value: Node, variable: str) -> str | None:
     if parts is not None and parts[1] == "+":
         return "sum" if _one_is(parts[0], parts[2], variable) else None
     if value.type == "call_expression":
-        arguments = value.child_by_field_name("arguments")
-        given = arguments.named_children if arguments is not None else []
+        given = cu.field(value, "arguments").named_children
         name = cu.text_of(value.children[0])
         if name in _OPERATIONS and len(given) == 2 and _one_is(given[0], given[1], variable):
             return _OPERATIONS[name]
     if value.type == "conditional_expression":
-        condition = value.child_by_field_name("condition")
-        yes, no = value.child_by_field_name("consequence"), value.child_by_field_name("alternative")
-        if condition is not None and yes is not None and no is not None and cu.text_of(no) == variable:
-            return _comparison(cu.strip_parentheses(condition), cu.text_of(yes), variable)
+        condition = cu.strip_parentheses(cu.field(value, "condition"))
+        if cu.text_of(cu.field(value, "alternative")) == variable:
+            return _comparison(condition, cu.text_of(cu.field(value, "consequence")), variable)
     return None
 
 
 def _conditional_extremum(statement: Node, variable: str) -> str | None:
     """The operation of `if (e > variable) variable = e;`."""
-    clause, then = statement.child_by_field_name("condition"), statement.child_by_field_name("consequence")
-    if clause is None or then is None or statement.child_by_field_name("alternative") is not None:
+    then = code(cu.field(statement, "consequence"))
+    assigned = cu.assignment(then[0]) if len(then) == 1 else None
+    if assigned is None or statement.child_by_field_name("alternative") is not None:
         return None
-    assigned = cu.assignment(code(then)[0]) if len(code(then)) == 1 else None
-    condition = clause.child_by_field_name("value")
-    if assigned is None or condition is None or cu.text_of(assigned[0]) != variable:
+    if cu.text_of(assigned[0]) != variable:
         return None
+    condition = cu.field(cu.field(statement, "condition"), "value")
     return _comparison(condition, cu.text_of(assigned[2]), variable)
 
 

@@ -20,12 +20,11 @@ from mctskernel.edits.rule import Context
 class Rewrite:
     """What becomes of one kernel; None leaves a part as it is.
 
-    `body` are the lines between the braces, `about` a sentence that replaces the comment above the kernel,
-    `defines` new macros by name, `functions` device functions to put before the kernel, `plan` the new plan.
+    `about` is a sentence that replaces the comment above the kernel, `defines` new macros by name,
+    `functions` device functions to put before the kernel, `plan` the new plan.
     """
 
     function: cu.Function
-    body: Sequence[str] | None = None
     plan: LaunchPlan | None = None
     about: str | None = None
     defines: Mapping[str, int | str] = field(default_factory=dict)
@@ -37,9 +36,6 @@ def apply(context: Context, rewrite: Rewrite) -> str:
     """The new text. Macros that the rewrite leaves without a use go, and so do launch bounds if the plan changes."""
     function, source = rewrite.function, context.source
     changes = list(rewrite.more)
-    if rewrite.body is not None:
-        lines = [f"    {line}" if line else line for line in rewrite.body]
-        changes.append(cu.swap(function.body, "\n".join(["{", *lines, "}"])))
     if rewrite.plan is not None and function.launch_bounds is not None:
         bounds = function.launch_bounds
         changes.append(cu.Replacement(bounds.start_byte, _skip_blanks(source, bounds.end_byte), ""))
@@ -76,7 +72,7 @@ def without_dead_macros(before: cu.Source, text: str) -> str:
         dead = [
             node
             for node in cu.walk(source.root, "preproc_def")
-            if _uses(text, _macro(node)) == 1 and _uses(before.text, _macro(node)) != 1
+            if _uses(text, node) == 1 and _uses(before.text, node) != 1
         ]
         if not dead:
             return text
@@ -165,12 +161,9 @@ def _defines(source: cu.Source, defines: Mapping[str, int | str]) -> cu.Replacem
     return cu.Replacement(position, position, f"\n{text}".rstrip("\n"))
 
 
-def _macro(node: Node) -> str:
-    name = node.child_by_field_name("name")
-    return cu.text_of(name) if name is not None else ""
-
-
-def _uses(text: str, name: str) -> int:
+def _uses(text: str, macro: Node) -> int:
+    """How often a text outside of line comments has the name of a macro."""
+    name = cu.text_of(cu.field(macro, "name"))
     return len(re.findall(rf"\b{re.escape(name)}\b", re.sub(r"//[^\n]*", "", text)))
 
 

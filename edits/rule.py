@@ -24,6 +24,7 @@ from mctskernel.core.launch_plan import (
     resolve,
 )
 from mctskernel.core.task import Shape, Task
+from mctskernel.edits.device_code import ELEMENT_BYTES
 from mctskernel.edits.syntax import Declaration, Function, Source, parse, text_of
 
 
@@ -173,16 +174,9 @@ STATIC_SHARED_BYTES = 48 << 10
 """What ptxas accepts as static shared memory of one kernel."""
 
 TYPE_BYTES: Mapping[str, int] = {
-    "char": 1,
+    **ELEMENT_BYTES,
     "bool": 1,
-    "half": 2,
-    "__half": 2,
-    "__nv_bfloat16": 2,
     "short": 2,
-    "int": 4,
-    "unsigned": 4,
-    "unsigned int": 4,
-    "float": 4,
     "half2": 4,
     "__half2": 4,
     "double": 8,
@@ -206,7 +200,14 @@ class Limits:
 
     def allow(self, kernel: Kernel) -> bool:
         """Whether the plan resolves at each shape, within launch bounds and static shared memory."""
-        blocks = self._largest_blocks(kernel)
+        try:
+            start, end = plan_span(kernel)
+        except LaunchPlanError:
+            return False
+        key = (kernel.language, kernel.source[start:end], *kernel.macros.items())
+        if key not in self.known:
+            self.known[key] = self._largest_blocks(kernel)
+        blocks = self.known[key]
         if blocks is None:
             return False
         if kernel.language is not Language.CUDA:
@@ -223,16 +224,6 @@ class Limits:
 
     def _largest_blocks(self, kernel: Kernel) -> Mapping[str, int] | None:
         """The most threads in a block of each launched function; None if the plan doesn't resolve."""
-        try:
-            start, end = plan_span(kernel)
-        except LaunchPlanError:
-            return None
-        key = (kernel.language, kernel.source[start:end], *kernel.macros.items())
-        if key not in self.known:
-            self.known[key] = self._resolved_blocks(kernel)
-        return self.known[key]
-
-    def _resolved_blocks(self, kernel: Kernel) -> Mapping[str, int] | None:
         blocks: dict[str, int] = {}
         try:
             plan = plan_of(kernel)

@@ -307,6 +307,13 @@ def uses(node: Node, name: str) -> int:
     return sum(squeezed(found) == name for found in walk(node, kind))
 
 
+def used_within(node: Node, name: str, inside: Iterable[Node]) -> bool:
+    """Whether each use of a plain name in a subtree lies in one of some nodes."""
+    uses = [found for found in walk(node, "identifier") if text_of(found) == name]
+    places = tuple(inside)
+    return all(any(within(use, place) for place in places) for use in uses)
+
+
 def within(node: Node, outer: Node) -> bool:
     """Whether a node lies inside another, or is it."""
     return outer.start_byte <= node.start_byte and node.end_byte <= outer.end_byte
@@ -525,8 +532,9 @@ class Declaration:
 def parameter_of(node: Node) -> Parameter:
     """What a `parameter_declaration` declares."""
     pointers = list(walk(node, "pointer_declarator", "array_declarator", "reference_declarator"))
+    declarator = node.child_by_field_name("declarator")
     return Parameter(
-        name=_declared_name(node),
+        name=text_of([*_declarators(declarator)][-1]) if declarator is not None else _UNKNOWN,
         type=text_of(field(node, "type")),
         pointer=bool(pointers),
         const=_has_qualifier(node, "const"),
@@ -541,39 +549,28 @@ def declared(node: Node) -> tuple[Declaration, ...]:
 
 def _declaration(node: Node, declarator: Node) -> Declaration:
     value = declarator.child_by_field_name("value") if declarator.type == "init_declarator" else None
-    inner = field(declarator, "declarator") if declarator.type == "init_declarator" else declarator
-    extents: list[Node | None] = []
-    pointer = False
-    while inner.type in _DECLARATORS:
-        if inner.type == "array_declarator":
-            extents.insert(0, inner.child_by_field_name("size"))
-        pointer = pointer or inner.type != "array_declarator"
-        below = inner.child_by_field_name("declarator")
-        if below is None:
-            below = inner.named_children[-1] if inner.named_children else None
-        if below is None:
-            break
-        inner = below
+    *outer, name = _declarators(declarator)
     return Declaration(
-        name=text_of(inner),
+        name=text_of(name),
         type=text_of(field(node, "type")),
-        pointer=pointer,
+        pointer=any(each.type in {"pointer_declarator", "reference_declarator"} for each in outer),
         const=_has_qualifier(node, "const", "constexpr"),
         shared=_has_qualifier(node, "__shared__"),
         extern=any(text_of(child) == "extern" for child in node.children),
-        extents=tuple(extents),
+        extents=tuple(
+            each.child_by_field_name("size") for each in reversed(outer) if each.type == "array_declarator"
+        ),
         value=value,
         declarator=declarator,
         node=node,
     )
 
 
-def _declared_name(node: Node) -> str:
-    declarator = node.child_by_field_name("declarator")
-    while declarator is not None and declarator.type in _DECLARATORS:
-        below = declarator.child_by_field_name("declarator")
-        declarator = below if below is not None else next(iter(reversed(declarator.named_children)), None)
-    return text_of(declarator) if declarator is not None else _UNKNOWN
+def _declarators(node: Node) -> Iterator[Node]:
+    """A declarator and those inside it; the last one is the name."""
+    yield node
+    if node.type in _DECLARATORS and node.named_children:
+        yield from _declarators(node.child_by_field_name("declarator") or node.named_children[-1])
 
 
 def _has_qualifier(node: Node, *texts: str) -> bool:

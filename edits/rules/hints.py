@@ -69,8 +69,7 @@ def _bounded(context: Context, function: cu.Function, threads: str, blocks: int 
     if function.launch_bounds is not None:
         change = cu.swap(function.launch_bounds, bounds)
     else:
-        declarator = function.node.child_by_field_name("declarator") or function.node
-        change = cu.insert_before(declarator, f"{bounds} ")
+        change = cu.insert_before(cu.field(function.node, "declarator"), f"{bounds} ")
     limit = (
         "" if blocks is None else f" and at most {REGISTERS_PER_SM} / ({blocks} x block) registers a thread"
     )
@@ -99,23 +98,18 @@ def _distinct_buffers(context: Context, name: str) -> bool:
 def _qualified(
     context: Context, function: cu.Function, parameter: cu.Parameter, *, restrict: bool
 ) -> list[cu.Replacement]:
-    declarator = parameter.node.child_by_field_name("declarator")
-    if declarator is None or declarator.type != "pointer_declarator" or not _plain_pointer(declarator):
+    declarator = cu.field(parameter.node, "declarator")
+    name = cu.field(declarator, "declarator")
+    # Pointers to data, not to another pointer or to an array.
+    if declarator.type != "pointer_declarator" or name.type != "identifier":
         return []
     changes = []
     if restrict and not parameter.restrict:
-        name = declarator.child_by_field_name("declarator") or declarator
         gap = "" if context.source.text.encode()[: name.start_byte].endswith((b" ", b"*")) else " "
         changes.append(cu.insert_before(name, f"{gap}__restrict__ "))
     if not parameter.const and _only_read(context, function, parameter.name):
         changes.append(cu.insert_before(parameter.node, "const "))
     return changes
-
-
-def _plain_pointer(declarator: Node) -> bool:
-    """Whether it is a pointer to data, not to another pointer or to an array."""
-    inner = declarator.child_by_field_name("declarator")
-    return inner is not None and inner.type == "identifier"
 
 
 def _only_read(context: Context, function: cu.Function, name: str) -> bool:
@@ -185,7 +179,8 @@ def _stores(function: cu.Function) -> Iterator[cu.Replacement]:
             continue
         address, array = target
         uses = [access for access in function.accesses if access.array == array]
-        if _is_only_named_in(function, array) and all(access.writes for access in uses):
+        named = cu.used_within(function.body, array, (access.node for access in uses))
+        if named and all(access.writes for access in uses):
             yield cu.swap(assignment, f"__stcs({address}, {cu.text_of(right)})")
 
 
@@ -194,7 +189,9 @@ def _target(function: cu.Function, node: Node) -> tuple[str, str] | None:
     match = _VECTOR.fullmatch(cu.text_of(node))
     if match is not None:
         pointer = cu.text_of(node).removeprefix("*").strip()
-        return (pointer, match[3]) if match[1] in TYPES and _is_pointer(function, match[3]) else None
+        parameter = function.parameter(match[3])
+        known = match[1] in TYPES and parameter is not None and parameter.pointer
+        return (pointer, match[3]) if known else None
     found = cu.accesses(node)
     if len(found) < 1 or found[0].node != node or len(found[0].indices) != 1:
         return None
@@ -202,18 +199,6 @@ def _target(function: cu.Function, node: Node) -> tuple[str, str] | None:
     if parameter is None or not parameter.pointer or parameter.type not in TYPES:
         return None
     return f"&{cu.text_of(node)}", parameter.name
-
-
-def _is_pointer(function: cu.Function, name: str) -> bool:
-    parameter = function.parameter(name)
-    return parameter is not None and parameter.pointer
-
-
-def _is_only_named_in(function: cu.Function, array: str) -> bool:
-    """Whether an array is named in accesses only, so that no other pointer to it is made."""
-    named = [node for node in cu.walk(function.body, "identifier") if cu.text_of(node) == array]
-    inside = [access.node for access in function.accesses if access.array == array]
-    return all(any(cu.within(node, access) for access in inside) for node in named)
 
 
 APPROXIMATE: Mapping[str, str] = {
@@ -315,8 +300,7 @@ def _is_float(node: Node, types: Mapping[str, str]) -> bool:
         case "call_expression":
             return _name(node) in {*APPROXIMATE, *APPROXIMATE.values(), "sqrtf", "rsqrtf", "fmaxf", "fminf"}
         case "binary_expression":
-            sides = [node.child_by_field_name(side) for side in ("left", "right")]
-            return any(side is not None and _is_float(side, types) for side in sides)
+            return any(_is_float(cu.field(node, side), types) for side in ("left", "right"))
     return False
 
 
@@ -394,12 +378,8 @@ def _starts_line(context: Context, node: Node) -> bool:
 
 
 def _has_constant_trip_count(context: Context, loop: Node) -> bool:
-    initializer = loop.child_by_field_name("initializer")
-    parts = [initializer, loop.child_by_field_name("condition"), loop.child_by_field_name("update")]
-    if initializer is None or initializer.type != "declaration" or None in parts:
+    parts = [cu.field(loop, name) for name in ("initializer", "condition", "update")]
+    if parts[0].type != "declaration" or loop in parts:
         return False
-    declarator = initializer.child_by_field_name("declarator")
-    inner = declarator.child_by_field_name("declarator") if declarator is not None else None
-    variable = cu.text_of(inner) if inner is not None else ""
-    constants = {variable, *context.kernel.macros}
-    return all(cu.identifiers(part) <= constants for part in parts if part is not None)
+    variable = cu.text_of(cu.field(cu.field(parts[0], "declarator"), "declarator"))
+    return all(cu.identifiers(part) <= {variable, *context.kernel.macros} for part in parts)

@@ -56,10 +56,8 @@ def with_swapped_axes(context: Context, launch: Launch, function: cu.Function) -
     """The text with x and y exchanged in one kernel and its launch; macros named after an axis follow it."""
     changes = []
     for node in cu.walk(function.body, "field_expression"):
-        argument, field = node.child_by_field_name("argument"), node.child_by_field_name("field")
-        if argument is None or field is None or cu.text_of(argument) not in BUILT_INS:
-            continue
-        if cu.text_of(field) in {"x", "y"}:
+        field = cu.field(node, "field")
+        if cu.text_of(cu.field(node, "argument")) in BUILT_INS and cu.text_of(field) in {"x", "y"}:
             changes.append(cu.swap(field, "y" if cu.text_of(field) == "x" else "x"))
     plan = with_launch(context.plan, launch, launch.grid[::-1], launch.block[::-1])
     text = with_plan(Kernel(cu.replace(context.source, changes)), plan).source

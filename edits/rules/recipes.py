@@ -29,12 +29,11 @@ def rows_on_chip(context: Context) -> Iterator[Proposal]:
     """A block or a warp for each row, with shuffles, vectors, and the row in registers where it is read again."""
     rest = (warp_shuffle_reduction, float4_loops, keep_row)
     for made in parallel_rows.propose(context):
-        for steps in chains(context, Step(parallel_rows, made), rest):
-            if len(steps) > 1:
-                yield _together(steps)
+        chains = _chains(context, Step(parallel_rows, made), rest)
+        yield from (_together(steps) for steps in chains if len(steps) > 1)
 
 
-def chains(context: Context, first: Step, rest: Sequence[Rule[Context]]) -> Iterator[tuple[Step, ...]]:
+def _chains(context: Context, first: Step, rest: Sequence[Rule[Context]]) -> Iterator[tuple[Step, ...]]:
     """The first step followed by what each rule proposes of the result, every choice of the last rule's one by one.
 
     A rule that proposes nothing is left out; of any but the last, only its first proposal counts.

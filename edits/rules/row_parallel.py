@@ -12,7 +12,14 @@ from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
-from mctskernel.edits.indexing import Guarded, ThreadIndex, code, distinct_arguments, guarded, thread_indices
+from mctskernel.edits.indexing import (
+    Guarded,
+    code,
+    distinct_arguments,
+    global_index_axis,
+    guarded,
+    plan_expression,
+)
 from mctskernel.edits.reductions import (
     Reduction,
     block_reduction,
@@ -40,9 +47,13 @@ class RowLoop:
 
 @dataclass(frozen=True)
 class RowKernel:
-    """A kernel in which one thread handles one row. `stores` are statements that write one value a row."""
+    """A kernel in which one thread handles the row of the number `row`; there are `rows` of them in the plan's words.
 
-    index: ThreadIndex
+    `stores` are statements that write one value a row.
+    """
+
+    row: Node
+    rows: str
     loops: tuple[RowLoop, ...]
     stores: tuple[Node, ...]
 
@@ -79,18 +90,21 @@ def row_kernel(context: Context, launch: Launch, function: cu.Function) -> RowKe
     if body is None or len(body.bounds) != 1 or _is_cooperative(function) or not distinct_arguments(launch):
         return None
     threads = [n for n in cu.walk(function.body, "field_expression") if "threadIdx.x" in cu.text_of(n)]
-    index = next(iter(thread_indices(context, launch, function, body.bounds)), None)
     one_axis = len(launch.grid) == len(launch.block) == len(threads) == 1
-    parts = _parts(body, function)
-    if index is None or index.axis != "x" or not one_axis or parts is None:
+    ((name, bound),) = body.bounds.items()
+    known, parts = definitions(function), _parts(body, function)
+    rows = plan_expression(bound, function, launch, context.source)
+    row = known.pop(name, None)
+    if row is None or rows is None or parts is None or not one_axis:
+        return None
+    if global_index_axis(polynomial(row, known), launch, context.kernel.macros) != "x":
         return None
     loops, stores = parts
-    stable = {name: value for name, value in definitions(function).items() if name != index.name}
-    if not loops or not _independent(loops, stores, function, stable):
+    if not loops or not _independent(loops, stores, function, known):
         return None
     if not _sums_start_at_zero(loops, function, body):
         return None
-    return RowKernel(index, loops, stores)
+    return RowKernel(row, rows, loops, stores)
 
 
 def _parts(body: Guarded, function: cu.Function) -> tuple[tuple[RowLoop, ...], tuple[Node, ...]] | None:
@@ -217,7 +231,7 @@ def _block_per_row(context: Context, launch: Launch, function: cu.Function, foun
     block = str(planned) if keeps else cu.fresh_name(context.source, "BLOCK")
     rewrite = Rewrite(
         function,
-        plan=with_launch(context.plan, launch, (found.index.extent,), (block,)),
+        plan=with_launch(context.plan, launch, (found.rows,), (block,)),
         about="One block per row.",
         defines={} if keeps else {block: 256},
     )
@@ -228,7 +242,7 @@ def _warp_per_row(context: Context, launch: Launch, function: cu.Function, found
     warps = cu.fresh_name(context.source, "WARPS")
     rewrite = Rewrite(
         function,
-        plan=with_launch(context.plan, launch, (f"ceil_div({found.index.extent}, {warps})",), (32, warps)),
+        plan=with_launch(context.plan, launch, (f"ceil_div({found.rows}, {warps})",), (32, warps)),
         about=f"One warp per row, {warps} rows per block.",
         defines={warps: 4},
     )
@@ -255,7 +269,7 @@ def _shared_out(
     context: Context, found: RowKernel, row: str, width: str, names: Mapping[str, str]
 ) -> list[cu.Replacement]:
     """The changes that give thread x of a row every `width`-th iteration and combine what was reduced."""
-    changes = [cu.swap(found.index.value, row)]
+    changes = [cu.swap(found.row, row)]
     for row_loop in found.loops:
         loop = row_loop.loop
         start = "0" if row_loop.from_zero else cu.text_of(loop.start)

@@ -121,11 +121,9 @@ def _is_strided(loop: cu.Loop, function: cu.Function, known: Mapping[str, Node])
     along = start.coefficient("threadIdx.x")
     if along is None or along.constant is None or start.names != {"threadIdx.x"}:
         return False
-    update = loop.node.child_by_field_name("update")
     assigned = cu.assigned_names(function.body).keys()
-    names = cu.identifiers(loop.bound) | (
-        cu.identifiers(update) - {loop.variable} if update is not None else set()
-    )
+    update = cu.identifiers(cu.field(loop.node, "update")) - {loop.variable}
+    names = cu.identifiers(loop.bound) | update
     return not names & assigned and loop.variable not in names
 
 
@@ -152,16 +150,11 @@ def _loads(function: cu.Function, loop: cu.Loop, known: Mapping[str, Node]) -> I
         if match is not None and subscript is not None and _is_constant(function, match[2]):
             index = polynomial(subscript.named_children[-1].named_children[0], known)
             yield Load(match[2], match[1], VECTOR_BYTES, f"{match[2]} {match[1]} {index}", node)
-    for access in function.accesses:
+    for access in cu.accesses(loop.body):
         parameter = function.parameter(access.array)
-        if (
-            parameter is None
-            or not cu.within(access.node, loop.body)
-            or access.writes
-            or len(access.indices) != 1
-        ):
+        if parameter is None or access.writes or len(access.indices) != 1:
             continue
-        if parameter.pointer and parameter.type in ELEMENT_BYTES and _is_constant(function, access.array):
+        if parameter.type in ELEMENT_BYTES and _is_constant(function, access.array):
             index = polynomial(access.indices[0], known)
             size = ELEMENT_BYTES[parameter.type]
             yield Load(access.array, parameter.type, size, f"{access.array} {index}", access.node)
@@ -181,8 +174,7 @@ def _is_constant(function: cu.Function, name: str) -> bool:
     reads += [
         n for n in cu.walk(function.body, "pointer_expression") if _VECTOR_LOAD.fullmatch(cu.text_of(n))
     ]
-    uses = [node for node in cu.walk(function.body, "identifier") if cu.text_of(node) == name]
-    return all(any(cu.within(use, node) for node in reads) for use in uses)
+    return cu.used_within(function.body, name, reads)
 
 
 def _text(
@@ -233,8 +225,7 @@ def _most_iterations(context: Context, found: Passes, loop: cu.Loop, macros: Map
     known = definitions(found.function)
     if bound.type == "identifier" and cu.text_of(bound) in known:
         value = known[cu.text_of(bound)]
-        chosen = value.child_by_field_name("consequence")
-        bound = chosen if value.type == "conditional_expression" and chosen is not None else value
+        bound = cu.field(value, "consequence") if value.type == "conditional_expression" else value
     extent = plan_expression(bound, found.function, found.launch, context.source)
     if extent is None:
         return None

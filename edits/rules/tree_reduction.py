@@ -11,9 +11,7 @@ from mctskernel.core.edit import Category
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import filled
-from mctskernel.edits.indexing import (
-    code,
-)
+from mctskernel.edits.indexing import code
 from mctskernel.edits.reductions import COMBINED, EXTREMA, NEUTRAL
 from mctskernel.edits.rewrite import without_dead_macros
 from mctskernel.edits.rule import Context, Proposal, rule
@@ -61,10 +59,8 @@ def trees_in(function: cu.Function) -> list[Tree]:
         if loop not in siblings or siblings.index(loop) < 2:
             continue
         store, barrier = siblings[siblings.index(loop) - 2 : siblings.index(loop)]
-        if cu.text_of(barrier).replace(" ", "") != "__syncthreads();":
-            continue
         tree = _tree(function, shared, known, store, loop)
-        if tree is not None:
+        if tree is not None and cu.squeezed(barrier) == "__syncthreads();":
             found.append(tree)
     return found
 
@@ -76,10 +72,7 @@ def _tree(
     store: Node,
     loop: Node,
 ) -> Tree | None:
-    parts = cu.assignment(store)
-    if parts is None:
-        return None
-    left, _, value = parts
+    left, _, value = cu.assignment(store) or (store, "", store)
     targets = cu.accesses(left)
     if len(targets) != 1 or targets[0].array not in shared or targets[0].reads:
         return None
@@ -95,28 +88,23 @@ def _tree(
     asserts = [
         node
         for node in cu.walk(function.body, "static_assert_declaration")
-        if cu.text_of(node).replace(" ", "").startswith(f"static_assert(({threads}&({threads}-1))==0")
+        if cu.squeezed(node).startswith(f"static_assert(({threads}&({threads}-1))==0")
     ]
     return Tree(function, array, cu.text_of(index[0]), value, operation, threads, store, loop, tuple(asserts))
 
 
 def _levels(loop: Node, thread: str, array: str) -> tuple[str, str] | None:
     """The number of elements and the operation of a tree's loop, whichever way its strides go."""
-    header = [loop.child_by_field_name(name) for name in ("initializer", "condition", "update")]
-    body = loop.child_by_field_name("body")
-    if body is None or any(part is None for part in header):
+    header = [cu.field(loop, name) for name in ("initializer", "condition", "update")]
+    statements = code(cu.field(loop, "body"))
+    if len(statements) != 2 or cu.squeezed(statements[1]) != "__syncthreads();":
         return None
-    statements = code(body)
-    if len(statements) != 2 or cu.text_of(statements[1]).replace(" ", "") != "__syncthreads();":
+    step, then = statements[0], code(cu.field(statements[0], "consequence"))
+    if step.type != "if_statement" or len(then) != 1:
         return None
-    step = statements[0]
-    then, clause = step.child_by_field_name("consequence"), step.child_by_field_name("condition")
-    if step.type != "if_statement" or then is None or clause is None or len(code(then)) != 1:
-        return None
-    initializer, condition, update = (cu.squeezed(part) for part in header if part is not None)
-    declarator = header[0].child_by_field_name("declarator") if header[0] is not None else None
-    variable = cu.text_of(next(cu.walk(declarator, "identifier"))) if declarator is not None else ""
-    guard = cu.squeezed(clause)
+    initializer, condition, update = map(cu.squeezed, header)
+    variable = cu.text_of(next(cu.walk(cu.field(header[0], "declarator"), "identifier"), loop))
+    guard = cu.squeezed(cu.field(step, "condition"))
     thread_text = "".join(thread.split())
     down = condition in {f"{variable}>0", f"{variable}>=1"} and update in {
         f"{variable}/=2",
@@ -137,7 +125,7 @@ def _levels(loop: Node, thread: str, array: str) -> tuple[str, str] | None:
         threads = condition.removeprefix(f"{variable}<")
     else:
         return None
-    operation = _combination(code(then)[0], array, thread_text, variable)
+    operation = _combination(then[0], array, thread_text, variable)
     return (threads.strip("()"), operation) if operation is not None else None
 
 
@@ -191,18 +179,20 @@ def _with_shuffles(context: Context, tree: Tree) -> list[cu.Replacement]:
     lane, offset = cu.fresh_names(taken, f"lane_{tree.operation}", "offset")
     shuffled = f"__shfl_down_sync(0xffffffff, {lane}, {offset})"
     warps = f"{tree.threads} / 32"
-    holes = {
-        "value": cu.text_of(tree.value),
-        "combined": COMBINED[tree.operation].format(lane, shuffled),
-        "thread": thread,
-        "array": array,
-        "warps": warps,
-        "neutral": NEUTRAL[tree.operation],
-    }
     # Shuffles order no memory, and every lane may have read the first element: hence the last __syncwarp.
-    lines = filled("warp_shuffles", {"lane": lane, "offset": offset}, holes)
+    text = filled(
+        "warp_shuffles",
+        lane=lane,
+        offset=offset,
+        value=cu.text_of(tree.value),
+        combined=COMBINED[tree.operation].format(lane, shuffled),
+        thread=thread,
+        array=array,
+        warps=warps,
+        neutral=NEUTRAL[tree.operation],
+    )
     margin = cu.indentation(source, tree.first)
-    text = f"\n{margin}".join(lines)
+    text = f"\n{margin}".join(text.splitlines())
     changes = [cu.Replacement(tree.first.start_byte, tree.last.end_byte, text)]
     extent = tree.array.extents[0]
     if extent is not None and not tree.array.extern and cu.text_of(extent) == tree.threads:

@@ -17,7 +17,6 @@ from mctskernel.edits.indexing import (
     always_happens,
     code,
     distinct_arguments,
-    expression,
     global_index_axis,
     is_block_extent,
     replace_names,
@@ -91,11 +90,7 @@ def _shares_out(loop: cu.Loop, launch: Launch, context: Context, known: Mapping[
         return False
     macros = context.kernel.macros
     start = polynomial(loop.start, known)
-    update = loop.node.child_by_field_name("update")
-    right = update.child_by_field_name("right") if update is not None else None
-    if right is None:
-        return False
-    step = polynomial(right, known)
+    step = polynomial(cu.field(cu.field(loop.node, "update"), "right"), known)
     if str(start) == "threadIdx.x":
         return is_block_extent(step, "x", launch.block[0], macros)
     if global_index_axis(start, launch, macros) != "x":
@@ -150,19 +145,12 @@ def _counts(call: Node) -> bool:
 
 def _is_counted(node: Node, function: cu.Function) -> bool:
     """Whether an element of a shared array of whole numbers is only added to, by atomics."""
-    target = node.parent
-    call = target.parent.parent if target is not None and target.parent is not None else None
-    if (
-        target is None
-        or target.type != "pointer_expression"
-        or call is None
-        or call.type != "call_expression"
-    ):
+    call = cu.enclosing(node, "call_expression")
+    if call is None or not cu.squeezed(cu.field(call, "arguments")).startswith(f"(&{cu.squeezed(node)},"):
         return False
     types = {d.name: d.type for d in function.declarations if d.shared}
-    array = node.child_by_field_name("argument")
-    name = cu.text_of(array) if array is not None else ""
-    return _counts(call) and types.get(name) in {"int", "unsigned", "unsigned int"}
+    counters = {"int", "unsigned", "unsigned int"}
+    return _counts(call) and types.get(cu.text_of(cu.field(node, "argument"))) in counters
 
 
 def _writes_are_whole(groups: Mapping[tuple[str, str], Sequence[cu.Access]], loop: cu.Loop) -> bool:
@@ -177,13 +165,8 @@ def _writes_are_whole(groups: Mapping[tuple[str, str], Sequence[cu.Access]], loo
 
 def _unconditional(group: Sequence[cu.Access], loop: cu.Loop) -> bool:
     """Whether every write happens in each iteration, so that a whole vector is written."""
-    statements = code(loop.body)
-    for access in group:
-        if access.writes and not any(
-            node.type == "expression_statement" and cu.within(access.node, node) for node in statements
-        ):
-            return False
-    return True
+    certain = [node for node in code(loop.body) if node.type == "expression_statement"]
+    return all(any(cu.within(each.node, node) for node in certain) for each in group if each.writes)
 
 
 def _range(loop: cu.Loop) -> tuple[str, str, str]:
@@ -196,7 +179,7 @@ def _bases_visible(loops: Sequence[WideLoop], function: cu.Function, context: Co
     visible = {p.name for p in function.parameters} | context.source.macro_names
     visible |= {d.name for d in function.declarations if d.node.end_byte <= first.start_byte}
     return all(
-        {n for n in cu.identifiers(expression(lanes.index)) if "." not in n} - BUILT_INS
+        {n for n in cu.identifiers(cu.parse(f"{lanes.index};").root) if "." not in n} - BUILT_INS
         <= visible | {wide.loop.variable}
         for wide in loops
         for lanes in wide.lanes

@@ -1,21 +1,21 @@
-float lane = $value;
+float $lane = $value;
 #pragma unroll
-for (int offset = 16; offset > 0; offset /= 2) {
-    lane = $combined;
+for (int $offset = 16; $offset > 0; $offset /= 2) {
+    $lane = $combined;
 }
 if ($thread % 32 == 0) {
-    $array[$thread / 32] = lane;
+    $array[$thread / 32] = $lane;
 }
 __syncthreads();
 if ($thread < 32) {
-    lane = $thread < $warps ? $array[$thread] : $neutral;
+    $lane = $thread < $warps ? $array[$thread] : $neutral;
     #pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {
-        lane = $combined;
+    for (int $offset = 16; $offset > 0; $offset /= 2) {
+        $lane = $combined;
     }
     __syncwarp();
     if ($thread == 0) {
-        $array[0] = lane;
+        $array[0] = $lane;
     }
 }
 __syncthreads();

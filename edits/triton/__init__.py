@@ -12,7 +12,6 @@ ALL: tuple[Rule[TritonContext], ...] = (
     tuning.warps,
     tuning.stages,
     rows.whole_rows,
-    rows.deferred_reductions,
     descriptors.persistent_tiles,
     programs.grouped_tiles,
     programs.several_rows,

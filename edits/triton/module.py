@@ -90,9 +90,6 @@ class Module:
             start + match.start() for match in re.finditer(r"^(?=.*\S)", self.text[start:end], re.MULTILINE)
         )
 
-    def remove(self, statement: ast.stmt) -> Replacement:
-        return Replacement(*self.lines_of([statement]), "")
-
     def insert_before(self, statement: ast.stmt, text: str) -> Replacement:
         """Lines before a statement, indented as it is; `text` has no indentation of its own."""
         start = self._starts[statement.lineno - 1]
@@ -214,10 +211,6 @@ def parameters(function: ast.FunctionDef) -> tuple[str, ...]:
     return tuple(each.arg for each in function.args.args)
 
 
-def same(first: ast.AST, second: ast.AST) -> bool:
-    return ast.dump(first) == ast.dump(second)
-
-
 def _constant(statement: ast.Assign) -> Iterator[tuple[str, int, ast.expr]]:
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int() as value) as number):
@@ -257,6 +250,11 @@ class LaunchedFunction:
     def constexprs(self) -> dict[str, str | int | float]:
         return dict(self.options.constexprs)
 
+    @property
+    def grid_names(self) -> frozenset[str]:
+        """The names that the grid depends on."""
+        return frozenset[str]().union(*map(names_in, self.launch.grid))
+
 
 @dataclass(frozen=True)
 class TritonContext(Subject):
@@ -283,11 +281,8 @@ class TritonContext(Subject):
     def launched_once(self) -> tuple[LaunchedFunction, ...]:
         """Those whose function no other launch runs and no other function calls."""
         names = [launch.kernel for launch in self.plan.launches]
-        return tuple(
-            each
-            for each in self.launched
-            if names.count(each.launch.kernel) == 1 and self._named_once(each.launch.kernel)
-        )
+        names += [node.id for node in ast.walk(self.module.tree) if isinstance(node, ast.Name)]
+        return tuple(each for each in self.launched if names.count(each.launch.kernel) == 1)
 
     @cached_property
     def decided(self) -> TritonContext:
@@ -318,11 +313,11 @@ class TritonContext(Subject):
         return not any(re.search(rf"\b{name}\b", self.module.text) for name in names)
 
     def written(self, replacements: Iterable[Replacement], plan: LaunchPlan | None = None) -> str:
-        """The source with parts of its code replaced, and with another plan where one is given."""
-        return self.with_text(replaced(self.module, replacements), plan)
+        """The source with parts of its code replaced, and with another plan where one is given.
 
-    def with_text(self, text: str, plan: LaunchPlan | None = None) -> str:
-        """A source, with another plan where one is given; constants that only the old plan named go."""
+        Constants that only the old plan named go.
+        """
+        text = replaced(self.module, replacements)
         if plan is None or plan == self.plan:
             return text
         text = with_plan(Kernel(text, Language.TRITON), plan).source
@@ -355,10 +350,6 @@ class TritonContext(Subject):
             num_stages=before.num_stages if num_stages is None else num_stages,
         )
         return self.with_launch(index, replace(launch, triton=options))
-
-    def _named_once(self, name: str) -> bool:
-        names = [node.id for node in ast.walk(self.module.tree) if isinstance(node, ast.Name)]
-        return name not in names
 
 
 def rule(

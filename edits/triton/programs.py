@@ -60,17 +60,15 @@ def several_rows(context: py.TritonContext) -> Iterator[Proposal]:
 def _row(launched: py.LaunchedFunction) -> _Row | None:
     """The row that a program works on, if one statement reads it and no other uses the same axis."""
     for name, value in py.assigned_once(launched.function).items():
-        calls = [value, *ast.walk(value)] if ast.unparse(value).endswith(".to(tl.int64)") else [value]
-        call = next(
-            (each for each in calls if isinstance(each, ast.Call) and py.called(each) == "program_id"), None
-        )
-        axis = (
-            _axis(call)
-            if call and len(ast.unparse(value)) <= len(ast.unparse(call)) + len(".to(tl.int64)")
-            else ""
-        )
+        call = value
+        match value:
+            case ast.Call(func=ast.Attribute(value=inner, attr="to"), args=[kind]):
+                call = inner if ast.unparse(kind) == "tl.int64" else value
+        if not isinstance(call, ast.Call) or py.called(call) != "program_id":
+            continue
+        axis = _axis(call)
         same = [each for each in py.calls(launched.function, "program_id") if _axis(each) == axis]
-        if call and axis and len(same) == 1 and int(axis) < len(launched.launch.grid):
+        if axis and len(same) == 1 and int(axis) < len(launched.launch.grid):
             return _Row(call, name, int(axis), launched.launch.grid[int(axis)])
     return None
 

@@ -1,10 +1,10 @@
-"""Loops over blocks of a row: taken whole, or with reductions put off until they are over."""
+"""Loops over blocks of a row, taken whole."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mctskernel.core.edit import Category
 from mctskernel.core.expression import names_in
@@ -42,7 +42,7 @@ def whole_rows(context: py.TritonContext) -> Iterator[Proposal]:
             values = context.values(row) if isinstance(row, str) else None
             whole = values is not None and all(isinstance(each, int) and each > 0 for each in values)
             changed = _touched(context, launched, "load") & _touched(context, launched, "store")
-            if whole and not changed and not _in_grid(launched, launched.constexprs[block]):
+            if whole and not changed and not launched.grid_names & names_in(launched.constexprs[block]):
                 yield from _whole(context, launched, length, block)
 
 
@@ -61,12 +61,6 @@ def _length(loop: ast.For, block: str) -> str:
                 length if masked and all(ast.unparse(each).endswith(f"< {length}") for each in ends) else ""
             )
     return ""
-
-
-def _in_grid(launched: py.LaunchedFunction, size: str | float) -> bool:
-    """Whether the grid depends on what a block's size is made of."""
-    grid = frozenset[str]().union(*(names_in(extent) for extent in launched.launch.grid))
-    return bool(grid & names_in(size))
 
 
 def _whole(
@@ -108,117 +102,3 @@ def _touched(context: py.TritonContext, launched: py.LaunchedFunction, what: str
     )
     bound = {name: str(each) for name, each in launched.bound.items() if context.is_buffer(each)}
     return frozenset(bound[name] for name in bound if names & py.dependent(launched.function, name))
-
-
-@dataclass(frozen=True)
-class Accumulation:
-    """`total += tl.sum(lanes, axis=0)` in a loop, or `largest = tl.maximum(largest, tl.max(lanes, axis=0))`."""
-
-    statement: ast.stmt
-    name: str
-    lanes: ast.expr
-    largest: bool
-
-
-@py.rule(Category.PARALLELISM, 1.0, "global_latency shared_throughput barriers instruction_issue")
-def deferred_reductions(context: py.TritonContext) -> Iterator[Proposal]:
-    """A sum or a maximum for each lane in the loop, and one over the lanes after it."""
-    for launched in context.launched:
-        function = launched.function
-        block = _only_block(function)
-        if block is None or block not in launched.constexprs:
-            continue
-        found = list(_accumulations(function))
-        if not found:
-            continue
-        yield Proposal(
-            f"reduce after the loop instead of in it{context.where(function.name)}",
-            context.written(
-                each
-                for loop, init, accumulation in found
-                for each in _deferred(context.module, loop, init, accumulation, block)
-            ),
-            rationale="Each turn of the loop waits for its threads to exchange their values; sums kept for each "
-            "lane need one exchange in the end.",
-            expected_effect="Fewer shuffles and barriers, loads of several turns at once.",
-        )
-
-
-def _deferred(
-    module: py.Module, loop: ast.For, init: ast.stmt, found: Accumulation, block: str
-) -> Iterator[py.Replacement]:
-    lanes, blanks = f"{found.name}_lanes", module.indentation(loop)
-    value = module.text_of(found.lanes)
-    if found.largest:
-        yield module.replace(init, f'{lanes} = tl.full([{block}], float("-inf"), tl.float32)')
-        yield module.replace(found.statement, f"{lanes} = tl.maximum({lanes}, {value})")
-    else:
-        yield module.replace(init, f"{lanes} = tl.zeros([{block}], tl.float32)")
-        yield module.replace(found.statement, f"{lanes} += {value}")
-    _, end = module.lines_of([loop])
-    reduce = "max" if found.largest else "sum"
-    yield py.Replacement(end, end, f"{blanks}{found.name} = tl.{reduce}({lanes}, axis=0)\n")
-
-
-def _accumulations(function: ast.FunctionDef) -> Iterator[tuple[ast.For, ast.stmt, Accumulation]]:
-    """What can be put off, with its loop and the statement before the loop that begins it."""
-    taken = py.names_assigned(function) | {each.arg for each in function.args.args}
-    for index, loop in enumerate(function.body):
-        if not isinstance(loop, ast.For) or any(isinstance(each, ast.For | ast.If) for each in loop.body):
-            continue
-        for statement in loop.body:
-            found = _accumulation(statement)
-            if found is None or f"{found.name}_lanes" in taken:
-                continue
-            others = [each for each in loop.body if each is not statement]
-            if any(found.name in py.names_read(each) | py.names_assigned(each) for each in others):
-                continue
-            init = _init(function.body[:index], found)
-            if init is not None:
-                yield loop, init, found
-
-
-def _accumulation(statement: ast.stmt) -> Accumulation | None:
-    match statement:
-        case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=value) if py.called(value) == "sum":
-            lanes = _over_lanes(value)
-            if lanes is not None and name not in py.names_read(lanes):
-                return Accumulation(statement, name, lanes, largest=False)
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) if py.called(value) == "maximum":
-            match value:
-                case ast.Call(args=[ast.Name(id=held), new], keywords=[]) if held == name:
-                    lanes = _over_lanes(new) if py.called(new) == "max" else None
-                    if lanes is not None and name not in py.names_read(lanes):
-                        return Accumulation(statement, name, lanes, largest=True)
-    return None
-
-
-def _over_lanes(call: ast.expr) -> ast.expr | None:
-    """What a reduction over axis 0, and nothing else, reduces."""
-    match call:
-        case ast.Call(args=[lanes], keywords=[ast.keyword(arg="axis", value=ast.Constant(value=0))]):
-            return lanes
-        case ast.Call(args=[lanes, ast.Constant(value=0)], keywords=[]):
-            return lanes
-    return None
-
-
-def _init(before: list[ast.stmt], found: Accumulation) -> ast.stmt | None:
-    """The statement that gives an accumulator its neutral value, if nothing touches it between that and the loop."""
-    for statement in reversed(before):
-        if found.name in py.names_assigned(statement):
-            match statement:
-                case ast.Assign(targets=[ast.Name()], value=ast.Constant(value=0.0)) if not found.largest:
-                    return statement
-                case ast.Assign(targets=[ast.Name()], value=value) if found.largest:
-                    return statement if ast.unparse(value) in {"float('-inf')", "-float('inf')"} else None
-            return None
-        if found.name in py.names_read(statement):
-            return None
-    return None
-
-
-def _only_block(function: ast.FunctionDef) -> str | None:
-    """The one parameter that every range of lanes in a function is as long as."""
-    ends = {ast.unparse(call.args[1]) for call in py.calls(function, "arange") if len(call.args) == 2}
-    return ends.pop() if len(ends) == 1 else None

@@ -270,7 +270,7 @@ def _is_block_size(context: py.TritonContext, name: str) -> bool:
     return all(
         value == name
         and parameter in tiles_of(launched.function).sizes
-        and (_is_step(launched.function, parameter) or _in_grid(launched, name))
+        and (_is_step(launched.function, parameter) or name in launched.grid_names)
         for launched, parameter, value in uses
     )
 
@@ -288,10 +288,6 @@ def _is_step(function: ast.FunctionDef, name: str) -> bool:
     steps = [each.args[2] for each in ranges if len(each.args) == 3]
     counts = [call.args[1] for call in py.calls(function, "cdiv") if len(call.args) == 2]
     return any(name in py.names_read(each) for each in (*steps, *counts))
-
-
-def _in_grid(launched: py.LaunchedFunction, name: str) -> bool:
-    return any(name in names_in(extent) for extent in launched.launch.grid)
 
 
 def _set(

@@ -61,14 +61,6 @@ def test_what_was_written_meanwhile_is_not_merged(propose: Propose) -> None:
     assert propose("triton-whole-rows", with_plan(SOFTMAX_CODE, args='"out", "out", "cols"')) == {}
 
 
-def test_reductions_are_put_off(propose: Propose, verify: Verify) -> None:
-    deferred = only(propose("triton-deferred-reductions", SOFTMAX), "after the loop")
-    assert "total_lanes += tl.exp(value - largest)\n    total = tl.sum(total_lanes, axis=0)\n" in deferred
-    verify(deferred)
-    assert propose("triton-deferred-reductions", deferred) == {}
-    verify(only(propose("triton-whole-rows", deferred), "num_warps=1"))
-
-
 def test_several_rows_in_a_program(propose: Propose, verify: Verify) -> None:
     verify(only(propose("triton-several-rows", SOFTMAX), "4 rows"))
     whole = only(propose("triton-whole-rows", SOFTMAX), "num_warps=1")
