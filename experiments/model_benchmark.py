@@ -1,11 +1,9 @@
 """How well the model ranks kernels whose times are known, and how well it counts.
 
-    python -m mctskernel.experiments.model_benchmark DIR... [--jobs 4] [--out rows.jsonl]
-    python -m mctskernel.experiments.model_benchmark --from rows.jsonl
+    python -m mctskernel.experiments.model_benchmark DIR... [--jobs 4]
 
-Each DIR is a folder of variants (docs/model_benchmark.md has the form). Pricing takes about a second a kernel; the
-tables are made of the rows that it leaves, again and at once with `--from`. Tables go to standard output as Markdown,
-progress to standard error.
+Each DIR is a folder of variants (docs/model_benchmark.md has the form). Pricing takes about a second a kernel. Tables
+go to standard output as Markdown, progress to standard error.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import cache
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -25,21 +23,15 @@ from rich.progress import track
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Outcome
-from mctskernel.core.task import Task, TaskError
-from mctskernel.experiments.json_lines import LineError, append_line, read_lines
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import TaskError
+from mctskernel.experiments.json_lines import LineError
 from mctskernel.experiments.model_tables import Row, benchmark_page
-from mctskernel.experiments.tunables import TunableError
-from mctskernel.experiments.variants import (
-    MeasuredKernel,
-    Variant,
-    VariantError,
-    measured_kernel,
-    read_variants,
-)
+from mctskernel.experiments.variants import Variant, VariantError, kernel_of, read_variants, task_at
 from mctskernel.profiling.architecture import known_architectures, load_architecture
 from mctskernel.profiling.candidate import RefusedError
 from mctskernel.profiling.machine_code.cubin import DisassemblerError
-from mctskernel.profiling.pricing import Modelled, Pricing
+from mctskernel.profiling.pricing import Pricing
 from mctskernel.profiling.stages import Stages
 
 SEED = 0
@@ -47,12 +39,8 @@ SEED = 0
 
 
 @click.command()
-@click.argument("folders", nargs=-1, type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option(
-    "--from",
-    "rows_file",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Rows that --out wrote: make the tables again without pricing anything.",
+@click.argument(
+    "folders", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False)
 )
 @click.option(
     "--every", type=click.IntRange(min=1), default=1, show_default=True, help="Take every n-th variant."
@@ -67,26 +55,10 @@ SEED = 0
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes that price."
 )
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write a JSON object per variant."
-)
-def main(
-    *,
-    folders: tuple[Path, ...],
-    rows_file: Path | None,
-    every: int,
-    architecture: str,
-    jobs: int,
-    out: Path | None,
-) -> None:
+def main(*, folders: tuple[Path, ...], every: int, architecture: str, jobs: int) -> None:
     """Rank measured kernels by the model and print how well it did."""
-    if bool(folders) == bool(rows_file):
-        raise click.UsageError("Give folders of variants, or --from with rows that were written before.")
     try:
-        if rows_file is not None:
-            rows = read_lines(rows_file, msgspec.json.Decoder(Row))
-        else:
-            rows = list(_priced(_wanted(folders, every), architecture, jobs, out))
+        rows = list(_priced(_wanted(folders, every), architecture, jobs))
     except (VariantError, LineError) as error:
         raise click.ClickException(str(error)) from error
     if not any(row.modelled_us for row in rows):
@@ -98,10 +70,14 @@ def main(
 
 def price_variant(folder: Path, variant: Variant, architecture: str) -> Row:
     """Model one measured variant; an error that the variant causes is in the row."""
-    row = _unpriced(folder, variant)
+    row, stages, shape = _unpriced(variant), Stages(), tuple(variant.shape.items())
     try:
-        found = _pricer(architecture).price(measured_kernel(folder, variant))
-    except (VariantError, TunableError, TaskError, RefusedError, DeviceError, DisassemblerError) as error:
+        kernel = kernel_of(folder, variant)
+        pricing = _pricing(folder / variant.task, variant.language, shape, architecture)
+        prepared = pricing.prepare(kernel, stages)
+        with pricing.disassembling(prepared) as disassemblies:
+            (found,) = pricing.price(prepared, disassemblies, stages)
+    except (VariantError, TaskError, RefusedError, DeviceError, DisassemblerError) as error:
         return msgspec.structs.replace(row, error=str(error))
     return msgspec.structs.replace(
         row,
@@ -110,32 +86,16 @@ def price_variant(folder: Path, variant: Variant, architecture: str) -> Row:
     )
 
 
-def _unpriced(folder: Path, variant: Variant) -> Row:
-    us = variant.us or 0.0
-    return Row(folder=folder.name, family=variant.family, name=variant.name, us=us, ncu=variant.ncu)
+@lru_cache(maxsize=1)
+def _pricing(
+    folder: Path, language: Language, shape: tuple[tuple[str, int], ...], architecture: str
+) -> Pricing:
+    """That of the last task, of which inputs are drawn once."""
+    return Pricing(task_at(folder, language, dict(shape)), load_architecture(architecture), SEED)
 
 
-class _Pricer:
-    """Prices kernels of one task after another, and draws a task's inputs once."""
-
-    def __init__(self, architecture: str) -> None:
-        self._gpu = load_architecture(architecture)
-        self._task: Task | None = None
-        self._pricing: Pricing | None = None
-
-    def price(self, measured: MeasuredKernel) -> Modelled:
-        """Raises RefusedError, DeviceError and DisassemblerError."""
-        stages = Stages()
-        if self._pricing is None or measured.task is not self._task:
-            self._task, self._pricing = measured.task, Pricing(measured.task, self._gpu, SEED)
-        prepared = self._pricing.prepare(measured.kernel, stages)
-        with self._pricing.disassembling(prepared) as disassemblies:
-            (found,) = self._pricing.price(prepared, disassemblies, stages)
-        return found
-
-
-_pricer = cache(_Pricer)
-"""One in each process."""
+def _unpriced(variant: Variant) -> Row:
+    return Row(family=variant.family, name=variant.name, us=variant.us or 0.0, ncu=variant.ncu)
 
 
 def _wanted(folders: Sequence[Path], every: int) -> list[tuple[Path, Variant]]:
@@ -147,10 +107,8 @@ def _wanted(folders: Sequence[Path], every: int) -> list[tuple[Path, Variant]]:
     return found
 
 
-def _priced(
-    wanted: Sequence[tuple[Path, Variant]], architecture: str, jobs: int, out: Path | None
-) -> Iterator[Row]:
-    """Price in other processes; each row is on disk as soon as it and all before it are known."""
+def _priced(wanted: Sequence[tuple[Path, Variant]], architecture: str, jobs: int) -> Iterator[Row]:
+    """Price in other processes."""
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(price_variant, folder, variant, architecture) for folder, variant in wanted]
         console = Console(stderr=True)
@@ -160,13 +118,8 @@ def _priced(
             console=console,
             disable=not console.is_terminal,
         )
-        if out is not None:
-            out.unlink(missing_ok=True)
         for (folder, variant), future in waiting:
-            row = _row(folder, variant, future)
-            if out is not None:
-                append_line(out, row)
-            yield row
+            yield _row(folder, variant, future)
 
 
 def _row(folder: Path, variant: Variant, future: Future[Row]) -> Row:
@@ -176,7 +129,7 @@ def _row(folder: Path, variant: Variant, future: Future[Row]) -> Row:
         return future.result()
     if isinstance(fault, BrokenProcessPool):
         raise VariantError(f"The process that priced {folder} '{variant.name}' died: out of memory?")
-    return msgspec.structs.replace(_unpriced(folder, variant), error=f"{type(fault).__name__}: {fault}")
+    return msgspec.structs.replace(_unpriced(variant), error=f"{type(fault).__name__}: {fault}")
 
 
 if __name__ == "__main__":

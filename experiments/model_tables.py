@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -40,7 +38,6 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `counters` and `ncu` are the modelled and the measured ones. `error` is a sentence where there is no price.
     """
 
-    folder: str
     family: str
     name: str
     us: float
@@ -48,23 +45,6 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     modelled_us: float | None = None
     counters: dict[str, float] = {}
     error: str = ""
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """How well a ranking does in one family.
-
-    `correlation` is Spearman's, NaN where either side is constant. `first` and `best_of_five` are the measured time of
-    the first pick, and of the best of the first five, over that of the true best. `quartiles` are of modelled over
-    measured time.
-    """
-
-    family: str
-    kernels: int
-    correlation: float
-    first: float
-    best_of_five: float
-    quartiles: tuple[float, float, float]
 
 
 def benchmark_page(rows: Sequence[Row]) -> str:
@@ -80,19 +60,6 @@ def benchmark_page(rows: Sequence[Row]) -> str:
     return page("The model against measurements", *blocks)
 
 
-def rank(family: str, measured: Array, modelled: Array) -> Ranking:
-    """Compare two sets of times, each in the same unit."""
-    low, middle, high = np.percentile(modelled / measured, [25, 50, 75])
-    return Ranking(
-        family,
-        len(measured),
-        rank_correlation(measured, modelled),
-        regret(measured, modelled, 1),
-        regret(measured, modelled, PICKS),
-        (float(low), float(middle), float(high)),
-    )
-
-
 def regret(measured: Array, modelled: Array, picks: int) -> float:
     """Measured time of the best among the first `picks`, over that of the true best.
 
@@ -102,38 +69,23 @@ def regret(measured: Array, modelled: Array, picks: int) -> float:
     return float(measured[chosen].min() / measured.min())
 
 
-def by_family(rows: Sequence[Row], modelled: Array) -> list[Ranking]:
-    families, measured = np.array([row.family for row in rows]), np.array([row.us for row in rows])
-    members = ((family, families == family) for family in dict.fromkeys(row.family for row in rows))
-    return [rank(family, measured[at], modelled[at]) for family, at in members if np.count_nonzero(at) > 1]
-
-
 def _ranking(rows: Sequence[Row]) -> str:
-    rankings = by_family(rows, np.array([row.modelled_us for row in rows], dtype=float))
+    """A line for each family, and the means over families, in which an undefined correlation is 0."""
     columns = ("family", "kernels", "Spearman", "first pick", "best of 5", "modelled / measured, quartiles")
-    lines = [
-        (
-            each.family,
-            str(each.kernels),
-            *(f"{figure:.3f}" for figure in (each.correlation, each.first, each.best_of_five)),
-            " ".join(f"{value:.2f}" for value in each.quartiles),
-        )
-        for each in rankings
-    ]
-    mean = (np.mean(figures) for figures in _figures(rankings))
-    lines.append(
-        ("mean", str(sum(each.kernels for each in rankings)), *(f"{figure:.3f}" for figure in mean), "")
-    )
+    lines, found = [], []
+    for family, kernels in Counter(row.family for row in rows).items():
+        if kernels == 1:
+            continue
+        times = [(row.us, row.modelled_us) for row in rows if row.family == family]
+        measured, modelled = np.array(times, dtype=float).T
+        picks = regret(measured, modelled, 1), regret(measured, modelled, PICKS)
+        figures = (rank_correlation(measured, modelled), *picks)
+        quartiles = " ".join(f"{value:.2f}" for value in np.percentile(modelled / measured, [25, 50, 75]))
+        lines.append((family, str(kernels), *(f"{figure:.3f}" for figure in figures), quartiles))
+        found.append(np.nan_to_num(figures))
+    kernels = sum(int(line[1]) for line in lines)
+    lines.append(("mean", str(kernels), *(f"{figure:.3f}" for figure in np.mean(found, axis=0)), ""))
     return table(columns, lines)
-
-
-def _figures(rankings: Sequence[Ranking]) -> tuple[list[float], list[float], list[float]]:
-    """Correlation (0 where undefined), first pick and best of five of each family."""
-    return (
-        [0.0 if math.isnan(each.correlation) else each.correlation for each in rankings],
-        [each.first for each in rankings],
-        [each.best_of_five for each in rankings],
-    )
 
 
 def _counts(rows: Sequence[Row]) -> str:

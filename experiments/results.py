@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -49,12 +49,7 @@ def page(title: str, *blocks: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Make a Markdown table of cells as they are shown; the first column is text and the others are numbers."""
-    return "\n".join(table_lines(columns, rows))
-
-
-def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The lines of an aligned table; the first column is text, the others are numbers."""
+    """Make an aligned Markdown table; the first column is text and the others are numbers."""
     widths = [max(len(row[column]) for row in (columns, *rows)) for column in range(len(columns))]
 
     def line(cells: Sequence[str]) -> str:
@@ -62,9 +57,8 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterat
         others = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
         return f"| {' | '.join((first, *others))} |"
 
-    yield line(columns)
-    yield f"| {' | '.join(('-' * widths[0], *('-' * (width - 1) + ':' for width in widths[1:])))} |"
-    yield from map(line, rows)
+    rule = ("-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:]))
+    return "\n".join(map(line, (columns, rule, *rows)))
 
 
 def _command() -> str:

@@ -7,34 +7,38 @@ task/            the task of the kernels
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.task import Task
+from mctskernel.core.launch_plan import plan_of
+from mctskernel.core.task import Shape, Task
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import BadRunError
-from mctskernel.experiments.tunables import with_tunables
+from mctskernel.edits import syntax
+from mctskernel.edits.plan_text import with_plan
+from mctskernel.edits.triton import module as triton
+from mctskernel.experiments.json_lines import read_lines
 
-LINES = "variants.jsonl"
+OPTIONS = ("num_warps", "num_stages")
+"""What a variant in Triton sets of each launch beside constants."""
 
 
 class VariantError(BadRunError, RuntimeError):
-    """A folder of variants that can't be read; the message names the file and the line."""
+    """A variant that can't be made; the message is a sentence."""
 
 
 class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A kernel and what a GPU needed for one run of it, in microseconds, at the median.
 
     `source` and `task`, a task's folder, are relative to the folder. The launch plan stands in the source, `tunables`
-    are set in it, and `shape` is the task's. `us` is None for a failure. `ncu` holds Nsight Compute's counters in
-    seconds, bytes and counts.
+    are set in it, and `shape` is the task's. `us` is None for a failure, which may have no shape. `ncu` holds Nsight
+    Compute's counters in seconds, bytes and counts.
     """
 
     name: str
@@ -45,46 +49,68 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     outcome: Outcome = Outcome.OK
     language: Language = Language.CUDA
     task: str
-    shape: dict[str, int]
+    shape: dict[str, int] = {}
     tunables: dict[str, int] = {}
 
 
-def read_variants(folder: Path) -> Iterator[Variant]:
-    """The variants of a folder, failures included, in the order of the file. Raises VariantError."""
-    path = folder / LINES
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise VariantError(f"{path} can't be read: {error.strerror}.") from error
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            yield msgspec.json.decode(line, type=Variant)
-        except UNDECODABLE as error:
-            raise VariantError(f"{path}, line {number}: {excerpt(error)}.") from error
+def read_variants(folder: Path) -> list[Variant]:
+    """The variants of a folder, failures included, in the order of the file. Raises LineError."""
+    return read_lines(folder / "variants.jsonl", msgspec.json.Decoder(Variant))
 
 
-@dataclass(frozen=True)
-class MeasuredKernel:
-    kernel: Kernel
-    task: Task
-
-
-def measured_kernel(folder: Path, variant: Variant) -> MeasuredKernel:
-    """The kernel of a line. Raises VariantError, and TaskError for a task folder that can't be read."""
+def kernel_of(folder: Path, variant: Variant) -> Kernel:
+    """The kernel of a line. Raises VariantError."""
     try:
         source = (folder / variant.source).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise VariantError(f"{folder / variant.source} can't be read: {error}.") from error
-    task = _task_at(folder / variant.task, variant.language, tuple(variant.shape.items()))
-    return MeasuredKernel(with_tunables(Kernel(source, variant.language), variant.tunables), task)
+    return with_tunables(Kernel(source, variant.language), variant.tunables)
 
 
-@lru_cache(maxsize=1)
-def _task_at(folder: Path, language: Language, shape: tuple[tuple[str, int], ...]) -> Task:
-    """A task without its other shapes; the same object for the same question, so that inputs are drawn once."""
-    task = load_task(folder, language)
+def task_at(folder: Path, language: Language, shape: Shape) -> Task:
+    """The task of a folder at one shape alone. Raises TaskError."""
     return replace(
-        task, search_shapes=(dict(shape),), verify_shapes=(), held_out_shapes=(), held_out_timed_shapes=()
+        load_task(folder, language),
+        search_shapes=(shape,),
+        verify_shapes=(),
+        held_out_shapes=(),
+        held_out_timed_shapes=(),
     )
+
+
+def with_tunables(kernel: Kernel, values: Mapping[str, int]) -> Kernel:
+    """The kernel with other macros, in Triton other constants and OPTIONS. Raises VariantError for an unknown name."""
+    if kernel.language is Language.CUDA:
+        source = syntax.parse(kernel.source)
+        macros = {each.name: each for each in source.integer_macros}
+        _check_known(values, macros)
+        changes = [
+            syntax.Replacement(macros[name].start, macros[name].end, str(value))
+            for name, value in values.items()
+        ]
+        return replace(kernel, source=syntax.replace(source, changes))
+    module = triton.parse(kernel.source)
+    if module is None:
+        raise VariantError("The source is no module of Triton kernels.")
+    constants = {each.name: each for each in module.constants}
+    _check_known(values, (*constants, *OPTIONS))
+    replacements = [
+        triton.Replacement(constants[name].start, constants[name].end, str(value))
+        for name, value in values.items()
+        if name in constants
+    ]
+    result = replace(kernel, source=triton.replaced(module, replacements))
+    options: dict[str, Any] = {name: values[name] for name in OPTIONS if name in values}
+    if not options:
+        return result
+    plan = plan_of(result)
+    launches = (
+        replace(launch, triton=replace(launch.triton, **options)) if launch.triton else launch
+        for launch in plan.launches
+    )
+    return with_plan(result, replace(plan, launches=tuple(launches)))
+
+
+def _check_known(values: Mapping[str, int], known: Collection[str]) -> None:
+    if unknown := next((name for name in values if name not in known), None):
+        raise VariantError(f"There is no tunable '{unknown}' (known: {', '.join(known) or 'none'}).")

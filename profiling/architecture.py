@@ -126,10 +126,6 @@ class ArchitectureError(ValueError):
     """A description of a GPU that can't be used; the message is a sentence for the user."""
 
 
-class UnknownArchitectureError(ArchitectureError):
-    """A GPU that no file describes; the message names those that are."""
-
-
 FILE_SUFFIX = ".toml"
 LARGEST_FILE = 1 << 20
 """Bytes; a description has about four thousand."""
@@ -138,8 +134,8 @@ LARGEST_FILE = 1 << 20
 def load_architecture(name: str = "H100") -> Architecture:
     """Read a GPU's description by its short name (`H100`), in any case, or from a file: a path that ends in `.toml`.
 
-    Raises UnknownArchitectureError for a name that isn't known, and ArchitectureError for a file that can't be used,
-    with the file and the field in the message.
+    Raises ArchitectureError for a name that isn't known, and for a file that can't be used, with the file and the field
+    in the message.
     """
     return read_architecture(Path(name)) if name.endswith(FILE_SUFFIX) else _shipped(name.lower())
 
@@ -177,9 +173,7 @@ def parse_architecture(text: str, source: str) -> Architecture:
 def _shipped(name: str) -> Architecture:
     path = files("mctskernel.profiling") / "architectures" / f"{name}{FILE_SUFFIX}"
     if not name.isalnum() or not path.is_file():
-        raise UnknownArchitectureError(
-            unknown_name(name.upper(), known_architectures(), "description of the GPU")
-        )
+        raise ArchitectureError(unknown_name(name.upper(), known_architectures(), "description of the GPU"))
     return parse_architecture(path.read_text(encoding="utf-8"), f"{name}{FILE_SUFFIX}")
 
 

@@ -70,7 +70,7 @@ def composite(evaluation: Evaluation, parent: Evaluation | None, root: Evaluatio
     return _refused(evaluation, parent, root) or _scored(
         evaluation,
         root,
-        relief=relief(evaluation, parent) if parent is not None else 0.0,
+        relief=_relief(evaluation, parent),
         spills=-SPILLS if _spills(evaluation) else 0.0,
         regression=-REGRESSION if slower_shapes(evaluation, parent) else 0.0,
     )
@@ -89,7 +89,7 @@ def unguarded(evaluation: Evaluation, parent: Evaluation | None, root: Evaluatio
     return _failed(evaluation, parent, root) or _scored(
         evaluation,
         root,
-        relief=relief(evaluation, parent) if parent is not None else 0.0,
+        relief=_relief(evaluation, parent),
         spills=-SPILLS if _spills(evaluation) else 0.0,
     )
 
@@ -143,22 +143,22 @@ def log_speedup(evaluation: Evaluation, root: Evaluation) -> float | None:
     return math.fsum(ratios) / len(ratios) if ratios else None
 
 
-def relief(evaluation: Evaluation, parent: Evaluation) -> float:
-    """From 0 to `RELIEF`: what an edit earns that relieves the parent's first bottleneck."""
-    return RELIEF * first_bottleneck_relief(evaluation, parent)
-
-
-def first_bottleneck_relief(evaluation: Evaluation, parent: Evaluation) -> float:
-    """The fraction of the parent's first bottleneck, in seconds of its time, that is gone; from 0 to 1.
+def _relief(evaluation: Evaluation, parent: Evaluation | None) -> float:
+    """`RELIEF` times the fraction of the parent's first bottleneck, in seconds of its time, that is gone.
 
     An edit that relieves it without gaining time yet may be the step before one that does.
     """
-    if parent.diagnosis is None or not parent.diagnosis.causes or evaluation.diagnosis is None:
+    if (
+        parent is None
+        or parent.diagnosis is None
+        or not parent.diagnosis.causes
+        or evaluation.diagnosis is None
+    ):
         return 0.0
     cause = parent.diagnosis.causes[0]
     before = cause.share * _seconds(parent.timings)
     after = _share(evaluation, cause.bottleneck) * _seconds(timings_beside(evaluation, parent))
-    return min(max((before - after) / before, 0.0), 1.0) if before > 0 else 0.0
+    return RELIEF * min(max((before - after) / before, 0.0), 1.0) if before > 0 else 0.0
 
 
 def is_eligible(evaluation: Evaluation) -> bool:

@@ -83,9 +83,7 @@ def write_space(space: SearchSpace, path: Path) -> None:
 def _content(names: Sequence[str], entry: Entry) -> dict[str, object]:
     content: dict[str, object] = dict(zip(names, entry.values, strict=True))
     if entry.seconds is None:
-        content["time"] = word = WORDS.get(entry.outcome, RAN_AND_FAILED)
-        if entry.outcome is not FAILURES[word]:
-            content[OUTCOME] = entry.outcome
+        content["time"] = WORDS.get(entry.outcome, "ErrorConfig")
     else:
         content["time"] = entry.seconds / MILLISECOND
     for theirs, ours in STAGES.items():
@@ -106,15 +104,7 @@ FAILURES = {
 }
 """Kernel Tuner's words in the place of a time."""
 
-WORDS = {
-    Outcome.BUILD_ERROR: "CompilationFailedConfig",
-    Outcome.REJECTED: "InvalidConfig",
-    Outcome.UNVERIFIABLE: "InvalidConfig",
-    Outcome.DUPLICATE: "InvalidConfig",
-}
-"""The word of an outcome; that of all others is RAN_AND_FAILED."""
-
-RAN_AND_FAILED = "RuntimeFailedConfig"
+WORDS = {outcome: word for word, outcome in FAILURES.items()}
 
 STAGES = {
     "compile_time": "compile",
@@ -127,9 +117,6 @@ STAGES = {
 
 ERROR = "__error__"
 """Where versions from 1.4 on say that a configuration failed."""
-
-OUTCOME = "outcome"
-"""Where we say of a failure what Kernel Tuner has no word for. Kernel Tuner takes it for one more measurement."""
 
 
 def _assembled(path: Path, found: _Cache) -> SearchSpace:
@@ -176,9 +163,6 @@ def _entries(found: _Cache, path: Path) -> Iterator[Entry]:
         if missing is not None:
             raise SpaceError(f"{what}: the parameter {missing!r} is missing.")
         outcome, seconds, word = _result(content.get(ERROR, content.get("time")), what)
-        said = content.get(OUTCOME)
-        if seconds is None and isinstance(said, str) and said in set(Outcome) - {Outcome.OK}:
-            outcome = Outcome(said)
         values = tuple(content[name] for name in found.names)
         if not all(isinstance(each, bool | int | float | str) for each in values):
             raise SpaceError(f"{what}: values must be numbers, booleans or strings.")

@@ -97,14 +97,6 @@ class Ablation:
         """The effective configuration as TOML."""
         return tomlkit.dumps(self.document)
 
-    @property
-    def is_deterministic(self) -> bool:
-        """Whether the same configuration must find the same again."""
-        if not self.tasks:
-            return True
-        serial = all(arm.config.workers == 1 and not arm.config.asks_a_model for arm in self.arms)
-        return self.device == "model" and serial and self.budget.seconds is None
-
 
 @dataclass(frozen=True)
 class Overrides:
@@ -159,8 +151,7 @@ def check_name(name: str, known: tuple[str, ...] | list[str], kind: str) -> None
 
 
 class _Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    # Several numbers of evaluations are one search with as many checkpoints: no strategy knows its budget.
-    evaluations: _Count | Annotated[tuple[_Count, ...], msgspec.Meta(min_length=1)]
+    evaluations: _Count
     seconds: _Positive | None = None
     dollars: _Positive | None = None
 
@@ -190,12 +181,12 @@ def _overridden(document: dict[str, Any], overrides: Overrides) -> dict[str, Any
         found["seeds"] = overrides.seeds
     if overrides.evaluations is not None:
         budget = _table(document, "budget")
-        earlier = (document.get("checkpoints"), budget.get("evaluations"))
-        numbers = {
-            each for some in earlier if isinstance(some, list) for each in some if isinstance(each, int)
-        }
+        checkpoints = document.get("checkpoints")
+        numbers = checkpoints if isinstance(checkpoints, list) else ()
         found["budget"] = {**budget, "evaluations": overrides.evaluations}
-        found["checkpoints"] = sorted(each for each in numbers if each < overrides.evaluations)
+        found["checkpoints"] = [
+            each for each in numbers if isinstance(each, int) and each < overrides.evaluations
+        ]
     if overrides.model and found.get("tasks"):
         search = _table(found, "search")
         found["search"] = {**search, "llm": {**_table(search, "llm"), **overrides.model}}
@@ -221,13 +212,12 @@ def _read(document: dict[str, Any]) -> Ablation:
     elif found.budget.seconds or found.budget.dollars:
         raise AblationError("The budget of a search-space cache is evaluations: remove seconds and dollars.")
     evaluations = found.budget.evaluations
-    budgets = (evaluations,) if isinstance(evaluations, int) else evaluations
-    checkpoints = tuple(sorted({*found.checkpoints, *budgets}))
-    if checkpoints[-1] > max(budgets):
+    checkpoints = tuple(sorted({*found.checkpoints, evaluations}))
+    if checkpoints[-1] > evaluations:
         raise AblationError(
-            f"Checkpoint {checkpoints[-1]} is beyond the budget of {max(budgets)} evaluations."
+            f"Checkpoint {checkpoints[-1]} is beyond the budget of {evaluations} evaluations."
         )
-    budget = Budget(max(budgets), found.budget.seconds, found.budget.dollars)
+    budget = Budget(evaluations, found.budget.seconds, found.budget.dollars)
     arms = tuple(_arms(found, budget))
     check_name(found.baseline, [arm.name for arm in arms], "arm")
     seeds = tuple(range(found.seeds)) if isinstance(found.seeds, int) else tuple(dict.fromkeys(found.seeds))

@@ -33,7 +33,7 @@ PROBLEMS = "problems"
 RESULTS = "results.json"
 
 SCHEMA = "mctskernel.ablation"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 SHARE = "share of the optimum"
 LOG_SPEEDUP = "log of the speed-up"
@@ -55,8 +55,7 @@ class ArmSummary(msgspec.Struct, frozen=True):
 class Results(msgspec.Struct, frozen=True, kw_only=True):
     """An ablation's trials. `score` says what the scores are, `source` where times come from.
 
-    `deterministic` is True where the same configuration must find the same again. Of an interrupted ablation there are
-    fewer trials than `planned`.
+    Of an interrupted ablation there are fewer trials than `planned`.
     """
 
     provenance: Provenance
@@ -65,7 +64,6 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     score: str
     source: str
-    deterministic: bool
     planned: int
     checkpoints: tuple[int, ...]
     arms: tuple[ArmSummary, ...]
@@ -109,7 +107,6 @@ def sweep(
         baseline=ablation.baseline,
         score=LOG_SPEEDUP if ablation.tasks else SHARE,
         source=str(_SOURCES[ablation.device]),
-        deterministic=ablation.is_deterministic,
         planned=len(plans),
         checkpoints=ablation.checkpoints,
         arms=tuple(ArmSummary(arm.name, arm.summary) for arm in ablation.arms),

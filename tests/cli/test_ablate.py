@@ -120,7 +120,6 @@ def test_trials_of_tasks_are_runs(small_task: Path, tmp_path: Path, monkeypatch:
         assert result.exit_code == 0, result.output
     results = results_of(out)
     assert [trial.evaluations for trial in results.trials] == [3, 3]
-    assert not results.deterministic
     rules, model = results.trials
     assert rules.validation is not None
     assert (rules.tokens, model.tokens > 0) == (0, True)

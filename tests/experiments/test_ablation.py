@@ -239,7 +239,6 @@ def made_results(figures: dict[str, list[float]], score: str = SHARE, subjects: 
         baseline="one",
         score=score,
         source="recorded",
-        deterministic=True,
         planned=len(trials),
         checkpoints=(4, 10),
         arms=tuple(ArmSummary(arm) for arm in figures),

@@ -11,5 +11,5 @@ def test_commands_that_pages_name_are_there() -> None:
     named = {
         name for page in pages for name in re.findall(r"-m mctskernel\.experiments\.(\w+)", page.read_text())
     }
-    assert len(named) > 3
+    assert len(named) >= 3
     assert not {name for name in named if not (ROOT / "experiments" / f"{name}.py").is_file()}

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from click.testing import CliRunner, Result
 
 from mctskernel.core.kernel import Language
 from mctskernel.experiments.model_benchmark import main, price_variant
 from mctskernel.experiments.model_tables import regret
-from mctskernel.experiments.variants import measured_kernel, read_variants
+from mctskernel.experiments.variants import kernel_of, read_variants, task_at
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 
 
@@ -42,10 +41,10 @@ def variant(block: int, us: float | None, **more: object) -> dict[str, Any]:
 def test_a_recorded_kernel_has_its_tunables_and_the_tasks_buffers(tmp_path: Path) -> None:
     folder = a_folder(tmp_path / "double", [variant(512, 10.0)])
     (read,) = read_variants(folder)
-    found = measured_kernel(folder, read)
-    assert found.kernel.language is Language.CUDA
-    assert found.kernel.macros == {"BLOCK": 512}
-    assert found.task.shapes == ({"n": 1 << 20},)
+    kernel = kernel_of(folder, read)
+    assert kernel.language is Language.CUDA
+    assert kernel.macros == {"BLOCK": 512}
+    assert task_at(folder / read.task, read.language, read.shape).shapes == ({"n": 1 << 20},)
     row = price_variant(folder, read, "H100")
     assert row.error == ""
     assert row.counters["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 1 << 17
@@ -55,31 +54,19 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(each) for each in arguments])
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+def test_the_tables_have_every_family_and_what_could_not_be_priced(tmp_path: Path) -> None:
     """Two families, one kernel of which has no such tunable and one of which was never timed."""
-    root = tmp_path_factory.mktemp("benchmark")
     lines = [variant(32, 9.0), variant(128, 6.0), variant(512, 5.0, ncu={"smsp__inst_executed.sum": 1e6})]
-    lines += [variant(64, 7.0, tunables={"TILE": 1}), variant(1, None, outcome="timeout")]
+    failed = {name: value for name, value in variant(1, None, outcome="timeout").items() if name != "shape"}
+    lines += [variant(64, 7.0, tunables={"TILE": 1}), failed]
     lines += [variant(block, 300.0 / block, family="again") for block in (64, 256)]
-    return run(a_folder(root / "double", lines), "--out", root / "rows.jsonl"), root / "rows.jsonl"
-
-
-def test_the_tables_have_every_family_and_what_could_not_be_priced(tables: tuple[Result, Path]) -> None:
-    result, rows = tables
+    result = run(a_folder(tmp_path / "double", lines))
     assert result.exit_code == 0, result.output
     assert "| double |       3 |" in result.output
     assert "| again  |       2 |" in result.output
     assert "- double BLOCK=64: There is no tunable 'TILE'" in result.output
     assert "smsp__inst_executed.sum" in result.output
     assert "## Ranking" in result.output
-    assert len(rows.read_bytes().splitlines()) == 6
-
-
-def test_tables_can_be_made_again_from_the_rows(tables: tuple[Result, Path]) -> None:
-    result, rows = tables
-    again = run("--from", rows)
-    assert again.output == result.output
 
 
 def test_a_folder_of_nothing_but_failures_is_an_error(tmp_path: Path) -> None:
