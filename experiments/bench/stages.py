@@ -19,7 +19,6 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.task import Precision
 from mctskernel.core.task_file import load_task, start_files
 from mctskernel.core.user_errors import BadMachineError, BadRunError, UserError
-from mctskernel.executors import opening_ahead
 from mctskernel.experiments.bench.rows import TASK_FILE, Read, Searched, Start
 from mctskernel.loop import Follower, Snapshot
 from mctskernel.problems import pytorch_timing
@@ -129,8 +128,7 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
         told(Progress(snapshot.evaluations, snapshot.best_speedup))
 
     try:
-        with opening_ahead(config.device, config.executor):
-            found = _found(folder, config, follow, ready)
+        found = _found(folder, config, follow, ready)
     except (BadMachineError, BadRunError):
         raise  # the same command may succeed later
     except UserError as error:

@@ -168,7 +168,6 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, deadline: float) ->
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(config.compile_threads)  # of autotuning
     torch.cuda.set_device(next((each.index for each in visible_gpus() if each.uuid == uuid), 0))
     gpu = open_gpu(uuid)
-    torch.zeros(1, device="cuda")  # opens the GPU, for which others need not wait
     gate = _Gate(gpu.uuid)
     task = load_task(task_folder)
     shape = task.search_shapes[0]
