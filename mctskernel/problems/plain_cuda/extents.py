@@ -163,7 +163,7 @@ class _CppFloat(_Printer):
 
     _print_FloatPow = _print_PowByNatural = _print_Pow
 
-    def _called(self, expr: Any) -> str:
+    def _print_OpaqueUnaryFn_sqrt(self, expr: Any) -> str:
         return f"{type(expr).__name__.removeprefix('OpaqueUnaryFn_')}f({self._print(expr.args[0])})"
 
-    _print_OpaqueUnaryFn_sqrt = _print_OpaqueUnaryFn_log = _print_OpaqueUnaryFn_exp = _called
+    _print_OpaqueUnaryFn_log = _print_OpaqueUnaryFn_exp = _print_OpaqueUnaryFn_sqrt
