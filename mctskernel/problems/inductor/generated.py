@@ -109,13 +109,9 @@ def reduction_hint(text: str) -> str:
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Call(func=ast.Attribute(attr="load"), args=[ast.BinOp(op=ast.Add(), right=index), *_]):
-                if {name[0] for name in _names(index)} >= {"r", "x"}:
+                if {each.id[0] for each in ast.walk(index) if isinstance(each, ast.Name)} >= {"r", "x"}:
                     beside |= {term.id[0] for term in _terms(index) if isinstance(term, ast.Name)}
     return "INNER" if "r" in beside else "OUTER" if "x" in beside else "DEFAULT"
-
-
-def _names(index: ast.expr) -> set[str]:
-    return {node.id for node in ast.walk(index) if isinstance(node, ast.Name)}
 
 
 def _terms(index: ast.expr) -> Iterator[ast.expr]:
@@ -207,8 +203,10 @@ class _Body:
                 self.views = {name: View(name) for name in self.inputs}
             case ast.Name(), ast.Call(func=ast.Name(id="get_raw_stream")):
                 pass
-            case ast.Name(id=name), _ if name in self.sizes or _is_shape(value):
-                pass  # a symbol, which is a dimension, or an input's shape that symbols are read from
+            case ast.Name(), ast.Call(func=ast.Attribute(value=ast.Name(), attr="size" | "stride"), args=[]):
+                pass  # an input's shape, which symbols are read from
+            case ast.Name(id=name), _ if name in self.sizes:
+                pass  # a symbol, which is a dimension
             case ast.Name(id=name), ast.Call(
                 func=ast.Name(id="empty_strided_cuda"), args=[ast.Tuple(elts=extents), _, dtype]
             ):
@@ -267,13 +265,6 @@ class _Body:
                         whole.buffer, further if whole.offset == 0 else f"({whole.offset}) + {further}"
                     )
         return None
-
-
-def _is_shape(value: ast.expr) -> bool:
-    match value:
-        case ast.Call(func=ast.Attribute(value=ast.Name(), attr="size" | "stride"), args=[]):
-            return True
-    return False
 
 
 def _size(node: ast.expr, names: Mapping[str, Size | float]) -> Size:

@@ -117,11 +117,7 @@ def _spread(tensor: Any, steps: Sequence[int]) -> Any:
     for axis, step in enumerate(steps, 2):
         if step > 1:
             size = tensor.shape[axis]
-            wide = aten.constant_pad_nd(tensor.unsqueeze(axis + 1), _last(tensor.dim() - axis, step - 1))
+            after = [0, 0] * (tensor.dim() - axis - 1) + [0, step - 1]  # of the new axis
+            wide = aten.constant_pad_nd(tensor.unsqueeze(axis + 1), after)
             tensor = wide.flatten(axis, axis + 1).narrow(axis, 0, (size - 1) * step + 1)
     return tensor
-
-
-def _last(axes: int, zeros: int) -> list[int]:
-    """The padding after the end of an axis that `axes - 1` others follow."""
-    return [0, 0] * (axes - 1) + [0, zeros]

@@ -81,6 +81,7 @@ def generate(graph: Any, symbolic: Symbolic) -> tuple[str, dict[str, Config]]:
     from torch._inductor.codecache import CacheBase  # noqa: PLC0415
     from torch._inductor.compile_fx import compile_fx_inner  # noqa: PLC0415
     from torch._inductor.graph import GraphLowering  # noqa: PLC0415
+    from torch._inductor.sizevars import SizeVarAllocator  # noqa: PLC0415
     from torch.utils import _triton  # noqa: PLC0415
 
     from mctskernel.problems.inductor.choices import OPTIONS, one_choice  # noqa: PLC0415
@@ -93,12 +94,16 @@ def generate(graph: Any, symbolic: Symbolic) -> tuple[str, dict[str, Config]]:
         written.append(lowering.codegen()[0].value)
         raise _WrittenError
 
+    def kept(_: SizeVarAllocator, sizes: Sequence[Any]) -> list[Any]:
+        return [int(size) if getattr(size, "is_Integer", True) else size for size in sizes]
+
     known = config.get_config_copy()
     with (
         utils.fresh_cache(),
         torch.no_grad(),
         config.patch({key: value for key, value in OPTIONS.items() if key in known}),
-        _symbolic_channels(),
+        # Inductor would fix the sizes of a convolution's weights, which its templates don't need.
+        patch.object(SizeVarAllocator, "guard_int_seq", kept),
         patch.object(GraphLowering, "compile_to_module", end),
         # Names of caches, made of a digest of all of Triton.
         patch.object(CacheBase, "get_system", staticmethod(lambda: {"hash": ""})),
@@ -126,18 +131,6 @@ def _tf32_in_convolutions(allowed: bool) -> Iterator[None]:  # noqa: FBT001 - it
         yield
     finally:
         torch.backends.cudnn.allow_tf32 = before
-
-
-@contextmanager
-def _symbolic_channels() -> Iterator[None]:
-    """Keep Inductor from fixing the sizes of a convolution's weights, which its templates don't need."""
-    from torch._inductor.sizevars import SizeVarAllocator  # noqa: PLC0415 - an extra
-
-    def same(_: SizeVarAllocator, sizes: Sequence[Any]) -> list[Any]:
-        return [int(size) if getattr(size, "is_Integer", True) else size for size in sizes]
-
-    with patch.object(SizeVarAllocator, "guard_int_seq", same):
-        yield
 
 
 def _configs(source: str) -> dict[str, Config]:
