@@ -135,7 +135,9 @@ class Actor:
             with tempfile.TemporaryDirectory(prefix="mctskernel-task-") as folder:
                 spec = _unpack(self._opening, Path(folder))
                 options = ExecutorOptions(counters=self._opening.counters)
-                with _opener(self._opening.opener)(spec, self._opening.workers, options) as executor:
+                module, _, function = self._opening.opener.partition(":")
+                opener: Opener = getattr(importlib.import_module(module), function)
+                with opener(spec, self._opening.workers, options) as executor:
                     self._ready.set_result(Opened(executor.fingerprint(), executor.notes))
                     self._evaluate_all(executor, waiting)
         except Exception as error:  # noqa: BLE001 - passed on to every call, whatever it is
@@ -185,9 +187,3 @@ def _unpack(opening: Opening, folder: Path) -> DeviceSpec:
     description = folder / f"gpu{FILE_SUFFIX}"
     description.write_bytes(opening.description)
     return replace(spec, architecture=str(description))
-
-
-def _opener(name: str) -> Opener:
-    module, _, function = name.partition(":")
-    found: Opener = getattr(importlib.import_module(module), function)
-    return found
