@@ -80,7 +80,14 @@ def create_task_from_torch(
     parameters = _tensor_parameters(found, len(shapes), function)
     task = _task(function, found, dict(zip(parameters, shapes, strict=True)), dtypes)
     folders = () if installed or copied else (Path.cwd(),)
-    reference = _reference(function, parameters, module, is_copied=bool(copied), folders=folders)
+    reference = TEMPLATES.get_template("from_torch.txt").render(
+        name=function,
+        where='str(Path(__file__).with_name("function.py"))' if copied else f'"{module.__name__}"',
+        is_copied=bool(copied),
+        folders=[repr(str(each)) for each in folders],
+        parameters=", ".join(parameters),
+        function=function.partition(":")[2],
+    )
     files = {"task.toml": _with_guesses(task_toml(task)), "reference.py": reference}
     files |= {"function.py": copied} if copied else {}
     starts = starting_kernels(task, language)
@@ -170,19 +177,6 @@ def _with_guesses(toml: str) -> str:
     toml = re.sub(r"^(high = .*)$", r"\1 # guessed: the largest valid value", toml, flags=re.MULTILINE)
     return re.sub(
         r"^(relative = .*)$", r"\1 # relative to a row's largest value", toml, count=1, flags=re.MULTILINE
-    )
-
-
-def _reference(
-    name: str, parameters: Sequence[str], module: Any, *, is_copied: bool, folders: Sequence[Path]
-) -> str:
-    return TEMPLATES.get_template("from_torch.txt").render(
-        name=name,
-        where='str(Path(__file__).with_name("function.py"))' if is_copied else f'"{module.__name__}"',
-        is_copied=is_copied,
-        folders=[repr(str(each)) for each in folders],
-        parameters=", ".join(parameters),
-        function=name.partition(":")[2],
     )
 
 

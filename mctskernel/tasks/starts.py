@@ -16,7 +16,6 @@ from shutil import copyfile
 
 from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
-from mctskernel.core.proposer import Proposals
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task, read_text, start_files
 from mctskernel.profiling.reward import is_eligible
@@ -77,11 +76,6 @@ def only_language(task: Task, language: Language | None = None) -> Language | No
     found = {task.starting_kernel.language}
     found |= {kernel.language for kernel in starting_kernels(task.folder, language).values()}
     return found.pop() if len(found) == 1 else None
-
-
-def proposals_of(starts: tuple[Edit, ...]) -> Proposals:
-    """The starting points as a reply; the proposer has other edits of the root."""
-    return Proposals(starts, more=True)
 
 
 def untried(tree: Tree) -> int | None:

@@ -127,10 +127,6 @@ class Operands:
         return {each.name: each.place for each in self.members if each.place}
 
     @property
-    def weights(self) -> tuple[str, ...]:
-        return tuple(self.state)
-
-    @property
     def scalars(self) -> tuple[str, ...]:
         """Names of the inputs without extents in PyTorch."""
         return tuple(each.name for each in self.members if not each.size)
@@ -266,7 +262,7 @@ class Operands:
             )
 
     def keeping(self, weights: Set[str]) -> Operands:
-        if weights >= set(self.weights):
+        if weights >= self.state.keys():
             return self
         kept = [
             (each, extents)
