@@ -52,7 +52,6 @@ class LocalExecutor(TicketedExecutor):
 
     @property
     def capacity(self) -> int:
-        """How many evaluations can be in flight without one waiting for another."""
         return len(self._workers)
 
     def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:

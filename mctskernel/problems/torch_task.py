@@ -168,7 +168,7 @@ def starting_kernels(task: TorchTask, language: Language | None = None) -> Draft
                 name=task.name or task.summary,
                 tf32=Operator.CONVOLUTION in task.tf32,
             )
-        except InductorError as error:
+        except (InductorError, PlainCudaError) as error:
             missing.append(f"{NO_START} in Triton from torch.compile: {error}")
     return Drafted(files, tuple(missing))
 

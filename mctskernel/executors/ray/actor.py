@@ -12,7 +12,6 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import CounterSet, Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import TaskError
+from mctskernel.executors import Opener
 from mctskernel.profiling.architecture import FILE_SUFFIX
 from mctskernel.profiling.processes.channel import Broken, decode_path
 from mctskernel.profiling.processes.worker_process import Evaluated
@@ -40,8 +40,6 @@ POLL_SECONDS = 0.01
 
 MAX_TASK_BYTES = 64 << 20
 """Of all files of a task together: every actor holds them in memory."""
-
-Opener = Callable[[DeviceSpec, int, ExecutorOptions], AbstractContextManager[Executor]]
 
 
 class Opening(msgspec.Struct, frozen=True):

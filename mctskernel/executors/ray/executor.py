@@ -108,7 +108,6 @@ class RayExecutor(TicketedExecutor):
 
     @property
     def capacity(self) -> int:
-        """How many evaluations can be in flight without one waiting for another."""
         return self._capacity
 
     def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:

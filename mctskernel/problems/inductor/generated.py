@@ -81,9 +81,12 @@ def read_generated(source: str, dimensions: Mapping[str, str]) -> GeneratedModul
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError) as error:
         raise InductorError(f"torch.compile's code is not valid Python: {error}.") from error
-    kernels = {name: _kernel(name, text) for name, text in _texts(module)}
+    kernels = {name: _kernel(name, text) for name, text in kernel_texts(module).items()}
     body = _Body(kernels, dict(dimensions))
-    body.read(_call_function(module).body)
+    calls = [each for each in ast.walk(module) if isinstance(each, ast.FunctionDef) and each.name == "call"]
+    if not calls:
+        raise InductorError("torch.compile's code has no function 'call'.")
+    body.read(calls[0].body)
     if not body.calls:
         raise InductorError("torch.compile generated no Triton kernel for this function.")
     used = {call.kernel for call in body.calls}
@@ -94,10 +97,6 @@ def read_generated(source: str, dimensions: Mapping[str, str]) -> GeneratedModul
         tuple(body.calls),
         tuple(body.outputs),
     )
-
-
-def kernel_texts(source: str) -> dict[str, str]:
-    return dict(_texts(ast.parse(source)))
 
 
 def reduction_hint(text: str) -> str:
@@ -122,7 +121,8 @@ def _terms(index: ast.expr) -> Iterator[ast.expr]:
         yield index
 
 
-def _texts(module: ast.Module) -> Iterator[tuple[str, str]]:
+def kernel_texts(module: ast.Module) -> dict[str, str]:
+    found = {}
     for statement in module.body:
         match statement:
             case ast.Assign(
@@ -132,7 +132,8 @@ def _texts(module: ast.Module) -> Iterator[tuple[str, str]]:
                     args=[ast.Constant(), ast.Constant(value=str(text)), *_],
                 ),
             ):
-                yield name, text
+                found[name] = text
+    return found
 
 
 def _kernel(name: str, text: str) -> GeneratedKernel:
@@ -156,14 +157,6 @@ def _grid_type(function: ast.FunctionDef) -> str:
                         case ast.Constant(value="grid_type"), ast.Constant(value=str(found)):
                             return found
     return "unknown"
-
-
-def _call_function(module: ast.Module) -> ast.FunctionDef:
-    for node in ast.walk(module):
-        match node:
-            case ast.FunctionDef(name="call"):
-                return node
-    raise InductorError("torch.compile's code has no function 'call'.")
 
 
 @dataclass

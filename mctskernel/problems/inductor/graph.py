@@ -15,13 +15,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from mctskernel.core.task import Shape, Tensor
 from mctskernel.problems.inductor.generated import InductorError
 from mctskernel.problems.plain_cuda import PlainCudaError
-from mctskernel.problems.plain_cuda.tracing import Symbolic, quiet, symbolic_roots, symbolic_tensors
+from mctskernel.problems.plain_cuda.tracing import quiet, symbolic_roots, symbolic_tensors
 
 aten = torch.ops.aten
 
 
 def traced(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) -> GraphModule:
-    """Trace a function on fake CUDA tensors whose sizes are symbols. Raises InductorError.
+    """Trace a function on fake CUDA tensors whose sizes are symbols. Raises InductorError and PlainCudaError.
 
     `sizes` should be unusual: a comparison of a size with a number of the function's own is taken to come out so.
     """
@@ -32,7 +32,7 @@ def traced(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape)
         return tuple(each.contiguous() for each in given)
 
     try:
-        symbolic = on_gpu(inputs, sizes)
+        symbolic = symbolic_tensors(inputs, sizes, "cuda")
         with (
             quiet(),
             torch.no_grad(),
@@ -45,7 +45,7 @@ def traced(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape)
             graph = make_fx(torch.func.functionalize(called, remove="mutations"), decompositions)(
                 *symbolic.tensors
             )
-    except InductorError:
+    except PlainCudaError:
         raise
     except Exception as error:
         said = (str(error).strip().splitlines() or ["no message"])[0]
@@ -54,14 +54,6 @@ def traced(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape)
         ) from error
     _fill_constants(graph)
     return graph
-
-
-def on_gpu(inputs: Sequence[Tensor], sizes: Shape) -> Symbolic:
-    """Fake CUDA tensors whose sizes are symbols. Raises InductorError."""
-    try:
-        return symbolic_tensors(inputs, sizes, "cuda")
-    except PlainCudaError as error:
-        raise InductorError(str(error)) from error
 
 
 def _fill_constants(graph: GraphModule) -> None:

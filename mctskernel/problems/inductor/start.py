@@ -5,6 +5,7 @@ Nothing is compiled or timed: that is the search's part, to which the block size
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,8 @@ def compiled_start(
 
     `distinct` are sizes that no number of the function's own is equal to. `tf32` lets convolutions multiply in TF32,
     if PyTorch does.
-    Raises InductorError without a GPU, and where the generated code can't become a candidate.
+    Raises InductorError without a GPU, and where the generated code can't become a candidate; PlainCudaError for an
+    extent that can't be traced.
     """
     import torch  # noqa: PLC0415 - an extra
 
@@ -42,9 +44,10 @@ def compiled_start(
         raise InductorError("torch.compile needs a GPU to generate kernels, and there is none.")
     from torch._inductor.runtime import triton_helpers  # noqa: PLC0415
 
-    from mctskernel.problems.inductor.graph import on_gpu, traced  # noqa: PLC0415 - imports PyTorch
+    from mctskernel.problems.inductor.graph import traced  # noqa: PLC0415 - imports PyTorch
+    from mctskernel.problems.plain_cuda.tracing import symbolic_tensors  # noqa: PLC0415 - as above
 
-    graph, symbolic = traced(function, inputs, distinct), on_gpu(inputs, sizes)
+    graph, symbolic = traced(function, inputs, distinct), symbolic_tensors(inputs, sizes, "cuda")
     with _tf32_in_convolutions(tf32):
         source, configs = generate(graph, symbolic)
     found = {name: symbolic.env.replace(symbol.node.expr) for name, symbol in symbolic.symbols.items()}
@@ -139,7 +142,7 @@ def _configs(source: str) -> dict[str, Config]:
     from torch._inductor.runtime import triton_helpers  # noqa: PLC0415
 
     found: dict[str, Config] = {}
-    for name, text in kernel_texts(source).items():
+    for name, text in kernel_texts(ast.parse(source)).items():
         hinted = text.replace("ReductionHint.DEFAULT", f"ReductionHint.{reduction_hint(text)}")
         with patch.object(triton_helpers, "set_driver_to_gpu"):  # which compiles, and nothing runs here
             first = getattr(PyCodeCache.load(hinted), name).configs[0]

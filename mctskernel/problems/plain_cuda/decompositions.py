@@ -49,7 +49,6 @@ _DROPOUTS |= {"native_dropout"}
 
 @lru_cache
 def decompositions() -> Mapping[Any, Callable[..., Any]]:
-    """The decomposition of each operator."""
     table: dict[Any, Callable[..., Any]] = {
         each: rule
         for each, rule in core_aten_decompositions().items()  # type: ignore[no-untyped-call]

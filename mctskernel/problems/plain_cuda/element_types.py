@@ -108,14 +108,12 @@ def literal(value: float, dtype: torch.dtype) -> str:
 
 
 def lowest(dtype: torch.dtype) -> float:
-    """The lower bound of all elements."""
     if dtype == torch.bool:
         return 0
     return -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
 def highest(dtype: torch.dtype) -> float:
-    """The upper bound of all elements."""
     if dtype == torch.bool:
         return 1
     return math.inf if dtype.is_floating_point else torch.iinfo(dtype).max

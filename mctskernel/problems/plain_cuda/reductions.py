@@ -52,7 +52,6 @@ def _loops(body: Body, node: Node, index: Index) -> Iterator[list[str]]:
 
 
 def splits(node: Node) -> bool:
-    """Whether a reduction can be split into parts."""
     return base_name(node) in REDUCTIONS
 
 

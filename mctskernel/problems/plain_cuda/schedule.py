@@ -146,7 +146,6 @@ class Schedule:
         self._required: list[str] = []
 
     def text(self) -> str:
-        """The whole source."""
         kernels = list(self._kernels())
         if len(kernels) > MAX_LAUNCHES:
             raise PlainCudaError(
@@ -177,7 +176,6 @@ class Schedule:
         return f"/*\n{about}{plan}*/\n{includes}\n{macros}{required}\n{text}\n"
 
     def include(self, name: str) -> None:
-        """Include a header."""
         self._headers.add(name)
 
     def macro(self, name: str, value: int) -> str:
@@ -337,7 +335,6 @@ class Schedule:
         return f"// {made.about}\n{head}{_wrapped(parameters, len(head))}) {{\n{made.text}\n}}"
 
     def launch(self, made: Function, grid: str, block: str, shared: str = "", cluster: str = "") -> str:
-        """The launch of a function in the plan."""
         sources, dimensions = self._arguments(made)
         buffers = (s.name for s in (*sources, *made.written))
         args = ", ".join(f'"{each}"' for each in (*buffers, *(given for _, given in made.given), *dimensions))
@@ -407,7 +404,6 @@ class Schedule:
         self._definitions[text] = None
 
     def fresh(self, name: str) -> str:
-        """An unused name."""
         number, found = 1, name
         while found in self._taken:
             number += 1
