@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch._inductor.decomposition import select_decomp_table
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -14,8 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mctskernel.core.task import Shape, Tensor
 from mctskernel.problems.inductor.generated import InductorError
-from mctskernel.problems.plain_cuda import PlainCudaError
-from mctskernel.problems.plain_cuda.tracing import quiet, symbolic_roots, symbolic_tensors
+from mctskernel.problems.plain_cuda.tracing import symbolic_tensors, untraceable
 
 aten = torch.ops.aten
 
@@ -31,27 +29,13 @@ def traced(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape)
         given = result if isinstance(result, tuple | list) else (result,)
         return tuple(each.contiguous() for each in given)
 
-    try:
+    with untraceable():
         symbolic = symbolic_tensors(inputs, sizes, "cuda")
-        with (
-            quiet(),
-            torch.no_grad(),
-            symbolic.mode,
-            symbolic_roots(),
-            enable_python_dispatcher(),
-            sdpa_kernel(SDPBackend.MATH),
-        ):
-            decompositions = {**select_decomp_table(), aten.convolution.default: _convolution}
+        decompositions = {**select_decomp_table(), aten.convolution.default: _convolution}
+        with symbolic.mode, sdpa_kernel(SDPBackend.MATH):
             graph = make_fx(torch.func.functionalize(called, remove="mutations"), decompositions)(
                 *symbolic.tensors
             )
-    except PlainCudaError:
-        raise
-    except Exception as error:
-        said = (str(error).strip().splitlines() or ["no message"])[0]
-        raise InductorError(
-            f"PyTorch can't trace this function: {type(error).__name__}: {said[:300]}"
-        ) from error
     _fill_constants(graph)
     return graph
 

@@ -35,8 +35,8 @@ def compiled_start(
 
     `distinct` are sizes that no number of the function's own is equal to. `tf32` lets convolutions multiply in TF32,
     if PyTorch does.
-    Raises InductorError without a GPU, and where the generated code can't become a candidate; PlainCudaError for an
-    extent that can't be traced.
+    Raises InductorError without a GPU, and where the generated code can't become a candidate; PlainCudaError where
+    PyTorch can't trace the function.
     """
     import torch  # noqa: PLC0415 - an extra
 

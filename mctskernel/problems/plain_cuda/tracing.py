@@ -28,6 +28,7 @@ from mctskernel.core.task import Shape, Tensor
 from mctskernel.problems.plain_cuda import PlainCudaError
 from mctskernel.problems.plain_cuda.decompositions import PlainFunctions, decompositions
 from mctskernel.problems.plain_cuda.rules import is_tensor
+from mctskernel.problems.problem import blamed
 
 SPECIALISED = "it converts the size to a number"
 
@@ -74,18 +75,10 @@ def _traced(
 ) -> Traced:
     env, mode, tensors, sizes = symbolic.env, symbolic.mode, symbolic.tensors, symbolic.sizes
     own = {symbol.node.expr: _dimension(name) for name, symbol in symbolic.symbols.items()}
-    with quiet(), torch.no_grad(), mode, PlainFunctions(), symbolic_roots(), enable_python_dispatcher():
-        try:
-            module = _graph(function, tensors)
-            if any(_is_update(node) for node in module.graph.nodes):
-                module = _graph(module, tensors)
-        except PlainCudaError:
-            raise
-        except Exception as error:
-            said = (str(error).strip().splitlines() or ["no message"])[0]
-            raise PlainCudaError(
-                f"PyTorch can't trace this function: {type(error).__name__}: {said[:300]}"
-            ) from error
+    with untraceable(), mode, PlainFunctions():
+        module = _graph(function, tensors)
+        if any(_is_update(node) for node in module.graph.nodes):
+            module = _graph(module, tensors)
     fixed = [own[symbol].name for symbol in own if not env.replace(symbol).free_symbols]
     if fixed:
         raise PlainCudaError(f"This function fixes the dimension '{fixed[0]}': {SPECIALISED}.")
@@ -222,14 +215,23 @@ def _check_updates(graph: Graph, inputs: Mapping[Node, str]) -> None:
 
 
 @contextlib.contextmanager
-def symbolic_roots() -> Iterator[None]:
-    """Replace `math.sqrt`, which converts a size to a number, by PyTorch's symbolic one."""
+def untraceable() -> Iterator[None]:
+    """Trace within this block. Raises PlainCudaError for whatever it raises.
+
+    `math.sqrt`, which converts a size to a number, is PyTorch's symbolic one there.
+    """
     plain = math.sqrt
 
     def root(value: Any) -> Any:
         return torch.sym_sqrt(value) if isinstance(value, torch.SymInt | torch.SymFloat) else plain(value)
 
-    with patch.object(math, "sqrt", root):
+    with (
+        blamed("PyTorch can't trace this function:", PlainCudaError),
+        quiet(),
+        torch.no_grad(),
+        enable_python_dispatcher(),
+        patch.object(math, "sqrt", root),
+    ):
         yield
 
 
