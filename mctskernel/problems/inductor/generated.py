@@ -14,7 +14,6 @@ Size = int | str
 
 _SILENT_CALLS = frozenset({"assert_size_stride", "assert_alignment", "get_raw_stream"})
 _SILENT_METHODS = frozenset({"clear", "set_device"})
-_KEPT_TENSORS = frozenset({"copy_if_misaligned"})
 _FUNCTIONS = frozenset({"max", "min", "ceil_div"})
 
 BLOCK = "BLOCK_"
@@ -248,7 +247,7 @@ class _Body:
         match node:
             case ast.Name(id=name):
                 return self.views.get(name)
-            case ast.Call(func=ast.Name(id=name), args=[tensor]) if name in _KEPT_TENSORS:
+            case ast.Call(func=ast.Name(id="copy_if_misaligned"), args=[tensor]):
                 return self._view(tensor)
             case ast.Call(func=ast.Name(id="reinterpret_tensor"), args=[tensor, _, _, offset]):
                 whole = self._view(tensor)
