@@ -29,7 +29,6 @@ from mctskernel.registry import in_use
 from mctskernel.tasks.starts import (
     are_evaluated,
     are_proposed,
-    proposals_of,
     start_name,
     start_speedup,
     untried,
@@ -325,7 +324,8 @@ class Search:
         root = self._tree.nodes[0]
         if self.starts and root.evaluation is not None:
             if not are_proposed(self._tree):
-                self.tree_search.propose(0, proposals_of(self.starts))
+                # The proposer has other edits of the root.
+                self.tree_search.propose(0, Proposals(self.starts, more=True))
             number = untried(self._tree)
             if number is not None:
                 return Try(0, number, self.tree_search.edit(0, number))

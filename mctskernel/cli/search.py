@@ -27,7 +27,7 @@ from mctskernel.cli.plain_console import echo
 from mctskernel.cli.several import Plan, read_weights, search_all, shared, speedup_of_model
 from mctskernel.cli.tasks import find_task_or_problem
 from mctskernel.config import OUTSIDE, REPLAY, SearchConfig, for_task, read_config
-from mctskernel.core.task_file import load_task
+from mctskernel.core.task_file import load_task, other_starts
 from mctskernel.executors import opening_ahead
 from mctskernel.loop import Snapshot, StopReason
 from mctskernel.problems.pytorch_timing import FIRST
@@ -40,7 +40,7 @@ from mctskernel.report.notes import counted
 from mctskernel.run.search import begin, replay
 from mctskernel.tasks.builtin import DEFAULT_TASK
 from mctskernel.tasks.space import choose_start, write_space_task
-from mctskernel.tasks.starts import set_plain_aside, starting_kernels
+from mctskernel.tasks.starts import set_plain_aside
 
 
 @click.command()
@@ -154,7 +154,7 @@ def search_task(folder: Path, config: SearchConfig, out: Path | None, *, baselin
     path = out or Path("runs") / f"{task.name}-{now()}"
     note = "".join(f" ({each})" for each in task.caveats)
     workers = counted(config.workers, "worker") if config.workers else "all workers of the cluster"
-    starts = [task.starting_kernel, *starting_kernels(folder, config.language).values()]
+    starts = [task.starting_kernel, *other_starts(folder, config.language).values()]
     languages = " and ".join(dict.fromkeys(kernel.language for kernel in starts))
     echo(f"Searching {task.name} in {languages} on {config.device} with {workers} into {path}{note}")
     with pytorch_timing(folder, config.device, config.budget.seconds, wanted=baselines) as timing:

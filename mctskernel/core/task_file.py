@@ -52,6 +52,7 @@ import runpy
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -321,6 +322,12 @@ def languages(folder: Path) -> tuple[Language, ...]:
 def start_files(folder: Path, language: Language) -> list[Path]:
     """A task folder's further starting points in a language, by name: `start_NAME.cu`, `start_NAME.py`."""
     return sorted(folder.glob(f"start_*{language.suffix}"))
+
+
+def other_starts(folder: Path, language: Language | None = None) -> dict[Path, Kernel]:
+    """What the files of starting points hold, those in Triton only where it is installed. Raises TaskError."""
+    languages = (language,) if language else SOURCE_LANGUAGES if find_spec("triton") else (Language.CUDA,)
+    return {file: Kernel(read_text(file), each) for each in languages for file in start_files(folder, each)}
 
 
 def _kernel_file(folder: Path, name: str, language: Language | None) -> Path:

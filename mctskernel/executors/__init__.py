@@ -63,17 +63,13 @@ def workers_on(device: str, language: Language | None, executor: ExecutorOptions
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if device != "gpu":
         return cores
-    return min(cores, compilers_for(len(_gpus_of(executor)), language))
+    # Imported here: it needs the driver's bindings, which a machine without a GPU may lack.
+    from mctskernel.profiling.gpu.choice import chosen_gpus  # noqa: PLC0415 - as said above
+
+    return min(cores, compilers_for(len(chosen_gpus(executor.gpus).uuids), language))
 
 
 def compilers_for(gpus: int, language: Language | None) -> int:
     """How many processes keep so many GPUs busy, at least one. None is all languages."""
     language = language or Language.TRITON
     return GPU_COMPILERS[language] + (gpus - 1) * MORE_COMPILERS[language]
-
-
-def _gpus_of(executor: ExecutorOptions) -> tuple[str, ...]:
-    # Imported here: it needs the driver's bindings, which a machine without a GPU may lack.
-    from mctskernel.profiling.gpu.choice import chosen_gpus  # noqa: PLC0415 - as said above
-
-    return chosen_gpus(executor.gpus).uuids

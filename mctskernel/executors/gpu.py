@@ -13,13 +13,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 
 from mctskernel.core.device import UUID, UUID_SEPARATOR, DeviceError, DeviceSpec, Trial
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
 from mctskernel.core.executor import LOCAL, CounterSet, ExecutorOptions
-from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
-from mctskernel.core.task_file import read_text, start_files, task_of
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task_file import other_starts, task_of
 from mctskernel.executors.tickets import Finish, Interrupt, TicketedExecutor, in_thread, run
 from mctskernel.profiling.counters import DEFAULT_METRICS, METRICS, counters_for, fewer_notes
 from mctskernel.profiling.emulated_verification import PARTLY, DefectCheck
@@ -189,7 +188,7 @@ class GpuExecutor(TicketedExecutor):
                 self._compilers.append(compile_worker(spec, architecture))
                 self._idle_compilers.put(self._compilers[-1])
             # The other starts are evaluated next.
-            self.build_ahead((starting, *_starts(spec)))
+            self.build_ahead((starting, *other_starts(spec.task_folder, spec.language).values()))
 
         with ExitStack() as undo:
             undo.callback(self._close_compilers)
@@ -313,17 +312,6 @@ class GpuExecutor(TicketedExecutor):
             return result
         self._gpus.submit(lambda evaluator: self._evaluate(evaluator, result, kernel), finish)
         return None
-
-
-def _starts(spec: DeviceSpec) -> list[Kernel]:
-    """The kernels in the files of other starts, those in Triton where it is installed."""
-    languages = (spec.language,) if spec.language else SOURCE_LANGUAGES
-    return [
-        Kernel(read_text(file), language)
-        for language in languages
-        if language is not Language.TRITON or find_spec("triton")
-        for file in start_files(spec.task_folder, language)
-    ]
 
 
 def _use_baseline(building: Future[Prepared | Evaluation], evaluator: GpuEvaluator) -> None:

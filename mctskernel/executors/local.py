@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import Kernel
-from mctskernel.executors.tickets import Finish, Interrupt, TicketedExecutor, run
+from mctskernel.executors.tickets import Finish, Interrupt, Result, TicketedExecutor, run
 from mctskernel.profiling.devices import open_device
 from mctskernel.profiling.processes.worker import Limits, Opener, Worker
 
@@ -51,7 +52,6 @@ class LocalExecutor(TicketedExecutor):
 
     @property
     def capacity(self) -> int:
-        """How many evaluations can be in flight without one waiting for another."""
         return len(self._workers)
 
     def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
@@ -69,7 +69,7 @@ class LocalExecutor(TicketedExecutor):
             )
 
     def fingerprint(self) -> dict[str, str]:
-        return self._threads.submit(self._fingerprint).result()
+        return self._threads.submit(self._with_worker, Worker.fingerprint).result()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -87,24 +87,16 @@ class LocalExecutor(TicketedExecutor):
         self._workers = []
 
     def _begin(self, kernel: Kernel, finish: Finish) -> None:
-        self._threads.submit(run, lambda: self._evaluate(kernel), finish)
-
-    def _evaluate(self, kernel: Kernel) -> Evaluation:
-        with self._idle_worker() as worker:
-            return worker.evaluate(kernel)
+        work = partial(self._with_worker, lambda worker: worker.evaluate(kernel))
+        self._threads.submit(run, work, finish)
 
     def _open(self, spec: DeviceSpec, limits: Limits) -> Worker:
         return Worker(spec, limits=limits, opener=self._opener)
 
-    def _fingerprint(self) -> dict[str, str]:
-        with self._idle_worker() as worker:
-            return worker.fingerprint()
-
-    @contextmanager
-    def _idle_worker(self) -> Iterator[Worker]:
+    def _with_worker(self, work: Callable[[Worker], Result]) -> Result:
         worker = self._idle.get()
         try:
-            yield worker
+            return work(worker)
         finally:
             self._idle.put(worker)
 

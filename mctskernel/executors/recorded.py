@@ -91,11 +91,15 @@ def executor_of(space: SearchSpace, workers: int = 1) -> RecordedExecutor:
         except SpaceError as error:
             return Evaluation(Outcome.REJECTED, Source.RECORDED, message=str(error))
 
+    # Equal for spaces with the same parameters and results, whatever their files look like.
+    digest = hashlib.sha256(repr(space.parameters).encode())
+    for entry in space.entries:
+        digest.update(f"{entry.values}{entry.outcome}{entry.seconds}".encode())
     fingerprint = {
         "device": "recorded",
         "gpu": space.device or "unknown GPU",
         "space": space.name,
-        "recording": _digest(space),
+        "recording": digest.hexdigest()[:16],
     }
     return RecordedExecutor(look_up, fingerprint, workers=workers)
 
@@ -107,11 +111,3 @@ def evaluation_of(entry: Entry) -> Evaluation:
     return Evaluation(
         entry.outcome, Source.RECORDED, message, timings, stage_seconds=dict(entry.stage_seconds)
     )
-
-
-def _digest(space: SearchSpace) -> str:
-    """Equal for spaces with the same parameters and results, whatever their files look like."""
-    found = hashlib.sha256(repr(space.parameters).encode())
-    for entry in space.entries:
-        found.update(f"{entry.values}{entry.outcome}{entry.seconds}".encode())
-    return found.hexdigest()[:16]

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
-from types import TracebackType
 from typing import Self, TypeVar
 
 from mctskernel.core.evaluation import Evaluation
@@ -30,9 +28,7 @@ class Closing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -78,7 +74,7 @@ class TicketedExecutor(Closing):
         if ticket in self._in_flight:
             raise ValueError(f"The ticket {ticket} is in flight already.")
         self._in_flight.add(ticket)
-        self._begin(kernel, partial(self._finish, ticket))
+        self._begin(kernel, lambda result: self._finished.put((ticket, result)))
 
     def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
         """The evaluations that have finished since the last call, waiting for the first of them.
@@ -105,9 +101,6 @@ class TicketedExecutor(Closing):
     def _begin(self, kernel: Kernel, finish: Finish) -> None:
         """Begin an evaluation; call `finish` once, in any thread, with the result or what `wait` is to raise."""
         raise NotImplementedError
-
-    def _finish(self, ticket: int, result: Evaluation | Exception) -> None:
-        self._finished.put((ticket, result))
 
 
 def in_thread(work: Callable[[], Result], name: str) -> Future[Result]:

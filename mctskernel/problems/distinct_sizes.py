@@ -65,10 +65,5 @@ def _prime_below(size: int, taken: Iterable[int]) -> int:
     start = max(size, SMALLEST)
     downwards = range(start, SMALLEST - 1, -1)
     upwards = range(start, 2 * start + 1000)
-    return next(
-        n for candidates in (downwards, upwards) for n in candidates if n not in taken and _is_prime(n)
-    )
-
-
-def _is_prime(number: int) -> bool:
-    return number > 1 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))
+    free = (number for candidates in (downwards, upwards) for number in candidates if number not in taken)
+    return next(each for each in free if all(each % divisor for divisor in range(2, math.isqrt(each) + 1)))

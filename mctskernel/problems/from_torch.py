@@ -80,8 +80,19 @@ def create_task_from_torch(
     parameters = _tensor_parameters(found, len(shapes), function)
     task = _task(function, found, dict(zip(parameters, shapes, strict=True)), dtypes)
     folders = () if installed or copied else (Path.cwd(),)
-    reference = _reference(function, parameters, module, is_copied=bool(copied), folders=folders)
-    files = {"task.toml": _with_guesses(task_toml(task)), "reference.py": reference}
+    reference = TEMPLATES.get_template("from_torch.txt").render(
+        name=function,
+        where='str(Path(__file__).with_name("function.py"))' if copied else f'"{module.__name__}"',
+        is_copied=bool(copied),
+        folders=[repr(str(each)) for each in folders],
+        parameters=", ".join(parameters),
+        function=function.partition(":")[2],
+    )
+    guessed = "guessed: the largest valid value"
+    toml = re.sub(r"^(high = .*)$", rf"\1 # {guessed}", task_toml(task), flags=re.MULTILINE)
+    of_row = "relative to a row's largest value"
+    toml = re.sub(r"^(relative = .*)$", rf"\1 # {of_row}", toml, count=1, flags=re.MULTILINE)
+    files = {"task.toml": toml, "reference.py": reference}
     files |= {"function.py": copied} if copied else {}
     starts = starting_kernels(task, language)
     files |= starts.files
@@ -163,27 +174,6 @@ def _input(name: str, dtype: str, extents: tuple[str | int, ...], last: str | in
         return Tensor(name, dtype, extents)
     high = 1 if DTYPE_BYTES[dtype] == 1 else f"{last} - 1" if isinstance(last, str) else last - 1
     return Tensor(name, dtype, extents, "integers", 0, high)
-
-
-def _with_guesses(toml: str) -> str:
-    """task.toml with comments on what was guessed."""
-    toml = re.sub(r"^(high = .*)$", r"\1 # guessed: the largest valid value", toml, flags=re.MULTILINE)
-    return re.sub(
-        r"^(relative = .*)$", r"\1 # relative to a row's largest value", toml, count=1, flags=re.MULTILINE
-    )
-
-
-def _reference(
-    name: str, parameters: Sequence[str], module: Any, *, is_copied: bool, folders: Sequence[Path]
-) -> str:
-    return TEMPLATES.get_template("from_torch.txt").render(
-        name=name,
-        where='str(Path(__file__).with_name("function.py"))' if is_copied else f'"{module.__name__}"',
-        is_copied=is_copied,
-        folders=[repr(str(each)) for each in folders],
-        parameters=", ".join(parameters),
-        function=name.partition(":")[2],
-    )
 
 
 def _imported(text: str) -> tuple[Any, Callable[..., Any]]:

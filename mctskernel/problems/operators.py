@@ -104,12 +104,6 @@ def stencil(grid: Tensor, center: float, side: float) -> Tensor:
     return out
 
 
-def add_rmsnorm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-5) -> tuple[Tensor, Tensor]:
-    """A residual connection and the norm of its sum: both are outputs."""
-    total = x + residual
-    return total, F.rms_norm(total, total.shape[-1:], weight, eps)
-
-
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return F.silu(gate) * up
 

@@ -76,18 +76,18 @@ def record_text(record: msgspec.Struct) -> bytes:
 
 
 @contextmanager
-def blamed(words: str) -> Iterator[None]:
+def blamed(words: str, kind: type[TaskError] = TaskError) -> Iterator[None]:
     """Turn whatever a problem's own code raises in this block into a TaskError that begins with these words."""
     try:
         yield
-    except TaskError:
+    except kind:
         raise
     except (Exception, SystemExit) as error:
         first = str(error).strip().partition("\n")[0][:500]
         said = f"{words} {type(error).__name__}: {first}"
         if isinstance(error, URLError | ConnectionError | gaierror) or "internet connection" in said:
             said += ". It needs the network; a problem's file must hold all that it needs"
-        raise TaskError(said) from error
+        raise kind(said) from error
 
 
 def task_name(text: str) -> str:

@@ -157,7 +157,12 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, deadline: float) ->
     import torch  # noqa: PLC0415 - an extra
     from torch._inductor import config  # noqa: PLC0415
 
-    from mctskernel.profiling.pytorch.interleaved import interleaved, timed  # noqa: PLC0415 - imports PyTorch
+    from mctskernel.profiling.pytorch.interleaved import (  # noqa: PLC0415 - imports PyTorch
+        bound_plan,
+        interleaved,
+        loaded,
+        timed,
+    )
 
     began = time.monotonic()
     os.nice(NICENESS)
@@ -195,7 +200,8 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, deadline: float) ->
         with gate.held(), gate.measuring.held():
             flops = counted_flops(calls[EAGER])
             copied = _copied_bytes_per_second()
-            calls |= _bound(task, shape, candidates, tensors)
+            for name, each in candidates.items():
+                calls[name] = bound_plan(task, shape, each, loaded(each), tensors)[0]
             samples = interleaved({name: timed(call) for name, call in calls.items()})
     medians = {name: statistics.median(each) for name, each in samples.items()}
     baselines = Baselines(
@@ -329,16 +335,6 @@ def _built(view: View, nodes: Mapping[str, int]) -> dict[str, Candidate]:
     return candidates
 
 
-def _bound(
-    task: Task, shape: Shape, candidates: Mapping[str, Candidate], tensors: Mapping[str, Any]
-) -> dict[str, Callable[[], object]]:
-    from mctskernel.profiling.pytorch.interleaved import bound_plan, loaded  # noqa: PLC0415 - imports PyTorch
-
-    return {
-        name: bound_plan(task, shape, each, loaded(each), tensors)[0] for name, each in candidates.items()
-    }
-
-
 @contextmanager
 def function_of(
     task: Task, shape: Shape, device: str = "cuda", gate: AbstractContextManager[None] | None = None
@@ -354,25 +350,19 @@ def function_of(
         return
     benchmark = benchmark_of(task)
     if benchmark is None or benchmark.name != kernelbench.NAME:
-        yield _called_by_reference(task, shape)
+        with torch_reference.captured() as functions:
+            task.expected(dict.fromkeys(tensor.name for tensor in task.inputs), shape)  # type: ignore[arg-type] # not read
+        if not functions:
+            raise TaskError(f"{task.folder / 'reference.py'} calls no PyTorch function.")
+        yield functions[0]
         return
-    problem, names = (
-        read_record(task.folder, kernelbench.ModuleProblem),
-        run_problem(task.folder / SOURCE_FILE),
-    )
+    problem = read_record(task.folder, kernelbench.ModuleProblem)
+    names = run_problem(task.folder / SOURCE_FILE)
     model = without_running_statistics(made_model(names))
     with gate or nullcontext():
         model = model.to(device)
     with importable(names):
         yield module_function(model, problem.arguments, problem.state, problem.scalars)
-
-
-def _called_by_reference(task: Task, shape: Shape) -> Called:
-    with torch_reference.captured() as functions:
-        task.expected(dict.fromkeys(tensor.name for tensor in task.inputs), shape)  # type: ignore[arg-type] # not read
-    if not functions:
-        raise TaskError(f"{task.folder / 'reference.py'} calls no PyTorch function.")
-    return functions[0]
 
 
 def _tensors(task: Task, shape: Shape) -> Mapping[str, Any]:

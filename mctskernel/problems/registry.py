@@ -49,21 +49,17 @@ def read_problem(
     with warnings.catch_warnings():
         # It is called at many shapes, and PyTorch would repeat itself at each.
         warnings.simplefilter("ignore")
+        with suppress(ImportError):
+            import torch  # noqa: PLC0415 - an extra
+
+            # Tensors are small here, and threads by the core wait for each other.
+            torch.set_num_threads(min(THREADS, torch.get_num_threads()))
         try:
-            _use_few_threads()
             return benchmark.read(path, language, precision)
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
             raise TaskError(f"{path} needs PyTorch, which isn't installed: mctskernel[gpu].") from error
-
-
-def _use_few_threads() -> None:
-    """Have PyTorch compute on few cores: tensors are small here, and threads by the core wait for each other."""
-    with suppress(ImportError):
-        import torch  # noqa: PLC0415 - an extra
-
-        torch.set_num_threads(min(THREADS, torch.get_num_threads()))
 
 
 def write_problem(problem: Problem, folder: Path) -> None:

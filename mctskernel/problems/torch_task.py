@@ -159,8 +159,16 @@ def starting_kernels(task: TorchTask, language: Language | None = None) -> Draft
             missing.append(f"{NO_START} in CUDA C++: {error}")
     if language is Language.TRITON or (language is None and default_kind() == "gpu"):
         try:
-            files["start_torch_compile.py" if files else "kernel.py"] = _compiled(task)
-        except InductorError as error:
+            files["start_torch_compile.py" if files else "kernel.py"] = compiled_start(
+                task.function,
+                task.inputs,
+                sizes=task.sizes,
+                distinct=task.distinct,
+                outputs=[tensor.name for tensor in task.outputs],
+                name=task.name or task.summary,
+                tf32=Operator.CONVOLUTION in task.tf32,
+            )
+        except (InductorError, PlainCudaError) as error:
             missing.append(f"{NO_START} in Triton from torch.compile: {error}")
     return Drafted(files, tuple(missing))
 
@@ -183,7 +191,7 @@ def task_toml(task: TorchTask) -> str:
     shapes = tomlkit.table()
     for key, listed in (("search", task.search), ("verify", task.verify), ("held_out", task.held_out)):
         if listed:
-            shapes.add(key, shape_list(listed))
+            shapes.add(key, _shape_list(listed))
     document.add("shapes", shapes)
     if task.tolerance:
         document.add("tolerance", tomlkit.item(dict(task.tolerance)))
@@ -317,8 +325,7 @@ def _traced_extents(
     function: Called, inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: Shape
 ) -> tuple[Tensor, ...]:
     """The outputs with extents from PyTorch's symbolic shapes; unchanged where there are none."""
-    from mctskernel.problems.plain_cuda import PlainCudaError  # noqa: PLC0415 - imports PyTorch
-    from mctskernel.problems.plain_cuda.extents import in_plan  # noqa: PLC0415 - as above
+    from mctskernel.problems.plain_cuda.extents import in_plan  # noqa: PLC0415 - imports PyTorch
     from mctskernel.problems.plain_cuda.tracing import trace  # noqa: PLC0415 - as above
 
     try:
@@ -362,18 +369,6 @@ def _part(value: Any, tensor: Tensor, name: str, chosen: list[int]) -> Any:
     return value
 
 
-def _compiled(task: TorchTask) -> str:
-    return compiled_start(
-        task.function,
-        task.inputs,
-        sizes=task.sizes,
-        distinct=task.distinct,
-        outputs=[tensor.name for tensor in task.outputs],
-        name=task.name or task.summary,
-        tf32=Operator.CONVOLUTION in task.tf32,
-    )
-
-
 def _tensor_table(tensor: Tensor, *, drawn: bool) -> dict[str, Any]:
     table: dict[str, Any] = {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
     if drawn and tensor.distribution != "normal":
@@ -383,7 +378,7 @@ def _tensor_table(tensor: Tensor, *, drawn: bool) -> dict[str, Any]:
     return table
 
 
-def shape_list(shapes: Sequence[Shape]) -> Any:
+def _shape_list(shapes: Sequence[Shape]) -> Any:
     array = tomlkit.array()
     for shape in shapes:
         entry = tomlkit.inline_table()

@@ -22,7 +22,7 @@ from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
 from mctskernel.core.space import SpaceError, values_of
 from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
-from mctskernel.core.task_file import languages, load_task
+from mctskernel.core.task_file import languages, load_task, other_starts
 from mctskernel.edits.syntax import Function, Parameter, parse
 from mctskernel.profiling.comparison import in_float64
 from mctskernel.profiling.contract import contradictions
@@ -31,7 +31,6 @@ from mctskernel.profiling.processes.worker import Limits, Worker
 from mctskernel.profiling.spaces import read_space
 from mctskernel.profiling.triton.source import SourceError, read_module
 from mctskernel.profiling.verify import draw_case
-from mctskernel.tasks.starts import starting_kernels
 
 MAX_REFERENCE_BYTES = 16 << 20
 """Shapes with more inputs and outputs than this aren't given to the reference: numpy would take too long."""
@@ -146,7 +145,7 @@ def _starts(folder: Path) -> dict[Path, Task]:
         if other is not language:
             starts[folder / f"kernel{other.suffix}"] = load_task(folder, other)
     for chosen in SOURCE_LANGUAGES:
-        for file, kernel in starting_kernels(folder, chosen).items():
+        for file, kernel in other_starts(folder, chosen).items():
             starts[file] = replace(first, starting_kernel=kernel)
     return starts
 

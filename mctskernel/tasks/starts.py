@@ -10,15 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from shutil import copyfile
 
 from mctskernel.core.edit import Category, Edit, WholeSource
-from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
-from mctskernel.core.proposer import Proposals
+from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
-from mctskernel.core.task_file import load_task, read_text, start_files
+from mctskernel.core.task_file import load_task, other_starts, read_text
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.tree.node import UNTRIED, Fate, Tree
 
@@ -34,14 +32,8 @@ PLAIN = "plain.cu"
 
 def starting_points(task: Task, language: Language | None = None) -> tuple[Edit, ...]:
     """The other starting points of a task by name, in one language or in all. Raises TaskError."""
-    found = starting_kernels(task.folder, language).items()
+    found = other_starts(task.folder, language).items()
     return tuple(_edit(file, kernel) for file, kernel in found if kernel != task.starting_kernel)
-
-
-def starting_kernels(folder: Path, language: Language | None = None) -> dict[Path, Kernel]:
-    """What the files of starting points hold, those in Triton only where it is installed. Raises TaskError."""
-    languages = (language,) if language else SOURCE_LANGUAGES if find_spec("triton") else (Language.CUDA,)
-    return {file: Kernel(read_text(file), each) for each in languages for file in start_files(folder, each)}
 
 
 def set_plain_aside(folder: Path) -> None:
@@ -75,13 +67,8 @@ def copy_other_starts(task: Task, language: Language | None, target: Path) -> bo
 def only_language(task: Task, language: Language | None = None) -> Language | None:
     """The language of all starts of a task, of those in one language if it is given; None for several."""
     found = {task.starting_kernel.language}
-    found |= {kernel.language for kernel in starting_kernels(task.folder, language).values()}
+    found |= {kernel.language for kernel in other_starts(task.folder, language).values()}
     return found.pop() if len(found) == 1 else None
-
-
-def proposals_of(starts: tuple[Edit, ...]) -> Proposals:
-    """The starting points as a reply; the proposer has other edits of the root."""
-    return Proposals(starts, more=True)
 
 
 def untried(tree: Tree) -> int | None:

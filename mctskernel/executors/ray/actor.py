@@ -12,7 +12,6 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import CounterSet, Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import TaskError
+from mctskernel.executors import Opener
 from mctskernel.profiling.architecture import FILE_SUFFIX
 from mctskernel.profiling.processes.channel import Broken, decode_path
 from mctskernel.profiling.processes.worker_process import Evaluated
@@ -40,8 +40,6 @@ POLL_SECONDS = 0.01
 
 MAX_TASK_BYTES = 64 << 20
 """Of all files of a task together: every actor holds them in memory."""
-
-Opener = Callable[[DeviceSpec, int, ExecutorOptions], AbstractContextManager[Executor]]
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -135,7 +133,9 @@ class Actor:
             with tempfile.TemporaryDirectory(prefix="mctskernel-task-") as folder:
                 spec = _unpack(self._opening, Path(folder))
                 options = ExecutorOptions(counters=self._opening.counters)
-                with _opener(self._opening.opener)(spec, self._opening.workers, options) as executor:
+                module, _, function = self._opening.opener.partition(":")
+                opener: Opener = getattr(importlib.import_module(module), function)
+                with opener(spec, self._opening.workers, options) as executor:
                     self._ready.set_result(Opened(executor.fingerprint(), executor.notes))
                     self._evaluate_all(executor, waiting)
         except Exception as error:  # noqa: BLE001 - passed on to every call, whatever it is
@@ -185,9 +185,3 @@ def _unpack(opening: Opening, folder: Path) -> DeviceSpec:
     description = folder / f"gpu{FILE_SUFFIX}"
     description.write_bytes(opening.description)
     return replace(spec, architecture=str(description))
-
-
-def _opener(name: str) -> Opener:
-    module, _, function = name.partition(":")
-    found: Opener = getattr(importlib.import_module(module), function)
-    return found

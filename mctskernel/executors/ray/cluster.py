@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import ray
 import ray._private.worker as ray_worker
@@ -36,7 +37,8 @@ def connected(address: str) -> Iterator[Cluster]:
         yield Cluster("The evaluations ran in the Ray cluster that this process was connected to.")
         return
     address = address or os.environ.get("RAY_ADDRESS", "") or "auto"
-    with _no_worker_logs():
+    # Ray would report lost processes on standard output, for which `log_to_driver` is no switch.
+    with patch.object(ray_worker, "_worker_logs_enabled", False):  # noqa: FBT003 - the value
         _join(address)
         try:
             yield Cluster(
@@ -60,13 +62,3 @@ def _join(address: str) -> None:
     finally:
         if handler is not None:
             signal.signal(signal.SIGTERM, handler)
-
-
-@contextmanager
-def _no_worker_logs() -> Iterator[None]:
-    """Keep Ray from reporting lost processes on standard output, for which `log_to_driver` is no switch."""
-    before, ray_worker._worker_logs_enabled = ray_worker._worker_logs_enabled, False
-    try:
-        yield
-    finally:
-        ray_worker._worker_logs_enabled = before

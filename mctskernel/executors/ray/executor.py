@@ -76,7 +76,9 @@ class RayExecutor(TicketedExecutor):
         slots = compilers + 1 if on_gpu else 1
         chosen = counters_for(max(rooms, default=0), counters) if on_gpu else None
         wanted = sum(rooms) if on_gpu else min(sum(rooms), workers or sum(rooms))
-        opening = encode(_opening(spec, opener, compilers, chosen))
+        described = spec.architecture.endswith(FILE_SUFFIX)
+        description = Path(spec.architecture).read_bytes() if described else b""
+        opening = encode(Opening(spec, pack(spec.task_folder), opener, compilers, chosen, description))
         # Compile processes beside a GPU are not counted against the cluster's CPUs.
         self._actors = [
             _REMOTE.options(
@@ -106,7 +108,6 @@ class RayExecutor(TicketedExecutor):
 
     @property
     def capacity(self) -> int:
-        """How many evaluations can be in flight without one waiting for another."""
         return self._capacity
 
     def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
@@ -204,12 +205,6 @@ def _reply(reference: Any) -> Opened | Evaluated | Broken:
         raise
     except RayError as error:
         return Broken(_first_line(error))
-
-
-def _opening(spec: DeviceSpec, opener: str, workers: int, counters: CounterSet | None) -> Opening:
-    described = spec.architecture.endswith(FILE_SUFFIX)
-    description = Path(spec.architecture).read_bytes() if described else b""
-    return Opening(spec, pack(spec.task_folder), opener, workers, counters, description)
 
 
 def _difference(first: dict[str, str], other: dict[str, str]) -> str:

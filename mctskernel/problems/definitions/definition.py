@@ -162,12 +162,6 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True):
         return any(isinstance(source, Safetensors) for source in self.inputs.values())
 
 
-class WorkloadTrace(msgspec.Struct, frozen=True):
-    """A workload as flashinfer-bench writes it: a trace without a solution."""
-
-    workload: Workload
-
-
 @dataclass(frozen=True)
 class Axes:
     """The dimensions, whose sizes workloads give, and each axis as a number or an expression over them."""
@@ -291,15 +285,13 @@ def find_definition(path: Path) -> Found:
 
 
 def read_workloads(file: Path) -> tuple[Workload, ...]:
-    """Read a file of workloads, one per line, as either benchmark writes them. Raises TaskError."""
+    """Read a file of workloads, one per line; flashinfer-bench has each in a trace. Raises TaskError."""
     found = []
     for number, line in enumerate(read_bytes(file).split(b"\n"), 1):
         if line.strip():
             try:
-                if "workload" in msgspec.json.decode(line, type=dict[str, msgspec.Raw]):
-                    found.append(msgspec.json.decode(line, type=WorkloadTrace).workload)
-                else:
-                    found.append(msgspec.json.decode(line, type=Workload))
+                fields = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+                found.append(msgspec.json.decode(fields.get("workload", line), type=Workload))
             except UNDECODABLE as error:
                 raise TaskError(f"{file}, line {number} is no workload: {excerpt(error)}.") from error
     if not found:

@@ -93,11 +93,11 @@ def make_problem_inputs(folder: Path, rng: np.random.Generator, /, **shape: int)
         name = definition.custom_inputs_entrypoint
         return {
             each.name: _checked(made[each.name], each, shape, name)
-            for each in input_tensors(definition, axes)
+            for each in task_tensors(definition.inputs, axes)
         }
     workload = problem.workloads[max(shape.get(WORKLOAD, 0), 1) - 1]
     found = {}
-    for tensor in input_tensors(definition, axes):
+    for tensor in task_tensors(definition.inputs, axes):
         source = workload.inputs.get(tensor.name)
         if not isinstance(source, Safetensors):
             found[tensor.name] = tensor.draw(shape, rng)
@@ -125,13 +125,9 @@ def custom_values(
     return made
 
 
-def input_tensors(definition: Definition, axes: Axes) -> tuple[Tensor, ...]:
-    tensors = {name: spec for name, spec in definition.inputs.items() if spec.shape is not None}
-    return tuple(_task_tensor(name, spec, axes) for name, spec in tensors.items())
-
-
-def output_tensors(definition: Definition, axes: Axes) -> tuple[Tensor, ...]:
-    return tuple(_task_tensor(name, spec, axes) for name, spec in definition.outputs.items())
+def task_tensors(specs: Mapping[str, Spec], axes: Axes) -> tuple[Tensor, ...]:
+    """Those inputs or outputs that are tensors."""
+    return tuple(_task_tensor(name, spec, axes) for name, spec in specs.items() if spec.shape is not None)
 
 
 def _task_tensor(name: str, spec: Spec, axes: Axes) -> Tensor:

@@ -36,9 +36,8 @@ from mctskernel.problems.definitions.reference import (
     call_reference,
     custom_values,
     definition_function,
-    input_tensors,
     make_problem_inputs,
-    output_tensors,
+    task_tensors,
 )
 from mctskernel.problems.problem import (
     PROBLEM_FILE,
@@ -77,7 +76,7 @@ def task_of(found: Found, language: Language | None, precision: Precision) -> Pr
     definition, workloads = found.definition, found.workloads
     _check_definition(definition)
     axes = read_axes(definition)
-    inputs, outputs = input_tensors(definition, axes), output_tensors(definition, axes)
+    inputs, outputs = (task_tensors(specs, axes) for specs in (definition.inputs, definition.outputs))
     shapes = _workload_shapes(definition, axes, workloads, (*inputs, *outputs))
     given, copied = _given_files(found)
     own_files = {RUN_FILE: definition.reference.encode(), **copied}
@@ -259,12 +258,11 @@ def _bounds(trial: _Trial) -> list[tuple[Shape, Bound]]:
     """
     units = (rounding_unit(numpy_dtype(tensor.dtype)) for tensor in floating(trial.outputs))
     rounding = 0.5 * max(units, default=0.0)
+    allowed = [workload.allowed for workload in trial.problem.workloads]
     share = 0.5 if trial.problem.benchmark == FLASHINFER_BENCH else 1.0
     return [
         (shape, Bound(max(share * each.max_rtol, rounding), share * each.max_atol, each.most))
-        for shape, each in zip(
-            trial.problem.shapes, (workload.allowed for workload in trial.problem.workloads), strict=True
-        )
+        for shape, each in zip(trial.problem.shapes, allowed, strict=True)
     ]
 
 

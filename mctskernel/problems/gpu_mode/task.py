@@ -73,7 +73,12 @@ def drafted(file: TaskFile, precision: Precision) -> TorchTask:
         ({CASE: number}, Bound(max(least, unit), min(each.absolute for each in case.comparisons)))
         for number, (case, least) in enumerate(zip(cases, relative, strict=True))
     ]
-    notes = [*imprecisions(outputs, own), *_ranking(file)]
+    notes = list(imprecisions(outputs, own))
+    if file.ranking_by != "geom" and len(file.benchmarks) > 1:
+        what = {"last": "its last benchmark alone", "mean": "the mean of its benchmarks"}[file.ranking_by]
+        notes.append(
+            f"It is ranked by {what}; a search takes the geometric mean of all {len(file.benchmarks)}."
+        )
     if min(relative) < unit:
         notes.append(
             f"Its check allows a relative error of {min(relative):g}, less than a rounding of "
@@ -253,10 +258,3 @@ def _outputs(cases: Sequence[Case], dimensions: Dimensions, name: str) -> tuple[
     if unknown := [each for each in dimensions.sizes if each not in before]:
         raise TaskError(f"{name}: its output depends on '{unknown[0]}', which no shape of its inputs has.")
     return tuple(found)
-
-
-def _ranking(file: TaskFile) -> list[str]:
-    if file.ranking_by == "geom" or len(file.benchmarks) == 1:
-        return []
-    what = {"last": "its last benchmark alone", "mean": "the mean of its benchmarks"}[file.ranking_by]
-    return [f"It is ranked by {what}; a search takes the geometric mean of all {len(file.benchmarks)}."]

@@ -10,6 +10,7 @@ from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.launch_plan import MAX_GRID, MAX_LAUNCHES
 from mctskernel.problems.inductor.generated import (
     BLOCK,
+    Buffer,
     Call,
     GeneratedKernel,
     GeneratedModule,
@@ -70,7 +71,7 @@ def candidate_source(
     launches = [kernels[call.kernel].launch(call, buffers) for call in module.calls]
     given = {each.buffer for call in module.calls for each in call.arguments if isinstance(each, View)}
     scratch = [
-        _scratch(buffers[name], _dtype(buffer.dtype), buffer.extents, zero=buffer.zero)
+        _scratch(buffers[name], buffer)
         for name, buffer in module.buffers.items()
         if name in given and name not in module.outputs
     ]
@@ -418,20 +419,14 @@ def _is_assertion(statement: ast.stmt) -> bool:
     return False
 
 
-def _dtype(name: str) -> str:
-    dtype = "uint8" if name == "bool" else name
+def _scratch(name: str, buffer: Buffer) -> str:
+    dtype = "uint8" if buffer.dtype == "bool" else buffer.dtype
     if dtype not in DTYPE_BYTES:
         raise InductorError(
-            f"torch.compile uses intermediate values of {name}, which scratch buffers don't support."
+            f"torch.compile uses intermediate values of {dtype}, which scratch buffers don't support."
         )
-    return dtype
-
-
-def _scratch(name: str, dtype: str, extents: Sequence[Size], *, zero: bool) -> str:
-    filled = "zero = true\n" if zero else ""
-    return (
-        f'\n[[scratch]]\nname = "{name}"\ndtype = "{dtype}"\nshape = {_toml(list(extents) or [1])}\n{filled}'
-    )
+    shape, filled = _toml(list(buffer.extents) or [1]), "zero = true\n" if buffer.zero else ""
+    return f'\n[[scratch]]\nname = "{name}"\ndtype = "{dtype}"\nshape = {shape}\n{filled}'
 
 
 def _toml(value: object) -> str:

@@ -14,7 +14,6 @@ Size = int | str
 
 _SILENT_CALLS = frozenset({"assert_size_stride", "assert_alignment", "get_raw_stream"})
 _SILENT_METHODS = frozenset({"clear", "set_device"})
-_KEPT_TENSORS = frozenset({"copy_if_misaligned"})
 _FUNCTIONS = frozenset({"max", "min", "ceil_div"})
 
 BLOCK = "BLOCK_"
@@ -81,9 +80,12 @@ def read_generated(source: str, dimensions: Mapping[str, str]) -> GeneratedModul
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError) as error:
         raise InductorError(f"torch.compile's code is not valid Python: {error}.") from error
-    kernels = {name: _kernel(name, text) for name, text in _texts(module)}
+    kernels = {name: _kernel(name, text) for name, text in kernel_texts(module).items()}
     body = _Body(kernels, dict(dimensions))
-    body.read(_call_function(module).body)
+    calls = [each for each in ast.walk(module) if isinstance(each, ast.FunctionDef) and each.name == "call"]
+    if not calls:
+        raise InductorError("torch.compile's code has no function 'call'.")
+    body.read(calls[0].body)
     if not body.calls:
         raise InductorError("torch.compile generated no Triton kernel for this function.")
     used = {call.kernel for call in body.calls}
@@ -96,10 +98,6 @@ def read_generated(source: str, dimensions: Mapping[str, str]) -> GeneratedModul
     )
 
 
-def kernel_texts(source: str) -> dict[str, str]:
-    return dict(_texts(ast.parse(source)))
-
-
 def reduction_hint(text: str) -> str:
     """How a kernel's reductions read, in Inductor's words, which finds it out at fixed sizes only.
 
@@ -109,13 +107,9 @@ def reduction_hint(text: str) -> str:
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Call(func=ast.Attribute(attr="load"), args=[ast.BinOp(op=ast.Add(), right=index), *_]):
-                if {name[0] for name in _names(index)} >= {"r", "x"}:
+                if {each.id[0] for each in ast.walk(index) if isinstance(each, ast.Name)} >= {"r", "x"}:
                     beside |= {term.id[0] for term in _terms(index) if isinstance(term, ast.Name)}
     return "INNER" if "r" in beside else "OUTER" if "x" in beside else "DEFAULT"
-
-
-def _names(index: ast.expr) -> set[str]:
-    return {node.id for node in ast.walk(index) if isinstance(node, ast.Name)}
 
 
 def _terms(index: ast.expr) -> Iterator[ast.expr]:
@@ -126,7 +120,8 @@ def _terms(index: ast.expr) -> Iterator[ast.expr]:
         yield index
 
 
-def _texts(module: ast.Module) -> Iterator[tuple[str, str]]:
+def kernel_texts(module: ast.Module) -> dict[str, str]:
+    found = {}
     for statement in module.body:
         match statement:
             case ast.Assign(
@@ -136,7 +131,8 @@ def _texts(module: ast.Module) -> Iterator[tuple[str, str]]:
                     args=[ast.Constant(), ast.Constant(value=str(text)), *_],
                 ),
             ):
-                yield name, text
+                found[name] = text
+    return found
 
 
 def _kernel(name: str, text: str) -> GeneratedKernel:
@@ -160,14 +156,6 @@ def _grid_type(function: ast.FunctionDef) -> str:
                         case ast.Constant(value="grid_type"), ast.Constant(value=str(found)):
                             return found
     return "unknown"
-
-
-def _call_function(module: ast.Module) -> ast.FunctionDef:
-    for node in ast.walk(module):
-        match node:
-            case ast.FunctionDef(name="call"):
-                return node
-    raise InductorError("torch.compile's code has no function 'call'.")
 
 
 @dataclass
@@ -207,8 +195,10 @@ class _Body:
                 self.views = {name: View(name) for name in self.inputs}
             case ast.Name(), ast.Call(func=ast.Name(id="get_raw_stream")):
                 pass
-            case ast.Name(id=name), _ if name in self.sizes or _is_shape(value):
-                pass  # a symbol, which is a dimension, or an input's shape that symbols are read from
+            case ast.Name(), ast.Call(func=ast.Attribute(value=ast.Name(), attr="size" | "stride"), args=[]):
+                pass  # an input's shape, which symbols are read from
+            case ast.Name(id=name), _ if name in self.sizes:
+                pass  # a symbol, which is a dimension
             case ast.Name(id=name), ast.Call(
                 func=ast.Name(id="empty_strided_cuda"), args=[ast.Tuple(elts=extents), _, dtype]
             ):
@@ -257,7 +247,7 @@ class _Body:
         match node:
             case ast.Name(id=name):
                 return self.views.get(name)
-            case ast.Call(func=ast.Name(id=name), args=[tensor]) if name in _KEPT_TENSORS:
+            case ast.Call(func=ast.Name(id="copy_if_misaligned"), args=[tensor]):
                 return self._view(tensor)
             case ast.Call(func=ast.Name(id="reinterpret_tensor"), args=[tensor, _, _, offset]):
                 whole = self._view(tensor)
@@ -267,13 +257,6 @@ class _Body:
                         whole.buffer, further if whole.offset == 0 else f"({whole.offset}) + {further}"
                     )
         return None
-
-
-def _is_shape(value: ast.expr) -> bool:
-    match value:
-        case ast.Call(func=ast.Attribute(value=ast.Name(), attr="size" | "stride"), args=[]):
-            return True
-    return False
 
 
 def _size(node: ast.expr, names: Mapping[str, Size | float]) -> Size:

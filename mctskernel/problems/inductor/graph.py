@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch._inductor.decomposition import select_decomp_table
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -14,14 +13,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mctskernel.core.task import Shape, Tensor
 from mctskernel.problems.inductor.generated import InductorError
-from mctskernel.problems.plain_cuda import PlainCudaError
-from mctskernel.problems.plain_cuda.tracing import Symbolic, quiet, symbolic_roots, symbolic_tensors
+from mctskernel.problems.plain_cuda.tracing import symbolic_tensors, untraceable
 
 aten = torch.ops.aten
 
 
 def traced(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) -> GraphModule:
-    """Trace a function on fake CUDA tensors whose sizes are symbols. Raises InductorError.
+    """Trace a function on fake CUDA tensors whose sizes are symbols. Raises InductorError and PlainCudaError.
 
     `sizes` should be unusual: a comparison of a size with a number of the function's own is taken to come out so.
     """
@@ -31,37 +29,15 @@ def traced(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape)
         given = result if isinstance(result, tuple | list) else (result,)
         return tuple(each.contiguous() for each in given)
 
-    try:
-        symbolic = on_gpu(inputs, sizes)
-        with (
-            quiet(),
-            torch.no_grad(),
-            symbolic.mode,
-            symbolic_roots(),
-            enable_python_dispatcher(),
-            sdpa_kernel(SDPBackend.MATH),
-        ):
-            decompositions = {**select_decomp_table(), aten.convolution.default: _convolution}
+    with untraceable():
+        symbolic = symbolic_tensors(inputs, sizes, "cuda")
+        decompositions = {**select_decomp_table(), aten.convolution.default: _convolution}
+        with symbolic.mode, sdpa_kernel(SDPBackend.MATH):
             graph = make_fx(torch.func.functionalize(called, remove="mutations"), decompositions)(
                 *symbolic.tensors
             )
-    except InductorError:
-        raise
-    except Exception as error:
-        said = (str(error).strip().splitlines() or ["no message"])[0]
-        raise InductorError(
-            f"PyTorch can't trace this function: {type(error).__name__}: {said[:300]}"
-        ) from error
     _fill_constants(graph)
     return graph
-
-
-def on_gpu(inputs: Sequence[Tensor], sizes: Shape) -> Symbolic:
-    """Fake CUDA tensors whose sizes are symbols. Raises InductorError."""
-    try:
-        return symbolic_tensors(inputs, sizes, "cuda")
-    except PlainCudaError as error:
-        raise InductorError(str(error)) from error
 
 
 def _fill_constants(graph: GraphModule) -> None:
@@ -117,11 +93,7 @@ def _spread(tensor: Any, steps: Sequence[int]) -> Any:
     for axis, step in enumerate(steps, 2):
         if step > 1:
             size = tensor.shape[axis]
-            wide = aten.constant_pad_nd(tensor.unsqueeze(axis + 1), _last(tensor.dim() - axis, step - 1))
+            after = [0, 0] * (tensor.dim() - axis - 1) + [0, step - 1]  # of the new axis
+            wide = aten.constant_pad_nd(tensor.unsqueeze(axis + 1), after)
             tensor = wide.flatten(axis, axis + 1).narrow(axis, 0, (size - 1) * step + 1)
     return tensor
-
-
-def _last(axes: int, zeros: int) -> list[int]:
-    """The padding after the end of an axis that `axes - 1` others follow."""
-    return [0, 0] * (axes - 1) + [0, zeros]

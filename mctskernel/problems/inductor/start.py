@@ -5,6 +5,7 @@ Nothing is compiled or timed: that is the search's part, to which the block size
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,8 @@ def compiled_start(
 
     `distinct` are sizes that no number of the function's own is equal to. `tf32` lets convolutions multiply in TF32,
     if PyTorch does.
-    Raises InductorError without a GPU, and where the generated code can't become a candidate.
+    Raises InductorError without a GPU, and where the generated code can't become a candidate; PlainCudaError where
+    PyTorch can't trace the function.
     """
     import torch  # noqa: PLC0415 - an extra
 
@@ -42,9 +44,10 @@ def compiled_start(
         raise InductorError("torch.compile needs a GPU to generate kernels, and there is none.")
     from torch._inductor.runtime import triton_helpers  # noqa: PLC0415
 
-    from mctskernel.problems.inductor.graph import on_gpu, traced  # noqa: PLC0415 - imports PyTorch
+    from mctskernel.problems.inductor.graph import traced  # noqa: PLC0415 - imports PyTorch
+    from mctskernel.problems.plain_cuda.tracing import symbolic_tensors  # noqa: PLC0415 - as above
 
-    graph, symbolic = traced(function, inputs, distinct), on_gpu(inputs, sizes)
+    graph, symbolic = traced(function, inputs, distinct), symbolic_tensors(inputs, sizes, "cuda")
     with _tf32_in_convolutions(tf32):
         source, configs = generate(graph, symbolic)
     found = {name: symbolic.env.replace(symbol.node.expr) for name, symbol in symbolic.symbols.items()}
@@ -81,6 +84,7 @@ def generate(graph: Any, symbolic: Symbolic) -> tuple[str, dict[str, Config]]:
     from torch._inductor.codecache import CacheBase  # noqa: PLC0415
     from torch._inductor.compile_fx import compile_fx_inner  # noqa: PLC0415
     from torch._inductor.graph import GraphLowering  # noqa: PLC0415
+    from torch._inductor.sizevars import SizeVarAllocator  # noqa: PLC0415
     from torch.utils import _triton  # noqa: PLC0415
 
     from mctskernel.problems.inductor.choices import OPTIONS, one_choice  # noqa: PLC0415
@@ -93,12 +97,16 @@ def generate(graph: Any, symbolic: Symbolic) -> tuple[str, dict[str, Config]]:
         written.append(lowering.codegen()[0].value)
         raise _WrittenError
 
+    def kept(_: SizeVarAllocator, sizes: Sequence[Any]) -> list[Any]:
+        return [int(size) if getattr(size, "is_Integer", True) else size for size in sizes]
+
     known = config.get_config_copy()
     with (
         utils.fresh_cache(),
         torch.no_grad(),
         config.patch({key: value for key, value in OPTIONS.items() if key in known}),
-        _symbolic_channels(),
+        # Inductor would fix the sizes of a convolution's weights, which its templates don't need.
+        patch.object(SizeVarAllocator, "guard_int_seq", kept),
         patch.object(GraphLowering, "compile_to_module", end),
         # Names of caches, made of a digest of all of Triton.
         patch.object(CacheBase, "get_system", staticmethod(lambda: {"hash": ""})),
@@ -128,25 +136,13 @@ def _tf32_in_convolutions(allowed: bool) -> Iterator[None]:  # noqa: FBT001 - it
         torch.backends.cudnn.allow_tf32 = before
 
 
-@contextmanager
-def _symbolic_channels() -> Iterator[None]:
-    """Keep Inductor from fixing the sizes of a convolution's weights, which its templates don't need."""
-    from torch._inductor.sizevars import SizeVarAllocator  # noqa: PLC0415 - an extra
-
-    def same(_: SizeVarAllocator, sizes: Sequence[Any]) -> list[Any]:
-        return [int(size) if getattr(size, "is_Integer", True) else size for size in sizes]
-
-    with patch.object(SizeVarAllocator, "guard_int_seq", same):
-        yield
-
-
 def _configs(source: str) -> dict[str, Config]:
     """The first of the launch configurations that Inductor's rules have for each kernel of a module."""
     from torch._inductor.codecache import PyCodeCache  # noqa: PLC0415 - an extra
     from torch._inductor.runtime import triton_helpers  # noqa: PLC0415
 
     found: dict[str, Config] = {}
-    for name, text in kernel_texts(source).items():
+    for name, text in kernel_texts(ast.parse(source)).items():
         hinted = text.replace("ReductionHint.DEFAULT", f"ReductionHint.{reduction_hint(text)}")
         with patch.object(triton_helpers, "set_driver_to_gpu"):  # which compiles, and nothing runs here
             first = getattr(PyCodeCache.load(hinted), name).configs[0]

@@ -110,7 +110,7 @@ def _shared(kernel: Kernel) -> frozenset[str]:
 
 
 def _model_new(task: Task, problem: ModuleProblem) -> str:
-    parameters = _parameters(problem)
+    parameters = [each.input or f"value{number}" for number, each in enumerate(problem.arguments)]
     arguments = zip(parameters, problem.arguments, strict=True)
     (output,) = task.outputs
     floats = [
@@ -132,10 +132,6 @@ def _model_new(task: Task, problem: ModuleProblem) -> str:
         ],
         ending=f"{shaped}{dtype}",
     )
-
-
-def _parameters(problem: ModuleProblem) -> list[str]:
-    return [each.input or f"value{number}" for number, each in enumerate(problem.arguments)]
 
 
 def _attribute(place: str) -> str:

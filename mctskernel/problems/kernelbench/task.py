@@ -201,13 +201,13 @@ def drafted(
     values, on_meta = None, drawn_tensors(operands.inputs, smallest, "meta")
     if operands.can_run(smallest):
         values = operands.values(smallest, seed=0)
-        check_calls(pure, operands.function, values, operands.weights, path.name)
+        check_calls(pure, operands.function, values, operands.state, path.name)
     else:
-        check_operators(pure, operands.function, on_meta, operands.weights, path.name)
+        check_operators(pure, operands.function, on_meta, operands.state, path.name)
     parameters = dict(pure.named_parameters())
     trained = {name for name, place in operands.state.items() if place in parameters}
     used = used_state(operands.function, on_meta, trained)
-    operands = operands.keeping({*operands.weights} - trained | used)
+    operands = operands.keeping({*operands.state} - trained | used)
     kept = [each.name for each in operands.members]
     result = called(operands.function, operands.inputs, operands.sizes, "meta")
     evaluated = replace(operands, model=_copied(original).eval())

@@ -63,7 +63,6 @@ class Function:
 
     @property
     def written(self) -> tuple[Place, ...]:
-        """The buffers that it fills."""
         return (*self.also, self.place)
 
 
@@ -130,7 +129,6 @@ class Body:
         return self._places.get(node)
 
     def extents(self, node: Node) -> tuple[sympy.Expr, ...]:
-        """The extents of a node's tensor."""
         return tuple(self.expression(size) for size in node.meta["val"].shape)
 
     @property
@@ -166,7 +164,6 @@ class Body:
 
     @property
     def names(self) -> frozenset[str]:
-        """All names in use."""
         return frozenset(self._taken)
 
     @contextlib.contextmanager
@@ -191,14 +188,12 @@ class Body:
             self._loops -= in_loop
 
     def store(self, place: Place, index: Sequence[str], value: str) -> None:
-        """Write an element."""
         self.writes[place.name] = place
         self.line(
             f"{self._parameter(place.name)}[{self.flat(tuple(index), place.extents)}] = {stored(place.dtype, value)};"
         )
 
     def load(self, place: Place, index: Index) -> str:
-        """Load an element from memory."""
         self.reads[place.name] = place
         name = self._parameter(place.name)
         text = loaded(place.dtype, f"{name}[{self.flat(index, place.extents)}]")
@@ -308,7 +303,6 @@ class Body:
         return found
 
     def line(self, text: str) -> None:
-        """A statement."""
         self._lines.append(Line(self._depth, text))
 
     @contextlib.contextmanager
@@ -335,7 +329,6 @@ class Body:
         self.line(end)
 
     def fresh(self, name: str) -> str:
-        """An unused name."""
         name = re.sub(r"\W", "_", name)
         number, found = 1, name
         while found in self._taken:
@@ -379,7 +372,6 @@ def grouped(text: str) -> str:
 
 
 def times(left: str, right: str) -> str:
-    """A product of two indices."""
     if "0" in {left, right}:
         return "0"
     if left == "1":
@@ -388,7 +380,6 @@ def times(left: str, right: str) -> str:
 
 
 def plus(left: str, right: str) -> str:
-    """A sum of two indices."""
     if left == "0":
         return right
     if right.startswith("-") and _ATOM.fullmatch(right[1:]):
@@ -397,7 +388,6 @@ def plus(left: str, right: str) -> str:
 
 
 def minus(left: str, right: str) -> str:
-    """A difference of two indices."""
     return left if right == "0" else f"{left} - {grouped(right)}"
 
 

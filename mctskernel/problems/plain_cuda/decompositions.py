@@ -49,7 +49,6 @@ _DROPOUTS |= {"native_dropout"}
 
 @lru_cache
 def decompositions() -> Mapping[Any, Callable[..., Any]]:
-    """The decomposition of each operator."""
     table: dict[Any, Callable[..., Any]] = {
         each: rule
         for each, rule in core_aten_decompositions().items()  # type: ignore[no-untyped-call]
@@ -184,10 +183,6 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in {torch.float16, torch.bfloat16} else tensor
 
 
-def _count(tensor: Tensor, dims: Sequence[int] | None) -> int:
-    return math.prod(tensor.shape[dim] for dim in (range(tensor.dim()) if dims is None else dims))
-
-
 def _var_mean(
     tensor: Tensor,
     dim: Sequence[int] | None = None,
@@ -199,7 +194,8 @@ def _var_mean(
     wide = _wide(tensor)
     mean = wide.mean(dims, keepdim=True)
     squares = (wide - mean).square().sum(dims, keepdim=keepdim)
-    variance = squares / (_count(tensor, dims) - (1 if correction is None else correction))
+    count = math.prod(tensor.shape[each] for each in dims)
+    variance = squares / (count - (1 if correction is None else correction))
     return variance.to(tensor.dtype), (mean if keepdim else mean.squeeze(dims)).to(tensor.dtype)
 
 
@@ -267,23 +263,12 @@ def _repeat_interleave(tensor: Tensor, repeats: int, dim: int | None = None) -> 
 def _sort(
     tensor: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = False
 ) -> tuple[Tensor, Tensor]:
-    return _ranked(tensor, dim, tensor.shape[dim] if tensor.dim() else 1, largest=descending)
+    return _topk(tensor, tensor.shape[dim] if tensor.dim() else 1, dim, largest=descending)
 
 
 def _topk(
     tensor: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor]:
-    return _ranked(tensor, dim, k, largest=largest)
-
-
-def _median(tensor: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    values, places = _ranked(tensor, dim, tensor.shape[dim], largest=False)
-    middle = (tensor.shape[dim] - 1) // 2
-    found = values.narrow(dim, middle, 1), places.narrow(dim, middle, 1)
-    return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
-
-
-def _ranked(tensor: Tensor, dim: int, count: int, *, largest: bool) -> tuple[Tensor, Tensor]:
     """The first elements in order. An element's rank is the number of elements before it."""
     rows = tensor.movedim(dim, -1)
     here, there = rows.unsqueeze(-1), rows.unsqueeze(-2)
@@ -292,15 +277,19 @@ def _ranked(tensor: Tensor, dim: int, count: int, *, largest: bool) -> tuple[Ten
         (there == here) & (place.unsqueeze(-2) < place.unsqueeze(-1))
     )
     rank = before.sum(-1)
-    wanted = torch.arange(count, device=tensor.device).unsqueeze(-1)
+    wanted = torch.arange(k, device=tensor.device).unsqueeze(-1)
     places = (rank.unsqueeze(-2) == wanted).to(torch.int32).argmax(-1)
     return rows.gather(-1, places).movedim(-1, dim), places.movedim(-1, dim)
 
 
 def _kthvalue(tensor: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    values, places = _ranked(tensor, dim, k, largest=False)
+    values, places = _topk(tensor, k, dim, largest=False)
     found = values.narrow(dim, k - 1, 1), places.narrow(dim, k - 1, 1)
     return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
+
+
+def _median(tensor: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return _kthvalue(tensor, (tensor.shape[dim] + 1) // 2, dim, keepdim)
 
 
 def _until(tensor: Tensor, dim: int, otherwise: float) -> Tensor:
@@ -322,10 +311,6 @@ def _running_extreme(
         return found.squeeze(-1).movedim(-1, dim), places.movedim(-1, dim)
 
     return both
-
-
-def _logcumsumexp(tensor: Tensor, dim: int) -> Tensor:
-    return _until(tensor, dim, -math.inf).logsumexp(-1).movedim(-1, dim)
 
 
 def _of_one(tensor: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, **_: Any) -> Any:
@@ -358,6 +343,6 @@ _OWN: dict[Any, Callable[..., Any]] = {
     aten.kthvalue.default: _kthvalue,
     aten.cummax.default: _running_extreme(aten.amax.default, -math.inf),
     aten.cummin.default: _running_extreme(aten.amin.default, math.inf),
-    aten.logcumsumexp.default: _logcumsumexp,
+    aten.logcumsumexp.default: lambda rows, dim: _until(rows, dim, -math.inf).logsumexp(-1).movedim(-1, dim),
     aten.repeat_interleave.self_int: _repeat_interleave,
 }

@@ -44,7 +44,8 @@ _NARROW: Mapping[torch.dtype, tuple[str, str, str]] = {
 def stored_type(dtype: torch.dtype) -> str:
     """The storage type. Raises PlainCudaError."""
     if dtype not in _STORED:
-        raise PlainCudaError(f"This function uses {_name(dtype)}, which plain kernels don't support.")
+        name = str(dtype).removeprefix("torch.")
+        raise PlainCudaError(f"This function uses {name}, which plain kernels don't support.")
     return _STORED[dtype]
 
 
@@ -82,12 +83,12 @@ def converted(value: str, have: torch.dtype, want: torch.dtype) -> str:
     """A value converted between the computation types of two element types."""
     before, after = computed_type(have), computed_type(want)
     if before == after:
-        return _wrapped(value, have, want)
+        wraps = have != want and after == "int" and stored_type(want) != "int"
+        return f"(int)({stored_type(want)})({value})" if wraps else value
     if after == "bool":
         return f"({value} != 0)"
-    if (before, after) in {("int", "long long"), ("float", "double"), ("bool", "int"), ("bool", "long long")}:
-        return f"({after}){value}" if _is_atom(value) else f"({after})({value})"
-    return f"({after})({value})"
+    is_name = value.replace("_", "").isalnum()
+    return f"({after}){value}" if is_name else f"({after})({value})"
 
 
 def literal(value: float, dtype: torch.dtype) -> str:
@@ -107,23 +108,15 @@ def literal(value: float, dtype: torch.dtype) -> str:
 
 
 def lowest(dtype: torch.dtype) -> float:
-    """The lower bound of all elements."""
     if dtype == torch.bool:
         return 0
     return -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
 def highest(dtype: torch.dtype) -> float:
-    """The upper bound of all elements."""
     if dtype == torch.bool:
         return 1
     return math.inf if dtype.is_floating_point else torch.iinfo(dtype).max
-
-
-def _wrapped(value: str, have: torch.dtype, want: torch.dtype) -> str:
-    if have != want and computed_type(want) == "int" and stored_type(want) != "int":
-        return f"(int)({stored_type(want)})({value})"
-    return value
 
 
 def _whole(value: int, kind: str) -> str:
@@ -132,11 +125,3 @@ def _whole(value: int, kind: str) -> str:
     if kind == "int" and value == torch.iinfo(torch.int32).min:
         return "(-2147483647 - 1)"
     return f"{value}LL" if kind == "long long" and abs(value) >= 1 << 31 else str(value)
-
-
-def _is_atom(value: str) -> bool:
-    return value.replace("_", "").isalnum()
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

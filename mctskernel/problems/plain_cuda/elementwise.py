@@ -151,7 +151,8 @@ def _is_compared(node: Node) -> bool:
 @rule(*_COMPARED, kind=Kind.ELEMENT)
 def _comparison(body: Body, node: Node, index: Index) -> str:
     values = _operands(node)
-    dtype = _common_type(values)
+    given = [value.meta["val"] if isinstance(value, Node) else value for value in values]
+    dtype = elementwise_dtypes(*given, type_promotion_kind=PROMOTION.DEFAULT)[0]
     operands = [operand(body, value, index, dtype) for value in values]
     return body.let("bool", node.name, _filled(_COMPARED[base_name(node)], operands, dtype))
 
@@ -224,13 +225,6 @@ def _table(dtype: torch.dtype) -> Mapping[str, str]:
 def _operands(node: Node) -> list[Any]:
     names = ("self", "other", "exponent", "input")
     return [argument(node, name) for name in names if takes(node, name)]
-
-
-def _common_type(values: list[Any]) -> torch.dtype:
-    given = [value.meta["val"] if isinstance(value, Node) else value for value in values]
-    found = elementwise_dtypes(*given, type_promotion_kind=PROMOTION.DEFAULT)[0]
-    widest: torch.dtype = found
-    return widest
 
 
 def _small_power(node: Node, base: str) -> str:

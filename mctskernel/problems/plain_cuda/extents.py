@@ -39,7 +39,6 @@ def in_cpp(size: sympy.Expr) -> str:
 
 
 def in_plan(size: sympy.Expr) -> str | int:
-    """A size in a launch plan."""
     return int(size) if size.is_Integer else str(_Plan().doprint(size))
 
 
@@ -49,7 +48,6 @@ def count_in_cpp(extents: Sequence[sympy.Expr]) -> str:
 
 
 def count_in_plan(extents: Sequence[sympy.Expr]) -> str:
-    """The number of elements in a launch plan."""
     return _count(_Plan(), extents)
 
 
@@ -59,7 +57,6 @@ def _count(printer: _Printer, extents: Sequence[sympy.Expr]) -> str:
 
 
 def float_in_cpp(number: sympy.Expr) -> str:
-    """A real number as a C++ `float`."""
     return str(_CppFloat().doprint(number))
 
 
@@ -109,7 +106,6 @@ class _Printer(StrPrinter):  # type: ignore[misc] # sympy has no types
     _print_PowByNatural = _print_Pow
 
     def emptyPrinter(self, expr: Any) -> str:
-        """Anything else."""
         raise PlainCudaError(f"The number {expr}, which depends on sizes, can't be written.")
 
     def factor(self, expr: sympy.Expr) -> str:
@@ -163,7 +159,7 @@ class _CppFloat(_Printer):
 
     _print_FloatPow = _print_PowByNatural = _print_Pow
 
-    def _called(self, expr: Any) -> str:
+    def _print_OpaqueUnaryFn_sqrt(self, expr: Any) -> str:
         return f"{type(expr).__name__.removeprefix('OpaqueUnaryFn_')}f({self._print(expr.args[0])})"
 
-    _print_OpaqueUnaryFn_sqrt = _print_OpaqueUnaryFn_log = _print_OpaqueUnaryFn_exp = _called
+    _print_OpaqueUnaryFn_log = _print_OpaqueUnaryFn_exp = _print_OpaqueUnaryFn_sqrt

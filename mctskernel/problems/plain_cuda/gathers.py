@@ -99,7 +99,11 @@ def _index_put(body: Body, node: Node, index: Index) -> str:
     dtype = numbers(node)
     first = indices[chosen[0]]
     if numbers(first) == torch.bool:
-        return _masked(body, node, index)
+        if len(indices) != 1 or values.meta["val"].numel() != 1:
+            raise PlainCudaError("This function writes several values by a boolean mask.")
+        mask = body.read(first, index[: first.meta["val"].dim()])
+        value = operand(body, values, ("0",) * values.meta["val"].dim(), dtype)
+        return f"({mask} ? {value} : {converted(body.read(source, index), numbers(source), dtype)})"
     if chosen != list(range(chosen[0], chosen[-1] + 1)):
         raise PlainCudaError("This function writes by indices of axes that aren't adjacent.")
     found = body.variable(node_type(node), "value", body.read(source, index))
@@ -120,16 +124,6 @@ def _index_put(body: Body, node: Node, index: Index) -> str:
         value = operand(body, values, (*index[: chosen[0]], *at, *index[chosen[-1] + 1 :]), dtype)
         body.line(f"{found} {'+=' if argument(node, 'accumulate') else '='} {value};")
     return found
-
-
-def _masked(body: Body, node: Node, index: Index) -> str:
-    source, indices, values = (argument(node, name) for name in ("self", "indices", "values"))
-    if len(indices) != 1 or values.meta["val"].numel() != 1:
-        raise PlainCudaError("This function writes several values by a boolean mask.")
-    mask, dtype = indices[0], numbers(node)
-    chosen = body.read(mask, index[: mask.meta["val"].dim()])
-    value = operand(body, values, ("0",) * values.meta["val"].dim(), dtype)
-    return f"({chosen} ? {value} : {converted(body.read(source, index), numbers(source), dtype)})"
 
 
 _COMBINED = {

@@ -206,7 +206,6 @@ def _adaptive_window(body: Body, node: Node, index: Index, blocks: contextlib.Ex
 
 
 def pooled_rank(pool: Node) -> int:
-    """The number of pooled axes."""
     return next(rank for rank in (1, 2, 3) if f"pool{rank}d" in str(pool.target))
 
 

@@ -12,7 +12,7 @@ from torch.fx import Node
 from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
 from mctskernel.problems.plain_cuda.element_types import computed_type, converted, highest, literal, lowest
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp
-from mctskernel.problems.plain_cuda.rules import Kind, argument, axis, base_name, operator_name, rule, takes
+from mctskernel.problems.plain_cuda.rules import Kind, argument, axis, base_name, rule, takes
 
 _SUM = ("{0} += {1};", "0")
 _LARGEST = ("{0} = {1} > {0} || {1} != {1} ? {1} : {0};", "lowest")
@@ -52,8 +52,7 @@ def _loops(body: Body, node: Node, index: Index) -> Iterator[list[str]]:
 
 
 def splits(node: Node) -> bool:
-    """Whether a reduction can be split into parts."""
-    return operator_name(node).removeprefix("aten.") in REDUCTIONS
+    return base_name(node) in REDUCTIONS
 
 
 def part_of_reduction(body: Body, node: Node, index: Index, parts: int) -> str:
@@ -94,11 +93,6 @@ def combine(body: Body, node: Node, found: str, value: str) -> None:
     if statement.count("{1}") > 1:
         value = body.let(computed_type(accumulated(node)), "value", value)
     body.line(statement.format(found, value))
-
-
-def reduction_of_parts(body: Body, node: Node, index: Index, place: Place) -> str:
-    """The reduction of all stored parts."""
-    return finished(body, node, part_of_parts(body, node, index, place))
 
 
 def finished(body: Body, node: Node, found: str) -> str:

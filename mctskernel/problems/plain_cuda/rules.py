@@ -77,7 +77,6 @@ def base_name(node: Node) -> str:
 
 
 def takes(node: Node, name: str) -> bool:
-    """Whether an operator has an argument of this name."""
     return any(each.name == name for each in node.target._schema.arguments)  # type: ignore[union-attr]
 
 
@@ -101,7 +100,6 @@ def argument(node: Node, name: str) -> Any:
 
 
 def is_tensor(value: object) -> bool:
-    """Whether an argument is a node of a tensor."""
     return isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor)
 
 

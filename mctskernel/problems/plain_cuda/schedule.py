@@ -24,10 +24,10 @@ from mctskernel.problems.plain_cuda.element_types import converted, header, lite
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_plan, product
 from mctskernel.problems.plain_cuda.reductions import (
     accumulated,
+    finished,
     part_of_parts,
     part_of_reduction,
     reduced_axes,
-    reduction_of_parts,
     splits,
 )
 from mctskernel.problems.plain_cuda.rules import (
@@ -146,7 +146,6 @@ class Schedule:
         self._required: list[str] = []
 
     def text(self) -> str:
-        """The whole source."""
         kernels = list(self._kernels())
         if len(kernels) > MAX_LAUNCHES:
             raise PlainCudaError(
@@ -177,7 +176,6 @@ class Schedule:
         return f"/*\n{about}{plan}*/\n{includes}\n{macros}{required}\n{text}\n"
 
     def include(self, name: str) -> None:
-        """Include a header."""
         self._headers.add(name)
 
     def macro(self, name: str, value: int) -> str:
@@ -216,8 +214,7 @@ class Schedule:
             kept = self._templates.cut(order, kept, self._traced)
         names: dict[Node, str] = {}
         for name, node in self._results:
-            found = written_flat(node, kept)
-            if found is not None:
+            if (found := written_flat(node, kept)) is not None:
                 names.setdefault(found, name)
         groups = self._templates.groups(kept, names, self._traced) if self._templates else ()
         last = {group.nodes[-1]: group for group in groups}
@@ -264,7 +261,7 @@ class Schedule:
             return part_of_parts(body, node, at[:-1], first, first=at[-1], parts=fewer)
 
         def last(body: Body, at: Index) -> str:
-            return reduction_of_parts(body, node, at, second)
+            return finished(body, node, part_of_parts(body, node, at, second))
 
         yield Job(node, first, first.extents, lambda body, at: part_of_reduction(body, node, at, parts))
         yield Job(node, second, second.extents, shared, parts=first.name)
@@ -338,7 +335,6 @@ class Schedule:
         return f"// {made.about}\n{head}{_wrapped(parameters, len(head))}) {{\n{made.text}\n}}"
 
     def launch(self, made: Function, grid: str, block: str, shared: str = "", cluster: str = "") -> str:
-        """The launch of a function in the plan."""
         sources, dimensions = self._arguments(made)
         buffers = (s.name for s in (*sources, *made.written))
         args = ", ".join(f'"{each}"' for each in (*buffers, *(given for _, given in made.given), *dimensions))
@@ -385,9 +381,8 @@ class Schedule:
         )
 
     def _compute(self, body: Body, node: Node, index: Index) -> str:
-        return self._constant(node) if node.op == "get_attr" else rule_of(node).compute(body, node, index)
-
-    def _constant(self, node: Node) -> str:
+        if node.op != "get_attr":
+            return rule_of(node).compute(body, node, index)
         value = self._traced.constants[node]
         if value.numel() != 1:
             raise PlainCudaError(
@@ -409,7 +404,6 @@ class Schedule:
         self._definitions[text] = None
 
     def fresh(self, name: str) -> str:
-        """An unused name."""
         number, found = 1, name
         while found in self._taken:
             number += 1

@@ -27,6 +27,8 @@ from torch.utils._sympy.functions import CleanDiv, FloorDiv, Mod
 from mctskernel.core.task import Shape, Tensor
 from mctskernel.problems.plain_cuda import PlainCudaError
 from mctskernel.problems.plain_cuda.decompositions import PlainFunctions, decompositions
+from mctskernel.problems.plain_cuda.rules import is_tensor
+from mctskernel.problems.problem import blamed
 
 SPECIALISED = "it converts the size to a number"
 
@@ -64,7 +66,8 @@ def _traced_once(
     function: Callable[..., Any], inputs: tuple[Tensor, ...], extents: tuple[tuple[str, int], ...]
 ) -> Traced:
     symbolic = symbolic_tensors(inputs, dict(extents))
-    return _traced(_of_tensors(function), inputs, symbolic, ())
+    # PyTorch counts parameters with defaults, of which the lambda has none.
+    return _traced(lambda *tensors: function(*tensors), inputs, symbolic, ())  # noqa: PLW0108 - as said above
 
 
 def _traced(
@@ -72,30 +75,27 @@ def _traced(
 ) -> Traced:
     env, mode, tensors, sizes = symbolic.env, symbolic.mode, symbolic.tensors, symbolic.sizes
     own = {symbol.node.expr: _dimension(name) for name, symbol in symbolic.symbols.items()}
-    with quiet(), torch.no_grad(), mode, PlainFunctions(), symbolic_roots(), enable_python_dispatcher():
-        try:
-            module = _graph(function, tensors)
-            if any(_is_update(node) for node in module.graph.nodes):
-                module = _graph(module, tensors)
-        except PlainCudaError:
-            raise
-        except Exception as error:
-            said = (str(error).strip().splitlines() or ["no message"])[0]
-            raise PlainCudaError(
-                f"PyTorch can't trace this function: {type(error).__name__}: {said[:300]}"
-            ) from error
+    with untraceable(), mode, PlainFunctions():
+        module = _graph(function, tensors)
+        if any(_is_update(node) for node in module.graph.nodes):
+            module = _graph(module, tensors)
     fixed = [own[symbol].name for symbol in own if not env.replace(symbol).free_symbols]
     if fixed:
         raise PlainCudaError(f"This function fixes the dimension '{fixed[0]}': {SPECIALISED}.")
 
-    exact = _exact_quotients(env)
+    # Quotients without a remainder, as reshapes take for granted, and the same marked as such.
+    env._update_divisible()
+    exact = {FloorDiv(*each.args): CleanDiv(*each.args) for each in env.divisible if isinstance(each, Mod)}
 
     def expression(value: Any) -> sympy.Expr:
         if isinstance(value, Node):
             value = value.meta["val"]
         found = env.replace(value.node.expr if hasattr(value, "node") else sympy.sympify(value))
         found = found.xreplace({each: exact[each] for each in found.atoms(FloorDiv) if each in exact})
-        return _cancelled(found).xreplace(own)
+        # Quotients whose divisor is a factor of the dividend go.
+        quotients = {each: sympy.cancel(each.args[0] / each.args[1]) for each in found.atoms(FloorDiv)}
+        whole = {each: value for each, value in quotients.items() if value.as_numer_denom()[1] == 1}
+        return found.xreplace(whole).xreplace(own)
 
     hints = {own[symbol.node.expr]: sizes[name] for name, symbol in symbolic.symbols.items()}
     graph = module.graph
@@ -117,18 +117,6 @@ def _traced(
 
 def _dimension(name: str) -> sympy.Symbol:
     return sympy.Symbol(name, integer=True, positive=True)
-
-
-def _cancelled(size: sympy.Expr) -> sympy.Expr:
-    """A size without quotients whose divisor is a factor of the dividend."""
-    found = {each: sympy.cancel(each.args[0] / each.args[1]) for each in size.atoms(FloorDiv)}
-    return size.xreplace({each: whole for each, whole in found.items() if whole.as_numer_denom()[1] == 1})
-
-
-def _exact_quotients(env: ShapeEnv) -> Mapping[sympy.Expr, sympy.Expr]:
-    """Quotients without a remainder, as reshapes take for granted, and the same marked as such."""
-    env._update_divisible()
-    return {FloorDiv(*each.args): CleanDiv(*each.args) for each in env.divisible if isinstance(each, Mod)}
 
 
 @dataclass(frozen=True)
@@ -164,15 +152,6 @@ def symbolic_tensors(inputs: Sequence[Tensor], sizes: Shape, device: str = "cpu"
 
 def _graph(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> Any:
     return make_fx(torch.func.functionalize(function, remove="mutations"), decompositions())(*tensors)
-
-
-def _of_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function without further parameters, as PyTorch counts those with defaults."""
-
-    def called(*tensors: torch.Tensor) -> Any:
-        return function(*tensors)
-
-    return called
 
 
 def _is_update(node: Node) -> bool:
@@ -220,13 +199,9 @@ def _extent(extent: int | str, symbols: Mapping[str, Any]) -> Any:
 def _outputs(graph: Graph) -> tuple[Node, ...]:
     (returned,) = next(node for node in graph.nodes if node.op == "output").args
     found = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
-    if not found or not all(isinstance(each, Node) and _is_tensor(each) for each in found):
+    if not found or not all(map(is_tensor, found)):
         raise PlainCudaError("This function must return a tensor, or a tuple of tensors.")
     return found
-
-
-def _is_tensor(node: Node) -> bool:
-    return isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _check_updates(graph: Graph, inputs: Mapping[Node, str]) -> None:
@@ -240,14 +215,23 @@ def _check_updates(graph: Graph, inputs: Mapping[Node, str]) -> None:
 
 
 @contextlib.contextmanager
-def symbolic_roots() -> Iterator[None]:
-    """Replace `math.sqrt`, which converts a size to a number, by PyTorch's symbolic one."""
+def untraceable() -> Iterator[None]:
+    """Trace within this block. Raises PlainCudaError for whatever it raises.
+
+    `math.sqrt`, which converts a size to a number, is PyTorch's symbolic one there.
+    """
     plain = math.sqrt
 
     def root(value: Any) -> Any:
         return torch.sym_sqrt(value) if isinstance(value, torch.SymInt | torch.SymFloat) else plain(value)
 
-    with patch.object(math, "sqrt", root):
+    with (
+        blamed("PyTorch can't trace this function:", PlainCudaError),
+        quiet(),
+        torch.no_grad(),
+        enable_python_dispatcher(),
+        patch.object(math, "sqrt", root),
+    ):
         yield
 
 

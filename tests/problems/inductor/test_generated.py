@@ -1,5 +1,7 @@
 """Parse what torch.compile generates, and refuse what launch plans don't support."""
 
+import ast
+
 import pytest
 
 from mctskernel.problems.inductor.generated import (
@@ -64,7 +66,7 @@ def test_what_no_plan_can_say_is_refused(statement: str, said: str) -> None:
     ],
 )
 def test_finds_out_along_what_a_reduction_reads(after: str, hint: str) -> None:
-    (kernel,) = kernel_texts(recorded.text("softmax")).values()
+    (kernel,) = kernel_texts(ast.parse(recorded.text("softmax"))).values()
     assert reduction_hint(kernel.replace("r0_1 + ks0*x0", after)) == hint
 
 
