@@ -246,7 +246,13 @@ def document(steps: Mapping[tuple[str, str], Step]) -> str:
     rows = []
     for case in [each for each in CASES if (each, TIMES) in steps]:
         us = [steps[case, TIMES].us.get(arm, math.nan) for arm in ("PyTorch", *ARMS)]
-        rows.append([case, *(f"{each:.1f}" for each in us), f"{np.nanmin(us[2:]) / us[1]:.3f}"])
+        rows.append(
+            [
+                case,
+                *("" if math.isnan(each) else f"{each:.1f}" for each in us),
+                f"{np.nanmin(us[2:]) / us[1]:.3f}",
+            ]
+        )
         for step in [steps.get((case, arm)) for arm in ARMS]:
             rows[-1].append(f"{step.configurations}, {step.seconds:.0f}{'*' * step.cut_off}" if step else "")
     gpus = ", ".join(sorted({each.gpu for each in steps.values()} - {""}))

@@ -11,7 +11,9 @@ profiles/       full Nsight Compute reports of nodes that were asked for
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
+import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -269,6 +271,10 @@ def _copy_task(task: Task, target: Path) -> None:
     for file in sorted(task.folder.iterdir()):
         if file.is_file() and (file.stat().st_size <= TASK_FILE_LIMIT or file.name == task.space):
             shutil.copyfile(file, target / file.name)
+    described = target / "task.toml"
+    text = described.read_text("utf-8")
+    if "name" not in tomllib.loads(text):  # it was the folder's
+        described.write_text(f"name = {json.dumps(task.name)}\n{text}", "utf-8")
 
 
 @contextmanager
