@@ -18,7 +18,14 @@ from torch.fx import Node
 from mctskernel.problems.plain_cuda.body import Body, Function, Given, Index, Place, numbers
 from mctskernel.problems.plain_cuda.element_types import converted, stored
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
-from mctskernel.problems.plain_cuda.rules import Kind, argument, base_name, is_tensor, operator_name, rule_of
+from mctskernel.problems.plain_cuda.rules import (
+    Kind,
+    base_name,
+    is_tensor,
+    operator_name,
+    rule_of,
+    source_of,
+)
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.operands import FP8, LINES, STEPS, Memory, Names, Operand, map_given
 
@@ -420,7 +427,7 @@ def _source(node: Any) -> Node | None:
             rule_of(each).kind is Kind.VIEW or base_name(each) == "_to_copy"
         ):
             break
-        each = argument(each, "self")
+        each = next(iter(source_of(each)[0].args), None)
     return found
 
 
