@@ -8,12 +8,15 @@ from click.testing import CliRunner
 from mctskernel.answer import choose
 from mctskernel.cli import main
 from mctskernel.cli.errors import BAD_TASK
+from mctskernel.config import OUTSIDE, SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Search, Snapshot
 from mctskernel.report.view import load_view
+from mctskernel.run import RunFolder
+from mctskernel.run.search import OTHER_START, begin
 from mctskernel.tasks.starts import (
     best_start,
     only_language,
@@ -23,6 +26,7 @@ from mctskernel.tasks.starts import (
     starting_points,
 )
 from mctskernel.tree.blobs import MemoryBlobs, get_edit, put_edit
+from mctskernel.tree.journal import read_tree
 from mctskernel.tree.node import Tree
 from mctskernel.tree.trajectory import edit_title
 from tests import landscape
@@ -152,3 +156,30 @@ def test_a_search_whose_starting_kernel_fails_begins_at_the_next_start(
     assert load_view(tmp_path / "run").source(0) == right
     (folder / "plain.cu").write_text(right.replace("2", "5"))
     assert CliRunner().invoke(main, [*words[:-1], str(tmp_path / "again")]).exit_code == BAD_TASK
+
+
+class Refusing(landscape.InProcess):
+    """Refuses every kernel but one at the end."""
+
+    def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
+        self.refuses = {kernel.identity} - {TRITON.identity}
+        return super().final_validation(kernel, baseline)
+
+
+def test_a_run_whose_kernels_are_all_refused_is_kept_beside_the_next(
+    write_task: WriteTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = RunFolder.load_task
+    landscape.stand_in(monkeypatch).append(lambda: Refusing(2))
+    monkeypatch.setattr(RunFolder, "load_task", load)
+    folder = write_task()
+    (folder / "kernel.cu").write_text(landscape.kernel(1, 1).source)
+    (folder / "start_near.py").write_text(TRITON.source)
+    configuration = SearchConfig(task="bowl", device="model", proposer=OUTSIDE, budget=Budget(evaluations=1))
+    found = begin(tmp_path / "run", folder, configuration, lambda _: None, lambda: False)
+    assert found.answer.node == 0
+    assert found.tree.nodes[0].kernel.identity == TRITON.identity
+    assert "wrong on a held-out shape" in found.notes[0]
+    assert found.notes[0].endswith(f"is kept in run-refused-1. {OTHER_START}")
+    (refused,) = read_tree(tmp_path / "run-refused-1" / "journal.jsonl").nodes
+    assert refused.kernel.identity == landscape.kernel(1, 1).identity

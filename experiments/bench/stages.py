@@ -22,7 +22,6 @@ from mctskernel.core.user_errors import BadMachineError, BadRunError, UserError
 from mctskernel.experiments.bench.rows import TASK_FILE, Read, Searched, Start
 from mctskernel.loop import Follower, Snapshot
 from mctskernel.problems import pytorch_timing
-from mctskernel.problems.pytorch_timing import NICENESS
 from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.profiling.gpu.arenas import timed_bytes
 from mctskernel.profiling.gpu.lock import held_seconds
@@ -66,7 +65,7 @@ def read_stage(
     import torch  # noqa: PLC0415 - an extra
 
     torch.set_num_threads(threads)
-    os.nice(NICENESS)
+    os.nice(pytorch_timing.NICENESS)
     began = time.monotonic()
     shutil.rmtree(folder / TASK, ignore_errors=True)
     try:

@@ -335,9 +335,9 @@ def failures(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if row.reason:
             found.append(f"{row.problem}: {row.reason}")
-        missing = [each for each in (row.read.notes if row.read else ()) if each.startswith(NO_START)]
-        missing += [each for each in (row.searched.notes if row.searched else ()) if OTHER_START in each]
-        found += [f"{row.problem}: {each}" for each in missing if each != row.reason]
+        notes = [each for each in (row.read.notes if row.read else ()) if each.startswith(NO_START)]
+        notes += [each for each in (row.searched.notes if row.searched else ()) if OTHER_START in each]
+        found += [f"{row.problem}: {each}" for each in notes if each != row.reason]
         found += [
             f"{row.problem}: the start `{each.name}` ({each.language}): {each.found}"
             for each in (row.searched.starts if row.searched else ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -91,8 +92,8 @@ def begin(
     """Make a new run and search. `ready` is called when the device is open, before the time begins to count.
 
     Where the starting kernel has no valid time, or no kernel passes the final validation, the search begins again with
-    the next start of the task. Raises TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything
-    is paid for, ModelError.
+    the next start of the task; a run whose kernels were refused is kept beside it. Raises TaskError, SpaceError,
+    RunError, JournalError, DeviceError and, before anything is paid for, ModelError.
     """
     with new_run(path, task_folder, configuration) as (folder, executor):
         ready()
@@ -106,9 +107,18 @@ def begin(
         rest = Path(temporary) / task_folder.resolve().name
         if not copy_other_starts(search.task, configuration.language, rest):
             return found
-        shutil.rmtree(path)
+        if found.stop_reason is StopReason.NO_BASELINE:
+            shutil.rmtree(path)
+        else:
+            failed += f" The search so far is kept in {_set_aside(path).name}."
         again = begin(path, rest, configuration, follow, stop_requested)
     return replace(again, notes=(f"{failed} {OTHER_START}", *again.notes))
+
+
+def _set_aside(path: Path) -> Path:
+    """Move a run whose kernels were all refused, so that another can take its place."""
+    names = (f"{path.name}-refused-{number}" for number in itertools.count(1))
+    return path.rename(next(each for each in map(path.with_name, names) if not each.exists()))
 
 
 def resume(

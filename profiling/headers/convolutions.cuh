@@ -614,7 +614,7 @@ struct Places {
         });
     }
 
-    // Merge the states of a warp and keep them: each channel of an image has one for each of its parts.
+    // Merge the states of a warp, with rows.cuh, and keep them: each channel of an image has one for each of its parts.
     template <class State>
     __device__ __forceinline__ void keep(const States<State, OWN>& states) {
         const int strips = ceil_div(sizes.places[2], part.width), parts = Part::of_image(sizes) * strips * Geometry::PHASES;
@@ -631,17 +631,7 @@ struct Places {
     __device__ __forceinline__ void keep(int j, State state, State* at) {
         #pragma unroll
         for (int lanes = 16; lanes > 0; lanes /= 2) {
-            union Words {
-                State state;
-                int of[sizeof(State) / 4];
-            };
-            Words words;
-            words.state = state;
-            #pragma unroll
-            for (int w = 0; w < sizeof(State) / 4; ++w) {
-                words.of[w] = __shfl_xor_sync(0xffffffff, words.of[w], lanes);
-            }
-            merge(state, words.state);
+            merge(state, of_lane(state, lanes));
         }
         if (threadIdx.x % 32 == j && row(j) < sizes.rows) {
             *at = state;
