@@ -335,14 +335,15 @@ def _play(out: Path, study: Study, cell: Cell, executor: Callable[[], Executor],
                 return
             asked = out / "asks" / f"{cell.name()}.md"
             prompt = asked.read_text("utf-8").partition(WHERE)[0] if asked.is_file() else ""
-            _evaluate_reply(study, cell, executor(), (prompt, reply), _node(cell), study.kernels - by_rules)
+            kernels = study.kernels - by_rules
+            _evaluate_reply(study, cell, executor(), (prompt, reply), _node(cell), kernels=kernels)
         if by_rules:
             _evaluate_rules(study, cell, executor(), by_rules)
         (cell.path / "played").write_text(str(cell.played + 1), "ascii")
 
 
-def _evaluate_reply(  # noqa: PLR0917 - what it takes
-    study: Study, cell: Cell, executor: Executor, exchanged: tuple[str, str], node: int, kernels: int
+def _evaluate_reply(
+    study: Study, cell: Cell, executor: Executor, exchanged: tuple[str, str], node: int, *, kernels: int
 ) -> None:
     """Evaluate the first kernels of a reply about a node; what was exchanged is kept."""
     folder = RunFolder(cell.path)
