@@ -68,7 +68,8 @@ class Variant:
 class Arena:
     """One case on the GPU, or several variants of it that differ in their inputs.
 
-    Digests of every byte tell whether a timed run changed its inputs; those inputs aren't fetched.
+    Digests of every byte tell whether a timed run changed its inputs; those inputs aren't fetched. The last
+    `checked_only` variants hold what inputs seldom do, which a kernel may take long for.
     """
 
     index: int
@@ -77,6 +78,7 @@ class Arena:
     variants: tuple[Variant, ...]
     place: Place
     window: SharedWindow
+    checked_only: int = 0
 
     @property
     def case(self) -> Case:
@@ -181,10 +183,11 @@ def _draw_variants(task: Task, shape: Shape, seed: int, device: str) -> list[tup
     seeds = (seed, *map(int, np.random.SeedSequence([seed, 1]).generate_state(count - 1)))
     tasks = [task] * count
     special: list[Scattered | None] = [None] * count
-    if task.thorough and task.verify_shapes:
+    if seldom := _checked_only(task, shape):
         # Numbers that a kernel may not be made for.
         tasks[-1] = widened_task(task, min(task.verify_shapes, key=task.compulsory_bytes), seed)
-        special[-2:] = (scattered_values(task, shape, each, seed) for each in (Values.INFINITY, Values.NAN))
+        kinds = (Values.INFINITY, Values.NAN)[-seldom:]
+        special[-seldom:] = (scattered_values(task, shape, each, seed) for each in kinds)
 
     for computing in dict.fromkeys((device, "")):
         # What fails on the GPU, for want of memory perhaps, may succeed on the CPU.
@@ -244,6 +247,10 @@ def _variants(task: Task, shape: Shape) -> int:
     return min(VARIANTS, max(2, MOST_INPUT_BYTES // max(1, _input_bytes(task, shape))))
 
 
+def _checked_only(task: Task, shape: Shape) -> int:
+    return min(2, _variants(task, shape) - 1) if task.thorough and task.verify_shapes else 0
+
+
 def _input_bytes(task: Task, shape: Shape) -> int:
     return sum(tensor.nbytes(shape) for tensor in task.inputs)
 
@@ -274,7 +281,8 @@ def _arena(index: int, task: Task, variants: Sequence[tuple[_Inputs, Sample]], w
         ),
     ]
     drawn = tuple(Variant(sample, _fetches(task, shape, sample, window)) for _, sample in variants)
-    return Arena(index, task, shape, drawn, Place(index, tuple(tensors)), window)
+    seldom = _checked_only(task, shape) if len(variants) > 1 else 0
+    return Arena(index, task, shape, drawn, Place(index, tuple(tensors)), window, seldom)
 
 
 def _fetches(task: Task, shape: Shape, sample: Sample, window: SharedWindow) -> tuple[Fetch, ...]:

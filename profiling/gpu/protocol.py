@@ -151,8 +151,9 @@ class Wear(msgspec.Struct, tag=True, frozen=True):
 
 
 class Time(msgspec.Struct, tag=True, frozen=True):
-    """Time a plan, interleaved with a baseline, on every variant of the inputs. Answered by Timed.
+    """Time a plan, interleaved with a baseline, on the variants of the inputs. Answered by Timed.
 
+    The last `checked_only` variants hold what inputs seldom do: it runs on them once, to be checked, not to be timed.
     `seconds` is about how long the candidate's runs take together, `baseline_runs` the fewest runs of the baseline, as
     far as they fit into as much time again. `reads` are to be fetched after one run on each variant. A candidate whose
     first run takes long, and more than `hopeless_seconds`, makes one more, on another variant, and nothing else runs.
@@ -164,6 +165,7 @@ class Time(msgspec.Struct, tag=True, frozen=True):
     baseline_runs: int
     reads: tuple[tuple[Read, ...], ...]
     hopeless_seconds: float = math.inf
+    checked_only: int = 0
 
 
 class Recheck(msgspec.Struct, tag=True, frozen=True):

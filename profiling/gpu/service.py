@@ -159,7 +159,8 @@ class GpuService:
         with self._bound(request.baseline) as baseline, self._bound(request.plan) as candidate:
             foreign = self._foreign([request.plan.arena])
             before, guards = self._digests.now(foreign), self._digests.now(candidate.guards)
-            runs = TimedRuns(candidate, baseline, self._cleaner, self._digests, self._inputs(request.plan))
+            inputs, seldom = self._inputs(request.plan), request.checked_only
+            runs = TimedRuns(candidate, baseline, self._cleaner, self._digests, inputs, checked_only=seldom)
             unseen: list[float] = []
             checked: dict[int, int] = {}
 
@@ -189,6 +190,10 @@ class GpuService:
             while runs.held_back and (samples.baseline or len(checked) < FEWEST_VARIANTS):
                 unseen += runs.unseen(again=bool(samples.baseline))
                 collect()
+            if samples.baseline or len(checked) < FEWEST_VARIANTS:
+                for variant in range(len(inputs) - seldom, len(inputs)):
+                    runs.on_seen(variant)
+                    collect()
             samples = samples.extended(unseen, self._monitor.read())
             return Timed(
                 samples.samples,

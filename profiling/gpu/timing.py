@@ -218,15 +218,20 @@ class TimedRuns:
         cleaner: Cleaner,
         digests: Digests,
         inputs: Sequence[int],
+        *,
+        checked_only: int = 0,
     ) -> None:
-        """`inputs` are the digests of what the inputs hold before a run, by variant."""
+        """`inputs` are the digests of what the inputs hold before a run, by variant; the last `checked_only` aren't
+        picked.
+        """
         self.arena = candidate.arena
         self._candidate = candidate
         self._baseline = baseline
         self._cleaner = cleaner
         self._digests = digests
         self._inputs = inputs
-        order = _RANDOM.sample(range(len(inputs)), len(inputs))
+        picked = len(inputs) - checked_only
+        order = _RANDOM.sample(range(picked), picked)
         self.seen, self.held_back = order[:1], order[1:]
         self._warm = False
         self.runs: list[TimedRun] = []

@@ -212,7 +212,14 @@ class GpuWorker:
         The baseline makes at least `baseline_runs` runs, as far as they fit into as many seconds. A slow candidate that
         takes more than `hopeless_seconds` runs twice, and the baseline doesn't.
         """
-        request = Time(*self._plans(candidate, arena), seconds, baseline_runs, arena.reads, hopeless_seconds)
+        request = Time(
+            *self._plans(candidate, arena),
+            seconds,
+            baseline_runs,
+            arena.reads,
+            hopeless_seconds,
+            arena.checked_only,
+        )
         timed = self._own(self._ask(request, TIME_SECONDS, Timed, candidate), candidate)
         hopeless = bool(timed.samples) and not timed.baseline and timed.samples[0] > hopeless_seconds
         fewest = min(FEWEST_VARIANTS, len(arena.variants)) if hopeless else len(arena.variants)

@@ -103,7 +103,7 @@ def test_each_drawing_is_judged_by_what_it_must_give(
 
 @pytest.mark.parametrize("device", ["", "cpu"])
 @pytest.mark.parametrize("made", [False, True])
-def test_a_final_validation_times_special_values_too(
+def test_a_final_validation_checks_special_values_that_it_does_not_time(
     write_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, device: str, made: bool
 ) -> None:
     pytest.importorskip("torch")
@@ -116,6 +116,7 @@ def test_a_final_validation_times_special_values_too(
     (timed,) = draw_timed(task, 7, SharedWindow(), 0, device)
     found = [each.sample.case.values for each in timed.variants]
     assert found == [Values.DRAWN, Values.INFINITY, Values.NAN]
+    assert timed.checked_only == 2
     for variant in range(len(found)):
         leave(timed, 2.0, variant)
         assert timed.verdict(variant).passed

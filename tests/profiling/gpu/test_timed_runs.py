@@ -88,7 +88,9 @@ def twice(world: World) -> None:
 
 
 def prepared(
-    monkeypatch: pytest.MonkeyPatch, kernel: Callable[[World], None] = twice
+    monkeypatch: pytest.MonkeyPatch,
+    kernel: Callable[[World], None] = twice,
+    checked_only: int = 0,
 ) -> tuple[World, TimedRuns]:
     world = World()
     monkeypatch.setattr(timing, "Stopwatch", type("Watch", (Watch,), {"world": world}))
@@ -104,7 +106,9 @@ def prepared(
     baseline: Any = Plan(world, "baseline", twice)
     digests: Any = Digests(world)
     inputs = [hash(variant) for variant in range(VARIANTS)]
-    return world, TimedRuns(candidate, baseline, Cleaner(flush, scrub), digests, inputs)
+    return world, TimedRuns(
+        candidate, baseline, Cleaner(flush, scrub), digests, inputs, checked_only=checked_only
+    )
 
 
 def test_a_run_begins_where_nothing_is_left_and_its_digests_are_not_timed(
@@ -175,3 +179,14 @@ def test_nobody_knows_which_run_is_looked_at_again(monkeypatch: pytest.MonkeyPat
         found.add((len(world.run_on), world.run_on[-1]))
     assert len({length for length, _ in found}) > 3
     assert {variant for _, variant in found} == set(range(VARIANTS))
+
+
+def test_variants_that_are_only_checked_are_never_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, runs = prepared(monkeypatch, checked_only=1)
+    runs.candidate(2)
+    runs.candidate(20)
+    runs.unseen()
+    assert set(world.run_on) == {0, 1}
+    runs.on_seen(2)
+    assert world.run_on[-1] == 2
+    assert runs.runs[-1].inputs_kept
