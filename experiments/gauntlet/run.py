@@ -283,7 +283,7 @@ def totals(report: Report) -> Iterator[str]:
     )
     guards = Counter(result.guard for result in report.results if result.verdict is Verdict.CAUGHT)
     if guards:
-        counts = ", ".join(f"{count} by {guard or 'no guard'}" for guard, count in guards.most_common())
+        counts = ", ".join(f"{count} by {guard or 'failing or gaining nothing'}" for guard, count in guards.most_common())
         yield f"Caught: {counts}."
     unexpected = [result.label for result in report.results if result.unexpected]
     if unexpected:
