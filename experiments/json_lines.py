@@ -8,24 +8,20 @@ from typing import TypeVar
 import msgspec
 
 from mctskernel.core.documents import UNDECODABLE, excerpt
-from mctskernel.core.user_errors import BadRunError
+from mctskernel.core.user_errors import RunError
 
 T = TypeVar("T")
 
 
-class LineError(BadRunError, RuntimeError):
-    """A line that can't be read; the message names the file and the line."""
-
-
 def read_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> list[T]:
-    """The objects of a file; none where there is no file. A torn last line is left out. Raises LineError."""
+    """The objects of a file; none where there is no file. A torn last line is left out. Raises RunError."""
     lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
     found = []
     for number, line in enumerate(lines[:-1], 1):
         try:
             found.append(decoder.decode(line))
         except UNDECODABLE as error:
-            raise LineError(f"{path}, line {number}: {excerpt(error)}.") from error
+            raise RunError(f"{path}, line {number}: {excerpt(error)}.") from error
     return found
 
 

@@ -25,9 +25,9 @@ from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
-from mctskernel.experiments.json_lines import LineError
+from mctskernel.core.user_errors import RunError
 from mctskernel.experiments.model_tables import Row, benchmark_page
-from mctskernel.experiments.variants import Variant, VariantError, kernel_of, read_variants, task_at
+from mctskernel.experiments.variants import Variant, kernel_of, read_variants, task_at
 from mctskernel.profiling.architecture import known_architectures, load_architecture
 from mctskernel.profiling.candidate import RefusedError
 from mctskernel.profiling.machine_code.cubin import DisassemblerError
@@ -59,7 +59,7 @@ def main(*, folders: tuple[Path, ...], every: int, architecture: str, jobs: int)
     """Rank measured kernels by the model and print how well it did."""
     try:
         rows = list(_priced(_wanted(folders, every), architecture, jobs))
-    except (VariantError, LineError) as error:
+    except RunError as error:
         raise click.ClickException(str(error)) from error
     if not any(row.modelled_us for row in rows):
         for row in rows:
@@ -77,7 +77,7 @@ def price_variant(folder: Path, variant: Variant, architecture: str) -> Row:
         prepared = pricing.prepare(kernel, stages)
         with pricing.disassembling(prepared) as disassemblies:
             (found,) = pricing.price(prepared, disassemblies, stages)
-    except (VariantError, TaskError, RefusedError, DeviceError, DisassemblerError) as error:
+    except (RunError, TaskError, RefusedError, DeviceError, DisassemblerError) as error:
         return msgspec.structs.replace(row, error=str(error))
     return msgspec.structs.replace(
         row,
@@ -128,7 +128,7 @@ def _row(folder: Path, variant: Variant, future: Future[Row]) -> Row:
     if fault is None:
         return future.result()
     if isinstance(fault, BrokenProcessPool):
-        raise VariantError(f"The process that priced {folder} '{variant.name}' died: out of memory?")
+        raise RunError(f"The process that priced {folder} '{variant.name}' died: out of memory?")
     return msgspec.structs.replace(_unpriced(variant), error=f"{type(fault).__name__}: {fault}")
 
 

@@ -44,7 +44,7 @@ def search_space(
     """Search a space from a configuration that the seed draws.
 
     While the drawn configuration is one that fails, the next is drawn; each of them counts as an evaluation. Raises
-    PolicyError.
+    MisuseError.
     """
     looked_up: dict[str, Entry] = {}
 

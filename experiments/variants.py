@@ -19,7 +19,7 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import plan_of
 from mctskernel.core.task import Shape, Task
 from mctskernel.core.task_file import load_task
-from mctskernel.core.user_errors import BadRunError
+from mctskernel.core.user_errors import RunError
 from mctskernel.edits import syntax
 from mctskernel.edits.plan_text import with_plan
 from mctskernel.edits.triton import module as triton
@@ -27,10 +27,6 @@ from mctskernel.experiments.json_lines import read_lines
 
 OPTIONS = ("num_warps", "num_stages")
 """What a variant in Triton sets of each launch beside constants."""
-
-
-class VariantError(BadRunError, RuntimeError):
-    """A variant that can't be made; the message is a sentence."""
 
 
 class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -54,16 +50,16 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def read_variants(folder: Path) -> list[Variant]:
-    """The variants of a folder, failures included, in the order of the file. Raises LineError."""
+    """The variants of a folder, failures included, in the order of the file. Raises RunError."""
     return read_lines(folder / "variants.jsonl", msgspec.json.Decoder(Variant))
 
 
 def kernel_of(folder: Path, variant: Variant) -> Kernel:
-    """The kernel of a line. Raises VariantError."""
+    """The kernel of a line. Raises RunError."""
     try:
         source = (folder / variant.source).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise VariantError(f"{folder / variant.source} can't be read: {error}.") from error
+        raise RunError(f"{folder / variant.source} can't be read: {error}.") from error
     return with_tunables(Kernel(source, variant.language), variant.tunables)
 
 
@@ -79,7 +75,7 @@ def task_at(folder: Path, language: Language, shape: Shape) -> Task:
 
 
 def with_tunables(kernel: Kernel, values: Mapping[str, int]) -> Kernel:
-    """The kernel with other macros, in Triton other constants and OPTIONS. Raises VariantError for an unknown name."""
+    """The kernel with other macros, in Triton other constants and OPTIONS. Raises RunError for an unknown name."""
     if kernel.language is Language.CUDA:
         source = syntax.parse(kernel.source)
         macros = {each.name: each for each in source.integer_macros}
@@ -91,7 +87,7 @@ def with_tunables(kernel: Kernel, values: Mapping[str, int]) -> Kernel:
         return replace(kernel, source=syntax.replace(source, changes))
     module = triton.parse(kernel.source)
     if module is None:
-        raise VariantError("The source is no module of Triton kernels.")
+        raise RunError("The source is no module of Triton kernels.")
     constants = {each.name: each for each in module.constants}
     _check_known(values, (*constants, *OPTIONS))
     replacements = [
@@ -113,4 +109,4 @@ def with_tunables(kernel: Kernel, values: Mapping[str, int]) -> Kernel:
 
 def _check_known(values: Mapping[str, int], known: Collection[str]) -> None:
     if unknown := next((name for name in values if name not in known), None):
-        raise VariantError(f"There is no tunable '{unknown}' (known: {', '.join(known) or 'none'}).")
+        raise RunError(f"There is no tunable '{unknown}' (known: {', '.join(known) or 'none'}).")

@@ -99,13 +99,13 @@ def evaluate_kernels(
 def compare(*runs: str | Path) -> RunComparison:
     """Compare runs, or folders of runs: the best kernel of each, and whether the differences are significant.
 
-    Print the result for sentences; its fields have the figures. Raises RunError and JournalError.
+    Print the result for sentences; its fields have the figures. Raises RunError.
     """
     return compare_runs([run for side in dict.fromkeys(runs) for run in find_runs(Path(side))])
 
 
 def load_run(path: str | Path) -> Run:
-    """Load the run in a folder. Raises RunError and JournalError where it is no run or can't be read."""
+    """Load the run in a folder. Raises RunError where it is no run or can't be read."""
     return Run(load_view(Path(path)))
 
 

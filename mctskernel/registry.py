@@ -57,10 +57,6 @@ class RegistryError(MisuseError, ValueError):
     """A name that stands for nothing, or an object that can't be imported; the message is a sentence."""
 
 
-class ExtensionError(MisuseError, RuntimeError):
-    """A part that a user added raised an exception; the message says which, where, and that nothing is lost."""
-
-
 @dataclass(frozen=True)
 class _Registered:
     object: Any
@@ -121,14 +117,14 @@ def options_of(kind: str, name: str) -> type[msgspec.Struct] | None:
 
 @contextmanager
 def in_use(kind: str, name: str) -> Iterator[None]:
-    """Around each use of a part: what a user's own one raises becomes an ExtensionError."""
+    """Around each use of a part: what a user's own one raises becomes a MisuseError."""
     try:
         yield
     except Exception as error:
         if isinstance(error, UserError) or name in BUILT_IN[kind]:
             raise
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        raise ExtensionError(
+        raise MisuseError(
             f"The {kind} '{name}' raised {type(error).__name__}: {error} ({frame.filename}:{frame.lineno}). "
             "Every finished evaluation is saved: correct it, then go on with `mctskernel resume`."
         ) from error

@@ -11,9 +11,10 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
+from mctskernel.core.user_errors import NoKernelError
 from mctskernel.edits.llm.experts import EXPERTS
 from mctskernel.edits.llm.model import Call, OpenModel
-from mctskernel.tasks.drafting import GenerationError, Order
+from mctskernel.tasks.drafting import Order
 from mctskernel.tasks.generation import TRANSCRIPT, Effort, Generation, generate
 from tests.generated import (
     COALESCED,
@@ -100,7 +101,7 @@ def test_the_fastest_expert_starts_the_task_and_the_others_stay_beside_it(tmp_pa
 
 def test_when_all_tries_are_spent_the_reasons_are_told_and_nothing_is_left_to_search(tmp_path: Path) -> None:
     model = writer(a_kernel(UNDECLARED))
-    with pytest.raises(GenerationError, match=r"after 3 tries\. memory: build error: .*total"):
+    with pytest.raises(NoKernelError, match=r"after 3 tries\. memory: build error: .*total"):
         generated(tmp_path / "task", model, replace(ALONE, tries=3))
     assert "kernel.cu" not in files(tmp_path / "task")
     assert (tmp_path / "task" / TRANSCRIPT).read_text().count("\n") == len(model.calls)
@@ -141,7 +142,7 @@ def test_a_hostile_reference_is_contained_and_refused(tmp_path: Path, reference:
     trap = tmp_path / "trap"
     model = writer(a_statement(reference.replace("{trap}", str(trap))))
     with pytest.raises(
-        GenerationError,
+        NoKernelError,
         match=r"states no task that can be used: .*reference.py: .*(Permission|FileNotFound|OS)Error",
     ):
         generated(tmp_path / "task", model, reference="", task_file="")
@@ -173,7 +174,7 @@ def test_a_task_file_that_a_model_drafts_can_only_say_what_a_task_needs(
     evil = f"open({str(trap)!r}, 'w').close()\n{REFERENCE}"
     for reference in (REFERENCE, evil):
         folder = tmp_path / f"task{len(reference)}"
-        with pytest.raises(GenerationError, match="states no task that can be used") as raised:
+        with pytest.raises(NoKernelError, match="states no task that can be used") as raised:
             generated(folder, writer(a_statement(reference, task_file)), reference="", task_file="")
         if reference == REFERENCE:
             assert sentence in str(raised.value)
@@ -184,7 +185,7 @@ def test_a_users_task_file_cant_vouch_for_a_models_reference(tmp_path: Path) -> 
     trap = tmp_path / "trap"
     evil = f"open({str(trap)!r}, 'w').close()\n{REFERENCE}"
     for statement in (evil, REFERENCE):
-        with pytest.raises(GenerationError, match=r"was checked|The reference"):
+        with pytest.raises(NoKernelError, match=r"was checked|The reference"):
             generated(
                 tmp_path / str(len(statement)),
                 writer(a_statement(statement)),
@@ -205,7 +206,7 @@ def test_a_users_task_file_cant_vouch_for_a_models_reference(tmp_path: Path) -> 
     ],
 )
 def test_whatever_a_statement_is_it_ends_in_a_sentence(tmp_path: Path, reply: str) -> None:
-    with pytest.raises(GenerationError, match="states no task"):
+    with pytest.raises(NoKernelError, match="states no task"):
         generated(tmp_path / "task", writer(reply), reference="", task_file="")
 
 

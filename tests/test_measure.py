@@ -14,10 +14,11 @@ from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
+from mctskernel.core.user_errors import RunError
 from mctskernel.loop import Search, StopReason
 from mctskernel.report.resampling import rank_correlation
 from mctskernel.report.view import View, load_view
-from mctskernel.run import Origin, RunError, prepare_run, write_manifest
+from mctskernel.run import Origin, prepare_run, write_manifest
 from mctskernel.run.search import SearchResult, finish
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.node import Node, Tree

@@ -14,13 +14,14 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
+from mctskernel.core.user_errors import RunError
 from mctskernel.edits.llm.replies import read_reply
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.external.session import ReplyError, read_replies
 from mctskernel.profiling.emulator import UnsupportedPtxError, parse_ptx
-from mctskernel.run import RunError, RunFolder, read_manifest
+from mctskernel.run import RunFolder, read_manifest
 from mctskernel.tree.events import Refused, Resumed, encode
-from mctskernel.tree.journal import SCHEMA, SCHEMA_VERSION, Journal, JournalError, read_events, read_tree
+from mctskernel.tree.journal import SCHEMA, SCHEMA_VERSION, Journal, read_events, read_tree
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 
 Read = Callable[[bytes, Path], object]
@@ -104,7 +105,7 @@ READERS = (
         journal,
         JOURNAL_HEADER
         + encode(Resumed()) + b"\n" + encode(Refused(node=0, edit=0, reason="x")) + b"\n",
-        (JournalError,),
+        (RunError,),
     ),
     Reader("task file", task_file, TASK_TOML.encode(), (TaskError,)),
     Reader("run.json", manifest, b'{"schema_version": 2, "created": "2026-01-01", "version": "1"}', (RunError,)),

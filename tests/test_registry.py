@@ -6,16 +6,8 @@ import msgspec
 import pytest
 
 from mctskernel import registry
-from mctskernel.registry import (
-    BUILT_IN,
-    ExtensionError,
-    RegistryError,
-    find,
-    find_function,
-    names,
-    options_of,
-    register,
-)
+from mctskernel.core.user_errors import MisuseError
+from mctskernel.registry import BUILT_IN, RegistryError, find, find_function, names, options_of, register
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -80,6 +72,6 @@ def test_what_cannot_be_found_is_said_in_a_sentence(name: str, says: str) -> Non
 @pytest.mark.usefixtures("installed")
 def test_a_part_that_raises_is_named_with_the_line() -> None:
     with pytest.raises(
-        ExtensionError, match=r"reward 'bad' raised ZeroDivisionError.*their_rewards.py:6.*resume"
+        MisuseError, match=r"reward 'bad' raised ZeroDivisionError.*their_rewards.py:6.*resume"
     ):
         find_function("reward", "bad")(1)

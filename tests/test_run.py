@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from mctskernel.answer import Answer
-from mctskernel.core.disk import BlobError, BlobStore
+from mctskernel.core.disk import BlobStore
 from mctskernel.core.evaluation import Check
 from mctskernel.core.task_file import load_task
+from mctskernel.core.user_errors import RunError
 from mctskernel.run import (
-    RunError,
     RunFolder,
     open_run,
     prepare_run,
@@ -71,7 +71,7 @@ def test_blobs_come_back_and_damage_is_seen(tmp_path: Path) -> None:
     assert blobs.put(text) == digest
     assert blobs.get(digest) == text
     next((tmp_path / "blobs").rglob(digest)).write_text("other")
-    with pytest.raises(BlobError, match="damaged"):
+    with pytest.raises(RunError, match="damaged"):
         blobs.get(digest)
 
 
@@ -84,14 +84,14 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing_half_written(
     blobs = BlobStore(tmp_path)
     kept = blobs.put("before")
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(BlobError, match="No space left on device"):
+    with pytest.raises(RunError, match="No space left on device"):
         blobs.put("after")
     assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == [kept]
 
 
 @pytest.mark.parametrize("digest", ["", "../../etc/passwd", "f" * 63, "F" * 64, "0" * 64])
 def test_a_blob_that_is_not_there_is_a_sentence(tmp_path: Path, digest: str) -> None:
-    with pytest.raises(BlobError):
+    with pytest.raises(RunError):
         BlobStore(tmp_path).get(digest)
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
-from mctskernel.core.disk import BlobError
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
+from mctskernel.core.user_errors import RunError
 from mctskernel.external.session import (
     Ask,
     RepliedBlock,
@@ -24,12 +24,12 @@ from mctskernel.external.session import (
     read_replies,
 )
 from mctskernel.loop import StopReason
-from mctskernel.run import RunError, RunFolder, prepare_run, read_manifest, write_manifest
+from mctskernel.run import RunFolder, prepare_run, read_manifest, write_manifest
 from mctskernel.run import search as run_module
 from mctskernel.run.search import replay
 from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.events import Event
-from mctskernel.tree.journal import Journal, JournalError, read_tree
+from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
 from tests import landscape
@@ -261,7 +261,7 @@ def test_a_line_that_is_no_reply_is_refused_in_a_sentence(line: str, complaint: 
     assert complaint in str(caught.value)
 
 
-FULL = JournalError("The journal can't be written: No space left on device.")
+FULL = RunError("The journal can't be written: No space left on device.")
 
 
 @pytest.mark.parametrize("period", [2, 5])
@@ -288,7 +288,7 @@ def test_a_session_goes_on_once_its_journal_can_be_written_again(
             try:
                 asks = session.ask(3)
                 session.tell(map(steps, asks))
-            except JournalError:
+            except RunError:
                 continue
         assert session.stop_reason is StopReason.BUDGET
         judged = session.search.executor.judged  # type: ignore[attr-defined] # the landscape's
@@ -308,7 +308,7 @@ def test_a_kernel_that_could_not_be_read_is_evaluated_later(
         nonlocal calls
         calls += 1
         if calls % 7 == 0:
-            raise BlobError("The blob can't be read.")
+            raise RunError("The blob can't be read.")
         return kernel(search, node)
 
     monkeypatch.setattr(TreeSearch, "kernel", failing)
@@ -316,7 +316,7 @@ def test_a_kernel_that_could_not_be_read_is_evaluated_later(
         for _ in range(1000):
             if session.is_over:
                 break
-            with contextlib.suppress(BlobError):
+            with contextlib.suppress(RunError):
                 session.tell(map(steps, session.ask(3)))
         assert session.stop_reason is StopReason.BUDGET
     assert all(node.evaluation is not None for node in read_tree(run / "journal.jsonl").nodes)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.cli.several import WeightsError, read_weights
+from mctskernel.cli.several import read_weights
+from mctskernel.core.user_errors import MisuseError
 from mctskernel.run import open_run
 from mctskernel.tasks.space import choose_start, write_space_task
 from mctskernel.tree.journal import read_tree
@@ -53,5 +54,5 @@ def test_evaluations_go_where_something_is_left_to_gain(tasks: tuple[Path, Path]
 def test_weights_that_cannot_be_used(tmp_path: Path, text: str, sentence: str) -> None:
     file = tmp_path / "weights.toml"
     file.write_text(text)
-    with pytest.raises(WeightsError, match=sentence):
+    with pytest.raises(MisuseError, match=sentence):
         read_weights(file, ("a", "b"))

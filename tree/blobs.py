@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import fields
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
-from mctskernel.core.edit import Block, Edit, Patch, Settings, WholeSource
-from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.edit import Edit, Patch, Settings, WholeSource
+from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Exchange
-from mctskernel.tree.events import EditRecord, ExchangeRecord, KernelRecord, storable, storable_text
+from mctskernel.tree.events import EditRecord, KernelRecord, storable, storable_text
 
 
 class BlobStore(Protocol):
@@ -63,61 +62,32 @@ def put_edit(blobs: BlobStore, edit: Edit) -> EditRecord:
     """Keeps what an edit changes. A prior that isn't a positive number becomes the least promise."""
     change = "" if isinstance(edit.change, Settings) else blobs.put(_encode_change(edit.change))
     prior = edit.prior if LEAST_PRIOR < edit.prior < float("inf") else LEAST_PRIOR
-    return EditRecord(**{**_fields(edit), "change": change, "prior": prior})
+    return EditRecord(**{**vars(edit), "change": change, "prior": prior})
 
 
 def get_edit(blobs: BlobStore, record: EditRecord) -> Edit:
-    change = _decode_change(blobs.get(record.change)) if record.change else Settings()
+    change = _CHANGE.decode(blobs.get(record.change)) if record.change else Settings()
     return Edit(**{**msgspec.structs.asdict(record), "change": change})
 
 
-def put_exchange(blobs: BlobStore, exchange: Exchange) -> ExchangeRecord:
+def put_exchange(blobs: BlobStore, exchange: Exchange) -> Exchange:
+    """An exchange whose texts are names of blobs."""
     reply = put_text(blobs, exchange.reply) if exchange.reply else ""
-    return ExchangeRecord(**{**_fields(exchange), "prompt": put_text(blobs, exchange.prompt), "reply": reply})
+    return msgspec.structs.replace(exchange, prompt=put_text(blobs, exchange.prompt), reply=reply)
 
 
-def get_exchange(blobs: BlobStore, record: ExchangeRecord) -> Exchange:
+def get_exchange(blobs: BlobStore, record: Exchange) -> Exchange:
     reply = blobs.get(record.reply) if record.reply else ""
-    return Exchange(**{**msgspec.structs.asdict(record), "prompt": blobs.get(record.prompt), "reply": reply})
-
-
-def _fields(of: Edit | Exchange) -> dict[str, Any]:
-    return {field.name: getattr(of, field.name) for field in fields(of)}
+    return msgspec.structs.replace(record, prompt=blobs.get(record.prompt), reply=reply)
 
 
 LEAST_PRIOR = 1e-6
 
-
-class _PatchText(msgspec.Struct, frozen=True, tag="patch", tag_field="change"):
-    blocks: tuple[Block, ...]
-
-
-class _WholeSourceText(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag="whole source", tag_field="change"
-):
-    source: str
-    language: Language | None = None
-
-
-_CHANGE: msgspec.json.Decoder[_PatchText | _WholeSourceText] = msgspec.json.Decoder(
-    _PatchText | _WholeSourceText
-)
+_CHANGE: msgspec.json.Decoder[Patch | WholeSource] = msgspec.json.Decoder(Patch | WholeSource)
 
 
 def _encode_change(change: Patch | WholeSource) -> str:
-    match change:
-        case Patch():
-            text: _PatchText | _WholeSourceText = _PatchText(change.blocks)
-        case WholeSource():
-            text = _WholeSourceText(change.source, change.language)
     try:
-        return msgspec.json.encode(text).decode()
+        return msgspec.json.encode(change).decode()
     except UnicodeEncodeError:
-        return msgspec.json.encode(storable(msgspec.to_builtins(text))).decode()
-
-
-def _decode_change(text: str) -> Patch | WholeSource:
-    decoded = _CHANGE.decode(text)
-    if isinstance(decoded, _PatchText):
-        return Patch(decoded.blocks)
-    return WholeSource(decoded.source, decoded.language)
+        return msgspec.json.encode(storable(msgspec.to_builtins(change))).decode()

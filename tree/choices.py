@@ -8,22 +8,23 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import msgspec
 
 from mctskernel.core.documents import excerpt, unknown_name
+from mctskernel.core.user_errors import MisuseError
 from mctskernel.registry import find, options_of
-from mctskernel.tree.policy import Policy, PolicyError
+from mctskernel.tree.policy import Policy
 from mctskernel.tree.strategies.strategy import Strategy
 
 T = TypeVar("T")
 
 
 def open_strategy(policy: Policy) -> Strategy:
-    """The strategy of a policy, for one tree. Raises RegistryError and PolicyError."""
+    """The strategy of a policy, for one tree. Raises RegistryError and MisuseError."""
     factory, options = find("strategy", policy.strategy), options_of("strategy", policy.strategy)
     found: Strategy = factory(_converted(policy.options, options)) if options else factory()
     return found
 
 
 def check_policy(policy: Policy) -> None:
-    """Raise RegistryError for a strategy, and PolicyError for a value, that a search can't be made with."""
+    """Raise RegistryError for a strategy, and MisuseError for a value, that a search can't be made with."""
     with_choices(policy, {})
     open_strategy(policy)
 
@@ -38,12 +39,12 @@ def choice_names(strategy: str) -> tuple[str, ...]:
 def with_choices(policy: Policy, choices: Mapping[str, Any]) -> Policy:
     """The policy with some of its fields, or some options of its strategy, set.
 
-    Numbers may be given as text. Another strategy begins with its own defaults. Raises PolicyError and RegistryError.
+    Numbers may be given as text. Another strategy begins with its own defaults. Raises MisuseError and RegistryError.
     """
     strategy = choices.get("strategy", policy.strategy)
     for name in choices:
         if complaint := unknown_name(name, choice_names(strategy), f"choice of the strategy {strategy}"):
-            raise PolicyError(complaint)
+            raise MisuseError(complaint)
     shared = {name: value for name, value in choices.items() if name in Policy.__struct_fields__}
     kept = policy.options if strategy == policy.strategy else {}
     options = {**kept, **{name: value for name, value in choices.items() if name not in shared}}
@@ -61,4 +62,4 @@ def _converted(values: Mapping[str, Any], kind: type[T]) -> T:
         name = path.rstrip("`").partition(".")[0]
         if known := [each for each in get_args(get_type_hints(kind).get(name)) if isinstance(each, str)]:
             problem = f"It must be one of {', '.join(known)}"
-        raise PolicyError(f"{name} is '{values.get(name)}'. {excerpt(problem)}.") from error
+        raise MisuseError(f"{name} is '{values.get(name)}'. {excerpt(problem)}.") from error

@@ -11,7 +11,7 @@ import msgspec
 from mctskernel.core.edit import Category, Factor, decided
 from mctskernel.core.evaluation import Evaluation, Score
 from mctskernel.core.kernel import Language
-from mctskernel.core.proposer import Dropped, Loss, Purpose
+from mctskernel.core.proposer import Dropped, Exchange
 from mctskernel.tree.policy import Policy
 
 
@@ -44,25 +44,6 @@ class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def decisions(self) -> tuple[Factor, ...]:
         """What it decides: that its title is done, if it names no factors."""
         return decided(self.category, self.title, self.factors)
-
-
-class ExchangeRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A call of a language model; `prompt` and `reply` name blobs."""
-
-    purpose: Purpose
-    model: str
-    prompt: str
-    reply: str = ""
-    expert: str = ""
-    problem: str = ""
-    input_tokens: int = 0
-    output_tokens: int = 0
-    dollars: float = 0.0
-    seconds: float = 0.0
-    recorded: bool = False
-    loss: Loss | None = None
-    requests: int = 1
-    estimated: bool = False
 
 
 class _Event(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True, kw_only=True):
@@ -123,7 +104,7 @@ class Proposed(_Event, frozen=True, tag="proposed"):
     notes: tuple[str, ...] = ()
     more: bool = False
     silent: bool = False
-    exchanges: tuple[ExchangeRecord, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
     dropped: tuple[Dropped, ...] = ()
 
 

@@ -23,7 +23,7 @@ import msgspec
 
 from mctskernel.core.disk import remedy
 from mctskernel.core.documents import UNDECODABLE, excerpt
-from mctskernel.core.user_errors import BadRunError
+from mctskernel.core.user_errors import RunError
 from mctskernel.tree.events import Event, decode, encode_and_decode, is_costly
 from mctskernel.tree.node import Tree
 from mctskernel.tree.replay import TreeError, apply
@@ -33,10 +33,6 @@ if sys.platform != "win32":
 
 SCHEMA = "mctskernel.journal"
 SCHEMA_VERSION = 6
-
-
-class JournalError(BadRunError):
-    """A journal that can't be read or written; the message is a sentence with the file and the line."""
 
 
 class JournalWarning(UserWarning):
@@ -75,7 +71,7 @@ class Journal:
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise JournalError(f"{path} can't be opened: {error.strerror}.") from error
+            raise RunError(f"{path} can't be opened: {error.strerror}.") from error
         try:
             self._lock()
             self._end = _end_of_events(path)
@@ -89,7 +85,7 @@ class Journal:
     def append(self, event: Event) -> Event:
         """Write an event and return it as it will be read again.
 
-        Raises JournalError when it can't be written; the journal then ends with the event before it.
+        Raises RunError when it can't be written; the journal then ends with the event before it.
         """
         line, kept = encode_and_decode(event)
         self._write(line + b"\n", flush=self._durable and is_costly(event))
@@ -123,10 +119,8 @@ class Journal:
             raise
         self._end += len(line)
 
-    def _unwritable(self, error: OSError) -> JournalError:
-        return JournalError(
-            f"{self.path} can't be written: {error.strerror}. {remedy(error, self.path.parent)}"
-        )
+    def _unwritable(self, error: OSError) -> RunError:
+        return RunError(f"{self.path} can't be written: {error.strerror}. {remedy(error, self.path.parent)}")
 
     def _drop_damaged(self) -> None:
         """Cut off what isn't part of the tree; complete lines of it are kept beside the journal."""
@@ -145,7 +139,7 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise JournalError(f"{self.path} is in use by another process.") from error
+            raise RunError(f"{self.path} is in use by another process.") from error
 
 
 def is_being_written(path: Path) -> bool:
@@ -164,7 +158,7 @@ def is_being_written(path: Path) -> bool:
 
 
 def read_tree(path: Path) -> Tree:
-    """The tree that a journal's events make. Raises JournalError."""
+    """The tree that a journal's events make. Raises RunError."""
     tree = Tree()
     for number, line in _lines(path):
         _applied(tree, line, path, number)
@@ -172,21 +166,21 @@ def read_tree(path: Path) -> Tree:
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """The events of a journal, in order. Raises JournalError."""
+    """The events of a journal, in order. Raises RunError."""
     for number, line in _lines(path):
         yield _event(line, path, number)
 
 
 def check_header(path: Path, line: bytes) -> None:
-    """Raise JournalError unless the first line of a journal, without its newline, has the current version."""
+    """Raise RunError unless the first line of a journal, without its newline, has the current version."""
     try:
         header = msgspec.json.decode(line, type=_Header)
     except UNDECODABLE as error:
-        raise JournalError(f"{path}, line 1: this isn't a journal of mctskernel: {error}.") from error
+        raise RunError(f"{path}, line 1: this isn't a journal of mctskernel: {error}.") from error
     if header.schema != SCHEMA:
-        raise JournalError(f"{path}, line 1: this is a '{header.schema}', not a journal of mctskernel.")
+        raise RunError(f"{path}, line 1: this is a '{header.schema}', not a journal of mctskernel.")
     if header.version != SCHEMA_VERSION:
-        raise JournalError(
+        raise RunError(
             f"{path}, line 1: the journal has schema version {header.version}; this mctskernel reads only version "
             f"{SCHEMA_VERSION}. Use the version of mctskernel that wrote it, or begin a new run."
         )
@@ -197,7 +191,7 @@ def _applied(tree: Tree, line: bytes, path: Path, number: int) -> Event:
     try:
         apply(tree, event)
     except TreeError as error:
-        raise JournalError(f"{path}, line {number}: {error}") from error
+        raise RunError(f"{path}, line {number}: {error}") from error
     return event
 
 
@@ -205,7 +199,7 @@ def _event(line: bytes, path: Path, number: int) -> Event:
     try:
         return decode(line)
     except UNDECODABLE as error:
-        raise JournalError(f"{path}, line {number}: this is no event: {excerpt(error)}.") from error
+        raise RunError(f"{path}, line {number}: this is no event: {excerpt(error)}.") from error
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -234,7 +228,7 @@ def _end_of_events(path: Path) -> int:
         header, rest = file.readline(), file.read()
     if not header.endswith(b"\n"):
         if not _HEADER_LINE.startswith(header):
-            raise JournalError(f"{path} isn't a journal of mctskernel.")
+            raise RunError(f"{path} isn't a journal of mctskernel.")
         complete, end = b"", 0
     else:
         check_header(path, header[:-1])
@@ -265,4 +259,4 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         with path.open("rb") as file:
             yield file
     except OSError as error:
-        raise JournalError(f"{path} can't be read: {error.strerror}.") from error
+        raise RunError(f"{path} can't be read: {error.strerror}.") from error

@@ -8,11 +8,6 @@ import msgspec
 from msgspec import Meta
 
 from mctskernel.core.option import Option
-from mctskernel.core.user_errors import MisuseError
-
-
-class PolicyError(MisuseError, ValueError):
-    """A choice that doesn't exist or a number outside its range; the message is a sentence."""
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

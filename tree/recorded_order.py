@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import islice
+
+import msgspec
 
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.proposer import Proposals
@@ -99,7 +100,7 @@ class RecordedDecisions:
             tuple(get_edit(self._blobs, each) for each in event.edits),
             notes=event.notes,
             more=event.more,
-            exchanges=tuple(replace(each, recorded=True, dollars=0.0) for each in exchanges),
+            exchanges=tuple(msgspec.structs.replace(each, recorded=True, dollars=0.0) for each in exchanges),
             dropped=event.dropped,
         )
 

@@ -84,7 +84,7 @@ class TreeSearch:
 
     A new search: `start`, then record the root's evaluation. A resumed one: give the tree of its journal, call `resume`
     and evaluate the nodes that it returns. Then take the `next_action` and record what came of it until the budget is
-    spent. All methods that record raise JournalError, and TreeError for what can't follow.
+    spent. All methods that record raise RunError, and TreeError for what can't follow.
     """
 
     def __init__(

@@ -53,10 +53,6 @@ class Expert:
         return f"{self.prefix}{self.name}"
 
 
-class ExpertError(MisuseError, ValueError):
-    """An expert that doesn't exist or can't be parsed; the message is a sentence."""
-
-
 def _expert(name: str, relieves: str) -> Expert:
     return Expert(name, frozenset(Bottleneck[each.upper()] for each in relieves.split()))
 
@@ -79,11 +75,11 @@ EXPERTS = (
 
 
 def chosen_experts(wanted: Iterable[str]) -> tuple[Expert, ...]:
-    """Experts by name; all if none is named. Raises ExpertError."""
+    """Experts by name; all if none is named. Raises MisuseError."""
     known = {expert.name: expert for expert in EXPERTS}
     names = list(wanted)
     if unknown := [name for name in names if name not in known]:
-        raise ExpertError(f"There is no expert '{unknown[0][:40]}' (known: {', '.join(known)}).")
+        raise MisuseError(f"There is no expert '{unknown[0][:40]}' (known: {', '.join(known)}).")
     return tuple(known[name] for name in names) or EXPERTS
 
 
@@ -132,7 +128,7 @@ class MixtureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     ] = Feedback.DIAGNOSIS
 
     def __post_init__(self) -> None:
-        """Refuse experts that don't exist. Raises ExpertError."""
+        """Refuse experts that don't exist. Raises MisuseError."""
         chosen_experts(self.experts)
 
 

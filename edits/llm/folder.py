@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from mctskernel.core.proposer import Exchange, Loss
 from mctskernel.edits.llm.model import Call, Message, ModelError, clean, encode
@@ -43,9 +44,11 @@ class FolderModel:
             answer = file.with_suffix(".reply.md")
             if answer.is_file():
                 self._answered[about] += 1
-                return replace(exchange, reply=answer.read_text("utf-8", "replace")[:MOST_CHARACTERS])
+                return msgspec.structs.replace(
+                    exchange, reply=answer.read_text("utf-8", "replace")[:MOST_CHARACTERS]
+                )
         problem = f"Answer {file} in {answer.name}, and repeat the command."
-        return replace(exchange, problem=problem, loss=Loss.NO_REPLY, requests=0)
+        return msgspec.structs.replace(exchange, problem=problem, loss=Loss.NO_REPLY, requests=0)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from mctskernel.core.proposer import Exchange, Loss
 from mctskernel.edits.llm.model import Call, encode
@@ -47,8 +49,10 @@ class Recording:
         if found is None:
             expert = f" with the expert {call.expert}" if call.expert else ""
             problem = f"The recording has no such call ({call.purpose}{expert})."
-            return replace(asked, problem=problem, loss=Loss.NO_REPLY)
-        return replace(found, prompt=prompt, dollars=0.0, seconds=0.0, recorded=True, requests=0)
+            return msgspec.structs.replace(asked, problem=problem, loss=Loss.NO_REPLY)
+        return msgspec.structs.replace(
+            found, prompt=prompt, dollars=0.0, seconds=0.0, recorded=True, requests=0
+        )
 
     def close(self) -> None:
         """Nothing is open."""

@@ -86,7 +86,7 @@ def sweep(
 ) -> Results:
     """Make the trials that the folder doesn't have yet, and write results.json.
 
-    Raises AblationError where the folder holds another ablation, LineError where its log is damaged, and what
+    Raises AblationError where the folder holds another ablation, RunError where its log is damaged, and what
     `mctskernel.run.search.begin` raises; finished trials are kept.
     """
     subjects = subjects_of(ablation.spaces, ablation.tasks)

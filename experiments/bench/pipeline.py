@@ -21,7 +21,7 @@ import msgspec
 
 from mctskernel.config import SearchConfig
 from mctskernel.core.task_file import load_task
-from mctskernel.core.user_errors import BadRunError, UserError
+from mctskernel.core.user_errors import RunError, UserError
 from mctskernel.experiments.bench.rows import Read, Row, Searched, name_of, read_row, write_row
 from mctskernel.experiments.bench.stages import (
     FIRST,
@@ -410,7 +410,7 @@ class Pipeline:
         return self._out / name_of(problem)
 
     def _known(self, problem: Path) -> Row:
-        with suppress(BadRunError):
+        with suppress(RunError):
             return read_row(self._folder(problem))
         return Row(name_of(problem))
 

@@ -17,7 +17,7 @@ import msgspec
 from mctskernel.core.disk import write_whole
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.kernel import Language
-from mctskernel.core.user_errors import BadRunError, MisuseError
+from mctskernel.core.user_errors import MisuseError, RunError
 from mctskernel.problems.registry import is_problem
 from mctskernel.report.baselines import Baselines
 from mctskernel.tasks.builtin import builtin_tasks
@@ -151,13 +151,13 @@ def name_of(problem: Path) -> str:
 
 
 def read_row(folder: Path) -> Row:
-    """The row of a problem's folder, without anything known where there is none. Raises BadRunError."""
+    """The row of a problem's folder, without anything known where there is none. Raises RunError."""
     try:
         return msgspec.json.decode((folder / ROW_FILE).read_bytes(), type=Row)
     except FileNotFoundError:
         return Row(folder.name)
     except (OSError, *UNDECODABLE) as error:
-        raise BadRunError(
+        raise RunError(
             f"{folder / ROW_FILE} can't be read: {excerpt(error)}. Remove it to repeat the problem."
         ) from error
 

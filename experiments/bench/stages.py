@@ -18,7 +18,7 @@ from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Precision
 from mctskernel.core.task_file import load_task, start_files
-from mctskernel.core.user_errors import BadMachineError, BadRunError, UserError
+from mctskernel.core.user_errors import BadMachineError, RunError, UserError
 from mctskernel.experiments.bench.rows import TASK_FILE, Read, Searched, Start
 from mctskernel.loop import Follower, Snapshot
 from mctskernel.problems import pytorch_timing
@@ -128,7 +128,7 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
 
     try:
         found = _found(folder, config, follow, ready)
-    except (BadMachineError, BadRunError):
+    except (BadMachineError, RunError):
         raise  # the same command may succeed later
     except UserError as error:
         return Searched(time.monotonic() - began, gpu_seconds=held_seconds(), reason=excerpt(error))

@@ -45,10 +45,6 @@ BOTH, NO_GAIN, PYTORCH = "both", "no gain", "pytorch"
 _GUARDS = {*map(str, Guard), *map(str, Outcome), NO_GAIN}
 
 
-class CorpusError(MisuseError, ValueError):
-    """A corpus that can't be read; the message is a sentence that names the file and what is wrong."""
-
-
 @dataclass(frozen=True)
 class Entry:
     """One kernel or module of the corpus; `text` is its trick, or what is unusual about an honest one.
@@ -90,9 +86,9 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_corpus(folder: Path = CORPUS, kinds: Sequence[str] = SOURCE_LANGUAGES) -> list[Entry]:
-    """Read every entry of some kinds, cheats first, by kind and name. Raises CorpusError."""
+    """Read every entry of some kinds, cheats first, by kind and name. Raises MisuseError."""
     if not folder.is_dir():
-        raise CorpusError(f"There is no corpus at {folder}: run this from a checkout, or give --corpus.")
+        raise MisuseError(f"There is no corpus at {folder}: run this from a checkout, or give --corpus.")
     entries = [
         entry
         for part in ("cheats", "honest")
@@ -101,7 +97,7 @@ def read_corpus(folder: Path = CORPUS, kinds: Sequence[str] = SOURCE_LANGUAGES) 
         for entry in _read(folder / kind / part / "entries.toml", kind)
     ]
     if not entries:
-        raise CorpusError(f"{folder} holds no gauntlet: there is no */cheats/entries.toml in it.")
+        raise MisuseError(f"{folder} holds no gauntlet: there is no */cheats/entries.toml in it.")
     return entries
 
 
@@ -110,20 +106,20 @@ def _read(where: Path, kind: str) -> Iterator[Entry]:
     try:
         document = tomllib.loads(where.read_text("utf-8"))
     except ValueError as error:
-        raise CorpusError(f"{where} is not valid TOML: {error}.") from error
+        raise MisuseError(f"{where} is not valid TOML: {error}.") from error
     described = {f"{name}{suffix}" for name in document}
     found = {file.name for file in where.parent.iterdir() if file.suffix == suffix}
     if described != found:
-        raise CorpusError(f"{where} and its folder differ in {', '.join(sorted(described ^ found))}.")
+        raise MisuseError(f"{where} and its folder differ in {', '.join(sorted(described ^ found))}.")
     honest = where.parent.name == "honest"
     for name, content in sorted(document.items()):
         try:
             table = msgspec.convert(content, _Table)
         except msgspec.ValidationError as error:
-            raise CorpusError(f"{where}: [{name}]: {error}.") from error
+            raise MisuseError(f"{where}: [{name}]: {error}.") from error
         given = (bool(table.trick), bool(table.guards), bool(table.kernel))
         if given != (not honest, not honest, honest) or not _GUARDS.issuperset(table.guards):
-            raise CorpusError(f"{where}: [{name}] needs a trick and known guards; if it is honest, a kernel.")
+            raise MisuseError(f"{where}: [{name}] needs a trick and known guards; if it is honest, a kernel.")
         yield Entry(
             name,
             kind,

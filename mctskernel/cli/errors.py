@@ -19,9 +19,9 @@ import rich_click as click
 from mctskernel.cli.plain_console import complain, echo, plain, warn
 from mctskernel.core.user_errors import (
     BadMachineError,
-    BadRunError,
     BadTaskError,
     NoKernelError,
+    RunError,
     UserError,
     nearest_name,
 )
@@ -30,7 +30,7 @@ SUCCESS = 0
 LET_THROUGH = 1
 USAGE = UserError.exit_code
 BAD_TASK = BadTaskError.exit_code
-BAD_RUN = BadRunError.exit_code
+BAD_RUN = RunError.exit_code
 BAD_MACHINE = BadMachineError.exit_code
 NO_KERNEL = NoKernelError.exit_code
 REFUSED = 7

@@ -10,13 +10,13 @@ import msgspec
 
 from mctskernel.core.budget import Budget
 from mctskernel.core.executor import LOCAL, ExecutorOptions
+from mctskernel.core.user_errors import RunError
 from mctskernel.edits.async_proposer import NoProposer
 from mctskernel.executors import open_executor
 from mctskernel.loop import Follower, Search
 from mctskernel.profiling.reward import fastest_first
 from mctskernel.run import (
     Origin,
-    RunError,
     RunFolder,
     discard_run,
     prepare_run,

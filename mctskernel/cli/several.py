@@ -16,15 +16,11 @@ from mctskernel.answer import valid_speedup
 from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.documents import DocumentError, parse_toml
-from mctskernel.core.user_errors import MisuseError
+from mctskernel.core.user_errors import MisuseError, RunError
 from mctskernel.loop import GRACE_SECONDS, POLL_SECONDS, Search, Snapshot, StopReason
-from mctskernel.run import RunError, RunFolder, open_run, read_manifest
+from mctskernel.run import RunFolder, open_run, read_manifest
 from mctskernel.run.search import SearchResult, finish, new_run, open_search, reopen
 from mctskernel.tree.strategies.mcts import Mcts, MctsOptions
-
-
-class WeightsError(MisuseError, ValueError):
-    """A file of weights that can't be used."""
 
 
 @dataclass(frozen=True)
@@ -42,22 +38,20 @@ class Plan:
 
 
 def read_weights(file: Path, names: Sequence[str]) -> Mapping[str, float]:
-    """Read the time or share of each task from a TOML file of lines `task = number`. Raises WeightsError."""
+    """Read the time or share of each task from a TOML file of lines `task = number`. Raises MisuseError."""
     try:
         document = parse_toml(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise WeightsError(f"{file} can't be read: {error}.") from error
+        raise MisuseError(f"{file} can't be read: {error}.") from error
     except DocumentError as error:
-        raise WeightsError(f"{file} {error}.") from error
+        raise MisuseError(f"{file} {error}.") from error
     for name, value in document.items():
         if name not in names:
-            raise WeightsError(
-                f"{file} names '{name}', which is not searched (searched: {', '.join(names)})."
-            )
+            raise MisuseError(f"{file} names '{name}', which is not searched (searched: {', '.join(names)}).")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise WeightsError(f"{file}: '{name}' must be a number above 0, not {value!r}.")
+            raise MisuseError(f"{file}: '{name}' must be a number above 0, not {value!r}.")
     if missing := [name for name in names if name not in document]:
-        raise WeightsError(f"{file} lacks '{missing[0]}': give its seconds or its share.")
+        raise MisuseError(f"{file} lacks '{missing[0]}': give its seconds or its share.")
     return {name: float(document[name]) for name in names}
 
 

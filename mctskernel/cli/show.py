@@ -9,11 +9,11 @@ from rich.text import Text
 
 from mctskernel.cli import plain_console
 from mctskernel.cli.plain_console import PlainConsole, deliver, deliver_json
+from mctskernel.core.user_errors import RunError
 from mctskernel.report.document import view_headline, view_story
 from mctskernel.report.node_profile import profile_node
 from mctskernel.report.terminal import CONTEXT, explained_node, plain_diff, print_diff, print_node, print_run
 from mctskernel.report.view import View, load_view
-from mctskernel.run import RunError
 
 NODE = click.IntRange(min=0)
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from mctskernel.core.user_errors import BadRunError
+from mctskernel.core.user_errors import RunError
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -67,10 +67,6 @@ def stray_link(folder: Path) -> Path | None:
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class BlobError(BadRunError, RuntimeError):
-    """A blob that is missing, damaged or can't be written; the message is a sentence that names the file."""
-
-
 @dataclass(frozen=True)
 class BlobStore:
     """A folder of texts in a run, each in a file named by its digest, written once and never changed."""
@@ -78,7 +74,7 @@ class BlobStore:
     folder: Path
 
     def put(self, text: str) -> str:
-        """Store a text and return its digest: on disk when this returns. Raises BlobError."""
+        """Store a text and return its digest: on disk when this returns. Raises RunError."""
         data = text.encode(errors="replace")
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(digest)
@@ -89,22 +85,22 @@ class BlobStore:
                 path.parent.mkdir(exist_ok=True)
                 write_whole(path, data)
         except OSError as error:
-            raise BlobError(
+            raise RunError(
                 f"{path} can't be written: {error.strerror}. {remedy(error, self.folder.parent)}"
             ) from error
         return digest
 
     def get(self, digest: str) -> str:
-        """The text of a digest. Raises BlobError when it is missing or no longer matches."""
+        """The text of a digest. Raises RunError when it is missing or no longer matches."""
         if not _DIGEST.fullmatch(digest):
-            raise BlobError(f"{digest!r} is not a SHA-256 digest.")
+            raise RunError(f"{digest!r} is not a SHA-256 digest.")
         path = self._path(digest)
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise BlobError(f"The blob {path} can't be read: {error.strerror}.") from error
+            raise RunError(f"The blob {path} can't be read: {error.strerror}.") from error
         if hashlib.sha256(data).hexdigest() != digest:
-            raise BlobError(f"The blob {path} is damaged: its content doesn't match its name.")
+            raise RunError(f"The blob {path} is damaged: its content doesn't match its name.")
         return data.decode()
 
     def _path(self, digest: str) -> Path:

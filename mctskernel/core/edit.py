@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+import msgspec
+
 from mctskernel.core.kernel import Language
 
 
@@ -39,13 +41,11 @@ class Block:
     replace: str
 
 
-@dataclass(frozen=True)
-class Patch:
+class Patch(msgspec.Struct, frozen=True, tag="patch", tag_field="change"):
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True)
-class WholeSource:
+class WholeSource(msgspec.Struct, frozen=True, omit_defaults=True, tag="whole source", tag_field="change"):
     """A complete new source text, in another language than the kernel's if one is given."""
 
     source: str

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
@@ -73,20 +75,19 @@ class Purpose(enum.StrEnum):
     GENERATE = "generate"
 
 
-@dataclass(frozen=True)
-class Exchange:
+class Exchange(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One call of a model: prompt, reply and cost.
 
-    `prompt` is a JSON array of messages; `reply` is empty where none came, and `problem` then says why, in a sentence
-    that holds no secret. `loss` is set where no whole reply came, whether or not a part of one did. `dollars` is what
-    was paid: nothing for a reply that was `recorded` before. `requests` is how often the server was asked, retries
-    included, and `estimated` says that it didn't count the tokens.
+    `prompt` is a JSON array of messages; `reply` is empty where none came, and `problem` then says why, without any
+    secret. In an event both name blobs. `loss` is set where no whole reply came, whether or not a part of one did.
+    `dollars` is what was paid, nothing for a reply that was `recorded` before. `requests` is how often the server was
+    asked, retries included; `estimated` says that it didn't count the tokens.
     """
 
     purpose: Purpose
     model: str
     prompt: str
-    reply: str
+    reply: str = ""
     expert: str = ""
     problem: str = ""
     input_tokens: int = 0

@@ -27,8 +27,8 @@ class BadTaskError(UserError):
     exit_code = 3
 
 
-class BadRunError(UserError):
-    """A run folder or a memory that can't be read or written."""
+class RunError(UserError):
+    """A run folder, or another file of results, that can't be read, written or used."""
 
     exit_code = 4
 

@@ -77,7 +77,7 @@ class Engine:
         return path
 
     def view(self, run: str) -> View:
-        """What is known of a run. Raises RequestError, RunError and JournalError."""
+        """What is known of a run. Raises RequestError and RunError."""
         path = self.run_path(run)
         if not (path / "run.json").is_file():
             raise RequestError(f"There is no run '{run}': list_tasks says which there are.")

@@ -225,7 +225,7 @@ def open_session(
 ) -> Iterator[Session]:
     """Open a run for asking and telling, with another budget if one is given.
 
-    Raises RunError, JournalError and DeviceError as resuming it does.
+    Raises RunError and DeviceError as resuming it does.
     """
     with (
         reopen(path, budget, workers) as (folder, configuration, executor),

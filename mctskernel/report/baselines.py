@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.core.documents import UNDECODABLE, excerpt
-from mctskernel.run import RunError, write_text
+from mctskernel.core.user_errors import RunError
+from mctskernel.run import write_text
 
 FILE = "pytorch.json"
 

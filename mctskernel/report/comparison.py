@@ -22,6 +22,7 @@ from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation, Source, Timing
 from mctskernel.core.task import Array
+from mctskernel.core.user_errors import RunError
 from mctskernel.profiling.guardrails import NOISE, beside
 from mctskernel.profiling.model.price import log_ratio_sigma
 from mctskernel.profiling.quantities import speedup_text, time_text
@@ -29,7 +30,6 @@ from mctskernel.profiling.reward import is_eligible, log_speedup
 from mctskernel.report.progress import Moment, moments
 from mctskernel.report.resampling import ratio_of_medians
 from mctskernel.report.view import View, load_view
-from mctskernel.run import RunError
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node
 from mctskernel.tree.trajectory import edit_title, run_seconds
@@ -50,7 +50,7 @@ Ground = tuple[str, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A run of one side of a comparison. Reading it raises JournalError."""
+    """A run of one side of a comparison. Reading it raises RunError."""
 
     side: str
     view: View
@@ -100,7 +100,7 @@ class ComparedRun:
 
 
 def find_runs(path: Path) -> tuple[ComparedRun, ...]:
-    """The runs of one side: a run, or those in a folder of runs. Raises RunError and JournalError."""
+    """The runs of one side: a run, or those in a folder of runs. Raises RunError."""
     single = (path / "run.json").exists()
     found = [path] if single else sorted(each.parent for each in path.glob("*/run.json"))
     if not found:
@@ -177,7 +177,7 @@ class RunComparison:
 
 
 def compare_runs(runs: Sequence[ComparedRun]) -> RunComparison:
-    """Compare the best kernel of the first of each task and device with those of the others. Raises JournalError."""
+    """Compare the best kernel of the first of each task and device with those of the others. Raises RunError."""
     grounds: dict[Ground, list[ComparedRun]] = defaultdict(list)
     for run in runs:
         grounds[run.ground].append(run)

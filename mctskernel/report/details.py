@@ -12,6 +12,7 @@ from mctskernel.core.proposer import Exchange
 from mctskernel.profiling.diagnosis import account
 from mctskernel.report.notes import conditions_text, edit_key, gpu_name
 from mctskernel.report.view import IN_FLIGHT, View
+from mctskernel.tree.blobs import get_exchange
 from mctskernel.tree.events import EditRecord
 from mctskernel.tree.node import Node
 
@@ -72,7 +73,7 @@ class NodeDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def node_details(view: View, number: int) -> NodeDetails:
-    """The details of a node. Raises RunError and BlobError."""
+    """The details of a node. Raises RunError."""
     node, source = view.node(number), view.source(number)
     found = node.evaluation or IN_FLIGHT
     lines, edit, comparison = source.split("\n"), view.tree.made_by(node), view.comparison(number)
@@ -112,9 +113,8 @@ def _conversation(view: View, node: Node, edit: EditRecord) -> Exchange | None:
     record = view.exchanges.get(edit_key(node.parent or 0, edit)) if edit.exchange is not None else None
     if record is None:
         return None
-    reply = _shown(view.folder.blobs.get(record.reply)) if record.reply else ""
-    texts = {"prompt": _shown(view.folder.blobs.get(record.prompt)), "reply": reply}
-    return Exchange(**(msgspec.structs.asdict(record) | texts))
+    whole = get_exchange(view.folder.blobs, record)
+    return msgspec.structs.replace(whole, prompt=_shown(whole.prompt), reply=_shown(whole.reply))
 
 
 def _shown(text: str) -> str:

@@ -231,7 +231,7 @@ def story_step(view: View, step: Step) -> StoryStep:
 
 
 def view_document(view: View) -> Document:
-    """The document of a run. Raises JournalError."""
+    """The document of a run. Raises RunError."""
     tree, best, start = view.tree, view.fastest, view.start_speedup
     edits = _edits(tree)
     rows = tuple(_row(view, node, edits.get(node.id)) for node in tree.nodes)

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Outcome
+from mctskernel.core.user_errors import RunError
 from mctskernel.profiling.gpu.cuda_driver import describe_gpu
 from mctskernel.profiling.gpu.cupti import COUNTERS_FORBIDDEN
 from mctskernel.profiling.processes.child_process import environment_without_secrets, worker_environment
 from mctskernel.profiling.processes.sessions import end_session
 from mctskernel.profiling.replay import Freedom
 from mctskernel.report.view import View
-from mctskernel.run import RunError, write_text
+from mctskernel.run import write_text
 
 PROFILABLE = frozenset({Outcome.OK, Outcome.WRONG_RESULT, Outcome.RACE})
 """Outcomes of kernels that run to their end."""

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from mctskernel.core.evaluation import Conditions, Outcome
-from mctskernel.core.proposer import Loss
-from mctskernel.tree.events import EditRecord, Event, ExchangeRecord, Proposed
+from mctskernel.core.proposer import Exchange, Loss
+from mctskernel.tree.events import EditRecord, Event, Proposed
 from mctskernel.tree.node import Tree
 
 
@@ -49,9 +49,9 @@ def edit_key(node: int, edit: EditRecord) -> EditKey:
     return node, edit.change or edit.factors
 
 
-def exchange_by_edit(events: Iterable[Event]) -> dict[EditKey, ExchangeRecord]:
+def exchange_by_edit(events: Iterable[Event]) -> dict[EditKey, Exchange]:
     """The exchange that each edit came from; one that was offered again came from its first."""
-    found: dict[EditKey, ExchangeRecord] = {}
+    found: dict[EditKey, Exchange] = {}
     for event in events:
         if not isinstance(event, Proposed):
             continue
@@ -63,7 +63,7 @@ def exchange_by_edit(events: Iterable[Event]) -> dict[EditKey, ExchangeRecord]:
 
 def conversation_sentences(events: Iterable[Event], tree: Tree) -> tuple[str, ...]:
     """Calls of language models, tokens and dollars, how their edits ended, and what was lost; nothing without any."""
-    exchanges: list[ExchangeRecord] = []
+    exchanges: list[Exchange] = []
     losses: Counter[Loss] = Counter()
     edits, silence = 0, ""
     for event in events:

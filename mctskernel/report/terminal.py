@@ -16,6 +16,7 @@ from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.task import short_caveats
+from mctskernel.core.user_errors import RunError
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import compare
 from mctskernel.profiling.quantities import speedup_text, time_text
@@ -24,7 +25,6 @@ from mctskernel.report.document import StoryStep, story_step, view_headline, vie
 from mctskernel.report.explained import ExplainedKernel, explained, print_explained
 from mctskernel.report.notes import counted
 from mctskernel.report.view import View, timing_text
-from mctskernel.run import RunError
 from mctskernel.tree.node import Node
 from mctskernel.tree.trajectory import edit_title, run_seconds
 

@@ -20,14 +20,15 @@ import msgspec
 from mctskernel.core.edit import Block, Category
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Language
+from mctskernel.core.proposer import Exchange
 from mctskernel.core.task import Task, shape_label
+from mctskernel.core.user_errors import RunError
 from mctskernel.edits.llm.model import Message
 from mctskernel.edits.patch import as_patch
 from mctskernel.profiling.reward import gain_of, is_eligible, log_speedup
 from mctskernel.report.notes import EditKey, edit_key, exchange_by_edit
-from mctskernel.run import RunError, RunFolder, read_manifest, run_identity
+from mctskernel.run import RunFolder, read_manifest, run_identity
 from mctskernel.tree.blobs import BlobStore
-from mctskernel.tree.events import ExchangeRecord
 from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import lineage_attempts, run_seconds
@@ -185,7 +186,7 @@ Line = SftLine | PreferenceLine | RlLine
 def write_lines(folder: RunFolder, kind: str) -> Iterator[str]:
     """The lines of a run, of a kind in `FORMATS`, each a JSON object with its end.
 
-    Raises RunError where nodes are configurations of a search-space cache; JournalError, TaskError and BlobError.
+    Raises RunError where nodes are configurations of a search-space cache or that can't be read, and TaskError.
     """
     _, lines = FORMATS[kind]
     for family in _families(folder):
@@ -343,7 +344,7 @@ def _result(evaluation: Evaluation, before: Evaluation, speedup: float) -> Resul
 
 
 def _action(
-    blobs: BlobStore, node: Node, parent: Node, before: str, exchanges: Mapping[EditKey, ExchangeRecord]
+    blobs: BlobStore, node: Node, parent: Node, before: str, exchanges: Mapping[EditKey, Exchange]
 ) -> Action:
     edit, after = parent.edits[node.edit or 0], blobs.get(node.kernel.source)
     call = exchanges.get(edit_key(parent.id, edit))

@@ -10,16 +10,17 @@ from pathlib import Path
 from mctskernel.answer import Answer, best_node, valid_speedup
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Language
+from mctskernel.core.proposer import Exchange
 from mctskernel.core.task import short_caveats
+from mctskernel.core.user_errors import RunError
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import speedup_text, time_text
 from mctskernel.report.baselines import Baselines, read_baselines
 from mctskernel.report.notes import EditKey, counted, exchange_by_edit
-from mctskernel.run import Manifest, RunError, RunFolder, open_run, read_answer, read_manifest
+from mctskernel.run import Manifest, RunFolder, open_run, read_answer, read_manifest
 from mctskernel.run.search import NOTHING_HELD_OUT
 from mctskernel.tasks.starts import best_start, start_name, start_speedup
-from mctskernel.tree.events import ExchangeRecord
 from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import Step, trajectory
@@ -30,7 +31,7 @@ IN_FLIGHT = Evaluation(Outcome.OK, Source.MODELLED)
 
 @dataclass(frozen=True)
 class View:
-    """A run. Reading it raises RunError, BlobError and JournalError, each with a sentence."""
+    """A run. Reading it raises RunError."""
 
     folder: RunFolder
     tree: Tree
@@ -160,7 +161,7 @@ class View:
         return refused
 
     @cached_property
-    def exchanges(self) -> dict[EditKey, ExchangeRecord]:
+    def exchanges(self) -> dict[EditKey, Exchange]:
         """The calls of models that edits came from."""
         return exchange_by_edit(read_events(self.folder.journal))
 
@@ -199,7 +200,7 @@ class View:
 
 
 def load_view(path: Path) -> View:
-    """The view of a run folder, without an answer to another tree than its own. Raises RunError and JournalError."""
+    """The view of a run folder, without an answer to another tree than its own. Raises RunError."""
     folder = open_run(path)
     tree, answer = read_tree(folder.journal), read_answer(folder)
     evaluations = answer.evaluations if answer is not None else tree.evaluations

@@ -31,7 +31,7 @@ from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.kernel import SOURCE_LANGUAGES
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
-from mctskernel.core.user_errors import BadRunError
+from mctskernel.core.user_errors import RunError
 from mctskernel.edits.llm.recording import Recorded
 from mctskernel.tree.blobs import get_exchange
 from mctskernel.tree.events import Event, Proposed, Resumed, Submitted
@@ -41,10 +41,6 @@ from mctskernel.tree.search import TreeSearch
 SCHEMA_VERSION = 2
 TASK_FILE_LIMIT = 16 << 20
 """Bytes above which a file of the task folder stays behind: no dataset is copied into every run."""
-
-
-class RunError(BadRunError, RuntimeError):
-    """A run folder that can't be created, read or continued; the message names the file."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -197,7 +193,7 @@ def read_manifest(folder: RunFolder) -> Manifest:
 def run_identity(folder: RunFolder, manifest: Manifest) -> str:
     """A name of the run, 16 hexadecimal digits: the same wherever its folder is and however often it is resumed.
 
-    It is a digest of when the run was made, of its task and seed, and of its first event. Raises JournalError.
+    It is a digest of when the run was made, of its task and seed, and of its first event. Raises RunError.
     """
     first = next(read_events(folder.journal), None)
     began = repr(first.at) if first is not None else ""
@@ -252,7 +248,7 @@ def spent_seconds(events: Iterable[Event]) -> float:
 
 
 def exchanges_of(folder: RunFolder) -> Iterator[Recorded]:
-    """What a run's models were asked and said, each with the kernel that it was about. Raises JournalError."""
+    """What a run's models were asked and said, each with the kernel that it was about. Raises RunError."""
     identities: dict[int, str] = {}
     for event in read_events(folder.journal):
         if isinstance(event, Submitted):

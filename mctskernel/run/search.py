@@ -24,6 +24,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposer
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
+from mctskernel.core.user_errors import RunError
 from mctskernel.edits.async_proposer import AsyncProposer, ExternalQueue, NoProposer, ThreadedProposer
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.recording import Recording
@@ -35,7 +36,6 @@ from mctskernel.loop import Follower, Search, StopReason, root_failure
 from mctskernel.profiling.reward import fastest_first
 from mctskernel.registry import find_function
 from mctskernel.run import (
-    RunError,
     RunFolder,
     discard_run,
     exchanges_of,
@@ -93,7 +93,7 @@ def begin(
 
     Where the starting kernel has no valid time, or no kernel passes the final validation, the search begins again with
     the next start of the task; a run whose kernels were refused is kept beside it. Raises TaskError, SpaceError,
-    RunError, JournalError, DeviceError and, before anything is paid for, ModelError.
+    RunError, DeviceError and, before anything is paid for, ModelError.
     """
     with new_run(path, task_folder, configuration) as (folder, executor):
         ready()
@@ -217,7 +217,7 @@ def reopen(
 ) -> Iterator[tuple[RunFolder, SearchConfig, Executor]]:
     """What it takes to go on with a run, with another budget, workers, engine and counters if they are given.
 
-    Raises RunError and DeviceError, RunError too on a machine with another model of GPU or other compilers.
+    Raises RunError, also on a machine with another model of GPU or other compilers.
     """
     folder = open_run(path)
     manifest = read_manifest(folder)
@@ -248,7 +248,7 @@ def open_search(
 ) -> Iterator[tuple[Search, tuple[int, ...]]]:
     """A search of a run, begun or resumed, and the nodes that are to be evaluated first.
 
-    An `async_proposer` is asked for edits in place of the run's own. Raises RunError, JournalError,
+    An `async_proposer` is asked for edits in place of the run's own. Raises RunError,
     SpaceError and ModelError.
     """
     task = folder.load_task()

@@ -25,10 +25,6 @@ from mctskernel.edits.llm.replies import DRAFT_SCHEMA, one_line
 from mctskernel.tasks.check import MAX_REFERENCE_BYTES, reference_problems
 
 
-class GenerationError(NoKernelError, RuntimeError):
-    """No correct kernel, or no usable task; the message says what was wrong."""
-
-
 @dataclass(frozen=True)
 class Order:
     """What a user wants, in words, and where the task is to be made.
@@ -89,7 +85,7 @@ _PLACEHOLDERS = {
 def draft_task(order: Order, model: Model, say: Say) -> Task:
     """Write what the order's folder lacks: task.toml, reference.py, and a placeholder for the kernel.
 
-    Raises GenerationError when what a model states can't be used, and TaskError when what was given can't.
+    Raises NoKernelError when what a model states can't be used, and TaskError when what was given can't.
     """
     if order.has_task:
         is_named = "kernel" in _keys(read_text(order.folder / "task.toml"))
@@ -109,7 +105,7 @@ def draft_task(order: Order, model: Model, say: Say) -> Task:
         exchange = model.complete(call)
         if not exchange.reply.strip():
             reason = exchange.problem or "The reply was empty."
-            raise GenerationError(f"The model states no task: {reason}")
+            raise NoKernelError(f"The model states no task: {reason}")
         stated = _members(exchange.reply)
         reference = order.reference or stated.get("reference", "") or _in_fence(exchange.reply, "python")
         task_file = order.task_file or stated.get("task", "") or _in_fence(exchange.reply, "toml")
@@ -121,7 +117,7 @@ def draft_task(order: Order, model: Model, say: Say) -> Task:
         say(f"The task as the model states it can't be used: {problems[0]}")
         mended = messages_to_mend(asked, exchange.reply, problems, DRAFT_MEND)
         call = replace(call, purpose=Purpose.MEND, messages=mended)
-    raise GenerationError(f"The model states no task that can be used: {problems[0]}")
+    raise NoKernelError(f"The model states no task that can be used: {problems[0]}")
 
 
 def _members(reply: str) -> dict[str, str]:

@@ -27,6 +27,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Exchange, Loss, ProposalRequest, Proposals, Purpose
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
+from mctskernel.core.user_errors import NoKernelError
 from mctskernel.edits.llm.experts import EXPERTS, Expert
 from mctskernel.edits.llm.model import Call, OpenModel
 from mctskernel.edits.llm.prompt import messages_to_generate
@@ -37,7 +38,7 @@ from mctskernel.executors import open_executor
 from mctskernel.profiling.architecture import NOTHING, briefing_of
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.profiling.sandboxed_reference import check_sandbox
-from mctskernel.tasks.drafting import GenerationError, Order, Say, draft_task
+from mctskernel.tasks.drafting import Order, Say, draft_task
 from mctskernel.tree.trajectory import run_seconds
 
 TRANSCRIPT = "generation.jsonl"
@@ -102,7 +103,7 @@ def generate(
     `flops_of` counts the operations of a task's products, by shape, for the prompts.
 
     Every call of a model is in the folder's generation.jsonl, also when this fails. Raises
-    GenerationError, TaskError, DeviceError and ModelError.
+    NoKernelError, TaskError, DeviceError and ModelError.
     """
     if order.unverified_reference:
         check_sandbox()
@@ -183,7 +184,7 @@ class _Writing:
     evaluations: int = 0
 
     def verified(self) -> tuple[Generated, ...]:
-        """The kernels that passed every check, the fastest first. Raises GenerationError if there is none."""
+        """The kernels that passed every check, the fastest first. Raises NoKernelError if there is none."""
         left = self.effort.tries
         writers = [_Writer(expert) for expert in self.effort.experts[:left]]
         while left > 0 and (waiting := [each for each in writers if each.problem and not each.is_silent]):
@@ -199,7 +200,7 @@ class _Writing:
                 found.setdefault(made.kernel.identity, made)
         if not found:
             reasons = " ".join(f"{writer.expert.name}: {writer.problem}" for writer in writers)
-            raise GenerationError(f"No kernel is right after {self.effort.tries - left} tries. {reasons}")
+            raise NoKernelError(f"No kernel is right after {self.effort.tries - left} tries. {reasons}")
         return tuple(sorted(found.values(), key=lambda each: each.seconds))
 
     def _round(self, writers: Sequence[_Writer]) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.run import RunError, open_run
+from mctskernel.core.user_errors import RunError
+from mctskernel.run import open_run
 from tests.conftest import KERNEL, WriteTask
 from tests.synthetic_run import SyntheticRun, timed
 

@@ -16,13 +16,14 @@ from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.task_file import load_task
+from mctskernel.core.user_errors import RunError
 from mctskernel.executors.gpu import GpuExecutor
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.profiling.counters import INSTRUCTIONS, TIME
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
 from mctskernel.profiling.processes.worker import compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
-from mctskernel.run import RunError, prepare_run, write_manifest
+from mctskernel.run import prepare_run, write_manifest
 from mctskernel.run import search as run_module
 from tests.executors.test_gpu import kernel
 

@@ -14,7 +14,7 @@ import pytest
 
 from mctskernel.config import read_config
 from mctskernel.core.kernel import Language
-from mctskernel.core.user_errors import BadRunError, MisuseError
+from mctskernel.core.user_errors import MisuseError, RunError
 from mctskernel.experiments.bench import pipeline as pipelines
 from mctskernel.experiments.bench.pipeline import Pipeline, Plan
 from mctskernel.experiments.bench.rows import (
@@ -160,7 +160,7 @@ def test_rows_are_kept_and_a_damaged_one_is_told(tmp_path: Path) -> None:
     write_row(RIGHT, tmp_path / "level1-19")
     assert read_row(tmp_path / "level1-19") == RIGHT
     (tmp_path / "level1-19" / "row.json").write_text("{")
-    with pytest.raises(BadRunError, match="Remove it to repeat"):
+    with pytest.raises(RunError, match="Remove it to repeat"):
         read_row(tmp_path / "level1-19")
 
 

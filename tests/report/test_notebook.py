@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from mctskernel import load_run
+from mctskernel.core.user_errors import RunError
 from mctskernel.report.page import Parts
 from mctskernel.report.widget import TreeView
-from mctskernel.run import RunError
 from tests.conftest import WriteTask
 from tests.synthetic_run import EXCHANGE, SyntheticRun, failed, timed
 

@@ -3,7 +3,6 @@
 import base64
 import gzip
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -60,7 +59,8 @@ def test_no_text_of_a_run_is_markup_and_only_the_page_s_own_script_may_run(
 ) -> None:
     synthetic = SyntheticRun(tmp_path / "run", write_task(kernel=f"{KERNEL}// {HOSTILE}\n"))
     evil = Evaluation(Outcome.BUILD_ERROR, Source.MODELLED, HOSTILE, log=HOSTILE)
-    synthetic.edits(0, (HOSTILE, timed(50.0)), ("harmless", evil), exchange=replace(EXCHANGE, reply=HOSTILE))
+    said = msgspec.structs.replace(EXCHANGE, reply=HOSTILE)
+    synthetic.edits(0, (HOSTILE, timed(50.0)), ("harmless", evil), exchange=said)
     page = report_page(load_view(synthetic.folder.path))
     found = _elements(page)
     assert "onerror" not in page

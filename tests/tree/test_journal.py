@@ -12,15 +12,9 @@ from typing import Any
 import pytest
 
 from mctskernel.core.evaluation import Outcome
+from mctskernel.core.user_errors import RunError
 from mctskernel.tree.events import Refused, Resumed, decode, encode
-from mctskernel.tree.journal import (
-    SCHEMA_VERSION,
-    Journal,
-    JournalError,
-    JournalWarning,
-    read_events,
-    read_tree,
-)
+from mctskernel.tree.journal import SCHEMA_VERSION, Journal, JournalWarning, read_events, read_tree
 from mctskernel.tree.replay import replay
 from tests.tree.grown import Grown
 
@@ -120,10 +114,10 @@ def test_what_cannot_be_read_is_a_sentence_with_file_and_line(
     lines[line] = text
     path.write_text("\n".join(lines))
     before = path.read_bytes()
-    with pytest.raises(JournalError, match=f"journal.jsonl.*{sentence}"):
+    with pytest.raises(RunError, match=f"journal.jsonl.*{sentence}"):
         read_tree(path)
     if line == 0:
-        with pytest.raises(JournalError, match=sentence):
+        with pytest.raises(RunError, match=sentence):
             Journal(path)
     assert path.read_bytes() == before
 
@@ -164,17 +158,17 @@ def test_an_interrupted_append_leaves_nothing_behind(path: Path, monkeypatch: py
 def test_foreign_and_missing_files_are_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("no newline here")
-    with pytest.raises(JournalError, match="isn't a journal"):
+    with pytest.raises(RunError, match="isn't a journal"):
         Journal(path)
     assert path.read_text() == "no newline here"
-    with pytest.raises(JournalError, match="can't be read: No such file"):
+    with pytest.raises(RunError, match="can't be read: No such file"):
         read_tree(tmp_path / "journal.jsonl")
-    with pytest.raises(JournalError, match="can't be opened: No such file"):
+    with pytest.raises(RunError, match="can't be opened: No such file"):
         Journal(tmp_path / "missing" / "journal.jsonl")
 
 
 def test_one_process_appends_at_a_time(path: Path) -> None:
-    with Journal(path), pytest.raises(JournalError, match="in use by another process"):
+    with Journal(path), pytest.raises(RunError, match="in use by another process"):
         Journal(path)
 
 
@@ -186,7 +180,7 @@ def test_a_full_disk_loses_nothing_that_was_written(path: Path, grown: Grown, mo
         # Past a file size limit the system writes short and then fails, as a full disk does.
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + more_bytes, hard))
         try:
-            with pytest.raises(JournalError, match=r"journal.jsonl can't be written: "):
+            with pytest.raises(RunError, match=r"journal.jsonl can't be written: "):
                 journal.append(event)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -199,11 +193,11 @@ def test_an_event_that_could_not_be_journalled_did_not_happen(
     grown: Grown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(event: object) -> Any:
-        raise JournalError("full")
+        raise RunError("full")
 
     before = grown.replayed()
     monkeypatch.setattr(grown.journal, "append", full)
-    with pytest.raises(JournalError):
+    with pytest.raises(RunError):
         grown.evaluate(len(grown.tree.nodes) - 1, 1.0)
     assert grown.tree == before
 

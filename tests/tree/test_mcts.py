@@ -10,7 +10,7 @@ import pytest
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel
-from mctskernel.registry import ExtensionError
+from mctskernel.core.user_errors import MisuseError
 from mctskernel.tree.edit_model.score import Prospects, expected_improvement, log_excess
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
@@ -221,5 +221,5 @@ class Broken:
 
 def test_a_strategy_that_raises_is_named_with_the_line() -> None:
     grown = Grown(strategy=f"{__name__}:Broken")
-    with pytest.raises(ExtensionError, match=r"Broken' raised ZeroDivisionError.*test_mcts\.py:\d+"):
+    with pytest.raises(MisuseError, match=r"Broken' raised ZeroDivisionError.*test_mcts\.py:\d+"):
         grown.search.next_action()

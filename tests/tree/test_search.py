@@ -14,13 +14,14 @@ from mctskernel.core.edit import Block, Category, Edit, Factor, Patch, WholeSour
 from mctskernel.core.evaluation import REPAIRABLE, Check, Evaluation, Outcome, Score, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Dropped, Exchange, Loss, Proposals, Purpose
+from mctskernel.core.user_errors import MisuseError
 from mctskernel.registry import RegistryError, names
 from mctskernel.tree.blobs import MemoryBlobs, get_exchange
 from mctskernel.tree.choices import open_strategy, with_choices
 from mctskernel.tree.events import Duplicated, Evaluated, Event, Proposed, Refused, Started
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
-from mctskernel.tree.policy import Policy, PolicyError
+from mctskernel.tree.policy import Policy
 from mctskernel.tree.replay import TreeError, apply, replay
 from mctskernel.tree.search import Exhausted, TreeSearch, Try, Wait
 from mctskernel.tree.strategies.strategy import Propose
@@ -432,7 +433,7 @@ def test_a_quarantined_kernel_has_no_children() -> None:
     ],
 )
 def test_wrong_choices_are_refused_in_a_sentence(choices: dict[str, object], sentence: str) -> None:
-    with pytest.raises(PolicyError, match=re.escape(sentence)):
+    with pytest.raises(MisuseError, match=re.escape(sentence)):
         with_choices(Policy(), choices)
 
 

@@ -153,7 +153,7 @@ function linesOf({ source, language }) {
 }
 
 function conversation({ details }) {
-  const found = details.conversation;
+  const found = { input_tokens: 0, output_tokens: 0, dollars: 0, seconds: 0, ...details.conversation };
   const said = [found.model, found.expert, `${numberText(found.input_tokens)} input tokens, ${numberText(found.output_tokens)} output tokens`, `$${found.dollars.toFixed(4)}`, durationText(found.seconds)];
   return [
     el("p", { class: "muted" }, said.filter(Boolean).join(" · ")),

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
-from mctskernel.edits.llm.experts import EXPERTS, ExpertError, choose, chosen_experts
+from mctskernel.core.user_errors import MisuseError
+from mctskernel.edits.llm.experts import EXPERTS, choose, chosen_experts
 
 
 def bound_by(bottleneck: Bottleneck) -> Diagnosis:
@@ -35,5 +36,5 @@ def test_without_results_the_diagnosis_decides_and_excludes_none() -> None:
 
 @pytest.mark.parametrize("text", ["", "nobody"])
 def test_an_expert_that_does_not_exist_is_a_sentence(text: str) -> None:
-    with pytest.raises(ExpertError, match=r"expert.*\."):
+    with pytest.raises(MisuseError, match=r"expert.*\."):
         chosen_experts((text,))

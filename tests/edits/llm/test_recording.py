@@ -1,8 +1,8 @@
 """Replies come again from a recorded search, without a server."""
 
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ def call(text: str, subject: str = "k", expert: str = "memory", purpose: Purpose
 def recorded(asked: Call, reply: str, **details: Any) -> Recorded:
     prompt = encode(asked.messages)
     exchange = Exchange(asked.purpose, "m", prompt, reply, asked.expert, dollars=0.5, seconds=3.0)
-    return Recorded(asked.subject, replace(exchange, **details))
+    return Recorded(asked.subject, msgspec.structs.replace(exchange, **details))
 
 
 def test_a_recorded_prompt_gets_its_reply_once() -> None:
