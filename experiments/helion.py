@@ -38,8 +38,7 @@ from helion.autotuner import metrics
 from torch import Tensor
 
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.json_lines import append_line, read_lines
-from mctskernel.experiments.results import page, provenance_here, table
+from mctskernel.experiments.results import append_line, page, provenance_here, read_lines, table
 from mctskernel.problems import operators
 from mctskernel.problems.from_torch import create_task_from_torch
 from mctskernel.problems.torch_task import drawn_tensors

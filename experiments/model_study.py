@@ -3,7 +3,7 @@
     python -m mctskernel.experiments.model_study begin OUT PROBLEM.py ... --rounds 2 --repeats 1
     python -m mctskernel.experiments.model_study tell OUT    # where the device is: the starts, later the replies
     python -m mctskernel.experiments.model_study ask OUT     # anywhere: OUT/asks/NAME.md for each reply that is wanted
-    python -m mctskernel.experiments.model_study table OUT --pack FILE.tar.xz
+    python -m mctskernel.experiments.model_study table OUT
 
 Each ask is a text that needs nothing else, and is answered by a file OUT/replies/NAME.md. `tell` evaluates all replies
 that there are, and `ask` writes the next asks; both can be repeated at any time. No arm is asked before the starts are
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import tarfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -623,16 +622,7 @@ def document(found: Sequence[Row], rounds: int) -> str:
         ]
         for problem in problems
     ]
-    pairs = [
-        [
-            each.name,
-            str(each.pairs),
-            f"{each.value:.3f}",
-            f"{each.low:.3f} to {each.high:.3f}",
-            f"{each.p:.2g}",
-        ]
-        for each in effects(found)
-    ]
+    pairs = list(_effects(found))
     title = f"## Against {BASELINE}, in pairs of the same problem and repeat"
     columns_of_pairs = ["arm", "pairs", "ratio of times", "95 % interval", "p"]
     return page(
@@ -646,34 +636,16 @@ def document(found: Sequence[Row], rounds: int) -> str:
     )
 
 
-class Effect(msgspec.Struct, frozen=True):
-    """The baseline's times over an arm's, in pairs of the same problem and repeat: above 1 the arm is faster."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-    pairs: int
-    p: float
-
-
-def effects(found: Sequence[Row]) -> list[Effect]:
-    """Compare all arms with the baseline, by geometric means, bootstrap intervals and sign-flip tests."""
+def _effects(found: Sequence[Row]) -> Iterator[tuple[str, ...]]:
+    """The baseline's times over each arm's, by geometric means, bootstrap intervals and sign-flip tests of pairs."""
     theirs = {(row.problem, row.repeat): row.seconds for row in found if row.arm == BASELINE}
-    compared = []
     for arm in dict.fromkeys(row.arm for row in found if row.arm not in {BASELINE, FIRST}):
-        logs = np.array(
-            [
-                math.log(theirs[row.problem, row.repeat] / row.seconds)
-                for row in found
-                if row.arm == arm and (row.problem, row.repeat) in theirs
-            ]
-        )
-        if logs.size:
+        own = [row for row in found if row.arm == arm and (row.problem, row.repeat) in theirs]
+        logs = np.log([theirs[row.problem, row.repeat] / row.seconds for row in own])
+        if own:
             made = estimate([logs])
-            mean, low, high = map(math.exp, (made.mean, made.low, made.high))
-            compared.append(Effect(arm, mean, low, high, len(logs), sign_flip_p(logs)))
-    return compared
+            interval = f"{math.exp(made.low):.3f} to {math.exp(made.high):.3f}"
+            yield arm, str(len(own)), f"{math.exp(made.mean):.3f}", interval, f"{sign_flip_p(logs):.2g}"
 
 
 def _geometric(values: Sequence[float]) -> float:
@@ -686,24 +658,13 @@ def _times(found: Sequence[Row]) -> str:
 
 @main.command("table")
 @click.argument("out", type=click.Path(path_type=Path, exists=True))
-@click.option("--pack", type=click.Path(path_type=Path), help="An archive of everything, for replays.")
 @click.option("--arm", "arms", multiple=True, help="Only these arms, or first: what the first reply gave.")
-@click.option("--plot", type=click.Path(path_type=Path), help="An SVG, PDF or PNG of the comparisons.")
-def print_table(out: Path, pack: Path | None, arms: tuple[str, ...], plot: Path | None) -> None:
+def print_table(out: Path, arms: tuple[str, ...]) -> None:
     """Print the table, and write it to OUT/table.md."""
     found = list(rows(out, arms))
     text = document(found, _read(out).rounds)
     (out / "table.md").write_text(text + "\n", "utf-8")
     click.echo(text)
-    if plot is not None:
-        from mctskernel.experiments.ablation.plots import plot_effects  # noqa: PLC0415 - needs the extra `plots`
-
-        shown = [(each.name, each.value, each.low, each.high) for each in effects(found)]
-        plot_effects(shown, f"times as fast as {BASELINE}, with 95 % intervals", 1.0, plot)
-    if pack is not None:
-        with tarfile.open(pack, "w:xz", preset=9) as archive:
-            archive.add(out, pack.name.partition(".")[0])
-        click.echo(f"{pack}: {pack.stat().st_size / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

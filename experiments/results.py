@@ -1,19 +1,24 @@
-"""How results are written: JSON with the command, machine and versions at its head, and Markdown."""
+"""How results are written: JSON with the command, machine and versions at its head, lines of JSON, and Markdown."""
 
 from __future__ import annotations
 
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.disk import write_whole
+from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.user_errors import RunError
 from mctskernel.profiling.versions import package_versions
+
+T = TypeVar("T")
 
 PACKAGES = ("numpy", "nvidia-cuda-nvrtc", "triton", "torch")
 
@@ -48,17 +53,37 @@ def page(title: str, *blocks: str) -> str:
     return "\n\n".join([f"# {title}", *filter(None, blocks)])
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Make an aligned Markdown table; the first column is text and the others are numbers."""
-    widths = [max(len(row[column]) for row in (columns, *rows)) for column in range(len(columns))]
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (columns, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    aligned = (
+        (row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:]))
+        for row in (cells[0], rule, *cells[1:])
+    )
+    return "\n".join(f"| {' | '.join(row)} |" for row in aligned)
 
-    def line(cells: Sequence[str]) -> str:
-        first = cells[0].ljust(widths[0])
-        others = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
-        return f"| {' | '.join((first, *others))} |"
 
-    rule = ("-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:]))
-    return "\n".join(map(line, (columns, rule, *rows)))
+def read_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> list[T]:
+    """Read a file of one JSON object a line, none where there is no file, without a torn last line. Raises RunError."""
+    lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    found = []
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            found.append(decoder.decode(line))
+        except UNDECODABLE as error:
+            raise RunError(f"{path}, line {number}: {excerpt(error)}.") from error
+    return found
+
+
+def append_line(path: Path, value: msgspec.Struct) -> None:
+    """Append an object: in the file when this returns, in place of a torn last line if there is one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(msgspec.json.encode(value) + b"\n")
 
 
 def _command() -> str:

@@ -23,7 +23,7 @@ from mctskernel.core.user_errors import RunError
 from mctskernel.edits import syntax
 from mctskernel.edits.plan_text import with_plan
 from mctskernel.edits.triton import module as triton
-from mctskernel.experiments.json_lines import read_lines
+from mctskernel.experiments.results import read_lines
 
 OPTIONS = ("num_warps", "num_stages")
 """What a variant in Triton sets of each launch beside constants."""

@@ -45,7 +45,7 @@ from mctskernel.config import (
     read_config,
 )
 from mctskernel.core.budget import Budget
-from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml, unknown_name
+from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml, read_as, unknown_name
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.registry import RegistryError
 
@@ -58,7 +58,6 @@ GIVEN = ("device", "architecture", "seed", "budget")
 """What an ablation says for all its arms."""
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
-_Positive = Annotated[float, msgspec.Meta(gt=0)]
 _Seed = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -140,7 +139,6 @@ def read_ablation(text: str, overrides: Overrides | None = None) -> Ablation:
         document = parse_toml(text)
     except DocumentError as error:
         raise AblationError(f"The configuration {error}.") from error
-    _check_fields(document)
     return _read(_overridden(document, overrides or Overrides()))
 
 
@@ -150,18 +148,12 @@ def check_name(name: str, known: tuple[str, ...] | list[str], kind: str) -> None
         raise AblationError(sentence)
 
 
-class _Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    evaluations: _Count
-    seconds: _Positive | None = None
-    dollars: _Positive | None = None
-
-
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     title: str
     question: str = ""
     baseline: str
     arms: Annotated[tuple[dict[str, Any], ...], msgspec.Meta(min_length=2)]
-    budget: _Budget
+    budget: Budget
     search: dict[str, Any] = {}
     spaces: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
@@ -200,25 +192,26 @@ def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _read(document: dict[str, Any]) -> Ablation:
     try:
-        found = msgspec.convert(document, _Document)
-    except msgspec.ValidationError as error:
-        raise AblationError(f"The configuration can't be used: {excerpt(error)}.") from error
+        found = read_as(document, _Document)
+    except DocumentError as error:
+        raise AblationError(f"The configuration {error}.") from error
+    evaluations = found.budget.evaluations
+    if evaluations is None:
+        raise AblationError("The configuration's [budget] has no evaluations.")
     if bool(found.spaces) == bool(found.tasks):
         raise AblationError(
             "Give spaces or tasks, one of them: shares of an optimum and speed-ups don't average."
         )
     if found.tasks:
         check_name(found.device, DEVICES, "device")
-    elif found.budget.seconds or found.budget.dollars:
-        raise AblationError("The budget of a search-space cache is evaluations: remove seconds and dollars.")
-    evaluations = found.budget.evaluations
+    elif found.budget != Budget(evaluations):
+        raise AblationError("The budget of a search-space cache is evaluations alone.")
     checkpoints = tuple(sorted({*found.checkpoints, evaluations}))
     if checkpoints[-1] > evaluations:
         raise AblationError(
             f"Checkpoint {checkpoints[-1]} is beyond the budget of {evaluations} evaluations."
         )
-    budget = Budget(evaluations, found.budget.seconds, found.budget.dollars)
-    arms = tuple(_arms(found, budget))
+    arms = tuple(_arms(found))
     check_name(found.baseline, [arm.name for arm in arms], "arm")
     seeds = tuple(range(found.seeds)) if isinstance(found.seeds, int) else tuple(dict.fromkeys(found.seeds))
     return Ablation(
@@ -231,13 +224,13 @@ def _read(document: dict[str, Any]) -> Ablation:
         device=found.device if found.tasks else "recorded",
         architecture=found.architecture,
         seeds=seeds,
-        budget=budget,
+        budget=found.budget,
         checkpoints=checkpoints,
         document=document,
     )
 
 
-def _arms(document: _Document, budget: Budget) -> Iterator[Arm]:
+def _arms(document: _Document) -> Iterator[Arm]:
     names = set[str]()
     for number, table in enumerate(document.arms, 1):
         name = table.get("name")
@@ -249,7 +242,7 @@ def _arms(document: _Document, budget: Budget) -> Iterator[Arm]:
         own = {key: value for key, value in table.items() if key != "name"}
         config = _config(document, own, f"arm '{name}'")
         summary = ", ".join(f"{key}={value}" for key, value in own.items())
-        yield Arm(name, msgspec.structs.replace(config, budget=budget), summary)
+        yield Arm(name, msgspec.structs.replace(config, budget=document.budget), summary)
 
 
 def _config(document: _Document, own: Mapping[str, Any], where: str) -> SearchConfig:
@@ -278,13 +271,3 @@ def _config(document: _Document, own: Mapping[str, Any], where: str) -> SearchCo
 
 def _is_file_name(name: str) -> bool:
     return 0 < len(name) <= 60 and name.isprintable() and "/" not in name and not name.startswith(".")
-
-
-def _check_fields(table: Mapping[str, Any]) -> None:
-    for struct, fields, what in (
-        (_Document, table, "field of a configuration"),
-        (_Budget, table.get("budget"), "field of [budget]"),
-    ):
-        known = [field.name for field in msgspec.structs.fields(struct)]
-        for name in fields if isinstance(fields, Mapping) else ():
-            check_name(str(name), known, what)

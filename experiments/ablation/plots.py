@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
 
 import matplotlib as mpl
 import numpy as np
@@ -25,33 +22,17 @@ POINTS = 30
 """Of a curve, at the most."""
 
 
-Effect: TypeAlias = tuple[str, float, float | None, float | None]
-"""A name, a value, and the ends of its interval, where there is one."""
-
-
 def plot(results: Results, *files: Path) -> None:
     """Draw curves of the mean score with bootstrap bands, and the differences from the baseline, as SVG, PDF or PNG.
 
     The same results make the same bytes of SVG.
     """
-    with _saved(SIZE, *files) as figure:
+    with mpl.rc_context({"svg.hashsalt": "mctskernel", "svg.fonttype": "none", "font.size": 8}):
+        figure = Figure(figsize=SIZE, layout="constrained")
         curves, effects = figure.subplots(1, 2, width_ratios=(3, 2))
         _curves(curves, results)
         _effects(effects, results)
         figure.suptitle(results.title)
-
-
-def plot_effects(effects: Sequence[Effect], words: str, neutral: float, file: Path) -> None:
-    """Draw a forest plot of effects with their intervals, the first on top, beside a line at `neutral`."""
-    with _saved((5.0, 1.0 + 0.3 * len(effects)), file) as figure:
-        _forest(figure.subplots(), effects, words, neutral)
-
-
-@contextmanager
-def _saved(size: tuple[float, float], *files: Path) -> Iterator[Figure]:
-    with mpl.rc_context({"svg.hashsalt": "mctskernel", "svg.fonttype": "none", "font.size": 8}):
-        figure = Figure(figsize=size, layout="constrained")
-        yield figure
         for file in files:
             figure.savefig(file, metadata=UNDATED.get(file.suffix))
 
@@ -83,29 +64,16 @@ def _curves(panel: Axes, results: Results) -> None:
 
 
 def _effects(panel: Axes, results: Results) -> None:
-    """Draw the differences after the last checkpoint."""
+    """Draw the differences after the last checkpoint, the first arm on top, with their intervals."""
     words, last = words_of(results), results.checkpoints[-1]
-    shown = [
-        (
-            each.arm,
-            words.difference_value(each.difference),
-            None if each.low is None else words.difference_value(each.low),
-            None if each.high is None else words.difference_value(each.high),
-        )
-        for each in statistics(results).comparisons
-        if each.at == last
-    ]
-    title = f"{words.difference} from {results.baseline} after {last}"
-    _forest(panel, shown, title, words.difference_value(0.0))
-
-
-def _forest(panel: Axes, effects: Sequence[Effect], words: str, neutral: float) -> None:
-    for place, (_, value, low, high) in enumerate(reversed(effects)):
-        if low is not None and high is not None:
-            panel.plot((low, high), (place, place), color="C0", linewidth=1.5)
-        panel.plot(value, place, "o", color="C0", markersize=4)
-    panel.axvline(neutral, color="grey", linewidth=0.8)
-    panel.set_yticks(range(len(effects)), [name for name, *_ in reversed(effects)])
-    panel.set_xlabel(words)
+    shown = [each for each in statistics(results).comparisons if each.at == last][::-1]
+    for place, each in enumerate(shown):
+        if each.low is not None and each.high is not None:
+            ends = words.difference_value(each.low), words.difference_value(each.high)
+            panel.plot(ends, (place, place), color="C0", linewidth=1.5)
+        panel.plot(words.difference_value(each.difference), place, "o", color="C0", markersize=4)
+    panel.axvline(words.difference_value(0.0), color="grey", linewidth=0.8)
+    panel.set_yticks(range(len(shown)), [each.arm for each in shown])
+    panel.set_xlabel(f"{words.difference} from {results.baseline} after {last}")
     panel.margins(y=0.15)
     panel.grid(visible=True, axis="x", alpha=0.3)

@@ -22,10 +22,8 @@ from mctskernel.core.documents import parse_toml
 from mctskernel.core.evaluation import Source
 from mctskernel.experiments.ablation.configuration import Ablation, AblationError
 from mctskernel.experiments.ablation.subjects import subjects_of, with_task_folder
-from mctskernel.experiments.ablation.trials import Plan, Trial, make, plans_of
-from mctskernel.experiments.json_lines import append_line, read_lines
-from mctskernel.experiments.results import Provenance, provenance_here
-from mctskernel.experiments.simulated_search import StopRequested
+from mctskernel.experiments.ablation.trials import Plan, StopRequested, Trial, make, plans_of
+from mctskernel.experiments.results import Provenance, append_line, provenance_here, read_lines
 
 CONFIGURATION = "ablation.toml"
 LOG = "trials.jsonl"

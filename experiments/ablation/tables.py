@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mctskernel.experiments.ablation.statistics import FEWEST, ArmRow, Comparison, statistics
 from mctskernel.experiments.ablation.sweep import LOG_SPEEDUP, Results
+from mctskernel.experiments.results import page, table
 from mctskernel.report.notes import counted
 from mctskernel.report.resampling import Estimate
 
@@ -17,7 +18,7 @@ from mctskernel.report.resampling import Estimate
 def write_tables(out: Path, results: Results) -> tuple[Path, ...]:
     """Write table.md, and plot.svg and plot.pdf where matplotlib is installed. Raises OSError."""
     written = [out / "table.md"]
-    written[0].write_text(render(results), encoding="utf-8")
+    written[0].write_text(f"{render(results)}\n", "utf-8")
     if find_spec("matplotlib") is not None:
         from mctskernel.experiments.ablation.plots import plot  # noqa: PLC0415 - needs the extra `plots`
 
@@ -36,8 +37,8 @@ def render(results: Results) -> str:
     mean = words.interval if several else words.mean_text
     arms = [row.arm for row in found.arms]
     compared = ("after", words.head, "p", "p (Holm)", "pairs won / tied / lost", "share won", "subjects won")
-    blocks = (
-        f"# {_plain(results.title)}",
+    return page(
+        _plain(results.title),
         _plain(results.question),
         " ".join(_notes(results)),
         "\n".join(f"- `{arm.name}`{f': `{arm.settings}`' if arm.settings else ''}" for arm in results.arms),
@@ -60,13 +61,10 @@ def render(results: Results) -> str:
             ),
         ),
     )
-    return "\n\n".join(filter(None, blocks)) + "\n"
 
 
 def _section(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = (head, ["---", *["---:"] * (len(head) - 1)], *rows)
-    table = "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
-    return f"## {_plain(caption)}\n\n{table}"
+    return f"## {_plain(caption)}\n\n{table(head, (tuple(map(_plain, row)) for row in rows))}"
 
 
 @dataclass(frozen=True)
@@ -173,10 +171,6 @@ def _notes(results: Results) -> Iterator[str]:
         f"other seeds on these subjects, not to other subjects; fewer than {FEWEST} pairs have none. Share won: of the "
         "pairs, a tie counting half."
     )
-
-
-def _cell(text: str) -> str:
-    return _plain(text).replace("|", "\\|")
 
 
 def _plain(text: str) -> str:

@@ -5,25 +5,37 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, product
 from pathlib import Path
 
 import msgspec
 
+from mctskernel.core.budget import Budget
+from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.space import Entry, SpaceError, configuration_kernel, values_of
+from mctskernel.core.task import Task
+from mctskernel.edits.parameters import ParameterProposer
+from mctskernel.executors.recorded import RecordedExecutor, evaluation_of
 from mctskernel.experiments.ablation.configuration import Ablation, Arm
 from mctskernel.experiments.ablation.subjects import Subject
-from mctskernel.experiments.simulated_search import StopRequested, search_space
-from mctskernel.loop import StopReason
+from mctskernel.loop import Search, StopReason
 from mctskernel.report.document import QUARANTINED
 from mctskernel.report.progress import moments
 from mctskernel.run import RunFolder, discard_run
 from mctskernel.run.search import SearchResult, begin, resume
-from mctskernel.tree.events import Proposed
+from mctskernel.tasks.space import choose_start
+from mctskernel.tree.blobs import MemoryBlobs
+from mctskernel.tree.events import Event, Proposed
 from mctskernel.tree.journal import read_events
+from mctskernel.tree.node import Tree
+from mctskernel.tree.search import TreeSearch
 
 RUNS = "runs"
+
+StopRequested = Callable[[], bool]
 
 DIGITS = 6
 """Decimals of a kept score: searches that find the same agree in more."""
@@ -107,30 +119,63 @@ def make(ablation: Ablation, out: Path, plan: Plan, stop_requested: StopRequeste
 
 
 def _search_space(plan: Plan, ablation: Ablation, stop_requested: StopRequested) -> Trial | None:
-    space, config = plan.subject.space(), plan.arm.config
-    began = time.process_time()
-    found = search_space(
-        space,
-        config.policy,
-        plan.seed,
-        ablation.budget.evaluations or 1,
-        in_flight=config.workers,
-        stop_requested=stop_requested,
-    )
-    if not found.finished:
-        return None
+    """Search a space by the loop of every search, with times that are looked up and a clock of recorded seconds.
+
+    It begins at a configuration that the seed draws, and draws the next while that is one that fails; each of them
+    counts as an evaluation. Raises MisuseError.
+    """
+    space, config, began = plan.subject.space(), plan.arm.config, time.process_time()
+    budget = min(ablation.budget.evaluations or 1, len(space.entries))
+    try:
+        start = choose_start(space, plan.seed)
+    except SpaceError:
+        entries = space.entries[:budget]
+    else:
+        entries = start.failed[:budget]
+    cost = sum(entry.cost_seconds for entry in entries)
+    if len(entries) < budget:
+        looked_up: dict[str, Entry] = {}
+
+        def look_up(kernel: Kernel) -> Evaluation:
+            entry = looked_up[kernel.identity] = space.by_values[values_of(space, kernel)]
+            return evaluation_of(entry)
+
+        executor = RecordedExecutor(look_up, {}, workers=config.workers)
+        opened = executor.clock()
+        kernel = configuration_kernel(space, start.entry.values)
+        tree_search = TreeSearch(Tree(), _NoJournal(), MemoryBlobs(), clock=lambda: 0.0)
+        root = tree_search.start(kernel, config.policy, plan.seed)
+        stop_reason = Search(
+            tree_search=tree_search,
+            task=Task(name=space.name, starting_kernel=kernel),
+            proposer=ParameterProposer(space, plan.seed),
+            executor=executor,
+            budget=Budget(evaluations=budget - len(entries)),
+            follow=lambda _: None,
+            stop_requested=stop_requested,
+        ).run((root,))
+        if stop_reason is StopReason.INTERRUPTED:
+            return None
+        tree = tree_search.tree
+        entries = (*entries, *(looked_up[tree.nodes[node].kernel.identity] for node in tree.evaluated))
+        cost += executor.clock() - opened
     return Trial(
         arm=plan.arm.name,
         subject=plan.subject.name,
         seed=plan.seed,
-        evaluations=len(found.entries),
+        evaluations=len(entries),
         improvements=improvements(
-            space.optimum_seconds / entry.seconds if entry.seconds else 0.0 for entry in found.entries
+            space.optimum_seconds / entry.seconds if entry.seconds else 0.0 for entry in entries
         ),
-        failures=_counts(str(entry.outcome) for entry in found.entries if entry.seconds is None),
+        failures=_counts(str(entry.outcome) for entry in entries if entry.seconds is None),
         seconds=round(time.process_time() - began, 3),
-        device_seconds=round(found.recorded_seconds, 3),
+        device_seconds=round(cost, 3),
     )
+
+
+class _NoJournal:
+    def append(self, event: Event) -> Event:
+        return event
 
 
 def _trial(plan: Plan, search_result: SearchResult, name: str) -> Trial:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Guard
@@ -25,8 +25,11 @@ from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
-from mctskernel.experiments.gauntlet.corpus import PYTORCH, Entry
+from mctskernel.experiments.gauntlet.corpus import NO_GAIN, PYTORCH, Entry
+from mctskernel.experiments.results import page, table
 from mctskernel.profiling.guardrails import disbelief, refusal
+from mctskernel.profiling.pytorch.client import ForkServer
+from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings, open_evaluator
 from mctskernel.profiling.reward import is_eligible, log_speedup
 
 ENTRY_SECONDS = 240.0
@@ -34,6 +37,10 @@ ENTRY_SECONDS = 240.0
 
 MOST_IN_A_GROUP = 12
 """Entries that share one opened device. Small enough that no core waits long for another at the end."""
+
+LOAD_SECONDS, CALL_SECONDS = 120.0, 5.0
+MODULE_RUNS = 5
+"""Limits of modules, and their timed rounds."""
 
 Opener = Callable[[DeviceSpec, int], AbstractContextManager[Executor]]
 
@@ -111,8 +118,6 @@ def run_gauntlet(entries: Sequence[Entry], venue: Venue, follow: Callable[[Resul
     On a GPU one after another, on the model in `workers` processes; modules come last, and on the CPU in its place.
     Raises DeviceError for a device that can't be opened at all, and TaskError.
     """
-    from mctskernel.experiments.gauntlet.modules import run_modules  # noqa: PLC0415 - imports this module
-
     began = time.monotonic()
     shown = [entry for entry in entries if entry.shows_on(venue.device)]
     kernels = [entry for entry in shown if entry.kind != PYTORCH]
@@ -246,17 +251,71 @@ def _starting_language(task: Path, language: Language) -> Language:
     return Language.TRITON if language is Language.CUDA else Language.CUDA
 
 
+def run_modules(
+    entries: Sequence[Entry], device: str, follow: Callable[[Result], None], server: ForkServer | None = None
+) -> list[Result]:
+    """Evaluate modules on the CPU in place of the `model`, or on a `gpu`; `follow` gets each result.
+
+    Raises DeviceError for a machine that lacks something.
+    """
+    if server is None and entries:
+        with closing(ForkServer()) as opened:
+            return run_modules(entries, device, follow, opened)
+    results = []
+    for (_, own_kernels), group in groupby(sorted(entries, key=_reference), _reference):
+        alike = list(group)
+        settings = Settings(
+            "cuda" if device == "gpu" else "cpu",
+            runs=MODULE_RUNS,
+            own_kernels=own_kernels,
+            load_seconds=LOAD_SECONDS,
+            call_seconds=CALL_SECONDS,
+        )
+        with open_evaluator(alike[0].task.read_text(), settings, server) as evaluator:
+            for entry in alike:
+                started = time.monotonic()
+                verdict = evaluator.evaluate(entry.file.read_text())
+                results.append(_module_result(entry, device, verdict, time.monotonic() - started))
+                follow(results[-1])
+    return results
+
+
+def _reference(entry: Entry) -> tuple[str, bool]:
+    return str(entry.task), entry.own_kernels
+
+
+def _module_result(entry: Entry, device: str, verdict: ModuleVerdict, seconds: float) -> Result:
+    evaluation, speedup = verdict.evaluation, verdict.speedup
+    may_pass = NO_GAIN in entry.guards and (speedup is None or speedup.low <= 1.0)
+    if entry.honest:
+        came_to = Verdict.ACCEPTED if evaluation.ok else Verdict.WRONGLY_REFUSED
+    else:
+        came_to = Verdict.LET_THROUGH if evaluation.ok and not may_pass else Verdict.CAUGHT
+    caught_by = str(evaluation.guard or evaluation.outcome)
+    return result_of(
+        entry,
+        "gpu" if device == "gpu" else "cpu",
+        verdict=came_to,
+        outcome=str(evaluation.outcome),
+        guard=evaluation.guard,
+        stage="" if evaluation.ok else "evaluation",
+        message=evaluation.message or evaluation.quarantine,
+        seconds=seconds,
+        unexpected=came_to is Verdict.CAUGHT and not {caught_by, NO_GAIN} & {*entry.guards},
+        log_gain=math.log(speedup.ratio) if speedup is not None and speedup.ratio > 0 else None,
+    )
+
+
 HEADINGS = ("entry", "on", "trick", "refused by", "at", "outcome", "")
 
 
 def print_report(console: Console, report: Report) -> None:
-    table = Table(box=None, pad_edge=False)
+    shown = Table(box=None, pad_edge=False)
     for heading in HEADINGS:
-        table.add_column(heading, overflow="fold")
+        shown.add_column(heading, overflow="fold")
     for result in report.results:
-        style = "" if result.fine else "bold red"
-        table.add_row(*(escape(cell) for cell in _cells(result)), style=style)
-    console.print(table)
+        shown.add_row(*map(Text, _cells(result)), style="" if result.fine else "bold red")
+    console.print(shown)
     for result in report.results:
         if not result.fine:
             console.print(f"{result.label}: {result.verdict}. {result.message}", style="red", markup=False)
@@ -265,13 +324,12 @@ def print_report(console: Console, report: Report) -> None:
 
 
 def markdown(report: Report) -> str:
-    lines = ["# The gauntlet", "", *totals(report), ""]
-    lines += [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
-    lines += [f"| {' | '.join(_cell(cell) for cell in _cells(result))} |" for result in report.results]
-    for device, fingerprint in report.fingerprints.items():
-        known = ", ".join(f"{name} {value}" for name, value in fingerprint.items())
-        lines += ["", f"The {device}: {known}."]
-    return "\n".join(lines) + "\n"
+    devices = (
+        f"The {device}: {', '.join(f'{name} {value}' for name, value in fingerprint.items())}."
+        for device, fingerprint in report.fingerprints.items()
+    )
+    found = table(HEADINGS, map(_cells, report.results))
+    return page("The gauntlet", "\n".join(totals(report)), found, *devices) + "\n"
 
 
 def totals(report: Report) -> Iterator[str]:
@@ -301,7 +359,3 @@ def _cells(result: Result) -> tuple[str, ...]:
         verdict += f" ({math.exp(result.log_gain):.2f}x)"
     refused_by = f"{result.guard or ''}{' (unexpected)' if result.unexpected else ''}"
     return (result.label, result.device, result.text, refused_by, result.stage, result.outcome, verdict)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

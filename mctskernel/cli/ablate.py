@@ -110,7 +110,7 @@ def _sweep(ablation: Ablation, path: Path, jobs: int) -> Results:
         results = sweep(ablation, path, jobs, _Progress(), stop_requested)
     if results.trials:
         written = write_tables(path, results)
-        deliver(render(results))
+        deliver(f"{render(results)}\n")
         echo(f"Written: {', '.join(map(str, written))}", err=True)
     return results
 

@@ -9,8 +9,7 @@ import numpy as np
 from click.testing import CliRunner, Result
 
 from mctskernel.core.kernel import Language
-from mctskernel.experiments.model_benchmark import main, price_variant
-from mctskernel.experiments.model_tables import regret
+from mctskernel.experiments.model_benchmark import main, price_variant, regret
 from mctskernel.experiments.variants import kernel_of, read_variants, task_at
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 

@@ -14,7 +14,7 @@ import pytest
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.task import TaskError
 from mctskernel.experiments.gauntlet.corpus import PYTORCH, read_corpus
-from mctskernel.experiments.gauntlet.modules import run_modules
+from mctskernel.experiments.gauntlet.run import run_modules
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.pytorch.client import ForkServer
 from mctskernel.profiling.pytorch.evaluator import Settings, open_evaluator, secret_key
