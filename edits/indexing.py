@@ -29,10 +29,7 @@ _BRANCHES = (
 
 @dataclass(frozen=True)
 class Guarded:
-    """A kernel body that works only inside bounds: `if (i < n) {...}` or `if (i >= n) return; ...`.
-
-    `bounds` maps each guarded variable to the bound's node; `prologue` are the declarations before.
-    """
+    """A body that works only inside `bounds` (the bound's node by variable), behind its `prologue` of declarations."""
 
     prologue: tuple[Node, ...]
     bounds: Mapping[str, Node]

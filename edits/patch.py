@@ -60,10 +60,7 @@ def unified_diff(before: str, after: str, *, context: int = 3) -> str:
 
 
 def as_patch(before: str, after: str) -> Patch:
-    """SEARCH/REPLACE blocks that turn one text into another, each with lines enough to be unique.
-
-    `before` must not be blank.
-    """
+    """SEARCH/REPLACE blocks, each unique, that turn one text into another; `before` must not be blank."""
     old, new = _split(before), _split(after)
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     changes = [op for op in matcher.get_opcodes() if op[0] != "equal"]

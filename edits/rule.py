@@ -30,10 +30,7 @@ from mctskernel.edits.syntax import Declaration, Function, Source, parse, text_o
 
 @dataclass(frozen=True)
 class Subject:
-    """What rules of any language see: a kernel that works, whose plan resolves at every shape of the task.
-
-    Rules must keep the kernel correct at every one of `shapes`, held-out ones included.
-    """
+    """What rules see: a kernel that works. They keep it correct at each of `shapes`, held-out ones included."""
 
     task: Task
     kernel: Kernel

@@ -114,10 +114,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Access:
-    """`array[index]...`: all its indices, and whether it is read and written (`+=` is both).
-
-    One whose address is taken (`&a[i]`, as atomics do) counts as both.
-    """
+    """`array[index]...`: all indices, and whether it is read and written (both: `+=`, and `&a[i]` for atomics)."""
 
     array: str
     indices: tuple[Node, ...]

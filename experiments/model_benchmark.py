@@ -183,10 +183,7 @@ def benchmark_page(rows: Sequence[Row]) -> str:
 
 
 def regret(measured: Array, modelled: Array, picks: int) -> float:
-    """Measured time of the best among the first `picks`, over that of the true best.
-
-    Among kernels that the ranking holds for equal the slowest comes first, so that no order of the file flatters it.
-    """
+    """Time of the best of the first `picks` over the true best's; of tied predictions the slowest counts first."""
     chosen = np.lexsort((-measured, modelled))[:picks]
     return float(measured[chosen].min() / measured.min())
 

@@ -97,10 +97,7 @@ def evaluate_kernels(
 
 
 def compare(*runs: str | Path) -> RunComparison:
-    """Compare runs, or folders of runs: the best kernel of each, and whether the differences are significant.
-
-    Print the result for sentences; its fields have the figures. Raises RunError.
-    """
+    """Compare runs or folders of runs: best kernels, and whether differences are significant. Raises RunError."""
     return compare_runs([run for side in dict.fromkeys(runs) for run in find_runs(Path(side))])
 
 

@@ -74,10 +74,7 @@ GPUS = f"[{'|'.join(known_architectures())}|FILE{FILE_SUFFIX}]"
 
 
 class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user chose, in the order of a help page, and enough to continue with it.
-
-    `replayed` is the folder of the run that this one repeats, with the replies that its model gave.
-    """
+    """What a user chose, enough to continue with it; `replayed` is the run that this one repeats."""
 
     task: str = ""
     budget: Annotated[Budget, Option(panel="Budget")] = Budget(evaluations=200)
@@ -211,10 +208,7 @@ def merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(config: SearchConfig) -> None:
-    """Refuse names that nothing has, numbers out of range, and settings that contradict each other.
-
-    Raises ConfigError and RegistryError.
-    """
+    """Refuse unknown names, numbers out of range, and contradictions. Raises ConfigError and RegistryError."""
     _validated(msgspec.to_builtins(config))
     for is_wrong, sentence in _mistakes(config):
         if is_wrong:

@@ -69,10 +69,7 @@ class Throughput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sizes in bytes, rates in bytes (or lanes) per second for the whole chip.
-
-    L2's `l2_bytes_per_second` is for reading.
-    """
+    """Sizes in bytes, and the chip's rates in bytes (or lanes) per second; L2's is for reading."""
 
     dram_bytes_per_second: Rate
     l2_bytes: Count
@@ -305,10 +302,7 @@ def _operations(gpu: Architecture, fma: float) -> str:
 
 
 def least_seconds(gpu: Architecture, task: Task, shape: Shape, flops: float = 0.0) -> float:
-    """What compulsory traffic, unless it fits into L2, or products take at a shape, whichever is more.
-
-    Products of 32-bit floats take three of 16 bits each.
-    """
+    """Time of compulsory traffic beyond L2, or of products (float32: three of 16 bits), whichever is more."""
     moved = task.compulsory_bytes(shape)
     traffic = moved / gpu.memory.dram_bytes_per_second if moved > gpu.memory.l2_bytes else 0.0
     return max(traffic, _tensor_seconds(gpu, flops) * (3 if _is_fp32(task) else 1))

@@ -266,10 +266,7 @@ class Compiled:
 
 
 def compile_source(source: str, name: str, options: Sequence[str]) -> Compiled | str:
-    """Compile CUDA C++ for a named architecture (`-arch=sm_90`), called `name` in messages; the log when it is refused.
-
-    Raises RuntimeError when the compiler is missing or broken.
-    """
+    """Compile CUDA C++ (`-arch=sm_90`); the log when it is refused. Raises RuntimeError without a compiler."""
     program = _checked(*nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], []))
     try:
         words = [option.encode() for option in options]

@@ -29,10 +29,7 @@ class Ceilings(msgspec.Struct, frozen=True):
 
 
 def documented_ceilings(gpu: Gpu) -> Ceilings:
-    """What is promised of the GPU: its memory's peak rate, and the arithmetic of the architectures we describe.
-
-    Nothing bounds the arithmetic of others.
-    """
+    """What is promised: the memory's peak rate, and the arithmetic of architectures that we describe."""
     described = [
         architecture_ceilings(each)
         for each in map(load_architecture, known_architectures())

@@ -38,10 +38,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Comparison:
-    """`error` is the largest error as a fraction of what is allowed; `message` is empty when it passes.
-
-    `guard` is then what it failed.
-    """
+    """`error` is a fraction of what is allowed; a failure has a `message` and the `guard` that it failed."""
 
     error: float
     message: str = ""

@@ -49,10 +49,7 @@ class _Sequence:
 
 
 def open_for_check(spec: DeviceSpec) -> Device:
-    """The device that a starting kernel is checked on: the described one, then one with the held-out shapes.
-
-    Raises as `open_device` does.
-    """
+    """The device, then one with the held-out shapes, that check a starting kernel. Raises as `open_device` does."""
     held_out = replace(spec, trial=Trial.CHECK, seed=HELD_OUT_SEED)
     return _Sequence((open_device(spec), open_device(held_out)))
 

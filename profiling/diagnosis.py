@@ -71,10 +71,7 @@ def diagnose_launches(
     access_bytes: int = WIDEST_ACCESS,
     kernels: Sequence[str] = (),
 ) -> Diagnosis:
-    """The causes of a plan's time, from the counters of each of its launches, weighted by their time.
-
-    `kernels` names what the launches run, in order.
-    """
+    """The causes of a plan's time, from each launch's counters weighted by time; `kernels` names them in order."""
     found = combined_diagnosis(
         [(diagnose_counters(launch, gpu, access_bytes), launch.get(names.TIME, 1.0)) for launch in launches],
         kernels,
@@ -118,10 +115,7 @@ def strongest_first(causes: Iterable[Cause]) -> Diagnosis:
 
 
 def account(evaluation: Evaluation) -> tuple[str, ...]:
-    """What binds an evaluated kernel and what is next, in sentences: by the model's terms, or else by counters.
-
-    Nothing where neither is known.
-    """
+    """What binds a kernel and what is next, in sentences, by the model's terms or counters; empty without either."""
     found = explain(evaluation)
     return sentences(found) if found else busy_sentences(evaluation.counters)
 

@@ -54,10 +54,7 @@ def draw(task: Task, seed: int) -> Drawn:
 
 @dataclass(frozen=True)
 class Emulated:
-    """How the emulated verification ended, with the checks up to the first that failed.
-
-    `notes` say what was sampled.
-    """
+    """How the emulated verification ended: checks up to the first failure, and `notes` on what was sampled."""
 
     outcome: Outcome
     checks: tuple[Check, ...]

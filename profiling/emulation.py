@@ -89,10 +89,7 @@ def emulated_outputs(
     memory: GlobalMemory | None = None,
     variables: Mapping[str, bytes] | None = None,
 ) -> dict[str, Array] | Stopped:
-    """Run a kernel once on a case's inputs, in empty `memory`, and return its outputs.
-
-    `variables` holds the contents that earlier runs left in `__device__` variables.
-    """
+    """Run a kernel once on a case's inputs; `variables` are what earlier runs left in `__device__` variables."""
     placed = place(
         task, candidate, modules, case.shape, case.inputs, GlobalMemory() if memory is None else memory
     )

@@ -163,20 +163,14 @@ _ALLOWED_FUNCTIONS = frozenset({"vprintf", "__assertfail"})
 
 
 def chance_flag(first: bytes, second: bytes, label: str) -> str:
-    """A sentence when two runs on the same inputs left different bytes, or digests of them; empty otherwise.
-
-    A task that is `deterministic` refuses such a kernel; any other keeps it, with the warning.
-    """
+    """A sentence when runs on the same inputs gave different bytes, which a `deterministic` task refuses."""
     if first == second:
         return ""
     return f"Two runs on the same inputs differ, at {label}: the result depends on chance."
 
 
 def worn_check(check: Check, runs: int) -> Check:
-    """The check of a run after `runs` others of the same kernel, none of whose variables were put back in between.
-
-    The first run was right: a kernel that is wrong now depends on what earlier runs left in its variables.
-    """
+    """The check of a run after `runs` others: a kernel may depend on what they left in its variables."""
     if check.passed:
         return check
     message = f"{check.message} Its first run was right; this one followed {runs} others and depends on what they left."
@@ -217,10 +211,7 @@ def disbelief(evaluation: Evaluation) -> str:
 
 
 def regressions(evaluation: Evaluation, root: Evaluation) -> Iterator[str]:
-    """Each held-out shape at which the kernel is slower than the baseline, in a sentence.
-
-    Slower by more than the noise, than what one launch costs, and of modelled times than the model's uncertainty.
-    """
+    """A sentence on each held-out shape that is slower, by more than noise, a launch or the model's uncertainty."""
     for timing in evaluation.timings:
         baseline = timing.baseline_seconds
         if baseline is None or timing.low - baseline <= LAUNCH_SECONDS:

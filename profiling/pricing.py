@@ -64,10 +64,7 @@ Disassemblies = Mapping[int, Callable[[], Functions]]
 
 
 class Pricing:
-    """Builds kernels of one task for a GPU and models their times at the search shapes.
-
-    Inputs follow from `seed` alone.
-    """
+    """Builds a task's kernels for a GPU and models their times at the search shapes, on inputs from `seed` alone."""
 
     def __init__(self, task: Task, gpu: Architecture, seed: int) -> None:
         self.gpu = gpu

@@ -73,10 +73,7 @@ _INTEGER_BITS = {"8": 8, "16": 16, "32": 32, "64": 64}
 
 
 def parameter_types(ptx: str, entry: str) -> tuple[str, ...]:
-    """The PTX types of an entry's parameters, such as `u64` or `f32`; `struct` for one passed by value.
-
-    One of the size of a tensor map, which can be one, is a `TENSOR_MAP`.
-    """
+    """PTX types of an entry's parameters: `u64`, `struct` by value, or `TENSOR_MAP` by its size."""
     for match in _ENTRY.finditer(ptx):
         if match[1] == entry:
             return tuple(_type(text) for text in match[2].split(",") if text.strip())

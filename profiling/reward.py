@@ -129,10 +129,7 @@ def _scored(evaluation: Evaluation, root: Evaluation, **others: float) -> Score:
 
 
 def log_speedup(evaluation: Evaluation, root: Evaluation) -> float | None:
-    """Mean over the shapes of log(baseline / time); None when a shape has no baseline.
-
-    The baseline is the starting kernel measured interleaved with this one, or else the root's own time.
-    """
+    """Mean over shapes of log(baseline / time), the baseline interleaved or the root's; None without one."""
     baselines = {timing.shape: timing.seconds for timing in root.timings}
     ratios = []
     for timing in evaluation.timings:

@@ -63,10 +63,7 @@ class _Failed(Exception):  # noqa: N818 - a verdict
 
 @dataclass(frozen=True)
 class Sampled:
-    """The verdict on sampled blocks; without a `check` no value could be compared.
-
-    `note` says what was sampled, and is empty where there was time for all blocks.
-    """
+    """The verdict on sampled blocks (`note` says which, if not all); no `check` if no value could be compared."""
 
     outcome: Outcome
     check: Check | None
@@ -83,10 +80,7 @@ def check_blocks(
     timed: bool = False,
     special: Scattered | None = None,
 ) -> Sampled:
-    """The verdict at a large shape, which is `timed` or one of the verification. `seed` draws inputs and blocks.
-
-    `special` is put into the inputs.
-    """
+    """The verdict at a large shape, timed or verified, with `special` put into inputs that `seed` draws."""
     try:
         run = _Run(task, shape, seed, candidate, modules, timed=timed, special=special)
         try:

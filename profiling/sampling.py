@@ -66,10 +66,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Sample:
-    """A case of bands of some tensors; a tensor that `bands` doesn't name is compared whole.
-
-    Of bands along two axes the first is axis 0.
-    """
+    """A case of bands, axis 0 first, of some tensors; those that `bands` doesn't name are compared whole."""
 
     case: Case
     bands: Mapping[str, tuple[Bands, ...]]
@@ -120,10 +117,7 @@ def draw_sample(
     put: Callable[[Array], Array] = np.asarray,
     special: Scattered | None = None,
 ) -> tuple[Mapping[str, Array], Sample]:
-    """Fresh inputs at a large shape, and a sample of what they must give; see `sample_of`.
-
-    `put` is called with what the reference is to get, and may put it elsewhere.
-    """
+    """Fresh inputs at a large shape and a sample of their outputs; `put` may place them elsewhere."""
     inputs = task.draw_inputs(shape, seed)
     if special is not None:
         special.put(inputs)

@@ -58,10 +58,7 @@ class StoredArray(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, tag=True, frozen=True):
-    """Confine yourself, and if the mechanisms are in force, run a source and find its function `reference`.
-
-    Answered by Ready, Failed, or Broken where a mechanism is missing.
-    """
+    """Confine yourself, run a source and find its `reference`. Answered by Ready, Failed or Broken (unconfined)."""
 
     source: str
     required: tuple[str, ...]

@@ -120,11 +120,7 @@ ERROR = "__error__"
 
 
 def _assembled(path: Path, found: _Cache) -> SearchSpace:
-    """The space of a file's entries. Raises SpaceError where there is none.
-
-    Values that entries have and their parameter doesn't are added to it. Of a configuration that occurs more than
-    once, the first counts.
-    """
+    """The space of a file's entries, of repeated ones the first. Raises SpaceError where there is none."""
     entries: dict[tuple[Value, ...], Entry] = {}
     for entry in _entries(found, path):
         entries.setdefault(entry.values, entry)

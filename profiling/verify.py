@@ -158,10 +158,7 @@ def expect(
     part_of: Shape | None = None,
     part: Chosen | None = None,
 ) -> Case:
-    """A case of given inputs with their expected outputs, or the `part` of each that is compared.
-
-    The tolerance is that of the shape, or of the one that the inputs are `part_of`.
-    """
+    """A case of given inputs and outputs, or `part` of each; tolerances are the shape's, or of what it is `part_of`."""
     with np.errstate(all="ignore"):
         expected = task.expected(in_float64(inputs), shape, part)
         plain = _rounded(task, task.expected(_in_arithmetic_precision(inputs), shape, part))

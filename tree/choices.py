@@ -37,10 +37,7 @@ def choice_names(strategy: str) -> tuple[str, ...]:
 
 
 def with_choices(policy: Policy, choices: Mapping[str, Any]) -> Policy:
-    """The policy with some of its fields, or some options of its strategy, set.
-
-    Numbers may be given as text. Another strategy begins with its own defaults. Raises MisuseError and RegistryError.
-    """
+    """The policy with changed fields or strategy's options, perhaps as text. Raises MisuseError and RegistryError."""
     strategy = choices.get("strategy", policy.strategy)
     for name in choices:
         if complaint := unknown_name(name, choice_names(strategy), f"choice of the strategy {strategy}"):

@@ -25,10 +25,7 @@ class KernelRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An edit; `change` names the blob with its patch or source, empty for an edit that only sets its factors.
-
-    `exchange` is the index, in the reply, of the model call that the edit came from.
-    """
+    """An edit; `change` names the blob of its patch or source, `exchange` its model call's index in the reply."""
 
     category: Category
     title: str

@@ -83,10 +83,7 @@ class Journal:
             raise
 
     def append(self, event: Event) -> Event:
-        """Write an event and return it as it will be read again.
-
-        Raises RunError when it can't be written; the journal then ends with the event before it.
-        """
+        """Write an event and return it as it will be read again. Raises RunError, the event then being absent."""
         line, kept = encode_and_decode(event)
         self._write(line + b"\n", flush=self._durable and is_costly(event))
         return kept

@@ -84,11 +84,7 @@ class Client:
         self._thread.start()
 
     def complete(self, call: Call) -> Exchange:
-        """Return one exchange, whatever the server does.
-
-        Raises ModelError for what only the user can fix: a key that is missing or refused, or a request or a model
-        that the server refuses before its first reply.
-        """
+        """Return one exchange. Raises ModelError for what only the user can fix: a refused key, model or request."""
         prompt, began = encode(call.messages), time.monotonic()
         bill = _Bill(self._price, prompt, self._options.max_output_tokens)
         try:

@@ -39,10 +39,7 @@ RELEVANCE = 3.0
 
 @dataclass(frozen=True)
 class Expert:
-    """One way to look at a kernel: `prompts/experts/NAME.md`; or the rules, which have no prefix.
-
-    `relieves` are the bottlenecks that its edits are for; none is neutral.
-    """
+    """A view of a kernel: `prompts/experts/NAME.md`, or the rules; it `relieves` these bottlenecks (none: neutral)."""
 
     name: str
     relieves: frozenset[Bottleneck] = frozenset()
@@ -139,10 +136,7 @@ def choose(
     count: int,
     rng: np.random.Generator,
 ) -> tuple[Expert, ...]:
-    """The `count` experts with the greatest draws, the greatest first; all if there are no more.
-
-    `standings` are logarithms of gains, 0 or more, by proposer.
-    """
+    """The `count` experts with the greatest draws, in order; `standings` are logarithms of gains by proposer."""
     draws = [draw(standings.get(arm.proposer, ()), rng) * relevance(arm, diagnosis) for arm in arms]
     ranked = sorted(range(len(arms)), key=lambda place: -draws[place])
     return tuple(arms[place] for place in ranked[:count])

@@ -53,10 +53,7 @@ _WORTH_RETURNING = frozenset({Loss.UNREADABLE, Loss.WRONG_SCHEMA, Loss.CUT_OFF})
 
 @dataclass(frozen=True)
 class LLMProposer:
-    """Asks experts, chosen by the gains of their edits, as the options say; repairs kernels that failed.
-
-    `device` are sentences about the GPU.
-    """
+    """Asks experts, chosen by their edits' gains, and repairs failed kernels; `device` are sentences on the GPU."""
 
     model: Model
     device: tuple[str, ...] = ()

@@ -197,10 +197,7 @@ _REFUSAL = re.compile(
 
 @dataclass(frozen=True)
 class _Written:
-    """The edits of a reply, and what of them can't be read, in order; not yet tried on a kernel.
-
-    `cut` says that the reply ends in the middle of something, `vacant` that its list of edits is empty.
-    """
+    """A reply's edits and what can't be read of them; it may be `cut` short, or its list of edits `vacant`."""
 
     edits: Sequence[Edit | Dropped] = ()
     cut: bool = False

@@ -30,10 +30,7 @@ COLLECTIVES = ("__sync", "__shfl", "__ballot", "__any", "__all", "__reduce", "__
 
 @dataclass(frozen=True)
 class CoveredIndex:
-    """A thread's index along one axis, of which the grid has enough for `count` (in the plan's words).
-
-    `block` is the block's extent along the axis in the kernel's words.
-    """
+    """A thread's index along an axis with enough of them for the plan's `count`; `block` is the block's extent."""
 
     launch: Launch
     function: cu.Function

@@ -35,10 +35,7 @@ from mctskernel.edits.rule import Context, Proposal, rule
 
 @dataclass(frozen=True)
 class RowLoop:
-    """A loop over one row whose iterations can be shared out, and the values that it reduces.
-
-    `from_zero` says that it starts at 1 only because what it reduces starts as element 0.
-    """
+    """A loop over a row that threads can share, and what it reduces; `from_zero` if element 0 begins the reduction."""
 
     loop: cu.Loop
     reductions: tuple[Reduction, ...]
@@ -47,10 +44,7 @@ class RowLoop:
 
 @dataclass(frozen=True)
 class RowKernel:
-    """A kernel in which one thread handles the row of the number `row`; there are `rows` of them in the plan's words.
-
-    `stores` are statements that write one value a row.
-    """
+    """A kernel whose thread handles one `row` of the plan's `rows`; `stores` write one value a row."""
 
     row: Node
     rows: str

@@ -202,10 +202,7 @@ def _knows_block(function: cu.Function, name: str) -> bool:
 
 
 def _ties_axes(function: cu.Function, name: str) -> bool:
-    """Whether shared tiles may tie the axes of a block to each other.
-
-    They don't where the name only strides loops, which cover what they must at any stride.
-    """
+    """Whether shared tiles may tie a block's axes to each other: not if the names only stride loops."""
     if not any(declaration.shared for declaration in function.declarations):
         return False
     named = cu.uses(function.node, name)

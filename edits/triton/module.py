@@ -235,10 +235,7 @@ def _one_statement_a_line(module: Module) -> bool:
 
 @dataclass(frozen=True)
 class LaunchedFunction:
-    """A launch with the function that it runs: `index` is the launch's place in the plan.
-
-    `bound` maps parameters that aren't constexprs to the plan's arguments.
-    """
+    """A launch, the `index`-th of the plan, with its function; `bound` are arguments of what isn't a constexpr."""
 
     index: int
     launch: Launch
@@ -313,10 +310,7 @@ class TritonContext(Subject):
         return not any(re.search(rf"\b{name}\b", self.module.text) for name in names)
 
     def written(self, replacements: Iterable[Replacement], plan: LaunchPlan | None = None) -> str:
-        """The source with parts of its code replaced, and with another plan where one is given.
-
-        Constants that only the old plan named go.
-        """
+        """The source with parts replaced and perhaps another plan, less constants that only the old plan named."""
         text = replaced(self.module, replacements)
         if plan is None or plan == self.plan:
             return text

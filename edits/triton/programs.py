@@ -161,10 +161,7 @@ TILE, TILES = ("tile_x", "tile_y", "tile_z"), ("tiles_x", "tiles_y", "tiles_z")
 
 @py.rule(Category.LAUNCH, 0.4, "dram_bandwidth l2_bandwidth global_latency")
 def grouped_tiles(context: py.TritonContext) -> Iterator[Proposal]:
-    """Programs that start together work on tiles that share rows and columns.
-
-    `tl.swizzle2d` maps the tiles, numbered row by row, to themselves in another order, whatever their number.
-    """
+    """Programs that start together share rows and columns of tiles: `tl.swizzle2d` reorders the tiles."""
     for launched in context.launched_once:
         function, module = launched.function, context.module
         ids = {call: _axis(call) for call in py.calls(function, "program_id")}

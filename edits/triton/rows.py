@@ -24,11 +24,7 @@ ELEMENTS_PER_THREAD = (32, 16, 8)
     "dram_bandwidth l2_bandwidth l1_throughput global_latency barriers instruction_issue low_occupancy",
 )
 def whole_rows(context: py.TritonContext) -> Iterator[Proposal]:
-    """One block as long as the row for a loop over blocks.
-
-    The length becomes a constant, so that the compiler sees that each loop has one turn, and loads once what several
-    loops load.
-    """
+    """One block as long as the row, a constant, for a loop over blocks, so that loops share their loads."""
     context = context.decided
     for launched in context.launched_once:
         function, tiles = launched.function, tiles_of(launched.function)

@@ -78,10 +78,7 @@ def sane(
     plan: LaunchPlan | None = None,
     rows: int = 1,
 ) -> bool:
-    """Whether a launch's threads get a sensible number of elements: with other constants or warps, or several rows.
-
-    This is asked at the first search shape. What was odd before may stay odd, and not become worse.
-    """
+    """Whether threads get a sensible number of elements at the first search shape, or none worse than before."""
     options = _options(context, launched, constants or {}, plan or context.plan)
     before = _options(context, launched, {}, context.plan)
     if options is None or before is None:

@@ -23,10 +23,7 @@ POINTS = 30
 
 
 def plot(results: Results, *files: Path) -> None:
-    """Draw curves of the mean score with bootstrap bands, and the differences from the baseline, as SVG, PDF or PNG.
-
-    The same results make the same bytes of SVG.
-    """
+    """Draw mean scores with bootstrap bands, and differences from the baseline; SVGs are reproducible byte for byte."""
     with mpl.rc_context({"svg.hashsalt": "mctskernel", "svg.fonttype": "none", "font.size": 8}):
         figure = Figure(figsize=SIZE, layout="constrained")
         curves, effects = figure.subplots(1, 2, width_ratios=(3, 2))

@@ -54,10 +54,7 @@ def subjects_of(spaces: Iterable[str], tasks: Iterable[str]) -> tuple[Subject, .
 
 
 def with_task_folder(subject: Subject, out: Path) -> Subject:
-    """Read a benchmark's problem into a task folder below `out`, unless it is there; other subjects are as they were.
-
-    Raises TaskError.
-    """
+    """Read a benchmark's problem into a task folder below `out`; others stay as they are. Raises TaskError."""
     if not (subject.is_task and is_problem(subject.source)):
         return subject
     folder = out / subject.name

@@ -51,10 +51,7 @@ class ArmSummary(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """An ablation's trials. `score` says what the scores are, `source` where times come from.
-
-    Of an interrupted ablation there are fewer trials than `planned`.
-    """
+    """An ablation's trials, fewer than `planned` if it was interrupted; `source` is where times come from."""
 
     provenance: Provenance
     title: str

@@ -254,10 +254,7 @@ def _starting_language(task: Path, language: Language) -> Language:
 def run_modules(
     entries: Sequence[Entry], device: str, follow: Callable[[Result], None], server: ForkServer | None = None
 ) -> list[Result]:
-    """Evaluate modules on the CPU in place of the `model`, or on a `gpu`; `follow` gets each result.
-
-    Raises DeviceError for a machine that lacks something.
-    """
+    """Evaluate modules on a `gpu`, or on the CPU for `model`; `follow` gets each result. Raises DeviceError."""
     if server is None and entries:
         with closing(ForkServer()) as opened:
             return run_modules(entries, device, follow, opened)
@@ -341,7 +338,9 @@ def totals(report: Report) -> Iterator[str]:
     )
     guards = Counter(result.guard for result in report.results if result.verdict is Verdict.CAUGHT)
     if guards:
-        counts = ", ".join(f"{count} by {guard or 'failing or gaining nothing'}" for guard, count in guards.most_common())
+        counts = ", ".join(
+            f"{count} by {guard or 'failing or gaining nothing'}" for guard, count in guards.most_common()
+        )
         yield f"Caught: {counts}."
     unexpected = [result.label for result in report.results if result.unexpected]
     if unexpected:

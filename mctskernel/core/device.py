@@ -71,10 +71,7 @@ class Device(Protocol):
     """Evaluates kernels of one task. Not shared between threads."""
 
     def evaluate(self, kernel: Kernel) -> Evaluation:
-        """Build, verify, time and count one kernel.
-
-        Raises DeviceError when the machine is broken.
-        """
+        """Build, verify, time and count one kernel. Raises DeviceError when the machine is broken."""
         ...
 
     def fingerprint(self) -> dict[str, str]:

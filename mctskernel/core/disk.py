@@ -47,10 +47,7 @@ def remedy(error: OSError, run: Path) -> str:
 
 
 def stray_link(folder: Path) -> Path | None:
-    """The first link in a folder, or in one of its folders, that leads out of it; the folder may be one itself.
-
-    Raises OSError where the folder can't be listed.
-    """
+    """The first link in or below a folder, or the folder itself, that leads out of it. Raises OSError."""
     home = folder.resolve()
     for entry in sorted(os.scandir(folder), key=lambda each: each.name):
         if entry.is_symlink():

@@ -72,10 +72,7 @@ def read_as(document: object, kind: type[T]) -> T:
 
 
 def unknown_name(name: str, known: Iterable[str], what: str) -> str:
-    """A sentence about a name that isn't among the known ones; empty for one that is.
-
-    `what` is its kind, as in "There is no WHAT 'NAME'".
-    """
+    """ "There is no WHAT 'NAME'" and the nearest known name; empty for a known one."""
     names = list(known)
     if name in names:
         return ""

@@ -106,10 +106,7 @@ class ClockEvent(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """What a GPU says of itself between runs: clocks in MHz, temperature in degrees Celsius, power in watts.
-
-    What its driver doesn't say is None.
-    """
+    """A GPU's clocks in MHz, temperature in degrees Celsius and power in watts between runs; None if unknown."""
 
     sm_mhz: int | None = None
     memory_mhz: int | None = None
@@ -163,10 +160,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One verification: `error` is the largest error as a fraction of what the tolerance allows.
-
-    `guard` is the check that refused it, where it wasn't passed.
-    """
+    """A verification: its largest error as a share of what is allowed, and the `guard` that refused it."""
 
     shape: str
     seed: int
@@ -255,10 +249,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A reward with its separate terms, so that a run can be scored again without a GPU.
-
-    `speedup` is the geometric mean over the search shapes of baseline time over time; 0 where there is none.
-    """
+    """A reward and its terms; `speedup` is the geometric mean over the search shapes, 0 where there is none."""
 
     reward: float
     speedup: float

@@ -67,10 +67,7 @@ class Executor(Protocol):
 
     @property
     def capacity(self) -> int:
-        """How many kernels can be in flight without one waiting for another.
-
-        It may change while a run goes on: devices are lost, and others come.
-        """
+        """How many kernels can be in flight without waiting; it may change while devices come and go."""
         ...
 
     def submit(self, ticket: int, kernel: Kernel) -> None:
@@ -78,10 +75,7 @@ class Executor(Protocol):
         ...
 
     def wait(self, timeout: float | None = None) -> Sequence[tuple[int, Evaluation]]:
-        """The results since the last call, waiting for the first of them.
-
-        Empty when nothing is in flight, or when nothing finished in `timeout` seconds.
-        """
+        """Wait for results, at most `timeout` seconds; empty when nothing is in flight or finished."""
         ...
 
     def close(self) -> None:

@@ -16,10 +16,7 @@ from mctskernel.core.expression import ExpressionError, evaluate_int
 
 
 class Language(enum.StrEnum):
-    """The languages that a kernel can be written in.
-
-    Each has the suffix of its files, its name in Markdown, what marks a kernel, and where the launch plan stands.
-    """
+    """A kernel's language: its suffix, its name in Markdown, what marks a kernel, and where the launch plan stands."""
 
     suffix: str
     markdown: str

@@ -85,10 +85,7 @@ class LaunchPlanError(ValueError):
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch as written: extents and arguments are numbers or expressions.
-
-    `triton` is what a launch of a Triton kernel has beside them; its `block` follows from the warps.
-    """
+    """A launch as written, in numbers or expressions; with `triton` options, its `block` follows from the warps."""
 
     kernel: str
     grid: tuple[Extent, ...]

@@ -81,10 +81,7 @@ class SearchSpace:
 
 
 def configuration_kernel(space: SearchSpace, values: Sequence[Value]) -> Kernel:
-    """A configuration as a kernel: a comment with the space's name, then a line of TOML for each parameter.
-
-    Booleans are 0 and 1.
-    """
+    """A configuration as a kernel: the space's name in a comment, then a line of TOML for each parameter."""
     lines = (_line(name, value) for name, value in zip(space.names, values, strict=True))
     title = " ".join(space.name.split())
     return Kernel("".join(f"{each}\n" for each in (f"# {title}", *lines)), Language.CONFIGURATION)
@@ -106,10 +103,7 @@ def values_of(space: SearchSpace, kernel: Kernel) -> Configuration:
 
 
 def with_settings(kernel: Kernel, levels: dict[str, float | str]) -> Kernel:
-    """A configuration with other values of some of its parameters.
-
-    Raises SpaceError for a kernel that is no configuration, and for a parameter that it doesn't have.
-    """
+    """A configuration with some other values. Raises SpaceError if it isn't one or lacks the parameter."""
     found = _settings(kernel)
     unknown = next((name for name in levels if name not in found), None)
     if unknown is not None:

@@ -150,10 +150,7 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
 def read_tolerances(
     table: Mapping[str, Any], outputs: Sequence[Tensor | _Tensor]
 ) -> tuple[Tolerance, dict[str, Tolerance], tuple[ToleranceAt, ...]]:
-    """The tolerance of every output, those of single ones, and what differs at some shapes.
-
-    Raises DocumentError.
-    """
+    """Tolerances: every output's, single outputs', and those of single shapes. Raises DocumentError."""
     names = {tensor.name for tensor in outputs}
     own = {name: part for name, part in table.items() if name in names and isinstance(part, dict)}
     general = read_as(
@@ -299,10 +296,7 @@ def task_of(spec: DeviceSpec) -> Task:
 
 
 def write_new_task(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write the files of a task folder, made if need be; overwrites nothing.
-
-    Raises TaskError, before anything is written if one of them exists, and if the folder can't be written.
-    """
+    """Write a task folder's files; overwrites nothing. Raises TaskError, before anything is written if one exists."""
     present = [name for name in files if (folder / name).exists()]
     if present:
         raise TaskError(f"{folder / present[0]} exists; a new task overwrites nothing.")

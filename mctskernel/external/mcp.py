@@ -115,10 +115,7 @@ def make_server(engine: Engine) -> MCPServer[Any]:
 
 
 def serve(engine: Engine, port: int | None) -> None:
-    """Serve until the client goes away or Ctrl-C: at http://127.0.0.1:PORT/mcp, or over standard input and output.
-
-    No page of a browser is served.
-    """
+    """Serve at http://127.0.0.1:PORT/mcp, or over standard input and output, until the client leaves or Ctrl-C."""
     server = make_server(engine)
     try:
         if port is None:

@@ -387,10 +387,7 @@ class RepliedBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RepliedEdit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A change of the node's kernel: a whole new `source`, or a `patch` of blocks applied in order.
-
-    `prior` is its promise among the edits of one reply, of any scale.
-    """
+    """A change of the node's kernel: a new `source` or a `patch`; `prior` is its promise beside the reply's others."""
 
     title: _Line
     category: Category = Category.ALGORITHM
@@ -491,10 +488,7 @@ def encode_asks(asks: Iterable[Ask]) -> str:
 
 
 def read_replies(text: str) -> tuple[Reply, ...]:
-    """Replies in JSON, one a line, or the answer to an `ask --text`, which names its node.
-
-    Blank lines are nothing. Raises ReplyError at the first line that isn't one.
-    """
+    """Replies in JSON, one a line, or the answer to an `ask --text`, which names its node. Raises ReplyError."""
     if text.strip() and not text.lstrip().startswith("{"):
         named = _NODE_LINE.search(text)
         if named is None:

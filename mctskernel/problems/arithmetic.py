@@ -12,10 +12,7 @@ from mctskernel.problems.torch_task import called
 
 
 def product_flops(task: Task) -> Mapping[str, float]:
-    """Operations by the plain algorithm at each search shape, by its label; those that task.toml states come first.
-
-    Nothing is computed: tensors hold no values. Shapes at which this isn't possible are left out.
-    """
+    """Operations by search shape's label, stated ones first; found without computing, and left out where that fails."""
     if task.flops is not None:
         names = task.scalars
         return {

@@ -79,10 +79,7 @@ def benchmark_of(task: Task) -> Benchmark | None:
 
 
 def solution_of(task: Task, kernel: Kernel) -> Mapping[str, str]:
-    """The files of a solution by name, in the format of the task's benchmark.
-
-    Raises TaskError for a task that wasn't made from a problem, and for a kernel that can't be a solution.
-    """
+    """A solution's files by name, in the benchmark's format. Raises TaskError where that is impossible."""
     benchmark = benchmark_of(task)
     if benchmark is None:
         raise TaskError(

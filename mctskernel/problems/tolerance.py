@@ -87,10 +87,7 @@ class OwnError(NamedTuple):
 def own_errors(
     function: Callable[..., Any], drawn: Iterable[Mapping[str, Any]], outputs: Sequence[Tensor]
 ) -> dict[str, OwnError]:
-    """The largest rounding errors of a function in its own precision over some tensors, by floating-point output.
-
-    Empty where the CPU doesn't support that precision.
-    """
+    """A function's largest rounding errors in its own precision, by output; empty where the CPU lacks that."""
     import torch  # noqa: PLC0415 - an extra
 
     found: dict[str, OwnError] = {}

@@ -32,10 +32,7 @@ _Same = Callable[[Sequence[tuple[str | int, ...]], int, int], list[str]]
 
 @dataclass(frozen=True)
 class Dimensions:
-    """`extents` of each tensor: names of dimensions, or constants.
-
-    A dimension's size must be a multiple of its `granularity`.
-    """
+    """Each tensor's `extents`: dimensions' names or constants; a size must be a multiple of its `granularity`."""
 
     sizes: Shape
     extents: tuple[tuple[str | int, ...], ...]

@@ -76,10 +76,7 @@ def _fast_convolutions(device: str) -> AbstractContextManager[Any]:
 
 @contextmanager
 def captured() -> Iterator[list[Callable[..., Any]]]:
-    """Within this block the functions that references call are listed, and not called: the block ends there.
-
-    For processes with a single thread.
-    """
+    """List what references call within the block, uncalled: it ends there. For single-threaded processes."""
     global _CAPTURED  # noqa: PLW0603 - references are called through code that isn't ours
     found = _CAPTURED = list[Callable[..., Any]]()
     try:

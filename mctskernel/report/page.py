@@ -48,10 +48,7 @@ def report_page(view: View) -> str:
 
 @cache
 def script(host: str) -> str:
-    """The JavaScript of `report` or `widget`: its module after all that it imports, as one ES module.
-
-    The modules then share a scope, so no two of them may declare the same name.
-    """
+    """The JavaScript of `report` or `widget` as one ES module, whose parts must declare different names."""
     joined: dict[str, str] = {}
     _join(host, joined)
     return "\n".join(joined.values())

@@ -99,10 +99,7 @@ def print_node(console: Console, view: View, number: int) -> None:
 
 
 def explained_node(view: View, number: int, against: int | None = None) -> ExplainedKernel:
-    """What limits a node's kernel, compared with its parent's or another node's.
-
-    Raises RunError for a node without a time.
-    """
+    """What limits a kernel, compared with its parent's or another. Raises RunError for a node without a time."""
     evaluation = view.evaluation(number)
     if not evaluation.timings:
         raise RunError(
@@ -122,10 +119,7 @@ def _name(view: View, number: int) -> str:
 def print_diff(
     console: Console, view: View, nodes: tuple[int, int], relation: str = "", context: int = CONTEXT
 ) -> None:
-    """Print what changed from one kernel to another: time, counts, and the highlighted diff.
-
-    `relation` is that of the first to the second, such as `parent`; it may be empty.
-    """
+    """Print time, counts and highlighted diff between kernels; `relation` is the first's to the second, or empty."""
     for line, style in _diff_heading(view, nodes, relation):
         console.print(Text(line, style), soft_wrap=True)
     if diff := _diff(view, nodes, context):

@@ -191,10 +191,7 @@ def read_manifest(folder: RunFolder) -> Manifest:
 
 
 def run_identity(folder: RunFolder, manifest: Manifest) -> str:
-    """A name of the run, 16 hexadecimal digits: the same wherever its folder is and however often it is resumed.
-
-    It is a digest of when the run was made, of its task and seed, and of its first event. Raises RunError.
-    """
+    """16 hexadecimal digits from when and of what a run was made, wherever its folder is. Raises RunError."""
     first = next(read_events(folder.journal), None)
     began = repr(first.at) if first is not None else ""
     text = f"{manifest.created} {manifest.configuration.task} {manifest.configuration.seed} {began}"

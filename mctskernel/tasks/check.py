@@ -76,10 +76,7 @@ class Report:
 
 
 def check_task(folder: Path) -> Report:
-    """Read a task, run its reference, and build and verify its starting kernels on the model device.
-
-    Raises DeviceError on a machine where nothing can be built.
-    """
+    """Run a task's reference, and build and verify its starting kernels on the model. Raises DeviceError."""
     try:
         starts = _starts(folder)
     except TaskError as error:
@@ -151,10 +148,7 @@ def _starts(folder: Path) -> dict[Path, Task]:
 
 
 def reference_problems(task: Task) -> Iterator[str]:
-    """What is wrong with a reference, in sentences, at the first small shape where anything is, large ones first.
-
-    The others would mostly repeat it.
-    """
+    """What is wrong with a reference, in sentences, at the first small shape where anything is, large ones first."""
     for index, shape in enumerate(sorted(_small_shapes(task), key=task.compulsory_bytes, reverse=True)):
         try:
             problems = list(_reference_problems_at(task, shape))

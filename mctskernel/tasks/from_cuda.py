@@ -38,10 +38,7 @@ _WHOLE = {"int32", "uint32", "int64", "uint64", "int16"}
 
 
 def create_task_from_cuda(folder: Path, file: Path, kernel: str = "") -> Drafted:
-    """Draft a task folder for the `__global__` functions of a file, launched in order, or for the one of that name.
-
-    Raises TaskError before anything is written.
-    """
+    """Draft a task for a file's `__global__` functions, in order, or the named one. Raises TaskError unwritten."""
     text = read_text(file)
     drafted = _draft(file, text, _chosen(file, text, kernel))
     write_new_task(folder, drafted.files)

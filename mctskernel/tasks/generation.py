@@ -46,10 +46,7 @@ TRANSCRIPT = "generation.jsonl"
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is done for a first kernel: experts, and how many kernels and repairs are asked for in all.
-
-    `at_once` calls are in flight at a time.
-    """
+    """How much is done for a first kernel: experts, kernels and repairs in all, and calls `at_once`."""
 
     tries: int = 10
     experts: tuple[Expert, ...] = EXPERTS

@@ -126,10 +126,7 @@ def _fresh(table: np.ndarray) -> np.ndarray:
 
 
 def sectors_by_warp(addresses: np.ndarray) -> np.ndarray:
-    """Sector numbers that each request touches, warp after warp, ascending within a warp.
-
-    `addresses` is (warps, 32) in bytes, negative for inactive lanes; an aligned access never straddles sectors.
-    """
+    """Sectors that each request touches, ascending by warp; `addresses` (warps, 32) in bytes, negative if inactive."""
     table = np.sort(addresses >> SECTOR_SHIFT, axis=1)
     fresh = _fresh(table)
     if table[:, 0].min() < 0:
@@ -139,10 +136,7 @@ def sectors_by_warp(addresses: np.ndarray) -> np.ndarray:
 
 
 def lines(addresses: np.ndarray) -> int:
-    """Lines of 128 bytes that the requests touch, each request's counted by itself.
-
-    `addresses` is (warps, 32) in bytes, negative for inactive lanes; an aligned access never straddles lines.
-    """
+    """Each request's lines of 128 bytes, counted; `addresses` (warps, 32) in bytes, negative if inactive."""
     table = np.sort(addresses >> LINE_SHIFT, axis=1)
     fresh = _fresh(table)
     return int(np.count_nonzero(fresh & (table >= 0)))

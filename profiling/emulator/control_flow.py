@@ -35,10 +35,7 @@ _BARRIER_REDUCTION = re.compile(r"(?:bar|barrier)(?:\.cta)?\.red\.")
 
 @dataclass
 class Block:
-    """Straight-line instructions and how they end: "jump", "branch", "switch", "barrier", "trap" or "exit".
-
-    `targets` are block numbers: (next,) for jumps and barriers, (taken, not taken) for branches.
-    """
+    """Straight-line code and how it ends; `targets` are the next block's number, or (taken, not taken)."""
 
     number: int
     instructions: list[Instruction]

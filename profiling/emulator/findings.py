@@ -21,10 +21,7 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One defect; the first occurrence on its source line. `thread` and `block` are (x, y, z) where one is to blame.
-
-    A race has another party: what it does stands at `other_line`, where that is known.
-    """
+    """A defect's first occurrence on its line, with thread and block (x, y, z); a race also has an `other_line`."""
 
     kind: Kind
     message: str

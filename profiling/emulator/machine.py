@@ -88,10 +88,7 @@ class MemoryPort:
 
 @dataclass
 class Waiting:
-    """Lanes at a barrier: its number and, where it isn't for all, how many threads it is for.
-
-    With an `arrival` they have gone on, and count nonetheless.
-    """
+    """Lanes at a barrier for all threads or `count`; with an `arrival` they have gone on, and count nonetheless."""
 
     group: Group
     block: Block

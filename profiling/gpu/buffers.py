@@ -45,10 +45,7 @@ _BYTES = np.dtype(np.uint8)
 
 
 class GuardedBuffer:
-    """A buffer between two guards, whose bytes show whether a kernel wrote beyond its ends.
-
-    The guard behind begins with the next whole 32-bit word.
-    """
+    """A buffer between guards that show writes beyond its ends; the one behind begins with the next 32-bit word."""
 
     def __init__(self, name: str, nbytes: int) -> None:
         self.name = name

@@ -163,8 +163,5 @@ class Cupti:
 
 
 def load_cupti() -> Cupti:
-    """Find libcupti in a wheel (nvidia-cuda-cupti) or a CUDA toolkit, and load it.
-
-    Raises cuda.pathfinder's DynamicLibNotFoundError or OSError.
-    """
+    """Load libcupti from a wheel or a CUDA toolkit. Raises DynamicLibNotFoundError (cuda.pathfinder) or OSError."""
     return Cupti(ctypes.CDLL(load_nvidia_dynamic_lib("cupti").abs_path))

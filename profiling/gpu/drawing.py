@@ -43,10 +43,7 @@ Cast = Callable[[Any, str], Any]
 
 
 def drawing_of(tensor: Tensor, shape: Shape, *key: object) -> Drawing | None:
-    """How an input is drawn at a shape by a secret `key`, which doesn't follow from what is drawn.
-
-    None where this generator has no such numbers.
-    """
+    """How an input is drawn at a shape by an independent, secret `key`; None where the generator can't."""
     low, high = tensor.limits(shape)
     if tensor.distribution == "integers":
         low, high = float(int(low)), float(int(high))

@@ -74,10 +74,7 @@ class GpuLock:
 
     @contextmanager
     def held(self, patience: float = math.inf) -> Iterator[None]:
-        """Wait for the lock and hold it meanwhile; after `patience` seconds go on without it.
-
-        Raises InterruptedLockError once `interrupt` was called.
-        """
+        """Hold the lock, or after `patience` seconds go on without it. Raises InterruptedLockError if interrupted."""
         if not self._files:
             self._refuse_interrupted()
             yield

@@ -17,10 +17,7 @@ from mctskernel.profiling.processes.channel import Broken, Ready
 
 
 class OpenGpu(msgspec.Struct, tag=True, frozen=True):
-    """The first request: make a GPU's context. `gpu` is its UUID, empty for the first visible one.
-
-    Answered by Opened or Broken.
-    """
+    """The first request: make a context on the GPU of this UUID, or the first. Answered by Opened or Broken."""
 
     service: str
     memory_bytes: int

@@ -116,10 +116,7 @@ class GpuMonitor:
 
 
 def disturbance(before: GpuState | None, now: GpuState | None) -> str:
-    """Why runs between these two states don't count, as the end of a sentence; empty when they do.
-
-    An unknown state disturbs nothing.
-    """
+    """Why runs between these two states don't count, as the end of a sentence; empty if they do or none is known."""
     if before is None or now is None:
         return ""
     if slowing := [str(event) for event in (*before.events, *now.events) if event in SLOWING]:

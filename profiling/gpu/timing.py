@@ -267,10 +267,7 @@ class TimedRuns:
         self._batch([variant])
 
     def unseen(self, *, again: bool = True) -> list[float]:
-        """Run the candidate on a variant that was held back, and again; the seconds of each run.
-
-        A slow one runs again on the last such variant only, and if that is asked for.
-        """
+        """Seconds of runs on variants that were held back; a slow one runs again on the last, if that is asked for."""
         unseen = self.held_back.pop()
         times = 4
         if self.is_slow:

@@ -152,10 +152,7 @@ def limit_sizes(memory_bytes: int | None, file_bytes: int) -> None:
 
 
 def limit_processes(processes: int) -> str:
-    """Bound processes and threads to `processes` and THREADS; returns how: alone, or among the user's others.
-
-    Raises RefusedByKernelError for root, whose processes the kernel doesn't count.
-    """
+    """Bound processes and threads; returns how, alone or among the user's. Raises RefusedByKernelError, as for root."""
     if os.getuid() == 0:
         raise RefusedByKernelError("the kernel doesn't count the processes of root")
     _, _, users = Path("/proc/self/uid_map").read_text().split()[:3]

@@ -84,10 +84,7 @@ def abilities() -> Abilities:
 
 
 def restrict(policy: Confinement) -> Abilities:
-    """Restrict the calling thread, what it starts, and where the kernel can do it all threads, for good.
-
-    Raises RefusedByKernelError when the kernel has no Landlock.
-    """
+    """Restrict this thread, its children and if possible all threads, for good. Raises RefusedByKernelError."""
     able = abilities()
     ruleset = _create_ruleset(able)
     try:

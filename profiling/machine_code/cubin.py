@@ -135,10 +135,7 @@ class DisassemblerError(RuntimeError):
 
 @contextmanager
 def disassembling(cubin: bytes) -> Iterator[Callable[[], Mapping[str, Function]]]:
-    """Disassemble while the block runs; what it is given waits for the functions, by the name of their entry.
-
-    Raises DisassemblerError, as does what is given.
-    """
+    """Disassemble while the block runs, which is given the functions to wait for. Raises DisassemblerError."""
     program = find_nvdisasm()
     # A pipe would stall nvdisasm until somebody reads.
     with tempfile.NamedTemporaryFile(suffix=".cubin") as image, tempfile.TemporaryFile() as output:

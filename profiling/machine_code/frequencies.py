@@ -36,10 +36,7 @@ _PREDICATED = 0.01
 
 
 def block_frequencies(function: Function, line_counts: Mapping[int, float]) -> dict[int, float]:
-    """Executions per warp of each reachable block, given those of each PTX line; the entry's is 1.
-
-    Lines that are missing from `line_counts` are no evidence either way.
-    """
+    """Executions per warp of each reachable block (entry: 1), by those of PTX lines; missing lines say nothing."""
     blocks = sorted(function.successors)
     anchors = _anchors(function, line_counts)
     rough = _rough_frequencies(blocks, anchors)

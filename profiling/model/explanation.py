@@ -103,10 +103,7 @@ def explain(evaluation: Evaluation) -> Explanation | None:
 
 
 def launches_of(evaluation: Evaluation) -> tuple[LaunchTerms, ...]:
-    """The launches of a modelled plan.
-
-    A plan recorded without them counts as one launch with the sum of their terms.
-    """
+    """The launches of a modelled plan; one recorded without them is one launch with the sum of their terms."""
     if evaluation.launches or not evaluation.timings or not any(evaluation.terms.values()):
         return evaluation.launches
     return (LaunchTerms("", evaluation.timings[0].seconds, evaluation.terms),)

@@ -129,10 +129,7 @@ def combined(terms: Mapping[Term, float] | Mapping[str, float]) -> float:
 
 
 def shares(terms: Mapping[Term, float] | Mapping[str, float]) -> dict[str, float]:
-    """The fraction of the time that each term explains: by how many percent the time falls if it falls by one.
-
-    They add up to one, since the time is homogeneous in the terms (Euler's theorem).
-    """
+    """By how many percent the time falls if a term falls by one; they add up to one, by Euler's theorem."""
     whole = combined(terms)
     if whole <= 0.0:
         return {}

@@ -340,10 +340,7 @@ def distinct(sectors: Ints) -> Ints:
 
 
 def footprints(reuse: Ints) -> npt.NDArray[np.float64]:
-    """The mean number of different sectors in a window of each length from 0 to the number of accesses.
-
-    `reuse` are the accesses' `reuse_times`.
-    """
+    """Mean number of different sectors in each window of 0 to all accesses, by the accesses' `reuse` times."""
     count = len(reuse)
     first = np.flatnonzero(reuse == 0)
     again = np.flatnonzero(reuse)

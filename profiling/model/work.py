@@ -210,10 +210,7 @@ _SLOWER = {"TF32": 2.0, "F64": 16.0}
 
 
 def tensor_work(instruction: Instruction) -> float:
-    """Multiply-adds of a warp's tensor instruction, in those of 16-bit floats that take as long.
-
-    The shape is in the opcode: HMMA.16816 is 16 x 8 x 16.
-    """
+    """A tensor instruction's multiply-adds as those of 16-bit floats; HMMA.16816 is 16 x 8 x 16."""
     match = _SHAPE.search(instruction.opcode)
     if not match:
         return 0.0

@@ -252,10 +252,7 @@ def launched(role: str, launch: Callable[[Path, tuple[int, ...], BinaryIO], Laun
 
 
 def how_ended(pid: int) -> str:
-    """How a child of ours ended, `exited with status 3`; empty while it runs.
-
-    It isn't reaped, so that its process group keeps its number until all of it is killed.
-    """
+    """How a child of ours ended, `exited with status 3`, without reaping it; empty while it runs."""
     status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if status is None:
         return ""

@@ -35,10 +35,7 @@ BUILD_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What one candidate may cost: seconds of processor time, and bytes of memory.
-
-    `opening_seconds` is how long a worker may take to open its device.
-    """
+    """What a candidate may cost in processor seconds and bytes; `opening_seconds` are for opening a device."""
 
     seconds: float = 30.0
     memory_bytes: int = 6 << 30

@@ -58,10 +58,7 @@ class Fingerprint(msgspec.Struct, tag=True, frozen=True):
 
 
 class Evaluated(msgspec.Struct, tag=True, frozen=True):
-    """An evaluation. `leaving` says that the process ends now: it may be out of memory, or out of order.
-
-    `built` is for the parent's cache of builds, here and in Prepared.
-    """
+    """An evaluation; `leaving` if the process ends now. `built` is for the parent's cache of builds."""
 
     evaluation: Evaluation
     leaving: bool = False

@@ -49,10 +49,7 @@ def blaming_the_task() -> Iterator[None]:
 
 
 class ForkServer:
-    """A process with PyTorch imported, from which those that run modules are forked, and with which they end.
-
-    For one thread.
-    """
+    """A process with PyTorch imported that those that run modules are forked from, and end with; for one thread."""
 
     def __init__(self) -> None:
         self._child = child_process.start("mctskernel.profiling.pytorch.worker", "forks modules' processes")

@@ -71,10 +71,7 @@ def timed(call: Call) -> Run:
 
 @dataclass(frozen=True)
 class _LaunchPlan:
-    """A kernel's launches, ready to go, after zeroing scratch that it wants zeroed.
-
-    `memory` is all that they point into: PyTorch reuses what nobody holds.
-    """
+    """A kernel's launches, after zeroing scratch; `memory` keeps what they point into from being reused."""
 
     launches: tuple[PreparedLaunch, ...]
     zeroed: tuple[Tensor, ...]

@@ -95,10 +95,7 @@ class Load(msgspec.Struct, tag=True, frozen=True):
 
 
 class Create(msgspec.Struct, tag=True, frozen=True):
-    """For the reference: make a model under a seed. Answered by Weights or Failed.
-
-    `from_seed` asks for weights that follow from the seed alone.
-    """
+    """For the reference: make a model, its weights `from_seed` alone or not. Answered by Weights or Failed."""
 
     seed: int
     from_seed: bool
@@ -160,10 +157,7 @@ class Done(msgspec.Struct, tag=True, frozen=True):
 
 
 class Drawn(msgspec.Struct, tag=True, frozen=True):
-    """Fresh inputs, their outputs in 64-bit floats, and the plain outputs.
-
-    `changed` says that the reference changed its inputs in place.
-    """
+    """Fresh inputs, float64 and plain outputs; `changed` says that the reference changed its inputs."""
 
     inputs: Stored
     expected: Stored
@@ -179,10 +173,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Fork(msgspec.Struct, tag=True, frozen=True):
-    """For the fork server: start a process, the leader of a session of its own.
-
-    Beside it are descriptors: the process's socket, its lifeline, its standard error, its memories.
-    """
+    """Start a process and session, given descriptors: its socket, lifeline, standard error and memories."""
 
     is_reference: bool
     scratch: str

@@ -59,10 +59,7 @@ def build_triton(
     architecture: str,
     dtypes: Mapping[str, str],
 ) -> Specialised | BuildFailure:
-    """Compile each specialisation that the plans need; times are taken of the first `searched` plans.
-
-    `dtypes` are the element types of the task's tensors; those of scratch buffers are in the plans.
-    """
+    """Compile each specialisation of plans, the first `searched` timed; `dtypes` are the task's tensors'."""
     began = time.perf_counter()
     try:
         module = read_module(kernel.source)

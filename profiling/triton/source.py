@@ -82,10 +82,7 @@ def read_module(source: str) -> TritonModule:
 
 
 def _check_characters(source: str) -> None:
-    """Refuse characters that only some parsers take for line breaks.
-
-    Triton finds a function's text by its line numbers, so its lines must be those that were checked.
-    """
+    """Refuse characters that only some parsers take for line breaks: Triton finds functions by line number."""
     found = re.search(r"[^\n\t\x20-\x7e\xa0-\u2027\u202a-\U0010ffff]|[\u2066-\u2069\u202a-\u202e]", source)
     if found:
         line = source.count("\n", 0, found.start()) + 1

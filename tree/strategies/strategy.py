@@ -37,10 +37,7 @@ class Strategy(Protocol):
     """
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
-        """What comes next; None if nothing can be done before something pending comes back, or ever.
-
-        Only nodes that are `ready` are chosen. The tree isn't changed.
-        """
+        """Choose what is next among `ready` nodes; None before something pending comes back, or for ever."""
         ...
 
 

@@ -66,10 +66,7 @@ def solution(task: Task, kernel: Kernel) -> Mapping[str, str]:
 
 
 def _built(task: Task, problem: DefinitionProblem, kernel: Kernel) -> tuple[dict[str, object], str, str]:
-    """The build instructions, and the path and text of a kernel's program. Raises HostCodeError.
-
-    flashinfer-bench has one `language`, SOL-ExecBench `languages`.
-    """
+    """The build instructions, and the path and text of a kernel's program. Raises HostCodeError."""
     is_triton, is_sol = kernel.language is Language.TRITON, problem.benchmark == SOL_EXECBENCH
     hardware = "LOCAL" if is_sol else "NVIDIA_GPU"
     if is_triton or not is_sol:

@@ -54,10 +54,7 @@ class Program(MetaPathFinder, Loader):
         return self._call("ref_kernel", data)
 
     def comparisons(self, data: Any, output: Any) -> tuple[Bound, ...]:
-        """The comparisons that `check_implementation` makes of an output; none is carried out.
-
-        Raises TaskError if it refuses the reference's own output all the same.
-        """
+        """What `check_implementation` compares of an output. Raises TaskError if it refuses the reference's own."""
         made: list[Bound] = []
         with ExitStack() as stack:
             for module in (*self.modules.values(), torch, torch.testing):
@@ -209,10 +206,7 @@ def check_alike(cases: Sequence[Case]) -> None:
 
 
 def find_buffers(program: Program, data: Any, cases: Sequence[Case]) -> dict[str, str]:
-    """The tensors that only receive an output, and that output's name: of its size, and never read.
-
-    Raises TaskError for a reference that isn't deterministic, or changes what it reads.
-    """
+    """Tensors that only receive an output, with its name. Raises TaskError for an impure reference."""
     before = cloned(data)
     expected = pytree.tree_leaves(program.reference(data))
     if not _same(expected, pytree.tree_leaves(program.reference(cloned(before)))):

@@ -28,10 +28,7 @@ MODULE_FILE = "problem_{name}.py"
 
 
 class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A leaf of the nested data: an input of the task, a buffer for an output, a dimension, or a constant value.
-
-    `subscripts` lead to it, as in `data[0]['weights']`.
-    """
+    """A leaf of nested data: an input, a buffer, a dimension or a constant; `subscripts` as in `['weights']`."""
 
     subscripts: str
     input: str = ""

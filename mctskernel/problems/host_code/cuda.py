@@ -67,10 +67,7 @@ def host_functions(kernel: Kernel, launches: Sequence[WrittenLaunch]) -> HostFun
 def write_host(
     kernel: Kernel, launches: Sequence[WrittenLaunch], first: str, label: str
 ) -> tuple[str, list[str]]:
-    """The part of a module that builds its extension, and the statements that launch on the device of a `first` tensor.
-
-    Raises HostCodeError.
-    """
+    """What builds a module's extension, and the launches on a `first` tensor's device. Raises HostCodeError."""
     functions = host_functions(kernel, launches)
     text = TEMPLATES.get_template("load_inline.txt").render(
         device_text=raw_literal(device_text(kernel)),

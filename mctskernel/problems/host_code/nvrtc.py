@@ -37,10 +37,7 @@ _TYPES = {
 
 
 def write_host(kernel: Kernel, launches: Sequence[WrittenLaunch], first: str) -> tuple[str, list[str]]:
-    """The part of a module that compiles and launches, and the statement of each launch. Raises HostCodeError.
-
-    `first` is the tensor on whose device kernels run.
-    """
+    """What compiles and launches, on a `first` tensor's device, and each launch's statement. Raises HostCodeError."""
     types = {}
     for launch in launches:
         found = launched_signature(kernel, launch).types

@@ -66,10 +66,7 @@ class Watched:
 
 
 def watch(function: Callable[[], Any], most_bytes: int) -> Watched:
-    """Call a function on `meta` tensors, or on real ones if it reads their values.
-
-    Raises TaskError if it fails, doesn't return a list, or would make more than `most_bytes`.
-    """
+    """Call a function on `meta` tensors, or real ones if it needs values. Raises TaskError, also above `most_bytes`."""
     with blamed("get_inputs raised"):
         try:
             return _watched(function, _Watching("meta", most_bytes))

@@ -64,10 +64,7 @@ class Operand:
 
 
 def weight_operands(model: Any, taken: Collection[str]) -> tuple[Operand, ...]:
-    """The parameters and buffers of a module, under names that aren't taken.
-
-    Parameters are drawn around their initial values, so that none is 0 or 1 everywhere and could be left out.
-    """
+    """Parameters and buffers under free names, drawn around their initial values so that none can be left out."""
     found: list[Operand] = []
     names = {*taken, *_RESERVED}
     parameters = dict(model.named_parameters())
@@ -152,10 +149,7 @@ class Operands:
 
     @cached_property
     def factories(self) -> tuple[Extents, ...]:
-        """Extents of the tensors that get_inputs makes, in order.
-
-        They are those of the inputs of the same size, in the same order, else the dimensions of that size.
-        """
+        """Extents of get_inputs' tensors: those of inputs of equal size, in order, else that size's dimensions."""
         waiting: dict[Sizes, list[Extents]] = {}
         for each, extents in zip(self.members, self.dimensions.extents, strict=True):
             waiting.setdefault(each.size, []).append(extents)

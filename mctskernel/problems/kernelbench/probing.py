@@ -61,10 +61,7 @@ def check_operators(
 
 
 def used_state(function: Called, tensors: Mapping[str, Any], state: Collection[str]) -> set[str]:
-    """The parameters that the result depends on, by gradients; the others can be left out.
-
-    `tensors` may be on `meta`.
-    """
+    """The parameters, perhaps on `meta`, that the result depends on by gradients; others can be left out."""
     given = {
         name: tensor.detach().clone().requires_grad_(name in state and tensor.is_floating_point())
         for name, tensor in tensors.items()
@@ -116,10 +113,7 @@ class TooManyOperatorsError(TaskError):
 
 
 class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
-    """Records which operators are called within the mode, and which of the watched tensors they write to.
-
-    Raises TooManyOperatorsError.
-    """
+    """Records the operators that are called, and which watched tensors they write to. Raises TooManyOperatorsError."""
 
     def __init__(self, watched: Sequence[Any] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # nor its constructor

@@ -180,10 +180,7 @@ def drafted(
     precision: Precision = Precision.LOCKED,
     most_dimensions: int = MOST_DIMENSIONS,
 ) -> TorchTask:
-    """Make a task of a problem's file. Raises TaskError.
-
-    With more varying dimensions than `most_dimensions`, only the first varies.
-    """
+    """Make a task of a problem; above `most_dimensions` only the first dimension varies. Raises TaskError."""
     memory = available_memory()
     names = run_problem(path)
     watched = watch(names["get_inputs"], memory.size)
