@@ -92,10 +92,7 @@ def polynomial(node: Node, definitions: Mapping[str, Node] | None = None) -> Pol
 
 
 def definitions(function: cu.Function) -> dict[str, Node]:
-    """Names with one declaration that is never assigned again, and whose initialiser is as stable as that.
-
-    A loop variable that only its own loop changes is stable for what is declared inside that loop.
-    """
+    """Names with one declaration that never changes; a loop's variable is stable within its own loop."""
     assigned = cu.assigned_names(function.body)
     for node in cu.walk(function.body, "for_statement"):
         loop = cu.as_loop(node)

@@ -58,10 +58,7 @@ class ParameterProposer:
     def _drawn(
         self, here: Configuration, near: Sequence[Configuration], start: int, jumps: int, offered: int
     ) -> Iterator[Configuration]:
-        """The next of the whole space without the neighbours, after so many that were offered.
-
-        All configurations go through the space in one random order, each from a place of its own on.
-        """
+        """The next of the whole space without the neighbours, in one random order, each from a place of its own on."""
         order, rank = self._order
         total = len(order)
         passed_over = sorted((rank[there] - start) % total for there in (here, *near))

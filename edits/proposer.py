@@ -30,10 +30,7 @@ class RuleProposer:
     name: str = "rules"
 
     def propose(self, request: ProposalRequest) -> Proposals:
-        """Edits of the request's kernel, each a different kernel whose plan resolves at every shape.
-
-        None for a kernel that failed or whose plan can't be read: rules improve what works and repair nothing.
-        """
+        """Different kernels whose plans resolve at every shape; none for a failed kernel: rules repair nothing."""
         if not request.evaluation.ok:
             return Proposals(())
         match _context(request):

@@ -61,10 +61,7 @@ SEED = 0
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A variant with its measured and its modelled time, in microseconds.
-
-    `counters` and `ncu` are the modelled and the measured ones. `error` is a sentence where there is no price.
-    """
+    """A variant's measured and modelled microseconds, modelled `counters`, measured `ncu`, or an `error`."""
 
     family: str
     name: str

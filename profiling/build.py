@@ -103,10 +103,7 @@ def _options(architecture: str) -> tuple[str, ...]:
 
 
 def _with_own_instructions(architecture: str) -> str:
-    """The name under which NVRTC also takes what only this architecture has: `sm_90a` for wgmma.
-
-    Such code runs on no later one, and none of a candidate's has to.
-    """
+    """The name under which NVRTC also takes what only this architecture has: `sm_90a` for wgmma."""
     return f"{architecture}a" if re.fullmatch(r"(sm|compute)_(9|1[0-9])[0-9]", architecture) else architecture
 
 

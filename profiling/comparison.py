@@ -111,10 +111,7 @@ def compare(
 def nearest_truth(
     actual: Array, expected: Array, alternatives: Sequence[Array], unsettled: Mask | None = None
 ) -> Array:
-    """Of several truths, each as right as the others, the one that each element is nearest to.
-
-    Where nothing is settled, what was written is the truth, unless it is poison.
-    """
+    """Of several truths the nearest to each element; where none is settled, what was written, unless poison."""
     truth = expected
     if alternatives:
         with np.errstate(all="ignore"):
@@ -151,10 +148,7 @@ def _compare_integers(actual: Array, expected: Array, tolerance: Tolerance) -> C
 
 
 def _plain_errors(plain: Array, truth: Array, dtype: np.dtype[np.generic]) -> Array:
-    """The plain reference's errors, each at least half a unit in the last place.
-
-    A plain result that happens to be exact, as a single sum may be, is no yardstick for anyone.
-    """
+    """The plain reference's errors, each at least half a unit in the last place: exactness may be chance."""
     finite = np.isfinite(truth) & np.isfinite(plain)
     with np.errstate(all="ignore"):
         error = np.where(finite, np.abs(plain.astype(np.float64) - truth), 0.0)
@@ -264,10 +258,7 @@ class Noise:
 
     @cached_property
     def of_outputs(self) -> Mapping[str, Array]:
-        """For each floating-point output what its elements may be off, by rows unless it is a single one.
-
-        Nothing where the reference can't take moved inputs.
-        """
+        """What elements of floating-point outputs may be off, by rows unless it is one; empty without moved inputs."""
         inputs, rng = self.inputs(), np.random.default_rng((self.seed, 1))
         wanted = [each for each in self.task.outputs if is_floating(numpy_dtype(each.dtype))]
         ways: list[Way] = [_upwards, self._drifting, _at_random, _at_random]
@@ -292,10 +283,7 @@ class Noise:
 
     @cached_property
     def of_products(self) -> Mapping[str, Array]:
-        """For each floating-point output what products in TF32 may change, where the task allows some.
-
-        Rows of few elements change by little now and then, so none is thought to change by less than most rows do.
-        """
+        """What TF32 products may change in floating-point outputs, and at least what they change in most rows."""
         operators = self.task.numerics.tf32
         if not operators or not self.task.takes_tensors:
             return {}

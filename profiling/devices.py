@@ -12,10 +12,7 @@ from mctskernel.profiling.verify import HELD_OUT_SEED
 
 
 def open_device(spec: DeviceSpec) -> Device:
-    """The device that `spec` describes, ready to evaluate kernels of its task.
-
-    Raises TaskError for a task that can't be used and DeviceError for a machine that can't run the device.
-    """
+    """Open the device that `spec` describes. Raises TaskError, and DeviceError on a machine that can't run it."""
     task = task_of(spec)
     if task.space:
         raise DeviceError(

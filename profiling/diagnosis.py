@@ -58,10 +58,7 @@ def diagnose(work: KernelWork, price: Price, gpu: Architecture, counters: Counte
 def diagnose_counters(
     counters: Counters, gpu: Architecture | None = None, access_bytes: int = WIDEST_ACCESS
 ) -> Diagnosis:
-    """The causes of one launch's measured time, the strongest first.
-
-    `access_bytes` is the widest access to global memory that a thread makes (`widest_access`).
-    """
+    """The causes of a launch's measured time, strongest first; `access_bytes` is a thread's `widest_access`."""
     return strongest_first(causes(_measured(counters, gpu, access_bytes)))
 
 

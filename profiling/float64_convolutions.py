@@ -19,10 +19,7 @@ COPIED_BYTES = 1 << 28
 
 
 class Float64Convolutions(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
-    """Within this mode float64 convolutions on a GPU are computed by `convolve`.
-
-    Modes that were entered before see the operator first, and call `call_operator` themselves.
-    """
+    """Compute float64 convolutions on a GPU by `convolve`; modes entered before call `call_operator` themselves."""
 
     def __torch_dispatch__(
         self,

@@ -196,10 +196,7 @@ def is_slower(timing: Timing, reference: Timing) -> bool:
 
 
 def refusal(evaluation: Evaluation, root: Evaluation) -> str:
-    """Why a kernel is not the answer, as a sentence; empty when it passes.
-
-    `evaluation` is of the held-out shapes, with the baseline's times; `root` is the baseline's in the search.
-    """
+    """Why a kernel is not the answer at the held-out shapes, given the baseline's search, as a sentence; or empty."""
     return disbelief(evaluation) or " ".join(regressions(evaluation, root))
 
 

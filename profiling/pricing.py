@@ -149,10 +149,7 @@ class Pricing:
 
 @dataclass(frozen=True)
 class Modelled:
-    """Modelled seconds of one run of the plan, its launches, and counters by Nsight Compute's names.
-
-    The time is the launches', less what one behind another saves, and that of clearing scratch.
-    """
+    """Modelled seconds of a run (overlaps saved, scratch cleared), its launches, and Nsight Compute's counters."""
 
     seconds: float
     launches: tuple[LaunchTerms, ...]
@@ -241,10 +238,7 @@ def _at_least(modelled: Modelled, task: Task, shape: Shape, gpu: Architecture) -
 
 
 def identity_of_code(candidate: Candidate) -> str:
-    """A digest of everything that the evaluation depends on: PTX with source lines, and every launch.
-
-    About every third edit of the rules (a qualifier, a pragma) changes the source text and not this.
-    """
+    """A digest of all that the evaluation depends on: PTX and launches. A third of the rules' edits leave it."""
     ptx = "\n".join(made.ptx for made in candidate.builds)
     return hashlib.sha256(f"{candidate.plans}\n{candidate.built}\n{ptx}".encode()).hexdigest()
 

@@ -48,10 +48,7 @@ class Settled:
 
 
 def settle(task: Task, shape: Shape, inputs: Mapping[str, Array], name: str, special: Array) -> Settled:
-    """Results for special values in an input, `special` where that isn't 0; all inputs are in float64.
-
-    Raises TaskError where the reference can't take them.
-    """
+    """Results for `special` values (where not 0) in a float64 input. Raises TaskError where that fails."""
     where = special != 0
 
     def given(value: Array | float) -> dict[str, Array]:

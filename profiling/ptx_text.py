@@ -22,10 +22,7 @@ def variables(ptx: str) -> tuple[str, ...]:
 
 
 def variable_bytes(ptx: str) -> float:
-    """The least memory in bytes that a module's `__device__` and `__constant__` variables take.
-
-    Declarations inside functions count too: inline assembly can hold one. Infinite where a size can't be read.
-    """
+    """The least bytes of a module's variables, those in functions included; infinite where a size can't be read."""
     return math.fsum(map(_declared_bytes, _DECLARATION.findall(without_comments(ptx))))
 
 
@@ -95,10 +92,7 @@ def waits_for_grids(ptx: str, entry: str) -> bool:
 def bind(
     launch: ResolvedLaunch, types: tuple[str, ...], addresses: Mapping[str, int | bytes]
 ) -> tuple[bytes, ...]:
-    """The bytes of each argument: a buffer's address, an encoded tensor map, or a number in its parameter's type.
-
-    Raises LaunchPlanError for a launch that C++ would refuse or silently bend.
-    """
+    """The bytes of each argument. Raises LaunchPlanError for a launch that C++ would refuse or silently bend."""
     what = f"The launch of '{launch.kernel}'"
     if len(types) != len(launch.arguments):
         raise LaunchPlanError(

@@ -82,10 +82,7 @@ def time_alone(evaluation: Evaluation, parent: Evaluation | None, root: Evaluati
 
 
 def unguarded(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:
-    """The composite without guardrails: an impossible time counts, a slower shape costs nothing.
-
-    For ablations of the guardrails; the final validation applies them all the same.
-    """
+    """The composite without guardrails, for ablations: the final validation applies them all the same."""
     return _failed(evaluation, parent, root) or _scored(
         evaluation,
         root,

@@ -339,10 +339,7 @@ def _touched(mask: Array, axis: int) -> Array:
 
 
 def _share(groups: Sequence[tuple[int, int]], blocks: int, size: int) -> float:
-    """The fraction of an output that all blocks write, with three standard errors to spare.
-
-    `groups` are elements that some blocks wrote, with the number of these blocks.
-    """
+    """The share of an output that all blocks write, plus three standard errors; `groups`: elements and blocks."""
     means = [elements / number for elements, number in groups if number]
     error = float(np.std(means, ddof=1)) / math.sqrt(len(means)) if len(means) > 1 else 0.0
     return (float(np.mean(means)) + 3.0 * error) * blocks / size if means else 1.0

@@ -86,10 +86,7 @@ def breach(kernel: Kernel) -> str:
 
 
 def unreadable(kernel: Kernel) -> str:
-    """Why a source can't be parsed, where that is known before it is built; empty otherwise.
-
-    What isn't Python doesn't build, which an edit may repair.
-    """
+    """Why a source can't be parsed, where that is known before it is built; empty otherwise."""
     return _triton_error(kernel.source, SourceError) if kernel.language is Language.TRITON else ""
 
 

@@ -261,10 +261,7 @@ def expect_propagated(
 
 
 def scattered_values(task: Task, shape: Shape, values: Values, seed: int) -> Scattered | None:
-    """Such values for a large shape; none where no dimension is independent, or the reference can't take them.
-
-    Then outputs at some of its indices tell enough, and no more is asked of the reference.
-    """
+    """Special values for a large shape; none without an independent dimension, or if the reference fails."""
     rng = np.random.default_rng((seed, 2))
     found = scattered(task, shape, values, rng) if applicable(task, values) else None
     small = min(task.verify_shapes, key=task.compulsory_bytes, default=None)
@@ -322,10 +319,7 @@ def _is_finite(array: Array) -> bool:
 
 
 def _spacious(task: Task, shapes: Sequence[Shape]) -> range | list[int]:
-    """The indices of shapes, by size, where a special value has neighbours: not the smaller half, and not the largest.
-
-    Where there is an independent dimension, it is of at least four.
-    """
+    """Indices of shapes, by size, in the upper half but the largest, with at least four independent rows."""
     upper = range(len(shapes) // 2, max(len(shapes) - 1, len(shapes) // 2 + 1))
     if not task.independent:
         return upper

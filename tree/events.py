@@ -90,10 +90,7 @@ class Requested(_Event, frozen=True, tag="requested"):
 
 
 class Proposed(_Event, frozen=True, tag="proposed"):
-    """A proposer replied with edits of `node`, at a cost in US dollars; with `more`, it can propose others.
-
-    If it was `silent`, there was no answer about the node: the server didn't reply, or the search ended first.
-    """
+    """A reply about `node`, its edits and US dollars; `more` may come; `silent` if there was no answer."""
 
     node: int
     edits: tuple[EditRecord, ...]

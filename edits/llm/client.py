@@ -49,10 +49,7 @@ class Client:
     """A model on a server. Its calls share an event loop in a thread, where `close` ends all of them."""
 
     def __init__(self, options: LLMOptions, dollars_left: float | None = None) -> None:
-        """Read the key from the environment, and make no request yet.
-
-        Raises ModelError without a key where one is needed, and if money is limited and the model has no price.
-        """
+        """Read the key from the environment. Raises ModelError without one, or without a price for limited money."""
         key, price = _key(options), options.known_price
         if price is None and dollars_left is not None:
             raise ModelError(

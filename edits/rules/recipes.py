@@ -34,10 +34,7 @@ def rows_on_chip(context: Context) -> Iterator[Proposal]:
 
 
 def _chains(context: Context, first: Step, rest: Sequence[Rule[Context]]) -> Iterator[tuple[Step, ...]]:
-    """The first step followed by what each rule proposes of the result, every choice of the last rule's one by one.
-
-    A rule that proposes nothing is left out; of any but the last, only its first proposal counts.
-    """
+    """The first step, then each rule's first proposal in turn, and every one of the last rule's."""
     done: tuple[Step, ...] = (first,)
     now = _after(context, first.made)
     for position, each in enumerate(rest):

@@ -193,10 +193,7 @@ def _axis(call: ast.Call) -> str:
 
 
 def striding(context: py.TritonContext, launched: py.LaunchedFunction, size: int) -> str | None:
-    """A source with at most `size` programs, each of which does the work of several old ones in turn.
-
-    What comes before the first question which program it is stays before the loop. None where that can't be done.
-    """
+    """A source with at most `size` programs that do the work of several in turn; None where that can't be done."""
     function, module, grid = launched.function, context.module, launched.launch.grid
     asked = list(py.calls(function, "program_id", "num_programs"))
     every = sum(1 for _ in py.calls(module.tree, "program_id", "num_programs"))

@@ -26,10 +26,7 @@ PLAIN_SUITE = Path(__file__).parents[1] / "plain_suite"
 
 @dataclass(frozen=True)
 class Subject:
-    """A search-space cache or a task.
-
-    `source` is the file of a cache, a synthetic space's name, a task's folder or a benchmark's problem.
-    """
+    """A search-space cache or a task; `source` is a file, a synthetic space's name, a folder or a problem."""
 
     name: str
     source: str

@@ -47,10 +47,7 @@ _GUARDS = {*map(str, Guard), *map(str, Outcome), NO_GAIN}
 
 @dataclass(frozen=True)
 class Entry:
-    """One kernel or module of the corpus; `text` is its trick, or what is unusual about an honest one.
-
-    `kind` is the kernel's language, or `pytorch`. `guards` are those that a cheat is expected to meet, any of them.
-    """
+    """A kernel or module (`kind`: its language or `pytorch`), its trick, and the `guards` a cheat should meet."""
 
     name: str
     kind: str

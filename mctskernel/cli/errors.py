@@ -50,10 +50,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
 
 
 class CommandGroup(click.RichGroup):
-    """Commands that are imported when they are used; a UserError becomes a sentence and an exit code.
-
-    So `show` and `export` work where no compiler is installed, and `--help` imports no command at all.
-    """
+    """Import a command when it is used; turn a UserError into a sentence and an exit code."""
 
     def __init__(self, *args: Any, groups: Mapping[str, tuple[str, ...]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -151,10 +151,7 @@ def refuse_without_baseline(search_result: SearchResult) -> None:
 
 
 def print_story(search_result: SearchResult) -> None:
-    """Print the best path, what the machine lacked, and what to do next.
-
-    Exits with 130 after Ctrl-C, and with 5 where the search ended because no model answered.
-    """
+    """Print the best path, what the machine lacked, and what to do next; exits with 130 or 5 where it must."""
     path = search_result.folder.path
     for note in search_result.notes:
         echo(f"mctskernel: {note}", err=True)

@@ -95,10 +95,7 @@ def measure(
 
 
 def best_lineages(source: RunFolder, count: int) -> tuple[int, ...]:
-    """The fastest nodes of a run that may be an answer, the answer itself, and all their ancestors, in order.
-
-    Raises RunError when the run has none.
-    """
+    """The fastest nodes, the answer and all their ancestors, in order. Raises RunError when there are none."""
     tree, answer = read_tree(source.journal), read_answer(source)
     root = tree.nodes[0].evaluation if tree.nodes else None
     if root is None:

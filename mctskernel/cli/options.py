@@ -134,10 +134,7 @@ def _parts(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
 def settings(
     *paths: str, without: Collection[str] = (), file: bool = False, changes: Mapping[str, Any] | None = None
 ) -> Callable[[Command], Command]:
-    """The options of these fields and tables of fields; a command gets what was chosen as `table`.
-
-    `file` adds --config. `changes` are other arguments of the options, by path.
-    """
+    """The options of these fields and tables; the choice comes as `table`. `changes` are other arguments by path."""
     chosen = [
         each
         for each in SETTINGS.values()

@@ -79,10 +79,7 @@ def warn(message: Warning | str, *_: object, **__: object) -> None:
 
 
 class PlainConsole(Console):
-    """A rich console that replaces control characters in the text it prints; rich's own still pass.
-
-    Where its output is no terminal, lines are neither wrapped nor padded, unless COLUMNS says how wide they are.
-    """
+    """Replaces control characters in printed text; wraps and pads nothing off a terminal, unless COLUMNS says so."""
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)

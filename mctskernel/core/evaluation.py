@@ -117,10 +117,7 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a GPU was like before and after the runs that a time is made of.
-
-    `dropped` are runs that were thrown away and made again, because it had been slowed down or its clock had changed.
-    """
+    """A GPU's state before and after a time's runs; `dropped` runs were repeated because it had been disturbed."""
 
     before: GpuState
     after: GpuState

@@ -83,10 +83,7 @@ class Executor(Protocol):
         ...
 
     def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
-        """Evaluate at the held-out shapes, in a fresh process and with a fresh seed; waits for it.
-
-        The timings include the baseline's. Raises DeviceError when the machine is broken.
-        """
+        """Evaluate at held-out shapes, with the baseline, in a fresh process. Raises DeviceError."""
         ...
 
     def fingerprint(self) -> dict[str, str]:

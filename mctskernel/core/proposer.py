@@ -18,10 +18,7 @@ from mctskernel.core.task import Task
 
 @dataclass(frozen=True)
 class Attempt:
-    """An edit that was tried, and how it ended; `gain` is the parent's time over the node's, 0 if unknown.
-
-    `node` is the one that it made, if it made one, and `effect` says what it did to the time and the counters.
-    """
+    """An edit that was tried, the `node` it made, its `gain` (parent's time over its own, or 0) and its `effect`."""
 
     title: str
     category: str

@@ -123,10 +123,7 @@ class Engine:
 
     @contextmanager
     def session(self, run: str, watch: Watch, *, finish: bool = False) -> Iterator[Session]:
-        """The run, open for asking and telling. If its search has ended, or is to `finish`, it gets its answer then.
-
-        Raises what `open_session` raises, and RequestError where the search found nothing to begin with.
-        """
+        """The run, open for asking and telling; it gets its answer if it is to `finish`. Raises as `open_session`."""
         with self.turn(watch):
             if self._open is None or self._open[0] != run:
                 view = self.view(run)

@@ -115,10 +115,7 @@ class Session:
     def ask_parts(
         self, answer: str, edits: int = EDITS, *, elsewhere: bool = True
     ) -> tuple[int, str, str] | None:
-        """The next node, what is the same for all nodes, and the text about this one that ends with `answer`.
-
-        Without `elsewhere` it leaves out what worked on other kernels, which a writer knows who was told the results.
-        """
+        """The next node, the text for all nodes, and the text about this one; `elsewhere`: what worked on others."""
         for request, device in self._told_requests(1):
             known = request if elsewhere else replace(request, elsewhere=())
             return known.node, *ask_parts(known, edits, device, Feedback.DIAGNOSIS, answer)
@@ -203,10 +200,7 @@ def begin_session(
     follow: Follower = lambda _: None,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> Iterator[Session]:
-    """Make a new run whose edits come from outside, and open it for asking and telling.
-
-    Raises what `runner.begin` raises.
-    """
+    """Make a new run whose edits come from outside, and open it. Raises what `run.search.begin` raises."""
     configuration = msgspec.structs.replace(configuration, proposer=OUTSIDE, llm=None, mixture=None)
     with (
         new_run(path, task_folder, configuration) as (folder, executor),
@@ -223,10 +217,7 @@ def open_session(
     follow: Follower = lambda _: None,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> Iterator[Session]:
-    """Open a run for asking and telling, with another budget if one is given.
-
-    Raises RunError and DeviceError as resuming it does.
-    """
+    """Open a run, with another budget if one is given. Raises RunError and DeviceError."""
     with (
         reopen(path, budget, workers) as (folder, configuration, executor),
         _session(folder, configuration, executor, follow, stop_requested) as session,
@@ -403,10 +394,7 @@ class RepliedEdit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Edits of a node, none if there is nothing to try. `dollars` is what they cost.
-
-    A `text` is what a language model answered to an `ask --text`, and holds further edits.
-    """
+    """Edits of a node and their cost in `dollars`; a `text`, the answer to an `ask --text`, holds further edits."""
 
     node: Annotated[int, msgspec.Meta(ge=0)]
     edits: Annotated[tuple[RepliedEdit, ...], msgspec.Meta(max_length=100)] | None = None

@@ -36,11 +36,7 @@ def call_in_numpy(where: str, name: str, *inputs: Array | TensorArray) -> Array 
 
 
 def in_numpy(function: Callable[..., Any], *inputs: Array | TensorArray) -> Array | tuple[Array, ...]:
-    """Call a function of tensors, as `call_in_numpy` does; one thread at a time.
-
-    It runs on the device of the tensors among the inputs, and leaves its results there, or else on the CPU; without
-    TensorFloat-32.
-    """
+    """Call a function of tensors on their device, or else the CPU, without TensorFloat-32; one thread at a time."""
     import torch  # noqa: PLC0415 - a task is read by many processes that never call its reference
 
     if _CAPTURED is not None:

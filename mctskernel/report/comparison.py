@@ -220,10 +220,7 @@ def _run_row(run: ComparedRun) -> RunRow:
 
 
 def _speedup(best: Evaluation, start: Evaluation) -> Ratio | None:
-    """The starting kernel's time over another's, which was timed beside it; None where a shape has no baseline.
-
-    The spread of a measured baseline is that of the starting kernel's own samples.
-    """
+    """The starting kernel's time over another's beside it; None where a shape has no baseline."""
     gain = log_speedup(best, start)
     if gain is None:
         return None

@@ -161,10 +161,7 @@ class EditSuccess(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as a graphical report shows it before a node is selected.
-
-    `growth` is the order of submissions (a node's number) and results (minus a node's number, less 1).
-    """
+    """A run as a report shows it; `growth` has submissions (node's number) and results (minus that, less 1)."""
 
     schema: str = SCHEMA
     schema_version: int = SCHEMA_VERSION

@@ -135,11 +135,7 @@ class Run:
         return TreeView(Parts(self.view, self.document))
 
     def plot(self, figure: str = "evaluations", file: str | Path | None = None, columns: int = 1) -> Figure:
-        """Draw one of the figures of `mctskernel report --figure`, into a file too if one is named.
-
-        It fills 1 or 2 columns of a paper. Needs the extra `plots`. Raises RunError for a run that lacks what the
-        figure shows.
-        """
+        """Draw a figure of `mctskernel report --figure`, 1 or 2 columns wide (extra `plots`). Raises RunError."""
         from mctskernel.report.figures import draw  # noqa: PLC0415 - reads several runs
 
         run = ComparedRun(str(self.view.folder.path), self.view)

@@ -33,10 +33,7 @@ class Estimate:
 
 
 def estimate(groups: Sequence[Array]) -> Estimate:
-    """The mean over groups of the mean within each. Values are resampled within their group.
-
-    Source: Efron, "Bootstrap methods: another look at the jackknife", 1979, stratified by group.
-    """
+    """The mean over groups of their means, resampled within groups (Efron, 1979, stratified)."""
     rng = np.random.default_rng(0)
     resampled = np.mean(
         [group[rng.integers(len(group), size=(RESAMPLES, len(group)))].mean(axis=1) for group in groups],
@@ -77,10 +74,7 @@ def sign_flip_p(differences: Array) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values of several tests, adjusted for multiple testing with Holm's method.
-
-    Source: Holm, "A simple sequentially rejective multiple test procedure", 1979.
-    """
+    """P-values of several tests, adjusted by Holm's sequentially rejective procedure (1979)."""
     adjusted, least = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
@@ -89,10 +83,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def share_interval(successes: int, count: int) -> tuple[float, float]:
-    """The 95 % Wilson interval of a proportion; 0 to 1 where `count` is 0.
-
-    Source: Wilson, "Probable inference, the law of succession, and statistical inference", 1927.
-    """
+    """The 95 % Wilson interval (1927) of a proportion; 0 to 1 where `count` is 0."""
     if not count:
         return 0.0, 1.0
     square, share = _NORMAL_QUANTILE**2 / count, successes / count
@@ -105,10 +96,7 @@ _NORMAL_QUANTILE = 1.959964
 
 
 def rank_correlation(first: Array, second: Array) -> float:
-    """Spearman's rank correlation; ties share their mean rank.
-
-    NaN for fewer than `FEWEST_FOR_A_RANKING` values, and where either side is constant. Source: Spearman, 1904.
-    """
+    """Spearman's rank correlation (1904), ties at their mean rank; NaN for too few or constant values."""
     if len(first) < FEWEST_FOR_A_RANKING or not np.ptp(first) or not np.ptp(second):
         return math.nan
     return float(np.corrcoef(ranks(first), ranks(second))[0, 1])

@@ -83,10 +83,7 @@ _PLACEHOLDERS = {
 
 
 def draft_task(order: Order, model: Model, say: Say) -> Task:
-    """Write what the order's folder lacks: task.toml, reference.py, and a placeholder for the kernel.
-
-    Raises NoKernelError when what a model states can't be used, and TaskError when what was given can't.
-    """
+    """Write task.toml, reference.py and a placeholder where they are missing. Raises NoKernelError and TaskError."""
     if order.has_task:
         is_named = "kernel" in _keys(read_text(order.folder / "task.toml"))
         if not (is_named or order.kernel_file.is_file() or start_files(order.folder, order.language)):
@@ -169,10 +166,7 @@ def _size_faults(task: Task) -> Iterator[str]:
 
 
 def _write(order: Order, reference: str, task_file: str) -> Task:
-    """Write a task into the order's folder, with a name, a summary, and a warning where the reference isn't checked.
-
-    Raises TaskError.
-    """
+    """Write the task with a name, a summary, and a warning about an unchecked reference. Raises TaskError."""
     given, lines = _keys(task_file), []
     if order.unverified_reference and given.get("unverified_reference", True) is not True:
         raise TaskError("task.toml says that the reference was checked, but a model is to write it.")

@@ -69,10 +69,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class Generation:
-    """A task that begins at the first of the verified kernels, the fastest first; and what models were asked for it.
-
-    `evaluations` are those of kernels that a model wrote, without final validation.
-    """
+    """A task with verified kernels, the fastest first, and what models were asked and evaluated for it."""
 
     task: Task
     kernels: tuple[Generated, ...]

@@ -84,10 +84,7 @@ _MAX_PLACES = 16
 
 
 def _swaps(held: Any, expected: np.ndarray, desired: np.ndarray) -> tuple[Any, np.ndarray]:
-    """Compare-and-swap of lanes one after another at one place: what it holds then, and what each lane found.
-
-    Most fail, since they come with a value that is gone; those are passed at once.
-    """
+    """Compare-and-swap of lanes in turn at one place: what it holds then, and what each lane found."""
     found = np.empty_like(expected)
     at = 0
     while at < len(expected):

@@ -54,10 +54,7 @@ class InterruptedLockError(RuntimeError):
 
 
 class GpuLock:
-    """One GPU's lock, for one thread at a time, besides `interrupt`. Every user of the GPU has a GpuLock of its own.
-
-    Where the files can't be used `warning` says so, and the lock is always free.
-    """
+    """A user's lock of one GPU, for one thread beside `interrupt`; always free, with a `warning`, without files."""
 
     def __init__(self, uuid: str) -> None:
         self.warning = ""

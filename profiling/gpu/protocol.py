@@ -26,10 +26,7 @@ class OpenGpu(msgspec.Struct, tag=True, frozen=True):
 
 
 class Drawing(msgspec.Struct, frozen=True):
-    """How an input is drawn on the GPU (`gpu.drawing`): its distribution, and a key that is good for it alone.
-
-    `every`-th element, from the `first`, is `special` instead; none where `every` is 0.
-    """
+    """An input's distribution on the GPU and its own key; every `every`-th element from `first` is `special`."""
 
     key: int
     dtype: str
@@ -174,10 +171,7 @@ class Recheck(msgspec.Struct, tag=True, frozen=True):
 
 
 class Count(msgspec.Struct, tag=True, frozen=True):
-    """Read the hardware counters of one run. Answered by Counted.
-
-    With `brief` the run is made once, and those counters are left out that would need another one.
-    """
+    """Read the counters of one run; `brief` leaves out those that need another. Answered by Counted."""
 
     plan: Plan
     brief: bool = False

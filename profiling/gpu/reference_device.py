@@ -62,10 +62,7 @@ _WAITING = _Waiting()
 
 @contextmanager
 def holding(lock: GpuLock | None) -> Iterator[None]:
-    """Have this thread hold a GPU's lock from the first `hold` to the end of the block.
-
-    References call that where they are computed there. Each of them would wait for all others who use the GPU.
-    """
+    """Have this thread hold a GPU's lock from the first `hold`, where references are computed, to the block's end."""
     with ExitStack() as held:
         _WAITING.lock, _WAITING.held = lock, held
         try:
@@ -83,10 +80,7 @@ def hold() -> None:
 
 
 def give_back_memory(device: str) -> None:
-    """Overwrite and free what PyTorch keeps of a GPU's memory for later; nothing for the CPU.
-
-    The memory is taken from PyTorch to be overwritten: other threads may ask for some meanwhile.
-    """
+    """Overwrite and free what PyTorch keeps of a GPU's memory, taken from it meanwhile; nothing for the CPU."""
     if not device:
         return
     import torch  # noqa: PLC0415 - as above

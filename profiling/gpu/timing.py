@@ -93,10 +93,7 @@ _UNMONITORED = Unmonitored()
 def interleaved(
     candidate: Runs, baseline: Runs, schedule: Schedule, monitor: Monitor = _UNMONITORED
 ) -> Samples:
-    """Interleave the runs of a candidate and of a baseline, so that a clock that drifts drifts for both.
-
-    Where something disturbed the GPU (`gpu.state`) all of them are repeated, `RETAKES` times at most.
-    """
+    """Interleave runs of a candidate and a baseline; repeat all, `RETAKES` times at most, if the GPU is disturbed."""
     first = candidate(1)
     slow = first[0] > SLOW_SECONDS
     if slow and first[0] > schedule.hopeless_seconds:
@@ -206,10 +203,7 @@ class Cleaner:
 
 
 class TimedRuns:
-    """Runs of a candidate and of its baseline; `runs` and `batches` are the candidate's so far.
-
-    `seen` are the variants of the inputs that it has run on, `held_back` the others.
-    """
+    """Runs of a candidate and its baseline, with the variants of inputs `seen` and `held_back`."""
 
     def __init__(
         self,

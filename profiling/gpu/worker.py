@@ -144,10 +144,7 @@ class GpuWorker:
         return verified
 
     def place(self, verified: tuple[Arena, ...], lock: GpuLock | None = None) -> None:
-        """Draw what is timed, there where the GPU can, and put all cases there. Raises TaskError.
-
-        The lock is held from the first use of the GPU on.
-        """
+        """Put all cases on the GPU, drawn there where it can; holds the lock from then on. Raises TaskError."""
         opened = self.opened
         self._require_memory(opened)
         device = reference_device(self.task, opened.gpu.uuid)
@@ -191,10 +188,7 @@ class GpuWorker:
         return self._own(self._ask(Run(steps), RUN_SECONDS, Ran, candidate), candidate)
 
     def wear(self, candidate: Candidate, before: Arena, times: int, arena: Arena) -> Ran:
-        """Run the loaded candidate `times` times on an arena, then once on another one, and fetch its outputs.
-
-        Its variables are not reset in between.
-        """
+        """Run the candidate `times` times on an arena, its variables kept, then on another one; fetch its outputs."""
         step = Step(self._plan(CANDIDATE, candidate, arena), arena.reads[0])
         request = Wear(self._plan(CANDIDATE, candidate, before), times, step)
         return self._own(self._ask(request, RUN_SECONDS, Ran, candidate), candidate)

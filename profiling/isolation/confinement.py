@@ -103,10 +103,7 @@ def hide_memory() -> None:
 
 
 def leave_network() -> str:
-    """Enter a new network and inter-process namespace; returns how. Raises RefusedByKernelError.
-
-    Must be called before there are threads, except by root.
-    """
+    """Enter new network and IPC namespaces before there are threads; returns how. Raises RefusedByKernelError."""
     user, group = os.geteuid(), os.getegid()
     try:
         unshare(_NEW_NETWORK | _NEW_IPC)

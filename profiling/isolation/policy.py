@@ -96,10 +96,7 @@ def counter_capabilities() -> tuple[int, ...]:
 
 
 def program_folders() -> tuple[Path, ...]:
-    """Where programs and libraries are: the system, the interpreter, its packages, CUDA.
-
-    An entry of `sys.path` that holds the user's home, or all of the machine, is no folder of programs.
-    """
+    """Folders of the system, Python, its packages and CUDA; never one of `sys.path` that holds the user's home."""
     folders = {
         *map(Path, _SYSTEM),
         *(Path(each) for each in (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)),

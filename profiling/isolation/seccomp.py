@@ -123,10 +123,7 @@ def filter_program(policy: Confinement, machine: str, own_pid: int) -> tuple[Ins
 
 
 def install(policy: Confinement) -> None:
-    """Filter the calls of this process's threads and of what they start, for good.
-
-    Raises RefusedByKernelError when the kernel has no filters. The process must have given up new privileges.
-    """
+    """Filter calls, of new processes too, for good; needs no new privileges. Raises RefusedByKernelError."""
     machine = architecture()
     if machine is None:
         raise RefusedByKernelError("seccomp: not on this kind of machine")

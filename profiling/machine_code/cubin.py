@@ -76,11 +76,7 @@ def _sections(image: bytes) -> Mapping[str, Section]:
 
 
 def resources(image: bytes, function: str) -> Resources:
-    """The report on the one kernel of a cubin, as `ptxas -v` gives it: spills are its accesses to local memory.
-
-    Shared memory is not in it: the section's size includes what the driver reserves. Raises
-    CubinError.
-    """
+    """What `ptxas -v` reports of a cubin's kernel, without shared memory. Raises CubinError."""
     with cubin_errors():
         found = _sections(image)
         attributes = dict(_attributes(found[".nv.info"].data))

@@ -125,10 +125,7 @@ MOST_EXCHANGES = 40
 
 
 def nonnegative_least_squares(matrix: Floats, right: Floats) -> Floats:
-    """An x >= 0 for which |matrix x - right| is least, or nearly so, by exchanging whole sets of variables.
-
-    Portugal, Judice and Vicente, "A comparison of block pivoting and interior-point algorithms" (1994).
-    """
+    """An x >= 0 of nearly least |matrix x - right|, by block pivoting (Portugal, Judice and Vicente, 1994)."""
     free = np.ones(matrix.shape[1], dtype=bool)
     tolerance = 1e-10 * max(1.0, float(np.abs(matrix.T @ right).max(initial=0.0)))
     best, least = np.zeros(len(free)), float(np.linalg.norm(right))

@@ -79,10 +79,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class L1Traffic:
-    """What passes L1 in one launch, in sectors.
-
-    By source line of the loads: the fraction of sectors that hit, and how many sectors a request touches.
-    """
+    """What passes L1 in one launch, in sectors; by line of the loads, the share of hits and sectors per request."""
 
     read_sectors: float
     write_sectors: float
@@ -175,10 +172,7 @@ def dram_traffic(
     neighbour: Callable[[int], Counts | None],
     l1_sectors: float,
 ) -> DramTraffic:
-    """Bytes to and from DRAM. `neighbour(distance)` counts the block so far after the middle one.
-
-    `l1_sectors` is each block's share of L1.
-    """
+    """Bytes to and from DRAM; `neighbour(distance)` counts another block, `l1_sectors` is a block's share of L1."""
     unique = loaded = own = together = all_together = row = 0.0
     rate = max(sampling_rate(sample.counts) for sample in samples)
     sector = gpu.memory.sector_bytes
@@ -238,10 +232,7 @@ def _stored_again(sectors: Ints, of_access: Ints, stores: Bools) -> int:
 
 
 def _lost_rereads(counts: Counts, l1_sectors: float, kept: float) -> float:
-    """Sectors of one block that it touches again past L1, after L2 has lost them.
-
-    `kept` is how many sectors of this block's L2 keeps half of, its share among the blocks at work.
-    """
+    """Sectors that a block touches again after L2 lost them; L2 keeps half of `kept` of its sectors."""
     is_load = np.array([access.kind in {"load", "copy"} for access in counts.accesses], dtype=bool)
     lost = 0.0
     rate = sampling_rate(counts)

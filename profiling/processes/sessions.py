@@ -27,11 +27,7 @@ def resume_session(leader: int) -> None:
 
 
 def end_session(leader: int) -> None:
-    """Kill a process that leads a session or a process group of its own, and everything in it.
-
-    To be called before the leader is reaped, so that its number isn't reused. A confined process can't leave
-    its session.
-    """
+    """Kill a leader, not yet reaped, and all of its session or group; a confined process can't leave its session."""
     _signal_all(leader, signal.SIGKILL, _DEAD)
 
 
@@ -60,10 +56,7 @@ def _signal_all(leader: int, number: signal.Signals, settled: frozenset[str]) ->
 
 
 def _members(session: int) -> list[tuple[int, frozenset[str]]]:
-    """The processes of a session, each with the states of its threads. None where the system has no /proc.
-
-    A process whose first thread has ended looks like a zombie although others run, so all threads count.
-    """
+    """A session's processes with the states of all threads (the first may have ended); None without /proc."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for entry in os.listdir("/proc"):  # noqa: PTH208 - called around every call that is timed

@@ -31,10 +31,7 @@ PROGRAMS = 8
 
 
 class Open(msgspec.Struct, tag=True, frozen=True):
-    """The first request. `opener` is `module:function`, a function of a DeviceSpec that returns a Device.
-
-    Without it the worker only builds, for the architecture of `spec` (`sm_90`). Answered by Ready or Broken.
-    """
+    """Open a device by `opener` (`module:function`), or only build for `spec`. Answered by Ready or Broken."""
 
     spec: DeviceSpec
     opener: str

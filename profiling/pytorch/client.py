@@ -55,10 +55,7 @@ class ForkServer:
         self._child = child_process.start("mctskernel.profiling.pytorch.worker", "forks modules' processes")
 
     def fork(self, doing: str, memories: tuple[int, ...], *, is_reference: bool) -> ChildProcess:
-        """A new process with the descriptors of memories; `doing` is what it does, for messages: `calls the module`.
-
-        Raises DeviceError.
-        """
+        """Fork with descriptors of memories; `doing` is for messages (`calls the module`). Raises DeviceError."""
 
         def launch(scratch: Path, descriptors: tuple[int, ...], stderr: BinaryIO) -> Launched:
             inherited = (*descriptors, stderr.fileno(), *memories)

@@ -100,11 +100,7 @@ def open_evaluator(
 
 
 class ModuleEvaluator:
-    """A reference with its processes.
-
-    The baseline is the reference's own module in a worker like the candidate's, whose echo takes the round trip. Their
-    calls are interleaved with the candidate's.
-    """
+    """A reference with its processes, whose module is timed interleaved with the candidate's as the baseline."""
 
     def __init__(self, server: ForkServer, reference: str, settings: Settings, stack: ExitStack) -> None:
         self._server, self._settings = server, settings
@@ -270,10 +266,7 @@ class ModuleEvaluator:
 
 
 def secret_key() -> bytes:
-    """The user's key, made when it is first needed, or one for this process where it can't be kept.
-
-    With it the same `--seed` gives the same inputs again. No process of a candidate may read it.
-    """
+    """The user's key of input seeds, made when first needed, or this process's; no candidate may read it."""
     folder = cache_folder()
     if folder is not None:
         file = folder.with_name("key")

@@ -114,10 +114,7 @@ class Prepare(msgspec.Struct, tag=True, frozen=True):
 
 
 class Run(msgspec.Struct, tag=True, frozen=True):
-    """Call the model once on the inputs in one of the two memories. Answered by Done or Failed.
-
-    An echo gives the outputs of the last call once more: it takes as long as the round trip, copies included.
-    """
+    """Call the model on one of two memories, or echo the last outputs (a round trip). Answered by Done or Failed."""
 
     memory: int
     is_echo: bool = False
@@ -128,10 +125,7 @@ class Reread(msgspec.Struct, tag=True, frozen=True):
 
 
 class Draw(msgspec.Struct, tag=True, frozen=True):
-    """For the reference: draw inputs and compute their outputs. Answered by Drawn or Failed.
-
-    Where it can, it takes `widened` inputs: floats of both signs, and larger ones, than `get_inputs` gives.
-    """
+    """For the reference: draw inputs, `widened` where it can, and their outputs. Answered by Drawn or Failed."""
 
     seed: int
     widened: bool = False

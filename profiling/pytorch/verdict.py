@@ -48,10 +48,7 @@ LABEL = "as given"
 
 
 def check_source(source: str, *, own_kernels: bool) -> None:
-    """Raise ModuleError for a source that is refused unrun.
-
-    Refusals are certain. A source that passes may hide anything, so no verdict rests on this.
-    """
+    """Raise ModuleError for a source that is certainly refused, unrun; one that passes may hide anything."""
     if len(source) > MAX_SOURCE_CHARACTERS:
         message = f"The source has {len(source)} characters; the limit is {MAX_SOURCE_CHARACTERS}."
         raise ModuleError(Outcome.REJECTED, message, guard=Guard.SOURCE_RULES)
@@ -183,10 +180,7 @@ def speedup_of(
 
 
 def _undisturbed(seconds: Sequence[float], quiet: Sequence[float]) -> tuple[Array, float]:
-    """Times as they would be without the candidate, and how much slower they were, as a fraction.
-
-    A candidate must gain nothing by disturbing the others, for example with work of its own on the GPU.
-    """
+    """Times as they would be without the candidate, which may disturb others, and by what share they were slower."""
     beside = np.asarray(seconds)
     ratio = float(np.median(quiet) / np.median(beside))
     return (beside * ratio, 1 / ratio - 1) if ratio < SLOWED else (beside, 0.0)

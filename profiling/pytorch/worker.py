@@ -63,10 +63,7 @@ def serve(channel: Channel, answer: Callable[[protocol.Request], protocol.Reply]
 
 @dataclass
 class Worker:
-    """One module and one model of it.
-
-    `memories` are the descriptors of the memories for outputs and inputs. `kept` are the outputs of the last two calls.
-    """
+    """One module with a model; `memories` are the outputs' and inputs' descriptors, `kept` the last two outputs."""
 
     window: SharedWindow
     memories: tuple[int, ...]

@@ -157,10 +157,7 @@ class Frontier:
         return min((each.node, each.edit or 0) for each in self._candidates[column])
 
     def shrink(self, tree: Tree, most: int) -> list[int]:
-        """Forget columns that are closed and, if more than `most` are left, those of the slower nodes.
-
-        Returns the numbers that the columns which are left had before.
-        """
+        """Forget closed columns and those of slower nodes beyond `most`; returns the former numbers of the rest."""
         kept = [column for column, is_open in enumerate(self.is_open) if is_open]
         if len(kept) > most:
             rewards = {

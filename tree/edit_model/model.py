@@ -30,10 +30,7 @@ LEAST_SPREAD = 1e-3
 
 
 class EditModel:
-    """What is expected of candidates, from everything that the tree knows when the model is made.
-
-    `rows` describe all nodes of the tree, `candidates` what may be tried; there is at least one of each.
-    """
+    """What is expected of `candidates`, from `rows` of all nodes when the model is made; one at least of each."""
 
     def __init__(
         self, tree: Tree, vocabulary: Vocabulary, rows: Sequence[Row], candidates: Sequence[Row]
@@ -104,10 +101,7 @@ class EditModel:
 
 
 def epoch(evaluations: int) -> int:
-    """Of how many evaluations the model is made: it is made anew after a fifth more of them.
-
-    After at most 256 more, but at least a sixteenth, so that it stays cheap in a large tree.
-    """
+    """How many evaluations the model is made of: anew after a fifth more, at most 256, at least a sixteenth."""
     last, following = 0, 1
     while following <= evaluations:
         last, following = following, following + max(1, min(following // 5, 256), following // 16)

@@ -17,10 +17,7 @@ MOVES = 32
 
 
 class AnnealingOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The `temperature`, in units of the reward, is multiplied by `cooling` after each evaluation.
-
-    It is raised again after `period` of them.
-    """
+    """`temperature`, in units of the reward, is multiplied by `cooling` each evaluation, and raised after `period`."""
 
     temperature: Annotated[float, Meta(ge=0)] = 0.3
     cooling: Annotated[float, Meta(ge=0, le=1)] = 0.97

@@ -33,20 +33,14 @@ class Greedy:
 
 
 class BestOfN:
-    """Edits of the root alone, for which more are requested as long as there are any. N is the budget.
-
-    Source: repeated sampling in Ouyang et al., 2025.
-    """
+    """Edits of the root alone, as long as there are any: repeated sampling (Ouyang et al., 2025)."""
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
         return expand(tree.nodes[0]) if tree.nodes and tree.nodes[0].ready else None
 
 
 class RandomSearch:
-    """A random edit of a random node among those that are ready.
-
-    Source: Bergstra and Bengio, "Random search for hyper-parameter optimization", 2012, on a tree that grows.
-    """
+    """A random edit of a random ready node (Bergstra and Bengio, 2012)."""
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
         nodes = ready_nodes(tree)

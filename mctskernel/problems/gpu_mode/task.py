@@ -123,10 +123,7 @@ def drafted(file: TaskFile, precision: Precision) -> TorchTask:
 def _problem(
     file: TaskFile, cases: Sequence[Case], tried: Any, buffers: Mapping[str, str]
 ) -> tuple[GpuModeProblem, Mapping[str, Sizes]]:
-    """The record of a problem, and the sizes of the dimensions in each case.
-
-    `buffers` are the outputs that are written into the data, by the subscripts of their place.
-    """
+    """The problem's record and the sizes in each case; `buffers` are outputs written into the data, by subscripts."""
     names = _names(file.modules["reference"], cases[0].data)
     dimensions = Dimensions(integer_arguments(file.cases), frozenset({CASE, *names.values()}))
     inputs = _inputs(cases, Case(tried, (), ()).tensors, names, buffers, dimensions)

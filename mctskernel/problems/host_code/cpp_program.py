@@ -23,10 +23,7 @@ _STREAM = "reinterpret_cast<int64_t>(c10::cuda::getCurrentCUDAStream().stream())
 
 
 def cpp_program(task: Task, kernel: Kernel, order: Sequence[str]) -> str:
-    """The program's text; `order` names the inputs and scalars that its function `run` takes before the outputs.
-
-    Scalars have the task's values, whatever is passed. Raises HostCodeError.
-    """
+    """The program's text; `run` takes the inputs and scalars in `order`, then the outputs. Raises HostCodeError."""
     if task.in_place:
         raise HostCodeError("A task that works in place has no outputs to fill.")
     plan, tensors = vetted_plan(task, kernel), (*task.inputs, *task.outputs)

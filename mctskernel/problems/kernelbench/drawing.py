@@ -89,10 +89,7 @@ FEW_VALUES = 1 << 20
 
 @contextmanager
 def few_values() -> Iterator[None]:
-    """Within the block `uniform_` and `normal_` fill the beginning of large tensors of the CPU only.
-
-    The rest of new memory holds zeros, and takes neither time nor place before it is read.
-    """
+    """Draw only the beginning of large CPU tensors in the block; the rest is zeros, and costs nothing."""
 
     def partial(fill: Callable[..., Any]) -> Callable[..., Any]:
         def filled(tensor: Any, *args: Any, **kwargs: Any) -> Any:

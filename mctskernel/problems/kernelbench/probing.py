@@ -82,10 +82,7 @@ def used_state(function: Called, tensors: Mapping[str, Any], state: Collection[s
 def modes_differ(
     trained: Called, evaluated: Called, on_meta: Mapping[str, Any], tensors: Mapping[str, Any] | None
 ) -> bool:
-    """Whether a module returns something else in evaluation mode than in training mode.
-
-    It doesn't where both call the same operators. Otherwise `tensors` tell; without any, it is taken to.
-    """
+    """Whether evaluation mode gives other results than training mode: if other operators run and `tensors` differ."""
     calls = []
     for function in (trained, evaluated):
         with Operators() as recorded, torch.no_grad():

@@ -97,10 +97,7 @@ def importable(names: Mapping[str, Any]) -> Iterator[None]:
 
 
 def made_model(names: Mapping[str, Any], device: str = "cpu") -> Any:
-    """Make a problem's model as the harness does: with a fixed seed and in training mode. Raises TaskError.
-
-    Of large random weights only the beginning is drawn: kernels are verified with others, which are inputs.
-    """
+    """Make the model as the harness does, with only the beginning of large weights drawn. Raises TaskError."""
     import torch  # noqa: PLC0415 - as said above
 
     from mctskernel.problems.kernelbench.drawing import few_values  # noqa: PLC0415 - imports PyTorch

@@ -101,10 +101,7 @@ def _found(fixed: Operands) -> Dimensions:
 def _split(
     found: Dimensions, indices: Sequence[int], works: Callable[[Sequence[Extents], Shape], bool]
 ) -> Dimensions:
-    """Give each extent that varies alone a dimension of its own, such as the rows of a square matrix.
-
-    Not for parameters: on meta tensors some operators accept a bias that is too long.
-    """
+    """Give each extent that varies alone a dimension of its own; not for parameters, where meta tensors mislead."""
     places = [(each, axis) for each in indices for axis in range(len(found.extents[each]))]
     for index, axis in places:
         given = found.extents[index][axis]
