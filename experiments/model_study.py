@@ -417,9 +417,7 @@ def _evaluate_rules(study: Study, cell: Cell, executor: Executor, kernels: int) 
     folder = RunFolder(cell.path)
     before = read_tree(folder.journal)
     configuration = msgspec.structs.replace(
-        _configuration(study, folder),
-        proposer=RULES,
-        budget=Budget(evaluations=before.evaluations + kernels),
+        _configuration(study, folder), proposer=RULES, budget=Budget(evaluations=before.evaluations + kernels)
     )
     with open_search(folder, configuration, executor, _ignore, lambda: False) as (search, unfinished):
         search.run(_pending(search, unfinished))

@@ -585,11 +585,7 @@ def _split_l1(units: Mapping[Term, float], counters: Counters) -> dict[Term, flo
     wavefronts = counters.get(names.SHARED_WAVEFRONTS, 0.0)
     shared = _fraction(wavefronts, counters.get(names.WAVEFRONTS, 0.0))
     whole = units[Term.GLOBAL_WAVEFRONTS]
-    return {
-        **units,
-        Term.GLOBAL_WAVEFRONTS: whole * (1.0 - shared),
-        Term.SHARED_WAVEFRONTS: whole * shared,
-    }
+    return {**units, Term.GLOBAL_WAVEFRONTS: whole * (1.0 - shared), Term.SHARED_WAVEFRONTS: whole * shared}
 
 
 def _from_totals(counters: Counters, gpu: Architecture) -> dict[str, float]:

@@ -10,13 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from mctskernel.core.dtypes import (
-    is_floating,
-    numpy_dtype,
-    rounding_unit,
-    smallest_denormal,
-    smallest_normal,
-)
+from mctskernel.core.dtypes import is_floating, numpy_dtype, rounding_unit, smallest_denormal, smallest_normal
 from mctskernel.core.task import Array, Denormals, Precision, Propagation, Shape, Task, Tensor
 
 

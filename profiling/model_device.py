@@ -12,12 +12,7 @@ from dataclasses import replace
 import msgspec
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.evaluation import (
-    Evaluation,
-    Guard,
-    Outcome,
-    Source,
-)
+from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Shape, Task, shape_label
 from mctskernel.profiling.architecture import ArchitectureError, load_architecture

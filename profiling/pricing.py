@@ -17,21 +17,11 @@ import numpy as np
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.dtypes import numpy_dtype
-from mctskernel.core.evaluation import (
-    Diagnosis,
-    Evaluation,
-    Guard,
-    LaunchTerms,
-    Outcome,
-    Source,
-    Timing,
-)
+from mctskernel.core.evaluation import Diagnosis, Evaluation, Guard, LaunchTerms, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array, Shape, Task, shape_label
-from mctskernel.profiling.architecture import (
-    Architecture,
-)
+from mctskernel.profiling.architecture import Architecture
 from mctskernel.profiling.candidate import Candidate, RefusedError, check_launch, prepare
 from mctskernel.profiling.counters import (
     DRAM_BYTES,

@@ -84,10 +84,7 @@ def time_alone(evaluation: Evaluation, parent: Evaluation | None, root: Evaluati
 def unguarded(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:
     """The composite without guardrails, for ablations: the final validation applies them all the same."""
     return _failed(evaluation, parent, root) or _scored(
-        evaluation,
-        root,
-        relief=_relief(evaluation, parent),
-        spills=-SPILLS if _spills(evaluation) else 0.0,
+        evaluation, root, relief=_relief(evaluation, parent), spills=-SPILLS if _spills(evaluation) else 0.0
     )
 
 

@@ -15,24 +15,8 @@ import numpy as np
 from mctskernel.core.contract_words import precision_sentence
 from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.evaluation import Check, Guard
-from mctskernel.core.task import (
-    Array,
-    Chosen,
-    Shape,
-    Task,
-    TaskError,
-    Tensor,
-    Tolerance,
-    shape_label,
-)
-from mctskernel.profiling.comparison import (
-    Comparison,
-    Mask,
-    Noise,
-    compare,
-    in_float64,
-    nearest_truth,
-)
+from mctskernel.core.task import Array, Chosen, Shape, Task, TaskError, Tensor, Tolerance, shape_label
+from mctskernel.profiling.comparison import Comparison, Mask, Noise, compare, in_float64, nearest_truth
 from mctskernel.profiling.input_values import (
     CONTRACTED,
     FIRST,

@@ -20,12 +20,7 @@ from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.search import TreeSearch, Try
 
 CONFIGURATION = SearchConfig(
-    task="double",
-    device="model",
-    proposer="rules",
-    seed=3,
-    workers=1,
-    budget=Budget(evaluations=10),
+    task="double", device="model", proposer="rules", seed=3, workers=1, budget=Budget(evaluations=10)
 )
 
 FINGERPRINT = {"device": "model", "architecture": "sm_90"}

@@ -88,11 +88,7 @@ class TreeSearch:
     """
 
     def __init__(
-        self,
-        tree: Tree,
-        journal: EventLog,
-        blobs: BlobStore,
-        clock: Callable[[], float] = time.time,
+        self, tree: Tree, journal: EventLog, blobs: BlobStore, clock: Callable[[], float] = time.time
     ) -> None:
         self.tree = tree
         self._journal = journal

@@ -15,12 +15,7 @@ from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import REPAIRABLE, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Dropped, Exchange, Loss, ProposalRequest, Proposals, Purpose
-from mctskernel.edits.llm.experts import (
-    Expert,
-    MixtureOptions,
-    choose,
-    chosen_experts,
-)
+from mctskernel.edits.llm.experts import Expert, MixtureOptions, choose, chosen_experts
 from mctskernel.edits.llm.model import Call, Model
 from mctskernel.edits.llm.prompt import (
     REPAIRS,

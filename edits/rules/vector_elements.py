@@ -14,11 +14,7 @@ from mctskernel.core.edit import Category
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import ALIGNED, ELEMENT_BYTES, Vector, lanes_for, width_text
-from mctskernel.edits.indexing import (
-    always_happens,
-    distinct_arguments,
-    guarded,
-)
+from mctskernel.edits.indexing import always_happens, distinct_arguments, guarded
 from mctskernel.edits.rewrite import Rewrite, apply, changed, each, indented, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.along import Along, along, step_along

@@ -22,8 +22,7 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     seconds: Annotated[Positive | None, Option("At most so many seconds.")] = None
     dollars: Annotated[
-        Positive | None,
-        Option("At most so many US dollars for language models.", "--max-usd", metavar="USD"),
+        Positive | None, Option("At most so many US dollars for language models.", "--max-usd", metavar="USD")
     ] = None
     patience: Annotated[
         Annotated[int, Meta(ge=0)] | None,

@@ -32,12 +32,7 @@ class LocalExecutor(TicketedExecutor):
     """
 
     def __init__(
-        self,
-        spec: DeviceSpec,
-        *,
-        workers: int = 1,
-        limits: Limits = LIMITS,
-        opener: Opener = open_device,
+        self, spec: DeviceSpec, *, workers: int = 1, limits: Limits = LIMITS, opener: Opener = open_device
     ) -> None:
         super().__init__()
         if workers < 1:

@@ -27,11 +27,7 @@ class RecordedExecutor(Closing):
     notes: tuple[str, ...] = ()
 
     def __init__(
-        self,
-        look_up: Callable[[Kernel], Evaluation],
-        fingerprint: Mapping[str, str],
-        *,
-        workers: int = 1,
+        self, look_up: Callable[[Kernel], Evaluation], fingerprint: Mapping[str, str], *, workers: int = 1
     ) -> None:
         if workers < 1:
             raise ValueError(f"An executor needs at least one worker, not {workers}.")

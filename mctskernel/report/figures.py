@@ -24,11 +24,7 @@ FIGURES: Mapping[str, str] = {
     "money": "the same against dollars paid for language models",
 }
 
-_LABELS = {
-    "evaluations": "evaluations",
-    "seconds": "seconds of search",
-    "money": "US dollars paid to models",
-}
+_LABELS = {"evaluations": "evaluations", "seconds": "seconds of search", "money": "US dollars paid to models"}
 
 COLUMN_INCHES = {1: 3.35, 2: 7.0}
 """Widths of figures: one of two columns (85 mm), and both (178 mm)."""

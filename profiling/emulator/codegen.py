@@ -320,8 +320,7 @@ _AXES = ("tid", "ntid", "ctaid", "nctaid")
 SPECIAL_TYPES = {
     **{f"{name}.{axis}": "u4" for name in _AXES for axis in "xyz"},
     **dict.fromkeys(
-        "laneid warpid nwarpid smid nsmid clock clock_hi globaltimer_lo globaltimer_hi".split(),
-        "u4",
+        "laneid warpid nwarpid smid nsmid clock clock_hi globaltimer_lo globaltimer_hi".split(), "u4"
     ),
     **dict.fromkeys(("dynamic_smem_size", "total_smem_size", "cluster_ctarank", "cluster_nctarank"), "u4"),
     **{

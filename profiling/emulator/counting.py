@@ -403,14 +403,7 @@ class CountingMemory(MemoryPort):
             )
         ]
         return Counts(
-            blocks,
-            tuple(accesses),
-            tuple(basic),
-            tuple(self.traces),
-            self.barriers,
-            needs,
-            findings,
-            seconds,
+            blocks, tuple(accesses), tuple(basic), tuple(self.traces), self.barriers, needs, findings, seconds
         )
 
 

@@ -14,12 +14,7 @@ from mctskernel.profiling.emulator.arithmetic import V
 from mctskernel.profiling.emulator.codegen import Program
 from mctskernel.profiling.emulator.control_flow import Block, all_of
 from mctskernel.profiling.emulator.findings import Finding, Findings, Kind
-from mctskernel.profiling.emulator.lanes import (
-    Batch,
-    Group,
-    Lanes,
-    PartialWarpError,
-)
+from mctskernel.profiling.emulator.lanes import Batch, Group, Lanes, PartialWarpError
 
 _PATIENCE = 4  # times that blocks with atomics may run before those further on
 _AHEAD = 2000  # basic blocks that a head start lasts, where what began first waits for what hasn't begun

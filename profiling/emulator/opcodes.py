@@ -283,8 +283,7 @@ ARITHMETIC: dict[str, Handler] = {
     **dict.fromkeys(("shl", "shr"), _shift),
     **dict.fromkeys(("dp4a", "dp2a"), _dot),
     **dict.fromkeys(
-        "nanosleep prefetch prefetchu discard applypriority pmevent griddepcontrol".split(),
-        _nothing,
+        "nanosleep prefetch prefetchu discard applypriority pmevent griddepcontrol".split(), _nothing
     ),
     "fma": fused_multiply_add,
     "lop3": _lop3,

@@ -302,8 +302,4 @@ def _isspacep(emitter: Emitter, instruction: Instruction) -> None:
     emitter.write(instruction.operands[0], f"in_space({value}, {space!r})", "pred")
 
 
-CONVERSIONS: dict[str, Handler] = {
-    "cvt": _convert,
-    "cvta": _convert_address,
-    "isspacep": _isspacep,
-}
+CONVERSIONS: dict[str, Handler] = {"cvt": _convert, "cvta": _convert_address, "isspacep": _isspacep}

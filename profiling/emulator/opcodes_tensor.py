@@ -189,12 +189,7 @@ def _assign(emitter: Emitter, targets: tuple[Operand | None, ...], values: str) 
         emitter.assign(target, f"{values}[{i}]", "u4")
 
 
-TENSOR: dict[str, Handler] = {
-    "mma": _mma,
-    "ldmatrix": _load_matrix,
-    "stmatrix": _store_matrix,
-    "wmma": _wmma,
-}
+TENSOR: dict[str, Handler] = {"mma": _mma, "ldmatrix": _load_matrix, "stmatrix": _store_matrix, "wmma": _wmma}
 
 
 _LANE = np.arange(WARP)

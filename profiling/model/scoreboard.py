@@ -46,11 +46,7 @@ def chain(function: Function, frequencies: Mapping[int, float], latency_of: Late
     warp = _Warp(function, frequencies, latency_of)
     warp.follow(None)
     waited = warp.waited
-    return Chain(
-        max(warp.now, *warp.ready),
-        waited.get("global", 0.0),
-        waited.get("barrier", 0.0),
-    )
+    return Chain(max(warp.now, *warp.ready), waited.get("global", 0.0), waited.get("barrier", 0.0))
 
 
 def memory_latency(latency: Latency, global_cycles: Callable[[Instruction], float]) -> LatencyOf:

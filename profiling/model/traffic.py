@@ -279,11 +279,7 @@ def _touched(counts: Counts, buffer: Range, kinds: Sequence[str]) -> Ints:
 
 
 def _of_neighbour(
-    neighbour: Callable[[int], Counts | None],
-    buffer: Range,
-    kinds: Sequence[str],
-    rate: int,
-    distance: int,
+    neighbour: Callable[[int], Counts | None], buffer: Range, kinds: Sequence[str], rate: int, distance: int
 ) -> Ints:
     """The same of the block so far after the middle one, one sector in `rate`; none where there is no such block."""
     other = neighbour(distance)

@@ -205,13 +205,7 @@ Launched = tuple[int, Callable[[], str], Callable[[], object]]
 """A process's number, how it ended, and how it is reaped."""
 
 
-def start(
-    module: str,
-    role: str,
-    shared: tuple[int, ...] = (),
-    *,
-    own_session: bool = True,
-) -> ChildProcess:
+def start(module: str, role: str, shared: tuple[int, ...] = (), *, own_session: bool = True) -> ChildProcess:
     """Start a process that runs a module, which waits for its first request; it inherits the descriptors `shared`.
 
     The process is unconfined until it confines itself. Without an `own_session` it leads a process group

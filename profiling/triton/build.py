@@ -53,11 +53,7 @@ _FILE = "/candidate/kernel.py"
 
 
 def build_triton(
-    kernel: Kernel,
-    plans: Sequence[ResolvedPlan],
-    searched: int,
-    architecture: str,
-    dtypes: Mapping[str, str],
+    kernel: Kernel, plans: Sequence[ResolvedPlan], searched: int, architecture: str, dtypes: Mapping[str, str]
 ) -> Specialised | BuildFailure:
     """Compile each specialisation of plans, the first `searched` timed; `dtypes` are the task's tensors'."""
     began = time.perf_counter()

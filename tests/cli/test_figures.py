@@ -70,11 +70,7 @@ def test_sides_of_several_runs_become_means(small_task: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("figure", "reason"),
-    [
-        ("evaluations", "no valid kernel yet"),
-        ("money", "No language model was paid"),
-    ],
+    ("figure", "reason"), [("evaluations", "no valid kernel yet"), ("money", "No language model was paid")]
 )
 def test_a_failed_run_says_what_the_figure_needs(
     small_task: Path, tmp_path: Path, figure: str, reason: str

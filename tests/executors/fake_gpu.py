@@ -79,8 +79,7 @@ class FakeGpu:
 
     def open(self, request: OpenGpu) -> Opened | Broken:
         return Opened(
-            replace(GPU, uuid=request.gpu or GPU.uuid),
-            "" if request.metrics else "No counters here.",
+            replace(GPU, uuid=request.gpu or GPU.uuid), "" if request.metrics else "No counters here."
         )
 
     def answer(self, request: GpuRequest) -> GpuReply:

@@ -19,12 +19,7 @@ from mctskernel.core.device import DeviceError, DeviceSpec, Trial
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors import gpu
-from mctskernel.executors.gpu import (
-    Checked,
-    GpuExecutor,
-    emulated,
-    validate_finally,
-)
+from mctskernel.executors.gpu import Checked, GpuExecutor, emulated, validate_finally
 from mctskernel.executors.tickets import Interrupt
 from mctskernel.profiling import emulated_verification
 from mctskernel.profiling.emulated_verification import PARTLY

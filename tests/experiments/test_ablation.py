@@ -19,13 +19,7 @@ from mctskernel.experiments.ablation.configuration import (
 from mctskernel.experiments.ablation.plots import plot
 from mctskernel.experiments.ablation.statistics import statistics
 from mctskernel.experiments.ablation.subjects import subjects_of, with_task_folder
-from mctskernel.experiments.ablation.sweep import (
-    LOG_SPEEDUP,
-    SHARE,
-    ArmSummary,
-    Results,
-    sweep,
-)
+from mctskernel.experiments.ablation.sweep import LOG_SPEEDUP, SHARE, ArmSummary, Results, sweep
 from mctskernel.experiments.ablation.tables import render
 from mctskernel.experiments.ablation.trials import Trial
 from mctskernel.experiments.results import Provenance

@@ -106,10 +106,7 @@ def test_gpus_of_one_kind_are_used_and_one_that_breaks_is_left_out(
     (folder / "broken-gpu").touch()
     node = nodes.add_node(num_cpus=0, num_gpus=3)
     spec = DeviceSpec("gpu", small_task)
-    with (
-        connected(nodes.address) as cluster,
-        RayExecutor(spec, cluster, workers=1, opener=OPENER) as gpus,
-    ):
+    with connected(nodes.address) as cluster, RayExecutor(spec, cluster, workers=1, opener=OPENER) as gpus:
         assert gpus.capacity == 4
         names = ("faster", "wrong", "die", "twice", "faster", "twice", "faster", "faster")
         for ticket, name in enumerate(names):
