@@ -166,12 +166,12 @@ SETTINGS = {each.path: each for each in settings(SearchConfig, SearchConfig())}
 """Every field of `SearchConfig` that a user sets, by its path: the option of each says what it is."""
 
 
-def read_config(table: Mapping[str, Any], where: str = "") -> SearchConfig:
-    """The configuration that a table makes of the defaults. Raises ConfigError, which begins with `where`."""
+def read_config(table: Mapping[str, Any]) -> SearchConfig:
+    """The configuration that a table makes of the defaults. Raises ConfigError."""
     try:
         return _converted(_grouped(table))
     except MisuseError as error:
-        raise ConfigError(f"{where}: {error}" if where else str(error)) from error
+        raise ConfigError(str(error)) from error
 
 
 def read_config_file(path: Path) -> dict[str, Any]:

@@ -81,10 +81,8 @@ class Case:
         return label if self.values is Values.DRAWN else f"{label}, {self.values} values"
 
 
-def draw_cases(
-    task: Task, shapes: Sequence[Shape], seed: int, draws: int = 1, turns: int = 1
-) -> tuple[Case, ...]:
-    """For each shape `draws` cases of drawn values, small shapes first; special values for the larger ones.
+def draw_cases(task: Task, shapes: Sequence[Shape], seed: int, turns: int = 1) -> tuple[Case, ...]:
+    """For each shape a case of drawn values, small shapes first; special values for the larger ones.
 
     Each shape also gets numbers of full precision, and the largest those in which each input's digits matter most and
     some beyond the ranges that they are drawn from. Of special values there are those that every task gets, those that
@@ -92,11 +90,11 @@ def draw_cases(
     own inputs and doesn't ask, and where the plain reference itself fails.
     """
     shapes = sorted(shapes, key=task.compulsory_bytes)
-    count = len(shapes) * (draws + 2) + 2 + len(CONTRACTED) + len(IN_TURN)
+    count = 3 * len(shapes) + 2 + len(CONTRACTED) + len(IN_TURN)
     seeds = (int(word) for word in np.random.SeedSequence(seed).generate_state(count))
     cases: list[list[Case]] = [[] for _ in shapes]
     for index, shape in enumerate(shapes):
-        cases[index] += [draw_case(task, shape, next(seeds)) for _ in range(draws)]
+        cases[index].append(draw_case(task, shape, next(seeds)))
         cases[index] += draw_special_case(task, shape, next(seeds), Values.FULL_PRECISION)
         left = len(shapes) - 1 - index
         if left < len(FIRST):

@@ -19,7 +19,6 @@ from mctskernel.core.edit import Category, Factor
 from mctskernel.core.expression import names_in
 from mctskernel.core.launch_plan import (
     WARP_THREADS,
-    LaunchPlan,
     LaunchPlanError,
     ResolvedOptions,
     resolve_options,
@@ -75,12 +74,10 @@ def sane(
     constants: Mapping[str, int] | None = None,
     *,
     warps: int | None = None,
-    plan: LaunchPlan | None = None,
     rows: int = 1,
 ) -> bool:
     """Whether threads get a sensible number of elements at the first search shape, or none worse than before."""
-    options = _options(context, launched, constants or {}, plan or context.plan)
-    before = _options(context, launched, {}, context.plan)
+    options, before = (_options(context, launched, each) for each in (constants or {}, {}))
     if options is None or before is None:
         return False
     tiles = tiles_of(launched.function)
@@ -105,9 +102,9 @@ def _multiplies_exactly(context: py.TritonContext, function: ast.FunctionDef) ->
 
 
 def _options(
-    context: py.TritonContext, launched: py.LaunchedFunction, constants: Mapping[str, int], plan: LaunchPlan
+    context: py.TritonContext, launched: py.LaunchedFunction, constants: Mapping[str, int]
 ) -> ResolvedOptions | None:
-    launch = plan.launches[launched.index]
+    launch = launched.launch
     names = {**context.kernel.macros, **constants, **context.task.scalars, **context.shapes[0]}
     try:
         return resolve_options(launch.triton, names, launch.kernel) if launch.triton else None
@@ -288,13 +285,7 @@ def _is_step(function: ast.FunctionDef, name: str) -> bool:
 
 
 def _set(
-    context: py.TritonContext,
-    values: Mapping[py.Constant, float],
-    *,
-    prior: float,
-    plan: LaunchPlan | None = None,
-    more: str = "",
-    options: tuple[Factor, ...] = (),
+    context: py.TritonContext, values: Mapping[py.Constant, float], *, prior: float
 ) -> Iterator[Proposal]:
     """The edit, unless it makes blocks that are too small, or too large for their warps."""
     if any(not value.is_integer() or value < 1 for value in map(float, values.values())):
@@ -303,19 +294,16 @@ def _set(
         py.Replacement(constant.start, constant.end, str(int(value))) for constant, value in values.items()
     ]
     constants = {constant.name: int(value) for constant, value in values.items()}
-    if not all(sane(context, launched, constants, plan=plan) for launched in context.launched):
+    if not all(sane(context, launched, constants) for launched in context.launched):
         return
-    title = ", ".join(
-        f"{constant.name} {constant.value} -> {int(value)}" for constant, value in values.items()
-    )
     yield Proposal(
-        title + more,
-        context.written(texts, plan),
+        ", ".join(f"{constant.name} {constant.value} -> {int(value)}" for constant, value in values.items()),
+        context.written(texts),
         rationale="Larger blocks load more at once and reuse more of it; smaller ones hold fewer registers "
         "and make more programs.",
         expected_effect="Another balance of reuse, parallelism and registers.",
         prior=prior,
-        factors=(*(Factor(name, value) for name, value in constants.items()), *options),
+        factors=tuple(Factor(name, value) for name, value in constants.items()),
     )
 
 

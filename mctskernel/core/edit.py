@@ -11,7 +11,7 @@ from mctskernel.core.kernel import Language
 
 
 class Category(enum.StrEnum):
-    """What kind of change an edit makes. `mctskernel.edits.catalogue` describes each."""
+    """What kind of change an edit makes."""
 
     TUNING = "tuning"
     LAUNCH = "launch configuration"

@@ -421,7 +421,7 @@ class Machine:
             self.port.partial_barrier(lanes.subset(np.flatnonzero(~whole)), arrivals)
 
 
-def batches(blocks: Sequence[int], threads: int, lanes: int = 8192) -> list[np.ndarray]:
-    """Block numbers in batches of about `lanes` lanes, the size that stays in the processor's cache."""
-    size = max(1, lanes // max(threads, 1))
+def batches(blocks: Sequence[int], threads: int) -> list[np.ndarray]:
+    """Block numbers in batches of about 8192 lanes, the size that stays in the processor's cache."""
+    size = max(1, 8192 // max(threads, 1))
     return [np.asarray(blocks[i : i + size]) for i in range(0, len(blocks), size)]
