@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mctskernel.cli.measuring import best_lineages, measure
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel
@@ -19,6 +18,7 @@ from mctskernel.loop import Search, StopReason
 from mctskernel.report.resampling import rank_correlation
 from mctskernel.report.view import View, load_view
 from mctskernel.run import Origin, prepare_run, write_manifest
+from mctskernel.run.measuring import best_lineages, measure
 from mctskernel.run.search import SearchResult, finish
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.node import Node, Tree
@@ -69,7 +69,7 @@ def again(
     """The run measured again by an executor that judges as planted."""
     executor = InProcess(capacity=3, judged_by=judged_by)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("mctskernel.cli.measuring.open_executor", lambda *_: nullcontext(executor))
+        monkeypatch.setattr("mctskernel.run.measuring.open_executor", lambda *_: nullcontext(executor))
         search_result = measure(
             before.folder,
             path,

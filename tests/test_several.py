@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.cli.several import read_weights
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.run import open_run
+from mctskernel.run.several import read_weights
 from mctskernel.tasks.space import choose_start, write_space_task
 from mctskernel.tree.journal import read_tree
 from tests.cli.command import mctskernel

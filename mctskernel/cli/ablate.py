@@ -9,6 +9,7 @@ from pathlib import Path
 import rich_click as click
 from rich.table import Table
 
+from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import stopping
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
@@ -38,7 +39,7 @@ INTERVAL = 10.0
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=options.FOLDER,
     help="The results folder; an interrupted ablation goes on. [default: runs/ablation-NAME-DATE-TIME]",
 )
 @click.option(

@@ -19,15 +19,11 @@ from mctskernel.run import write_text
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=options.PATH)
 @click.option(
     "-n", "--count", type=click.IntRange(min=1), default=1, show_default=True, help="At most so many nodes."
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to write. [default: standard output]",
-)
+@click.option("--out", type=options.FILE, help="The file to write. [default: standard output]")
 @click.option("--text", "as_text", is_flag=True, help="A text for a language model in place of JSON.")
 @click.option(
     "--edits",

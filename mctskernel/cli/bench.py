@@ -30,7 +30,7 @@ MOST_COMPILERS, CORES_OF_READER = 8, 16
 
 
 @click.command()
-@click.argument("paths", metavar="[FOLDER|FILE|TASK]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="[FOLDER|FILE|TASK]...", nargs=-1, type=options.PATH)
 @click.option(
     "--seconds-per-problem",
     "seconds",
@@ -82,7 +82,7 @@ MOST_COMPILERS, CORES_OF_READER = 8, 16
 @click.option(
     "--out",
     panel="Output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=options.FOLDER,
     required=True,
     help="The folder of the rows, the runs and the table. The same one goes on where it was stopped.",
 )

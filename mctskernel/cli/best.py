@@ -6,6 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
+from mctskernel.cli import options
 from mctskernel.cli.plain_console import deliver, echo
 from mctskernel.problems.registry import solution_of
 from mctskernel.report.view import load_view
@@ -16,7 +17,7 @@ SOURCE, SOLUTION = "source", "solution"
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=options.PATH)
 @click.option(
     "--as",
     "form",
@@ -27,9 +28,7 @@ SOURCE, SOLUTION = "source", "solution"
     "ModelNew for KernelBench, solution.json for flashinfer-bench and SOL-ExecBench, submission.py for GPU MODE.",
 )
 @click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="With --as solution: the folder to write to. [default: RUN/solution]",
+    "--out", type=options.PATH, help="With --as solution: the folder to write to. [default: RUN/solution]"
 )
 def best(run: Path, *, form: str, out: Path | None) -> None:
     """Print the source of the best kernel of RUN, or write it as a benchmark's solution.

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import rich_click as click
 
+from mctskernel.cli import options
 from mctskernel.cli.errors import BAD_TASK, REFUSED
 from mctskernel.cli.plain_console import deliver, echo
 from mctskernel.cli.tasks import find_task_or_problem
@@ -26,7 +27,7 @@ MOST_RUNS = 1000
 
 @click.command()
 @click.argument("task", metavar="TASK|REFERENCE")
-@click.argument("candidates", type=click.Path(path_type=Path), nargs=-1, metavar="[CANDIDATE]...")
+@click.argument("candidates", type=options.PATH, nargs=-1, metavar="[CANDIDATE]...")
 @click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Of modules."
 )

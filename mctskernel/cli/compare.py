@@ -6,12 +6,13 @@ from pathlib import Path
 
 import rich_click as click
 
+from mctskernel.cli import options
 from mctskernel.cli.plain_console import PlainConsole, deliver_json
 from mctskernel.report.comparison import compare_runs, find_runs, print_run_comparison
 
 
 @click.command()
-@click.argument("sides", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("sides", metavar="RUN...", nargs=-1, required=True, type=options.PATH)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, times in seconds.")
 def compare(sides: tuple[Path, ...], *, as_json: bool) -> None:
     """Compare runs: the best of each, and whether the differences are significant.

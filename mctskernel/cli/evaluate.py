@@ -23,10 +23,8 @@ from mctskernel.tree.trajectory import run_seconds
 
 @click.command()
 @click.argument("task")
-@click.argument("file", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--against", type=click.Path(path_type=Path), metavar="FILE", help="Another kernel to compare with."
-)
+@click.argument("file", type=options.PATH, required=False)
+@click.option("--against", type=options.PATH, metavar="FILE", help="Another kernel to compare with.")
 @options.single("device", type=click.Choice(("auto", "gpu", "model")))
 @options.single("architecture")
 @click.option(

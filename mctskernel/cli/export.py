@@ -6,6 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
+from mctskernel.cli import options
 from mctskernel.cli.plain_console import deliver
 from mctskernel.core.task import TaskError
 from mctskernel.problems.host_code import HostCodeError, torch_operator
@@ -20,7 +21,7 @@ JSON, TORCH = "json", "torch"
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path), required=False)
+@click.argument("run", type=options.PATH, required=False)
 @click.option(
     "--format",
     "kind",

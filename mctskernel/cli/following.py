@@ -122,10 +122,27 @@ def time_pytorch(search_result: SearchResult, timing: ForkedCall[Baselines] | No
 
 
 def print_outcome(search_result: SearchResult) -> None:
-    """Print how the search ended; exits with 130 after Ctrl-C and 3 when nothing could be searched."""
+    """Print how the search ended, the best path, and what to do next; exits with 130, 5 or 3 where it must."""
     refuse_without_baseline(search_result)
     echo(f"Stopped: {search_result.stop_reason}. {search_result.advice}".rstrip())
-    print_story(search_result)
+    path = search_result.folder.path
+    for note in search_result.notes:
+        echo(f"mctskernel: {note}", err=True)
+    is_waiting = search_result.stop_reason is StopReason.WAITING
+    view = View(search_result.folder, search_result.tree, None if is_waiting else search_result.answer)
+    PlainConsole().print(summary(view))
+    echo(f"The path with its evidence: mctskernel show {path}")
+    echo(f"The kernel:                 mctskernel best {path}")
+    if search_result.stop_reason is StopReason.INTERRUPTED:
+        echo(f"To go on:                   mctskernel resume {path}")
+        sys.exit(INTERRUPTED)
+    if is_waiting:
+        echo(f"To get nodes to edit:       mctskernel ask {path}")
+        return
+    more = "" if search_result.stop_reason is StopReason.PATIENCE else " --budget N"
+    echo(f"To search further:          mctskernel resume {path}{more}")
+    if search_result.stop_reason is StopReason.SILENCE:
+        sys.exit(BAD_MACHINE)
 
 
 def print_result(task: str, search_result: SearchResult) -> None:
@@ -148,25 +165,3 @@ def refuse_without_baseline(search_result: SearchResult) -> None:
     if search_result.stop_reason is StopReason.NO_BASELINE:
         echo(f"mctskernel: {search_result.problem}", err=True)
         sys.exit(BAD_TASK)
-
-
-def print_story(search_result: SearchResult) -> None:
-    """Print the best path, what the machine lacked, and what to do next; exits with 130 or 5 where it must."""
-    path = search_result.folder.path
-    for note in search_result.notes:
-        echo(f"mctskernel: {note}", err=True)
-    is_waiting = search_result.stop_reason is StopReason.WAITING
-    view = View(search_result.folder, search_result.tree, None if is_waiting else search_result.answer)
-    PlainConsole().print(summary(view))
-    echo(f"The path with its evidence: mctskernel show {path}")
-    echo(f"The kernel:                 mctskernel best {path}")
-    if search_result.stop_reason is StopReason.INTERRUPTED:
-        echo(f"To go on:                   mctskernel resume {path}")
-        sys.exit(INTERRUPTED)
-    if is_waiting:
-        echo(f"To get nodes to edit:       mctskernel ask {path}")
-        return
-    more = "" if search_result.stop_reason is StopReason.PATIENCE else " --budget N"
-    echo(f"To search further:          mctskernel resume {path}{more}")
-    if search_result.stop_reason is StopReason.SILENCE:
-        sys.exit(BAD_MACHINE)

@@ -34,7 +34,7 @@ from mctskernel.run import write_text
 @options.single("architecture")
 @click.option(
     "--corpus",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=options.FOLDER,
     default=CORPUS,
     help="Another folder of cheats and honest kernels, laid out like tests/gauntlet of a checkout.",
 )
@@ -50,15 +50,8 @@ from mctskernel.run import write_text
 )
 @options.single("workers")
 @options.single("seed")
-@click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write all of it here."
-)
-@click.option(
-    "--markdown",
-    "markdown_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the table here.",
-)
+@click.option("--json", "json_file", type=options.FILE, help="Write all of it here.")
+@click.option("--markdown", "markdown_file", type=options.FILE, help="Write the table here.")
 def gauntlet(
     device: str,
     architecture: str,

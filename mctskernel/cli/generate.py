@@ -30,14 +30,12 @@ from mctskernel.tasks.drafting import Order
 from mctskernel.tasks.generation import TRANSCRIPT, Effort, Generation
 from mctskernel.tasks.generation import generate as generate_task
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 
 @click.command()
 @click.argument("text", metavar="TEXT|TASK")
 @click.option(
     "--reference",
-    type=_FILE,
+    type=options.KNOWN_FILE,
     help="A file that defines `reference` in numpy, as a task's reference.py does: it says what is right.",
 )
 @click.option(
@@ -48,7 +46,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--task-toml",
-    type=_FILE,
+    type=options.KNOWN_FILE,
     help="A file with inputs, outputs, shapes and tolerance, as a task's task.toml has them. [default: the model "
     "writes one, which is shown]",
 )
@@ -60,9 +58,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Kernels and repairs that the model is asked for, at most.",
 )
 @click.option(
-    "--out-task",
-    type=click.Path(path_type=Path),
-    help="The task's folder. [default: generated/WORDS-OF-THE-TEXT]",
+    "--out-task", type=options.PATH, help="The task's folder. [default: generated/WORDS-OF-THE-TEXT]"
 )
 @options.settings(
     *options.SEARCH,
@@ -73,9 +69,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     },
 )
 @click.option("--no-search", is_flag=True, help="Stop when there is a verified kernel.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="The run's folder. [default: runs/TASK-DATE-TIME]"
-)
+@click.option("--out", type=options.PATH, help="The run's folder. [default: runs/TASK-DATE-TIME]")
 def generate(
     *,
     text: str,

@@ -17,14 +17,14 @@ from mctskernel.config import read_config
 @click.command()
 @click.option(
     "--runs",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=options.FOLDER,
     default=Path("runs"),
     show_default=True,
     help="The folder of runs that an agent can see and add to.",
 )
 @click.option(
     "--tasks",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=options.KNOWN_FOLDER,
     help="A folder of task folders of your own, beside the built-in tasks. Agents can't change them.",
 )
 @options.settings(

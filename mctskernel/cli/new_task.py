@@ -6,6 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
+from mctskernel.cli import options
 from mctskernel.cli.plain_console import echo
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.task import Precision
@@ -17,12 +18,9 @@ from mctskernel.tasks.template import Drafted, create_task
 
 
 @click.command("new-task")
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=options.PATH)
 @click.option(
-    "--from",
-    "file",
-    type=click.Path(path_type=Path),
-    help="Draft a task around the kernels of this CUDA C++ file.",
+    "--from", "file", type=options.PATH, help="Draft a task around the kernels of this CUDA C++ file."
 )
 @click.option("--kernel", default="", help="With --from: only this __global__ function.")
 @click.option("--from-torch", "function", help="Make the task of a function: package.module:function.")
@@ -43,7 +41,7 @@ from mctskernel.tasks.template import Drafted, create_task
 @click.option(
     "--from-problem",
     "problem",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     help="Make the task of a problem of KernelBench, SOL-ExecBench, flashinfer-bench or GPU MODE.",
 )
 @click.option(

@@ -24,6 +24,12 @@ from mctskernel.registry import RegistryError, check_name, names
 
 Command = Callable[..., Any]
 
+PATH = click.Path(path_type=Path)
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+KNOWN_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+KNOWN_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
 SEARCH = (
     *("budget", "device", "architecture", "workers", "proposer", "language", "policy", "reward"),
     *("seed", "llm", "mixture"),
@@ -158,7 +164,7 @@ def settings(
 config_file = click.option(
     "--config",
     panel="Output",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=KNOWN_FILE,
     help="A TOML file of settings (docs/cli.md), which options on the command line outweigh.",
 )
 

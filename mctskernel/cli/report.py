@@ -7,6 +7,7 @@ from pathlib import Path
 
 import rich_click as click
 
+from mctskernel.cli import options
 from mctskernel.cli.errors import BAD_MACHINE
 from mctskernel.cli.plain_console import echo
 from mctskernel.report.comparison import find_runs
@@ -19,11 +20,11 @@ SUFFIXES = (".pdf", ".svg", ".png")
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=options.PATH)
 @click.option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=options.FILE,
     help="The file to write; of a figure its suffix is .pdf, .svg or .png. [default: best/report.html in RUN]",
 )
 @click.option(

@@ -10,7 +10,6 @@ import rich_click as click
 
 from mctskernel.cli import options
 from mctskernel.cli.following import follow_search, print_outcome, pytorch_timing, time_pytorch
-from mctskernel.cli.measuring import BEST_NODES, measure
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.search import now
 from mctskernel.config import SearchConfig, check, read_config
@@ -18,11 +17,12 @@ from mctskernel.core.budget import Budget
 from mctskernel.executors import workers_on
 from mctskernel.report.view import View, load_view
 from mctskernel.run import open_run, read_manifest
+from mctskernel.run.measuring import BEST_NODES, measure
 from mctskernel.run.search import resume as resume_run
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=options.PATH)
 @options.settings(
     "budget",
     "workers",
@@ -48,7 +48,7 @@ from mctskernel.run.search import resume as resume_run
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     help="With --device: the new run's folder. [default: runs/TASK-measured-DATE-TIME]",
 )
 def resume(run: Path, *, table: dict[str, Any], nodes: int, out: Path | None) -> None:

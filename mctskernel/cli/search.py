@@ -24,7 +24,6 @@ from mctskernel.cli.following import (
 )
 from mctskernel.cli.options import Registered
 from mctskernel.cli.plain_console import echo
-from mctskernel.cli.several import Plan, read_weights, search_all, shared, speedup_of_model
 from mctskernel.cli.tasks import find_task_or_problem
 from mctskernel.config import OUTSIDE, REPLAY, SearchConfig, for_task, read_config
 from mctskernel.core.task_file import load_task, other_starts
@@ -38,6 +37,7 @@ from mctskernel.profiling.spaces import read_space
 from mctskernel.report.live import improvement_text
 from mctskernel.report.notes import counted
 from mctskernel.run.search import begin, replay
+from mctskernel.run.several import Plan, read_weights, search_all, shared, speedup_of_model
 from mctskernel.tasks.builtin import DEFAULT_TASK
 from mctskernel.tasks.space import choose_start, write_space_task
 from mctskernel.tasks.starts import set_plain_aside
@@ -48,7 +48,7 @@ from mctskernel.tasks.starts import set_plain_aside
 @click.option(
     "--space",
     panel="Task",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     help="Search the configurations in this file of recorded times instead of a TASK: a cache file of Kernel Tuner.",
 )
 @options.settings(
@@ -62,20 +62,20 @@ from mctskernel.tasks.starts import set_plain_aside
     "--from",
     "source",
     panel="Proposer",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     help="The run that --proposer replay repeats with the recorded replies of its model, free of charge.",
 )
 @click.option(
     "--weights",
     panel="Task",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=options.KNOWN_FILE,
     help="Of several TASKs: a TOML file with a line `task = number` for each, its seconds in the whole model or its "
     "share. [default: all equal]",
 )
 @click.option(
     "--out",
     panel="Output",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     help="The run's folder; of several TASKs, the folder of their runs. [default: runs/TASK-DATE-TIME]",
 )
 @click.option(

@@ -7,7 +7,7 @@ from pathlib import Path
 import rich_click as click
 from rich.text import Text
 
-from mctskernel.cli import plain_console
+from mctskernel.cli import options, plain_console
 from mctskernel.cli.plain_console import PlainConsole, deliver, deliver_json
 from mctskernel.core.user_errors import RunError
 from mctskernel.report.document import view_headline, view_story
@@ -19,7 +19,7 @@ NODE = click.IntRange(min=0)
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=options.PATH)
 @click.argument("node", type=NODE, required=False)
 @click.argument("other", metavar="[NODE]", type=NODE, required=False)
 @click.option("--diff", is_flag=True, help="Only what the edit that made NODE changed in its parent.")

@@ -17,7 +17,7 @@ from mctskernel.profiling.quantities import time_text
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=options.PATH)
 @click.argument("replies", metavar="FILE", type=click.File("r", encoding="utf-8", errors="surrogateescape"))
 @click.option(
     "--budget", type=click.IntRange(min=1), help="At most so many evaluations, earlier ones included."

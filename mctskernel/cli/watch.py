@@ -9,6 +9,7 @@ from pathlib import Path
 import rich_click as click
 from rich.live import Live
 
+from mctskernel.cli import options
 from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.profiling.quantities import speedup_text
 from mctskernel.report.terminal import summary
@@ -22,7 +23,7 @@ INTERVAL = 1.0
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=options.PATH)
 def watch(run: Path) -> None:
     """Follow the search of RUN from another terminal, until it is over.
 
