@@ -29,7 +29,7 @@ from mctskernel.profiling.ptx_text import (
     variable_bytes,
     waits_for_grids,
 )
-from mctskernel.profiling.source_rules import breach, unreadable
+from mctskernel.profiling.source_rules import rejection, unreadable
 from mctskernel.profiling.stages import Stages
 
 MAX_VARIABLE_BYTES = 1 << 30
@@ -134,7 +134,7 @@ def prepare(
     One that is only to be `emulated` as built for another GPU needs nothing that this one lacks. Raises RefusedError,
     and DeviceError on a machine without the kernel's compiler.
     """
-    if reason := breach(kernel):
+    if reason := rejection(kernel):
         raise RefusedError(Outcome.REJECTED, Guard.SOURCE_RULES, reason)
     if reason := unreadable(kernel):
         raise RefusedError(Outcome.BUILD_ERROR, Guard.COMPILER, reason)

@@ -217,7 +217,7 @@ METRICS: Mapping[CounterSet, tuple[str, ...]] = {
 }
 """The counters of each set."""
 
-FEWER_REMARK = (
+FEWER_NOTE = (
     "Few counters were read: those of L2, and loads apart from stores, were left out, because the driver counts for "
     "one GPU of a machine at a time, and the others would wait. --counters all reads them."
 )
@@ -230,4 +230,4 @@ def counters_for(gpus: int, wanted: CounterSet | None = None) -> CounterSet:
 
 def fewer_notes(counters: CounterSet, wanted: CounterSet | None) -> tuple[str, ...]:
     """A note if fewer counters are read than all without the user's choice."""
-    return (FEWER_REMARK,) if wanted is None and counters is not CounterSet.ALL else ()
+    return (FEWER_NOTE,) if wanted is None and counters is not CounterSet.ALL else ()

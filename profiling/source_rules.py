@@ -75,7 +75,7 @@ class Scan:
                 yield match[1], match[2].strip()
 
 
-def breach(kernel: Kernel) -> str:
+def rejection(kernel: Kernel) -> str:
     """Why a kernel is rejected before it is built, as a sentence; empty when nothing is wrong with it."""
     if too_large := _size(kernel.source):
         return too_large

@@ -10,7 +10,7 @@ from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Extent
 from mctskernel.edits.rule import Proposal
 from mctskernel.edits.triton import module as py
-from mctskernel.edits.triton.tuning import sane, tiles_of
+from mctskernel.edits.triton.tuning import is_sensible, tiles_of
 
 ROWS = (2, 4, 8, 16)
 LEAST_PROGRAMS = 264
@@ -46,7 +46,7 @@ def several_rows(context: py.TritonContext) -> Iterator[Proposal]:
         for size in ROWS:
             # Enough programs must remain, and threads must be able to hold as many times their elements.
             enough = context.resolved[0].launches[launched.index].blocks >= LEAST_PROGRAMS * size
-            if enough and sane(context, launched, rows=size):
+            if enough and is_sensible(context, launched, rows=size):
                 yield Proposal(
                     f"{size} rows per program{context.where(function.name)}",
                     _source(context, launched, row, size),

@@ -68,7 +68,7 @@ def tiles_of(function: ast.FunctionDef) -> Tiles:
     return Tiles(alone, frozenset(_shapes(function)), any(True for _ in py.calls(function, "dot")))
 
 
-def sane(
+def is_sensible(
     context: py.TritonContext,
     launched: py.LaunchedFunction,
     constants: Mapping[str, int] | None = None,
@@ -204,7 +204,7 @@ def warps(context: py.TritonContext) -> Iterator[Proposal]:
             continue
         for warps in WARPS:
             factor = warps / int(before)
-            if factor in {0.25, 0.5, 2.0, 4.0} and sane(context, launched, warps=warps):
+            if factor in {0.25, 0.5, 2.0, 4.0} and is_sensible(context, launched, warps=warps):
                 yield Proposal(
                     f"set num_warps={warps}{context.where(launched.launch.kernel)}",
                     context.written([], context.with_options(launched.index, num_warps=warps)),
@@ -294,7 +294,7 @@ def _set(
         py.Replacement(constant.start, constant.end, str(int(value))) for constant, value in values.items()
     ]
     constants = {constant.name: int(value) for constant, value in values.items()}
-    if not all(sane(context, launched, constants) for launched in context.launched):
+    if not all(is_sensible(context, launched, constants) for launched in context.launched):
         return
     yield Proposal(
         ", ".join(f"{constant.name} {constant.value} -> {int(value)}" for constant, value in values.items()),

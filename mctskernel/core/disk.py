@@ -46,7 +46,7 @@ def remedy(error: OSError, run: Path) -> str:
     return f"Everything before is kept. {first}, then go on with `mctskernel resume {run}`."
 
 
-def stray_link(folder: Path) -> Path | None:
+def link_outside(folder: Path) -> Path | None:
     """The first link in or below a folder, or the folder itself, that leads out of it. Raises OSError."""
     home = folder.resolve()
     for entry in sorted(os.scandir(folder), key=lambda each: each.name):
@@ -55,9 +55,9 @@ def stray_link(folder: Path) -> Path | None:
                 return Path(entry.path)
         elif entry.is_dir():
             inner = sorted(each.path for each in os.scandir(entry.path) if each.is_symlink())
-            stray = next((path for path in map(Path, inner) if not path.resolve().is_relative_to(home)), None)
-            if stray is not None:
-                return stray
+            found = next((path for path in map(Path, inner) if not path.resolve().is_relative_to(home)), None)
+            if found is not None:
+                return found
     return None
 
 

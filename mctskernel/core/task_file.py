@@ -61,7 +61,7 @@ import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
 from mctskernel.core.device import DeviceSpec, Trial
-from mctskernel.core.disk import stray_link
+from mctskernel.core.disk import link_outside
 from mctskernel.core.documents import DocumentError, parse_toml, read_as
 from mctskernel.core.dtypes import check_dtype, is_floating, numpy_dtype
 from mctskernel.core.expression import ExpressionError, evaluate, names_in
@@ -428,11 +428,11 @@ def _check_links(folder: Path) -> None:
     if folder.is_relative_to(_SHIPPED):
         return
     try:
-        stray = stray_link(folder)
+        found = link_outside(folder)
     except OSError:
         return  # reported for the missing file
-    if stray is not None:
-        raise TaskError(f"{stray} is a link that leads out of the task's folder: put the file itself there.")
+    if found is not None:
+        raise TaskError(f"{found} is a link that leads out of the task's folder: put the file itself there.")
 
 
 def read_text(path: Path) -> str:

@@ -44,7 +44,7 @@ def opening_ahead(device: str, options: ExecutorOptions = LOCAL) -> AbstractCont
     if device == "gpu" and options.engine != "ray":
         from mctskernel.executors.gpu import gpus_ahead  # noqa: PLC0415 - as above
 
-        with suppress(DeviceError):  # which is told when they are opened in earnest
+        with suppress(DeviceError):  # which is reported when they are opened for use
             return gpus_ahead(options)
     return nullcontext()
 

@@ -20,7 +20,7 @@ from mctskernel.profiling.processes.worker import Limits, Opener, Worker
 LIMITS = Limits(seconds=20.0)
 """Limits of one evaluation: a worker that exceeds them is replaced, and the search goes on."""
 
-GATE_FACTOR = 4.0
+VALIDATION_FACTOR = 4.0
 """How many times that the final validation may take: a busy machine is no reason to refuse a finalist."""
 
 
@@ -51,7 +51,7 @@ class LocalExecutor(TicketedExecutor):
 
     def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         """Evaluate a kernel on held-out shapes, in a new process and with a new seed; waits for it."""
-        limits = replace(self._limits, seconds=GATE_FACTOR * self._limits.seconds)
+        limits = replace(self._limits, seconds=VALIDATION_FACTOR * self._limits.seconds)
         with (
             closing(self._open(self._spec.in_final_validation, limits)) as worker,
             self._interrupt.calls(worker.interrupt),

@@ -26,7 +26,7 @@ from mctskernel import __version__
 from mctskernel.answer import Answer
 from mctskernel.config import SearchConfig
 from mctskernel.core.device import DeviceSpec
-from mctskernel.core.disk import BlobStore, remedy, stray_link, write_whole
+from mctskernel.core.disk import BlobStore, link_outside, remedy, write_whole
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.kernel import SOURCE_LANGUAGES
 from mctskernel.core.task import Task
@@ -171,8 +171,8 @@ def open_run(path: Path) -> RunFolder:
 def read_manifest(folder: RunFolder) -> Manifest:
     """run.json; refuses one from another version, and a folder with links to elsewhere, with a sentence."""
     with _sentences(folder.manifest):
-        if (stray := stray_link(folder.path)) is not None:
-            raise RunError(f"{stray} is a link that leads out of the run's folder, which a run never has.")
+        if (found := link_outside(folder.path)) is not None:
+            raise RunError(f"{found} is a link that leads out of the run's folder, which a run never has.")
         data = folder.manifest.read_bytes()
     try:
         version = msgspec.json.decode(data, type=_Versioned).schema_version

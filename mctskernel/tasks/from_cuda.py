@@ -19,7 +19,7 @@ from mctskernel.core.kernel import Kernel, leading_comment
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import read_text, write_new_task
 from mctskernel.edits.syntax import Function, Parameter, parse, text_of
-from mctskernel.profiling.source_rules import HEADERS, breach
+from mctskernel.profiling.source_rules import HEADERS, rejection
 from mctskernel.tasks.check import C_TYPES
 from mctskernel.tasks.template import FILES, Drafted
 
@@ -92,7 +92,7 @@ def _draft(file: Path, text: str, functions: Sequence[Function]) -> Drafted:
     if dropped:
         notes.append(f"Left out, as a kernel's file has no host code: {', '.join(dropped)}.")
     source = _with_plan(device_code, "".join(_launch(function, text, shape) for function in functions))
-    if refused := breach(Kernel(source)):
+    if refused := rejection(Kernel(source)):
         notes.append(f"A search would refuse the file: {refused}")
     files = {
         "task.toml": _task_toml(

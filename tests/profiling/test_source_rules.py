@@ -3,7 +3,7 @@ import time
 import pytest
 
 from mctskernel.core.kernel import Kernel
-from mctskernel.profiling.source_rules import MAX_LINE_CHARACTERS, MAX_SOURCE_CHARACTERS, breach
+from mctskernel.profiling.source_rules import MAX_LINE_CHARACTERS, MAX_SOURCE_CHARACTERS, rejection
 
 KERNEL = "__global__ void k(float* x) { x[0] = 1.0f; }\n"
 
@@ -33,7 +33,7 @@ KERNEL = "__global__ void k(float* x) { x[0] = 1.0f; }\n"
     ],
 )
 def test_a_hostile_source_is_refused_with_a_sentence(text: str) -> None:
-    assert breach(Kernel(text + KERNEL)).endswith((".", "comment."))
+    assert rejection(Kernel(text + KERNEL)).endswith((".", "comment."))
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,11 @@ def test_a_hostile_source_is_refused_with_a_sentence(text: str) -> None:
     ],
 )
 def test_an_honest_source_passes(text: str) -> None:
-    assert breach(Kernel(text + KERNEL)) == ""
+    assert rejection(Kernel(text + KERNEL)) == ""
 
 
 def test_a_source_without_a_kernel_is_refused() -> None:
-    assert "no __global__ function" in breach(Kernel('// __global__\nconst char* s = "__global__";\n'))
+    assert "no __global__ function" in rejection(Kernel('// __global__\nconst char* s = "__global__";\n'))
 
 
 @pytest.mark.parametrize("piece", ["#/* ", "/* ", "#/**//*x", "# \\\n", "'", "<include<"])
@@ -61,5 +61,5 @@ def test_no_source_takes_long_to_refuse(piece: str) -> None:
     line = piece * (MAX_LINE_CHARACTERS // len(piece) // 2) + "\n"
     source = line * (MAX_SOURCE_CHARACTERS // len(line) - 1)
     began = time.process_time()
-    assert breach(Kernel(source))
+    assert rejection(Kernel(source))
     assert time.process_time() - began < 5.0

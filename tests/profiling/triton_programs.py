@@ -13,7 +13,7 @@ from mctskernel.profiling.build import BuildFailure
 from mctskernel.profiling.candidate import Specialised
 from mctskernel.profiling.emulator import Finding, Geometry, GlobalMemory, execute, parse_ptx
 from mctskernel.profiling.ptx_text import bind, parameter_types
-from mctskernel.profiling.source_rules import breach
+from mctskernel.profiling.source_rules import rejection
 from mctskernel.profiling.triton.build import build_triton
 
 Array = npt.NDArray[Any]
@@ -59,7 +59,7 @@ def built(
 ) -> Specialised:
     """The module built for the plans, of which the first is searched at."""
     kernel = Kernel(source, Language.TRITON)
-    assert breach(kernel) == ""
+    assert rejection(kernel) == ""
     made = build_triton(kernel, plans, 1, architecture, dtypes)
     assert not isinstance(made, BuildFailure), f"{made.message}\n{made.log}"
     return made

@@ -18,7 +18,7 @@ from mctskernel.core.launch_plan import (
 )
 from mctskernel.core.task import Task
 from mctskernel.problems.host_code.expressions import HostCodeError, translate, translate_whole
-from mctskernel.profiling.source_rules import breach
+from mctskernel.profiling.source_rules import rejection
 from mctskernel.profiling.triton.source import SourceError, TritonModule, read_module
 
 
@@ -101,7 +101,7 @@ def vetted_plan(task: Task, kernel: Kernel) -> LaunchPlan:
     """The launch plan, checked against the task at all shapes. Raises HostCodeError for a kernel that is refused."""
     if kernel.language is Language.CONFIGURATION or not task.inputs:
         raise HostCodeError("A recorded configuration has no kernel.")
-    if reason := breach(kernel):
+    if reason := rejection(kernel):
         raise HostCodeError(reason)
     try:
         plan = plan_of(kernel)

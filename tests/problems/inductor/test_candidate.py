@@ -21,7 +21,7 @@ pytest.importorskip("torch", reason="the extra `gpu` is not installed")
 
 from mctskernel.problems.from_torch import create_task_from_torch
 from mctskernel.problems.torch_task import TorchTask, task_toml
-from mctskernel.profiling.source_rules import breach
+from mctskernel.profiling.source_rules import rejection
 
 SHAPES = {
     "add_rmsnorm": ({"rows": 3, "cols": 131}, {"rows": 1, "cols": 1}),
@@ -42,7 +42,7 @@ def reference({names}):
 @pytest.mark.parametrize("name", recorded.DIMENSIONS)
 def test_is_a_candidate_that_the_guards_let_in(name: str) -> None:
     kernel = Kernel(recorded.candidate(name), Language.TRITON)
-    assert breach(kernel) == ""
+    assert rejection(kernel) == ""
     launches = plan_of(kernel).launches
     assert len(launches) == len(recorded.module(name).calls)
     for launch in launches:

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.profiling.source_rules import MAX_SOURCE_CHARACTERS, breach
+from mctskernel.profiling.source_rules import MAX_SOURCE_CHARACTERS, rejection
 from mctskernel.profiling.triton.names import FUNCTIONS, HOST, LANGUAGE, LIBDEVICE, MATH, MEMBERS
 from mctskernel.profiling.triton.source import SourceError, read_module
 
@@ -14,7 +14,7 @@ KERNEL = HEAD + "@triton.jit\ndef k(x, n, BLOCK: tl.constexpr):\n    {}\n"
 
 
 def refusal(source: str) -> str:
-    return breach(Kernel(source, Language.TRITON))
+    return rejection(Kernel(source, Language.TRITON))
 
 
 def in_body(statement: str) -> str:
