@@ -616,7 +616,12 @@ def document(found: Sequence[Row], rounds: int) -> str:
     times = [
         [
             problem,
-            *(_times([row for row in found if (row.problem, row.arm) == (problem, arm)]) for arm in arms),
+            *(
+                ", ".join(
+                    f"{1e3 * row.seconds:.4g}" for row in found if (row.problem, row.arm) == (problem, arm)
+                )
+                for arm in arms
+            ),
         ]
         for problem in problems
     ]
@@ -648,10 +653,6 @@ def _effects(found: Sequence[Row]) -> Iterator[tuple[str, ...]]:
 
 def _geometric(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))
-
-
-def _times(found: Sequence[Row]) -> str:
-    return ", ".join(f"{1e3 * row.seconds:.4g}" for row in found)
 
 
 @main.command("table")

@@ -368,6 +368,11 @@ def is_single_row(extents: Sequence[int]) -> bool:
     return bool(extents) and extents[-1] > 1 and int(np.prod(extents, dtype=np.int64)) == extents[-1]
 
 
+def in_arithmetic_precision(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Inputs as a kernel computes with them: 16-bit floats in float32."""
+    return {name: array.astype(arithmetic_dtype(array.dtype), copy=False) for name, array in inputs.items()}
+
+
 def in_float64(inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Inputs with their floats in float64, as the truth is computed from."""
     return {

@@ -13,10 +13,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mctskernel.core.contract_words import precision_sentence
-from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
+from mctskernel.core.dtypes import is_floating, numpy_dtype
 from mctskernel.core.evaluation import Check, Guard
 from mctskernel.core.task import Array, Chosen, Shape, Task, TaskError, Tensor, Tolerance, shape_label
-from mctskernel.profiling.comparison import Comparison, Mask, Noise, compare, in_float64, nearest_truth
+from mctskernel.profiling.comparison import (
+    Comparison,
+    Mask,
+    Noise,
+    compare,
+    in_arithmetic_precision,
+    in_float64,
+    nearest_truth,
+)
 from mctskernel.profiling.input_values import (
     CONTRACTED,
     FIRST,
@@ -143,7 +151,7 @@ def expect(
     """A case of given inputs and outputs, or `part` of each; tolerances are the shape's, or of what it is `part_of`."""
     with np.errstate(all="ignore"):
         expected = task.expected(in_float64(inputs), shape, part)
-        plain = _rounded(task, task.expected(_in_arithmetic_precision(inputs), shape, part))
+        plain = _rounded(task, task.expected(in_arithmetic_precision(inputs), shape, part))
     return Case(
         shape,
         seed,
@@ -331,10 +339,6 @@ def _tolerance_of(task: Task, output: Tensor, shape: Shape, *, as_drawn: bool) -
         return task.tolerances.get(output.name, _EXACT)
     tolerance = task.tolerance_of(output.name, shape)
     return tolerance if as_drawn else replace(tolerance, element=None)
-
-
-def _in_arithmetic_precision(inputs: Mapping[str, Array]) -> dict[str, Array]:
-    return {name: array.astype(arithmetic_dtype(array.dtype), copy=False) for name, array in inputs.items()}
 
 
 def _rounded(task: Task, outputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -24,7 +24,7 @@ from mctskernel.core.space import SpaceError, values_of
 from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
 from mctskernel.core.task_file import languages, load_task, other_starts
 from mctskernel.edits.syntax import Function, Parameter, parse
-from mctskernel.profiling.comparison import in_float64
+from mctskernel.profiling.comparison import in_arithmetic_precision, in_float64
 from mctskernel.profiling.contract import contradictions
 from mctskernel.profiling.devices import open_for_check
 from mctskernel.profiling.processes.worker import Limits, Worker
@@ -179,11 +179,10 @@ def _reference_problems_at(task: Task, shape: Shape) -> Iterator[str]:
     for name, array in inputs.items():
         if not np.array_equal(array, again[name], equal_nan=True):
             yield f"{where}, make_inputs made '{name}' differently for the same seed; draw from rng only."
-    plain_inputs = {
-        name: array.astype(arithmetic_dtype(array.dtype), copy=False) for name, array in inputs.items()
-    }
     with np.errstate(all="ignore"):
-        truth, plain = task.expected(in_float64(inputs), shape), task.expected(plain_inputs, shape)
+        truth, plain = (
+            task.expected(given(inputs), shape) for given in (in_float64, in_arithmetic_precision)
+        )
     for name, array in inputs.items():
         if not np.array_equal(array, before[name], equal_nan=True):
             yield f"{where}, reference changed its input '{name}' in place."

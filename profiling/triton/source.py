@@ -12,7 +12,7 @@ import ast
 import builtins
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mctskernel.core.expression import ExpressionError, Number, evaluate
@@ -311,8 +311,9 @@ class _Body:
                 self._value(left)
                 self._value(right)
             case _ if _is_plain(node):
-                for child in _operands(node):
-                    self._value(child)
+                for child in ast.iter_child_nodes(node):
+                    if isinstance(child, ast.expr):
+                        self._value(child)
             case _:
                 raise ForbiddenError(f"{_described(node)} is not allowed in a kernel here.", node.lineno)
 
@@ -374,10 +375,6 @@ def _is_plain(node: ast.expr) -> bool:
         node,
         ast.UnaryOp | ast.BoolOp | ast.Compare | ast.IfExp | ast.Subscript | ast.Slice | ast.Tuple | ast.List,
     )
-
-
-def _operands(node: ast.expr) -> Iterator[ast.expr]:
-    return (child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
 
 
 _DESCRIPTIONS: Mapping[type[ast.AST], str] = {
