@@ -25,6 +25,10 @@ from mctskernel.profiling.gpu.reference_device import hold
 _ONE_CALL = threading.Lock()
 """PyTorch's default precision is global, and so are parameters that inputs stand in for."""
 
+MOST_THREADS, WORTH_THREADS = 4, 1 << 20
+"""Threads of a call on the CPU, and elements of inputs from which on there is more than one: many calls are made beside
+others, on small tensors, and threads by the core wait for each other."""
+
 
 def call_in_numpy(where: str, name: str, *inputs: Array | TensorArray) -> Array | tuple[Array, ...]:
     """Call a function; with 64-bit inputs everything is computed in 64 bits, in spite of casts.
@@ -51,12 +55,15 @@ def in_numpy(function: Callable[..., Any], *inputs: Array | TensorArray) -> Arra
     if device:
         hold()
     with _ONE_CALL, torch.no_grad(), elsewhere, exact, fast, _in_precision(precision):
-        before = torch.get_default_dtype()
+        before, threads = torch.get_default_dtype(), torch.get_num_threads()
         torch.set_default_dtype(precision)
+        few = min(threads, MOST_THREADS if sum(array.size for array in inputs) > WORTH_THREADS else 1)
+        torch.set_num_threads(few)
         try:
             result = function(*(tensor_of(array, precision) for array in inputs))
         finally:
             torch.set_default_dtype(before)
+            torch.set_num_threads(threads)
     made = _on_its_device if device else array_of
     return made(result) if isinstance(result, torch.Tensor) else tuple(map(made, result))
 
