@@ -58,13 +58,9 @@ def read_stage(
     problem: Path,
     folder: Path,
     language: Language | None,
-    threads: int,
     every_start: bool,  # noqa: FBT001 - calls pass their arguments by position
 ) -> Read:
     """Read a problem into the task folder of its own folder, its plain kernel aside unless `every_start` is wanted."""
-    import torch  # noqa: PLC0415 - an extra
-
-    torch.set_num_threads(threads)
     os.nice(pytorch_timing.NICENESS)
     began = time.monotonic()
     shutil.rmtree(folder / TASK, ignore_errors=True)
