@@ -55,17 +55,28 @@ def in_numpy(function: Callable[..., Any], *inputs: Array | TensorArray) -> Arra
     if device:
         hold()
     with _ONE_CALL, torch.no_grad(), elsewhere, exact, fast, _in_precision(precision):
-        before, threads = torch.get_default_dtype(), torch.get_num_threads()
+        before = torch.get_default_dtype()
         torch.set_default_dtype(precision)
-        few = min(threads, MOST_THREADS if sum(array.size for array in inputs) > WORTH_THREADS else 1)
-        torch.set_num_threads(few)
         try:
-            result = function(*(tensor_of(array, precision) for array in inputs))
+            with few_threads(MOST_THREADS if sum(array.size for array in inputs) > WORTH_THREADS else 1):
+                result = function(*(tensor_of(array, precision) for array in inputs))
         finally:
             torch.set_default_dtype(before)
-            torch.set_num_threads(threads)
     made = _on_its_device if device else array_of
     return made(result) if isinstance(result, torch.Tensor) else tuple(map(made, result))
+
+
+@contextmanager
+def few_threads(most: int = 1) -> Iterator[None]:
+    """Have PyTorch use so many threads at most on the CPU."""
+    import torch  # noqa: PLC0415 - as above
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, most))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _fast_convolutions(device: str) -> AbstractContextManager[Any]:
