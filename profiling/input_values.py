@@ -6,6 +6,7 @@ import enum
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -188,9 +189,11 @@ class Scattered:
         """Put the value into an input."""
         inputs[self.name].reshape(-1)[self.first :: self.every] = self.value
 
-    def at(self, places: Array) -> Array:
-        """The value at those of some places that have it, and 0 elsewhere."""
-        return np.where(places % self.every == self.first, self.value, 0.0)
+    def at(self, places: Any) -> Any:
+        """The value at those of some places that have it, and 0 elsewhere; places and values may be a tensor's."""
+        found = places * 0.0
+        found[places % self.every == self.first] = self.value
+        return found
 
 
 def scattered(task: Task, shape: Shape, values: Values, rng: np.random.Generator) -> Scattered | None:

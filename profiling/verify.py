@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -235,14 +236,14 @@ def expect_propagated(
     shape: Shape,
     seed: int,
     inputs: Mapping[str, Array],
-    special: tuple[str, Array],
+    special: tuple[str, Any],
     *,
     part_of: Shape | None = None,
     part: Chosen | None = None,
 ) -> Case:
     """A case of given inputs, one of which, by name, holds NaN or infinities: those that an array has, 0 elsewhere."""
-    values = Values.NAN if np.isnan(special[1]).any() else Values.INFINITY
-    settled = settle(task, shape, in_float64(inputs), *special)
+    values = Values.NAN if np.isnan(float(special[1].min())) else Values.INFINITY
+    settled = settle(task, shape, in_float64(inputs), *special, part=part)
     return replace(
         expect(task, shape, seed, inputs, values, part_of=part_of, part=part),
         alternatives=settled.alternatives,

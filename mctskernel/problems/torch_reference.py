@@ -10,7 +10,7 @@ import functools
 import importlib
 import runpy
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +19,7 @@ import numpy as np
 
 from mctskernel.core.dtypes import DTYPE_BYTES, arithmetic_dtype, is_floating
 from mctskernel.core.task import Array, TaskError, Tensor
-from mctskernel.core.tensor_array import TensorArray
+from mctskernel.core.tensor_array import TensorArray, device_of
 from mctskernel.profiling.gpu.reference_device import hold
 
 _ONE_CALL = threading.Lock()
@@ -105,11 +105,6 @@ class _CapturedError(BaseException):
 
 
 _CAPTURED: list[Callable[..., Any]] | None = None
-
-
-def device_of(inputs: Sequence[Array | TensorArray]) -> str:
-    """PyTorch's name of the device that the inputs are on; empty for numpy's arrays."""
-    return next((str(each.tensor.device) for each in inputs if isinstance(each, TensorArray)), "")
 
 
 def listed_results(result: Any) -> tuple[Any, ...]:

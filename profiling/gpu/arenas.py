@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -237,13 +237,13 @@ def _draw_sample(  # noqa: PLR0917 - as above
 
     def take(tensor: Tensor, bands: Bands | None) -> Array:
         extents, drawing = tensor.extents(shape), drawings[tensor.name]
-        places: Array | range = range(math.prod(extents))
+        hold()
+        places: Any = range(math.prod(extents))
         if bands is not None:
-            places = bands.places(extents)
-            extents = places.shape
+            places = bands.places(extents, device)
+            extents = tuple(places.shape)
         if not device:
             return drawn(drawing, np.asarray(places)).reshape(extents)
-        hold()
         return cast("Array", TensorArray(drawn_tensor(drawing, places, device).reshape(extents)))
 
     sample = sample_of(task, shape, seed, rng, take, samples=samples, again=take, special=special)

@@ -66,7 +66,7 @@ def drawn(drawing: Drawing, places: Array) -> Array:
     return found.reshape(places.shape)
 
 
-def drawn_tensor(drawing: Drawing, places: Array | range, device: str) -> Any:
+def drawn_tensor(drawing: Drawing, places: Any, device: str) -> Any:
     """The elements at some places of the flattened input, as a tensor of PyTorch without further extents."""
     import torch  # noqa: PLC0415 - only who computes expected outputs with it needs it
 
@@ -81,7 +81,7 @@ def drawn_tensor(drawing: Drawing, places: Array | range, device: str) -> Any:
         at = (
             torch.arange(piece.start, piece.stop, device=device)
             if isinstance(piece, range)
-            else torch.from_numpy(piece).to(device)
+            else torch.as_tensor(piece, device=device)
         )
         found[start : start + PIECE] = _elements(drawing, at, cast, table)
     return found

@@ -56,10 +56,13 @@ def open_reference_device(task: Task, uuid: str) -> None:
 TURN_SECONDS = 0.1
 """How long a GPU is held for expected outputs while others wait: an evaluation takes about three times as long."""
 
+PAUSE = 3.0
+"""How many times as long as its turn was a search that opens leaves the GPU to others who waited: they are timed."""
+
 
 class _Turn(threading.local):
     lock: GpuLock | None = None
-    device = ""
+    device, pause = "", 0.0
     held: ExitStack | None = None
     since = 0.0
 
@@ -68,13 +71,13 @@ _TURN = _Turn()
 
 
 @contextmanager
-def holding(lock: GpuLock | None, device: str = "") -> Iterator[None]:
+def holding(lock: GpuLock | None, device: str = "", pause: float = 0.0) -> Iterator[None]:
     """Have this thread hold a GPU's lock from `hold` to `let_go`, or to the end of the block.
 
     References call `hold` where they are computed there, on PyTorch's `device`. A search that evaluates kernels there
-    waits for no more than one of them.
+    waits for no more than one of them, and then has it for `pause` times as long.
     """
-    _TURN.lock, _TURN.device = lock, device
+    _TURN.lock, _TURN.device, _TURN.pause = lock, device, pause
     try:
         yield
     finally:
@@ -88,6 +91,7 @@ def hold() -> None:
         return
     if time.monotonic() - _TURN.since > TURN_SECONDS and _TURN.held is not None and _TURN.lock.is_contended:
         let_go()
+        time.sleep(_TURN.pause * (time.monotonic() - _TURN.since))
     if _TURN.held is None:
         with ExitStack() as held:
             held.enter_context(_TURN.lock.held())

@@ -143,12 +143,12 @@ class GpuWorker:
         know_products(verified)
         return verified
 
-    def place(self, verified: tuple[Arena, ...], lock: GpuLock | None = None) -> None:
-        """Put all cases on the GPU, drawn there where it can; holds the lock while the GPU is used. Raises TaskError."""
+    def place(self, verified: tuple[Arena, ...], lock: GpuLock | None = None, pause: float = 0.0) -> None:
+        """Put all cases on the GPU, drawn there where it can, by turns as `holding` gives them. Raises TaskError."""
         opened = self.opened
         self._require_memory(opened)
         device = reference_device(self.task, opened.gpu.uuid)
-        with holding(lock, device):
+        with holding(lock, device, pause):
             try:
                 timed = draw_timed(self.task, self._seed, self._window, len(verified), device)
                 know_products(timed)
