@@ -228,7 +228,8 @@ def _draw_sample(  # noqa: PLR0917 - as above
     if task.make_inputs is not None or len(drawings) < len(found) or not (device or task.independent):
 
         def put(array: Array) -> Array:
-            hold()
+            if device:
+                hold()
             return on_device(array, device)
 
         let_go()
@@ -237,7 +238,8 @@ def _draw_sample(  # noqa: PLR0917 - as above
 
     def take(tensor: Tensor, bands: Bands | None) -> Array:
         extents, drawing = tensor.extents(shape), drawings[tensor.name]
-        hold()
+        if device:
+            hold()
         places: Any = range(math.prod(extents))
         if bands is not None:
             places = bands.places(extents, device)
