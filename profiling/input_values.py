@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,11 +118,14 @@ def with_values(
         return {
             tensor.name: drawn[tensor.name]
             if tensor.distribution == "integers"
-            else _full_precision(
+            else _in_slices(
+                partial(
+                    _full_precision,
+                    scale=rng.choice(_LARGER) if large else far.get(tensor.name, 1.0),
+                    positive=_may_be_positive(task, tensor, shape),
+                    tf32=tensor.name in operands,
+                ),
                 drawn[tensor.name],
-                rng.choice(_LARGER) if large else far.get(tensor.name, 1.0),
-                positive=_may_be_positive(task, tensor, shape),
-                tf32=tensor.name in operands,
             )
             for tensor in task.inputs
         }
@@ -240,6 +244,16 @@ def _of_products(task: Task) -> tuple[frozenset[str], Mapping[str, float]]:
     return found.operands, found.apart
 
 
+SLICE = 1 << 20
+"""Elements of a large array that are changed at once: what is computed on the way stays in a cache."""
+
+
+def _in_slices(change: Callable[[Array], Array], array: Array) -> Array:
+    flat = array.reshape(-1)
+    changed = [change(flat[start : start + SLICE]) for start in range(0, max(1, flat.size), SLICE)]
+    return (changed[0] if len(changed) == 1 else np.concatenate(changed)).reshape(array.shape)
+
+
 def _full_precision(drawn: Array, scale: float, *, positive: bool, tf32: bool) -> Array:
     """Numbers as drawn, times a power of two, but with digits that a lower precision drops; whole numbers stay.
 
@@ -261,8 +275,12 @@ def without_digits(array: Array) -> Array:
     """Numbers of full precision, rounded towards zero to the bits that they begin with; integers as they are."""
     if not is_floating(array.dtype):
         return array
-    mantissa, exponent = np.frexp(array.astype(np.float64))
-    return np.asarray(np.ldexp(np.trunc(mantissa * 256) / 256, exponent))
+
+    def shortened(part: Array) -> Array:
+        mantissa, exponent = np.frexp(part.astype(np.float64))
+        return np.asarray(np.ldexp(np.trunc(mantissa * 256) / 256, exponent))
+
+    return _in_slices(shortened, array)
 
 
 def _denormals(drawn: Array, rng: np.random.Generator) -> Array:

@@ -264,14 +264,18 @@ def widened_task(task: Task, shape: Shape, seed: int) -> Task:
 
     There is no logarithm of a negative number, say. Where a task makes its own inputs it stays as it is.
     """
-    for index, tensor in enumerate(task.inputs if task.make_inputs is None else ()):
+    if task.make_inputs is not None:
+        return task
+    drawn = in_float64(task.draw_inputs(shape, seed))
+    for index, tensor in enumerate(task.inputs):
         if is_drawn_float(tensor):
             others = (*task.inputs[:index], widened(tensor, shape), *task.inputs[index + 1 :])
             wider = replace(task, inputs=others)
+            given = {**drawn, **in_float64(wider.draw_inputs(shape, seed, {tensor.name}))}
             with suppress(TaskError), np.errstate(all="ignore"):
-                found = task.expected(in_float64(wider.draw_inputs(shape, seed)), shape)
+                found = task.expected(given, shape)
                 if all(map(_is_finite, found.values())):
-                    task = wider
+                    task, drawn = wider, given
     return task
 
 
