@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import shutil
@@ -96,6 +97,7 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
     searched from. A run of another model of GPU is begun anew. Raises what `begin` raises for a machine or a folder
     that can't be used.
     """
+    gc.freeze()  # what was imported stays: to look through it takes as long as an evaluation
     if config.device == "gpu":
         import torch  # noqa: PLC0415 - an extra
 
