@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype, rounding_unit, smallest_denormal, smallest_normal
-from mctskernel.core.task import Array, Denormals, Precision, Propagation, Shape, Task, Tensor
+from mctskernel.core.task import SLICE, Array, Denormals, Precision, Propagation, Shape, Task, Tensor
 
 
 class Values(enum.StrEnum):
@@ -118,14 +117,11 @@ def with_values(
         return {
             tensor.name: drawn[tensor.name]
             if tensor.distribution == "integers"
-            else _in_slices(
-                partial(
-                    _full_precision,
-                    scale=rng.choice(_LARGER) if large else far.get(tensor.name, 1.0),
-                    positive=_may_be_positive(task, tensor, shape),
-                    tf32=tensor.name in operands,
-                ),
+            else _full_precision(
                 drawn[tensor.name],
+                rng.choice(_LARGER) if large else far.get(tensor.name, 1.0),
+                positive=_may_be_positive(task, tensor, shape),
+                tf32=tensor.name in operands,
             )
             for tensor in task.inputs
         }
@@ -244,16 +240,6 @@ def _of_products(task: Task) -> tuple[frozenset[str], Mapping[str, float]]:
     return found.operands, found.apart
 
 
-SLICE = 1 << 20
-"""Elements of a large array that are changed at once: what is computed on the way stays in a cache."""
-
-
-def _in_slices(change: Callable[[Array], Array], array: Array) -> Array:
-    flat = array.reshape(-1)
-    changed = [change(flat[start : start + SLICE]) for start in range(0, max(1, flat.size), SLICE)]
-    return (changed[0] if len(changed) == 1 else np.concatenate(changed)).reshape(array.shape)
-
-
 def _full_precision(drawn: Array, scale: float, *, positive: bool, tf32: bool) -> Array:
     """Numbers as drawn, times a power of two, but with digits that a lower precision drops; whole numbers stay.
 
@@ -261,6 +247,10 @@ def _full_precision(drawn: Array, scale: float, *, positive: bool, tf32: bool) -
     """
     if not is_floating(drawn.dtype):
         return drawn
+    if drawn.size > SLICE:  # what is computed on the way stays in the cache
+        parts = np.split(drawn.reshape(-1), range(SLICE, drawn.size, SLICE))
+        made = [_full_precision(part, scale, positive=positive, tf32=tf32) for part in parts]
+        return np.concatenate(made).reshape(drawn.shape)
     found = np.abs(drawn)
     if drawn.dtype.name in _DIGITS:
         bits, rest = _TF32_DIGITS if tf32 else _DIGITS[drawn.dtype.name]
@@ -275,12 +265,8 @@ def without_digits(array: Array) -> Array:
     """Numbers of full precision, rounded towards zero to the bits that they begin with; integers as they are."""
     if not is_floating(array.dtype):
         return array
-
-    def shortened(part: Array) -> Array:
-        mantissa, exponent = np.frexp(part.astype(np.float64))
-        return np.asarray(np.ldexp(np.trunc(mantissa * 256) / 256, exponent))
-
-    return _in_slices(shortened, array)
+    mantissa, exponent = np.frexp(array.astype(np.float64))
+    return np.asarray(np.ldexp(np.trunc(mantissa * 256) / 256, exponent))
 
 
 def _denormals(drawn: Array, rng: np.random.Generator) -> Array:

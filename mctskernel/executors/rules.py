@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -52,10 +53,8 @@ class Proposed(msgspec.Struct, tag=True, frozen=True):
     edits: tuple[_Edit, ...]
 
 
-REQUESTS: msgspec.msgpack.Decoder[Open | Propose] = msgspec.msgpack.Decoder(
-    Open | Propose, dec_hook=decode_path
-)
-REPLIES: msgspec.msgpack.Decoder[Ready | Proposed] = msgspec.msgpack.Decoder(Ready | Proposed)
+Reply = Ready | Proposed
+REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 class RulesBeside:
@@ -65,8 +64,8 @@ class RulesBeside:
 
     def __init__(self, task: Task, language: Language | None) -> None:
         opening = Open(task.folder.resolve(), language)
-        module, role = "mctskernel.executors.rules", "proposed edits"
-        self._process: Conversation[Ready | Proposed] = Conversation(module, role, opening, REPLIES)
+        self._process = Conversation("mctskernel.executors.rules", "proposed edits", opening, REPLIES)
+        self.close = self._process.close
 
     def propose(self, request: ProposalRequest) -> Proposals:
         """Edits of the request's kernel, best first."""
@@ -76,28 +75,14 @@ class RulesBeside:
                 return Proposals(tuple(Edit(**vars(each)) for each in reply.edits))
         return RuleProposer().propose(request)
 
-    @property
-    def pid(self) -> int:
-        """The process's number; another one after each replacement."""
-        return self._process.pid
 
-    def close(self) -> None:
-        """End the process."""
-        self._process.close()
-
-
-class _Service:
-    def __init__(self) -> None:
-        self._task: Task | None = None
-
-    def answer(self, request: Open | Propose) -> tuple[Ready | Proposed, bool]:
-        if isinstance(request, Open):
-            self._task = load_task(request.folder, request.language)
-            return Ready(), False
-        assert self._task is not None  # noqa: S101 - it was opened
-        found = RuleProposer().propose(ProposalRequest(self._task, request.kernel, request.evaluation))
-        return Proposed(found.edits), False  # type: ignore[arg-type] # rules write whole texts
+def _answer(tasks: list[Task], request: Open | Propose) -> tuple[Reply, bool]:
+    if isinstance(request, Open):
+        tasks.append(load_task(request.folder, request.language))
+        return Ready(), False
+    found = RuleProposer().propose(ProposalRequest(tasks[0], request.kernel, request.evaluation))
+    return Proposed(found.edits), False  # type: ignore[arg-type] # rules write whole texts
 
 
 if __name__ == "__main__":
-    serve(REQUESTS, _Service().answer)
+    serve(msgspec.msgpack.Decoder(Open | Propose, dec_hook=decode_path), partial(_answer, []))

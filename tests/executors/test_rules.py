@@ -24,6 +24,6 @@ def test_a_process_proposes_the_same_and_is_not_missed_once_it_is_lost() -> None
     assert expected.edits
     with closing(RulesBeside(task, None)) as beside:
         assert beside.propose(request) == expected
-        os.kill(beside.pid, signal.SIGKILL)
+        os.kill(beside._process.pid, signal.SIGKILL)
         assert beside.propose(request) == expected
     assert beside.propose(request) == expected
