@@ -121,18 +121,6 @@ def is_or_caps(extent: Extent, name: str) -> bool:
     return False
 
 
-def as_c(extent: Extent, macros: frozenset[str]) -> str | None:
-    """An extent that is a number, a macro or a quotient of two macros, as C; None if it is anything else."""
-    match parsed(extent):
-        case ast.Constant(value=int() as value):
-            return str(value)
-        case ast.Name(id=name) if name in macros:
-            return name
-        case ast.BinOp(left=ast.Name(id=left), op=ast.FloorDiv() | ast.Div(), right=ast.Name(id=right)):
-            return f"({left} / {right})" if {left, right} <= macros else None
-    return None
-
-
 def _divisors(tree: ast.expr) -> list[ast.expr]:
     return [
         node.args[1]

@@ -34,6 +34,11 @@ class Source:
         return tuple(function for function in self.functions if function.is_kernel)
 
     @cached_property
+    def assertions(self) -> tuple[Node, ...]:
+        """Every `static_assert`."""
+        return tuple(walk(self.root, "static_assert_declaration"))
+
+    @cached_property
     def macro_names(self) -> frozenset[str]:
         """Names of all macros, object-like and function-like."""
         return frozenset(text_of(field(node, "name")) for node in _defines(self.root))

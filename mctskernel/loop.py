@@ -58,7 +58,7 @@ VALIDATION_SHARE = 0.4
 """The most of a budget of seconds that is kept for the final validation."""
 
 VALIDATION_SECONDS, VALIDATION_EVALUATIONS = 3.0, 4.0
-"""What the final validation is expected to take: new processes, and so many times the starting kernel's evaluation."""
+"""What the final validation is expected to take: new processes, and so many times the best kernel's evaluation."""
 
 
 class StopReason(enum.StrEnum):
@@ -249,7 +249,9 @@ class Search:
         if seconds is None or root is None or root.source is Source.RECORDED:
             return 0.0
         best = self._tree.nodes[self._best].evaluation or root
-        expected = VALIDATION_SECONDS + VALIDATION_EVALUATIONS * best.cost_seconds
+        # Building goes on while processes start.
+        evaluating = best.cost_seconds - best.stage_seconds.get("build", 0.0)
+        expected = VALIDATION_SECONDS + VALIDATION_EVALUATIONS * evaluating
         return min(expected, VALIDATION_SHARE * seconds)
 
     @property

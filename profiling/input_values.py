@@ -6,12 +6,13 @@ import enum
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype, rounding_unit, smallest_denormal, smallest_normal
-from mctskernel.core.task import Array, Denormals, Precision, Propagation, Shape, Task, Tensor
+from mctskernel.core.task import SLICE, Array, Denormals, Precision, Propagation, Shape, Task, Tensor
 
 
 class Values(enum.StrEnum):
@@ -188,9 +189,11 @@ class Scattered:
         """Put the value into an input."""
         inputs[self.name].reshape(-1)[self.first :: self.every] = self.value
 
-    def at(self, places: Array) -> Array:
-        """The value at those of some places that have it, and 0 elsewhere."""
-        return np.where(places % self.every == self.first, self.value, 0.0)
+    def at(self, places: Any) -> Any:
+        """The value at those of some places that have it, and 0 elsewhere; places and values may be a tensor's."""
+        found = places * 0.0
+        found[places % self.every == self.first] = self.value
+        return found
 
 
 def scattered(task: Task, shape: Shape, values: Values, rng: np.random.Generator) -> Scattered | None:
@@ -244,6 +247,10 @@ def _full_precision(drawn: Array, scale: float, *, positive: bool, tf32: bool) -
     """
     if not is_floating(drawn.dtype):
         return drawn
+    if drawn.size > SLICE:  # what is computed on the way stays in the cache
+        parts = np.split(drawn.reshape(-1), range(SLICE, drawn.size, SLICE))
+        made = [_full_precision(part, scale, positive=positive, tf32=tf32) for part in parts]
+        return np.concatenate(made).reshape(drawn.shape)
     found = np.abs(drawn)
     if drawn.dtype.name in _DIGITS:
         bits, rest = _TF32_DIGITS if tf32 else _DIGITS[drawn.dtype.name]

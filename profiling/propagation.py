@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype
-from mctskernel.core.task import Array, Propagation, Shape, Task
+from mctskernel.core.task import Array, Chosen, Propagation, Shape, Task
 from mctskernel.core.tensor_array import replaced
 from mctskernel.profiling.comparison import Mask
 
@@ -47,20 +47,31 @@ class Settled:
     unsettled: Mapping[str, Mask]
 
 
-def settle(task: Task, shape: Shape, inputs: Mapping[str, Array], name: str, special: Array) -> Settled:
-    """Results for `special` values (where not 0) in a float64 input. Raises TaskError where that fails."""
+def settle(
+    task: Task,
+    shape: Shape,
+    inputs: Mapping[str, Array],
+    name: str,
+    special: Any,
+    *,
+    part: Chosen | None = None,
+) -> Settled:
+    """Results, or the `part` of each that is compared, for `special` values (where not 0) in a float64 input.
+
+    They are in a tensor where that input is. Raises TaskError where the reference fails.
+    """
     where = special != 0
 
     def given(value: Array | float) -> dict[str, Array]:
         return {**inputs, name: replaced(inputs[name], where, value)}
 
-    nan = bool(np.isnan(special).any())
+    nan = bool(np.isnan(float(special.min())))
     propagation = task.numerics.nan if nan else task.numerics.infinity
     with np.errstate(all="ignore"):
-        expected = task.expected(given(special), shape)
-        finite = [task.expected(given(value), shape) for value in SUBSTITUTES]
+        expected = task.expected(given(special), shape, part)
+        finite = [task.expected(given(value), shape, part) for value in SUBSTITUTES]
         conventional, followed = (
-            _under_conventions(task, shape, given(special))
+            _under_conventions(task, shape, given(special), part)
             if nan and propagation is Propagation.LOCAL and not task.takes_tensors
             else ([], not nan or not task.takes_tensors)
         )
@@ -94,7 +105,7 @@ def _differs(one: Array, other: Array) -> Mask:
 
 
 def _under_conventions(
-    task: Task, shape: Shape, inputs: Mapping[str, Array]
+    task: Task, shape: Shape, inputs: Mapping[str, Array], part: Chosen | None
 ) -> tuple[list[Mapping[str, Array]], bool]:
     """The reference's outputs under every convention but numpy's own, and whether its functions can be followed."""
     results: list[Mapping[str, Array]] = []
@@ -105,7 +116,7 @@ def _under_conventions(
             key: _as_traced(array, convention) if array.dtype.kind == "f" else array
             for key, array in inputs.items()
         }
-        found = task.expected(traced, shape)
+        found = task.expected(traced, shape, part)
         results.append({key: np.asarray(array) for key, array in found.items()})
         followed &= convention.calls > 0 and not convention.ordering
     return results[1:], followed

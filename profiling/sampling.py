@@ -11,11 +11,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.task import Array, Shape, Task, Tensor
+from mctskernel.core.tensor_array import arange_on, device_of
 from mctskernel.profiling.comparison import Noise
 from mctskernel.profiling.input_values import Scattered
 from mctskernel.profiling.verify import Case, expect, expect_propagated
@@ -41,11 +43,12 @@ class Bands:
         """Every index, run by run."""
         return np.concatenate([np.arange(start, start + count) for start, count in self.runs])
 
-    def places(self, extents: tuple[int, ...]) -> Array:
-        """The places of what `of` gives, in the flattened tensor of these extents."""
-        inner = math.prod(extents[self.axis + 1 :])
-        outer = np.arange(math.prod(extents[: self.axis])) * (extents[self.axis] * inner)
-        found: Array = outer[:, None, None] + (self.indices * inner)[:, None] + np.arange(inner)
+    def places(self, extents: tuple[int, ...], device: str = "") -> Any:
+        """The places of what `of` gives, in the flattened tensor of these extents; a tensor where a device is named."""
+        arange, inner = arange_on(device), math.prod(extents[self.axis + 1 :])
+        outer = arange(math.prod(extents[: self.axis])) * (extents[self.axis] * inner)
+        along = arange(extents[self.axis])[self.indices] * inner
+        found = outer[:, None, None] + along[:, None] + arange(inner)
         return found.reshape(*extents[: self.axis], -1, *extents[self.axis + 1 :])
 
     def of(self, array: Array) -> Array:
@@ -178,7 +181,7 @@ def sample_of(
     if special is None:
         case = expect(task, part, seed, inputs, part_of=shape, part=chosen)
     else:
-        places = taken[special.name].places(axes[special.name][1])
+        places = taken[special.name].places(axes[special.name][1], device_of(inputs.values()))
         given_special = (special.name, special.at(places))
         case = expect_propagated(task, part, seed, inputs, given_special, part_of=shape, part=chosen)
     given = case.inputs
@@ -187,10 +190,6 @@ def sample_of(
         case,
         shape=shape,
         inputs={},
-        alternatives={
-            name: tuple(chosen(name, array) for array in each) for name, each in case.alternatives.items()
-        },
-        unsettled={name: chosen(name, array) for name, array in case.unsettled.items()},
         noise=Noise(task, part, seed, inputs_again, case.expected, part=chosen),
     )
     bands = {

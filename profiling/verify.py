@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -235,14 +236,14 @@ def expect_propagated(
     shape: Shape,
     seed: int,
     inputs: Mapping[str, Array],
-    special: tuple[str, Array],
+    special: tuple[str, Any],
     *,
     part_of: Shape | None = None,
     part: Chosen | None = None,
 ) -> Case:
     """A case of given inputs, one of which, by name, holds NaN or infinities: those that an array has, 0 elsewhere."""
-    values = Values.NAN if np.isnan(special[1]).any() else Values.INFINITY
-    settled = settle(task, shape, in_float64(inputs), *special)
+    values = Values.NAN if np.isnan(float(special[1].min())) else Values.INFINITY
+    settled = settle(task, shape, in_float64(inputs), *special, part=part)
     return replace(
         expect(task, shape, seed, inputs, values, part_of=part_of, part=part),
         alternatives=settled.alternatives,
@@ -263,14 +264,18 @@ def widened_task(task: Task, shape: Shape, seed: int) -> Task:
 
     There is no logarithm of a negative number, say. Where a task makes its own inputs it stays as it is.
     """
-    for index, tensor in enumerate(task.inputs if task.make_inputs is None else ()):
+    if task.make_inputs is not None:
+        return task
+    drawn = in_float64(task.draw_inputs(shape, seed))
+    for index, tensor in enumerate(task.inputs):
         if is_drawn_float(tensor):
             others = (*task.inputs[:index], widened(tensor, shape), *task.inputs[index + 1 :])
             wider = replace(task, inputs=others)
+            given = {**drawn, **in_float64(wider.draw_inputs(shape, seed, {tensor.name}))}
             with suppress(TaskError), np.errstate(all="ignore"):
-                found = task.expected(in_float64(wider.draw_inputs(shape, seed)), shape)
+                found = task.expected(given, shape)
                 if all(map(_is_finite, found.values())):
-                    task = wider
+                    task, drawn = wider, given
     return task
 
 

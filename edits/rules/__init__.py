@@ -23,7 +23,6 @@ ALL: tuple[Rule[Context], ...] = (
     tuning.items_and_tiles,
     tuning.grid_size,
     hints.pointer_qualifiers,
-    hints.launch_bounds,
     hints.streaming_hints,
     hints.fast_math,
     hints.unroll,

@@ -8,17 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Factor
-from mctskernel.core.expression import evaluate_int
-from mctskernel.core.launch_plan import MAX_THREADS, Launch
 from mctskernel.edits import syntax as cu
-from mctskernel.edits.plan_text import as_c
 from mctskernel.edits.rewrite import Rewrite, apply
 from mctskernel.edits.rule import Context, Proposal, rule
-
-REGISTERS_PER_SM = 65536
-THREADS_PER_SM = 2048
-LEAST_REGISTERS = 24
-"""With fewer registers a thread, nearly every kernel spills."""
 
 
 @rule(Category.COMPILER_HINTS, 0.6, "l1_throughput global_latency instruction_issue")
@@ -41,56 +33,11 @@ def pointer_qualifiers(context: Context) -> Iterator[Proposal]:
         )
 
 
-@rule(Category.COMPILER_HINTS, 0.25, "low_occupancy spills")
-def launch_bounds(context: Context) -> Iterator[Proposal]:
-    """The block size as a promise, alone or with a number of blocks that must fit a multiprocessor."""
-    for function in context.functions:
-        block = _block_text(context, function.name)
-        if block is None:
-            continue
-        text, threads = block
-        if function.launch_bounds is None:
-            yield _bounded(context, function, text, None)
-        for blocks in range(1, THREADS_PER_SM // threads + 1):
-            if _squeezes(context, function, REGISTERS_PER_SM // (blocks * threads)):
-                yield _bounded(context, function, text, blocks)
-
-
-def _squeezes(context: Context, function: cu.Function, registers: int) -> bool:
-    """Whether a limit on registers binds, but not so tightly that most values would be spilled."""
-    for found in context.evaluation.resources:
-        if found.kernel == function.name:
-            return found.registers > registers >= max(LEAST_REGISTERS, found.registers // 2)
-    return False
-
-
-def _bounded(context: Context, function: cu.Function, threads: str, blocks: int | None) -> Proposal:
-    bounds = f"__launch_bounds__({threads})" if blocks is None else f"__launch_bounds__({threads}, {blocks})"
-    if function.launch_bounds is not None:
-        change = cu.swap(function.launch_bounds, bounds)
-    else:
-        change = cu.insert_before(cu.field(function.node, "declarator"), f"{bounds} ")
-    limit = (
-        "" if blocks is None else f" and at most {REGISTERS_PER_SM} / ({blocks} x block) registers a thread"
-    )
-    return Proposal(
-        f"add {bounds}{context.where(function.name)}",
-        cu.replace(context.source, [change]),
-        rationale=f"The compiler then allocates registers for the block that is launched{limit}.",
-        expected_effect="More resident blocks, or fewer spills.",
-        prior=1.0 if blocks is None else 0.5,
-    )
-
-
-def _launches(context: Context, name: str) -> list[Launch]:
-    return [launch for launch in context.plan.launches if launch.kernel == name]
-
-
 def _distinct_buffers(context: Context, name: str) -> bool:
     """Whether no launch passes the same buffer twice."""
-    for launch in _launches(context, name):
+    for launch in context.plan.launches:
         buffers = [argument for argument in launch.args if context.is_buffer(argument)]
-        if len(set(buffers)) < len(buffers):
+        if launch.kernel == name and len(set(buffers)) < len(buffers):
             return False
     return True
 
@@ -126,20 +73,6 @@ def _only_read(context: Context, function: cu.Function, name: str) -> bool:
     return all(
         any(cu.within(use, node) and use.start_byte == node.start_byte for node in read) for use in uses
     )
-
-
-def _block_text(context: Context, name: str) -> tuple[str, int] | None:
-    """The block's size as C over macros and its value, if it is the same in every launch and shape."""
-    blocks = {launch.block for launch in _launches(context, name)}
-    if len(blocks) != 1:
-        return None
-    macros = context.kernel.macros
-    terms = [as_c(extent, frozenset(macros)) for extent in blocks.pop()]
-    if None in terms:
-        return None
-    text = " * ".join(term for term in terms if term is not None and term != "1") or "1"
-    threads = evaluate_int(text.replace("/", "//"), macros)
-    return (text, threads) if 1 <= threads <= MAX_THREADS else None
 
 
 TYPES = frozenset(

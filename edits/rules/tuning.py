@@ -166,6 +166,8 @@ def _with_values(context: Context, values: Mapping[cu.Macro, float]) -> str:
 
 def _threads(context: Context, values: Mapping[cu.Macro, float]) -> tuple[int, ...] | None:
     """Threads in a block of each launch with other values for some macros; None if that can't be launched."""
+    if not values:
+        return tuple(launch.threads for launch in context.resolved[0].launches)
     kernel = Kernel(_with_values(context, values))
     try:
         resolved = resolve_at(context.task, kernel, context.plan, context.shapes[0])
@@ -249,7 +251,7 @@ def _listed(context: Context, name: str) -> set[int]:
     """The values that an assertion at the top of the file lets a name have: `NAME == 64 || NAME == 128`."""
     return {
         int(value)
-        for node in cu.walk(context.source.root, "static_assert_declaration")
+        for node in context.source.assertions
         for value in re.findall(rf"\b{name} == (\d+)\b", cu.text_of(node))
         if re.search(rf"\b{name} == \d+ \|\|", cu.text_of(node))
     }
@@ -302,10 +304,7 @@ _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
 
 def asserts_hold(source: cu.Source, macros: Mapping[str, Number]) -> bool:
     """Whether no `static_assert` certainly fails; one that isn't arithmetic over the macros may hold."""
-    return all(
-        _may_hold(node.named_children[0], macros)
-        for node in cu.walk(source.root, "static_assert_declaration")
-    )
+    return all(_may_hold(node.named_children[0], macros) for node in source.assertions)
 
 
 def _may_hold(condition: Node, macros: Mapping[str, Number]) -> bool:

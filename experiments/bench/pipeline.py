@@ -8,7 +8,6 @@ opens or validates while another one measures. What fails or hangs costs its own
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -178,9 +177,8 @@ class Pipeline:
         ahead = [problem for problem in self.rows if self._missing(problem) == SEARCH]
         room = self._plan.searches + self._plan.readers - len(ahead)
         for problem in self._to_begin(READ, min(self._plan.readers, room) - stages[READ]):
-            threads = max(1, (os.cpu_count() or 1) // (2 * self._plan.readers))
             folder, every_start = self._folder(problem), self._plan.each_start
-            arguments = (problem, folder, self._plan.config.language, threads, every_start)
+            arguments = (problem, folder, self._plan.config.language, every_start)
             self._begin(problem, READ, READ_SECONDS, read_stage, *arguments)
         left, missing = end - time.monotonic(), Counter(map(self._missing, self.rows))
         reserve = COMPILE_SECONDS * (1 + missing[TIME] / (2 * self._plan.timings))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import shutil
@@ -58,13 +59,9 @@ def read_stage(
     problem: Path,
     folder: Path,
     language: Language | None,
-    threads: int,
     every_start: bool,  # noqa: FBT001 - calls pass their arguments by position
 ) -> Read:
     """Read a problem into the task folder of its own folder, its plain kernel aside unless `every_start` is wanted."""
-    import torch  # noqa: PLC0415 - an extra
-
-    torch.set_num_threads(threads)
     os.nice(pytorch_timing.NICENESS)
     began = time.monotonic()
     shutil.rmtree(folder / TASK, ignore_errors=True)
@@ -100,6 +97,7 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
     searched from. A run of another model of GPU is begun anew. Raises what `begin` raises for a machine or a folder
     that can't be used.
     """
+    gc.freeze()  # what was imported stays: to look through it takes as long as an evaluation
     if config.device == "gpu":
         import torch  # noqa: PLC0415 - an extra
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -149,6 +150,7 @@ def search(
 
 def search_task(folder: Path, config: SearchConfig, out: Path | None, *, baselines: bool = True) -> None:
     """Search one task folder in a new run, and print how it ended. Raises what `run.begin` raises."""
+    gc.freeze()  # what was imported stays: to look through it takes as long as an evaluation
     task = load_task(folder, config.language)
     config = for_task(config, task)
     path = out or Path("runs") / f"{task.name}-{now()}"

@@ -46,6 +46,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -216,9 +217,15 @@ def plan_of(kernel: Kernel) -> LaunchPlan:
         raise LaunchPlanError(
             f"The launch plan has {end - start} characters; the limit is {MAX_PLAN_CHARACTERS}."
         )
-    kind: type[_CudaPlan | _TritonPlan] = _CudaPlan if kernel.language is Language.CUDA else _TritonPlan
+    return _read(kernel.source[start:end], kernel.language)
+
+
+@lru_cache(256)
+def _read(text: str, language: Language) -> LaunchPlan:
+    """The plan as written; most edits of a kernel leave it as it is."""
+    kind: type[_CudaPlan | _TritonPlan] = _CudaPlan if language is Language.CUDA else _TritonPlan
     try:
-        written = read_as(_in_lists(parse_toml(kernel.source[start:end])), kind)
+        written = read_as(_in_lists(parse_toml(text)), kind)
     except DocumentError as error:
         raise LaunchPlanError(f"The launch plan {error}.") from error
     maps = written.tensor_map if isinstance(written, _CudaPlan) else ()

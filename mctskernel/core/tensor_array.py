@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -60,6 +62,20 @@ def on_device(array: Array, device: str) -> Array:
         array = array.view({1: np.uint8, 2: np.int16}[array.dtype.itemsize])
     tensor = torch.from_numpy(np.ascontiguousarray(array)).view(getattr(torch, name))
     return cast("Array", TensorArray(tensor.to(device)))
+
+
+def device_of(inputs: Iterable[Array | TensorArray]) -> str:
+    """PyTorch's name of the device that the inputs are on; empty for numpy's arrays."""
+    return next((str(each.tensor.device) for each in inputs if isinstance(each, TensorArray)), "")
+
+
+def arange_on(device: str) -> Callable[[int], Any]:
+    """What makes the numbers below another one: numpy, or PyTorch on a device."""
+    if not device:
+        return np.arange
+    import torch  # noqa: PLC0415 - as above
+
+    return partial(torch.arange, device=device)
 
 
 def replaced(array: Array | TensorArray, where: Array, values: Array | float) -> Array:

@@ -330,7 +330,7 @@ CLOSE_SECONDS = 1.0
 """How long to wait, when all is to stop, for the threads that drive GPUs."""
 
 SWITCH_SECONDS = 5e-4
-"""How long one thread may keep Python's lock while another waits, where several GPUs are served beside a search."""
+"""How long one thread may keep Python's lock while another waits, where GPUs are served beside a search."""
 
 Work = Callable[[GpuEvaluator], Evaluation]
 
@@ -353,8 +353,7 @@ class GpuPool:
     def __init__(
         self, evaluators: Sequence[GpuEvaluator], meanwhile: Callable[[], None] | None = None
     ) -> None:
-        if len(evaluators) > 1:
-            sys.setswitchinterval(SWITCH_SECONDS)
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._all = tuple(evaluators)
         self._jobs: queue.PriorityQueue[tuple[int, int, _Job | None]] = queue.PriorityQueue()
         self._numbers = itertools.count()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import msgspec
@@ -16,14 +16,12 @@ from mctskernel.problems.definitions import DEFINITIONS
 from mctskernel.problems.gpu_mode import GPU_MODE
 from mctskernel.problems.kernelbench.benchmark import KERNELBENCH
 from mctskernel.problems.problem import PROBLEM_FILE, Benchmark, Problem, read_record
+from mctskernel.problems.torch_reference import few_threads
 from mctskernel.tasks.builtin import builtin_tasks
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     benchmark.name: benchmark for benchmark in (KERNELBENCH, *DEFINITIONS, GPU_MODE)
 }
-
-THREADS = 4
-"""Of PyTorch while it computes small tensors."""
 
 
 def is_problem(name_or_path: str | Path) -> bool:
@@ -46,14 +44,11 @@ def read_problem(
     benchmark = find_benchmark(path)
     if benchmark is None:
         raise TaskError(f"{path} is no problem of {', '.join(BENCHMARKS)}.")
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), ExitStack() as stack:
         # It is called at many shapes, and PyTorch would repeat itself at each.
         warnings.simplefilter("ignore")
-        with suppress(ImportError):
-            import torch  # noqa: PLC0415 - an extra
-
-            # Tensors are small here, and threads by the core wait for each other.
-            torch.set_num_threads(min(THREADS, torch.get_num_threads()))
+        with suppress(ImportError):  # PyTorch is an extra
+            stack.enter_context(few_threads())  # tensors are small
         try:
             return benchmark.read(path, language, precision)
         except ModuleNotFoundError as error:

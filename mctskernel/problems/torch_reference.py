@@ -10,7 +10,7 @@ import functools
 import importlib
 import runpy
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -19,11 +19,15 @@ import numpy as np
 
 from mctskernel.core.dtypes import DTYPE_BYTES, arithmetic_dtype, is_floating
 from mctskernel.core.task import Array, TaskError, Tensor
-from mctskernel.core.tensor_array import TensorArray
+from mctskernel.core.tensor_array import TensorArray, device_of
 from mctskernel.profiling.gpu.reference_device import hold
 
 _ONE_CALL = threading.Lock()
 """PyTorch's default precision is global, and so are parameters that inputs stand in for."""
+
+MOST_THREADS, WORTH_THREADS = 4, 1 << 20
+"""Threads of a call on the CPU, and elements of inputs from which on there is more than one: many calls are made beside
+others, on small tensors, and threads by the core wait for each other."""
 
 
 def call_in_numpy(where: str, name: str, *inputs: Array | TensorArray) -> Array | tuple[Array, ...]:
@@ -54,11 +58,25 @@ def in_numpy(function: Callable[..., Any], *inputs: Array | TensorArray) -> Arra
         before = torch.get_default_dtype()
         torch.set_default_dtype(precision)
         try:
-            result = function(*(tensor_of(array, precision) for array in inputs))
+            with few_threads(MOST_THREADS if sum(array.size for array in inputs) > WORTH_THREADS else 1):
+                result = function(*(tensor_of(array, precision) for array in inputs))
         finally:
             torch.set_default_dtype(before)
     made = _on_its_device if device else array_of
     return made(result) if isinstance(result, torch.Tensor) else tuple(map(made, result))
+
+
+@contextmanager
+def few_threads(most: int = 1) -> Iterator[None]:
+    """Have PyTorch use so many threads at most on the CPU."""
+    import torch  # noqa: PLC0415 - as above
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(before, most))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _fast_convolutions(device: str) -> AbstractContextManager[Any]:
@@ -87,11 +105,6 @@ class _CapturedError(BaseException):
 
 
 _CAPTURED: list[Callable[..., Any]] | None = None
-
-
-def device_of(inputs: Sequence[Array | TensorArray]) -> str:
-    """PyTorch's name of the device that the inputs are on; empty for numpy's arrays."""
-    return next((str(each.tensor.device) for each in inputs if isinstance(each, TensorArray)), "")
 
 
 def listed_results(result: Any) -> tuple[Any, ...]:

@@ -14,6 +14,8 @@ from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import OpenModel
 from mctskernel.edits.llm.proposer import LLMProposer, MixedProposer
 from mctskernel.edits.parameters import ParameterProposer
+from mctskernel.edits.proposer import RuleProposer
+from mctskernel.executors.rules import RulesBeside
 from mctskernel.profiling.architecture import briefing_of
 from mctskernel.profiling.spaces import read_space
 from mctskernel.registry import find, in_use
@@ -36,7 +38,12 @@ def open_proposer(
     if task.space:
         yield ParameterProposer(read_space(task.folder / task.space), configuration.seed)
     elif name not in ASK_A_MODEL:
-        yield _Named(name, find("proposer", name)())
+        proposer = find("proposer", name)()
+        if fingerprint.get("device") == "gpu" and type(proposer) is RuleProposer:
+            with closing(RulesBeside(task, configuration.language)) as beside:
+                yield beside
+        else:
+            yield _Named(name, proposer)
     else:
         assert llm is not None  # noqa: S101 - the configuration is checked
         device = briefing_of(fingerprint.get("gpu", ""), fingerprint.get("architecture", ""), task)

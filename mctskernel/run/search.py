@@ -6,7 +6,7 @@ import itertools
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -184,24 +184,26 @@ def new_run(
         with opening as executor:
             fingerprint = executor.fingerprint()
             if configuration.replayed is None:
-                # What a model lacks is met before there is a run.
-                with open_proposer(
-                    task, configuration, fingerprint, configuration.budget.dollars
-                ) as proposer:
-                    if configuration.proposer == RULES and isinstance(executor, BuildsAhead):
-                        # Beside the evaluation of the starting kernel.
-                        likely = partial(_likely, task, proposer, executor.capacity)
-                        in_thread(lambda: executor.build_ahead(likely()), "build ahead")
+                opened = open_proposer(task, configuration, fingerprint, configuration.budget.dollars)
+                if configuration.proposer == RULES and isinstance(executor, BuildsAhead):
+                    # Beside the evaluation of the starting kernel.
+                    likely = _likely(task, opened, executor.capacity)
+                    in_thread(partial(executor.build_ahead, likely), "build ahead")
+                else:
+                    with opened:
+                        pass  # What a model lacks is met before there is a run.
             write_manifest(folder, configuration, fingerprint, caveats=task.caveats)
             yield folder, executor
     finally:
         discard_run(folder)
 
 
-def _likely(task: Task, proposer: Proposer, count: int) -> Iterator[Kernel]:
+def _likely(task: Task, opened: AbstractContextManager[Proposer], count: int) -> Iterator[Kernel]:
     """The kernels that edits of the starting kernel make which are likely to be tried first."""
-    unknown = Evaluation(Outcome.OK, Source.MEASURED)
-    for edit in proposer.propose(ProposalRequest(task, task.starting_kernel, unknown)).edits[:count]:
+    request = ProposalRequest(task, task.starting_kernel, Evaluation(Outcome.OK, Source.MEASURED))
+    with opened as proposer:
+        edits = proposer.propose(request).edits[:count]
+    for edit in edits:
         with suppress(PatchError):
             yield apply(task.starting_kernel, edit)
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor
 from mctskernel.core.tensor_array import TensorArray, on_device
 from mctskernel.profiling.gpu.drawing import drawing_of, drawn, drawn_tensor
 from mctskernel.profiling.gpu.protocol import Drawing, Place, Read, TensorPlace
+from mctskernel.profiling.gpu.reference_device import hold, let_go
 from mctskernel.profiling.input_values import Scattered, Values, poison_word
 from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.sampling import Bands, Sample, draw_sample, sample_of, whole
@@ -225,16 +226,24 @@ def _draw_sample(  # noqa: PLR0917 - as above
             drawings[special.name], special=special.value, every=special.every, first=special.first
         )
     if task.make_inputs is not None or len(drawings) < len(found) or not (device or task.independent):
-        put = partial(on_device, device=device)
+
+        def put(array: Array) -> Array:
+            if device:
+                hold()
+            return on_device(array, device)
+
+        let_go()
         inputs, sample = draw_sample(task, shape, seed, rng, samples=samples, put=put, special=special)
         return _Inputs(inputs), sample
 
     def take(tensor: Tensor, bands: Bands | None) -> Array:
         extents, drawing = tensor.extents(shape), drawings[tensor.name]
-        places: Array | range = range(math.prod(extents))
+        if device:
+            hold()
+        places: Any = range(math.prod(extents))
         if bands is not None:
-            places = bands.places(extents)
-            extents = places.shape
+            places = bands.places(extents, device)
+            extents = tuple(places.shape)
         if not device:
             return drawn(drawing, np.asarray(places)).reshape(extents)
         return cast("Array", TensorArray(drawn_tensor(drawing, places, device).reshape(extents)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -52,31 +53,63 @@ def open_reference_device(task: Task, uuid: str) -> None:
         draw_sample(task, shape, 0, np.random.default_rng(0), put=partial(on_device, device=device))
 
 
-class _Waiting(threading.local):
+TURN_SECONDS = 0.1
+"""How long a GPU is held for expected outputs while others wait: an evaluation takes about three times as long."""
+
+PAUSE = 3.0
+"""How many times as long as its turn was a search that opens leaves the GPU to others who waited: they are timed."""
+
+
+class _Turn(threading.local):
     lock: GpuLock | None = None
+    device, pause = "", 0.0
     held: ExitStack | None = None
+    since = 0.0
 
 
-_WAITING = _Waiting()
+_TURN = _Turn()
 
 
 @contextmanager
-def holding(lock: GpuLock | None) -> Iterator[None]:
-    """Have this thread hold a GPU's lock from the first `hold`, where references are computed, to the block's end."""
-    with ExitStack() as held:
-        _WAITING.lock, _WAITING.held = lock, held
-        try:
-            yield
-        finally:
-            _WAITING.lock = _WAITING.held = None
+def holding(lock: GpuLock | None, device: str = "", pause: float = 0.0) -> Iterator[None]:
+    """Have this thread hold a GPU's lock from `hold` to `let_go`, or to the end of the block.
+
+    References call `hold` where they are computed there, on PyTorch's `device`. A search that evaluates kernels there
+    waits for no more than one of them, and then has it for `pause` times as long.
+    """
+    _TURN.lock, _TURN.device, _TURN.pause = lock, device, pause
+    try:
+        yield
+    finally:
+        let_go()
+        _TURN.lock = None
 
 
 def hold() -> None:
-    """Hold the lock that this thread is to hold, if it is to and doesn't yet."""
-    lock, held = _WAITING.lock, _WAITING.held
-    if lock is not None and held is not None:
-        held.enter_context(lock.held())
-        _WAITING.lock = None
+    """Hold the lock that this thread is to hold, if it is to; those who wait have a turn where it was held for long."""
+    if _TURN.lock is None:
+        return
+    if time.monotonic() - _TURN.since > TURN_SECONDS and _TURN.held is not None and _TURN.lock.is_contended:
+        let_go()
+        time.sleep(_TURN.pause * (time.monotonic() - _TURN.since))
+    if _TURN.held is None:
+        with ExitStack() as held:
+            held.enter_context(_TURN.lock.held())
+            _TURN.held, _TURN.since = held.pop_all(), time.monotonic()
+
+
+def let_go() -> None:
+    """Leave the GPU to others until the next `hold`, once it has done what this thread has begun there."""
+    if _TURN.held is None:
+        return
+    try:
+        if _TURN.device:
+            import torch  # noqa: PLC0415 - as above
+
+            torch.cuda.synchronize(_TURN.device)
+    finally:
+        _TURN.held.close()
+        _TURN.held = None
 
 
 def give_back_memory(device: str) -> None:
@@ -85,7 +118,9 @@ def give_back_memory(device: str) -> None:
         return
     import torch  # noqa: PLC0415 - as above
 
+    let_go()
     gc.collect()
+    hold()
     number = torch.device(device).index
     torch.cuda.synchronize(number)
     segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]

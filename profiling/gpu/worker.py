@@ -143,23 +143,21 @@ class GpuWorker:
         know_products(verified)
         return verified
 
-    def place(self, verified: tuple[Arena, ...], lock: GpuLock | None = None) -> None:
-        """Put all cases on the GPU, drawn there where it can; holds the lock from then on. Raises TaskError."""
+    def place(self, verified: tuple[Arena, ...], lock: GpuLock | None = None, pause: float = 0.0) -> None:
+        """Put all cases on the GPU, drawn there where it can, by turns as `holding` gives them. Raises TaskError."""
         opened = self.opened
         self._require_memory(opened)
         device = reference_device(self.task, opened.gpu.uuid)
-        with holding(lock):
-            if device and self.task.make_inputs is None:
-                hold()  # inputs are drawn there, too
+        with holding(lock, device, pause):
             try:
                 timed = draw_timed(self.task, self._seed, self._window, len(verified), device)
                 know_products(timed)
             finally:
                 give_back_memory(device)
             self.arenas = Arenas(verified, timed)
-            hold()
             try:
                 for arena in self.arenas:
+                    hold()
                     self._place(arena)
             except LostError:
                 # Its replacement gets all of them.

@@ -38,12 +38,6 @@ REWRITES = [
         "add __restrict__, const to the pointers",
         [("(float* x, float* out", "(const float* __restrict__ x, float* __restrict__ out")],
     ),
-    (
-        COPY,
-        "launch-bounds",
-        "add __launch_bounds__(BLOCK)",
-        [("void f(", "void __launch_bounds__(BLOCK) f(")],
-    ),
     (LINE, "smaller-blocks", "BLOCK 256 -> 64", [("BLOCK 256 //", "BLOCK 64 //")]),
     (
         PLANE,
@@ -127,7 +121,6 @@ NOT_ELEMENTWISE = [
 SMALL = [
     *((COPY, "coarsen-threads", *change) for change in NOT_ELEMENTWISE),
     *((COPY, "grid-stride-loop", *change) for change in NOT_ELEMENTWISE),
-    (COPY, "launch-bounds", 'block = ["BLOCK"]', 'block = ["min(BLOCK, rows * cols)"]'),
     (COPY, "unroll", BODY, "if (i) for (int k = 0; k < 4; ++k) out[i] = x[i];"),
     (
         LINE,

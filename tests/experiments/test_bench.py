@@ -326,6 +326,6 @@ def test_tasks_are_problems_too(small_task: Path, tmp_path: Path) -> None:
         small_task.name,
         "softmax",
     ]
-    read = read_stage(None, small_task, tmp_path, None, 1, False)  # type: ignore[arg-type] # says nothing
+    read = read_stage(None, small_task, tmp_path, None, False)  # type: ignore[arg-type] # says nothing
     assert (read.reason, read.starts) == ("", ("kernel",))
     assert (tmp_path / "task" / "task.toml").is_file()

@@ -20,9 +20,9 @@ import msgspec
 import numpy as np
 
 from mctskernel.core.task import Array, TaskError, Tensor
-from mctskernel.core.tensor_array import TensorArray
+from mctskernel.core.tensor_array import TensorArray, device_of
 from mctskernel.problems.problem import blamed, read_record
-from mctskernel.problems.torch_reference import device_of, in_numpy
+from mctskernel.problems.torch_reference import in_numpy
 
 NAME = "KernelBench"
 

@@ -60,6 +60,8 @@ def test_numbers_are_the_same_wherever_they_are_drawn(tensor: Tensor, special: f
     )
     places = np.array([[7, COUNT - 1], [0, 500]])
     assert drawn(drawing, places).tobytes() == found[places].tobytes()
+    for start in (8, 9):  # whole blocks of the generator, and others
+        assert drawn(drawing, np.arange(start, start + 400)).tobytes() == found[start : start + 400].tobytes()
 
 
 @pytest.mark.parametrize(("tensor", "special"), DRAWINGS)
@@ -73,6 +75,9 @@ def test_pytorch_draws_the_same_in_pieces(
     expected = drawn(drawing, np.arange(3, COUNT + 3))
     torch.testing.assert_close(
         module.drawn_tensor(drawing, np.arange(3, COUNT + 3), "cpu"), found, rtol=0, atol=0, equal_nan=True
+    )
+    assert torch.equal(
+        module.drawn_tensor(drawing, range(4, 304), "cpu").view(torch.uint8), found[1:301].view(torch.uint8)
     )
     assert found.shape == (COUNT,)
     assert str(found.dtype).removeprefix("torch.") == tensor.dtype

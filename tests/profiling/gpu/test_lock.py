@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from mctskernel.profiling.gpu import lock as locks
+from mctskernel.profiling.gpu import reference_device
 from mctskernel.profiling.gpu.lock import GpuLock, InterruptedLockError
+from mctskernel.profiling.gpu.reference_device import hold, holding, let_go
 
 A, B = "a0" * 16, "b0" * 16
 
@@ -70,6 +72,32 @@ def test_patience_ends_and_waiting_can_be_interrupted() -> None:
             pytest.fail("It was never released.")
     with other.held(0.0), GpuLock(A).held(0.0):
         pass
+
+
+def test_who_waits_has_a_turn_between_the_references_that_hold_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference_device, "TURN_SECONDS", 0.0)
+    order: list[str] = []
+    own, others = GpuLock(A), GpuLock(A)
+
+    def evaluate() -> None:
+        with others.held():
+            order.append("evaluation")
+
+    evaluation = threading.Thread(target=evaluate)
+    with holding(own):
+        assert own.is_free, "Nothing is held before the GPU is used."
+        hold()
+        order.append("reference")
+        evaluation.start()
+        contended(own)
+        hold()
+        order.append("reference")
+        let_go()
+        assert own.is_free
+    evaluation.join()
+    assert order == ["reference", "evaluation", "reference"]
+    hold()
+    assert own.is_free, "Outside of the block nothing is to be held."
 
 
 @pytest.mark.slow
