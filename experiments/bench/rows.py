@@ -123,7 +123,8 @@ def find_problems(paths: Sequence[Path], levels: Sequence[str] = ()) -> list[Pat
             found[path] = None
         elif path.is_dir():
             inside = [each for each in path.rglob("*") if not _is_hidden(each, path) and is_problem(each)]
-            found |= dict.fromkeys(sorted(inside, key=natural))
+            inside.sort(key=natural)
+            found |= dict.fromkeys(each for each in inside if each.parent not in inside)
         else:
             raise MisuseError(f"{path} is no problem, no task and no folder.")
     chosen = [each for each in found if not levels or each.parent.name in levels]

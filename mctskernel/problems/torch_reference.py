@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import importlib
 import runpy
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -154,11 +156,12 @@ def dtype_name(tensor: Any) -> str:
 def find_function(where: str, name: str) -> Callable[..., Any]:
     """A function of a Python file or an importable module. Raises TaskError."""
     try:
-        found = (
-            runpy.run_path(where).get(name)
-            if where.endswith(".py")
-            else getattr(importlib.import_module(where), name, None)
-        )
+        module = where
+        if where.endswith(".py"):  # torch.compile imports the module of what it compiles
+            module = f"mctskernel_reference_{len(sys.modules)}"
+            made = sys.modules[module] = ModuleType(module)
+            vars(made).update(runpy.run_path(where, run_name=module))
+        found = getattr(importlib.import_module(module), name, None)
     except Exception as error:
         raise TaskError(f"{Path(where).name} can't be loaded: {type(error).__name__}: {error}") from error
     if not callable(found):

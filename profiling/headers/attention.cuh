@@ -46,6 +46,13 @@ __device__ __forceinline__ float4 times(float4 v, float by) {
     return make_float4(v.x * by, v.y * by, v.z * by, v.w * by);
 }
 
+// Steps that memory is asked for in advance, as few blocks wait for it.
+constexpr int AHEAD = 4;
+
+__device__ __forceinline__ void prefetch(const float* at) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
 // Four neighbours, which are either all inside of a matrix or zeros: rows of other lengths are computed in fp32.
 __device__ __forceinline__ float4 load_four(const float* at, bool inside) {
     return inside ? *reinterpret_cast<const float4*>(at) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -81,6 +88,9 @@ struct ByTerm {
             #pragma unroll
             for (int i = 0; i < LINES / 32; ++i, of_line += 32 * from.stride) {
                 next[i] = *reinterpret_cast<const float4*>(of_line);
+                if (quad == 0 && step + AHEAD < from.terms / STEP) {
+                    prefetch(of_line + AHEAD * STEP);
+                }
             }
         } else {
             #pragma unroll
@@ -124,6 +134,9 @@ struct ByLine {
         for (int i = 0; i < STEP / APART; ++i, at += APART * from.stride) {
             if (whole) {
                 next[i] = *reinterpret_cast<const float4*>(at);
+                if (line % 32 == 0 && step + AHEAD < from.terms / STEP) {
+                    prefetch(at + AHEAD * STEP * from.stride);
+                }
             } else {
                 next[i] = load_four(at, first + line < from.lines && step * STEP + term + i * APART < from.terms);
             }
@@ -448,9 +461,10 @@ __device__ __forceinline__ void wait_for(float (&)[COUNT]) {}
 struct Softmax {
     float top[2] = {-CUDART_INF_F, -CUDART_INF_F}, total[2] = {0.0f, 0.0f};
 
-    // Replace scores by weights times 2^exponent; returns what is to be multiplied with sums of earlier weights.
+    // Replace scores, which are in units of `unit` / log2(e), by weights times 2^exponent; returns what is to be multiplied with sums of
+    // earlier weights.
     template <int COUNT>
-    __device__ __forceinline__ float2 weigh(float (&scores)[COUNT], float exponent = 0.0f) {
+    __device__ __forceinline__ float2 weigh(float (&scores)[COUNT], float exponent = 0.0f, float unit = LOG2E) {
         float shares[2];
         #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -461,14 +475,14 @@ struct Softmax {
             }
             most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
             most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
-            const float origin = most == -CUDART_INF_F ? 0.0f : most * LOG2E;
-            shares[half] = power_of_two(top[half] * LOG2E - origin);
+            const float origin = most == -CUDART_INF_F ? 0.0f : most * unit;
+            shares[half] = power_of_two(top[half] * unit - origin);
             const float base = exponent - origin;
             float sum = 0.0f;
             #pragma unroll
             for (int i = 2 * half; i < COUNT; i += 4) {
-                scores[i] = power_of_two(fmaf(scores[i], LOG2E, base));
-                scores[i + 1] = power_of_two(fmaf(scores[i + 1], LOG2E, base));
+                scores[i] = power_of_two(fmaf(scores[i], unit, base));
+                scores[i + 1] = power_of_two(fmaf(scores[i + 1], unit, base));
                 sum += scores[i] + scores[i + 1];
             }
             total[half] = total[half] * shares[half] + sum;
@@ -606,6 +620,13 @@ struct Pipe {
 };
 #endif
 
+// Scores that are products times a positive factor, which costs nothing: the exponential multiplies anyway.
+struct Multiple {
+    float factor;
+
+    __device__ __forceinline__ float operator()(int, int, float product) const { return product * factor; }
+};
+
 // ROWS queries from `first` on, whose outputs are stored at to[index(row, column)]; score(row, column, product) is what softmax is
 // taken of.
 template <class Matrix, class Score, class T, class Index>
@@ -622,24 +643,43 @@ struct Part {
         return ((CAUSAL ? min(keys.lines, first + ROWS) : keys.lines) + KEYS - 1) / KEYS;
     }
 
+    template <int HEAD>
+    __device__ __forceinline__ bool fits() const { return queries.terms <= HEAD && values.terms <= HEAD && unit() > 0.0f; }
+
+    // What a score is multiplied with in an exponent of two.
+    __device__ __forceinline__ float unit() const {
+        if constexpr (blocks::SAME<Score, Multiple>) {
+            return score.factor * LOG2E;
+        } else {
+            return LOG2E;
+        }
+    }
+
     // Replace products of a tile by weights; returns what is to be multiplied with sums of earlier weights.
     template <int KEYS, bool CAUSAL>
     __device__ __forceinline__ float2 weigh(Softmax& softmax, float (&scores)[KEYS / 2], int tile) const {
         const int end = (tile + 1) * KEYS;
+        auto of = [&](int row, int column, float product) {
+            if constexpr (blocks::SAME<Score, Multiple>) {
+                return product;
+            } else {
+                return score(row, column, product);
+            }
+        };
         if (end > keys.lines || first + ROWS > queries.lines || (CAUSAL && end > first + (threadIdx.x >> 7) * 64 + 1)) {
             #pragma unroll
             for (int i = 0; i < KEYS / 2; ++i) {
                 const int row = first + blocks::row_of(i), column = tile * KEYS + blocks::column_of(i);
                 const bool counts = row < queries.lines && column < keys.lines && (!CAUSAL || column <= row);
-                scores[i] = counts ? score(row, column, scores[i]) : -CUDART_INF_F;
+                scores[i] = counts ? of(row, column, scores[i]) : -CUDART_INF_F;
             }
         } else {
             #pragma unroll
             for (int i = 0; i < KEYS / 2; ++i) {
-                scores[i] = score(first + blocks::row_of(i), tile * KEYS + blocks::column_of(i), scores[i]);
+                scores[i] = of(first + blocks::row_of(i), tile * KEYS + blocks::column_of(i), scores[i]);
             }
         }
-        return softmax.weigh(scores);
+        return softmax.weigh(scores, 0.0f, unit());
     }
 
     template <bool CAUSAL>
@@ -674,16 +714,74 @@ __device__ __forceinline__ void pack(unsigned (&weights)[COUNT], const float (&s
 }
 
 template <class T, class Part, int COUNT>
-__device__ __forceinline__ void end(Softmax& softmax, float (&sum)[COUNT], const Part& of) {
-    softmax.finish();
+__device__ __forceinline__ void end(const Softmax& softmax, float (&sum)[COUNT], const Part& of, int column) {
     scale(sum, make_float2(1.0f / softmax.total[0], 1.0f / softmax.total[1]));
-    blocks::store(of.to, sum, blocks::Tile{of.first, 0}, of.queries.lines, of.values.terms,
+    blocks::store(of.to, sum, blocks::Tile{of.first, column}, of.queries.lines, of.values.terms,
         [](int, int, float x) { return T(x); }, of.index);
 }
 
+// The part that a cluster of SPLITS blocks computes in a turn. They take them forwards and backwards by turns, so that each has as much
+// to do where later ones take less time.
+template <int SPLITS>
+__device__ __forceinline__ int nth_part(int turn) {
+    const int count = gridDim.x / SPLITS, own = blockIdx.x / SPLITS;
+    return turn * count + (turn & 1 ? count - 1 - own : own);
+}
+
+#if BLOCKS_WGMMA
+// Combine what the SPLITS blocks of a cluster found of some keys each; a block gets the sums of HEAD / SPLITS columns.
+template <int HEAD, int SPLITS>
+__device__ __forceinline__ void combine(float (&slice)[HEAD / 2 / SPLITS], const float (&sum)[HEAD / 2], Softmax& softmax,
+        float unit, unsigned memory) {
+    constexpr int COUNT = HEAD / 2 / SPLITS, APART = THREADS * 16, OF_BLOCK = (COUNT / 4 + 1) * APART;
+    const unsigned own = memory + threadIdx.x * 16;
+    blocks::cluster_barrier();
+    #pragma unroll
+    for (int part = 0; part < SPLITS; ++part) {
+        const unsigned to = blocks::address_at(own + blockIdx.x % SPLITS * OF_BLOCK, part);
+        blocks::store_four(to, softmax.top[0], softmax.top[1], softmax.total[0], softmax.total[1]);
+        #pragma unroll
+        for (int i = 0; i < COUNT; i += 4) {
+            const float* from = sum + part * COUNT + i;
+            blocks::store_four(to + (i / 4 + 1) * APART, from[0], from[1], from[2], from[3]);
+        }
+    }
+    blocks::cluster_barrier();
+    float2 shares[SPLITS];
+    float top[2] = {-CUDART_INF_F, -CUDART_INF_F}, total[2] = {0.0f, 0.0f};
+    #pragma unroll
+    for (int part = 0; part < SPLITS; ++part) {
+        const float4 found = blocks::load_four(own + part * OF_BLOCK);
+        top[0] = fmaxf(top[0], found.x), top[1] = fmaxf(top[1], found.y);
+    }
+    #pragma unroll
+    for (int part = 0; part < SPLITS; ++part) {
+        const float4 found = blocks::load_four(own + part * OF_BLOCK);
+        // Blocks without keys have -infinity, and so have rows whose keys are all hidden.
+        shares[part].x = found.x == -CUDART_INF_F ? 0.0f : exp2f((found.x - top[0]) * unit);
+        shares[part].y = found.y == -CUDART_INF_F ? 0.0f : exp2f((found.y - top[1]) * unit);
+        total[0] += found.z * shares[part].x, total[1] += found.w * shares[part].y;
+    }
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        slice[i] = 0.0f;
+    }
+    #pragma unroll
+    for (int part = 0; part < SPLITS; ++part) {
+        #pragma unroll
+        for (int i = 0; i < COUNT; i += 4) {
+            const float4 found = blocks::load_four(own + part * OF_BLOCK + (i / 4 + 1) * APART);
+            slice[i] += found.x * shares[part].x, slice[i + 1] += found.y * shares[part].x;
+            slice[i + 2] += found.z * shares[part].y, slice[i + 3] += found.w * shares[part].y;
+        }
+    }
+    softmax.total[0] = total[0], softmax.total[1] = total[1];
+}
+#endif
+
 // Parts 0 to `count` of attention, which part_of(number) gives, by blocks of THREADS + 128 threads. Where CAUSAL, keys behind a query
-// don't count. `shared` has (ROWS + 4 * KEYS) * HEAD * 2 + 2048 bytes.
-template <int HEAD, int KEYS, bool CAUSAL, class T, class PartOf>
+// don't count. `shared` has (ROWS + 4 * KEYS) * HEAD * 2 + 2048 bytes. The blocks of a cluster take one of SPLITS of a part's keys each.
+template <int HEAD, int KEYS, bool CAUSAL, class T, int SPLITS = 1, class PartOf>
 __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf part_of) {
     constexpr unsigned STAGE = KEYS * HEAD * 2;
     const unsigned own_queries = aligned(shared), own_keys = own_queries + ROWS * HEAD * 2, own_values = own_keys + 2 * STAGE;
@@ -704,17 +802,23 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf 
     if (group == THREADS / 128) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         #pragma unroll 1
-        for (int number = blockIdx.x; number < count; number += gridDim.x) {
-            const auto of = part_of(number);
-            if (of.queries.terms > HEAD || of.values.terms > HEAD) {
+        for (int turn = 0; nth_part<SPLITS>(turn) < count; ++turn) {
+            const auto of = part_of(nth_part<SPLITS>(turn));
+            if (!of.template fits<HEAD>()) {
                 continue;
             }
             of_queries.template bring<ROWS, HEAD>(of.queries, of.first);
-            const int tiles = of.template tiles<KEYS, CAUSAL>();
+            const int tiles = of.template tiles<KEYS, CAUSAL>(), each = (tiles + SPLITS - 1) / SPLITS;
+            const int first_tile = blockIdx.x % SPLITS * each;
             #pragma unroll 1
-            for (int tile = 0; tile < tiles; ++tile) {
+            for (int tile = first_tile; tile < min(first_tile + each, tiles); ++tile) {
                 of_keys.template bring<KEYS, HEAD>(of.keys, tile * KEYS);
                 of_values.template bring<KEYS, HEAD>(of.values, tile * KEYS);
+            }
+            #pragma unroll
+            for (int i = 0; SPLITS > 1 && i < (nth_part<SPLITS>(turn + 1) < count ? 3 : 2); ++i) {
+                __syncwarp();
+                blocks::cluster_barrier();
             }
         }
     } else {
@@ -723,26 +827,29 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf 
             give_turn(0);
         }
         #pragma unroll 1
-        for (int number = blockIdx.x; number < count; number += gridDim.x) {
-            const auto of = part_of(number);
-            if (of.queries.terms > HEAD || of.values.terms > HEAD) {
+        for (int turn = 0; nth_part<SPLITS>(turn) < count; ++turn) {
+            const auto of = part_of(nth_part<SPLITS>(turn));
+            if (!of.template fits<HEAD>()) {
                 of.template compute_exactly<CAUSAL>();
                 continue;
             }
-            const int tiles = of.template tiles<KEYS, CAUSAL>();
+            const int tiles = of.template tiles<KEYS, CAUSAL>(), each = (tiles + SPLITS - 1) / SPLITS;
+            const int first_tile = blockIdx.x % SPLITS * each, last_tile = min(first_tile + each, tiles);
             Softmax softmax;
             #pragma unroll
             for (int i = 0; i < HEAD / 2; ++i) {
                 sum[i] = 0.0f;
             }
             const unsigned own = of_queries.wait();
-            multiply_keys<HEAD, KEYS, T>(scores, own, of_keys.wait());
-            wait_for<0>(scores);
-            of_keys.release();
-            of.template weigh<KEYS, CAUSAL>(softmax, scores, 0);
-            pack<T>(weights, scores);
+            if (SPLITS == 1 || first_tile < last_tile) {
+                multiply_keys<HEAD, KEYS, T>(scores, own, of_keys.wait());
+                wait_for<0>(scores);
+                of_keys.release();
+                of.template weigh<KEYS, CAUSAL>(softmax, scores, first_tile);
+                pack<T>(weights, scores);
+            }
             #pragma unroll 1
-            for (int tile = 1; tile < tiles; ++tile) {
+            for (int tile = first_tile + 1; tile < last_tile; ++tile) {
                 const unsigned next = of_keys.wait();
                 wait_for_turn(group);
                 multiply_keys<HEAD, KEYS, T>(scores, own, next);
@@ -757,16 +864,29 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf 
                 pack<T>(weights, scores);
             }
             of_queries.release();
-            weigh_values<HEAD, KEYS, T>(sum, weights, of_values.wait());
-            wait_for<0>(sum);
-            of_values.release();
-            end<T>(softmax, sum, of);
+            if (SPLITS == 1 || first_tile < last_tile) {
+                weigh_values<HEAD, KEYS, T>(sum, weights, of_values.wait());
+                wait_for<0>(sum);
+                of_values.release();
+            }
+            softmax.finish();
+            if constexpr (SPLITS > 1) {
+                float slice[HEAD / 2 / SPLITS];
+                combine<HEAD, SPLITS>(slice, sum, softmax, of.unit(), own_queries);
+                if (nth_part<SPLITS>(turn + 1) < count) {
+                    blocks::publish();
+                    blocks::cluster_barrier();
+                }
+                end<T>(softmax, slice, of, blockIdx.x % SPLITS * (HEAD / SPLITS));
+            } else {
+                end<T>(softmax, sum, of, 0);
+            }
         }
     }
 #else
     const bool produces = threadIdx.x >= THREADS;
-    for (int number = blockIdx.x; number < count; number += gridDim.x) {
-        const auto of = part_of(number);
+    for (int turn = blockIdx.x % SPLITS == 0 ? 0 : count; nth_part<SPLITS>(turn) < count; ++turn) {
+        const auto of = part_of(nth_part<SPLITS>(turn));
         const int tiles = of.template tiles<KEYS, CAUSAL>();
         auto bring = [&](int tile) {
             const unsigned stage = tile % 2 * STAGE;
@@ -776,7 +896,7 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf 
             }
         };
         __syncthreads();
-        if (of.queries.terms > HEAD || of.values.terms > HEAD) {
+        if (!of.template fits<HEAD>()) {
             if (!produces) {
                 of.template compute_exactly<CAUSAL>();
             }
@@ -805,7 +925,8 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf 
             }
         }
         if (!produces) {
-            end<T>(softmax, sum, of);
+            softmax.finish();
+            end<T>(softmax, sum, of, 0);
         }
     }
 #endif

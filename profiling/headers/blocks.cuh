@@ -350,6 +350,23 @@ __device__ __forceinline__ void arrive_at(unsigned barrier, int block) {
                  "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(block) : "memory");
 }
 
+// Where another block of the cluster has what is at an address here, and four numbers there and here.
+__device__ __forceinline__ unsigned address_at(unsigned own, int block) {
+    unsigned there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(block));
+    return there;
+}
+
+__device__ __forceinline__ void store_four(unsigned there, float x, float y, float z, float w) {
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(there), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+}
+
+__device__ __forceinline__ float4 load_four(unsigned at) {
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(at) : "memory");
+    return v;
+}
+
 __device__ __forceinline__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
@@ -783,14 +800,45 @@ __device__ __forceinline__ void finish(float (&sum)[N / 2], const float* unscale
     }
 }
 
+#if BLOCKS_WGMMA
+// Each block of a cluster has sums of a part of the terms: one of the sums' PARTS slices is added up by each, of N / PARTS columns.
+template <int M, int N, int PARTS>
+__device__ __forceinline__ void add_parts(float (&slice)[N / 2 / PARTS], const float (&sum)[N / 2], unsigned memory, int rank) {
+    constexpr int COUNT = N / 2 / PARTS, APART = 2 * M * 16;
+    const unsigned own = memory + threadIdx.x * 16;
+    cluster_barrier();
+    #pragma unroll
+    for (int part = 0; part < PARTS; ++part) {
+        unsigned to = address_at(own + rank * (COUNT / 4 * APART), part);
+        #pragma unroll
+        for (int i = 0; i < COUNT; i += 4, to += APART) {
+            const float* from = sum + part * COUNT + i;
+            store_four(to, from[0], from[1], from[2], from[3]);
+        }
+    }
+    cluster_barrier();
+    #pragma unroll
+    for (int i = 0; i < COUNT; i += 4) {
+        float4 all = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        #pragma unroll
+        for (int part = 0; part < PARTS; ++part) {
+            const float4 found = load_four(own + (part * (COUNT / 4) + i / 4) * APART);
+            all = make_float4(all.x + found.x, all.y + found.y, all.z + found.z, all.w + found.w);
+        }
+        slice[i] = all.x, slice[i + 1] = all.y, slice[i + 2] = all.z, slice[i + 3] = all.w;
+    }
+}
+#endif
+
 // The tiles of A B that a block computes, by 2 M TURNS + PRODUCERS threads: the first 2 M TURNS call use(tile, sums) for each; a thread
 // has the sums of row_of(i) and column_of(i). Two warp groups that take TURNS have a tile of 64 rows each: one multiplies while the
 // other one stores. `a_of(tile)` and `b_of(tile)` are the operands. `shared` has STAGES * (M + N) * 128 + 4096
-// bytes. Blocks are in clusters of CLUSTER, for which `tiling` has tiles of M * CLUSTER rows.
+// bytes. Blocks of a cluster of CLUSTER are below each other, and share what they copy of columns: `tiling` has tiles of M * CLUSTER
+// rows. Those of one of PARTS each sum a part of a tile's terms, and use N / PARTS columns.
 //
 // Tensor cores cut off what doesn't fit a sum's 24 bits, and of fp8 a sum's 14. So that this doesn't add up, sums of 128 terms, WINDOW
 // steps, are added to the result in fp32.
-template <int M, int N, int STAGES, int CLUSTER, int TURNS = 1, class Tiling, class A, class B, class Use>
+template <int M, int N, int STAGES, int CLUSTER, int TURNS = 1, int PARTS = 1, class Tiling, class A, class B, class Use>
 __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& tiling, A a_of, B b_of, Use use) {
     using OfA = decltype(a_of(Tile()));
     using OfB = decltype(b_of(Tile()));
@@ -800,15 +848,23 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     static_assert(M == 64 || M == 128 || (M == 192 && !APART), "Tiles have 64, 128 or 192 rows");
     static_assert(N % 64 == 0 && N <= (APART || M == 192 ? 192 : 256), "and 64, 128, 192 or 256 columns");
     static_assert(TURNS == 1 || (TURNS == 2 && M == 64 && !PAIRS), "Two warp groups take turns with 64 rows each");
+    constexpr int TOGETHER = CLUSTER * PARTS;
+    static_assert(PARTS == 1 || (CLUSTER == 1 && TURNS == 1), "Blocks that sum parts share nothing");
     constexpr int STAGE = (M + N) * 128, WINDOW = PAIRS ? 4 : 1, GROUPS = M / 64 * TURNS;
     const unsigned start = (unsigned)__cvta_generic_to_shared(shared), memory = (start + 1023) & ~1023u;
     // For two tiles by turns, as the next one begins before the last one ends.
     float* unscale = reinterpret_cast<float*>(shared + (memory - start) + STAGES * STAGE);
     float result[N / 2], sum[N / 2];
-    const int rank = blockIdx.x % CLUSTER, apart = gridDim.x / CLUSTER;
+    const int rank = blockIdx.x % TOGETHER, apart = gridDim.x / TOGETHER;
     auto tile_of = [&](int number) {
         Tile tile = tiling.tile(number);
-        tile.row += rank * M;
+        if constexpr (PARTS > 1 && BLOCKS_WGMMA) {
+            const int last = tile.last_step, length = (last - tile.first_step + PARTS - 1) / PARTS;
+            tile.first_step = min(tile.first_step + rank * length, last);
+            tile.last_step = min(tile.first_step + length, last);
+        } else if constexpr (PARTS == 1) {
+            tile.row += rank * M;
+        }
         return tile;
     };
 #if BLOCKS_WGMMA
@@ -837,7 +893,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
         fewer_registers<GROUPS>();
         unsigned free = 1, parity = 1;
         #pragma unroll 1
-        for (int number = blockIdx.x / CLUSTER; number < tiling.count(); number += apart) {
+        for (int number = blockIdx.x / TOGETHER; number < tiling.count(); number += apart) {
             const Tile tile = tile_of(number);
             const OfA a = a_of(tile);
             const OfB b = b_of(tile);
@@ -854,7 +910,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                         a.template copy<M / LINES>(to, tile.row, step, barrier, 0, 0);
                     }
                     if (copies_b) {
-                        b.template copy<N / LINES>(to + M * 128, tile.column, step, barrier, rank, CLUSTER > 1 ? EVERYONE : 0);
+                        b.template copy<N / LINES>(to + M * 128, tile.column, step, barrier, CLUSTER > 1 ? rank : 0, CLUSTER > 1 ? EVERYONE : 0);
                     }
                 }
                 if (!copies_a) {
@@ -883,6 +939,10 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             }
             parity ^= turn;
             turn ^= 1;
+            #pragma unroll
+            for (int i = 0; PARTS > 1 && i < (number + apart < tiling.count() ? 3 : 2); ++i) {
+                cluster_barrier();
+            }
         }
     } else {
         more_registers<GROUPS>();
@@ -903,7 +963,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             }
         };
         auto release = [&](int stage) {
-            if (CLUSTER == 1 ? lane == 0 : lane < CLUSTER) {
+            if (lane < CLUSTER) {
                 if constexpr (CLUSTER == 1) {
                     arrive(empty + 8 * stage);
                 } else {
@@ -912,10 +972,10 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             }
         };
         if (own == 1) {
-            skip(blockIdx.x / CLUSTER);
+            skip(blockIdx.x / TOGETHER);
         }
         #pragma unroll 1
-        for (int number = blockIdx.x / CLUSTER + own * apart; number < tiling.count(); number += apart * TURNS, turn ^= 1) {
+        for (int number = blockIdx.x / TOGETHER + own * apart; number < tiling.count(); number += apart * TURNS, turn ^= 1) {
             Tile tile = tile_of(number);
             #pragma unroll
             for (int i = 0; i < N / 2; ++i) {
@@ -970,7 +1030,18 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             skip(number + apart);
             // Where the group's rows would be if it had those below the other's.
             tile.row -= own * 64;
-            use(tile, result);
+            if constexpr (PARTS > 1) {
+                float slice[N / 2 / PARTS];
+                add_parts<M, N, PARTS>(slice, result, memory, rank);
+                if (number + apart < tiling.count()) {
+                    publish();
+                    cluster_barrier();
+                }
+                tile.column += rank * (N / PARTS);
+                use(tile, slice);
+            } else {
+                use(tile, result);
+            }
         }
     }
     if constexpr (CLUSTER > 1) {
@@ -980,8 +1051,8 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     }
 #else
     const bool produces = threadIdx.x >= 128 * GROUPS, multiplies = threadIdx.x < 2 * M;
-    for (int number = blockIdx.x / CLUSTER; number < tiling.count(); number += apart) {
-        const Tile tile = tile_of(number);
+    for (int number = PARTS > 1 && rank > 0 ? tiling.count() : blockIdx.x / TOGETHER; number < tiling.count(); number += apart) {
+        Tile tile = tile_of(number);
         const OfA a = a_of(tile);
         const OfB b = b_of(tile);
         auto copy = [&](int step) {
@@ -1028,7 +1099,15 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             if constexpr (PAIRS) {
                 finish<M, N>(result, unscale, a, b, tile);
             }
-            use(tile, result);
+            #pragma unroll
+            for (int part = 0; part < PARTS; ++part, tile.column += N / PARTS) {
+                float slice[N / 2 / PARTS];
+                #pragma unroll
+                for (int i = 0; i < N / 2 / PARTS; ++i) {
+                    slice[i] = result[part * (N / 2 / PARTS) + i];
+                }
+                use(tile, slice);
+            }
         }
     }
 #endif
@@ -1055,7 +1134,7 @@ template <int N, class T, class Value, class Index>
 __device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& tile, int rows, int columns, Value value,
         Index index) {
     // Of 16-bit numbers, four threads have 8 neighbours each once they have exchanged them.
-    constexpr int WIDTH = sizeof(T) == 2 ? 8 : 2;
+    constexpr int WIDTH = sizeof(T) == 2 && N % 16 == 0 ? 8 : 2;
     struct alignas(sizeof(T) * WIDTH) Together {
         T of[WIDTH];
     };

@@ -1,6 +1,6 @@
 // Convolutions on the tensor cores, for NVRTC and nvcc, sm_80 and later. docs/blocks.md describes them.
 //
-// Factors are rounded to TF32, sums are fp32, as PyTorch does by default. Where a geometry is EXACT, factors are sums of two such
+// Factors of fp32 are rounded to TF32, those of 16 bits stay as they are, sums are fp32, as PyTorch does by default. Where a geometry is EXACT, factors are sums of two such
 // numbers, and three products have an error near that of fp32. A block computes ROWS output channels, 64 or 128, of
 // OF_BLOCK / ROWS places of the result, by one or two warp groups. Places are numbered along strips of a few columns: an input strip with its halo is loaded once for all taps, and
 // a tap is then an offset within it.
@@ -10,6 +10,9 @@
 // of a transposed convolution fall into *phases*, their residues by the stride, with taps of their own; those of STACK columns beside
 // each other are computed in one block, in rows beside each other.
 #pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define CONVOLUTIONS_WGMMA 1
@@ -21,7 +24,40 @@ namespace convolutions {
 
 constexpr int OF_BLOCK = 64 * 256;
 constexpr int PRODUCERS = 64;
-constexpr int STEP = 8;
+
+// A step has 32 bytes of a line, in two chunks of so many TERMS; WORDS are those of 4 bytes.
+constexpr int WORDS = 8;
+template <class T>
+constexpr int TERMS = 16 / sizeof(T);
+template <class T>
+constexpr int STEP = 2 * TERMS<T>;
+// What 16-bit numbers are loaded as: cuda_bf16.h's own loads are in branches.
+template <class T>
+struct WordOf {
+    using Type = unsigned short;
+};
+template <>
+struct WordOf<float> {
+    using Type = float;
+};
+template <class T>
+using Word = typename WordOf<T>::Type;
+
+template <class T>
+__device__ __forceinline__ Word<T> load_word(const T* at) {
+    return __ldg(reinterpret_cast<const Word<T>*>(at));
+}
+
+template <class T>
+__device__ __forceinline__ float load_number(const T* at) {
+    const Word<T> found = load_word(at);
+    return (float)*reinterpret_cast<const T*>(&found);
+}
+
+template <class T>
+constexpr bool IS_BF16 = false;
+template <>
+constexpr bool IS_BF16<__nv_bfloat16> = true;
 
 struct Section {
     int depth, row, column, first, taps;
@@ -40,15 +76,15 @@ struct Sizes {
 };
 
 // What a block needs for a geometry, which has EXACT, TAPS, PHASES, STACK, MOST_TAPS (of a section), HALO_ROWS, HALO_COLUMNS, STEPS (of
-// the input for a place) and OUT (of the result for a place). Strips have equal numbers of columns, at most STRIP; a stage has DEEP * STEP channels.
+// the input for a place) and OUT (of the result for a place). Strips have equal numbers of columns, at most STRIP; a stage has DEEP steps of channels.
 template <class Geometry, int ROWS, int STRIP, int DEEP>
 struct Shape {
     static_assert(ROWS == 64 || ROWS == 128, "Tensor cores multiply 64 rows");
     static constexpr int COLUMNS = OF_BLOCK / ROWS;
     static constexpr int LINES =
         (COLUMNS + Geometry::HALO_ROWS * (STRIP + Geometry::HALO_COLUMNS) + Geometry::HALO_COLUMNS + 31) / 32 * 32;
-    static constexpr int PARTS = Geometry::EXACT ? 2 : 1, INPUT = PARTS * DEEP * LINES * STEP * 4;
-    static constexpr int WEIGHTS = ROWS * STEP * 4, STAGE = INPUT + Geometry::MOST_TAPS * PARTS * DEEP * WEIGHTS;
+    static constexpr int PARTS = Geometry::EXACT ? 2 : 1, INPUT = PARTS * DEEP * LINES * WORDS * 4;
+    static constexpr int WEIGHTS = ROWS * WORDS * 4, STAGE = INPUT + Geometry::MOST_TAPS * PARTS * DEEP * WEIGHTS;
 };
 
 // What a thread's warp group, of GROUPS, computes of a block.
@@ -83,34 +119,38 @@ __device__ __forceinline__ float left_of(float x, float high) {
 }
 
 // ---- Weights --------------------------------------------------------------------------------------------------------------
-// Packed for a group and ROWS outputs: by section, stage, tap, part and step, 2 x ROWS x 4 numbers as they are in shared memory.
+// Packed for a group and ROWS outputs: by section, stage, tap, part and step, 2 x ROWS chunks as they are in shared memory.
 
 // Pack one number, the i-th; value(row, channel, tap) gives those of group i / weights_of_group.
-template <class Geometry, int ROWS, int DEEP, class Value>
-__device__ __forceinline__ void pack_weights(float* to, long long i, const Sizes& sizes,
+template <class Geometry, int ROWS, int DEEP, class T, class Value>
+__device__ __forceinline__ void pack_weights(T* to, long long i, const Sizes& sizes,
         const Tap<Geometry::STACK>* taps, const Section* sections, Value value) {
-    constexpr int OWN = ROWS / Geometry::STACK;
-    const int stages = ceil_div(sizes.channels, DEEP * STEP), blocks = ceil_div(sizes.rows, OWN);
-    const long long all = (long long)sizes.groups * blocks * Geometry::TAPS * stages * (DEEP * STEP * ROWS);
+    constexpr int OWN = ROWS / Geometry::STACK, CHUNK = TERMS<T>, ALL = DEEP * STEP<T> * ROWS;
+    const int stages = ceil_div(sizes.channels, DEEP * STEP<T>), blocks = ceil_div(sizes.rows, OWN);
+    const long long all = (long long)sizes.groups * blocks * Geometry::TAPS * stages * ALL;
     if (i >= all) {
         return;
     }
-    const int k = i % 4, line = i / 4 % ROWS, chunk = i / (4 * ROWS) % (2 * DEEP);
-    long long rest = i / (DEEP * STEP * ROWS);
+    const int k = i % CHUNK, line = i / CHUNK % ROWS, chunk = i / (CHUNK * ROWS) % (2 * DEEP);
+    long long rest = i / ALL;
     const int stage = rest % stages;
     rest /= stages;
     const Tap<Geometry::STACK>& tap = taps[rest % Geometry::TAPS];
     const Section section = sections[tap.section];
     const int block = rest / Geometry::TAPS % blocks, group = rest / Geometry::TAPS / blocks;
-    const int number = rest % Geometry::TAPS - section.first, row = block * OWN + line / Geometry::STACK, channel = (stage * DEEP * 2 + chunk) * 4 + k;
+    const int number = rest % Geometry::TAPS - section.first, row = block * OWN + line / Geometry::STACK, channel = (stage * DEEP * 2 + chunk) * CHUNK + k;
     const long long unit =
         ((long long)group * blocks + block) * Geometry::TAPS * stages + section.first * stages + stage * section.taps + number;
     const int weight = row < sizes.rows && channel < sizes.channels ? tap.weights[line % Geometry::STACK] : -1;
     const float full = weight >= 0 ? value(group, row, channel, weight) : 0.0f;
-    float* at = to + unit * ((Geometry::EXACT ? 2 : 1) * DEEP * STEP * ROWS) + (chunk * ROWS + line) * 4 + k;
-    *at = rounded(full);
-    if (Geometry::EXACT) {
-        at[DEEP * STEP * ROWS] = left_of(full, *at);
+    T* at = to + unit * ((Geometry::EXACT ? 2 : 1) * ALL) + (chunk * ROWS + line) * CHUNK + k;
+    if constexpr (sizeof(T) == 2) {
+        *at = T(full);
+    } else {
+        *at = rounded(full);
+        if (Geometry::EXACT) {
+            at[ALL] = left_of(full, *at);
+        }
     }
 }
 
@@ -199,19 +239,20 @@ struct Part {
 
 // ---- Inputs ---------------------------------------------------------------------------------------------------------------
 
-// Loads stages by WARPS warps, of which this is number `warp`: four channels of a line at a time, as lines of 16 bytes.
-template <class Geometry, class Shape, class Part, int DEEP, int WARPS>
+// Loads stages by WARPS warps, of which this is number `warp`: a chunk of channels of a line at a time, as lines of 16 bytes.
+template <class T, class Geometry, class Shape, class Part, int DEEP, int WARPS>
 struct Loader {
     static constexpr int GROUPS = Shape::LINES / 32, APART = WARPS / 2, OWN = (GROUPS + APART - 1) / APART;
-    static constexpr int BATCH = DEEP * OWN <= 14 ? DEEP * OWN : (DEEP * OWN + 1) / 2 <= 14 ? (DEEP * OWN + 1) / 2 : 12;
+    static constexpr int MOST = 56 / TERMS<T>, HALF = (DEEP * OWN + 1) / 2;
+    static constexpr int BATCH = DEEP * OWN <= MOST ? DEEP * OWN : HALF <= MOST ? HALF : MOST - MOST / 7;
 
-    const float* input;
+    const T* input;
     const Sizes& sizes;
     const Part& part;
     int half, way, lane, size, whole;
     int offsets[OWN];
 
-    __device__ __forceinline__ Loader(const float* input, const Sizes& sizes, const Part& part, int warp)
+    __device__ __forceinline__ Loader(const T* input, const Sizes& sizes, const Part& part, int warp)
         : input(input), sizes(sizes), part(part), half(warp % 2), way(warp / 2), lane(threadIdx.x & 31) {
         size = sizes.input[0] * sizes.input[1] * sizes.input[2];
         whole = size * sizes.channels * sizes.groups;
@@ -232,22 +273,36 @@ struct Loader {
         }
     }
 
+    // Fetch a batch of a stage. So that there are no branches, what is outside of the input is of its first place.
+    template <bool WHOLE>
+    __device__ __forceinline__ void fetch(Word<T> (&values)[BATCH][TERMS<T>], int from, int channel) const {
+        const T* planes[TERMS<T>];
+        #pragma unroll
+        for (int j = 0; j < BATCH && from + j < DEEP * OWN; ++j) {
+            const int first = channel + (from + j) / OWN * STEP<T> + half * TERMS<T>;
+            const unsigned offset = max(offsets[(from + j) % OWN], 0);
+            #pragma unroll
+            for (int k = 0; k < TERMS<T>; ++k) {
+                if (j == 0 || (from + j) % OWN == 0) {
+                    planes[k] = input + (long long)(first + k) * size;
+                    // The compiler would begin each address with the input's.
+                    asm volatile("" : "+l"(planes[k]));
+                }
+                values[j][k] = WHOLE || first + k < sizes.channels ? load_word(planes[k] + offset) : Word<T>(0);
+            }
+        }
+    }
+
     // Load channels from `channel` on to `to`; ready() is called before anything is written.
     template <class Ready>
     __device__ __forceinline__ void load(float4* to, int channel, Ready ready) const {
         #pragma unroll
         for (int from = 0; from < DEEP * OWN; from += BATCH) {
-            float4 values[BATCH];
-            #pragma unroll
-            for (int j = 0; j < BATCH; ++j) {
-                const int sub = (from + j) / OWN, i = (from + j) % OWN;
-                const int first = channel + sub * STEP + half * 4, left = sizes.channels - first;
-                const float* at = input + (long long)first * size + offsets[i < OWN ? i : 0];
-                const bool inside = from + j < DEEP * OWN && offsets[i < OWN ? i : 0] >= 0;
-                values[j].x = inside && left > 0 ? __ldg(at) : 0.0f;
-                values[j].y = inside && left > 1 ? __ldg(at + size) : 0.0f;
-                values[j].z = inside && left > 2 ? __ldg(at + 2 * (long long)size) : 0.0f;
-                values[j].w = inside && left > 3 ? __ldg(at + 3 * (long long)size) : 0.0f;
+            Word<T> values[BATCH][TERMS<T>];
+            if (channel + DEEP * STEP<T> <= sizes.channels) {
+                fetch<true>(values, from, channel);
+            } else {
+                fetch<false>(values, from, channel);
             }
             if (from == 0) {
                 ready();
@@ -256,12 +311,21 @@ struct Loader {
             for (int j = 0; j < BATCH; ++j) {
                 const int sub = (from + j) / OWN, i = (from + j) % OWN, group = way + i * APART;
                 if (from + j < DEEP * OWN && group < GROUPS) {
-                    const float4 v = values[j], high = {rounded(v.x), rounded(v.y), rounded(v.z), rounded(v.w)};
                     float4* at = to + (sub * 2 + half) * Shape::LINES + group * 32 + lane;
-                    *at = high;
-                    if (Geometry::EXACT) {
-                        at[DEEP * 2 * Shape::LINES] =
-                            make_float4(left_of(v.x, high.x), left_of(v.y, high.y), left_of(v.z, high.z), left_of(v.w, high.w));
+                    const Word<T>* v = values[j];
+                    const bool inside = offsets[i] >= 0;
+                    if constexpr (sizeof(T) == 2) {
+                        *reinterpret_cast<uint4*>(at) = make_uint4(inside ? v[0] | v[1] << 16 : 0, inside ? v[2] | v[3] << 16 : 0,
+                            inside ? v[4] | v[5] << 16 : 0, inside ? v[6] | v[7] << 16 : 0);
+                    } else {
+                        const float x = inside ? v[0] : 0.0f, y = inside ? v[1] : 0.0f, z = inside ? v[2] : 0.0f;
+                        const float w = inside ? v[3] : 0.0f;
+                        const float4 high = {rounded(x), rounded(y), rounded(z), rounded(w)};
+                        *at = high;
+                        if (Geometry::EXACT) {
+                            at[DEEP * 2 * Shape::LINES] =
+                                make_float4(left_of(x, high.x), left_of(y, high.y), left_of(z, high.z), left_of(w, high.w));
+                        }
                     }
                 }
             }
@@ -280,33 +344,38 @@ __device__ __forceinline__ unsigned shared_address(const void* at) {
     "+f"(d[i + 6]), "+f"(d[i + 7])
 #define CONVOLUTIONS_F32(i) CONVOLUTIONS_F8(i), CONVOLUTIONS_F8(i + 8), CONVOLUTIONS_F8(i + 16), CONVOLUTIONS_F8(i + 24)
 
-// One product of a warp group: 64 x 128 or 256 sums of 8 terms in shared memory, which descriptors tell of.
-__device__ __forceinline__ void wgmma(float (&d)[64], unsigned long long a, unsigned long long b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-                 "}, %64, %65, 1, 1, 1;"
-                 : CONVOLUTIONS_F32(0), CONVOLUTIONS_F32(32) : "l"(a), "l"(b));
-}
+#define CONVOLUTIONS_0_63 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define CONVOLUTIONS_64_127 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define CONVOLUTIONS_ISSUE_64(TYPES, TURNING) \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128" TYPES " {" CONVOLUTIONS_0_63 "}, %64, %65, 1, 1, 1" TURNING ";" \
+                 : CONVOLUTIONS_F32(0), CONVOLUTIONS_F32(32) : "l"(a), "l"(b))
+#define CONVOLUTIONS_ISSUE_128(TYPES, TURNING) \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256" TYPES " {" CONVOLUTIONS_0_63 ", " CONVOLUTIONS_64_127 \
+                 "}, %128, %129, 1, 1, 1" TURNING ";" \
+                 : CONVOLUTIONS_F32(0), CONVOLUTIONS_F32(32), CONVOLUTIONS_F32(64), CONVOLUTIONS_F32(96) : "l"(a), "l"(b))
 
-__device__ __forceinline__ void wgmma(float (&d)[128], unsigned long long a, unsigned long long b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-                 "}, %128, %129, 1, 1, 1;"
-                 : CONVOLUTIONS_F32(0), CONVOLUTIONS_F32(32), CONVOLUTIONS_F32(64), CONVOLUTIONS_F32(96)
-                 : "l"(a), "l"(b));
+// One product of a warp group: 64 x 128 or 256 sums of a step's terms in shared memory, which descriptors tell of.
+#define CONVOLUTIONS_PRODUCT(COUNT) \
+template <class T> \
+__device__ __forceinline__ void wgmma(float (&d)[COUNT], unsigned long long a, unsigned long long b) { \
+    if constexpr (sizeof(T) == 4) { \
+        CONVOLUTIONS_ISSUE_##COUNT("k8.f32.tf32.tf32", ""); \
+    } else if constexpr (IS_BF16<T>) { \
+        CONVOLUTIONS_ISSUE_##COUNT("k16.f32.bf16.bf16", ", 0, 0"); \
+    } else { \
+        CONVOLUTIONS_ISSUE_##COUNT("k16.f32.f16.f16", ", 0, 0"); \
+    } \
 }
+CONVOLUTIONS_PRODUCT(64)
+CONVOLUTIONS_PRODUCT(128)
 
-// Of chunks of 4 terms, `apart` bytes from one to the next, each of lines of 16 bytes.
+// Of chunks of terms, `apart` bytes from one to the next, each of lines of 16 bytes.
 __device__ __forceinline__ unsigned long long descriptor(unsigned start, unsigned apart) {
     return (unsigned long long)(start >> 4) | (unsigned long long)(apart >> 4) << 16 | 8ull << 32;
 }
@@ -335,22 +404,30 @@ struct Barrier {
     }
 };
 #else
+#define CONVOLUTIONS_MMA(TYPES) \
+    asm volatile("mma.sync.aligned.m16n8" TYPES ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+template <class T>
 __device__ __forceinline__ void mma(float* d, const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    if constexpr (sizeof(T) == 4) {
+        CONVOLUTIONS_MMA("k8.row.col.f32.tf32.tf32");
+    } else if constexpr (IS_BF16<T>) {
+        CONVOLUTIONS_MMA("k16.row.col.f32.bf16.bf16");
+    } else {
+        CONVOLUTIONS_MMA("k16.row.col.f32.f16.f16");
+    }
 }
 
-// 64 x 2 SUMS sums, of chunks of 4 terms: so many lines from one to the next.
-template <int SUMS>
+// 64 x 2 SUMS sums, of chunks of terms: so many lines from one to the next.
+template <class T, int SUMS>
 __device__ __forceinline__ void multiply(float (&sum)[SUMS], const unsigned* a, int rows, const unsigned* b, int lines) {
     const int line = threadIdx.x % 32 / 4, term = threadIdx.x % 4, row = (threadIdx.x / 32 % 4 * 16 + line) * 4 + term;
     const unsigned from_a[4] = {a[row], a[row + 32], a[row + rows * 4], a[row + rows * 4 + 32]};
     #pragma unroll
     for (int n = 0; n < 2 * SUMS; n += 8) {
         const int at = (n + line) * 4 + term;
-        mma(sum + n / 2, from_a, b[at], b[at + lines * 4]);
+        mma<T>(sum + n / 2, from_a, b[at], b[at + lines * 4]);
     }
 }
 #endif
@@ -733,18 +810,18 @@ __device__ __forceinline__ void reduce(T* to, unsigned char* shared, const float
 
 // Store value(image, channel, depth, row, column, sum) of all places at to[index(image, channel, depth, row, column)]. `shared` has
 // STAGES stages, and STORING bytes and 1024 more. GROUPS warp groups multiply. Blocks take parts in turn.
-template <class Geometry, int ROWS, int STRIP, int DEEP, int STAGES, int GROUPS, class T, class Value, class Index>
-__device__ __forceinline__ void convolve(T* to, unsigned char* shared, const float* input, const float* weights, const Sizes& sizes,
+template <class Geometry, int ROWS, int STRIP, int DEEP, int STAGES, int GROUPS, class Out, class T, class Value, class Index>
+__device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T* input, const T* weights, const Sizes& sizes,
         const Section* sections, const Tap<Geometry::STACK>* taps, const int* phases, Value value, Index index) {
     static_assert(STAGES >= 2, "A stage is given back when the products of the next one are issued");
     using Own = Shape<Geometry, ROWS, STRIP, DEEP>;
     using Mine = Part<Geometry, ROWS, STRIP>;
     using Sums = Share<ROWS, GROUPS>;
-    constexpr int PACKED = Own::PARTS * DEEP * STEP * ROWS, CONSUMERS = 128 * GROUPS, THREADS = CONSUMERS + PRODUCERS;
+    constexpr int PACKED = Own::PARTS * DEEP * STEP<T> * ROWS, CONSUMERS = 128 * GROUPS, THREADS = CONSUMERS + PRODUCERS;
     constexpr int BLOCKS = Sums::BLOCKS, SUMS = Sums::SUMS;
     // The compiler has to see that a warp takes one way.
     const int warp = __shfl_sync(0xffffffff, (int)threadIdx.x / 32, 0), lane = threadIdx.x % 32, parts = Mine::count(sizes);
-    const int channel_stages = ceil_div(sizes.channels, DEEP * STEP);
+    const int channel_stages = ceil_div(sizes.channels, DEEP * STEP<T>);
     shared += -shared_address(shared) & 1023u;
     auto weights_of = [&](const Mine& part) {
         return weights + ((long long)part.group * ceil_div(sizes.rows, ROWS / Geometry::STACK) + part.block) * Geometry::TAPS
@@ -782,22 +859,22 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
         #pragma unroll 1
         for (int n = 0; Turn(n, all, Reduces::COUNT).number < parts; ++n) {
             const Mine part(sizes, Turn(n, all, Reduces::COUNT).number);
-            const float* packed = weights_of(part);
-            Loader<Geometry, Own, Mine, DEEP, PRODUCERS / 32> loader(input, sizes, part, warp - CONSUMERS / 32);
+            const T* packed = weights_of(part);
+            Loader<T, Geometry, Own, Mine, DEEP, PRODUCERS / 32> loader(input, sizes, part, warp - CONSUMERS / 32);
             #pragma unroll 1
             for (int number = phases[part.phase]; number < phases[part.phase + 1]; ++number) {
                 const Section section = sections[number];
                 const int bytes = section.taps * Own::PARTS * DEEP * Own::WEIGHTS;
-                const float* from = packed + (long long)section.first * channel_stages * PACKED;
+                const T* from = packed + (long long)section.first * channel_stages * PACKED;
                 loader.begin(section);
                 #pragma unroll 1
                 for (int stage = 0; stage < channel_stages; ++stage) {
                     unsigned char* at = shared + slot * Own::STAGE;
-                    loader.load(reinterpret_cast<float4*>(at), stage * DEEP * STEP, [&] {
+                    loader.load(reinterpret_cast<float4*>(at), stage * DEEP * STEP<T>, [&] {
                         empty(slot).wait(parity);
                         if (threadIdx.x == CONSUMERS) {
                             full(slot).copy(
-                                memory + slot * Own::STAGE + Own::INPUT, from + (long long)stage * bytes / 4, bytes);
+                                memory + slot * Own::STAGE + Own::INPUT, from + (long long)stage * bytes / sizeof(T), bytes);
                         }
                     });
                     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -841,10 +918,10 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
                             #pragma unroll
                             for (int m = 0; m < BLOCKS; ++m) {
                                 if (Geometry::EXACT) {
-                                    wgmma(sum[m], from_a + m * 64 + LEFT_OF_A, from_b);
-                                    wgmma(sum[m], from_a + m * 64, from_b + LEFT_OF_B);
+                                    wgmma<T>(sum[m], from_a + m * 64 + LEFT_OF_A, from_b);
+                                    wgmma<T>(sum[m], from_a + m * 64, from_b + LEFT_OF_B);
                                 }
-                                wgmma(sum[m], from_a + m * 64, from_b);
+                                wgmma<T>(sum[m], from_a + m * 64, from_b);
                             }
                         }
                     }
@@ -875,12 +952,12 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
     for (int n = 0; Turn(n, all, Reduces::COUNT).number < parts; ++n) {
         const Turn turn(n, all, Reduces::COUNT);
         const Mine part(sizes, turn.number);
-        const float* packed = weights_of(part);
+        const T* packed = weights_of(part);
         #pragma unroll
         for (int i = 0; i < BLOCKS * SUMS; ++i) {
             sum[i / SUMS][i % SUMS] = 0.0f;
         }
-        Loader<Geometry, Own, Mine, DEEP, THREADS / 32> loader(input, sizes, part, warp);
+        Loader<T, Geometry, Own, Mine, DEEP, THREADS / 32> loader(input, sizes, part, warp);
         #pragma unroll 1
         for (int number = phases[part.phase]; number < phases[part.phase + 1]; ++number) {
             const Section section = sections[number];
@@ -890,7 +967,7 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
             #pragma unroll 1
             for (int stage = 0; stage < channel_stages; ++stage) {
                 float4* at = reinterpret_cast<float4*>(shared);
-                loader.load(at, stage * DEEP * STEP, [] { __syncthreads(); });
+                loader.load(at, stage * DEEP * STEP<T>, [] { __syncthreads(); });
                 for (int i = threadIdx.x; i < count; i += THREADS) {
                     at[Own::INPUT / 16 + i] = from[stage * count + i];
                 }
@@ -906,10 +983,10 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
                         #pragma unroll
                         for (int m = 0; m < BLOCKS; ++m, a += 64 * 4) {
                             if (Geometry::EXACT) {
-                                multiply(sum[m], a + DEEP * (Own::WEIGHTS / 4), ROWS, b, Own::LINES);
-                                multiply(sum[m], a, ROWS, b + DEEP * 8 * Own::LINES, Own::LINES);
+                                multiply<T>(sum[m], a + DEEP * (Own::WEIGHTS / 4), ROWS, b, Own::LINES);
+                                multiply<T>(sum[m], a, ROWS, b + DEEP * 8 * Own::LINES, Own::LINES);
                             }
-                            multiply(sum[m], a, ROWS, b, Own::LINES);
+                            multiply<T>(sum[m], a, ROWS, b, Own::LINES);
                         }
                     }
                 }
@@ -926,8 +1003,8 @@ __device__ __forceinline__ void convolve(T* to, unsigned char* shared, const flo
 
 // A thread computes RUN places of the result, one below the other, in fp32; for groups of few inputs and outputs. Geometry has
 // KERNEL, STEPS, PADDING and DILATION of each axis. weight(group, row, channel, tap) gives weights; the rest is as above.
-template <class Geometry, int RUN, class T, class Weight, class Value, class Index>
-__device__ __forceinline__ void convolve_directly(T* to, const float* input, const Sizes& sizes, Weight weight, Value value,
+template <class Geometry, int RUN, class Out, class T, class Weight, class Value, class Index>
+__device__ __forceinline__ void convolve_directly(Out* to, const T* input, const Sizes& sizes, Weight weight, Value value,
         Index index) {
     constexpr int DEEP = Geometry::KERNEL[0], HIGH = Geometry::KERNEL[1], WIDE = Geometry::KERNEL[2];
     constexpr int STEP_DOWN = Geometry::STEPS[1];
@@ -953,7 +1030,7 @@ __device__ __forceinline__ void convolve_directly(T* to, const float* input, con
             if (in_depth < 0 || in_depth >= sizes.input[0]) {
                 continue;
             }
-            const float* from = input
+            const T* from = input
                 + (((long long)image * sizes.groups + group) * sizes.channels + channel) * sizes.input[0] * plane
                 + in_depth * plane;
             const int top = first * STEP_DOWN - Geometry::PADDING[1];
@@ -969,7 +1046,7 @@ __device__ __forceinline__ void convolve_directly(T* to, const float* input, con
                 #pragma unroll
                 for (int y = 0; y < SPAN; ++y) {
                     values[y] = inside && top + y >= 0 && top + y < sizes.input[1]
-                        ? __ldg(from + (top + y) * sizes.input[2] + at) : 0.0f;
+                        ? load_number(from + (top + y) * sizes.input[2] + at) : 0.0f;
                 }
                 #pragma unroll
                 for (int i = 0; i < RUN; ++i) {
@@ -992,8 +1069,8 @@ __device__ __forceinline__ void convolve_directly(T* to, const float* input, con
 
 // A thread computes OUTPUTS channels of RUN places of the result, one below the other, in fp32; for few terms. `shared` has the
 // weights of a block: OUTPUTS numbers for each term. The rest is as above; block numbers go over outputs first, then groups.
-template <class Geometry, int OUTPUTS, int RUN, class T, class Weight, class Value, class Index>
-__device__ __forceinline__ void convolve_few(T* to, float* shared, const float* input, const Sizes& sizes, Weight weight, Value value,
+template <class Geometry, int OUTPUTS, int RUN, class Out, class T, class Weight, class Value, class Index>
+__device__ __forceinline__ void convolve_few(Out* to, float* shared, const T* input, const Sizes& sizes, Weight weight, Value value,
         Index index) {
     static_assert(OUTPUTS % 4 == 0, "Weights are loaded four at a time");
     constexpr int DEEP = Geometry::KERNEL[0], HIGH = Geometry::KERNEL[1], WIDE = Geometry::KERNEL[2], TAPS = DEEP * HIGH * WIDE;
@@ -1032,7 +1109,7 @@ __device__ __forceinline__ void convolve_few(T* to, float* shared, const float* 
             if (Geometry::PADDING[0] > 0 && (in_depth < 0 || in_depth >= sizes.input[0])) {
                 continue;
             }
-            const float* from = input
+            const T* from = input
                 + (((long long)image * sizes.groups + group) * sizes.channels + channel) * sizes.input[0] * plane
                 + (long long)in_depth * plane;
             #pragma unroll (WIDE <= 3 ? WIDE : 1)
@@ -1042,7 +1119,7 @@ __device__ __forceinline__ void convolve_few(T* to, float* shared, const float* 
                 float values[SPAN];
                 #pragma unroll
                 for (int y = 0; y < SPAN; ++y) {
-                    const float found = __ldg(from + (lines[y] + at));
+                    const float found = load_number(from + (lines[y] + at));
                     values[y] = !PADDED || (within && (unsigned)(top + y) < (unsigned)sizes.input[1]) ? found : 0.0f;
                 }
                 const float* weights = shared + ((channel * DEEP + z) * HIGH * WIDE + x) * OUTPUTS;
@@ -1070,7 +1147,7 @@ __device__ __forceinline__ void convolve_few(T* to, float* shared, const float* 
     #pragma unroll
     for (int j = 0; j < OUTPUTS; ++j) {
         const int channel = group * sizes.rows + min(first_row + j, sizes.rows - 1);
-        T* at = to + index(image, channel, depth, first, column);
+        Out* at = to + index(image, channel, depth, first, column);
         #pragma unroll
         for (int i = 0; i < RUN; ++i, at += down) {
             const auto found = value(image, channel, depth, min(first + i, last_row), column, sum[j][i]);

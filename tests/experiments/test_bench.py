@@ -146,6 +146,10 @@ def test_problems_are_found_in_the_order_of_their_numbers(folder: Path) -> None:
     assert find_problems([file, folder / "level1"])[:2] == [file, folder / "level1" / "2_relu.py"]
     with pytest.raises(MisuseError, match="of these levels"):
         find_problems([folder], ["level3"])
+    (folder / "gemm").mkdir()
+    (folder / "gemm" / "definition.json").touch()
+    found = [each for each in find_problems([folder]) if "gemm" in each.parts]
+    assert found == [folder / "gemm"], "and not its file as well"
 
 
 def test_a_sample_is_drawn_with_its_seed(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch.func import functional_call  # noqa: E402 - an extra
 
 from mctskernel.core.dtypes import numpy_dtype  # noqa: E402 - as above
 from mctskernel.core.tensor_array import TensorArray, on_device  # noqa: E402 - as above
-from mctskernel.problems.torch_reference import captured, in_numpy  # noqa: E402 - as above
+from mctskernel.problems.torch_reference import captured, find_function, in_numpy  # noqa: E402 - as above
 
 pytestmark = pytest.mark.slow
 
@@ -76,3 +77,12 @@ def test_tensors_are_computed_on_where_they_are(name: str) -> None:
     np.testing.assert_array_equal(np.asarray(found), in_numpy(function, array))
     np.testing.assert_array_equal(np.asarray(given), array, "its own numbers stay")
     assert given.astype(np.float64).dtype == np.float64
+
+
+def test_torch_compile_finds_what_a_file_imports(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text(
+        "import torch.nn.functional as F\n\n\ndef run(x):\n    return F.relu(x)\n"
+    )
+    run = find_function(str(tmp_path / "run.py"), "run")
+    compiled = torch.compile(lambda x: run(x), backend="eager")  # noqa: PLW0108 - as it is called
+    assert torch.equal(compiled(torch.tensor([-1.0, 2.0])), torch.tensor([0.0, 2.0]))

@@ -178,10 +178,12 @@ class Schedule:
     def include(self, name: str) -> None:
         self._headers.add(name)
 
-    def macro(self, name: str, value: int) -> str:
-        """Define a macro that edits may change; returns what it is called."""
+    def macro(self, name: str, value: int, *allowed: int) -> str:
+        """Define a macro that edits may change, to one of some values if such are given; returns what it is called."""
         found = self.fresh(name)
         self._macros[found] = value
+        if allowed:
+            self.require(" || ".join(f"{found} == {each}" for each in allowed))
         return found
 
     def require(self, condition: str) -> None:
@@ -310,7 +312,7 @@ class Schedule:
         macros = {
             sympy.Symbol(name, integer=True, positive=True): value for name, value in self._macros.items()
         }
-        return int(self._traced.estimate(product(extents).xreplace(macros)))
+        return int(self._traced.estimate(sympy.sympify(product(extents).xreplace(macros))))
 
     def described(self, node: Node) -> str:
         """The operators of a kernel, in order."""

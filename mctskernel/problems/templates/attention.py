@@ -26,8 +26,9 @@ from mctskernel.problems.plain_cuda.rules import Kind, base_name, is_tensor, rul
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.plain_cuda.views import reshaped
-from mctskernel.problems.templates.operands import LINES, STEP, map_given, steps_of
+from mctskernel.problems.templates.operands import LINES, STEP, Names, ceiling, map_given
 from mctskernel.problems.templates.row_space import extents_of, stripped, trial_body
+from mctskernel.problems.templates.tiles import CLUSTERED, MULTIPROCESSORS
 
 HEADER = "attention.cuh"
 
@@ -35,39 +36,15 @@ ROWS = 128
 """Queries of a block, as the header has them."""
 
 FEWEST = 16
-"""Queries, keys, terms and columns below which most of a tile would be empty."""
+"""Keys, terms and columns below which most of a tile would be empty. Few queries cost what their keys do."""
 
-MULTIPROCESSORS = 132
-"""Of the GPUs that grids are made for."""
+FEWEST_KEYS = 512
+"""Of a block, where several share a part's keys."""
 
 PRODUCTS = {"mm", "bmm"}
 
 MOST_ON_CHIP = {torch.float32: 128, torch.float16: 256, torch.bfloat16: 256}
 """The widest heads of which one kernel keeps a block's outputs."""
-
-
-@dataclass(frozen=True)
-class Names:
-    """The variables of a kernel."""
-
-    shared: str
-    tile: str
-    batch: str
-    row: str
-    column: str
-    term: str
-    left: str
-    right: str
-    values: str
-    score: str
-    product: str
-
-    @staticmethod
-    def of(body: Body) -> Names:
-        """Names that a body doesn't use."""
-        return Names(
-            *map(body.fresh, "shared tile batch row column term left right values score product".split())
-        )
 
 
 @dataclass(frozen=True)
@@ -83,6 +60,8 @@ class Attention:
     """What hides those keys alone, and so needs no look where the kernel leaves them out."""
     shows: bool = True
     """Of the mask, for a score that counts."""
+    is_multiple: bool = False
+    """Whether softmax is of products times a positive number, but for that mask."""
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The texts of the kernels, and their launches."""
@@ -97,20 +76,16 @@ class Attention:
     def _at_once(self, schedule: Schedule, place: Place, size: int) -> tuple[str, str]:
         bytes_, narrow = place.dtype.itemsize, place.dtype is not torch.float32
         blocks = schedule.macro("BLOCKS", MULTIPROCESSORS) if narrow else ""
-        head, keys = (
-            schedule.macro("HEAD", size),
-            schedule.macro("KEYS", 128 if size <= (128 if narrow else 64) else 64),
-        )
+        splits = schedule.macro("SPLITS", self._splits(schedule), 1, 2, 4, 8) if narrow else ""
+        head = schedule.macro("HEAD", size, 64, 128, *([256] if narrow else []))
+        keys = schedule.macro("KEYS", 128 if size <= (128 if narrow else 64) else 64, 64, 128)
         shared = f"({ROWS} + 4 * {keys}) * {head} * {bytes_} + {2048 if narrow else 1024}"
-        heads = (64, 128, 256) if narrow else (64, 128)
-        schedule.require(" || ".join(f"{head} == {each}" for each in heads))
-        schedule.require(f"({keys} == 64 || {keys} == 128) && {shared} <= 232448")
+        schedule.require(f"{shared} <= 232448")
         body, names = self._begun(schedule, place, masked=False)
         *batch, rows, _ = body.extents(self.nodes[-1])
         tiles, count = body.fresh("count"), count_in_cpp(batch)
         body.line(f"const int {tiles} = ({in_cpp(rows)} + {ROWS - 1}) / {ROWS};")
-        row, column, term = names.row, names.column, names.term
-        left, right = tensors(self.scores)
+        (row, column, term), (left, right) = (names.row, names.column, names.term), tensors(self.scores)
         operands = (
             (names.left, left, (row, term), term, row),
             (names.right, right, (term, column), term, column),
@@ -123,7 +98,7 @@ class Attention:
         with contextlib.ExitStack() as inside:
             if narrow:
                 arguments = f"{names.shared}, {tiles}{f' * ({count})' if batch else ''}"
-                head_of_call = f"attention::attend<{head}, {keys}, {causal}, {kind}>({arguments},"
+                head_of_call = f"attention::attend<{head}, {keys}, {causal}, {kind}, {splits}>({arguments},"
                 inside.enter_context(body.block(f"{head_of_call} [&](int {part}) {{", end="});"))
             if self.causal and batch:
                 # The longest rows first.
@@ -134,7 +109,9 @@ class Attention:
             maps = [_matrix(body, schedule, *each, kind="attention::Rows<float>") for each in operands]
             self._score(body, names)
             if narrow:
-                given = f"{matrices}, {first}, {names.score}, {schedule.parameter(place.name)}"
+                multiple = f"attention::Multiple{{{names.score}(0, 0, 1.0f)}}"
+                score = multiple if self.is_multiple else names.score
+                given = f"{matrices}, {first}, {score}, {schedule.parameter(place.name)}"
                 body.writes[place.name] = place
                 head_of_part = f"return attention::part({given}, [=](int {row}, int {column}) {{"
                 with body.block(head_of_part, end="});"):
@@ -142,25 +119,34 @@ class Attention:
             else:
                 body.line(f"attention::attend<{head}, {keys}, {causal}>({names.shared}, {matrices}, {first},")
                 with body.block(
-                    f"    {names.score}, [&](int {row}, int {column}, float {names.product}) {{",
+                    f"    {names.score}, [&](int {row}, int {column}, float {names.sum}) {{",
                     end="    });",
                 ):
-                    body.store(place, _index(self.nodes[-1], names), names.product)
+                    body.store(place, _index(self.nodes[-1], names), names.sum)
         made = _function(schedule, body, "attention_kernel", self.nodes[-1], place)
         grid = f"ceil_div({count_in_plan((rows,))}, {ROWS})"
         grid += f" * {count_in_plan(batch)}" if batch else ""
         if narrow:
             parameters = tuple(map(map_given, filter(None, maps)))
             made = replace(made, given=parameters, qualifiers="__launch_bounds__(384, 1) ")
-            grid = f"min({blocks}, {grid})"
-        return schedule.function(made), schedule.launch(made, grid, "384" if narrow else "256", shared)
+            grid = f"min({blocks} // {splits}, {grid}) * {splits}"
+            schedule.require(f"{blocks} >= {splits}")
+        launch = schedule.launch(made, grid, "384" if narrow else "256", shared, splits)
+        return schedule.function(made), launch
+
+    def _splits(self, schedule: Schedule) -> int:
+        """How many blocks share a part's keys: as many as leave each multiprocessor one."""
+        *batch, rows, keys = (schedule.estimate((each,)) for each in schedule.place("", self.scores).extents)
+        parts = math.prod(batch) * math.ceil(rows / ROWS)
+        room = ((8, CLUSTERED), (4, CLUSTERED), (2, MULTIPROCESSORS))
+        return next((each for each, most in room if each * parts <= most and each * FEWEST_KEYS <= keys), 1)
 
     def _begun(self, schedule: Schedule, place: Place, *, masked: bool) -> tuple[Body, Names]:
         """The beginning of a kernel that has scores, with a causal mask or without, and its names."""
 
         def given(_: Body, index: Index) -> str:
             assert index == _index(self.scores, names)  # noqa: S101 - the finder looked
-            return names.product
+            return str(names.sum)
 
         shows = "true" if self.shows else "false"
         known = {self.mask: lambda *_: shows} if self.mask and not masked else {}
@@ -177,22 +163,19 @@ class Attention:
 
     def _score(self, body: Body, names: Names) -> None:
         """Declare the function that makes a product what softmax is taken of."""
-        head = (
-            f"const auto {names.score} = [=](int {names.row}, int {names.column}, float {names.product}) {{"
-        )
+        head = f"const auto {names.score} = [=](int {names.row}, int {names.column}, float {names.sum}) {{"
         with body.block(head, end="};"):
             value = body.read(self.weighed, _weighed_index(body, self, names))
             body.line(f"return {converted(value, numbers(self.weighed), torch.float32)};")
 
     def _in_two(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
-        keys, columns = schedule.macro("KEYS", 256), schedule.macro("COLUMNS", 256)
-        for each in (keys, columns):
-            schedule.require(f"{each} == 128 || {each} == 256")
         *batch, rows, count = schedule.place("", self.scores).extents
+        keys = schedule.macro("KEYS", _width(schedule, (*batch, rows, count)), 64, 128, 256)
+        columns = schedule.macro("COLUMNS", _width(schedule, place.extents), 64, 128, 256)
         width = sympy.Symbol(keys, integer=True, positive=True)
         tiles = sympy.floor((count + width - 1) / width)
         # A row's weights, and behind them two numbers for each tile.
-        pitch = STEP * steps_of(count) + 4 * sympy.floor((tiles + 1) / 2)
+        pitch = STEP * ceiling(count, STEP) + 4 * sympy.floor((tiles + 1) / 2)
         scores = Place(schedule.fresh(f"{self.scores.name}_rows"), torch.float32, (*batch, rows, pitch))
         schedule.add_scratch(scores)
         yield _launched(schedule, self._scores(schedule, scores, keys), (*batch, rows, count), keys)
@@ -224,16 +207,14 @@ class Attention:
         _begin(body, names, node, width)
         body.reads[scores.name] = scores
         *_, rows, keys = body.extents(self.scores)
-        row = f"{in_cpp(rows)}, {in_cpp(STEP * steps_of(keys))}, {in_cpp(scores.extents[-1])}"
+        row = f"{in_cpp(rows)}, {in_cpp(STEP * ceiling(keys, STEP))}, {in_cpp(scores.extents[-1])}"
         body.line(f"const blocks::ByTerm {names.left}{{{_of_batch(scores, names)}, {row}}};")
         column = names.column
         _matrix(body, schedule, names.right, tensors(node)[1], (names.term, column), column, column)
         given = f"{names.shared}, {names.left}, {tiles}, {names.right}, {names.tile}"
         body.line(f"attention::store_values<{width}, {keys_of_tile}>({given},")
-        with body.block(
-            f"    [&](int {names.row}, int {names.column}, float {names.product}) {{", end="    });"
-        ):
-            body.store(place, _index(node, names), names.product)
+        with body.block(f"    [&](int {names.row}, int {names.column}, float {names.sum}) {{", end="    });"):
+            body.store(place, _index(node, names), names.sum)
         return _function(schedule, body, "values_kernel", node, place)
 
 
@@ -263,9 +244,10 @@ def _attention(
         *extents_of(tensors(scores)[0], traced)[-1:],
         *extents_of(node, traced)[-1:],
     )
-    if min(map(traced.estimate, sizes)) < FEWEST or ONE in sizes:
+    if min(map(traced.estimate, sizes[1:])) < FEWEST or ONE in sizes:
         return None
-    found = Attention(nodes, scores, weighed, *_causality(weighed, traced))
+    how = _causality(weighed, traced)
+    found = Attention(nodes, scores, weighed, *how, _is_multiple(weighed, scores, traced, how[1]))
     return found if _is_covered(found, kept, traced) else None
 
 
@@ -286,6 +268,21 @@ def _softmax_of(node: Node) -> Node | None:
     if _is(largest, "amax") and _is_of_rows(largest) and stripped(tensors(largest)[0]) is stripped(left):
         return left
     return None
+
+
+def _is_multiple(node: Node, scores: Node, traced: Traced, mask: Node | None) -> bool:
+    """Whether a node is the scores times a positive number, or in place of it a scalar where the mask hides them."""
+    node = stripped(node, [scores])
+    if mask and _is(node, "where"):
+        node = next(each for each in tensors(node)[1:] if not _is(each, "scalar_tensor"))
+    while (node := stripped(node, [scores])) is not scores:
+        (source, *others), factors = tensors(node), [each for each in node.args if each not in tensors(node)]
+        if base_name(node) not in {"mul", "div"} or others or node.args[0] is not source or len(factors) != 1:
+            return False
+        if traced.estimate(sympy.sympify(traced.expression(factors[0]))) <= 0:
+            return False
+        node = source
+    return True
 
 
 def _is(node: Node, name: str) -> bool:
@@ -376,7 +373,7 @@ def _is_covered(found: Attention, kept: Sequence[Node], traced: Traced) -> bool:
         if node is found.scores:
             if index != _index(node, names):
                 raise _OtherPlaceError
-            return names.product
+            return str(names.sum)
         if node in found.nodes:
             raise _OtherPlaceError
         return "1" if node.op == "get_attr" else rule_of(node).compute(body, node, index)
@@ -417,17 +414,13 @@ def _weighed_index(body: Body, found: Attention, names: Names) -> Index:
     )
 
 
-@dataclass(frozen=True)
-class Memory:
-    """A matrix in a buffer: the index of its first element, and the axis along which its lines are."""
+def _in_memory(
+    body: Body, node: Node, batch: str, pair: tuple[str, str], contiguous: str
+) -> tuple[Place, Index, int] | None:
+    """The buffer of an operand with the axes of a `pair`, if neighbours along one of them are neighbours there.
 
-    place: Place
-    first: Index
-    axis: int
-
-
-def _in_memory(body: Body, node: Node, batch: str, pair: tuple[str, str], contiguous: str) -> Memory | None:
-    """Where an operand with the axes of a `pair` lies, if neighbours along one of them are neighbours there."""
+    With it, the index of its first element, and the axis along which its lines are.
+    """
 
     def element(*kept: str) -> tuple[Place, Index, Mapping[str, str]] | None:
         index = (*[batch] * (node.meta["val"].dim() - 2), *(each if each in kept else "0" for each in pair))
@@ -461,7 +454,7 @@ def _in_memory(body: Body, node: Node, batch: str, pair: tuple[str, str], contig
     # Two axes of the buffer that the row and the column are along don't depend on each other.
     if axes[0] == axes[1] or product(place.extents[last + 1 :]) != ONE:
         return None
-    return Memory(place, start, axes[1 - pair.index(contiguous)])
+    return place, start, axes[1 - pair.index(contiguous)]
 
 
 def _summands(text: str, values: Mapping[str, str]) -> Counter[str]:
@@ -527,17 +520,17 @@ def _matrix(  # noqa: PLR0917 - what it is made of
         own = schedule.body(body.target, index_type)
         names = Names.of(own)
         found = _in_memory(own, node, names.batch, pair, contiguous)
-        if found is None or not schedule.is_large(found.place):
+        assert found is not None  # noqa: S101 - the finder looked
+        place, first, axis = found
+        if not schedule.is_large(place):
             break
-    assert found is not None  # noqa: S101 - the finder looked
     own.read(node, (*[names.batch] * (node.meta["val"].dim() - 2), "0", "0"))
-    place = found.place
     body.reads[place.name] = place
     base = schedule.parameter(place.name)
-    own.line(f"return {base} + ({own.flat(found.first, place.extents)});")
+    own.line(f"return {base} + ({own.flat(first, place.extents)});")
     extents = dict(zip(pair, map(in_cpp, body.extents(node)[-2:]), strict=True))
     (terms,) = {*pair} - {lines}
-    sizes, stride = f"{extents[lines]}, {extents[terms]}", count_in_cpp(place.extents[found.axis + 1 :])
+    sizes, stride = f"{extents[lines]}, {extents[terms]}", count_in_cpp(place.extents[axis + 1 :])
     narrow, data, made = place.dtype is not torch.float32, body.fresh(f"{variable}_data"), ""
     body.line(f"const {stored_type(place.dtype)}* const {data} = [&] {{")
     for line in own.text().splitlines():
@@ -545,7 +538,7 @@ def _matrix(  # noqa: PLR0917 - what it is made of
     body.line("}();")
     if narrow:
         kind, rank = f"blocks::Stored<{stored_type(place.dtype)}, true>", len(place.extents)
-        if found.axis == rank - 2 and found.first[-2:] == ("0", "0"):
+        if axis == rank - 2 and first[-2:] == ("0", "0"):
             shape = (product(place.extents[:-2]), *place.extents[-2:])
             made = schedule.add_tensor_map(place, shape, (1, LINES, LINES))
         of_map = f"(int)(({data} - {base}) / ({count_in_cpp(place.extents[-2:])}))" if made else "0"
@@ -555,6 +548,13 @@ def _matrix(  # noqa: PLR0917 - what it is made of
     kind = kind or f"blocks::{'ByTerm' if contiguous == terms else 'ByLine'}"
     body.line(f"const {kind} {variable}{{{given}}};")
     return made
+
+
+def _width(schedule: Schedule, extents: Sequence[sympy.Expr]) -> int:
+    """Columns of a tile: as many as leave each multiprocessor one."""
+    *batch, rows, columns = map(schedule.estimate, ((each,) for each in extents))
+    down = math.prod(batch) * math.ceil(rows / ROWS)
+    return next((each for each in (256, 128) if down * math.ceil(columns / each) >= MULTIPROCESSORS), 64)
 
 
 def _function(schedule: Schedule, body: Body, name: str, node: Node, place: Place) -> Function:

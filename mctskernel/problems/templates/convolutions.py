@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 CONVOLUTION, HEADER = "aten.convolution", "convolutions.cuh"
 
-OF_BLOCK, STEP, PRODUCERS = 64 * 256, 8, 64
+OF_BLOCK, WORDS, PRODUCERS = 64 * 256, 8, 64
 """Of a block and a stage, as the header has them."""
 
 MOST_ROWS = 128
@@ -220,7 +220,7 @@ class Tables:
 
     def stage(self, rows: int, strip: int, deep: int) -> int:
         """Bytes of a stage."""
-        return self.parts * deep * (self.lines(rows, strip) + self.most_taps * rows) * STEP * 4
+        return self.parts * deep * (self.lines(rows, strip) + self.most_taps * rows) * WORDS * 4
 
     def text(self, name: str, *, by_image: bool) -> str:
         """The definitions in C++; parts of blocks may be of one image each."""
@@ -296,15 +296,16 @@ class Convolution:
         schedule.define(self.tables.text(name, by_image=self._by_image))
         sizes = _sizes(node, body, places)
         tile, deep = (sympy.Symbol(macros[number], integer=True, positive=True) for number in (0, 2))
+        terms = WORDS * 4 // numbers(node).itemsize
         extents = (
             sympy.Integer(groups),
             _parts(rows, tile if stack == 1 else sympy.floor(tile / stack)),
             sympy.Integer(sum(len(each.taps) for each in self.tables.sections)),
-            _parts(channels, deep * STEP),
+            _parts(channels, deep * terms),
             sympy.Integer(self.tables.parts),
-            deep * STEP * tile,
+            deep * terms * tile,
         )
-        packed = Place(schedule.fresh(f"{node.name}_weights"), torch.float32, extents)
+        packed = Place(schedule.fresh(f"{node.name}_weights"), numbers(node), extents)
         schedule.add_scratch(packed)
         yield self._packing(schedule, packed, (name, sizes, macros))
         step, target = None, place
@@ -348,7 +349,7 @@ class Convolution:
     ) -> tuple[int, int, int, int]:
         """Rows of a block, columns of a strip, steps of a stage, and stages."""
         columns = schedule.estimate((places[2],))
-        steps = math.ceil(schedule.estimate((channels,)) / STEP)
+        steps = math.ceil(schedule.estimate((channels,)) / (WORDS * 4 // numbers(self.nodes[0]).itemsize))
         sections = self.tables.sections
         taps = sum(len(each.taps) for each in sections) / self.tables.phases
         deep = 1
@@ -451,7 +452,7 @@ class Convolution:
         lines = (
             f"({OF_BLOCK} {{0}} {tile} + {columns + rows * columns + 31} + {rows} * {strip}) {{0}} 32 * 32"
         )
-        stage = f"{stages} * {deep} * {self.tables.parts * STEP * 4} * ({lines} + {self.tables.most_taps} * {tile})"
+        stage = f"{stages} * {deep} * {self.tables.parts * WORDS * 4} * ({lines} + {self.tables.most_taps} * {tile})"
         schedule.require(
             f"({tile} == 64 || {tile} == 128) && {strip} >= 1 && {strip} <= {WIDEST} && {deep} >= 1 && {stages} >= 2"
         )
@@ -607,7 +608,7 @@ def _of_sum(value: Body, names: tuple[str, ...]) -> str:
 def convolutions(
     kept: Sequence[Node], outputs: Collection[Node], traced: Traced
 ) -> Iterator[Convolution | DirectConvolution]:
-    """The convolutions of fp32 that PyTorch computes in TF32, each with what follows element by element."""
+    """The convolutions of 16 bits, or that PyTorch computes in TF32, each with what follows element by element."""
     rows_behind, readers = tuple(row_groups(kept, outputs, traced)), readers_of(kept, traced)
     for node in filter(_is_covered, kept):
         geometry = _geometry(node, traced)
@@ -623,9 +624,10 @@ def convolutions(
         if not geometry.transposed and inputs * rows < FEW:
             yield DirectConvolution(nodes, geometry)
             continue
-        exact = inputs <= EXACT or (bool(traced.moved) and any(map(_is_sum, tensors(node)[:2])))
+        is_few = inputs <= EXACT or (bool(traced.moved) and any(map(_is_sum, tensors(node)[:2])))
+        exact = is_few and numbers(node) is torch.float32
         terms = inputs * math.prod(geometry.kernel)
-        if exact and not geometry.transposed and _is_direct(terms, inputs, rows):
+        if is_few and not geometry.transposed and _is_direct(terms, inputs, rows):
             yield DirectConvolution(nodes, geometry, min(TOGETHER, key=lambda each: (-rows % each, -each)))
             continue
         tables = Tables(geometry, tuple(geometry.sections(MOST_TAPS[exact])), exact)
@@ -654,7 +656,7 @@ def _pays(epilogue: Epilogue, tables: Tables, groups: int, rows: float, traced: 
 
 def _is_direct(terms: float, inputs: float, rows: float) -> bool:
     """Whether fp32 takes fewer cycles than three products in TF32, which fill 64 rows and steps of 8 inputs."""
-    steps = math.ceil(inputs / STEP) * terms / inputs
+    steps = math.ceil(inputs / WORDS) * terms / inputs
     products = math.ceil(rows / 64) * (TILE_CYCLES + steps * TAP_CYCLES)
     return terms * max(TOGETHER) * 4 <= MOST_STATIC and rows * terms * DIRECT_CYCLES < products
 
@@ -677,9 +679,9 @@ def convolved(kept: Sequence[Node]) -> Iterator[Node]:
 
 
 def _is_covered(node: Node) -> bool:
-    if operator_name(node) != CONVOLUTION or not torch.backends.cudnn.allow_tf32:
-        return False
-    return all(numbers(each) is torch.float32 for each in (node, *tensors(node)[:2]))
+    types = {torch.float16, torch.bfloat16, *([torch.float32] if torch.backends.cudnn.allow_tf32 else [])}
+    is_one = operator_name(node) == CONVOLUTION and numbers(node) in types
+    return is_one and all(numbers(each) is numbers(node) for each in tensors(node)[:2])
 
 
 def _geometry(node: Node, traced: Traced) -> Geometry | None:

@@ -5,6 +5,7 @@ blocks.cuh says what a matrix is, and has the arithmetic.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -30,29 +31,18 @@ STRIP, LINES = 8, 64
 """Steps and lines of what a block packs."""
 
 
-@dataclass(frozen=True)
-class Names:
-    """The variables of a kernel."""
+_Words = namedtuple(
+    "_Words", "batch row column line term sum tile sums shared part matrix again left right values score"
+)
 
-    batch: str
-    row: str
-    column: str
-    line: str
-    term: str
-    sum: str
-    tile: str
-    sums: str
-    shared: str
-    part: str
-    matrix: str
-    again: str
+
+class Names(_Words):
+    """The variables of a kernel."""
 
     @staticmethod
     def of(body: Body) -> Names:
         """Names that a body doesn't use; the same for any empty one."""
-        return Names(
-            *map(body.fresh, "batch row column line term product tile sums shared part matrix again".split())
-        )
+        return Names(*(body.fresh("product" if each == "sum" else each) for each in Names._fields))
 
 
 @dataclass(frozen=True)
@@ -135,11 +125,11 @@ class Operand:
         ((node, found),) = body.loads
         place = schedule.places[node]
         own = (names.line, names.term)
-        if (
-            place.dtype is not self.dtype
-            or value != body.load(place, found)
-            or any(found.count(each) != 1 for each in own)
-        ):
+        if place.dtype is not self.dtype or value != body.load(place, found):
+            return None
+        if self.lines == ONE and found[-2:] == ("0", names.term):
+            found = (*found[:-2], *own)
+        if any(found.count(each) != 1 for each in own):
             return None
         strides = {each: product(place.extents[number + 1 :]) for number, each in enumerate(found)}
         others = [each for each in found if each not in own]
@@ -194,11 +184,6 @@ class Operand:
 def map_given(name: str) -> tuple[str, str]:
     """A kernel's parameter for a tensor map, and its argument in the plan."""
     return f"const __grid_constant__ blocks::TensorMap {name}", name
-
-
-def steps_of(terms: sympy.Expr) -> sympy.Expr:
-    """So many steps of fp32."""
-    return ceiling(terms, STEP)
 
 
 def ceiling(count: sympy.Expr, size: int) -> sympy.Expr:

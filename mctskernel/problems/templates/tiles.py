@@ -39,14 +39,14 @@ MULTIPROCESSORS = 132
 
 TILES = {(128, 192): 1.0, (128, 128): 0.87, (128, 64): 0.6, (64, 192): 0.65, (64, 128): 0.55, (64, 64): 0.4}
 HALF_TILES = {
-    **{(192, 192): 3.58, (192, 128): 3.32, (192, 64): 2.0},
-    **{(128, 256): 3.55, (128, 192): 3.47, (128, 128): 3.05, (128, 64): 1.77},
-    **{(64, 256): 2.88, (64, 192): 2.65, (64, 128): 1.96, (64, 64): 1.4},
+    **{(192, 192): 3.58, (192, 128): 2.75, (192, 64): 2.06},
+    **{(128, 256): 3.78, (128, 192): 3.47, (128, 128): 3.25, (128, 64): 1.94},
+    **{(64, 256): 2.88, (64, 192): 2.7, (64, 128): 2.52, (64, 64): 1.85},
 }
 FP8_TILES = {(128, 192): 4.6, (128, 128): 4.5, (128, 64): 3.0, (64, 192): 3.2, (64, 128): 2.9, (64, 64): 2.0}
 """Rows and columns of a tile of pairs, 16 bits and fp8, and at what multiple of RATE it computes; TF32 at half."""
 
-TURNS = {(64, 256): 3.2, (64, 192): 2.81, (64, 128): 2.28}
+TURNS = {(64, 256): 3.41, (64, 192): 2.9, (64, 128): 2.58}
 """The same of 16-bit numbers where two warp groups take turns, each with its tile."""
 
 KINDS = {
@@ -58,20 +58,23 @@ KINDS = {
 }
 """What the header calls numbers that tensor cores multiply as they are."""
 
-RATE, BANDWIDTH, PARTS = 1.25e14, 2.8e12, 6e12
+RATE, BANDWIDTH, PARTS = 1.25e14, 4.3e12, 8.5e12
 """On an H200: terms a second, bytes of memory, and of parts of sums, which are in L2."""
 
-STORED, TILE, SPLIT, CLUSTERS, ALONE = 4.4e-11, 4e-7, 2.3e-6, 1.2e-6, 5e-8
-"""Seconds of storing a byte of a tile, a tile's beginning, another launch, clusters, and of a step without one."""
+STORED, TILE, SPLIT, CLUSTERS, PARTED, ALONE = 3.4e-11, 4.8e-7, 3.9e-6, 9.3e-7, 2.6e-6, 3.8e-8
+"""Seconds of storing a byte of a tile, its beginning, another launch, clusters of either kind, a step without one."""
 
-OF_TURNS, BEGIN_TURNS = 8e-7, 6e-6
+OF_TURNS, BEGIN_TURNS = 6.2e-7, 4.4e-6
 """Seconds of a tile's beginning where warp groups take turns, and of the first ones."""
 
-WARM, COLD, WAIT, SHARPNESS = 2.1e11, 1.65e11, 1.7e-6, 2.7
+WARM, COLD, WAIT, SHARPNESS = 2.8e11, 1.65e11, 1.3e-6, 2.9
 """Bytes a second that a multiprocessor loads, also of its first tile; a stage's latency; how well loads are hidden."""
 
-TOGETHER = 2
-"""Blocks that share what they copy, where there are several rows of tiles."""
+CLUSTERED = 112
+"""Multiprocessors on which there is room for clusters of four and more."""
+
+TOGETHER, PARTS_OF_CLUSTER = 2, (1, 2, 4, 8)
+"""Blocks that share what they copy, where there are several rows of tiles, and those that share a tile's terms."""
 
 MOST_SHARED, BESIDE_STAGES = 232448, 4096
 """Bytes of shared memory of a block, and of those that aren't stages."""
@@ -81,7 +84,7 @@ _PRODUCTS = {"aten.mm", "aten.bmm"}
 _FOLLOWED = {"aten.mm", "aten.convolution"}
 
 FEWEST = 16
-"""Rows, columns and terms below which most of a tile would be empty."""
+"""Terms below which most of a step would be empty. Tiles of few rows or columns take as long as reading the others."""
 
 FEWEST_OPERATIONS = 1 << 20
 FEWEST_TERMS = 512
@@ -111,24 +114,23 @@ class Product:
         is_packed = dtype is torch.float32 and not self.in_tf32
         given = yield from self._given(schedule, place)
         tiles = HALF_TILES if self.in_tf32 else _TILES_OF.get(dtype, HALF_TILES)
-        (rows, columns), taken, together, splits = _tiling(
+        (rows, columns), taken, together, of_cluster, splits = _tiling(
             self.sizes, dtype, numbers(self.nodes[-1]), in_tf32=self.in_tf32
         )
-        tile_m, tile_n = schedule.macro("TILE_M", rows), schedule.macro("TILE_N", columns)
+        tile_m = schedule.macro("TILE_M", rows, *sorted({tile[0] for tile in tiles}))
+        tile_n = schedule.macro("TILE_N", columns, *sorted({tile[1] for tile in tiles}))
         stages, group = schedule.macro("STAGES", _stages((rows, columns))), schedule.macro("GROUP", 8)
-        cluster = schedule.macro("CLUSTER", together)
+        cluster = schedule.macro("CLUSTER", together, 1, TOGETHER)
+        parts = schedule.macro("PARTS", of_cluster, *PARTS_OF_CLUSTER)
         blocks = schedule.macro("BLOCKS", MULTIPROCESSORS)
-        turns = "" if is_packed else schedule.macro("TURNS", taken)
-        threads = f"2 * {tile_m} * {turns} + 128" if turns else f"2 * {tile_m} + 128"
+        beside = f"({cluster} * {parts})"
+        turns = "1" if is_packed else schedule.macro("TURNS", taken, 1, 2)
+        threads = f"2 * {tile_m} * {turns} + 128"
         shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + {BESIDE_STAGES}"
-        for macro, axis in ((tile_m, 0), (tile_n, 1)):
-            allowed = sorted({tile[axis] for tile in tiles})
-            schedule.require(" || ".join(f"{macro} == {each}" for each in allowed))
         if (192, 192) in tiles:
             schedule.require(f"{tile_m} <= 128 || {tile_n} <= 192")
-        if turns:
-            schedule.require(f"{turns} == 1 || ({turns} == 2 && {tile_m} == 64)")
-        schedule.require(f"({cluster} == 1 || {cluster} == 2) && {blocks} >= {cluster}")
+        schedule.require(f"{turns} == 1 || ({tile_m} == 64 && {parts} == 1)")
+        schedule.require(f"({parts} == 1 || {cluster} == 1) && {blocks} >= {beside}")
         schedule.require(f"{stages} >= 3 && {shared} <= {MOST_SHARED}")
         schedule.require(f"{group} >= 1 && {group} <= 64")
         split = schedule.macro("SPLITS", splits) if splits > 1 else ""
@@ -136,23 +138,19 @@ class Product:
         if split:
             schedule.require(f"{split} >= 1 && {split} <= 64")
             count = sympy.Symbol(split, integer=True, positive=True)
-            target = Place(
-                schedule.fresh(f"{node.name}_parts"),
-                torch.float32,
-                (count, *schedule.place("", node).extents),
-            )
+            extents = (count, *schedule.place("", node).extents)
+            target = Place(schedule.fresh(f"{node.name}_parts"), torch.float32, extents)
             schedule.add_scratch(target)
-        macros = (tile_m, tile_n, stages, group, cluster, turns, split)
+        macros = (tile_m, tile_n, stages, group, cluster, turns, parts, split)
         made = self._function(schedule, target, macros, threads, given)
-        down, across = (count_in_plan((each,)) for each in (self.rows, self.columns))
-        grid = f"ceil_div({down}, ({tile_m} * {cluster})) * ceil_div({across}, {tile_n})"
+        high, wide = (count_in_plan((each,)) for each in (self.rows, self.columns))
+        grid = f"ceil_div({high}, ({tile_m} * {cluster})) * ceil_div({wide}, {tile_n})"
         for factor in (count_in_plan((self.batch,)), split):
             grid += f" * {factor}" if factor not in {"1", ""} else ""
-        grid = f"{cluster} * min({blocks} // {cluster}, {grid})"
-        yield schedule.function(made), schedule.launch(made, grid, threads, shared, cluster)
+        grid = f"{beside} * min({blocks} // {beside}, {grid})"
+        yield schedule.function(made), schedule.launch(made, grid, threads, shared, beside)
         if split:
-            parts = {node: _sum_of_parts(target)}
-            yield schedule.kernel(schedule.whole(self.nodes[-1], place, parts))
+            yield schedule.kernel(schedule.whole(self.nodes[-1], place, {node: _sum_of_parts(target)}))
 
     def _given(
         self, schedule: Schedule, place: Place
@@ -200,29 +198,26 @@ class Product:
         extents = (self.batch, self.rows + self.columns, sympy.Integer(2))
         ranges = Place(schedule.fresh(f"{node.name}_ranges"), torch.int32, extents)
         schedule.add_scratch(ranges, zero=True)
-        before = (None, self.rows)
-        return [
-            _Packed(each, self._buffer(schedule, each), ranges, other)
-            for each, other in zip(operands, before, strict=True)
-        ]
+        first, other = (_Packed(each, self._buffer(schedule, each), ranges) for each in operands)
+        return [first, replace(other, before=self.rows)]
 
     def _function(
         self,
         schedule: Schedule,
         target: Place,
-        macros: tuple[str, str, str, str, str, str, str],
+        macros: tuple[str, ...],
         threads: str,
         given: Sequence[_Packed | _Stored],
     ) -> Function:
         node = self.nodes[0]
         names = Names.of(schedule.body(target))
-        tile_m, tile_n, stages, group, cluster, turns, split = macros
+        tile_m, tile_n, stages, group, cluster, turns, parts, split = macros
         rows, columns, batch, steps = (
             in_cpp(each) for each in (self.rows, self.columns, self.batch, given[0].operand.steps)
         )
         extents = f"{rows}, {columns}, {steps}, {batch}, {split or 1}"
         tiling = f"blocks::Tiling<{tile_m} * {cluster}, {tile_n}, {group}>{{{extents}}}"
-        how = ", ".join(filter(None, (tile_m, tile_n, stages, cluster, turns)))
+        how = ", ".join((tile_m, tile_n, stages, cluster, turns, parts))
         lines = [
             f"extern __shared__ unsigned char {names.shared}[];",
             f"blocks::multiply<{how}>({names.shared}, {tiling},",
@@ -235,7 +230,7 @@ class Product:
         value, index = self._epilogue(schedule, target, names, stored_parts=bool(split))
         arguments = f"int {names.row}, int {names.column}"
         lines += [
-            f"    [&](const blocks::Tile& {names.tile}, const float (&{names.sums})[{tile_n} / 2]) {{",
+            f"    [&](const blocks::Tile& {names.tile}, const float (&{names.sums})[{tile_n} / 2 / {parts}]) {{",
             *([f"        const int {names.batch} = {names.tile}.batch;"] if self.batch != ONE else []),
             f"        blocks::store({schedule.parameter(target.name)}, {names.sums}, {names.tile}, {rows}, {columns},",
             f"            [&]({arguments}, float {names.sum}) {{\n{value.text()}\n            }},",
@@ -263,7 +258,7 @@ class Product:
 
         def given(body: Body, index: Index) -> str:
             assert index == _index(body, node, names)  # noqa: S101 - the finder looked
-            return names.sum
+            return str(names.sum)
 
         value, place = (
             schedule.body(target, "long long" if schedule.is_large(target) else "int", {node: given})
@@ -401,7 +396,7 @@ def products(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) ->
         if shape is None:
             continue
         sizes = tuple(traced.estimate(each) for each in shape)
-        if min(sizes[1:]) >= FEWEST and math.prod(sizes) >= FEWEST_OPERATIONS:
+        if sizes[3] >= FEWEST and math.prod(sizes) >= FEWEST_OPERATIONS:
             follower = None if node in outputs else follower_of(node, kept, traced)
             nodes = (node,) if follower is None else (node, follower)
             dtypes = _multiplied(node, numbers(nodes[-1]))
@@ -446,19 +441,24 @@ def _seconds(  # noqa: PLR0917 - what a choice of tiles depends on
     tile: tuple[int, int],
     rate: float,
     turns: int,
-    together: int,
+    cluster: tuple[int, int],
     splits: int,
 ) -> float:
     """The time of a product on tiles, but for what is the same for all; `widths` are bytes of operands and results.
 
-    A multiprocessor computes tiles one after another. So many that are below each other are computed `together`.
+    A multiprocessor computes tiles one after another. Of a cluster, so many that are below each other are computed
+    together, or so many parts of a tile's terms.
     """
     batch, rows, columns, terms = sizes
+    together, parts = cluster
     across = batch * math.ceil(columns / tile[1]) * splits
-    count = math.ceil(together * math.ceil(rows / tile[0] / together) * across / MULTIPROCESSORS)
-    area, own = tile[0] * tile[1], terms / splits
+    room = (MULTIPROCESSORS if parts <= 2 else CLUSTERED) // parts
+    count = math.ceil(together * math.ceil(rows / tile[0] / together) * across / room)
+    if parts > 1 and count > 1:
+        return math.inf
+    area, own = tile[0] * tile[1], terms / splits / parts
     products = area * own * MULTIPROCESSORS / (RATE * rate)
-    loads = (tile[0] + tile[1] / together) * own * widths[0]
+    loads = (min(tile[0], rows) + min(tile[1], columns) / together) * own * widths[0]
     steps = own * widths[0] / 128
 
     def both(one: float, another: float) -> float:
@@ -473,7 +473,7 @@ def _seconds(  # noqa: PLR0917 - what a choice of tiles depends on
         spent = first + (count - 1) * other + count * (stored + TILE)
     else:
         spent = first + (count - 1) * max(other, stored) + count * OF_TURNS + BEGIN_TURNS
-    spent += CLUSTERS if together > 1 else steps * ALONE if splits == 1 else 0.0
+    spent += CLUSTERS if together > 1 else PARTED if parts > 1 else steps * ALONE if splits == 1 else 0.0
     operands = widths[0] * terms * (rows + columns)
     spent = both(spent, batch * (operands + widths[1] * rows * columns) / BANDWIDTH)
     return spent + (8 * splits * batch * rows * columns / PARTS + SPLIT if splits > 1 else 0.0)
@@ -481,8 +481,8 @@ def _seconds(  # noqa: PLR0917 - what a choice of tiles depends on
 
 def _tiling(
     sizes: tuple[float, float, float, float], dtype: torch.dtype, result: torch.dtype, *, in_tf32: bool
-) -> tuple[tuple[int, int], int, int, int]:
-    """The tile with the least time, how many warp groups take turns, blocks of a cluster, and parts of the terms."""
+) -> tuple[tuple[int, int], int, int, int, int]:
+    """The tile with the least time, warp groups that take turns, a cluster's tiles and parts of terms, and splits."""
     tiles, slower = _TILES_OF.get(dtype, HALF_TILES), 1.0
     if in_tf32:
         tiles, slower = HALF_TILES, 0.5
@@ -491,15 +491,19 @@ def _tiling(
     choices = [(tile, rate, 1) for tile, rate in tiles.items()]
     choices += [(tile, rate, 2) for tile, rate in TURNS.items()] if tiles is HALF_TILES else []
     widths = (dtype.itemsize, result.itemsize)
-    (tile, _, turns), together, parts = min(
-        (
-            each
-            for each in itertools.product(choices, (TOGETHER, 1), splits)
-            if each[1] == 1 or (sizes[1] > each[0][0][0] and each[2] == 1)
-        ),
+    clusters = [(TOGETHER, 1), *((1, each) for each in PARTS_OF_CLUSTER if each <= most)]
+    possible = (
+        (choice, cluster, parts)
+        for choice, cluster, parts in itertools.product(choices, clusters, splits)
+        if cluster == (1, 1)
+        or (parts == 1 and (sizes[1] > choice[0][0] if cluster[0] > 1 else choice[2] == 1))
+    )
+
+    (tile, _, turns), cluster, parts = min(
+        possible,
         key=lambda each: _seconds(sizes, widths, each[0][0], slower * each[0][1], each[0][2], *each[1:]),
     )
-    return tile, turns, together, parts
+    return tile, turns, *cluster, parts
 
 
 def _stages(tile: tuple[int, int]) -> int:
@@ -569,4 +573,6 @@ def _sum_of_parts(parts: Place) -> Given:
 
 def _index(body: Body, node: Node, names: Names) -> Index:
     """The index of a product's element, in the order of its tensor's axes."""
-    return (*((names.batch,) if len(body.extents(node)) == 3 else ()), names.row, names.column)
+    *batch, rows, columns = body.extents(node)
+    pair = ("0" if size == ONE else name for size, name in ((rows, names.row), (columns, names.column)))
+    return (*((names.batch,) if batch else ()), *pair)

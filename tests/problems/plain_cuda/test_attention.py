@@ -72,12 +72,15 @@ def test_attention_on_chip(name: str) -> None:
 def test_attention_of_16_bits(dtype: str) -> None:
     inputs = [tensor(each.name, " ".join(map(str, each.shape)), dtype) for each in (Q, K, V)]
     _check(NARROW, "attend", CASES["causal"][0], *inputs)
+    _check({**NARROW, "n": 2, "rows": 3, "cols": 9999}, "attend", CASES["attention"][0], *inputs)
 
 
-@pytest.mark.parametrize("name", ["attention", "by hand"])
-def test_attention_in_two_kernels(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("attention", WIDE), ("by hand", WIDE), ("attention", {**WIDE, "rows": 4})]
+)
+def test_attention_in_two_kernels(name: str, sizes: Mapping[str, int]) -> None:
     function, inputs = CASES[name]
-    _check(WIDE, "store_scores", function, *inputs)
+    _check(sizes, "store_scores", function, *inputs)
 
 
 @pytest.mark.parametrize("scale", [1e3, 1e-5])

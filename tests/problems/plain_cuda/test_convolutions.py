@@ -66,6 +66,24 @@ def test_macros_choose_how_and_not_what(macros: dict[str, int]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("function", "images", "weight", "word"),
+    [
+        (lambda x, f: torch.relu(nn.conv2d(x, f, padding=1)), "d 40 h w", "24 40 3 3", "convolve<"),
+        (lambda x, f: nn.conv_transpose2d(x, f, stride=2), "d 20 h w", "20 70 3 3", "convolve<"),
+        (lambda x, f: nn.conv2d(x, f, padding=1), "d 3 h w", "20 3 3 3", "convolve_few<"),
+        (lambda x, f: nn.conv2d(x, f, groups=6), "d 6 h w", "6 1 3 7", "convolve_directly<"),
+    ],
+)
+def test_16_bit_numbers(function: Any, images: str, weight: str, word: str, dtype: str) -> None:
+    inputs = tensor("x", images, dtype), tensor("f", weight, dtype)
+    source = templates(function, *inputs, sizes=SIZES)
+    assert f"convolutions::{word}" in source
+    assert not wrong(function, *inputs, source=source, shape={"d": 3, "h": 9, "w": 21})
+
+
+@pytest.mark.slow
 def test_few_channels_have_products_with_fp32s_accuracy() -> None:
     source = templates(nn.conv2d, tensor("x", "d 8 h w"), tensor("f", "50 8 3 3"), sizes=SIZES)
     assert "EXACT = true" in source

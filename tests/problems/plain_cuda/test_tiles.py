@@ -42,7 +42,7 @@ def test_what_follows_a_product_is_computed_with_it() -> None:
 
 
 def test_small_products_and_other_types_stay_plain() -> None:
-    assert not templates(lambda x, y: x @ y, X, Y, sizes={"m": 8, "n": 4096, "k": 4096})
+    assert not templates(lambda x, y: x @ y, X, Y, sizes={"m": 4096, "n": 4096, "k": 8})
     wide = (tensor("x", "m k", "float64"), tensor("y", "k n", "float64"))
     assert not templates(lambda x, y: x @ y, *wide)
 
@@ -147,6 +147,7 @@ def test_operands_that_tma_cannot_read_are_copied() -> None:
         {"TILE_M": 192, "TILE_N": 192},
         {"TILE_M": 64, "TILE_N": 64, "CLUSTER": 1},
         {"TILE_M": 64, "TILE_N": 128, "TURNS": 2},
+        {"TILE_M": 64, "TILE_N": 128, "CLUSTER": 1, "PARTS": 8, "BLOCKS": 8},
     ],
 )
 def test_tiles_of_16_bit_numbers_in_every_size(macros: dict[str, int]) -> None:
