@@ -21,8 +21,7 @@ def _read(template: str) -> Template:
     return Template((FOLDER / f"{template}.cu").read_text().rstrip("\n"))
 
 
-VECTOR_BYTES = 16
-"""The most that one thread loads or stores with one instruction."""
+VECTOR_BYTES = 16  # the most that one thread loads or stores with one instruction
 
 ELEMENT_BYTES: Mapping[str, int] = {
     "char": 1,

@@ -129,8 +129,7 @@ def _split(text: str) -> list[str]:
     return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 
 
-MOST_COUNTED = 10
-"""Occurrences beyond these are not counted."""
+MOST_COUNTED = 10  # occurrences beyond these are not counted
 
 _ELISION = re.compile(r"\s*+(?://|#|/\*)?\s*+(?:\.\.\.|…)")
 

@@ -167,8 +167,7 @@ def resolve_at(task: Task, kernel: Kernel, plan: LaunchPlan, shape: Shape) -> Re
     return resolve(plan, task.names(shape, kernel), task.buffers(shape))
 
 
-STATIC_SHARED_BYTES = 48 << 10
-"""What ptxas accepts as static shared memory of one kernel."""
+STATIC_SHARED_BYTES = 48 << 10  # what ptxas accepts as static shared memory of one kernel
 
 TYPE_BYTES: Mapping[str, int] = {
     **ELEMENT_BYTES,

@@ -74,14 +74,9 @@ from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.search import Action, TreeSearch, Try, Wait
 from mctskernel.tree.trajectory import edit_title, run_seconds
 
-MODEL = "model"
-"""The proposer's name on what a model wrote."""
-
-STARTS = "starts"
-"""The run of a problem that all others are copied from."""
-
-FIRST = "first"
-"""The run of the first reply, which the arms with a model are copied from."""
+MODEL = "model"  # the proposer's name on what a model wrote
+STARTS = "starts"  # the run of a problem that all others are copied from
+FIRST = "first"  # the run of the first reply, which the arms with a model are copied from
 
 
 WHERE = "\nWrite the answer, and nothing else, into one file: "
@@ -108,8 +103,7 @@ ARMS = (
     Arm("best-of-n", Feedback.DIAGNOSIS, is_fresh=True),
     Arm("mixed", Feedback.DIAGNOSIS, rules=0.5),
 )
-BASELINE = "diagnosis"
-"""The arm that the others are compared with."""
+BASELINE = "diagnosis"  # the arm that the others are compared with
 
 
 class Study(msgspec.Struct, frozen=True):

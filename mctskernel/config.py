@@ -37,22 +37,16 @@ from mctskernel.tasks.starts import only_language
 from mctskernel.tree.choices import check_policy, choice_names, with_choices
 from mctskernel.tree.policy import Policy
 
-PARAMETERS = "parameters"
-"""The proposer of every search-space cache, and of nothing else."""
-
+PARAMETERS = "parameters"  # the proposer of every search-space cache, and of nothing else
 RULES = "rules"
 LLM = "llm"
 MIXED = "mixed"
-OUTSIDE = "outside"
-"""Not part of this program: it is asked, and tells (`mctskernel.external.session`)."""
-
-REPLAY = "replay"
-"""What another run's proposer said."""
+OUTSIDE = "outside"  # not part of this program: it is asked, and tells (`mctskernel.external.session`)
+REPLAY = "replay"  # what another run's proposer said
 
 ASK_A_MODEL = frozenset({LLM, MIXED})
 
-MADE = ("task", "replayed")
-"""Fields that a search sets itself."""
+MADE = ("task", "replayed")  # fields that a search sets itself
 
 REPLIES = 3
 """Replies without a new kernel after which a node is exhausted, where a proposer replies differently each time."""

@@ -16,8 +16,7 @@ from mctskernel.tree.node import Tree
 from mctskernel.tree.search import TreeSearch
 from mctskernel.tree.trajectory import edit_title, run_seconds
 
-MOST_PARAMETERS = 12
-"""Of a kernel's macros: templates have fewer."""
+MOST_PARAMETERS = 12  # of a kernel's macros: templates have fewer
 
 
 def request_of(

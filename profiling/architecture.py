@@ -124,8 +124,7 @@ class ArchitectureError(ValueError):
 
 
 FILE_SUFFIX = ".toml"
-LARGEST_FILE = 1 << 20
-"""Bytes; a description has about four thousand."""
+LARGEST_FILE = 1 << 20  # bytes; a description has about four thousand
 
 
 def load_architecture(name: str = "H100") -> Architecture:

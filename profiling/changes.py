@@ -17,9 +17,7 @@ from mctskernel.profiling.model.explanation import STRONG, explain, launches_of,
 from mctskernel.profiling.model.price import Term, log_ratio_sigma
 from mctskernel.profiling.quantities import byte_text, count_text, ratio_text, time_text
 
-MOVED = 1.05
-"""The factor from which a term or a count has moved."""
-
+MOVED = 1.05  # the factor from which a term or a count has moved
 MOST_TERMS = 3
 MOST_COUNTS = 2
 

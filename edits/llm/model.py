@@ -14,8 +14,7 @@ from mctskernel.core.option import Count, Option, Positive
 from mctskernel.core.proposer import Exchange, Purpose
 from mctskernel.core.user_errors import MisuseError
 
-_BYTES_PER_TOKEN = 3
-"""Of sources and English, rounded down: byte-pair encodings come to between 3 and 4."""
+_BYTES_PER_TOKEN = 3  # of sources and English, rounded down: byte-pair encodings come to between 3 and 4
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from mctskernel.edits.rule import Context, Proposal, rule
 
 REGISTERS_PER_SM = 65536
 THREADS_PER_SM = 2048
-LEAST_REGISTERS = 24
-"""With fewer registers a thread, nearly every kernel spills."""
+LEAST_REGISTERS = 24  # with fewer registers a thread, nearly every kernel spills
 
 
 @rule(Category.COMPILER_HINTS, 0.6, "l1_throughput global_latency instruction_issue")
@@ -309,11 +308,8 @@ def _name(call: Node) -> str:
 
 
 FACTORS = (4, 8, 2, 16)
-FULLY = 1 << 20
-"""Stands for all turns of a loop: more than any number of them that is chosen."""
-
-LARGEST_BODY = 2000
-"""Bytes of a loop's text beyond which unrolling rather harms the instruction cache."""
+FULLY = 1 << 20  # stands for all turns of a loop: more than any number of them that is chosen
+LARGEST_BODY = 2000  # bytes of a loop's text beyond which unrolling rather harms the instruction cache
 
 
 @rule(Category.UNROLLING, 0.4, "global_latency instruction_issue integer_pipe divergence")

@@ -54,8 +54,7 @@ DEVICES = ("model", "gpu")
 SPACE_SETTINGS = frozenset({"policy", "workers"})
 """What can differ between searches of a search-space cache: nothing there is proposed, rewarded or built."""
 
-GIVEN = ("device", "architecture", "seed", "budget")
-"""What an ablation says for all its arms."""
+GIVEN = ("device", "architecture", "seed", "budget")  # what an ablation says for all its arms
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Seed = Annotated[int, msgspec.Meta(ge=0)]

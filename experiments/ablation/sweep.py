@@ -35,9 +35,7 @@ SCHEMA_VERSION = 3
 
 SHARE = "share of the optimum"
 LOG_SPEEDUP = "log of the speed-up"
-
-POLL_SECONDS = 0.2
-"""How long to wait for a trial before checking whether to stop."""
+POLL_SECONDS = 0.2  # how long to wait for a trial before checking whether to stop
 
 Follower = Callable[[int, int, Trial | None], None]
 """Called with the number of finished trials, of planned ones, and the latest trial."""

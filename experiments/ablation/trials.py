@@ -37,8 +37,7 @@ RUNS = "runs"
 
 StopRequested = Callable[[], bool]
 
-DIGITS = 6
-"""Decimals of a kept score: searches that find the same agree in more."""
+DIGITS = 6  # decimals of a kept score: searches that find the same agree in more
 
 
 class FinalValidation(msgspec.Struct, frozen=True, omit_defaults=True):

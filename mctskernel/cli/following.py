@@ -58,9 +58,7 @@ def stopping() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-BASELINE_SHARE = 0.1
-"""The share of a search's --seconds that PyTorch may take once the search is over."""
-
+BASELINE_SHARE = 0.1  # the share of a search's --seconds that PyTorch may take once the search is over
 HEARTBEAT_SECONDS = 10.0
 POLL_SECONDS = 0.1
 

@@ -18,8 +18,7 @@ from mctskernel.run import RunFolder
 from mctskernel.tree.journal import is_being_written
 from mctskernel.tree.trajectory import edit_title
 
-INTERVAL = 1.0
-"""Seconds between two looks at the journal."""
+INTERVAL = 1.0  # seconds between two looks at the journal
 
 
 @click.command()

@@ -19,17 +19,13 @@ from mctskernel.core.user_errors import nearest_name
 
 T = TypeVar("T")
 
-MAX_CHARACTERS = 1 << 18
-"""Of a TOML document; the largest that this program writes has a few thousand."""
-
-MAX_STOPS = 256
-"""Full stops in a line, which is where a dotted key has to be."""
+MAX_CHARACTERS = 1 << 18  # of a TOML document; the largest that this program writes has a few thousand
+MAX_STOPS = 256  # full stops in a line, which is where a dotted key has to be
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, UnicodeEncodeError, RecursionError)
 """What msgspec raises for input that is no value of the type, whatever the bytes or the text."""
 
-MOST_TOLD = 400
-"""Characters of a parser's message, which may quote all of a long input."""
+MOST_TOLD = 400  # characters of a parser's message, which may quote all of a long input
 
 
 def excerpt(error: Exception | str) -> str:

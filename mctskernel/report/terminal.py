@@ -28,11 +28,8 @@ from mctskernel.report.view import View, timing_text
 from mctskernel.tree.node import Node
 from mctskernel.tree.trajectory import edit_title, run_seconds
 
-CONTEXT = 3
-"""Unchanged lines around a change in a diff."""
-
-UNWRAPPED = 1000
-"""Columns where nothing is wrapped."""
+CONTEXT = 3  # unchanged lines around a change in a diff
+UNWRAPPED = 1000  # columns where nothing is wrapped
 
 
 LEGEND = (

@@ -35,8 +35,7 @@ from mctskernel.profiling.verify import draw_case
 MAX_REFERENCE_BYTES = 16 << 20
 """Shapes with more inputs and outputs than this aren't given to the reference: numpy would take too long."""
 
-LIMITS = Limits(seconds=60.0)
-"""Of one starting kernel, at the verify shapes and at the held-out ones."""
+LIMITS = Limits(seconds=60.0)  # of one starting kernel, at the verify shapes and at the held-out ones
 
 C_TYPES: Mapping[str, str] = {
     "float": "float32",

@@ -14,8 +14,7 @@ from mctskernel.core.evaluation import Evaluation, LaunchTerms
 from mctskernel.profiling.model.price import ADDED, Term, combined, log_sigma, shares, term_sigmas
 from mctskernel.profiling.quantities import ratio_text, time_text
 
-STRONG = 0.03
-"""The fraction of the time from which a term is large enough for a sentence."""
+STRONG = 0.03  # the fraction of the time from which a term is large enough for a sentence
 
 PER_SM = frozenset(
     {
