@@ -43,7 +43,6 @@ class Model(Protocol):
 
     def complete(self, call: Call) -> Exchange:
         """Return one exchange. A server's failure is its `problem`; nothing is raised for it."""
-        ...
 
 
 class OpenModel(Model, Protocol):
@@ -51,7 +50,6 @@ class OpenModel(Model, Protocol):
 
     def close(self) -> None:
         """End the calls in flight, from any thread; they and all later ones return with a problem."""
-        ...
 
 
 def clean(text: str) -> str:

@@ -40,11 +40,9 @@ class Service(Protocol):
 
     def open(self, request: OpenGpu) -> Opened | Broken:
         """Open the GPU."""
-        ...
 
     def answer(self, request: GpuRequest) -> GpuReply:
         """The reply to any later request."""
-        ...
 
 
 class Session:

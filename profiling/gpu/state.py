@@ -47,11 +47,9 @@ class Monitor(Protocol):
 
     def read(self) -> GpuState | None:
         """The state that is recorded with a time."""
-        ...
 
     def glance(self) -> GpuState | None:
         """The part that shows whether runs are disturbed, which is faster to read."""
-        ...
 
 
 class Unmonitored:
