@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from mctskernel.core.budget import PATIENCE, Budget
-from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml, unknown_name
+from mctskernel.core.documents import DocumentError, excerpt, read_toml, unknown_name
 from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.option import Option, settings
@@ -171,12 +171,8 @@ def read_config(table: Mapping[str, Any]) -> SearchConfig:
 def read_config_file(path: Path) -> dict[str, Any]:
     """The table in a TOML file. Raises ConfigError."""
     try:
-        table = _grouped(parse_toml(path.read_text("utf-8")))
+        table = _grouped(read_toml(path))
         _converted(table)
-    except OSError as error:
-        raise ConfigError(f"{path} can't be read: {error.strerror}.") from error
-    except UNDECODABLE as error:
-        raise ConfigError(f"{path} is not UTF-8: {excerpt(error)}.") from error
     except DocumentError as error:
         raise ConfigError(f"{path} {error}.") from error
     except MisuseError as error:
