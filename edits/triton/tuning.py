@@ -17,12 +17,7 @@ from math import prod
 
 from mctskernel.core.edit import Category, Factor
 from mctskernel.core.expression import names_in
-from mctskernel.core.launch_plan import (
-    WARP_THREADS,
-    LaunchPlanError,
-    ResolvedOptions,
-    resolve_options,
-)
+from mctskernel.core.launch_plan import WARP_THREADS, LaunchPlanError, ResolvedOptions, resolve_options
 from mctskernel.edits.rule import Proposal
 from mctskernel.edits.triton import module as py
 

@@ -26,8 +26,7 @@ PROPOSER = "start/"
 _ABOUT = re.compile(r"/\*\n# (.+)")
 """What a comment at the top of a launch plan says of a start."""
 
-PLAIN = "plain.cu"
-"""The plain kernel of a task that has a better one in its place."""
+PLAIN = "plain.cu"  # the plain kernel of a task that has a better one in its place
 
 
 def starting_points(task: Task, language: Language | None = None) -> tuple[Edit, ...]:

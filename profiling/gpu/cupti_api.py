@@ -13,11 +13,8 @@ from typing import Any, ClassVar
 
 from cuda.pathfinder import load_nvidia_dynamic_lib
 
-RANGE_PROFILER = 0
-"""CUpti_ProfilerType: CUPTI_PROFILER_TYPE_RANGE_PROFILER."""
-
-AUTO_RANGE = 1
-"""CUpti_ProfilerRange: every launch of a kernel is a range."""
+RANGE_PROFILER = 0  # CUpti_ProfilerType: CUPTI_PROFILER_TYPE_RANGE_PROFILER
+AUTO_RANGE = 1  # CUpti_ProfilerRange: every launch of a kernel is a range
 
 USER_REPLAY = 3
 """CUpti_ProfilerReplayMode: we launch everything again for each pass.

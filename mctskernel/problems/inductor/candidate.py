@@ -277,8 +277,7 @@ def _dimension_names(
     return names
 
 
-_LONG = 40
-"""Longer expressions of sizes, in characters, get a name."""
+_LONG = 40  # longer expressions of sizes, in characters, get a name
 
 
 class _Sizes(ast.NodeTransformer):

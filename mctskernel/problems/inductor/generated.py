@@ -16,8 +16,7 @@ _SILENT_CALLS = frozenset({"assert_size_stride", "assert_alignment", "get_raw_st
 _SILENT_METHODS = frozenset({"clear", "set_device"})
 _FUNCTIONS = frozenset({"max", "min", "ceil_div"})
 
-BLOCK = "BLOCK_"
-"""How the names of a template's block sizes begin, in its kernel and in its grid."""
+BLOCK = "BLOCK_"  # how the names of a template's block sizes begin, in its kernel and in its grid
 
 
 class InductorError(ValueError):

@@ -207,11 +207,7 @@ def ceiling(count: sympy.Expr, size: int) -> sympy.Expr:
 
 
 def computed(
-    schedule: Schedule,
-    target: Place,
-    names: Names,
-    operand: Operand,
-    value: Callable[[Body, OfTerm], None],
+    schedule: Schedule, target: Place, names: Names, operand: Operand, value: Callable[[Body, OfTerm], None]
 ) -> Matrix:
     """An operand whose elements are computed where they are read.
 
