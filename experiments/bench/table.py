@@ -90,10 +90,7 @@ def floor_share(row: Row) -> float | None:
 
 
 def fast_p(speedups: Sequence[float | None], threshold: float) -> float:
-    """The share of results that are correct and more than `threshold` times as fast as the baseline.
-
-    A wrong or unknown result is None. The share of nothing is 0.
-    """
+    """The share of results, None where wrong or unknown, that are over `threshold` times as fast as the baseline."""
     return _successes(speedups, threshold) / len(speedups) if speedups else 0.0
 
 

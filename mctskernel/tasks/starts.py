@@ -36,10 +36,7 @@ def starting_points(task: Task, language: Language | None = None) -> tuple[Edit,
 
 
 def set_plain_aside(folder: Path) -> None:
-    """Begin at the templates of a problem that has some: its plain kernel is slow, and needed where no start is right.
-
-    `copy_other_starts` has it last.
-    """
+    """Begin at a problem's templates if it has some: its plain kernel is slow, and needed where no start is right."""
     plain, templates = folder / "kernel.cu", folder / "start_templates.cu"
     if plain.is_file() and templates.is_file():
         plain.rename(folder / PLAIN)

@@ -85,10 +85,7 @@ OfTerm = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand: a batch of matrices, that of A by row and term or that of B by term and column.
-
-    Its numbers may be wider than its `dtype`, which they come from.
-    """
+    """A batch of matrices: A by row and term, or B by term and column. Its numbers may be wider than its `dtype`."""
 
     name: str
     node: Any
