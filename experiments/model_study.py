@@ -340,8 +340,16 @@ def _evaluate_reply(
         search.choose = Wait
         search.run(_pending(search, unfinished))
         number, proposals = _proposals(search.tree_search, node, reply)
-        tokens = {"input_tokens": estimated_tokens(prompt), "output_tokens": estimated_tokens(reply)}
-        exchange = Exchange(Purpose.PROPOSE, MODEL, prompt, reply, **tokens, estimated=True)
+        tokens = estimated_tokens(prompt), estimated_tokens(reply)
+        exchange = Exchange(
+            Purpose.PROPOSE,
+            MODEL,
+            prompt,
+            reply,
+            input_tokens=tokens[0],
+            output_tokens=tokens[1],
+            estimated=True,
+        )
         edits = tuple(replace(edit, exchange=0) for edit in proposals.edits)
         search.tree_search.propose(number, replace(proposals, edits=edits, exchanges=(exchange,)))
         known = len(search.tree_search.tree.nodes)

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from mctskernel.answer import valid_speedup
 from mctskernel.core.proposer import Attempt, ProposalRequest
+from mctskernel.core.quantities import time_text
 from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.architecture import NOTHING, architecture_of, least_seconds
 from mctskernel.profiling.changes import compare
-from mctskernel.profiling.quantities import time_text
 from mctskernel.tasks.starts import PROPOSER, origin, start_name, start_speedup
 from mctskernel.tree.node import Tree
 from mctskernel.tree.search import TreeSearch

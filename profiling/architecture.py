@@ -14,8 +14,8 @@ from typing import Annotated
 import msgspec
 
 from mctskernel.core.documents import DocumentError, parse_toml, read_as, read_text, unknown_name
+from mctskernel.core.quantities import byte_text, time_text
 from mctskernel.core.task import Shape, Task, shape_label
-from mctskernel.profiling.quantities import byte_text, time_text
 
 NOTHING: Mapping[str, float] = MappingProxyType({})
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation, LaunchTerms
+from mctskernel.core.quantities import byte_text, count_text, time_text
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
 from mctskernel.profiling.counters import combined_counters
 from mctskernel.profiling.model.explanation import explain, sentences, shares_of
 from mctskernel.profiling.model.price import Price, Term, imbalance
-from mctskernel.profiling.quantities import byte_text, count_text, time_text
 
 if TYPE_CHECKING:
     # Only what is priced needs a compiler; what binds a kernel is read where there is none.

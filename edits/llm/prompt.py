@@ -20,6 +20,7 @@ from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import REPAIRABLE, Check, Evaluation, Outcome
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import Attempt, ProposalRequest
+from mctskernel.core.quantities import time_text
 from mctskernel.core.task import Task, Tensor, shape_label
 from mctskernel.edits.llm.experts import Expert, Feedback
 from mctskernel.edits.llm.model import Message
@@ -306,14 +307,6 @@ def without_folders(text: str) -> str:
 _PATH = re.compile(r"(?<![\w.])(?:/[\w.+@~-]+){2,}")
 
 
-def time_text(seconds: float) -> str:
-    """Seconds in the largest unit that leaves at least one of them: `93.4 us`."""
-    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
-
-
 def attempt_text(attempt: Attempt) -> str:
     place = f"node {attempt.node}" if attempt.node is not None else ""
     category = ", ".join(filter(None, (attempt.category, place)))
@@ -363,7 +356,7 @@ def _evidence(request: ProposalRequest, feedback: Feedback) -> list[str]:
     evaluation, sentences = request.evaluation, []
     for timing in evaluation.timings[:MOST_TIMINGS]:
         where = f" at {timing.shape}" if timing.shape else ""
-        sentences.append(f"It takes {time_text(timing.seconds)}{where} ({evaluation.source}).")
+        sentences.append(f"It takes {time_text(timing.seconds, 3)}{where} ({evaluation.source}).")
     if evaluation.ok:
         sentences.append(_speedup_text(request.speedup, request.best_speedup))
     else:

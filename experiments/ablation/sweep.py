@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.core.disk import write_whole
-from mctskernel.core.documents import parse_toml
+from mctskernel.core.documents import parse_toml, read_toml
 from mctskernel.core.evaluation import Source
 from mctskernel.experiments.ablation.configuration import Ablation, AblationError
 from mctskernel.experiments.ablation.subjects import subjects_of, with_task_folder
@@ -116,7 +116,7 @@ _SOURCES = {"recorded": Source.RECORDED, "model": Source.MODELLED, "gpu": Source
 def _open(out: Path, ablation: Ablation) -> None:
     file = out / CONFIGURATION
     if file.exists():
-        if parse_toml(file.read_text("utf-8")) != parse_toml(ablation.text):
+        if read_toml(file) != parse_toml(ablation.text):
             raise AblationError(
                 f"{out} holds trials of another configuration, its {CONFIGURATION}. Choose another --out, or ask for "
                 "the same."

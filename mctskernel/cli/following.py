@@ -16,6 +16,7 @@ from rich.console import Console
 
 from mctskernel.cli.errors import BAD_MACHINE, BAD_TASK, INTERRUPTED
 from mctskernel.cli.plain_console import PlainConsole, echo
+from mctskernel.core.quantities import speedup_text
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Follower, StopReason
 from mctskernel.problems.pytorch_timing import (
@@ -25,7 +26,6 @@ from mctskernel.problems.pytorch_timing import (
     has_pytorch_reference,
 )
 from mctskernel.profiling.processes.forked import ForkedCall, wait_for
-from mctskernel.profiling.quantities import speedup_text
 from mctskernel.report.baselines import Baselines, read_baselines
 from mctskernel.report.live import following
 from mctskernel.report.notes import counted

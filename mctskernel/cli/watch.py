@@ -11,7 +11,7 @@ from rich.live import Live
 
 from mctskernel.cli import options
 from mctskernel.cli.plain_console import PlainConsole, echo
-from mctskernel.profiling.quantities import speedup_text
+from mctskernel.core.quantities import speedup_text
 from mctskernel.report.terminal import summary
 from mctskernel.report.view import load_view
 from mctskernel.run import RunFolder

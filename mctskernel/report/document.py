@@ -16,10 +16,10 @@ import msgspec
 
 from mctskernel.answer import tied_with, valid_speedup
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.quantities import count_text, speedup_text, time_text
 from mctskernel.profiling.changes import Comparison, CountChange
 from mctskernel.profiling.diagnosis import account
 from mctskernel.profiling.model.price import log_ratio_sigma, log_sigma
-from mctskernel.profiling.quantities import count_text, speedup_text, time_text
 from mctskernel.report.baselines import Baselines
 from mctskernel.report.notes import conversation_sentences, gpu_sentences
 from mctskernel.report.progress import Moment, moments

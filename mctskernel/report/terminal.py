@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.quantities import speedup_text, time_text
 from mctskernel.core.task import short_caveats
 from mctskernel.core.user_errors import RunError
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import compare
-from mctskernel.profiling.quantities import speedup_text, time_text
 from mctskernel.report.details import node_details
 from mctskernel.report.document import StoryStep, story_step, view_headline, view_story
 from mctskernel.report.explained import ExplainedKernel, explained, print_explained
