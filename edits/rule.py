@@ -110,10 +110,7 @@ Seen = TypeVar("Seen", bound=Subject)
 
 @dataclass(frozen=True)
 class Proposal:
-    """A whole new text of the kernel; `prior` multiplies its rule's.
-
-    `factors` are the numbers that it sets; without any, it decides what its title says.
-    """
+    """A whole new text of the kernel; `prior` multiplies its rule's. `factors` are the numbers that it sets, if any."""
 
     title: str
     source: str

@@ -71,10 +71,7 @@ class GeneratedModule:
 
 
 def read_generated(source: str, dimensions: Mapping[str, str]) -> GeneratedModule:
-    """Parse a generated module; `dimensions` has the task's dimension for each symbol in its sizes.
-
-    Raises InductorError for what a launch plan can't express.
-    """
+    """Parse a generated module; `dimensions` has the task's dimension of each symbol in sizes. Raises InductorError."""
     try:
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError) as error:
