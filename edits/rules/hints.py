@@ -17,7 +17,8 @@ from mctskernel.edits.rule import Context, Proposal, rule
 
 REGISTERS_PER_SM = 65536
 THREADS_PER_SM = 2048
-LEAST_REGISTERS = 24  # with fewer registers a thread, nearly every kernel spills
+LEAST_REGISTERS = 24
+"""With fewer registers a thread, nearly every kernel spills."""
 
 
 @rule(Category.COMPILER_HINTS, 0.6, "l1_throughput global_latency instruction_issue")
