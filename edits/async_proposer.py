@@ -15,20 +15,16 @@ class AsyncProposer(Protocol):
     @property
     def capacity(self) -> int:
         """How many requests can wait at the same time."""
-        ...
 
     @property
     def expects_replies(self) -> bool:
         """Whether waiting brings a reply."""
-        ...
 
     def send(self, request: ProposalRequest) -> None:
         """Ask about the request's node, which isn't waiting already."""
-        ...
 
     def collect(self, timeout: float) -> list[tuple[int, Proposals]]:
         """The replies since the last call, waiting for the first of them; empty after `timeout` seconds."""
-        ...
 
 
 class ThreadedProposer:

@@ -21,8 +21,7 @@ def _read(template: str) -> Template:
     return Template((FOLDER / f"{template}.cu").read_text().rstrip("\n"))
 
 
-VECTOR_BYTES = 16
-"""The most that one thread loads or stores with one instruction."""
+VECTOR_BYTES = 16  # the most that one thread loads or stores with one instruction
 
 ELEMENT_BYTES: Mapping[str, int] = {
     "char": 1,
@@ -55,10 +54,7 @@ __device__ bool {name}(const void* address) {{
 
 @dataclass(frozen=True)
 class Vector:
-    """`lanes` elements of `type` at an address that is a multiple of 16 bytes, kept in the array `name`.
-
-    `address` is the text of a pointer to the first of them. Their bytes must be a multiple of 16.
-    """
+    """`lanes` elements of `type`, whole 16-byte words from the pointer `address` on, kept in the array `name`."""
 
     type: str
     lanes: int

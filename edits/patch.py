@@ -51,10 +51,10 @@ def _with_settings(kernel: Kernel, edit: Edit) -> str:
         raise PatchError(f"The edit can't be applied: {error}", Loss.NO_MATCH) from error
 
 
-def unified_diff(before: str, after: str, *, context: int = 3) -> str:
+def unified_diff(before: str, after: str) -> str:
     """A unified diff without file names, empty when the texts are equal."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    lines = list(difflib.unified_diff(old, new, n=context))[2:]
+    lines = list(difflib.unified_diff(old, new))[2:]
     torn = "\n\\ No newline at end of file\n"
     return "".join(line if line.endswith("\n") else line + torn for line in lines)
 
@@ -129,8 +129,7 @@ def _split(text: str) -> list[str]:
     return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 
 
-MOST_COUNTED = 10
-"""Occurrences beyond these are not counted."""
+MOST_COUNTED = 10  # occurrences beyond these are not counted
 
 _ELISION = re.compile(r"\s*+(?://|#|/\*)?\s*+(?:\.\.\.|…)")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import tomlkit
 from tomlkit.items import AoT, InlineTable, Table
 
+from mctskernel.core.expression import parse
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan, Scratch, plan_of, plan_span
 
@@ -91,9 +91,7 @@ def _fields(entry: Launch | Scratch) -> dict[str, Any]:
 
 def parsed(extent: Extent | float) -> ast.expr:
     """An extent of a plan that has been resolved, so that it is known to be an expression."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(str(extent).strip(), mode="eval").body
+    return parse(str(extent)).body
 
 
 def ceil_div(extent: Extent) -> tuple[str, str] | None:

@@ -17,8 +17,7 @@ from mctskernel.edits.syntax import parse
 from mctskernel.edits.triton.module import TritonContext
 from mctskernel.edits.triton.module import parse as parse_module
 
-EVIDENCE_WEIGHT = 8.0
-"""How many times its base prior a rule gets when it addresses all of a kernel's time."""
+EVIDENCE_WEIGHT = 8.0  # how many times its base prior a rule gets when it addresses all of a kernel's time
 
 
 @dataclass(frozen=True)

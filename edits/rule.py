@@ -110,10 +110,7 @@ Seen = TypeVar("Seen", bound=Subject)
 
 @dataclass(frozen=True)
 class Proposal:
-    """A whole new text of the kernel; `prior` multiplies its rule's.
-
-    `factors` are the numbers that it sets; without any, it decides what its title says.
-    """
+    """A whole new text of the kernel; `prior` multiplies its rule's. `factors` are the numbers that it sets, if any."""
 
     title: str
     source: str
@@ -167,8 +164,7 @@ def resolve_at(task: Task, kernel: Kernel, plan: LaunchPlan, shape: Shape) -> Re
     return resolve(plan, task.names(shape, kernel), task.buffers(shape))
 
 
-STATIC_SHARED_BYTES = 48 << 10
-"""What ptxas accepts as static shared memory of one kernel."""
+STATIC_SHARED_BYTES = 48 << 10  # what ptxas accepts as static shared memory of one kernel
 
 TYPE_BYTES: Mapping[str, int] = {
     **ELEMENT_BYTES,

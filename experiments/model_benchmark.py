@@ -55,9 +55,7 @@ COUNTS = (
 )
 CLOSE = 0.05
 FAIRLY_CLOSE = 0.25
-
-SEED = 0
-"""Of the inputs; their contents decide which way a kernel branches."""
+SEED = 0  # of the inputs; their contents decide which way a kernel branches
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

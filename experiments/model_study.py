@@ -24,6 +24,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import click
@@ -41,6 +42,7 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Dropped, Exchange, Loss, Proposals, Purpose
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.experts import Feedback
+from mctskernel.edits.llm.model import estimated_tokens
 from mctskernel.edits.llm.prompt import ask_text
 from mctskernel.evidence import request_of
 from mctskernel.executors import open_executor
@@ -68,20 +70,15 @@ from mctskernel.run import (
     write_manifest,
 )
 from mctskernel.run.search import finish, open_search
-from mctskernel.tasks.starts import best_start, start_name
+from mctskernel.tasks.starts import PLAIN, best_start, set_plain_aside, start_name
 from mctskernel.tree.journal import MemoryJournal, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.search import Action, TreeSearch, Try, Wait
 from mctskernel.tree.trajectory import edit_title, run_seconds
 
-MODEL = "model"
-"""The proposer's name on what a model wrote."""
-
-STARTS = "starts"
-"""The run of a problem that all others are copied from."""
-
-FIRST = "first"
-"""The run of the first reply, which the arms with a model are copied from."""
+MODEL = "model"  # the proposer's name on what a model wrote
+STARTS = "starts"  # the run of a problem that all others are copied from
+FIRST = "first"  # the run of the first reply, which the arms with a model are copied from
 
 
 WHERE = "\nWrite the answer, and nothing else, into one file: "
@@ -108,8 +105,7 @@ ARMS = (
     Arm("best-of-n", Feedback.DIAGNOSIS, is_fresh=True),
     Arm("mixed", Feedback.DIAGNOSIS, rules=0.5),
 )
-BASELINE = "diagnosis"
-"""The arm that the others are compared with."""
+BASELINE = "diagnosis"  # the arm that the others are compared with
 
 
 class Study(msgspec.Struct, frozen=True):
@@ -174,7 +170,7 @@ def begin(out: Path, problems: tuple[Path, ...], arms: tuple[str, ...], **number
                 shutil.copytree(problem, folder)
             else:
                 write_problem(read_problem(problem, Language.CUDA), folder)
-                _begin_at_templates(folder)
+                set_plain_aside(folder)
         names.append(name)
     study = Study(tuple(names), arms or tuple(each.name for each in ARMS), **numbers)
     (out / "study.json").write_bytes(msgspec.json.format(msgspec.json.encode(study)) + b"\n")
@@ -183,17 +179,9 @@ def begin(out: Path, problems: tuple[Path, ...], arms: tuple[str, ...], **number
     click.echo(f"{len(names)} problems, {calls} calls of a model. Next: tell {out}, where the device is.")
 
 
-def _begin_at_templates(folder: Path) -> None:
-    """Every kernel is timed beside the root, so that is the kernel of templates, where there is one; plain is slow."""
-    plain, templates = folder / "kernel.cu", folder / "start_templates.cu"
-    if templates.is_file() and plain.is_file():
-        plain.rename(folder / "start_plain.cu")
-        templates.rename(plain)
-
-
 def _begin_at_plain(folder: Path) -> bool:
-    """Undo that; False where it wasn't done."""
-    kernel, plain = folder / "kernel.cu", folder / "start_plain.cu"
+    """Undo `set_plain_aside`; False where it wasn't done."""
+    kernel, plain = folder / "kernel.cu", folder / PLAIN
     if not plain.is_file():
         return False
     kernel.rename(folder / "start_templates.cu")
@@ -352,7 +340,7 @@ def _evaluate_reply(
         search.choose = Wait
         search.run(_pending(search, unfinished))
         number, proposals = _proposals(search.tree_search, node, reply)
-        tokens = len(prompt) // 4, len(reply) // 4
+        tokens = estimated_tokens(prompt), estimated_tokens(reply)
         exchange = Exchange(
             Purpose.PROPOSE,
             MODEL,
@@ -604,8 +592,8 @@ def document(found: Sequence[Row], rounds: int) -> str:
             [
                 arm,
                 str(len(own)),
-                f"{_geometric(eager):.2f}" if eager else "",
-                f"{_geometric([row.over_start for row in own]):.2f}",
+                f"{geometric_mean(eager):.2f}" if eager else "",
+                f"{geometric_mean([row.over_start for row in own]):.2f}",
                 f"{np.mean([row.evaluations for row in own]):.1f}",
                 f"{np.mean([row.calls for row in own]):.1f}",
                 f"{sum(row.right for row in own) / written:.0%}" if written else "",
@@ -649,10 +637,6 @@ def _effects(found: Sequence[Row]) -> Iterator[tuple[str, ...]]:
             made = estimate([logs])
             interval = f"{math.exp(made.low):.3f} to {math.exp(made.high):.3f}"
             yield arm, str(len(own)), f"{math.exp(made.mean):.3f}", interval, f"{sign_flip_p(logs):.2g}"
-
-
-def _geometric(values: Sequence[float]) -> float:
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 @main.command("table")

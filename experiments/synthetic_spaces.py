@@ -22,17 +22,11 @@ import numpy as np
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.space import Configuration, Entry, Parameter, SearchSpace, Value
 
-NOISE = 0.005
-"""Standard deviation of the logarithm of a time."""
-
+NOISE = 0.005  # standard deviation of the logarithm of a time
 MEDIAN_SECONDS = 1e-3
-
-EFFECT = 0.2
-"""Standard deviation of what one parameter does to a time's logarithm in a landscape."""
-
+EFFECT = 0.2  # standard deviation of what one parameter does to a time's logarithm in a landscape
 COMPILE_SECONDS = 0.2
-RUNS = 100
-"""An evaluation is a compilation, and so many runs."""
+RUNS = 100  # an evaluation is a compilation, and so many runs
 
 WORDS = {Outcome.BUILD_ERROR: "CompilationFailedConfig", Outcome.LAUNCH_ERROR: "RuntimeFailedConfig"}
 """Kernel Tuner's; every other failure is its `ErrorConfig`."""

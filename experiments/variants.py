@@ -25,8 +25,7 @@ from mctskernel.edits.plan_text import with_plan
 from mctskernel.edits.triton import module as triton
 from mctskernel.experiments.results import read_lines
 
-OPTIONS = ("num_warps", "num_stages")
-"""What a variant in Triton sets of each launch beside constants."""
+OPTIONS = ("num_warps", "num_stages")  # what a variant in Triton sets of each launch beside constants
 
 
 class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

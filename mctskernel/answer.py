@@ -19,11 +19,8 @@ from mctskernel.tree.events import Evaluated
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.search import TreeSearch
 
-POLL_SECONDS = 0.1
-"""How long to wait for a final validation before looking at Ctrl-C again."""
-
-HEARTBEAT_SECONDS = 1.0
-"""How often a final validation says that it goes on."""
+POLL_SECONDS = 0.1  # how long to wait for a final validation before looking at Ctrl-C again
+HEARTBEAT_SECONDS = 1.0  # how often a final validation says that it goes on
 
 FINALISTS = 10
 """How many of the fastest kernels may fail the final validation before the baseline is the answer."""

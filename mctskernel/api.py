@@ -14,7 +14,7 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language, language_of
 from mctskernel.core.task import TaskError
-from mctskernel.core.task_file import load_task
+from mctskernel.core.task_file import load_task, read_text
 from mctskernel.executors import open_executor
 from mctskernel.profiling.devices import default_kind
 from mctskernel.report.comparison import RunComparison, compare_runs, find_runs
@@ -112,9 +112,4 @@ def read_kernel(file: Path) -> Kernel:
     if language is None:
         suffixes = " nor in ".join(each.suffix for each in SOURCE_LANGUAGES)
         raise TaskError(f"{file} is no kernel: its name ends neither in {suffixes}.")
-    try:
-        return Kernel(file.read_text(encoding="utf-8"), language)
-    except OSError as error:
-        raise TaskError(f"{file} can't be read: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise TaskError(f"{file} is not UTF-8 text.") from error
+    return Kernel(read_text(file), language)

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from mctskernel.core.budget import PATIENCE, Budget
-from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml, unknown_name
+from mctskernel.core.documents import DocumentError, excerpt, read_toml, unknown_name
 from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.option import Option, settings
@@ -37,22 +37,16 @@ from mctskernel.tasks.starts import only_language
 from mctskernel.tree.choices import check_policy, choice_names, with_choices
 from mctskernel.tree.policy import Policy
 
-PARAMETERS = "parameters"
-"""The proposer of every search-space cache, and of nothing else."""
-
+PARAMETERS = "parameters"  # the proposer of every search-space cache, and of nothing else
 RULES = "rules"
 LLM = "llm"
 MIXED = "mixed"
-OUTSIDE = "outside"
-"""Not part of this program: it is asked, and tells (`mctskernel.external.session`)."""
-
-REPLAY = "replay"
-"""What another run's proposer said."""
+OUTSIDE = "outside"  # not part of this program: it is asked, and tells (`mctskernel.external.session`)
+REPLAY = "replay"  # what another run's proposer said
 
 ASK_A_MODEL = frozenset({LLM, MIXED})
 
-MADE = ("task", "replayed")
-"""Fields that a search sets itself."""
+MADE = ("task", "replayed")  # fields that a search sets itself
 
 REPLIES = 3
 """Replies without a new kernel after which a node is exhausted, where a proposer replies differently each time."""
@@ -177,12 +171,8 @@ def read_config(table: Mapping[str, Any]) -> SearchConfig:
 def read_config_file(path: Path) -> dict[str, Any]:
     """The table in a TOML file. Raises ConfigError."""
     try:
-        table = _grouped(parse_toml(path.read_text("utf-8")))
+        table = _grouped(read_toml(path))
         _converted(table)
-    except OSError as error:
-        raise ConfigError(f"{path} can't be read: {error.strerror}.") from error
-    except UNDECODABLE as error:
-        raise ConfigError(f"{path} is not UTF-8: {excerpt(error)}.") from error
     except DocumentError as error:
         raise ConfigError(f"{path} {error}.") from error
     except MisuseError as error:

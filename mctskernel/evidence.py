@@ -7,17 +7,16 @@ from dataclasses import replace
 
 from mctskernel.answer import valid_speedup
 from mctskernel.core.proposer import Attempt, ProposalRequest
+from mctskernel.core.quantities import time_text
 from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.architecture import NOTHING, architecture_of, least_seconds
 from mctskernel.profiling.changes import compare
-from mctskernel.profiling.quantities import time_text
 from mctskernel.tasks.starts import PROPOSER, origin, start_name, start_speedup
 from mctskernel.tree.node import Tree
 from mctskernel.tree.search import TreeSearch
 from mctskernel.tree.trajectory import edit_title, run_seconds
 
-MOST_PARAMETERS = 12
-"""Of a kernel's macros: templates have fewer."""
+MOST_PARAMETERS = 12  # of a kernel's macros: templates have fewer
 
 
 def request_of(

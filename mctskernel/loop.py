@@ -26,13 +26,7 @@ from mctskernel.evidence import request_of
 from mctskernel.profiling.guardrails import flags_against
 from mctskernel.profiling.reward import Reward, composite, is_eligible
 from mctskernel.registry import in_use
-from mctskernel.tasks.starts import (
-    are_evaluated,
-    are_proposed,
-    start_name,
-    start_speedup,
-    untried,
-)
+from mctskernel.tasks.starts import are_evaluated, are_proposed, start_name, start_speedup, untried
 from mctskernel.tree.node import UNTRIED, Node, Tree
 from mctskernel.tree.recorded_order import RecordedOrder
 from mctskernel.tree.search import Action, TreeSearch, Try

@@ -13,9 +13,9 @@ from typing import Annotated
 
 import msgspec
 
-from mctskernel.core.documents import DocumentError, parse_toml, read_as, unknown_name
+from mctskernel.core.documents import DocumentError, parse_toml, read_as, read_text, unknown_name
+from mctskernel.core.quantities import byte_text, time_text
 from mctskernel.core.task import Shape, Task, shape_label
-from mctskernel.profiling.quantities import byte_text, time_text
 
 NOTHING: Mapping[str, float] = MappingProxyType({})
 
@@ -124,8 +124,6 @@ class ArchitectureError(ValueError):
 
 
 FILE_SUFFIX = ".toml"
-LARGEST_FILE = 1 << 20
-"""Bytes; a description has about four thousand."""
 
 
 def load_architecture(name: str = "H100") -> Architecture:
@@ -134,23 +132,13 @@ def load_architecture(name: str = "H100") -> Architecture:
     Raises ArchitectureError for a name that isn't known, and for a file that can't be used, with the file and the field
     in the message.
     """
-    return read_architecture(Path(name)) if name.endswith(FILE_SUFFIX) else _shipped(name.lower())
-
-
-def read_architecture(path: Path) -> Architecture:
-    """Read a GPU's description from a file of the user's. Raises ArchitectureError."""
+    if not name.endswith(FILE_SUFFIX):
+        return _shipped(name.lower())
     try:
-        # Reading anything but a regular file may never end.
-        if not path.is_file():
-            raise ArchitectureError(f"There is no file '{path}' that describes a GPU.")
-        if path.stat().st_size > LARGEST_FILE:
-            raise ArchitectureError(f"The file '{path}' is too large to describe a GPU.")
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ArchitectureError(f"The file '{path}' can't be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise ArchitectureError(f"The file '{path}' describes no GPU: it isn't text in UTF-8.") from error
-    return parse_architecture(text, str(path))
+        text = read_text(Path(name))
+    except DocumentError as error:
+        raise ArchitectureError(f"The file '{name}' describes no GPU: it {error}.") from error
+    return parse_architecture(text, name)
 
 
 def parse_architecture(text: str, source: str) -> Architecture:

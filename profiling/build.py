@@ -31,12 +31,8 @@ _FILE = "kernel.cu"
 
 # What NVRTC lacks of C and C++ and kernels for nvcc include: types, limits, constants, traits.
 _SYSTEM_HEADERS = Path(__file__).parent / "system_headers"
-
-_OWN_HEADERS = Path(__file__).parent / "headers"
-"""What kernels may include of ours."""
-
-RECENT = 4
-"""Compilations that are kept in memory."""
+_OWN_HEADERS = Path(__file__).parent / "headers"  # what kernels may include of ours
+RECENT = 4  # compilations that are kept in memory
 
 
 @dataclass(frozen=True)

@@ -19,17 +19,10 @@ import msgspec
 
 VARIABLE = "MCTSKERNEL_BUILD_CACHE"
 OFF = "off"
-
-MAX_BYTES = 1 << 30
-"""When the folder is larger, the builds that were used least recently are deleted."""
-
+MAX_BYTES = 1 << 30  # when the folder is larger, the builds that were used least recently are deleted
 WRITES_BETWEEN_SWEEPS = 200
-MAX_COLLECTED_BYTES = 16 << 20
-"""The most that a worker returns with one reply."""
-
-_FORMAT = 1
-"""To be raised whenever the meaning of stored products changes."""
-
+MAX_COLLECTED_BYTES = 16 << 20  # the most that a worker returns with one reply
+_FORMAT = 1  # to be raised whenever the meaning of stored products changes
 _DIGEST_BYTES = 32
 
 

@@ -194,8 +194,7 @@ def _check_hopper(plan: ResolvedPlan, architecture: str) -> None:
         )
 
 
-HOPPER = 90
-"""The number of the first architecture with clusters, programmatic launches and TMA."""
+HOPPER = 90  # the number of the first architecture with clusters, programmatic launches and TMA
 
 
 def _plans(task: Task, kernel: Kernel) -> tuple[ResolvedPlan, ...]:

@@ -10,16 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from mctskernel.core.evaluation import Evaluation, Source
+from mctskernel.core.quantities import byte_text, count_text, ratio_text, time_text
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.diagnosis import busy_times
 from mctskernel.profiling.guardrails import NOISE, beside
 from mctskernel.profiling.model.explanation import STRONG, explain, launches_of, summed
 from mctskernel.profiling.model.price import Term, log_ratio_sigma
-from mctskernel.profiling.quantities import byte_text, count_text, ratio_text, time_text
 
-MOVED = 1.05
-"""The factor from which a term or a count has moved."""
-
+MOVED = 1.05  # the factor from which a term or a count has moved
 MOST_TERMS = 3
 MOST_COUNTS = 2
 

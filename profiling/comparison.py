@@ -210,11 +210,8 @@ def _number(value: object) -> str:
     return f"{value:.9g}" if isinstance(value, np.floating) else str(value)
 
 
-MARGIN = 16.0
-"""How many times what was seen to change an element may be off: few ways of rounding are tried."""
-
-DENORMAL_NOISE = 4.0
-"""How many of the smallest numbers of its type an element may be off."""
+MARGIN = 16.0  # how many times what was seen to change an element may be off: few ways of rounding are tried
+DENORMAL_NOISE = 4.0  # how many of the smallest numbers of its type an element may be off
 
 MOST_REPEATED = 1 << 14
 """Of how many equal numbers a sum is thought to be at most; a quarter of its roundings are the same, in one direction.
@@ -223,11 +220,8 @@ MOST_REPEATED = 1 << 14
 TF32_MARGIN = 3.0
 """How many times what some ways of rounding to TF32 change an element, or its row, another way may."""
 
-TF32_WAYS = (None, 0, 1, 2)
-"""To the nearest, downwards, and twice up or down by chance."""
-
-LARGE = 1 << 22
-"""Elements of all inputs above which fewer of them are."""
+TF32_WAYS = (None, 0, 1, 2)  # to the nearest, downwards, and twice up or down by chance
+LARGE = 1 << 22  # elements of all inputs above which fewer of them are
 
 Way = Callable[[Sequence[int], np.random.Generator], list[Array]]
 """By how many roundings an input of some extents moves along each of its axes."""

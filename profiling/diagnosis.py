@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation, LaunchTerms
+from mctskernel.core.quantities import byte_text, count_text, time_text
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
 from mctskernel.profiling.counters import combined_counters
 from mctskernel.profiling.model.explanation import explain, sentences, shares_of
 from mctskernel.profiling.model.price import Price, Term, imbalance
-from mctskernel.profiling.quantities import byte_text, count_text, time_text
 
 if TYPE_CHECKING:
     # Only what is priced needs a compiler; what binds a kernel is read where there is none.
@@ -33,9 +33,7 @@ MOST_CAUSES = 6
 SMALLEST_SHARE = 0.03
 
 SECTOR_BYTES = 32
-
-REACHABLE_DRAM = 0.92
-"""What a copy keeps DRAM busy at most, as a fraction of its peak: measured on an H100."""
+REACHABLE_DRAM = 0.92  # what a copy keeps DRAM busy at most, as a fraction of its peak: measured on an H100
 
 SENDING = 0.93
 """How busy L2 is with sending when reads keep it as busy as they can: read, the two go together on an H100."""
@@ -43,11 +41,8 @@ SENDING = 0.93
 EXCESS = 1.25
 """Sectors per request, over those that coalesced accesses need, above which accesses count as uncoalesced."""
 
-OVERLAP = 3
-"""The exponent by which overlapping parts of the time are weighed, as in `model.price`."""
-
-WIDEST_ACCESS = 16
-"""Bytes that one thread can load or store at once."""
+OVERLAP = 3  # the exponent by which overlapping parts of the time are weighed, as in `model.price`
+WIDEST_ACCESS = 16  # bytes that one thread can load or store at once
 
 
 def diagnose(work: KernelWork, price: Price, gpu: Architecture, counters: Counters) -> Diagnosis:

@@ -159,14 +159,9 @@ def _worn(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Se
     return check
 
 
-CHECK_SECONDS = 4.0
-"""Processor time of a check for defects."""
-
-CASES = 6
-"""About how many cases of each shape a verification has."""
-
-TORCH_SECONDS = 1.5
-"""What the expected results of a reference in PyTorch take, the import included."""
+CHECK_SECONDS = 4.0  # processor time of a check for defects
+CASES = 6  # about how many cases of each shape a verification has
+TORCH_SECONDS = 1.5  # what the expected results of a reference in PyTorch take, the import included
 
 PARTLY = "The emulator checked the kernel for races at"
 """How the flag begins on a kernel for which there was not time enough."""

@@ -186,11 +186,8 @@ def _failed(case: Case, message: str, guard: Guard) -> Check:
 EMULATED_ARCHITECTURE = "sm_80"
 """The architecture for which kernels are built where the emulator lacks instructions of a newer GPU."""
 
-STAND_IN = "emulated as compiled for"
-"""How the note begins on a kernel that was built for that one."""
-
-RECENT = 4
-"""Parsed modules that are cached: a kernel is verified, and perhaps validated later."""
+STAND_IN = "emulated as compiled for"  # how the note begins on a kernel that was built for that one
+RECENT = 4  # parsed modules that are cached: a kernel is verified, and perhaps validated later
 
 
 @dataclass(frozen=True)

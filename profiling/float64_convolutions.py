@@ -14,8 +14,7 @@ from torch._ops import OpOverload
 from torch.nn.functional import pad
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-COPIED_BYTES = 1 << 28
-"""How much of the images is multiplied at a time."""
+COPIED_BYTES = 1 << 28  # how much of the images is multiplied at a time
 
 
 class Float64Convolutions(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types

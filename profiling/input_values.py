@@ -60,8 +60,7 @@ Rounded to TF32, bfloat16 or float16 (of a float64: to float32) all such numbers
 rounded, so that the errors of products add up in whatever is made of them.
 """
 
-_TF32_DIGITS = (8, 0.375 * 2.0**-8)
-"""Digits of TF32 that bfloat16 drops."""
+_TF32_DIGITS = (8, 0.375 * 2.0**-8)  # digits of TF32 that bfloat16 drops
 
 _LARGER = (1.0, 4.0, 16.0)
 """What large numbers of full precision are multiplied by, one input by one of them at random.

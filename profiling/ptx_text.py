@@ -78,8 +78,7 @@ def parameter_types(ptx: str, entry: str) -> tuple[str, ...]:
 
 
 TENSOR_MAP = "tensor map"
-TENSOR_MAP_BYTES = 128
-"""The size of a CUtensorMap, and what its PTX type is called here."""
+TENSOR_MAP_BYTES = 128  # the size of a CUtensorMap, and what its PTX type is called here
 
 
 def waits_for_grids(ptx: str, entry: str) -> bool:

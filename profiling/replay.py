@@ -39,15 +39,11 @@ from mctskernel.profiling.isolation.policy import Confinement, counter_capabilit
 from mctskernel.profiling.stages import Stages
 
 COMPLAINT = "mctskernel: "
-
-LOST = 3
-"""Exit status when the kernel broke the context."""
-
+LOST = 3  # exit status when the kernel broke the context
 WARM_UP = 2
 
 
-PROGRAMS = 8
-"""How many compilers and disassemblers may run at a time."""
+PROGRAMS = 8  # how many compilers and disassemblers may run at a time
 
 _TOOLS = (Path("/opt/nvidia"),)
 """Where Nsight's programs are installed, a part of which works inside of the process."""

@@ -13,6 +13,7 @@ The time is the main term. Relief and penalties together are far smaller than th
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -131,7 +132,7 @@ def log_speedup(evaluation: Evaluation, root: Evaluation) -> float | None:
         if baseline is None:
             return None
         ratios.append(math.log(baseline / timing.seconds))
-    return math.fsum(ratios) / len(ratios) if ratios else None
+    return statistics.fmean(ratios) if ratios else None
 
 
 def _relief(evaluation: Evaluation, parent: Evaluation | None) -> float:
@@ -211,12 +212,10 @@ def gain_of(after: Evaluation, before: Evaluation) -> Gain | None:
     pairs = list(zip(before.timings, after.timings, strict=False))
     if [first.shape for first in before.timings] != [second.shape for second in after.timings]:
         return None
-    log = math.fsum(math.log(first.seconds / beside(second, first).seconds) for first, second in pairs) / len(
-        pairs
-    )
+    log = statistics.fmean(math.log(first.seconds / beside(second, first).seconds) for first, second in pairs)
     if after.source is Source.MODELLED:
         return Gain(log, max(math.log1p(NOISE), log_ratio_sigma(before.terms, after.terms)))
-    spread = math.fsum(_half_width(first) + _half_width(second) for first, second in pairs) / len(pairs)
+    spread = statistics.fmean(_half_width(first) + _half_width(second) for first, second in pairs)
     return Gain(log, max(math.log1p(NOISE), spread))
 
 

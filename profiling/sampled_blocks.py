@@ -30,14 +30,12 @@ from mctskernel.profiling.verify import Case, check_outputs, expect, expect_prop
 LIMITS = Limits(lane_instructions=400_000_000, block_executions=300_000, seconds=15.0)
 """What one emulation may take before the check gives up."""
 
-WHOLE = 200_000_000
-"""Lane instructions up to which launches are emulated in full, all of a plan together."""
+WHOLE = 200_000_000  # lane instructions up to which launches are emulated in full, all of a plan together
 
 GROUPS, GROUP = 4, 6
 """How many groups of random blocks of the last launch are emulated, and how many blocks are in one at most."""
 
-LANES = 20_000_000
-"""Lane instructions of the random blocks of a launch, unless single blocks take more."""
+LANES = 20_000_000  # lane instructions of the random blocks of a launch, unless single blocks take more
 
 MOST_LANES = 200_000_000
 """Lane instructions of a plan after which no further launch is emulated where no values can be compared."""
@@ -45,8 +43,7 @@ MOST_LANES = 200_000_000
 LEAST_WRITTEN = 0.95
 """The fraction of an output that all blocks must come to, estimated from the emulated ones; edge tiles write less."""
 
-MOST_ELEMENTS = 1 << 16
-"""About how many elements of an output are compared."""
+MOST_ELEMENTS = 1 << 16  # about how many elements of an output are compared
 
 
 class _Undecided(Exception):  # noqa: N818 - not an error: nothing can be said

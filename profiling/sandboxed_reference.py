@@ -33,15 +33,9 @@ from mctskernel.profiling.processes.child_process import LostError
 from mctskernel.profiling.processes.conversation import Conversation
 from mctskernel.profiling.processes.shared_window import SharedWindow
 
-CALL_SECONDS = 300.0
-"""How long one call may take."""
-
-CPU_SECONDS = 3600
-"""How much processor time the process may take in all, whatever becomes of this one."""
-
-MAX_BYTES = 8 << 30
-"""Of the arrays that a call takes and returns."""
-
+CALL_SECONDS = 300.0  # how long one call may take
+CPU_SECONDS = 3600  # how much processor time the process may take in all, whatever becomes of this one
+MAX_BYTES = 8 << 30  # of the arrays that a call takes and returns
 MAX_SOURCE_CHARACTERS = 100_000
 MAX_MESSAGE_CHARACTERS = 2000
 

@@ -18,11 +18,8 @@ from mctskernel.core.documents import excerpt
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.space import Entry, Parameter, SearchSpace, SpaceError, Value
 
-MOST_BYTES = 1 << 30
-"""Uncompressed. The largest public spaces have about a quarter of this."""
-
-NO_TIME = 1e20
-"""What old versions of Kernel Tuner wrote for the time of a configuration that failed."""
+MOST_BYTES = 1 << 30  # uncompressed. The largest public spaces have about a quarter of this.
+NO_TIME = 1e20  # what old versions of Kernel Tuner wrote for the time of a configuration that failed
 
 
 class _Cache(msgspec.Struct):
@@ -115,8 +112,7 @@ STAGES = {
 }
 """Our name of each stage by the file's, which holds milliseconds."""
 
-ERROR = "__error__"
-"""Where versions from 1.4 on say that a configuration failed."""
+ERROR = "__error__"  # where versions from 1.4 on say that a configuration failed
 
 
 def _assembled(path: Path, found: _Cache) -> SearchSpace:

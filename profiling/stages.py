@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-STAGE_FILE = "stage"
-"""Where a worker writes down which stage it is at, in its own folder."""
+STAGE_FILE = "stage"  # where a worker writes down which stage it is at, in its own folder
 
 
 class Stages:

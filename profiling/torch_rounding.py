@@ -114,8 +114,7 @@ def _repeated(terms: Any) -> float:
     return float(((others == terms[..., :-1]) & (others != 0)).double().mean())
 
 
-_DROPPED_BITS = 52 - 10
-"""Of the mantissa of a float64, behind those of TF32."""
+_DROPPED_BITS = 52 - 10  # of the mantissa of a float64, behind those of TF32
 
 
 class TF32Products(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
@@ -173,11 +172,8 @@ def _to_tf32(x: Any, added: Any) -> Any:
     return ((x.contiguous().view(torch.int64) + added) & -(1 << _DROPPED_BITS)).view(torch.float64)
 
 
-MOST_TRIED = 16
-"""Of a task's inputs, the first so many are tried; each costs a call of the reference."""
-
-FAR = 2.0**20
-"""What moves numbers out of float16's range."""
+MOST_TRIED = 16  # of a task's inputs, the first so many are tried; each costs a call of the reference
+FAR = 2.0**20  # what moves numbers out of float16's range
 
 
 @dataclass(frozen=True)

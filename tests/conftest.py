@@ -2,10 +2,12 @@
 
 import ctypes
 import gc
+import importlib
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -151,6 +153,13 @@ def _written(folder: Path, toml: str) -> Path:
     for name, text in (("task.toml", toml), ("reference.py", REFERENCE), ("kernel.cu", KERNEL)):
         (folder / name).write_text(text)
     return folder
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module `fake_devices`, which worker processes can import: devices that misbehave, and their openers."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "profiling"))
+    return importlib.import_module("fake_devices")
 
 
 WriteTask = Callable[..., Path]

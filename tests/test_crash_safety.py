@@ -23,8 +23,7 @@ from tests.cli.command import mctskernel
 pytestmark = pytest.mark.slow
 
 BUDGET = "200"
-PATIENCE = 120.0
-"""Seconds after which a search that stands still counts as hanging."""
+PATIENCE = 120.0  # seconds after which a search that stands still counts as hanging
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,7 @@ from tests.landscape import InProcess, Neighbours, judge, kernel, seconds, takin
 from tests.synthetic_run import with_configuration
 
 CONFIGURATION = with_configuration(budget=Budget(evaluations=40))
-START = (12, 2)
-"""The way to the best kernel is never the first edit that is proposed."""
+START = (12, 2)  # the way to the best kernel is never the first edit that is proposed
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,9 @@ class BlobStore(Protocol):
 
     def put(self, text: str) -> str:
         """Keeps a text and returns its name, `digest(text)`."""
-        ...
 
     def get(self, name: str) -> str:
         """The text of a name; raises KeyError for an unknown one."""
-        ...
 
 
 class MemoryBlobs:

@@ -44,7 +44,6 @@ class EventLog(Protocol):
 
     def append(self, event: Event) -> Event:
         """Keep an event and return it as it will be read again."""
-        ...
 
 
 class MemoryJournal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -121,7 +122,7 @@ def run_seconds(evaluation: Evaluation) -> float | None:
     seconds = [timing.seconds for timing in evaluation.timings]
     if not seconds or min(seconds) <= 0:
         return None
-    return math.exp(math.fsum(map(math.log, seconds)) / len(seconds))
+    return statistics.geometric_mean(seconds)
 
 
 def _step(tree: Tree, node: Node) -> Step | None:

@@ -20,15 +20,10 @@ from mctskernel.core.evaluation import Bottleneck, Diagnosis
 from mctskernel.core.option import Option
 from mctskernel.core.user_errors import MisuseError
 
-PREFIX = "llm/"
-"""What the names of proposers begin with whose edits a model wrote."""
-
-EDITS = 5
-"""Edits that a model is asked for at a time."""
-
+PREFIX = "llm/"  # what the names of proposers begin with whose edits a model wrote
+EDITS = 5  # edits that a model is asked for at a time
 PRIOR_COUNT = 3.0
-PRIOR_LOG_GAIN = 0.1
-"""Before any evidence, an expert counts as having this many observations with this mean."""
+PRIOR_LOG_GAIN = 0.1  # before any evidence, an expert counts as having this many observations with this mean
 
 WEIGHT = 0.25
 """What an edit counts as an observation: gains are rarer and larger than exponential ones, and alike in a reply."""

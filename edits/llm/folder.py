@@ -12,9 +12,7 @@ import msgspec
 from mctskernel.core.proposer import Exchange, Loss
 from mctskernel.edits.llm.model import Call, Message, ModelError, clean, encode
 
-MOST_CHARACTERS = 400_000
-"""Of a reply."""
-
+MOST_CHARACTERS = 400_000  # of a reply
 _SUBJECT_DIGITS = 8
 
 

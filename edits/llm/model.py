@@ -14,8 +14,7 @@ from mctskernel.core.option import Count, Option, Positive
 from mctskernel.core.proposer import Exchange, Purpose
 from mctskernel.core.user_errors import MisuseError
 
-_BYTES_PER_TOKEN = 3
-"""Of sources and English, rounded down: byte-pair encodings come to between 3 and 4."""
+_BYTES_PER_TOKEN = 3  # of sources and English, rounded down: byte-pair encodings come to between 3 and 4
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class Model(Protocol):
 
     def complete(self, call: Call) -> Exchange:
         """Return one exchange. A server's failure is its `problem`; nothing is raised for it."""
-        ...
 
 
 class OpenModel(Model, Protocol):
@@ -52,7 +50,6 @@ class OpenModel(Model, Protocol):
 
     def close(self) -> None:
         """End the calls in flight, from any thread; they and all later ones return with a problem."""
-        ...
 
 
 def clean(text: str) -> str:

@@ -20,6 +20,7 @@ from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import REPAIRABLE, Check, Evaluation, Outcome
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import Attempt, ProposalRequest
+from mctskernel.core.quantities import time_text
 from mctskernel.core.task import Task, Tensor, shape_label
 from mctskernel.edits.llm.experts import Expert, Feedback
 from mctskernel.edits.llm.model import Message
@@ -30,27 +31,15 @@ SOURCE_CHARACTERS = 40_000
 REFERENCE_CHARACTERS = 8_000
 LOG_CHARACTERS = 6_000
 EXAMPLE_CHARACTERS = 8_000
-REPLY_CHARACTERS = 16_000
-"""Of a reply that is sent back because its edits don't apply."""
-
-WANTED_CHARACTERS = 8_000
-"""Of a user's description of a kernel."""
-
-MOST_ATTEMPTS = 16
-"""The latest of the lineage and of the siblings; of edits elsewhere, the greatest gains."""
-
+REPLY_CHARACTERS = 16_000  # of a reply that is sent back because its edits don't apply
+WANTED_CHARACTERS = 8_000  # of a user's description of a kernel
+MOST_ATTEMPTS = 16  # the latest of the lineage and of the siblings; of edits elsewhere, the greatest gains
 DRAFT_MEND = "draft_mend.md"
 
 REFERENCE_FILE = "reference.py"
-
-REPAIRS = 2
-"""Edits that a model is asked for where a kernel failed."""
-
-ANY_EXPERT = Expert("all")
-"""Nobody in particular."""
-
-MOST_SENTENCES = 24
-"""Of any other list."""
+REPAIRS = 2  # edits that a model is asked for where a kernel failed
+ANY_EXPERT = Expert("all")  # nobody in particular
+MOST_SENTENCES = 24  # of any other list
 
 
 def messages_to_propose(
@@ -243,8 +232,7 @@ _OWN_HEADER = re.compile(r"^#include <((?:attention|blocks|convolutions|rows)\.c
 _OPERATORS = re.compile(r"^// (aten\.\w+(?:, aten\.\w+)*)$", re.M)
 """How plain kernels name the operators that they compute; not those that merge parts of sums."""
 
-_STATISTICS = re.compile(r"^ptxas (?:info| +\.).*\n?", re.M)
-"""What ptxas says of kernels that it compiled."""
+_STATISTICS = re.compile(r"^ptxas (?:info| +\.).*\n?", re.M)  # what ptxas says of kernels that it compiled
 
 _PRODUCT = re.compile(r"aten\.(?:\w*mm\b|dot|mv|convolution)")
 
@@ -274,15 +262,12 @@ _ENVIRONMENT = ImmutableSandboxedEnvironment(
 
 TITLE_CHARACTERS = 160
 EFFECT_CHARACTERS = 600
-MESSAGE_CHARACTERS = 240
-"""Of why an edit failed, in a list of many."""
-
+MESSAGE_CHARACTERS = 240  # of why an edit failed, in a list of many
 SENTENCE_CHARACTERS = 500
 MOST_CAUSES = 4
 MOST_TIMINGS = 24
 MOST_COUNTERS = 64
-LEAST_CHANGE = 1.02
-"""Gains and losses below this factor are called no difference."""
+LEAST_CHANGE = 1.02  # gains and losses below this factor are called no difference
 
 
 def fenced(text: str, language: str, limit: int) -> str:
@@ -320,14 +305,6 @@ def without_folders(text: str) -> str:
 
 
 _PATH = re.compile(r"(?<![\w.])(?:/[\w.+@~-]+){2,}")
-
-
-def time_text(seconds: float) -> str:
-    """Seconds in the largest unit that leaves at least one of them: `93.4 us`."""
-    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
 
 
 def attempt_text(attempt: Attempt) -> str:
@@ -379,7 +356,7 @@ def _evidence(request: ProposalRequest, feedback: Feedback) -> list[str]:
     evaluation, sentences = request.evaluation, []
     for timing in evaluation.timings[:MOST_TIMINGS]:
         where = f" at {timing.shape}" if timing.shape else ""
-        sentences.append(f"It takes {time_text(timing.seconds)}{where} ({evaluation.source}).")
+        sentences.append(f"It takes {time_text(timing.seconds, 3)}{where} ({evaluation.source}).")
     if evaluation.ok:
         sentences.append(_speedup_text(request.speedup, request.best_speedup))
     else:

@@ -28,20 +28,14 @@ from mctskernel.edits.llm.replies import EDITS_SCHEMA, Reading, read_reply
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.edits.proposer import RuleProposer
 
-REPAIRER = "llm/repair"
-"""The proposer's name on repairs: they are no evidence about the experts."""
-
-SURPLUS = 2
-"""How many times the number of edits that were asked for is read, if a reply has more."""
+REPAIRER = "llm/repair"  # the proposer's name on repairs: they are no evidence about the experts
+SURPLUS = 2  # how many times the number of edits that were asked for is read, if a reply has more
 
 FUTILE = 8
 """After as many edits of a node in a row that made no new kernel, the model isn't asked about the node again."""
 
-SILENCE = 2
-"""After as many requests in a row without a reply the rules go on alone."""
-
-PROBE = 1 / 16
-"""The share of requests that go to a silent model all the same, in case its server is back."""
+SILENCE = 2  # after as many requests in a row without a reply the rules go on alone
+PROBE = 1 / 16  # the share of requests that go to a silent model all the same, in case its server is back
 
 _WORTH_RETURNING = frozenset({Loss.UNREADABLE, Loss.WRONG_SCHEMA, Loss.CUT_OFF})
 

@@ -24,31 +24,16 @@ from mctskernel.core.launch_plan import LaunchPlanError, plan_of
 from mctskernel.core.proposer import Dropped, Loss
 from mctskernel.edits.patch import PatchError, apply
 
-MAX_REPLY = 1_000_000
-"""Characters of a reply that are read."""
-
-MAX_SOURCE_BYTES = 128 * 1024
-"""Of a kernel after an edit, in UTF-8."""
-
-MAX_VALUES = 200
-"""JSON values that one reply is searched for."""
-
-MAX_LISTED = 1000
-"""Entries of a list that are looked at."""
-
-CONSIDERED = 4
-"""Edits that are looked at, for each that is wanted."""
-
+MAX_REPLY = 1_000_000  # characters of a reply that are read
+MAX_SOURCE_BYTES = 128 * 1024  # of a kernel after an edit, in UTF-8
+MAX_VALUES = 200  # JSON values that one reply is searched for
+MAX_LISTED = 1000  # entries of a list that are looked at
+CONSIDERED = 4  # edits that are looked at, for each that is wanted
 MAX_TITLE = 120
 MAX_PROSE = 1000
-MAX_REASON = 800
-"""Characters. A reason may quote what a model wrote at any length."""
-
-PRIOR = 0.5
-"""Of an edit that names none."""
-
-LEAST_PRIOR = 0.01
-"""Of an edit with a prior of zero or below: it is still tried at some point."""
+MAX_REASON = 800  # characters. A reason may quote what a model wrote at any length.
+PRIOR = 0.5  # of an edit that names none
+LEAST_PRIOR = 0.01  # of an edit with a prior of zero or below: it is still tried at some point
 
 
 def _closed(properties: dict[str, object]) -> dict[str, object]:

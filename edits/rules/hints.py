@@ -242,11 +242,8 @@ def _name(call: Node) -> str:
 
 
 FACTORS = (4, 8, 2, 16)
-FULLY = 1 << 20
-"""Stands for all turns of a loop: more than any number of them that is chosen."""
-
-LARGEST_BODY = 2000
-"""Bytes of a loop's text beyond which unrolling rather harms the instruction cache."""
+FULLY = 1 << 20  # stands for all turns of a loop: more than any number of them that is chosen
+LARGEST_BODY = 2000  # bytes of a loop's text beyond which unrolling rather harms the instruction cache
 
 
 @rule(Category.UNROLLING, 0.4, "global_latency instruction_issue integer_pipe divergence")

@@ -27,8 +27,7 @@ from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.tuning import block_macros
 
 FEWEST_THREADS, MOST_THREADS = 64, 1024
-MOST_REGISTERS = 64
-"""32-bit registers a thread that a row may take."""
+MOST_REGISTERS = 64  # 32-bit registers a thread that a row may take
 REGISTER_BYTES = 4
 _VECTOR_LOAD = re.compile(r"\*\s*reinterpret_cast<\s*const\s+(\w+)\s*\*\s*>\(&(\w+)\[[^\[\]]*\]\)")
 

@@ -21,17 +21,10 @@ from mctskernel.edits.triton import module as py
 from mctskernel.edits.triton.programs import striding
 from mctskernel.edits.triton.tuning import tiles_of
 
-TMA_BYTES = 16
-"""Descriptors begin at multiples of it, and so do their rows."""
-
-PROGRAMS = (264, 132)
-"""One or two for each multiprocessor of an H100 or an H200."""
-
-LEAST_TILE = 1 << 14
-"""Elements of tiles of which no more than two are worked on by a multiprocessor at once."""
-
-UNLIMITED = 1 << 30
-"""An end of lanes that nothing cuts off; descriptors don't know how large a tensor is."""
+TMA_BYTES = 16  # descriptors begin at multiples of it, and so do their rows
+PROGRAMS = (264, 132)  # one or two for each multiprocessor of an H100 or an H200
+LEAST_TILE = 1 << 14  # elements of tiles of which no more than two are worked on by a multiprocessor at once
+UNLIMITED = 1 << 30  # an end of lanes that nothing cuts off; descriptors don't know how large a tensor is
 
 Total = tuple[tuple[str, ...], ...]
 """A sum of products: sorted addends of sorted factors, without zeros and ones."""

@@ -17,17 +17,11 @@ from math import prod
 
 from mctskernel.core.edit import Category, Factor
 from mctskernel.core.expression import names_in
-from mctskernel.core.launch_plan import (
-    WARP_THREADS,
-    LaunchPlanError,
-    ResolvedOptions,
-    resolve_options,
-)
+from mctskernel.core.launch_plan import WARP_THREADS, LaunchPlanError, ResolvedOptions, resolve_options
 from mctskernel.edits.rule import Proposal
 from mctskernel.edits.triton import module as py
 
-SMALLEST_DOT = 16
-"""The least extent of a tile that `tl.dot` multiplies."""
+SMALLEST_DOT = 16  # the least extent of a tile that `tl.dot` multiplies
 
 ELEMENTS_PER_THREAD = 0.5, 128
 """Fewer leave most threads idle; more don't fit into the 255 registers that a thread may have."""

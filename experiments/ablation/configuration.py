@@ -45,7 +45,7 @@ from mctskernel.config import (
     read_config,
 )
 from mctskernel.core.budget import Budget
-from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml, read_as, unknown_name
+from mctskernel.core.documents import DocumentError, parse_toml, read_as, read_text, unknown_name
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.registry import RegistryError
 
@@ -54,8 +54,7 @@ DEVICES = ("model", "gpu")
 SPACE_SETTINGS = frozenset({"policy", "workers"})
 """What can differ between searches of a search-space cache: nothing there is proposed, rewarded or built."""
 
-GIVEN = ("device", "architecture", "seed", "budget")
-"""What an ablation says for all its arms."""
+GIVEN = ("device", "architecture", "seed", "budget")  # what an ablation says for all its arms
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Seed = Annotated[int, msgspec.Meta(ge=0)]
@@ -128,9 +127,9 @@ def find_configuration(name_or_path: str) -> str:
         beside = sorted(each.name for each in path.parent.glob("*.toml"))
         check_name(name_or_path, (*ready, *beside), "configuration")
     try:
-        return path.read_text("utf-8")
-    except (OSError, *UNDECODABLE) as error:
-        raise AblationError(f"{path} can't be read: {excerpt(error)}.") from error
+        return read_text(path)
+    except DocumentError as error:
+        raise AblationError(f"{path} {error}.") from error
 
 
 def read_ablation(text: str, overrides: Overrides | None = None) -> Ablation:

@@ -15,11 +15,8 @@ from mctskernel.experiments.ablation.sweep import Results
 from mctskernel.experiments.ablation.tables import words_of
 from mctskernel.report.resampling import estimate
 
-SIZE = (9.0, 3.6)
-"""Inches."""
-
-POINTS = 30
-"""Of a curve, at the most."""
+SIZE = (9.0, 3.6)  # inches
+POINTS = 30  # of a curve, at the most
 
 
 def plot(results: Results, *files: Path) -> None:

@@ -17,8 +17,7 @@ from mctskernel.experiments.ablation.sweep import Results
 from mctskernel.experiments.ablation.trials import Trial
 from mctskernel.report.resampling import Estimate, estimate, holm, sign_flip_p
 
-FEWEST = 5
-"""Pairs that an interval and a test need: with fewer, no outcome would be unlikely enough."""
+FEWEST = 5  # pairs that an interval and a test need: with fewer, no outcome would be unlikely enough
 
 
 @dataclass(frozen=True)

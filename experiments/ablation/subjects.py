@@ -18,9 +18,7 @@ from mctskernel.tasks.builtin import find_task
 SYNTHETIC = "synthetic:"
 """Prefix of the name of a synthetic space (`mctskernel.experiments.synthetic_spaces`)."""
 
-PLAIN = "plain:"
-"""Prefix of the name of a task of `experiments/plain_suite`."""
-
+PLAIN = "plain:"  # prefix of the name of a task of `experiments/plain_suite`
 PLAIN_SUITE = Path(__file__).parents[1] / "plain_suite"
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.core.disk import write_whole
-from mctskernel.core.documents import parse_toml
+from mctskernel.core.documents import parse_toml, read_toml
 from mctskernel.core.evaluation import Source
 from mctskernel.experiments.ablation.configuration import Ablation, AblationError
 from mctskernel.experiments.ablation.subjects import subjects_of, with_task_folder
@@ -35,9 +35,7 @@ SCHEMA_VERSION = 3
 
 SHARE = "share of the optimum"
 LOG_SPEEDUP = "log of the speed-up"
-
-POLL_SECONDS = 0.2
-"""How long to wait for a trial before checking whether to stop."""
+POLL_SECONDS = 0.2  # how long to wait for a trial before checking whether to stop
 
 Follower = Callable[[int, int, Trial | None], None]
 """Called with the number of finished trials, of planned ones, and the latest trial."""
@@ -118,7 +116,7 @@ _SOURCES = {"recorded": Source.RECORDED, "model": Source.MODELLED, "gpu": Source
 def _open(out: Path, ablation: Ablation) -> None:
     file = out / CONFIGURATION
     if file.exists():
-        if parse_toml(file.read_text("utf-8")) != parse_toml(ablation.text):
+        if read_toml(file) != parse_toml(ablation.text):
             raise AblationError(
                 f"{out} holds trials of another configuration, its {CONFIGURATION}. Choose another --out, or ask for "
                 "the same."

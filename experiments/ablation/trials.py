@@ -37,15 +37,11 @@ RUNS = "runs"
 
 StopRequested = Callable[[], bool]
 
-DIGITS = 6
-"""Decimals of a kept score: searches that find the same agree in more."""
+DIGITS = 6  # decimals of a kept score: searches that find the same agree in more
 
 
 class FinalValidation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the best kernel of a run did at held-out shapes and fresh seeds.
-
-    `passed` is False where no kernel but the starting one passed; `refused` counts faster kernels that failed.
-    """
+    """Whether a kernel but the starting one `passed` the final validation, and how many faster ones it `refused`."""
 
     passed: bool
     refused: int = 0

@@ -21,17 +21,11 @@ from mctskernel.report.baselines import AUTOTUNED, COMPILED, EAGER
 from mctskernel.report.resampling import Estimate, estimate, share_interval
 from mctskernel.run.search import OTHER_START
 
-THRESHOLDS = (0.8, 1.0, 1.2, 1.5, 2.0)
-"""The speed-ups at which fast_p is given."""
-
-EQUAL = 0.98
-"""The least speed-up that counts as equal."""
-
+THRESHOLDS = (0.8, 1.0, 1.2, 1.5, 2.0)  # the speed-ups at which fast_p is given
+EQUAL = 0.98  # the least speed-up that counts as equal
 BEHIND = 0.9
 WORST = 10
-
-REORDERED = "reordered"
-"""The start whose sums come before its products: answers that grew from it are marked."""
+REORDERED = "reordered"  # the start whose sums come before its products: answers that grew from it are marked
 
 BASELINES = (EAGER, COMPILED, AUTOTUNED)
 
@@ -96,10 +90,7 @@ def floor_share(row: Row) -> float | None:
 
 
 def fast_p(speedups: Sequence[float | None], threshold: float) -> float:
-    """The share of results that are correct and more than `threshold` times as fast as the baseline.
-
-    A wrong or unknown result is None. The share of nothing is 0.
-    """
+    """The share of results, None where wrong or unknown, that are over `threshold` times as fast as the baseline."""
     return _successes(speedups, threshold) / len(speedups) if speedups else 0.0
 
 

@@ -24,7 +24,6 @@ An honest entry says under `kernel`, in place of `trick`, what is unusual about 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from typing import Literal
 
 import msgspec
 
+from mctskernel.core.documents import DocumentError, read_toml
 from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.task import TaskError
@@ -101,9 +101,9 @@ def read_corpus(folder: Path = CORPUS, kinds: Sequence[str] = SOURCE_LANGUAGES) 
 def _read(where: Path, kind: str) -> Iterator[Entry]:
     suffix = ".py" if kind == PYTORCH else Language(kind).suffix
     try:
-        document = tomllib.loads(where.read_text("utf-8"))
-    except ValueError as error:
-        raise MisuseError(f"{where} is not valid TOML: {error}.") from error
+        document = read_toml(where)
+    except DocumentError as error:
+        raise MisuseError(f"{where} {error}.") from error
     described = {f"{name}{suffix}" for name in document}
     found = {file.name for file in where.parent.iterdir() if file.suffix == suffix}
     if described != found:

@@ -39,8 +39,7 @@ MOST_IN_A_GROUP = 12
 """Entries that share one opened device. Small enough that no core waits long for another at the end."""
 
 LOAD_SECONDS, CALL_SECONDS = 120.0, 5.0
-MODULE_RUNS = 5
-"""Limits of modules, and their timed rounds."""
+MODULE_RUNS = 5  # limits of modules, and their timed rounds
 
 Opener = Callable[[DeviceSpec, int], AbstractContextManager[Executor]]
 

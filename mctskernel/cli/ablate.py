@@ -28,8 +28,7 @@ from mctskernel.experiments.ablation.tables import render, write_tables
 from mctskernel.experiments.ablation.trials import Trial
 from mctskernel.report.notes import counted
 
-INTERVAL = 10.0
-"""Seconds between lines about progress."""
+INTERVAL = 10.0  # seconds between lines about progress
 
 
 @click.command()

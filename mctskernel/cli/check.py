@@ -15,10 +15,10 @@ from mctskernel.cli.errors import BAD_TASK, REFUSED
 from mctskernel.cli.plain_console import deliver, echo
 from mctskernel.cli.tasks import find_task_or_problem
 from mctskernel.core.kernel import Language
+from mctskernel.core.quantities import time_text
 from mctskernel.core.task_file import read_text
 from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings, open_evaluator
 from mctskernel.profiling.pytorch.verdict import Speedup
-from mctskernel.profiling.quantities import time_text
 from mctskernel.tasks.check import check_task
 
 MOST_RUNS = 1000

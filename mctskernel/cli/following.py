@@ -16,6 +16,7 @@ from rich.console import Console
 
 from mctskernel.cli.errors import BAD_MACHINE, BAD_TASK, INTERRUPTED
 from mctskernel.cli.plain_console import PlainConsole, echo
+from mctskernel.core.quantities import speedup_text
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Follower, StopReason
 from mctskernel.problems.pytorch_timing import (
@@ -25,7 +26,6 @@ from mctskernel.problems.pytorch_timing import (
     has_pytorch_reference,
 )
 from mctskernel.profiling.processes.forked import ForkedCall, wait_for
-from mctskernel.profiling.quantities import speedup_text
 from mctskernel.report.baselines import Baselines, read_baselines
 from mctskernel.report.live import following
 from mctskernel.report.notes import counted
@@ -58,9 +58,7 @@ def stopping() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-BASELINE_SHARE = 0.1
-"""The share of a search's --seconds that PyTorch may take once the search is over."""
-
+BASELINE_SHARE = 0.1  # the share of a search's --seconds that PyTorch may take once the search is over
 HEARTBEAT_SECONDS = 10.0
 POLL_SECONDS = 0.1
 
@@ -69,10 +67,7 @@ POLL_SECONDS = 0.1
 def pytorch_timing(
     task: Path, device: str, budget_seconds: float | None, *, wanted: bool = True
 ) -> Iterator[ForkedCall[Baselines] | None]:
-    """Compile a task's PyTorch function within this block, to be timed when its search is over.
-
-    None where there is nothing to time.
-    """
+    """Compile a task's PyTorch function within this block, to be timed after its search; None where there is none."""
     if not (wanted and device == "gpu" and has_pytorch_reference(load_task(task))):
         yield None
         return
@@ -85,10 +80,7 @@ def pytorch_timing(
 
 
 def time_pytorch(search_result: SearchResult, timing: ForkedCall[Baselines] | None) -> None:
-    """Time PyTorch beside the answer of a search that measured it; says how long that took.
-
-    A failure or Ctrl-C costs no more than these times.
-    """
+    """Time PyTorch beside the answer of a search that measured it, and say how long; a failure costs only the times."""
     view = View(search_result.folder, search_result.tree, search_result.answer)
     is_measured = view.manifest.fingerprint.get("device") == "gpu" and search_result.answer.node is not None
     if timing is None or not (is_measured and search_result.answer.validated) or view.baselines is not None:

@@ -18,6 +18,7 @@ from mctskernel.cli.search import search_task
 from mctskernel.config import ASK_A_MODEL, MIXED, RULES, check, read_config
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.kernel import Language
+from mctskernel.core.quantities import time_text
 from mctskernel.core.task_file import read_text
 from mctskernel.edits.llm import open_model
 from mctskernel.edits.llm.experts import MixtureOptions, chosen_experts
@@ -25,7 +26,6 @@ from mctskernel.edits.llm.model import LLMOptions
 from mctskernel.executors import workers_on
 from mctskernel.problems.arithmetic import product_flops
 from mctskernel.profiling.devices import default_kind
-from mctskernel.profiling.quantities import time_text
 from mctskernel.tasks.drafting import Order
 from mctskernel.tasks.generation import TRANSCRIPT, Effort, Generation
 from mctskernel.tasks.generation import generate as generate_task

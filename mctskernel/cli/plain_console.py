@@ -20,8 +20,7 @@ import rich_click as click
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-UNWRAPPED = 1000
-"""Columns where nothing is wrapped."""
+UNWRAPPED = 1000  # columns where nothing is wrapped
 
 _PADDING = re.compile(" +\n")
 

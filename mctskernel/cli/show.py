@@ -12,7 +12,7 @@ from mctskernel.cli.plain_console import PlainConsole, deliver, deliver_json
 from mctskernel.core.user_errors import RunError
 from mctskernel.report.document import view_headline, view_story
 from mctskernel.report.node_profile import profile_node
-from mctskernel.report.terminal import CONTEXT, explained_node, plain_diff, print_diff, print_node, print_run
+from mctskernel.report.terminal import explained_node, plain_diff, print_diff, print_node, print_run
 from mctskernel.report.view import View, load_view
 
 NODE = click.IntRange(min=0)
@@ -23,13 +23,6 @@ NODE = click.IntRange(min=0)
 @click.argument("node", type=NODE, required=False)
 @click.argument("other", metavar="[NODE]", type=NODE, required=False)
 @click.option("--diff", is_flag=True, help="Only what the edit that made NODE changed in its parent.")
-@click.option(
-    "--context",
-    type=click.IntRange(min=0),
-    default=CONTEXT,
-    show_default=True,
-    help="Unchanged lines around each change of a diff.",
-)
 @click.option(
     "--ncu",
     is_flag=True,
@@ -43,9 +36,7 @@ NODE = click.IntRange(min=0)
     is_flag=True,
     help="Print JSON: the headline and the best path of RUN, or what limits NODE.",
 )
-def show(
-    run: Path, node: int | None, other: int | None, *, diff: bool, context: int, ncu: bool, as_json: bool
-) -> None:
+def show(run: Path, node: int | None, other: int | None, *, diff: bool, ncu: bool, as_json: bool) -> None:
     """Show the best path of RUN, edit by edit: time, gain, what binds the kernel, and the diff.
 
     With NODE, everything that is known of that node: which part of the GPU limits it, which is next, what relieving it
@@ -75,22 +66,22 @@ def show(
     elif as_json and node is not None:
         deliver_json(explained_node(view, node) if other is None else explained_node(view, other, node))
     elif other is not None and node is not None:
-        _print_diff(view, (node, other), "", context)
+        _print_diff(view, (node, other), "")
     elif diff:
         if node is None:
             raise click.UsageError("--diff needs a NODE.")
         parent = view.node(node).parent
         if parent is None:
             raise RunError(f"Node {node} of {view.folder.path} is the starting kernel, which no edit made.")
-        _print_diff(view, (parent, node), "parent", context)
+        _print_diff(view, (parent, node), "parent")
     elif node is not None:
         print_node(PlainConsole(), view, node)
     else:
         print_run(PlainConsole(), view)
 
 
-def _print_diff(view: View, nodes: tuple[int, int], relation: str, context: int) -> None:
+def _print_diff(view: View, nodes: tuple[int, int], relation: str) -> None:
     if plain_console.on_terminal():
-        print_diff(PlainConsole(), view, nodes, relation, context)
+        print_diff(PlainConsole(), view, nodes, relation)
     else:
-        deliver(plain_diff(view, nodes, relation, context))
+        deliver(plain_diff(view, nodes, relation))

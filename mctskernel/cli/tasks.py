@@ -50,10 +50,7 @@ def tasks(*, as_json: bool) -> None:
 def find_task_or_problem(
     context: click.Context, name: str, language: Language | None, precision: Precision = Precision.LOCKED
 ) -> Path:
-    """The folder of a task; of a benchmark's problem a temporary one, removed when the command ends.
-
-    Prints warnings about a problem on standard error. Raises TaskError.
-    """
+    """The folder of a task; of a benchmark's problem a temporary one, until the command ends. Raises TaskError."""
     if not is_problem(name):
         if Path(name).suffix == ".py" and Path(name).is_file():
             raise TaskError(

@@ -12,8 +12,8 @@ from mctskernel.cli import options
 from mctskernel.cli.following import follow_search, print_outcome
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.core.budget import Budget
+from mctskernel.core.quantities import time_text
 from mctskernel.external.session import EditResult, Reply, open_session, read_replies
-from mctskernel.profiling.quantities import time_text
 
 
 @click.command()

@@ -11,15 +11,14 @@ from rich.live import Live
 
 from mctskernel.cli import options
 from mctskernel.cli.plain_console import PlainConsole, echo
-from mctskernel.profiling.quantities import speedup_text
+from mctskernel.core.quantities import speedup_text
 from mctskernel.report.terminal import summary
 from mctskernel.report.view import load_view
 from mctskernel.run import RunFolder
 from mctskernel.tree.journal import is_being_written
 from mctskernel.tree.trajectory import edit_title
 
-INTERVAL = 1.0
-"""Seconds between two looks at the journal."""
+INTERVAL = 1.0  # seconds between two looks at the journal
 
 
 @click.command()

@@ -72,8 +72,6 @@ class Device(Protocol):
 
     def evaluate(self, kernel: Kernel) -> Evaluation:
         """Build, verify, time and count one kernel. Raises DeviceError when the machine is broken."""
-        ...
 
     def fingerprint(self) -> dict[str, str]:
         """What a time from this device may be compared with: hardware, driver, compilers, versions."""
-        ...

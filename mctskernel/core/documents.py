@@ -1,4 +1,4 @@
-"""Parsing TOML and msgspec input from outside within bounds.
+"""Reading files, TOML and msgspec input from outside within bounds.
 
 Both libraries raise more than they document: ValueError for a number of thousands of digits, RecursionError for deep
 nesting, UnicodeDecodeError for text that isn't UTF-8. And a dotted key takes quadratic time.
@@ -11,6 +11,7 @@ import enum
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -19,17 +20,14 @@ from mctskernel.core.user_errors import nearest_name
 
 T = TypeVar("T")
 
-MAX_CHARACTERS = 1 << 18
-"""Of a TOML document; the largest that this program writes has a few thousand."""
-
-MAX_STOPS = 256
-"""Full stops in a line, which is where a dotted key has to be."""
+MAX_BYTES = 16 << 20  # of a file
+MAX_CHARACTERS = 1 << 18  # of a TOML document; the largest that this program writes has a few thousand
+MAX_STOPS = 256  # full stops in a line, which is where a dotted key has to be
 
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, UnicodeEncodeError, RecursionError)
 """What msgspec raises for input that is no value of the type, whatever the bytes or the text."""
 
-MOST_TOLD = 400
-"""Characters of a parser's message, which may quote all of a long input."""
+MOST_TOLD = 400  # characters of a parser's message, which may quote all of a long input
 
 
 def excerpt(error: Exception | str) -> str:
@@ -39,7 +37,36 @@ def excerpt(error: Exception | str) -> str:
 
 
 class DocumentError(ValueError):
-    """A text that is no document; the message ends a sentence that begins with what the text is."""
+    """A file or text that is no document; the message ends a sentence that begins with what it is."""
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a regular file. Raises DocumentError."""
+    try:
+        if path.exists() and not path.is_file():
+            raise DocumentError("is not a file")  # a pipe would be waited for
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise DocumentError("is missing") from error
+    except OSError as error:
+        raise DocumentError(f"can't be read: {error.strerror or error}") from error
+    if len(data) > MAX_BYTES:
+        raise DocumentError(f"is larger than {MAX_BYTES >> 20} MiB")
+    return data
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, with plain line ends. Raises DocumentError."""
+    try:
+        return read_file(path).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"can't be read: {error}") from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file. Raises DocumentError."""
+    return parse_toml(read_text(path))
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -68,32 +68,25 @@ class Executor(Protocol):
     @property
     def capacity(self) -> int:
         """How many kernels can be in flight without waiting; it may change while devices come and go."""
-        ...
 
     def submit(self, ticket: int, kernel: Kernel) -> None:
         """Begin with a kernel. `ticket`, not in flight already, comes back with its result."""
-        ...
 
     def wait(self, timeout: float | None = None) -> Sequence[tuple[int, Evaluation]]:
         """Wait for results, at most `timeout` seconds; empty when nothing is in flight or finished."""
-        ...
 
     def close(self) -> None:
         """Stop at once, what is in flight included."""
-        ...
 
     def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         """Evaluate at held-out shapes, with the baseline, in a fresh process. Raises DeviceError."""
-        ...
 
     def fingerprint(self) -> dict[str, str]:
         """`Device.fingerprint` of the devices, which are alike."""
-        ...
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Warnings about this machine, in sentences: why there are no counters, for instance."""
-        ...
 
 
 @runtime_checkable
@@ -102,4 +95,3 @@ class BuildsAhead(Protocol):
 
     def build_ahead(self, kernels: Iterable[Kernel]) -> None:
         """Build kernels that may be submitted."""
-        ...

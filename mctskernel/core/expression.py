@@ -42,7 +42,7 @@ def evaluate(text: str | Number, names: Mapping[str, Number]) -> Number:
         read = _names(text)
         if all(name in names for name in read):
             return _computed(text, *[names[name] for name in read])
-        return _value(_parse(text).body, names, text)
+        return _value(parse(text).body, names, text)
     except (SyntaxError, ValueError, RecursionError, MemoryError, ZeroDivisionError, OverflowError) as error:
         if isinstance(error, ExpressionError):
             raise
@@ -74,7 +74,7 @@ def names_in(text: str | Number) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def _names(text: str) -> tuple[str, ...]:
-    nodes = list(ast.walk(_parse(text)))
+    nodes = list(ast.walk(parse(text)))
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     return tuple(
         dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in called)
@@ -84,14 +84,14 @@ def _names(text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=1 << 14, typed=True)
 def _computed(text: str, *values: Number) -> Number:
     """The value, remembered: a plan is resolved for many edits, each of which changes few of its expressions."""
-    return _value(_parse(text).body, dict(zip(_names(text), values, strict=True)), text)
+    return _value(parse(text).body, dict(zip(_names(text), values, strict=True)), text)
 
 
 @lru_cache(maxsize=1024)
-def _parse(text: str) -> ast.Expression:
+def parse(text: str) -> ast.Expression:
+    """The tree of an expression, remembered: it must not be changed. Raises SyntaxError."""
     with warnings.catch_warnings():
-        # Python warns about odd spellings such as `1if n else 2`, which is of no interest here.
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # Python warns about odd spellings such as `1if n else 2`
         return ast.parse(text.strip(), mode="eval")
 
 

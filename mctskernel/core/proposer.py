@@ -151,7 +151,6 @@ class Proposer(Protocol):
     @property
     def name(self) -> str:
         """The name that its edits carry, or that theirs begin with."""
-        ...
 
     def propose(self, request: ProposalRequest) -> Proposals:
         """Edits of the request's kernel; none when nothing applies.
@@ -159,4 +158,3 @@ class Proposer(Protocol):
         Whatever a model or its server does comes back as exchanges and losses. Several threads may call this at once
         where it takes long (`mctskernel.edits.async_proposer`).
         """
-        ...

@@ -60,6 +60,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
+from mctskernel.core import documents
 from mctskernel.core.device import DeviceSpec, Trial
 from mctskernel.core.disk import link_outside
 from mctskernel.core.documents import DocumentError, parse_toml, read_as
@@ -82,9 +83,6 @@ from mctskernel.core.task import (
     ToleranceAt,
     shape_label,
 )
-
-MAX_BYTES = 16 << 20
-"""Of a file of a task, besides a search-space cache."""
 
 MAX_NAME = 200
 """Characters of a file's name."""
@@ -438,26 +436,17 @@ def _check_links(folder: Path) -> None:
 def read_text(path: Path) -> str:
     """The text of a file of a task or problem, with plain line ends. Raises TaskError."""
     try:
-        return read_bytes(path).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        raise TaskError(f"{path} can't be read: {error}.") from error
+        return documents.read_text(path)
+    except DocumentError as error:
+        raise TaskError(f"{path} {error}.") from error
 
 
 def read_bytes(path: Path) -> bytes:
     """The content of a file of a task or problem. Raises TaskError."""
-    if path.exists() and not path.is_file():
-        # A pipe would be waited for.
-        raise TaskError(f"{path} is not a file.")
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except FileNotFoundError as error:
-        raise TaskError(f"{path} is missing.") from error
-    except OSError as error:
-        raise TaskError(f"{path} can't be read: {error.strerror or error}.") from error
-    if len(data) > MAX_BYTES:
-        raise TaskError(f"{path} is larger than {MAX_BYTES >> 20} MiB.")
-    return data
+        return documents.read_file(path)
+    except DocumentError as error:
+        raise TaskError(f"{path} {error}.") from error
 
 
 def _reference_module(path: Path) -> dict[str, Any]:

@@ -15,8 +15,7 @@ MAX_EXTENT = 1 << 32
 MAX_STRIDE_BYTES = 1 << 40
 MAX_BOX = 256
 MAX_ELEMENT_STRIDE = 8
-ALIGNMENT = 16
-"""What strides and rows of boxes are multiples of, and what is copied at least, in bytes."""
+ALIGNMENT = 16  # what strides and rows of boxes are multiples of, and what is copied at least, in bytes
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ PATIENCE = 3
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
-_TURN_SECONDS = 0.1
-"""How often a call that waits for its turn looks whether it still should."""
+_TURN_SECONDS = 0.1  # how often a call that waits for its turn looks whether it still should
 
 
 class RequestError(MisuseError, ValueError):

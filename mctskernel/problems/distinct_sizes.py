@@ -9,11 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-SMALLEST = 19
-"""Smaller numbers are not taken for sizes."""
-
-_SMALLEST_NEIGHBOUR = 200
-"""From here on a number may also be a product of dimensions plus or minus 1."""
+SMALLEST = 19  # smaller numbers are not taken for sizes
+_SMALLEST_NEIGHBOUR = 200  # from here on a number may also be a product of dimensions plus or minus 1
 
 
 def distinct_sizes(sizes: Mapping[str, int], granularity: Mapping[str, int]) -> dict[str, int]:

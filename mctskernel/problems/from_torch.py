@@ -50,11 +50,8 @@ _DTYPES: Mapping[str, str] = {
     "long": "int64",
 }
 
-MOST_BYTES = 1 << 26
-"""Of a shape to verify at, if the task's own isn't larger."""
-
-_FAILURES = (Exception, SystemExit)
-"""What the user's code may raise."""
+MOST_BYTES = 1 << 26  # of a shape to verify at, if the task's own isn't larger
+_FAILURES = (Exception, SystemExit)  # what the user's code may raise
 
 
 def create_task_from_torch(

@@ -51,8 +51,7 @@ from mctskernel.report.view import View, load_view
 from mctskernel.tasks.builtin import builtin_tasks
 from mctskernel.tree.blobs import get_kernel
 
-LIMIT_SECONDS = 180.0
-"""How long compiling may take; autotuning is most of it."""
+LIMIT_SECONDS = 180.0  # how long compiling may take; autotuning is most of it
 
 MODES = {COMPILED: "default", AUTOTUNED: "max-autotune-no-cudagraphs"}
 """torch.compile's, without CUDA graphs, which change how kernels are launched."""
@@ -66,23 +65,12 @@ FIRST = (
 )
 """What the processes that time have imported before they begin."""
 
-SHARE_OF_CORES = 16
-"""One in so many cores compiles a function."""
-
-NICENESS = 10
-"""Of what compiles: searches go first."""
-
-TIMING_SECONDS = 60.0
-"""What the rest may take."""
-
-COPIED_BYTES = 1 << 30
-"""More than any L2 cache."""
-
-LINGER_SECONDS = 0.03
-"""How long the GPU is kept after autotuning has timed one kernel, for the next one."""
-
-MOST_HELD_SECONDS = 0.5
-"""How long it is kept for several of them while others wait."""
+SHARE_OF_CORES = 16  # one in so many cores compiles a function
+NICENESS = 10  # of what compiles: searches go first
+TIMING_SECONDS = 60.0  # what the rest may take
+COPIED_BYTES = 1 << 30  # more than any L2 cache
+LINGER_SECONDS = 0.03  # how long the GPU is kept after autotuning has timed one kernel, for the next one
+MOST_HELD_SECONDS = 0.5  # how long it is kept for several of them while others wait
 
 START, BEST = "start", "best"
 

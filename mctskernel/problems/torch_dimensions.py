@@ -15,8 +15,7 @@ _HELD_OUT = ((1, 259), (130, 2), (31, 97), (64, 256))
 _ALIGNED = (256, 128, 64, 32, 16, 8)
 """Sizes of all dimensions at once, of which the first that the function accepts is verified: for kernels by tiles."""
 
-_MOST_ELEMENTS = 1 << 20
-"""Of a tensor at such sizes: references of more take seconds."""
+_MOST_ELEMENTS = 1 << 20  # of a tensor at such sizes: references of more take seconds
 
 _BETWEEN = (1, 3, 2, 5, 1, 4, 3)
 """Sizes of the first, the last and other dimensions: one, odd, and more than a block."""

@@ -36,8 +36,7 @@ def changes(old: Sequence[str], new: Sequence[str]) -> tuple[Change, ...]:
     )
 
 
-LONGEST_TEXT = 200_000
-"""Characters of a log, prompt or reply before it is cut."""
+LONGEST_TEXT = 200_000  # characters of a log, prompt or reply before it is cut
 
 
 class NodeDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -16,10 +16,10 @@ import msgspec
 
 from mctskernel.answer import tied_with, valid_speedup
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.quantities import count_text, speedup_text, time_text
 from mctskernel.profiling.changes import Comparison, CountChange
 from mctskernel.profiling.diagnosis import account
 from mctskernel.profiling.model.price import log_ratio_sigma, log_sigma
-from mctskernel.profiling.quantities import count_text, speedup_text, time_text
 from mctskernel.report.baselines import Baselines
 from mctskernel.report.notes import conversation_sentences, gpu_sentences
 from mctskernel.report.progress import Moment, moments
@@ -33,18 +33,10 @@ from mctskernel.tree.trajectory import STARTING_KERNEL, Step, edit_title, run_se
 
 SCHEMA = "mctskernel.view"
 SCHEMA_VERSION = 1
-
-QUARANTINED = "quarantined"
-"""Shown in place of the outcome of a kernel whose time is not trusted."""
-
-EXAMPLES = 8
-"""Nodes that are listed for each kind of failure."""
-
-NOISE = 0.02
-"""An edit whose gain is smaller than this fraction counts as neither faster nor slower."""
-
-NOTEWORTHY = 1.15
-"""Counts that changed by a smaller factor are not mentioned."""
+QUARANTINED = "quarantined"  # shown in place of the outcome of a kernel whose time is not trusted
+EXAMPLES = 8  # nodes that are listed for each kind of failure
+NOISE = 0.02  # an edit whose gain is smaller than this fraction counts as neither faster nor slower
+NOTEWORTHY = 1.15  # counts that changed by a smaller factor are not mentioned
 
 
 class Headline(msgspec.Struct, frozen=True, kw_only=True):

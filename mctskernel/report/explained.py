@@ -10,16 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.core.evaluation import Cause, Evaluation, Source
+from mctskernel.core.quantities import time_text
 from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.diagnosis import BusyTime, account, busy_times
 from mctskernel.profiling.model.explanation import MEANINGS, ExplainedTerm, doubt, explain
-from mctskernel.profiling.quantities import time_text
 
-ROOMY = 100
-"""Columns of a terminal that is wide enough to describe each term."""
-
-SMALLEST = 0.001
-"""Terms below this fraction of the time are left out."""
+ROOMY = 100  # columns of a terminal that is wide enough to describe each term
+SMALLEST = 0.001  # terms below this fraction of the time are left out
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from mctskernel.core.quantities import speedup_text
 from mctskernel.core.task import short_caveats
 from mctskernel.loop import Snapshot
-from mctskernel.profiling.quantities import speedup_text
 from mctskernel.report.notes import counted
 
 PLAIN_INTERVAL = 10.0

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation, Outcome
-from mctskernel.profiling.quantities import speedup_text
+from mctskernel.core.quantities import speedup_text
 from mctskernel.report.comparison import ComparedRun
 from mctskernel.report.document import Document, NodeRow, view_document
 from mctskernel.report.page import Parts

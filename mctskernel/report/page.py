@@ -86,8 +86,7 @@ def _static(name: str) -> str:
     return (files("mctskernel.report") / "static" / name).read_text("utf-8")
 
 
-NODES_A_PART = 32
-"""Nodes in one block of details: few enough to load at once, many enough to compress well."""
+NODES_A_PART = 32  # nodes in one block of details: few enough to load at once, many enough to compress well
 
 SMALLEST, FASTEST = 9, 1
 """Levels of gzip: for a file, and for a notebook."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 import numpy as np
 
@@ -50,9 +51,9 @@ def ratio_of_medians(pairs: Sequence[tuple[Array, Array]]) -> Estimate:
     """
     rng = np.random.default_rng(0)
     logs = [_log_medians(first, rng) - _log_medians(second, rng) for first, second in pairs]
-    known = [math.log(float(np.median(first) / np.median(second))) for first, second in pairs]
+    known = geometric_mean(float(np.median(first) / np.median(second)) for first, second in pairs)
     low, high = _percentiles(np.mean(logs, axis=0))
-    return Estimate(math.exp(math.fsum(known) / len(known)), math.exp(low), math.exp(high))
+    return Estimate(known, math.exp(low), math.exp(high))
 
 
 def sign_flip_p(differences: Array) -> float:

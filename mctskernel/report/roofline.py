@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from mctskernel.core.documents import DocumentError, parse_toml
+from mctskernel.core.documents import read_toml
 from mctskernel.core.expression import ExpressionError, evaluate
 from mctskernel.profiling.architecture import (
     Architecture,
@@ -69,9 +69,9 @@ def described_gpu(view: View) -> Architecture | None:
 
 def _flops(view: View) -> float | None:
     try:
-        document = parse_toml((view.folder.task / "task.toml").read_text("utf-8"))
+        document = read_toml(view.folder.task / "task.toml")
         shape = document["shapes"]["search"][0]
         names: dict[str, Any] = {**document.get("scalars", {}), **shape}
         return float(evaluate(document["flops"], names))
-    except (OSError, UnicodeDecodeError, DocumentError, ExpressionError, LookupError, TypeError, ValueError):
+    except (ExpressionError, LookupError, TypeError, ValueError):
         return None

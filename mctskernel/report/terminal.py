@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.quantities import speedup_text, time_text
 from mctskernel.core.task import short_caveats
 from mctskernel.core.user_errors import RunError
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import compare
-from mctskernel.profiling.quantities import speedup_text, time_text
 from mctskernel.report.details import node_details
 from mctskernel.report.document import StoryStep, story_step, view_headline, view_story
 from mctskernel.report.explained import ExplainedKernel, explained, print_explained
@@ -28,11 +28,7 @@ from mctskernel.report.view import View, timing_text
 from mctskernel.tree.node import Node
 from mctskernel.tree.trajectory import edit_title, run_seconds
 
-CONTEXT = 3
-"""Unchanged lines around a change in a diff."""
-
-UNWRAPPED = 1000
-"""Columns where nothing is wrapped."""
+UNWRAPPED = 1000  # columns where nothing is wrapped
 
 
 LEGEND = (
@@ -116,20 +112,18 @@ def _name(view: View, number: int) -> str:
     return f"node {number} ({edit_title(view.tree, view.node(number))})"
 
 
-def print_diff(
-    console: Console, view: View, nodes: tuple[int, int], relation: str = "", context: int = CONTEXT
-) -> None:
+def print_diff(console: Console, view: View, nodes: tuple[int, int], relation: str = "") -> None:
     """Print time, counts and highlighted diff between kernels; `relation` is the first's to the second, or empty."""
     for line, style in _diff_heading(view, nodes, relation):
         console.print(Text(line, style), soft_wrap=True)
-    if diff := _diff(view, nodes, context):
+    if diff := _diff(view, nodes):
         console.print(_highlighted(console, diff))
 
 
-def plain_diff(view: View, nodes: tuple[int, int], relation: str = "", context: int = CONTEXT) -> str:
+def plain_diff(view: View, nodes: tuple[int, int], relation: str = "") -> str:
     """The same as plain text: a unified diff with a heading, which `patch` accepts."""
     heading = "".join(f"{line}\n" for line, _ in _diff_heading(view, nodes, relation))
-    return heading + _diff(view, nodes, context)
+    return heading + _diff(view, nodes)
 
 
 def _headline(view: View) -> list[RenderableType]:
@@ -194,8 +188,8 @@ def _numbers(title: str, numbers: dict[str, float]) -> Table:
     return table
 
 
-def _diff(view: View, nodes: tuple[int, int], context: int) -> str:
-    return unified_diff(*map(view.source, nodes), context=context)
+def _diff(view: View, nodes: tuple[int, int]) -> str:
+    return unified_diff(*map(view.source, nodes))
 
 
 def _diff_heading(view: View, nodes: tuple[int, int], relation: str) -> Iterator[tuple[str, str]]:

@@ -172,8 +172,7 @@ def _ended(text: str) -> str:
     return text if not text or text.endswith("\n") else text + "\n"
 
 
-LINEAGE = 8
-"""The edits of a kernel's lineage that its context names, at the most: the last ones."""
+LINEAGE = 8  # the edits of a kernel's lineage that its context names, at the most: the last ones
 
 LICENCE = (
     "A kernel derives from the task's starting kernel and is under its licence; what a model wrote, under the terms of "

@@ -11,11 +11,11 @@ from mctskernel.answer import Answer, best_node, valid_speedup
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Exchange
+from mctskernel.core.quantities import speedup_text, time_text
 from mctskernel.core.task import short_caveats
 from mctskernel.core.user_errors import RunError
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import Comparison, compare
-from mctskernel.profiling.quantities import speedup_text, time_text
 from mctskernel.report.baselines import Baselines, read_baselines
 from mctskernel.report.notes import EditKey, counted, exchange_by_edit
 from mctskernel.run import Manifest, RunFolder, open_run, read_answer, read_manifest

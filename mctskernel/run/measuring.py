@@ -31,8 +31,7 @@ from mctskernel.tree.node import Tree
 from mctskernel.tree.recorded_order import RecordedDecisions
 from mctskernel.tree.search import TreeSearch
 
-BEST_NODES = 10
-"""How many of the fastest kernels are measured again where nothing else is asked for."""
+BEST_NODES = 10  # how many of the fastest kernels are measured again where nothing else is asked for
 
 
 def measure(

@@ -15,7 +15,7 @@ import msgspec
 from mctskernel.answer import valid_speedup
 from mctskernel.config import SearchConfig
 from mctskernel.core.budget import Budget
-from mctskernel.core.documents import DocumentError, parse_toml
+from mctskernel.core.documents import DocumentError, read_toml
 from mctskernel.core.user_errors import MisuseError, RunError
 from mctskernel.loop import GRACE_SECONDS, POLL_SECONDS, Search, Snapshot, StopReason
 from mctskernel.run import RunFolder, open_run, read_manifest
@@ -40,9 +40,7 @@ class Plan:
 def read_weights(file: Path, names: Sequence[str]) -> Mapping[str, float]:
     """Read the time or share of each task from a TOML file of lines `task = number`. Raises MisuseError."""
     try:
-        document = parse_toml(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise MisuseError(f"{file} can't be read: {error}.") from error
+        document = read_toml(file)
     except DocumentError as error:
         raise MisuseError(f"{file} {error}.") from error
     for name, value in document.items():

@@ -16,7 +16,7 @@ import numpy as np
 
 from mctskernel.core.contract_words import contract_sentences
 from mctskernel.core.device import DeviceSpec
-from mctskernel.core.documents import parse_toml
+from mctskernel.core.documents import read_toml
 from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
@@ -35,8 +35,7 @@ from mctskernel.profiling.verify import draw_case
 MAX_REFERENCE_BYTES = 16 << 20
 """Shapes with more inputs and outputs than this aren't given to the reference: numpy would take too long."""
 
-LIMITS = Limits(seconds=60.0)
-"""Of one starting kernel, at the verify shapes and at the held-out ones."""
+LIMITS = Limits(seconds=60.0)  # of one starting kernel, at the verify shapes and at the held-out ones
 
 C_TYPES: Mapping[str, str] = {
     "float": "float32",
@@ -135,7 +134,7 @@ def _check_space(task: Task) -> Report:
 def _starts(folder: Path) -> dict[Path, Task]:
     """The task with each of its starting kernels and starting points, by their files. Raises TaskError."""
     first = load_task(folder)
-    named = parse_toml((folder / "task.toml").read_text("utf-8")).get("kernel")
+    named = read_toml(folder / "task.toml").get("kernel")
     language = first.starting_kernel.language
     starts = {folder / str(named or f"kernel{language.suffix}"): first}
     for other in languages(folder):

@@ -55,17 +55,10 @@ class Order:
         return self.kernel_file.is_file() and read_text(self.kernel_file) == _PLACEHOLDERS[self.language]
 
 
-DRAFTS = 3
-"""How often a model may state a task, the first time included."""
-
-MAX_TASK_BYTES = 4 << 30
-"""Of the tensors of a shape that a model chose."""
-
-MAX_SHAPES = 64
-"""Of a task that a model states."""
-
-MAX_SUMMARY = 200
-"""Characters."""
+DRAFTS = 3  # how often a model may state a task, the first time included
+MAX_TASK_BYTES = 4 << 30  # of the tensors of a shape that a model chose
+MAX_SHAPES = 64  # of a task that a model states
+MAX_SUMMARY = 200  # characters
 
 Say = Callable[[str], None]
 

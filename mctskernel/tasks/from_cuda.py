@@ -23,8 +23,7 @@ from mctskernel.profiling.source_rules import HEADERS, rejection
 from mctskernel.tasks.check import C_TYPES
 from mctskernel.tasks.template import FILES, Drafted
 
-SEARCH_SIZES = (4096, 1024, 64)
-"""Guessed sizes of the first, second and other dimensions."""
+SEARCH_SIZES = (4096, 1024, 64)  # guessed sizes of the first, second and other dimensions
 
 VERIFY_SIZES = ((1, 1, 1), (67, 1, 2), (7, 131, 3), (64, 128, 4))
 HELD_OUT_SIZES = ((1, 257, 1), (35, 96, 2))

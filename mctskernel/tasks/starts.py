@@ -26,8 +26,7 @@ PROPOSER = "start/"
 _ABOUT = re.compile(r"/\*\n# (.+)")
 """What a comment at the top of a launch plan says of a start."""
 
-PLAIN = "plain.cu"
-"""The plain kernel of a task that has a better one in its place."""
+PLAIN = "plain.cu"  # the plain kernel of a task that has a better one in its place
 
 
 def starting_points(task: Task, language: Language | None = None) -> tuple[Edit, ...]:
@@ -37,10 +36,7 @@ def starting_points(task: Task, language: Language | None = None) -> tuple[Edit,
 
 
 def set_plain_aside(folder: Path) -> None:
-    """Begin at the templates of a problem that has some: its plain kernel is slow, and needed where no start is right.
-
-    `copy_other_starts` has it last.
-    """
+    """Begin at a problem's templates if it has some: its plain kernel is slow, and needed where no start is right."""
     plain, templates = folder / "kernel.cu", folder / "start_templates.cu"
     if plain.is_file() and templates.is_file():
         plain.rename(folder / PLAIN)

@@ -19,8 +19,7 @@ from mctskernel.profiling.emulator.lanes import WARP, Lanes
 from mctskernel.profiling.emulator.memory import Part, Resolver, Storage
 from mctskernel.profiling.emulator.ptx import Instruction
 
-UNIT = 16
-"""Bulk copies are of multiples of so many bytes, at multiples of them."""
+UNIT = 16  # bulk copies are of multiples of so many bytes, at multiples of them
 
 
 @dataclass

@@ -17,14 +17,12 @@ from mctskernel.profiling.gpu.protocol import Batch, Timed, TimedRun
 REMEMBERED = 1.25
 """How many times as long a kernel takes on new inputs as on the same ones again, if it has cached something."""
 
-CLOCK_SECONDS = 2e-6
-"""The noise of a single run, whatever its length: clock resolution and launch."""
+CLOCK_SECONDS = 2e-6  # the noise of a single run, whatever its length: clock resolution and launch
 
 CLOCKS_APART = 0.1
 """The fraction by which the host's clock and the GPU's may differ over most batches of runs."""
 
-BATCH_SECONDS = 2e-3
-"""How much longer a batch may take on the host than on the GPU: launches and waiting."""
+BATCH_SECONDS = 2e-3  # how much longer a batch may take on the host than on the GPU: launches and waiting
 
 
 @dataclass(frozen=True)

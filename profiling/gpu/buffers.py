@@ -20,26 +20,17 @@ from mctskernel.profiling.gpu.cuda_driver import (
 )
 from mctskernel.profiling.gpu.device_kernels import Segment
 from mctskernel.profiling.gpu.drawing import Drawer
-from mctskernel.profiling.gpu.protocol import (
-    Code,
-    Packed,
-    Plan,
-    Read,
-    ScratchPlace,
-    TensorPlace,
-)
+from mctskernel.profiling.gpu.protocol import Code, Packed, Plan, Read, ScratchPlace, TensorPlace
 from mctskernel.profiling.gpu.tensor_maps import encoded
 from mctskernel.profiling.processes.shared_window import SharedWindow
 
-GUARD_BYTES = 1 << 16
-"""The smallest guard on either side of a buffer."""
+GUARD_BYTES = 1 << 16  # the smallest guard on either side of a buffer
 
 PAGE_BYTES = 2 << 20
 """The driver maps whole pages. A buffer's last guard reaches to the end of its page, so that every byte is checked."""
 
 GUARD_WORD = 0xA5A5A5A5
-SCRATCH_POISON = 0xCBCBCBCB
-"""The contents of a scratch buffer before its kernel has written it."""
+SCRATCH_POISON = 0xCBCBCBCB  # the contents of a scratch buffer before its kernel has written it
 
 _BYTES = np.dtype(np.uint8)
 

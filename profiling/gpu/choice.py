@@ -10,9 +10,7 @@ from mctskernel.core.device import DeviceError
 from mctskernel.profiling.gpu.cuda_driver import VisibleGpu, visible_gpus
 
 MEBIBYTE = 1 << 20
-
-INDEX_DIGITS = 3
-"""A longer number is a prefix of a UUID."""
+INDEX_DIGITS = 3  # a longer number is a prefix of a UUID
 
 
 @dataclass(frozen=True)

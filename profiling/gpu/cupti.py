@@ -38,9 +38,7 @@ BUSY_SECONDS = 3.0
 """How long to wait for another process to release the counters: an idle one does so after half a second."""
 
 BUSY_POLL_SECONDS = 0.1
-
-USUAL_LAUNCHES = 8
-"""Launches that a session has room for, unless there are more."""
+USUAL_LAUNCHES = 8  # launches that a session has room for, unless there are more
 
 Found = TypeVar("Found")
 
@@ -78,11 +76,7 @@ class RangeProfiler:
         self.missing, self.passes = self._whole.missing, self._whole.passes
 
     def measure(
-        self,
-        run: Callable[[], None],
-        launches: int = MAX_LAUNCHES,
-        *,
-        brief: bool = False,
+        self, run: Callable[[], None], launches: int = MAX_LAUNCHES, *, brief: bool = False
     ) -> list[dict[str, float]]:
         """The counters of each launch that `run` makes, in order; metrics without a value are left out.
 

@@ -13,11 +13,8 @@ from typing import Any, ClassVar
 
 from cuda.pathfinder import load_nvidia_dynamic_lib
 
-RANGE_PROFILER = 0
-"""CUpti_ProfilerType: CUPTI_PROFILER_TYPE_RANGE_PROFILER."""
-
-AUTO_RANGE = 1
-"""CUpti_ProfilerRange: every launch of a kernel is a range."""
+RANGE_PROFILER = 0  # CUpti_ProfilerType: CUPTI_PROFILER_TYPE_RANGE_PROFILER
+AUTO_RANGE = 1  # CUpti_ProfilerRange: every launch of a kernel is a range
 
 USER_REPLAY = 3
 """CUpti_ProfilerReplayMode: we launch everything again for each pass.
@@ -65,10 +62,7 @@ _TYPES: dict[str, Any] = {
 
 
 def _params(name: str, fields: str = "") -> type[Params]:
-    """The parameters of the function `cupti` + NAME without underscores, as the structure CUpti_NAME_Params.
-
-    `fields` are declared as in the header, in its order, with commas.
-    """
+    """The parameters of `cupti` + NAME, as CUpti_NAME_Params; `fields` as the header declares them, with commas."""
     structure = f"CUpti_{name}_Params"
     members: dict[str, Any] = {"FUNCTION": f"cupti{name.replace('_', '')}", "STRUCTURE": structure}
     declared = [re.fullmatch(r"(.*?)(\w+)", field) for field in fields.split(", ") if field]

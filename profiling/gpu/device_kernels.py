@@ -29,9 +29,7 @@ from mctskernel.profiling.gpu.cuda_driver import (
     threads_per_multiprocessor,
 )
 
-SLOTS = 1024
-"""How many digests fit before they must be read."""
-
+SLOTS = 1024  # how many digests fit before they must be read
 THREADS = 256
 BLOCKS_PER_MULTIPROCESSOR = 8
 SEGMENTS = 128
@@ -153,17 +151,13 @@ def own_kernel(source: str, names: Sequence[str], architecture: str) -> LoadedMo
     return LoadedModule(made.cubin)
 
 
-POISON = 0x7FCBCBCB
-"""A quiet NaN in float32: a sum that it gets into is not right by chance."""
-
-REGISTERS = 232
-"""Written in each thread, of the 255 that there are; 256 threads own the whole register file."""
+POISON = 0x7FCBCBCB  # a quiet NaN in float32: a sum that it gets into is not right by chance
+REGISTERS = 232  # written in each thread, of the 255 that there are; 256 threads own the whole register file
 
 LOCAL_BYTES = (1 << 10, 1 << 13)
 """The frames of local memory that can be overwritten in every thread of the GPU; the last one takes 2 GB of it."""
 
-_WAIT_CYCLES = 200_000
-"""How long a block waits for the others to arrive: together they fill the GPU."""
+_WAIT_CYCLES = 200_000  # how long a block waits for the others to arrive: together they fill the GPU
 
 _ARRIVAL = f"""
 __device__ void arrive(unsigned* arrived) {{

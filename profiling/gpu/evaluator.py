@@ -34,21 +34,14 @@ from mctskernel.profiling.gpu.reference_device import PAUSE, open_reference_devi
 from mctskernel.profiling.gpu.state import are_alike
 from mctskernel.profiling.gpu.timing import timing
 from mctskernel.profiling.gpu.worker import GPU_SERVICE, GpuWorker
-from mctskernel.profiling.guardrails import (
-    chance_flag,
-    flags,
-    outside_reason,
-    quarantine_reason,
-    worn_check,
-)
+from mctskernel.profiling.guardrails import chance_flag, flags, outside_reason, quarantine_reason, worn_check
 from mctskernel.profiling.processes.child_process import LostError
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.profiling.ptx_text import variables
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import Case
 
-TIMING_SECONDS = 0.03
-"""Kernel time of a candidate at one search shape; the baseline's runs are not in it."""
+TIMING_SECONDS = 0.03  # Kernel time of a candidate at one search shape; the baseline's runs are not in it
 
 RECHECKS = 8
 """How many runs are checked, picked at random, of a kernel whose results differ from run to run. One that is wrong in
@@ -65,14 +58,12 @@ for both. A GPU's first candidate has all of them beside it: from then on its ti
 PAUSES = (0.0, 0.1, 0.5)
 """Seconds before a kernel is timed again whose clocks are apart; if they still are after these, it is refused."""
 
-FEWEST_BASELINE_RUNS = 3
-"""How many of them each candidate has beside it at least."""
+FEWEST_BASELINE_RUNS = 3  # how many of them each candidate has beside it at least
 
 MUCH_FASTER = 2.0
 """How many times as fast as the baseline a start is that takes its place: its runs beside each kernel cost less."""
 
-HOPELESS = 1.5
-"""How many times as long as the best kernel a slow one takes that is timed on two runs only."""
+HOPELESS = 1.5  # how many times as long as the best kernel a slow one takes that is timed on two runs only
 
 COUNTED = 1.1
 """How many times as long as the best kernel one takes whose counters are read: no slower one is an answer or a parent

@@ -23,8 +23,7 @@ from pathlib import Path
 FOLDER = Path("/tmp")  # noqa: S108 - the same for every user of the machine, whatever TMPDIR says
 """Where the files are. They are empty, and stay."""
 
-POLL_SECONDS = 0.002
-"""How often a lock that is taken is tried again: at most what a change of holders costs."""
+POLL_SECONDS = 0.002  # how often a lock that is taken is tried again: at most what a change of holders costs
 
 COUNTERS = "counters"
 """Stands in place of a UUID for the lock for reading counters, and before one for that of a GPU's counters."""
@@ -32,8 +31,7 @@ COUNTERS = "counters"
 MEASURING = "measuring"
 """Stands before a UUID for the lock of what mustn't be disturbed, even by a kernel that nobody times."""
 
-COUNTERS_PATIENCE = 2.0
-"""Seconds to wait for such a lock, after which counters are read without it."""
+COUNTERS_PATIENCE = 2.0  # seconds to wait for such a lock, after which counters are read without it
 
 
 def lock_files(uuid: str) -> tuple[Path, Path]:

@@ -7,21 +7,13 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-from mctskernel.profiling.gpu.protocol import (
-    GPU_REQUESTS,
-    Failed,
-    GpuReply,
-    GpuRequest,
-    Opened,
-    OpenGpu,
-)
+from mctskernel.profiling.gpu.protocol import GPU_REQUESTS, Failed, GpuReply, GpuRequest, Opened, OpenGpu
 from mctskernel.profiling.isolation.confinement import confine
 from mctskernel.profiling.isolation.policy import Confinement, counter_capabilities, gpu_devices
 from mctskernel.profiling.processes.channel import Broken, serve
 from mctskernel.profiling.processes.shared_window import SharedWindow
 
-PROGRAMS = 8
-"""How many disassemblers may run at a time."""
+PROGRAMS = 8  # how many disassemblers may run at a time
 
 
 def confinement(request: OpenGpu, scratch: Path) -> Confinement:
@@ -40,11 +32,9 @@ class Service(Protocol):
 
     def open(self, request: OpenGpu) -> Opened | Broken:
         """Open the GPU."""
-        ...
 
     def answer(self, request: GpuRequest) -> GpuReply:
         """The reply to any later request."""
-        ...
 
 
 class Session:

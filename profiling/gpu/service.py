@@ -8,12 +8,7 @@ from typing import Any
 
 from mctskernel.core.device import DeviceError
 from mctskernel.profiling.gpu.buffers import Arena, BoundPlan, LoadedKernel, bound, place
-from mctskernel.profiling.gpu.cuda_driver import (
-    CudaError,
-    DeviceBuffer,
-    free_bytes,
-    open_gpu,
-)
+from mctskernel.profiling.gpu.cuda_driver import CudaError, DeviceBuffer, free_bytes, open_gpu
 from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler, when_free
 from mctskernel.profiling.gpu.device_kernels import Digests, Scrub, Segment
 from mctskernel.profiling.gpu.drawing import Drawer

@@ -21,8 +21,7 @@ SLOWING = frozenset(
 """Reasons outside of the kernel: times taken meanwhile mean nothing. A power cap isn't one of them: a kernel that draws
 all the power that there is lowers its clock itself, in every run."""
 
-CLOCK_SHARE = NOISE
-"""The fraction by which two clocks may differ: times then differ by no more than noise."""
+CLOCK_SHARE = NOISE  # the fraction by which two clocks may differ: times then differ by no more than noise
 
 _EVENTS = {
     0x001: ClockEvent.IDLE,
@@ -47,11 +46,9 @@ class Monitor(Protocol):
 
     def read(self) -> GpuState | None:
         """The state that is recorded with a time."""
-        ...
 
     def glance(self) -> GpuState | None:
         """The part that shows whether runs are disturbed, which is faster to read."""
-        ...
 
 
 class Unmonitored:

@@ -29,8 +29,7 @@ _TYPES: Mapping[str, str] = {
 """Names of element types in CUtensorMapDataType; all others are bytes."""
 
 _ALIGNMENT = 128
-_CUDA_VERSION = 12000
-"""Of the driver API: the first one that has tensor maps."""
+_CUDA_VERSION = 12000  # of the driver API: the first one that has tensor maps
 
 
 def encoded(made: ResolvedTensorMap, address: int) -> bytes:

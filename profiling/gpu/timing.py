@@ -28,8 +28,7 @@ CONFIDENCE = 0.95
 RETAKES = 3
 """How often a kernel's runs at one shape are discarded and repeated, because something disturbed the GPU."""
 
-PAUSE_SECONDS = 0.05
-"""How long to wait before that where the GPU was slowed down."""
+PAUSE_SECONDS = 0.05  # how long to wait before that where the GPU was slowed down
 
 RETAKEN_SECONDS = 1.0
 """Runs that take longer together aren't repeated: a request to time a kernel has a time limit."""
@@ -136,10 +135,7 @@ def _sample(
 
 
 def timing(
-    shape: str,
-    samples: tuple[float, ...],
-    baseline: tuple[float, ...],
-    conditions: Conditions | None = None,
+    shape: str, samples: tuple[float, ...], baseline: tuple[float, ...], conditions: Conditions | None = None
 ) -> Timing:
     """The median of the samples and its interval, in seconds, beside the baseline's median."""
     low, high = median_interval(samples)
@@ -170,8 +166,7 @@ def _is_tight(samples: list[float], tightness: float) -> bool:
     return high - middle <= tightness * middle and middle - low <= tightness * middle
 
 
-SLOW_SECONDS = 5e-3
-"""Runs that take longer than this are timed fewer times."""
+SLOW_SECONDS = 5e-3  # runs that take longer than this are timed fewer times
 
 FEWEST_VARIANTS = 2
 """On how many variants of the inputs a kernel runs at least, so that it can't be right on one only."""

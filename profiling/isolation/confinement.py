@@ -36,9 +36,7 @@ from mctskernel.profiling.isolation.policy import Confinement
 THREADS = 256
 """Threads that a process may have besides the programs that it may start, where they are counted together."""
 
-OTHERS = 4096
-"""The same with what its user may start elsewhere meanwhile, where that is counted too."""
-
+OTHERS = 4096  # the same with what its user may start elsewhere meanwhile, where that is counted too
 PROBE_SECONDS = 60.0
 
 REMEDIES = {

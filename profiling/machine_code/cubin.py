@@ -118,8 +118,7 @@ def _local_bytes(code: bytes) -> tuple[int, int]:
     return loads, stores
 
 
-SOURCE_FILES = frozenset({"kernel.cu", "kernel.py"})
-"""The names that the compilers give a kernel's own file."""
+SOURCE_FILES = frozenset({"kernel.cu", "kernel.py"})  # the names that the compilers give a kernel's own file
 
 
 LIMIT_SECONDS = 60.0

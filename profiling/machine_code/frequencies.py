@@ -31,8 +31,7 @@ _MEMORY = "LDG STG LDS STS ATOM ATOMG ATOMS RED REDG LDSM LDGSTS SHFL BAR"
 _ARITHMETIC = "FFMA FADD FMUL MUFU DFMA DADD DMUL HMMA IMMA DMMA HADD2 HMUL2"
 _ANCHORS = frozenset(_MEMORY.split()) | frozenset(_ARITHMETIC.split())
 """Instructions that ptxas keeps one for one."""
-_PREDICATED = 0.01
-"""Weight of a predicated instruction: it is issued at least as often as the PTX runs it."""
+_PREDICATED = 0.01  # weight of a predicated instruction: it is issued at least as often as the PTX runs it
 
 
 def block_frequencies(function: Function, line_counts: Mapping[int, float]) -> dict[int, float]:

@@ -28,11 +28,8 @@ from mctskernel.profiling.ptx_text import TENSOR_MAP_BYTES
 LIMITS = Limits(lane_instructions=4_000_000_000, block_executions=400_000, seconds=15.0)
 """A block that exceeds these counts as endless; the seconds only matter on a slow machine."""
 
-UNEVEN_SAMPLE = 12
-"""Most blocks to count where the contents of buffers decide what a block does."""
-
-UNEVEN_LANES = 2_000_000
-"""Lane instructions that those blocks may have together, beyond the first three."""
+UNEVEN_SAMPLE = 12  # most blocks to count where the contents of buffers decide what a block does
+UNEVEN_LANES = 2_000_000  # lane instructions that those blocks may have together, beyond the first three
 
 IDLE_MIDDLE = 4
 """How many times as much as the middle block a block at an end must execute for the middle not to be representative."""

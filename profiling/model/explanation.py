@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mctskernel.core.evaluation import Evaluation, LaunchTerms
+from mctskernel.core.quantities import ratio_text, time_text
 from mctskernel.profiling.model.price import ADDED, Term, combined, log_sigma, shares, term_sigmas
-from mctskernel.profiling.quantities import ratio_text, time_text
 
-STRONG = 0.03
-"""The fraction of the time from which a term is large enough for a sentence."""
+STRONG = 0.03  # the fraction of the time from which a term is large enough for a sentence
 
 PER_SM = frozenset(
     {

@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     from mctskernel.profiling.model.work import KernelWork
 
 NORM = 3.0
-
-MEMORY_NORM = 6.0
-"""Of L2 and DRAM, which every sector passes one after the other in a pipeline."""
-
-LAUNCH_NORM = 10.0
-"""Of launching blocks with what the blocks do."""
+MEMORY_NORM = 6.0  # of L2 and DRAM, which every sector passes one after the other in a pipeline
+LAUNCH_NORM = 10.0  # of launching blocks with what the blocks do
 
 BEHIND_TRAFFIC = 0.26
 """The part of everything else that atomics on one address wait behind.
@@ -67,8 +63,7 @@ class Term(enum.StrEnum):
     LAUNCH = "launch"
 
 
-ADDED = frozenset({Term.EXPOSED, Term.TAIL, Term.LAUNCH})
-"""Terms that nothing overlaps with."""
+ADDED = frozenset({Term.EXPOSED, Term.TAIL, Term.LAUNCH})  # terms that nothing overlaps with
 
 
 @dataclass(frozen=True)
@@ -273,8 +268,7 @@ deviation (`experiments.model_benchmark`). For five families of hand-made varian
 searches a few kernels are off by far more than any normal error.
 """
 
-REST_SIGMA = 0.08
-"""Standard deviation of the logarithm of what is left and differs from kernel to kernel."""
+REST_SIGMA = 0.08  # standard deviation of the logarithm of what is left and differs from kernel to kernel
 
 
 def term_sigmas(terms: Mapping[str, float]) -> dict[str, float]:

@@ -27,11 +27,8 @@ class Chain:
     barriers: float = 0.0
 
 
-READ_RELEASE_CYCLES = 12.0
-"""From issue until a memory instruction has read its operands (assumed)."""
-
-LEAST_SHARE = 0.05
-"""Blocks that fewer of the warps pass through are left out."""
+READ_RELEASE_CYCLES = 12.0  # from issue until a memory instruction has read its operands (assumed)
+LEAST_SHARE = 0.05  # blocks that fewer of the warps pass through are left out
 
 LatencyOf = Callable[[Instruction], tuple[float, str]]
 """Cycles until an instruction has its result, and the cause of the wait: `global`, `shared`, `barrier`, ..."""

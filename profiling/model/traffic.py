@@ -38,8 +38,7 @@ Transposes on an H100 that store four neighbouring floats one after the other se
 where the requests touch 34 million and 8 million differ. Stores of different warps are not combined.
 """
 
-COMBINED_WITHIN = 8
-"""Accesses after which a store is no longer combined with another (assumed)."""
+COMBINED_WITHIN = 8  # accesses after which a store is no longer combined with another (assumed)
 
 KEPT_BY_L2 = 0.44
 """The footprint, as a fraction of L2, after which half of what was touched is gone.
@@ -51,8 +50,7 @@ in flight: 17 MB between the two passes lose a quarter, 35 MB four fifths.
 L2_SHARPNESS = 4.0
 """The power of the footprint with which L2 goes from keeping to losing, from the same kernels."""
 
-FOLLOWED = 1 << 18
-"""Accesses of a trace above which only a sample of the sectors is followed."""
+FOLLOWED = 1 << 18  # accesses of a trace above which only a sample of the sectors is followed
 
 
 @dataclass(frozen=True)

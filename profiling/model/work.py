@@ -205,8 +205,7 @@ def _words(opcode: str) -> int:
 
 
 _SHAPE = re.compile(r"\.(16)(8)(\d+)|\.(8)(8)(\d+)")
-_SLOWER = {"TF32": 2.0, "F64": 16.0}
-"""How much longer a product takes than one of 16-bit floats."""
+_SLOWER = {"TF32": 2.0, "F64": 16.0}  # how much longer a product takes than one of 16-bit floats
 
 
 def tensor_work(instruction: Instruction) -> float:

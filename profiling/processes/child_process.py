@@ -41,15 +41,13 @@ from mctskernel.profiling.stages import STAGE_FILE
 _LOG = logging.getLogger(__name__)
 
 MAX_STDERR_BYTES = 20_000
-HANG_UP_SECONDS = 1.0
-"""How long a process that closed its socket may take to end by itself."""
+HANG_UP_SECONDS = 1.0  # how long a process that closed its socket may take to end by itself
 
 HANGING = 10.0
 """How many times its limit of processor time a process may take by the clock: one that waits for ever takes none."""
 
 MAX_FOLDER_BYTES = 2 << 30
-FOLDER_CHECK_SECONDS = 1.0
-"""How often the size of a process's folder is checked while waiting for its reply."""
+FOLDER_CHECK_SECONDS = 1.0  # how often the size of a process's folder is checked while waiting for its reply
 
 _KEPT_VARIABLES = (
     "PATH",

@@ -37,8 +37,7 @@ _forked = True
 """Whether forks can use a GPU: not where an import has initialised CUDA in the server already, or has left what
 crashes in them."""
 
-JOIN_SECONDS = 1.0
-"""How long to wait for a process that was killed."""
+JOIN_SECONDS = 1.0  # how long to wait for a process that was killed
 
 
 def import_first(modules: Sequence[str]) -> None:

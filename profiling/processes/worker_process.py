@@ -26,8 +26,7 @@ from mctskernel.profiling.isolation.policy import Confinement
 from mctskernel.profiling.processes.channel import Broken, Ready, decode_path, serve
 from mctskernel.profiling.stages import Stages, note_stages_in
 
-PROGRAMS = 8
-"""How many compilers and disassemblers may run at a time."""
+PROGRAMS = 8  # how many compilers and disassemblers may run at a time
 
 
 class Open(msgspec.Struct, tag=True, frozen=True):

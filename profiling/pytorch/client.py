@@ -22,8 +22,7 @@ from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.pytorch import protocol
 from mctskernel.profiling.pytorch.memory import Memory, Snapshot
 
-FORKING_SECONDS = 180.0
-"""How long a fork may take, the first time with PyTorch's import."""
+FORKING_SECONDS = 180.0  # how long a fork may take, the first time with PyTorch's import
 
 Expected = TypeVar("Expected", bound=msgspec.Struct)
 

@@ -43,8 +43,7 @@ from mctskernel.profiling.pytorch.verdict import (
 )
 from mctskernel.profiling.stages import Stages
 
-MODELS = 2
-"""With how many sets of weights a module is verified."""
+MODELS = 2  # with how many sets of weights a module is verified
 
 CALLS = 3
 """How often it is called with each of them before anything is timed, the last time on widened inputs."""

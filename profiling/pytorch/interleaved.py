@@ -17,8 +17,7 @@ from mctskernel.profiling.gpu.cuda_driver import PreparedLaunch
 from mctskernel.profiling.gpu.protocol import Code
 from mctskernel.profiling.gpu.tensor_maps import encoded
 
-FLUSHED_BYTES = 1 << 28
-"""Written before each run, so that nothing of the last one is left in the L2 cache."""
+FLUSHED_BYTES = 1 << 28  # written before each run, so that nothing of the last one is left in the L2 cache
 
 
 LAUNCH_CYCLES = 2_000_000

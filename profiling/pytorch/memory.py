@@ -25,8 +25,7 @@ from mctskernel.profiling.input_values import poison
 from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.pytorch.protocol import TensorSpec, arrays, places
 
-PROBES = 512
-"""How many elements of each output are read at the moment when the clock stops."""
+PROBES = 512  # how many elements of each output are read at the moment when the clock stops
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,7 @@ _KERNEL_MAKERS = frozenset(
     {"load_inline", "jit", "RawKernel", "RawModule", "ElementwiseKernel", "compile_ptx"}
 )
 
-LABEL = "as given"
-"""The shape of modules' checks and times: their inputs are the reference's own."""
+LABEL = "as given"  # the shape of modules' checks and times: their inputs are the reference's own
 
 
 def check_source(source: str, *, own_kernels: bool) -> None:

@@ -39,9 +39,7 @@ from mctskernel.profiling.pytorch import protocol
 
 MAX_LOG_CHARACTERS = 20_000
 MODULE_NAME = "candidate"
-PROCESSES = 64
-"""Compilers that a module may have running at a time."""
-
+PROCESSES = 64  # compilers that a module may have running at a time
 MAX_DESCRIPTORS = 8
 
 NOISE = 0.1

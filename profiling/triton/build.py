@@ -84,8 +84,7 @@ def build_triton(
     return Specialised(tuple(each.build for each in compiled.values()), launches, scratch)
 
 
-_ONE_AT_A_TIME = Lock()
-"""The standard error output belongs to the whole process."""
+_ONE_AT_A_TIME = Lock()  # the standard error output belongs to the whole process
 
 
 def _compile_all(
@@ -271,5 +270,4 @@ def _as_launched(launch: ResolvedLaunch, wanted: Specialisation, made: _Compiled
     )
 
 
-_SCRATCH = "Triton's scratch memory"
-"""No name that a plan can give to a buffer."""
+_SCRATCH = "Triton's scratch memory"  # no name that a plan can give to a buffer

@@ -30,8 +30,7 @@ MATH = _names(
 )
 """Allowed names of `tl.math`."""
 
-PROPAGATION = frozenset({"ALL", "NONE"})
-"""Allowed names of `tl.PropagateNan`."""
+PROPAGATION = frozenset({"ALL", "NONE"})  # allowed names of `tl.PropagateNan`
 
 LIBDEVICE = _names(
     """
@@ -44,8 +43,7 @@ LIBDEVICE = _names(
 )
 """Allowed names of `libdevice`."""
 
-HOST = frozenset({"cdiv", "next_power_of_2"})
-"""Allowed names of `triton`."""
+HOST = frozenset({"cdiv", "next_power_of_2"})  # allowed names of `triton`
 
 MEMBERS = _names(
     """

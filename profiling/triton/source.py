@@ -33,11 +33,11 @@ MAX_DEPTH = 80
 
 _MODULES = {"triton": HOST, "tl": LANGUAGE, "libdevice": LIBDEVICE}
 _IMPORTS = {
-    "import triton": "triton",
-    "import triton.language as tl": "tl",
-    "from triton import language as tl": "tl",
-    "from triton.language.extra import libdevice": "libdevice",
-    "from triton.language.extra.cuda import libdevice": "libdevice",
+    "import triton",
+    "import triton.language as tl",
+    "from triton import language as tl",
+    "from triton.language.extra import libdevice",
+    "from triton.language.extra.cuda import libdevice",
 }
 
 _RESERVED = FUNCTIONS | _MODULES.keys() | POWERFUL
@@ -50,7 +50,6 @@ class TritonModule:
     source: str
     functions: Mapping[str, ast.FunctionDef]
     constants: Mapping[str, tuple[Number, bool]]
-    imports: frozenset[str]
 
 
 class SourceError(Exception):
@@ -104,13 +103,12 @@ def _check_depth(tree: ast.AST) -> None:
 def _module(source: str, tree: ast.Module) -> TritonModule:
     functions: dict[str, ast.FunctionDef] = {}
     constants: dict[str, tuple[Number, bool]] = {}
-    imports: set[str] = set()
     for index, statement in enumerate(tree.body):
         match statement:
             case ast.Expr(value=ast.Constant(value=str())) if index == 0:
                 pass
             case ast.Import() | ast.ImportFrom():
-                imports.add(_import(statement))
+                _check_import(statement)
             case ast.FunctionDef(name=name):
                 _check_new(name, statement.lineno, functions, constants)
                 functions[name] = statement
@@ -133,10 +131,10 @@ def _module(source: str, tree: ast.Module) -> TritonModule:
         raise ForbiddenError("The source has no @triton.jit function, so there is no kernel to launch.")
     for function in functions.values():
         _check_function(function, frozenset(functions))
-    return TritonModule(source, functions, constants, frozenset(imports))
+    return TritonModule(source, functions, constants)
 
 
-def _import(statement: ast.Import | ast.ImportFrom) -> str:
+def _check_import(statement: ast.Import | ast.ImportFrom) -> None:
     text = ast.unparse(statement)
     if text not in _IMPORTS:
         raise ForbiddenError(
@@ -144,7 +142,6 @@ def _import(statement: ast.Import | ast.ImportFrom) -> str:
             "from triton.language.extra.",
             statement.lineno,
         )
-    return _IMPORTS[text]
 
 
 def _check_new(name: str, line: int, *taken: Mapping[str, object]) -> None:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from mctskernel.core.expression import Number
 from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch, ResolvedPlan
 
-MULTIPLE = 16
-"""The alignment of wide loads, in bytes and in elements."""
+MULTIPLE = 16  # the alignment of wide loads, in bytes and in elements
 
 _POINTERS = {
     "bool": "*i1",

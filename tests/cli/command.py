@@ -14,6 +14,15 @@ def mctskernel(*words: str | Path | int, **environment: str) -> Result:
     return result
 
 
+def searched(task: Path, out: Path, budget: int, *words: str) -> Path:
+    """A run on the model with one worker."""
+    options = ("--device", "model", "--workers", "1", "--budget", budget, "--out", out)
+    result = mctskernel("search", task, *options, *words)
+    assert result.exit_code == 0, result.output
+    assert "Stopped: the budget is spent." in result.stdout
+    return out
+
+
 def flat(text: str) -> str:
     """The text on one line, without the frames of panels."""
     return " ".join(text.replace("│", " ").split())

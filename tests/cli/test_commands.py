@@ -9,17 +9,8 @@ import pytest
 
 from mctskernel.tasks.builtin import builtin_tasks
 from mctskernel.tree.journal import SCHEMA_VERSION
-from tests.cli.command import mctskernel
+from tests.cli.command import mctskernel, searched
 from tests.conftest import KERNEL, TRITON_KERNEL, WriteTask
-
-
-def searched(task: Path, out: Path, budget: int, *words: str) -> Path:
-    """A run on the model with one worker."""
-    options = ("--device", "model", "--workers", "1", "--budget", budget, "--out", out)
-    result = mctskernel("search", task, *options, *words)
-    assert result.exit_code == 0, result.output
-    assert "Stopped: the budget is spent." in result.stdout
-    return out
 
 
 def exported(run: Path) -> list[dict[str, object]]:

@@ -8,7 +8,7 @@ import pytest
 import mctskernel as mk
 from mctskernel.config import ConfigError
 from mctskernel.core.evaluation import Outcome
-from tests.cli.command import flat, mctskernel
+from tests.cli.command import flat, mctskernel, searched
 from tests.conftest import KERNEL
 
 STRIDED = KERNEL.replace(
@@ -18,10 +18,7 @@ STRIDED = KERNEL.replace(
 
 @pytest.fixture(scope="module")
 def run(small_task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("searched") / "run"
-    words = ("search", small_task, "--device", "model", "--budget", "3", "--workers", "1", "--out", folder)
-    assert mctskernel(*words).exit_code == 0
-    return folder
+    return searched(small_task, tmp_path_factory.mktemp("searched") / "run", 3)
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import mctskernel
-from tests.conftest import KERNEL, REFERENCE, TASK_TOML
+from tests.cli.command import mctskernel, searched
+from tests.conftest import KERNEL
 
 pytestmark = pytest.mark.slow
 
@@ -33,15 +33,8 @@ profile = partial(mctskernel, "show", "--ncu")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("searched")
-    (folder / "task").mkdir()
-    for name, text in (("task.toml", TASK_TOML), ("reference.py", REFERENCE), ("kernel.cu", KERNEL)):
-        (folder / "task" / name).write_text(text)
-    words = ["search", folder / "task", "--device", "model", "--budget", "2", "--workers", "1"]
-    result = mctskernel(*words, "--out", folder / "run")
-    assert result.exit_code == 0, result.output
-    return folder / "run"
+def run(small_task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return searched(small_task, tmp_path_factory.mktemp("searched") / "run", 2)
 
 
 @pytest.fixture

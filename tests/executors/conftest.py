@@ -1,21 +1,12 @@
-"""Devices that misbehave, importable by worker processes."""
+"""Locks of a test's own."""
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from mctskernel.profiling.gpu import lock as locks
-
-
-@pytest.fixture
-def fakes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module `fake_devices`; its classes and functions are openers."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "profiling"))
-    return importlib.import_module("fake_devices")
 
 
 @pytest.fixture

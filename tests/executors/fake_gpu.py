@@ -55,11 +55,8 @@ SECONDS = {
 VARIANTS = (0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 2, 2, 2, 2)
 """The inputs of timed runs: the last runs are on what no other was on."""
 
-JUDGED = (8, 9, 13)
-"""The run that is fetched, by variant."""
-
-TIMED = 1000
-"""No case that isn't timed has so many elements."""
+JUDGED = (8, 9, 13)  # the run that is fetched, by variant
+TIMED = 1000  # no case that isn't timed has so many elements
 
 
 class FakeGpu:

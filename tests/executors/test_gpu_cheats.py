@@ -29,9 +29,7 @@ HEAD = 'extern "C" __global__ void twice(const float* x, float* out, int n) {\n'
 INDEX = "    int i = blockIdx.x * 64 + threadIdx.x;\n"
 RIGHT = "    if (i < n) out[i] = 2.0f * x[i];\n"
 CLOCK = '    unsigned long long now;\n    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));\n'
-TIMED = "n > 1000"
-"""Where a kernel of the small task is timed, and not just verified."""
-
+TIMED = "n > 1000"  # where a kernel of the small task is timed, and not just verified
 PAGE = 2 << 20
 
 

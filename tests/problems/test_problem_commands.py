@@ -12,7 +12,7 @@ from mctskernel.problems.pytorch_timing import begin_timing, has_pytorch_referen
 from mctskernel.profiling.processes.forked import wait_for
 from mctskernel.report.baselines import COMPILED, EAGER, Baselines, write_baselines
 from mctskernel.report.view import load_view
-from tests.cli.command import flat, mctskernel
+from tests.cli.command import flat, mctskernel, searched
 from tests.problems.kernelbench.problem_files import problem, written
 
 pytestmark = pytest.mark.slow
@@ -37,11 +37,7 @@ BASELINES = Baselines(
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("problem")
     path = written(folder, SUM, "sum.py")
-    found = mctskernel(
-        "search", path, "--device", "model", "--budget", "1", "--workers", "1", "--out", folder / "run"
-    )
-    assert found.exit_code == 0, found.output
-    return folder / "run"
+    return searched(path, folder / "run", 1)
 
 
 def test_a_problem_is_searched_and_solved(run: Path) -> None:

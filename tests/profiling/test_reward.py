@@ -113,8 +113,7 @@ def test_the_answer_is_chosen_by_time_alone() -> None:
 
 # Times taken on GPUs of one kind that differ, compared as if they had been taken on one.
 
-BASELINES = (100e-6, 300e-6)
-"""Seconds of the starting kernel at two shapes, on the first GPU."""
+BASELINES = (100e-6, 300e-6)  # seconds of the starting kernel at two shapes, on the first GPU
 
 SPEEDUPS = st.tuples(st.floats(0.5, 4.0), st.floats(0.5, 4.0))
 FACTORS = st.floats(0.8, 1.25)

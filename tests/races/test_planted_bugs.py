@@ -16,8 +16,7 @@ from tests.races.planted_bugs import PlantedBug, planted_bugs
 LIMITS = Limits(lane_instructions=50_000_000, block_executions=5_000, seconds=60.0)
 """Far more than a planted kernel needs that ends at all."""
 
-FAST_SHARE = 5
-"""One bug in so many is tested by `make test`, the others by `make test-all`."""
+FAST_SHARE = 5  # one bug in so many is tested by `make test`, the others by `make test-all`
 
 BUGS = planted_bugs()
 

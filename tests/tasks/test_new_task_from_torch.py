@@ -91,12 +91,7 @@ def test_a_module_that_stands_alone_is_copied(tmp_path: Path, monkeypatch: pytes
     ("function", "shapes", "dtypes", "said"),
     [
         ("nowhere_at_all:f", ["8"], ["float32"], "nowhere_at_all can't be imported"),
-        (
-            f"{FUNCTIONS}:nothing",
-            ["8"],
-            ["float32"],
-            r"no function in \S+ called 'nothing'",
-        ),
+        (f"{FUNCTIONS}:nothing", ["8"], ["float32"], r"no function in \S+ called 'nothing'"),
         (f"{FUNCTIONS}:softmax", ["8xx"], ["float32"], "is no shape"),
         (
             f"{FUNCTIONS}:bias_gelu",

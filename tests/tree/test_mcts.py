@@ -32,8 +32,7 @@ def test_expected_improvement_orders_what_is_hopeless_too() -> None:
     assert found[4000] == pytest.approx(-206.917838, abs=1e-5)
 
 
-SPEEDS = {"tile": (1.0, 2.0, 4.0), "warps": (1.0, 3.0, 0.5)}
-"""What each level multiplies the speed by."""
+SPEEDS = {"tile": (1.0, 2.0, 4.0), "warps": (1.0, 3.0, 0.5)}  # what each level multiplies the speed by
 
 
 def speed(**levels: int) -> float:

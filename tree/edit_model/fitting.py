@@ -10,8 +10,7 @@ import numpy as np
 from mctskernel.tree.edit_model.gaussian_process import JITTER, Array, Distances, Hyperparameters, pair_mean
 
 LENGTH = 0.7
-LENGTH_SPREAD = 1.0
-"""Median of the prior of lengths, and the standard deviation of their logarithm."""
+LENGTH_SPREAD = 1.0  # median of the prior of lengths, and the standard deviation of their logarithm
 
 WEIGHTS = (1.0, 1.0, 0.5, 0.003)
 WEIGHT_SPREAD = 1.5
@@ -22,8 +21,7 @@ STEP, SMALLEST_STEP, LARGEST_STEP = 0.3, 1e-3, 0.6
 GROW, SHRINK = 1.3, 0.5
 """Of the logarithms: steps grow while the slope keeps its sign and shrink when it turns."""
 
-FLAT = 1e-8
-"""A slope below this is rounding, of which only the sign would be followed."""
+FLAT = 1e-8  # a slope below this is rounding, of which only the sign would be followed
 
 
 def prior_hyperparameters(between: Distances, rows: Array) -> Hyperparameters:

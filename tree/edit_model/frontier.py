@@ -17,8 +17,7 @@ from mctskernel.tree.node import UNTRIED, Node, Tree
 Row = tuple[int, ...]
 """A description: the codes of the levels that a kernel decides, by factor; what it doesn't reach is unset."""
 
-UNSET = 0
-"""The code of a factor that isn't decided yet."""
+UNSET = 0  # the code of a factor that isn't decided yet
 
 UNKNOWN = Factor("?", "?")
 """What edits decide that haven't been proposed yet. No evaluated kernel has it, so nothing is known of it."""

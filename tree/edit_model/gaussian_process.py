@@ -24,15 +24,13 @@ from mctskernel.tree.edit_model.frontier import UNSET, Vocabulary
 
 Array = npt.NDArray[Any]
 
-JITTER = 1e-6
-"""Added to the noise, so that no covariance is singular."""
+JITTER = 1e-6  # added to the noise, so that no covariance is singular
 
 FROM_UNSET = 0.25
 """Distance of unset from the middle of numbers, and from the only one: that a change is made. Where it is greater, what
 was never tried comes before the tunables, and most of that (compiler hints, say) does less."""
 
-TINY = 1e-9
-"""The least variance of a candidate."""
+TINY = 1e-9  # the least variance of a candidate
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,14 @@ from mctskernel.tree.edit_model.gaussian_process import Array, Posterior, distan
 from mctskernel.tree.edit_model.score import Prospects
 from mctskernel.tree.node import Tree
 
-FEWEST = 12
-"""Evaluations from which on hyperparameters are fitted: to fewer they fit too well."""
-
-FITTED = 128
-"""Evaluations that they are fitted to, at the most."""
+FEWEST = 12  # evaluations from which on hyperparameters are fitted: to fewer they fit too well
+FITTED = 128  # evaluations that they are fitted to, at the most
 
 CHOSEN, OBSERVED = 192, 256
 """Kernels that are learnt from, at the most: when the model is made, and with those that came since."""
 
-FEWEST_PLACES = 8
-"""For factors; twice as many whenever that isn't enough."""
-
-LEAST_SPREAD = 1e-3
-"""Of logarithms, below which kernels count as equally fast."""
+FEWEST_PLACES = 8  # for factors; twice as many whenever that isn't enough
+LEAST_SPREAD = 1e-3  # of logarithms, below which kernels count as equally fast
 
 
 class EditModel:

@@ -38,7 +38,6 @@ class Strategy(Protocol):
 
     def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
         """Choose what is next among `ready` nodes; None before something pending comes back, or for ever."""
-        ...
 
 
 def ready_nodes(tree: Tree) -> list[Node]:

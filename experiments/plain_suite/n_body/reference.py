@@ -2,8 +2,7 @@
 
 import numpy as np
 
-BODIES = 64
-"""At a time, so that what is computed on the way stays small."""
+BODIES = 64  # at a time, so that what is computed on the way stays small
 
 
 def reference(body, softening):

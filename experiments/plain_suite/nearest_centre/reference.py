@@ -2,8 +2,7 @@
 
 import numpy as np
 
-POINTS = 1024
-"""At a time, so that what is computed on the way stays small."""
+POINTS = 1024  # at a time, so that what is computed on the way stays small
 
 
 def reference(x, c):

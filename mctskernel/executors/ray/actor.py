@@ -29,17 +29,10 @@ from mctskernel.profiling.architecture import FILE_SUFFIX
 from mctskernel.profiling.processes.channel import Broken, decode_path
 from mctskernel.profiling.processes.worker_process import Evaluated
 
-CLOSING = "closing"
-"""Ray's concurrency group of the call that runs while others of the same actor do."""
-
-CLOSE_SECONDS = 2.0
-"""How long `close` waits for the executor to end its processes."""
-
-POLL_SECONDS = 0.01
-"""Between two looks for new kernels while others are being evaluated."""
-
-MAX_TASK_BYTES = 64 << 20
-"""Of all files of a task together: every actor holds them in memory."""
+CLOSING = "closing"  # Ray's concurrency group of the call that runs while others of the same actor do
+CLOSE_SECONDS = 2.0  # how long `close` waits for the executor to end its processes
+POLL_SECONDS = 0.01  # between two looks for new kernels while others are being evaluated
+MAX_TASK_BYTES = 64 << 20  # of all files of a task together: every actor holds them in memory
 
 
 class Opening(msgspec.Struct, frozen=True):

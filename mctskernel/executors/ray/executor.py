@@ -34,18 +34,13 @@ from mctskernel.profiling.processes.channel import Broken
 from mctskernel.profiling.processes.worker_process import Evaluated
 
 OPENER = "mctskernel.executors:open_executor"
-
-TRIES = 3
-"""How often a kernel is evaluated whose actor is lost meanwhile, before the kernel is to blame."""
-
-OPENING_SECONDS = 120.0
-"""How long all actors together may take to open; those that are late are left out."""
+TRIES = 3  # how often a kernel is evaluated whose actor is lost meanwhile, before the kernel is to blame
+OPENING_SECONDS = 120.0  # how long all actors together may take to open; those that are late are left out
 
 EVALUATION_SECONDS = 3600.0
 """How long an evaluation may take. A candidate takes far less: the rest is for a GPU's turn."""
 
-CLOSE_SECONDS = 3.0
-"""How long actors may take to clean up before they are killed."""
+CLOSE_SECONDS = 3.0  # how long actors may take to clean up before they are killed
 
 # Ray's types don't know concurrency groups.
 _REMOTE: Any = ray.remote(concurrency_groups={CLOSING: 1})(Actor)  # type: ignore[call-overload]

@@ -29,9 +29,7 @@ from mctskernel.core.task_file import read_bytes
 
 FLASHINFER_BENCH = "flashinfer-bench"
 SOL_EXECBENCH = "SOL-ExecBench"
-
-DATA_VARIABLE = "FLASHINFER_TRACE_DIR"
-"""Another folder of data files, as in SOL-ExecBench's harness."""
+DATA_VARIABLE = "FLASHINFER_TRACE_DIR"  # another folder of data files, as in SOL-ExecBench's harness
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Identifier = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_]\w*\Z", max_length=200)]

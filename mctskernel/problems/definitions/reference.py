@@ -27,11 +27,8 @@ from mctskernel.problems.definitions.definition import (
 from mctskernel.problems.problem import blamed, read_record
 from mctskernel.problems.torch_reference import array_of, find_function, in_numpy, listed_results
 
-RUN_FILE = "run.py"
-"""The definition's reference in a task's folder."""
-
-WORKLOAD = "workload"
-"""The dimension that numbers workloads of equal sizes, from 1; 0 is none of them."""
+RUN_FILE = "run.py"  # the definition's reference in a task's folder
+WORKLOAD = "workload"  # the dimension that numbers workloads of equal sizes, from 1; 0 is none of them
 
 FULL_RANGE = {"int8": (-128, 127), "bool": (0, 1)}
 """The range of integers that are no indices, as harnesses draw them."""

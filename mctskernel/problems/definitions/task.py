@@ -59,11 +59,8 @@ SMALL = 1 << 20
 MOST_VERIFIED = 6
 """At most so many workloads are verified at every element; all are verified where they are timed."""
 
-TRIED = 8 << 20
-"""The reference is only called at shapes of up to this many bytes when a problem is read."""
-
-MOST_TRIED = 2
-"""Shapes at which the reference is called twice, and its own rounding error is measured."""
+TRIED = 8 << 20  # the reference is only called at shapes of up to this many bytes when a problem is read
+MOST_TRIED = 2  # shapes at which the reference is called twice, and its own rounding error is measured
 
 _WITHOUT_KERNEL = (
     "Make its folder with `mctskernel new-task DIR --from-problem` and write a kernel with a launch plan there. A "

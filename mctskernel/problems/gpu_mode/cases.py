@@ -27,8 +27,7 @@ from mctskernel.problems.one_device import OnDevice
 from mctskernel.problems.problem import blamed
 from mctskernel.problems.torch_reference import dtype_name
 
-MOST_SEED = 1 << 16
-"""Seeds are small, because some problems add them to their numbers."""
+MOST_SEED = 1 << 16  # seeds are small, because some problems add them to their numbers
 
 _NEEDED = ("generate_input", "ref_kernel", "check_implementation")
 
@@ -144,13 +143,11 @@ class _Generator(torch.Generator):
         return super().__new__(cls, "cpu")  # type: ignore[call-arg] # PyTorch types it as an __init__
 
 
-SEED = 7
-"""The seed of the cases that are looked at."""
+SEED = 7  # the seed of the cases that are looked at
 
 _DTYPES = frozenset(each for each in DTYPE_BYTES if not each.startswith("float8"))
 
-_MOST_NAMES = 12
-"""Dimensions whose pairs are tried in expressions."""
+_MOST_NAMES = 12  # dimensions whose pairs are tried in expressions
 
 Sizes = tuple[int, ...]
 """An extent in each case."""

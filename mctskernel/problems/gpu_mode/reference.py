@@ -23,8 +23,7 @@ from mctskernel.problems.torch_reference import array_of, in_numpy
 if TYPE_CHECKING:
     from mctskernel.problems.gpu_mode.cases import Program
 
-MODULE_FILE = "problem_{name}.py"
-"""The file of a problem's module in the task's folder."""
+MODULE_FILE = "problem_{name}.py"  # the file of a problem's module in the task's folder
 
 
 class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -39,9 +39,7 @@ from mctskernel.problems.tolerance import floating, imprecisions, own_errors, to
 from mctskernel.problems.torch_reference import dtype_name
 from mctskernel.problems.torch_task import TorchTask, drawn_tensors, independent_dimension, reference_text
 
-CASE = "case"
-"""The dimension that numbers the cases."""
-
+CASE = "case"  # the dimension that numbers the cases
 _LONGEST_SUMMARY = 200
 
 

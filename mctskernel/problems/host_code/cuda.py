@@ -127,8 +127,7 @@ def _passed_on(launch: WrittenLaunch, wanted: Signature) -> Iterator[str]:
             yield f"{cast}_cast<{type_}>(argument_{number})"
 
 
-TENSOR_MAP = "mctskernel_tensor_map"
-"""The type of a tensor map among those of a signature."""
+TENSOR_MAP = "mctskernel_tensor_map"  # the type of a tensor map among those of a signature
 
 _TENSOR_MAPS = frozenset({"CUtensorMap", "blocks::TensorMap"})
 _REAL = frozenset({"float", "double", "half", "__half", "nv_bfloat16", "__nv_bfloat16"})

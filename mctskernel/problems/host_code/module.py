@@ -40,8 +40,7 @@ _ALLOCATOR = 'lambda size, alignment, stream: torch.empty(size, dtype=torch.int8
 _TRITON = ("triton", "tl", "libdevice")
 _DEFINED = frozenset({"_SIZES", "_check_tensor", "_check_shape", *FUNCTIONS})
 _OF_MODULE = _DEFINED | {"_DEVICE", "_HOST", "_DECLARATIONS", "_extension", "_stream"}
-_OF_OPERATOR = _DEFINED | nvrtc.DEFINED | {"_run", "_fake", "_backward"}
-"""The names that a module defines."""
+_OF_OPERATOR = _DEFINED | nvrtc.DEFINED | {"_run", "_fake", "_backward"}  # the names that a module defines
 
 
 def host_module(task: Task, kernel: Kernel, *, function: str = "run", reserved: Collection[str] = ()) -> str:

@@ -119,10 +119,7 @@ def _without_conflicts(helpers: Sequence[ast.FunctionDef]) -> Sequence[ast.Funct
 
 
 class _Rewritten:
-    """A kernel with its sizes as constexprs.
-
-    `calls` are its launches; `number` makes its constants distinct from those of other kernels.
-    """
+    """A kernel with its sizes as constexprs, and its launches, `calls`; `number` makes its constants distinct."""
 
     def __init__(
         self,
@@ -277,8 +274,7 @@ def _dimension_names(
     return names
 
 
-_LONG = 40
-"""Longer expressions of sizes, in characters, get a name."""
+_LONG = 40  # longer expressions of sizes, in characters, get a name
 
 
 class _Sizes(ast.NodeTransformer):
@@ -357,10 +353,7 @@ def _is_size(statement: ast.stmt, sizes: Sequence[str]) -> bool:
 
 
 def _settled(statement: ast.stmt, sizes: Sequence[str]) -> ast.stmt:
-    """Make a mask constant where the size is a multiple of the block.
-
-    PyTorch leaves such masks out where it knows the size, which makes a difference to the compiler.
-    """
+    """Make a mask constant where the size is a multiple of the block, as PyTorch does where it knows the size."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=mask)], value=ast.Compare(left=ast.Name(id=index))) if (
             prefix := mask.removesuffix("mask")

@@ -16,8 +16,7 @@ _SILENT_CALLS = frozenset({"assert_size_stride", "assert_alignment", "get_raw_st
 _SILENT_METHODS = frozenset({"clear", "set_device"})
 _FUNCTIONS = frozenset({"max", "min", "ceil_div"})
 
-BLOCK = "BLOCK_"
-"""How the names of a template's block sizes begin, in its kernel and in its grid."""
+BLOCK = "BLOCK_"  # how the names of a template's block sizes begin, in its kernel and in its grid
 
 
 class InductorError(ValueError):
@@ -72,10 +71,7 @@ class GeneratedModule:
 
 
 def read_generated(source: str, dimensions: Mapping[str, str]) -> GeneratedModule:
-    """Parse a generated module; `dimensions` has the task's dimension for each symbol in its sizes.
-
-    Raises InductorError for what a launch plan can't express.
-    """
+    """Parse a generated module; `dimensions` has the task's dimension of each symbol in sizes. Raises InductorError."""
     try:
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError) as error:

@@ -75,10 +75,7 @@ class _WrittenError(Exception):
 
 
 def generate(graph: Any, symbolic: Symbolic) -> tuple[str, dict[str, Config]]:
-    """Generate code for a graph of fake tensors without compiling or timing any of it. Raises InductorError.
-
-    Returns the module, and how its kernels are launched.
-    """
+    """Code for a graph of fake tensors, not compiled, and how its kernels are launched. Raises InductorError."""
     import torch  # noqa: PLC0415 - an extra
     from torch._inductor import config, utils  # noqa: PLC0415
     from torch._inductor.codecache import CacheBase  # noqa: PLC0415

@@ -83,8 +83,7 @@ def drawn_again(
         return tuple(function())
 
 
-FEW_VALUES = 1 << 20
-"""How many of a large random weight's values are drawn."""
+FEW_VALUES = 1 << 20  # how many of a large random weight's values are drawn
 
 
 @contextmanager

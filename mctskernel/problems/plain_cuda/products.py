@@ -73,10 +73,7 @@ def _convolution(body: Body, node: Node, index: Index) -> str:
 
 
 def place_of_tap(body: Body, node: Node, axis: int, here: str, tap: str) -> tuple[str, list[str]]:
-    """Where a tap of a convolution falls in its input along an axis, for a place of the result.
-
-    That lies inside of the input where the conditions hold, if there are any.
-    """
+    """Where a tap of a convolution falls in its input along an axis; inside of it if the conditions, if any, hold."""
     tensor: Any = argument(node, "input")
     extents = body.extents(tensor)[2:]
     name = AXES[len(extents)][axis]

@@ -75,10 +75,7 @@ OfTerm = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand: a batch of matrices, that of A by row and term or that of B by term and column.
-
-    Its numbers may be wider than its `dtype`, which they come from.
-    """
+    """A batch of matrices: A by row and term, or B by term and column. Its numbers may be wider than its `dtype`."""
 
     name: str
     node: Any
@@ -192,11 +189,7 @@ def ceiling(count: sympy.Expr, size: int) -> sympy.Expr:
 
 
 def computed(
-    schedule: Schedule,
-    target: Place,
-    names: Names,
-    operand: Operand,
-    value: Callable[[Body, OfTerm], None],
+    schedule: Schedule, target: Place, names: Names, operand: Operand, value: Callable[[Body, OfTerm], None]
 ) -> Matrix:
     """An operand whose elements are computed where they are read.
 

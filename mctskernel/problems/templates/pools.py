@@ -33,8 +33,7 @@ from mctskernel.problems.templates.tiles import follower_of
 
 POOLS = {"max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
 
-MOST_UNROLLED = 32
-"""Taps of a window of which all are written out; of larger ones those along a row are."""
+MOST_UNROLLED = 32  # taps of a window of which all are written out; of larger ones those along a row are
 
 
 @dataclass(frozen=True)

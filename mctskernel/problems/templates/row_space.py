@@ -11,10 +11,7 @@ from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
 from mctskernel.problems.plain_cuda.extents import ONE, product, same
-from mctskernel.problems.plain_cuda.reductions import (
-    reduced_axes,
-    splits,
-)
+from mctskernel.problems.plain_cuda.reductions import reduced_axes, splits
 from mctskernel.problems.plain_cuda.rules import Kind, base_name, is_tensor, operator_name, rule_of, tensors
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced

@@ -11,11 +11,7 @@ from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Index
 from mctskernel.problems.plain_cuda.extents import product, same
-from mctskernel.problems.plain_cuda.rules import (
-    Kind,
-    rule_of,
-    tensors,
-)
+from mctskernel.problems.plain_cuda.rules import Kind, rule_of, tensors
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.row_kernels import RowGroup
 from mctskernel.problems.templates.row_space import (

@@ -23,8 +23,7 @@ from mctskernel.problems.templates.row_geometry import Geometry, macros, power_o
 from mctskernel.problems.templates.row_loops import RowLoops
 from mctskernel.problems.templates.row_space import Space, element_index, extents_of, run_of, stripped
 
-SCANS = {"cumsum": ("Sum", "+", 0), "cumprod": ("Product", "*", 1)}
-"""The name, operator and neutral element."""
+SCANS = {"cumsum": ("Sum", "+", 0), "cumprod": ("Product", "*", 1)}  # the name, operator and neutral element
 
 
 @dataclass(frozen=True)

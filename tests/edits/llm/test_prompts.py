@@ -29,8 +29,7 @@ from tests.edits.llm.scripted import FAILED, a_request, attempts
 PROMPTS = Path(__file__).parents[3] / "edits" / "prompts"
 EXPERT = EXPERTS[0]
 
-ASK_CHARACTERS = 16_000
-"""Of an ask without its kernel and its reference."""
+ASK_CHARACTERS = 16_000  # of an ask without its kernel and its reference
 
 
 def a_full_request(task: str, language: Language) -> ProposalRequest:

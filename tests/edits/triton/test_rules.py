@@ -69,8 +69,7 @@ def test_several_rows_in_a_program(propose: Propose, verify: Verify) -> None:
 
 def changed(before: str, after: str) -> list[str]:
     """The lines that a change takes away and adds."""
-    lines = unified_diff(before, after, context=0).splitlines()
-    return [line for line in lines if not line.startswith("@@")]
+    return [line for line in unified_diff(before, after).splitlines() if line.startswith(("-", "+"))]
 
 
 def test_a_block_size_changes_in_its_own_line(propose: Propose, verify: Verify) -> None:

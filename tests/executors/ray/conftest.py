@@ -12,8 +12,7 @@ import pytest
 from ray.cluster_utils import Cluster
 
 TESTS = Path(__file__).parents[2]
-OWN_PARTS = TESTS.parent / "docs" / "examples" / "own_parts"
-"""A package of a user's."""
+OWN_PARTS = TESTS.parent / "docs" / "examples" / "own_parts"  # a package of a user's
 
 IMPORTABLE = (TESTS / "profiling", TESTS / "executors", Path(__file__).parent)
 """Where fake devices are; what evaluators open in their processes is imported there."""

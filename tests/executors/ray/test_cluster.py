@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.executors.ray.cluster import connected
 from mctskernel.executors.ray.executor import RayExecutor
+from tests.processes import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -31,15 +31,7 @@ def executor(nodes: Cluster, small_task: Path) -> Iterator[RayExecutor]:
     with connected(nodes.address) as cluster:
         with RayExecutor(spec, cluster, opener=OPENER) as opened:
             yield opened
-        until(lambda: not alive())
-
-
-def until(true: Callable[[], bool], seconds: float = 120.0) -> None:
-    """Return when it is true; fail when that takes too long."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it never came to that"
-        time.sleep(0.05)
+        wait_for(lambda: not alive())
 
 
 def drain(executor: RayExecutor, count: int) -> dict[int, Evaluation]:
@@ -87,7 +79,7 @@ def test_a_kernel_whose_process_is_lost_is_tried_again_and_in_the_end_blamed(exe
     executor.submit(3, Kernel("sleep 19"))
     lost: list[tuple[int, Evaluation]] = []
     while not lost:
-        until(lambda: len(alive()) == 2)
+        wait_for(lambda: len(alive()) == 2)
         for pid in alive():
             os.kill(pid, signal.SIGKILL)
         lost = executor.wait(1.0)

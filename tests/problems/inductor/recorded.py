@@ -33,10 +33,7 @@ INPUTS: Mapping[str, tuple[Tensor, ...]] = {
         Tensor("weight", "float32", ("cols", "k")),
         Tensor("bias", "float32", ("cols",)),
     ),
-    "conv_cat": (
-        Tensor("x", "float32", ("batch", 8, "length")),
-        Tensor("weight", "float32", (8, 4, 4)),
-    ),
+    "conv_cat": (Tensor("x", "float32", ("batch", 8, "length")), Tensor("weight", "float32", (8, 4, 4))),
 }
 OUTPUTS: Mapping[str, tuple[Tensor, ...]] = {
     "add_rmsnorm": tuple(Tensor(name, "bfloat16", ("rows", "cols")) for name in ("out0", "out1")),

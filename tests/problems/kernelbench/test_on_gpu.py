@@ -10,14 +10,7 @@ import torch
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.problems.registry import read_problem, solution_of, write_problem
-from tests.problems.kernelbench.problem_files import (
-    HINGE,
-    LINEAR,
-    MASKED,
-    NORMALISED,
-    problem,
-    written,
-)
+from tests.problems.kernelbench.problem_files import HINGE, LINEAR, MASKED, NORMALISED, problem, written
 
 pytestmark = pytest.mark.gpu
 

@@ -47,10 +47,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "group norm": (lambda x: F.group_norm(x, 2), (IMAGE,)),
     "batch norm": (lambda x: F.batch_norm(x, None, None, training=True), (IMAGE,)),
     "softmax over channels": (lambda x: x.softmax(1), (IMAGE,)),
-    "RMS norm over channels": (
-        lambda x: x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-5),
-        (IMAGE,),
-    ),
+    "RMS norm over channels": (lambda x: x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-5), (IMAGE,)),
     "columns": (lambda x: (x - x.mean(0)) * torch.rsqrt(x.var(0, correction=0) + 1e-5), (X,)),
     "smallest": (lambda x: replaced(x, math.nan).amin(1), (X,)),
     "Frobenius norm": (lambda x: x / torch.norm(x), (IMAGE,)),
@@ -62,10 +59,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "reverse sums of columns": (lambda x: x.flip(0).cumsum(0).flip(0), (X,)),
     "products": (lambda x: x.abs().clamp(0.9, 1.1).cumprod(1), (X,)),
     "masked sums": (lambda x, m: (x * m).cumsum(1), (X, tensor("m", "rows cols", "bool", 1))),
-    "rows of two tensors": (
-        lambda x, y: torch.cat((x, y), 0).softmax(1),
-        (X, tensor("y", "rows cols")),
-    ),
+    "rows of two tensors": (lambda x, y: torch.cat((x, y), 0).softmax(1), (X, tensor("y", "rows cols"))),
     "bias of columns": (lambda x, b: F.gelu(x + b), (X, tensor("b", "cols"))),
     "bias of channels": (lambda x, b: (x + b[:, None, None]).relu(), (IMAGE, tensor("b", "4"))),
     "bfloat16 chain": (F.silu, (tensor("x", "rows cols", "bfloat16"),)),

@@ -88,9 +88,7 @@ def twice(world: World) -> None:
 
 
 def prepared(
-    monkeypatch: pytest.MonkeyPatch,
-    kernel: Callable[[World], None] = twice,
-    checked_only: int = 0,
+    monkeypatch: pytest.MonkeyPatch, kernel: Callable[[World], None] = twice, checked_only: int = 0
 ) -> tuple[World, TimedRuns]:
     world = World()
     monkeypatch.setattr(timing, "Stopwatch", type("Watch", (Watch,), {"world": world}))

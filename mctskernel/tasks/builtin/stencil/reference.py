@@ -1,7 +1,6 @@
 """One step of a 5-point stencil; the border stays as it is."""
 
-BAND = 128
-"""Rows at a time, so that what is computed on the way stays in the cache."""
+BAND = 128  # rows at a time, so that what is computed on the way stays in the cache
 
 
 def reference(grid, center, side):
