@@ -53,7 +53,7 @@ def read(path: Path, language: Language | None, precision: Precision) -> Problem
     if missing:
         raise TaskError(f"{path} is no KernelBench problem: it has no {missing[0]}.")
     from mctskernel.problems.kernelbench.task import MOST_DIMENSIONS, drafted  # noqa: PLC0415 - imports PyTorch, an extra
-    from mctskernel.problems.plain_cuda.tracing import SPECIALISED  # noqa: PLC0415 - as above
+    from mctskernel.problems.plain_cuda.tracing import SPECIALISED, UNTRACEABLE  # noqa: PLC0415 - as above
 
     own_files = {SOURCE_FILE: text.encode()}
     began = time.monotonic()
@@ -63,7 +63,9 @@ def read(path: Path, language: Language | None, precision: Precision) -> Problem
             task = drafted(path, own_files, precision=precision, most_dimensions=most)
         problem = problem_of(NAME, task, language)
         found = problem if found is None or problem.has_kernel else found
-        if problem.has_kernel or SPECIALISED not in problem.notes[-1] or not task.search[0]:
+        if problem.has_kernel or not task.search[0]:
+            break
+        if not any(words in problem.notes[-1] for words in (SPECIALISED, UNTRACEABLE)):
             break
         if time.monotonic() - began > PATIENCE:
             break

@@ -188,10 +188,13 @@ class Body:
             self._loops -= in_loop
 
     def store(self, place: Place, index: Sequence[str], value: str) -> None:
+        self.update(place, index, "{0} = {1};", stored(place.dtype, value))
+
+    def update(self, place: Place, index: Sequence[str], statement: str, value: str) -> None:
+        """Write a statement that does something to an element in memory ({0}) with a value ({1})."""
         self.writes[place.name] = place
-        self.line(
-            f"{self._parameter(place.name)}[{self.flat(tuple(index), place.extents)}] = {stored(place.dtype, value)};"
-        )
+        element = f"{self._parameter(place.name)}[{self.flat(tuple(index), place.extents)}]"
+        self.line(statement.format(element, value))
 
     def load(self, place: Place, index: Index) -> str:
         self.reads[place.name] = place

@@ -20,7 +20,7 @@ from mctskernel.problems.plain_cuda import (  # noqa: F401 - they fill the table
     views,
 )
 from mctskernel.problems.plain_cuda.body import Body, Function, Given, Index, Place, numbers
-from mctskernel.problems.plain_cuda.element_types import converted, header, literal, stored_type
+from mctskernel.problems.plain_cuda.element_types import computed_type, converted, header, literal, stored_type
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_plan, product
 from mctskernel.problems.plain_cuda.reductions import (
     accumulated,
@@ -47,6 +47,9 @@ BLOCK = 256
 
 LARGE = 1 << 30
 """Buffers of more elements are indexed by 64-bit numbers."""
+
+MOST_CONSTANTS = 1 << 10
+"""Elements of a tensor that may stand in a kernel's text."""
 
 FEW = 1 << 10
 LONG = 1 << 14
@@ -141,6 +144,7 @@ class Schedule:
         self._maps: list[str] = []
         self._headers: set[str] = set()
         self._definitions: dict[str, None] = {}
+        self._constants: dict[Node, str] = {}
         self._zeroed: set[str] = set()
         self._macros: dict[str, int] = {}
         self._required: list[str] = []
@@ -236,7 +240,7 @@ class Schedule:
                 yield self.kernel(self.whole(node, place))
 
     def _jobs_of(self, node: Node, place: Place) -> Iterator[Job]:
-        """One kernel for a node, or three for a large reduction to few results."""
+        """One kernel for a node, two for one that writes by indices, or three for a large reduction to few results."""
         rule = rule_of(node)
         parts = self._parts(node, place)
         if parts > 1:
@@ -244,6 +248,13 @@ class Schedule:
         elif rule.kind is Kind.WHOLE_ROW:
             dim = axis(node, argument(node, "dim"))
             space = (*place.extents[:dim], ONE, *place.extents[dim + 1 :]) if place.extents else ()
+            yield Job(node, place, space, lambda body, index: rule.compute(body, node, index))
+        elif rule.kind is Kind.SCATTERED:
+            if function := gathers.atomic_of(node)[1]:
+                self.define(function)
+            before = argument(node, "self")
+            yield Job(node, place, place.extents, lambda body, index: body.read(before, index))
+            space = self.place("", argument(node, "index")).extents
             yield Job(node, place, space, lambda body, index: rule.compute(body, node, index))
         else:
             yield self.whole(node, place)
@@ -384,11 +395,17 @@ class Schedule:
         if node.op != "get_attr":
             return rule_of(node).compute(body, node, index)
         value = self._traced.constants[node]
-        if value.numel() != 1:
+        if value.numel() == 1:
+            return literal(value.item(), value.dtype)
+        if value.numel() > MOST_CONSTANTS:
             raise PlainCudaError(
                 f"This function uses a constant tensor of {value.numel()} elements; make it an input."
             )
-        return literal(value.item(), value.dtype)
+        if node not in self._constants:
+            name = self._constants[node] = self.fresh("constants")
+            values = ", ".join(literal(each, value.dtype) for each in value.flatten().tolist())
+            self.define(f"__constant__ {computed_type(value.dtype)} {name}[] = {{{values}}};")
+        return f"{self._constants[node]}[{body.flat(index, body.extents(node))}]"
 
     def parameter(self, name: str) -> str:
         """What a buffer or dimension is called in kernels."""
@@ -482,7 +499,7 @@ def kept_nodes(order: Sequence[Node], outputs: Collection[Node]) -> list[Node]:
     They are those with many operators per element, those whose elements are read repeatedly, and the outputs.
     """
     rules = {node: rule_of(node) for node in order if node.op == "call_function"}
-    kept = {node for node, each in rules.items() if each.kind in {Kind.STORED, Kind.WHOLE_ROW}}
+    kept = {node for node, each in rules.items() if each.kind not in {Kind.VIEW, Kind.ELEMENT}}
     weights: dict[Node, int] = dict.fromkeys(order, 0)
     for node, rule in rules.items():
         own = 1 if rule.kind is Kind.ELEMENT and "_to_copy" not in str(node.target) else 0

@@ -31,6 +31,8 @@ from mctskernel.problems.plain_cuda.rules import is_tensor
 from mctskernel.problems.problem import blamed
 
 SPECIALISED = "it converts the size to a number"
+UNTRACEABLE = "PyTorch can't trace this function:"
+"""What may go with fewer dimensions that vary."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ def untraceable() -> Iterator[None]:
         return torch.sym_sqrt(value) if isinstance(value, torch.SymInt | torch.SymFloat) else plain(value)
 
     with (
-        blamed("PyTorch can't trace this function:", PlainCudaError),
+        blamed(UNTRACEABLE, PlainCudaError),
         quiet(),
         torch.no_grad(),
         enable_python_dispatcher(),

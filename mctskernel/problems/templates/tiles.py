@@ -21,8 +21,8 @@ from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_p
 from mctskernel.problems.plain_cuda.rules import (
     Kind,
     base_name,
-    is_tensor,
     operator_name,
+    readers,
     rule_of,
     source_of,
 )
@@ -524,8 +524,7 @@ def follower_of(
     """
     shape = [traced.expression(size) for size in node.meta["val"].shape]
     found: set[Node] = set()
-    # A number that depends on its sizes reads no elements.
-    waiting, seen = [user for user in node.users if is_tensor(user)], {*known}
+    waiting, seen = readers(node), {*known}
     while waiting:
         user = waiting.pop()
         if user in seen:
@@ -538,7 +537,7 @@ def follower_of(
         if user in kept:
             found.add(user)
         else:
-            waiting += filter(is_tensor, user.users)
+            waiting += readers(user)
     return found.pop() if len(found) == 1 else None
 
 
@@ -547,7 +546,7 @@ def followed(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> Ite
     for node in kept:
         if operator_name(node) in _FOLLOWED and follower_of(node, kept, traced) is None:
             end = end_of(node, order, kept, traced)
-            if end is not node and len([user for user in end.users if is_tensor(user)]) > 1:
+            if end is not node and len(readers(end)) > 1:
                 yield end
 
 
