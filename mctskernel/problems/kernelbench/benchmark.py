@@ -40,7 +40,7 @@ def recognises(path: Path) -> bool:
 
 
 PATIENCE = 10.0
-"""Seconds after which a problem isn't read once more with fewer variable dimensions."""
+"""Seconds after which a problem is read once more with no variable dimension rather than with one."""
 
 
 def read(path: Path, language: Language | None, precision: Precision) -> Problem:
@@ -59,6 +59,8 @@ def read(path: Path, language: Language | None, precision: Precision) -> Problem
     began = time.monotonic()
     found: Problem | None = None
     for most in (MOST_DIMENSIONS, 1, 0):
+        if most == 1 and time.monotonic() - began > PATIENCE:
+            continue
         with blamed(f"{path.name} can't be read:"):
             task = drafted(path, own_files, precision=precision, most_dimensions=most)
         problem = problem_of(NAME, task, language)
@@ -66,8 +68,6 @@ def read(path: Path, language: Language | None, precision: Precision) -> Problem
         if problem.has_kernel or not task.search[0]:
             break
         if not any(words in problem.notes[-1] for words in (SPECIALISED, UNTRACEABLE)):
-            break
-        if time.monotonic() - began > PATIENCE:
             break
     assert found is not None  # noqa: S101 - the loop's first turn makes one
     return found

@@ -357,7 +357,8 @@ def _arguments(model_class: Any, watched: Watched) -> tuple[tuple[Argument, ...]
             arguments.append(Argument(value=tuple(value)))
         else:
             raise TaskError(
-                f"get_inputs returns {type(value).__name__} for '{name}'; a tensor, a number or a tuple of numbers is needed."
+                f"get_inputs returns {type(value).__name__} for '{name}'; a tensor, a number or a tuple of numbers is "
+                "needed."
             )
     if not operands:
         raise TaskError("get_inputs returns no tensor.")

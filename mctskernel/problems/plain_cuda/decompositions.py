@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, get_decompositions
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from mctskernel.problems.plain_cuda import PlainCudaError
@@ -73,7 +77,12 @@ class PlainFunctions(TorchFunctionMode):
             raise PlainCudaError(
                 "This function draws random numbers (dropout), which a kernel can't reproduce."
             )
-        return _PLAIN_FUNCTIONS.get(function, function)(*args, **(kwargs or {}))
+        called, others = _PLAIN_FUNCTIONS.get(function, function), nullcontext()
+        if getattr(function, "__module__", "") == functional.__name__:
+            # This mode doesn't see what these functions call.
+            others = patch.multiple(functional, **_PLAIN_IN_FUNCTIONAL)
+        with others:
+            return called(*args, **(kwargs or {}))
 
 
 def _attention(
@@ -129,9 +138,37 @@ def scaled_product(
     return found.to(tensor.dtype if out_dtype is None else out_dtype)
 
 
+def _matmul(tensor: Tensor, other: Tensor) -> Tensor:
+    """A product, of all rows at once where the other operand is one matrix."""
+    if tensor.dim() < 3 or other.dim() != 2:
+        return torch.matmul(tensor, other)
+    return (tensor.reshape(-1, tensor.shape[-1]) @ other).view(*tensor.shape[:-1], other.shape[-1])
+
+
 def _linear(tensor: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    found = tensor @ weight.transpose(-1, -2) if weight.dim() == 2 else tensor @ weight
+    found = _matmul(tensor, weight.transpose(-1, -2) if weight.dim() == 2 else weight)
     return found if bias is None else found + bias
+
+
+def _gates(tensor: Tensor, hidden: Tensor, *parameters: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+    """What a recurrent cell's input and its hidden state give to each gate."""
+    weight, of_hidden, *biases = parameters
+    bias, other = biases or (None, None)
+    size, given, kept = hidden.shape[-1], _linear(tensor, weight, bias), _linear(hidden, of_hidden, other)
+    starts = range(of_hidden.shape[0] // size)
+    return [(given.narrow(-1, n * size, size), kept.narrow(-1, n * size, size)) for n in starts]
+
+
+def _gru_cell(tensor: Tensor, hidden: Tensor, *parameters: Tensor | None) -> Tensor:
+    (reset, update, new) = _gates(tensor, hidden, *parameters)
+    found = torch.tanh(new[0] + torch.sigmoid(torch.add(*reset)) * new[1])
+    return found + torch.sigmoid(torch.add(*update)) * (hidden - found)
+
+
+def _lstm_cell(tensor: Tensor, state: Sequence[Tensor], *parameters: Tensor | None) -> tuple[Tensor, Tensor]:
+    taken, forgotten, new, given = itertools.starmap(torch.add, _gates(tensor, state[0], *parameters))
+    cell = torch.sigmoid(forgotten) * state[1] + torch.sigmoid(taken) * torch.tanh(new)
+    return torch.sigmoid(given) * torch.tanh(cell), cell
 
 
 def _max_pool1d(
@@ -162,9 +199,13 @@ def _take_along_dim(tensor: Tensor, indices: Tensor, dim: int | None = None) -> 
     if dim is None:
         return tensor.flatten().gather(0, indices.flatten())
     dim %= tensor.dim()
-    shape = [max(each) if dim != axis else None for axis, each in enumerate(zip(tensor.shape, indices.shape, strict=True))]
+    shape = [
+        max(each) if dim != axis else None
+        for axis, each in enumerate(zip(tensor.shape, indices.shape, strict=True))
+    ]
     here, there = (
-        [each.shape[axis] if size is None else size for axis, size in enumerate(shape)] for each in (tensor, indices)
+        [each.shape[axis] if size is None else size for axis, size in enumerate(shape)]
+        for each in (tensor, indices)
     )
     return tensor.expand(here).gather(dim, indices.expand(there))
 
@@ -182,12 +223,22 @@ def _embedding_bag(indices: Tensor, weight: Tensor, *given: Any, **named: Any) -
 _PLAIN_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.scaled_dot_product_attention: _attention,
     torch.nn.functional.linear: _linear,
+    **dict.fromkeys((torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__), _matmul),
     torch._scaled_mm: scaled_product,
     torch.nn.functional.bilinear: _bilinear,
     torch.nn.functional.embedding_bag: _embedding_bag,
     **dict.fromkeys((torch.take_along_dim, torch.Tensor.take_along_dim), _take_along_dim),
+    torch.gru_cell: _gru_cell,
+    torch.lstm_cell: _lstm_cell,
     torch.max_pool1d: _max_pool1d,
     torch.nn.functional.max_pool1d: _max_pool1d,
+}
+
+
+_PLAIN_IN_FUNCTIONAL = {
+    name: _PLAIN_FUNCTIONS[function]
+    for name, function in vars(functional).items()
+    if callable(function) and function in _PLAIN_FUNCTIONS
 }
 
 
@@ -360,7 +411,9 @@ def _scatter_reduce(
         limit = torch.iinfo(tensor.dtype) if not tensor.is_floating_point() else None
         start = {"amax": limit.min, "amin": limit.max}.get(reduce) if limit else None
         before = torch.full_like(tensor, _STARTS[reduce] if start is None else start)
-    found = scatter(tensor if include_self else before, dim, index, source, "sum" if reduce == "mean" else reduce)
+    found = scatter(
+        tensor if include_self else before, dim, index, source, "sum" if reduce == "mean" else reduce
+    )
     if reduce == "mean":
         count = hits.clamp(min=1)
         found = found / count if tensor.is_floating_point() else found // count
@@ -392,7 +445,10 @@ def _scatter(
         places = last.clamp(min=0)
         for axis, missing in enumerate(short):
             if missing != 0:
-                places, source = places.narrow(axis, 0, index.shape[axis]), source.narrow(axis, 0, index.shape[axis])
+                places, source = (
+                    places.narrow(axis, 0, index.shape[axis]),
+                    source.narrow(axis, 0, index.shape[axis]),
+                )
         source = source.gather(dim, places)
         if any(missing != 0 for missing in short):
             pads = [pad for missing in short[::-1] for pad in (0, missing)]

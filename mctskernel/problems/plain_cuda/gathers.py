@@ -82,11 +82,17 @@ def atomic_of(node: Node) -> tuple[str, str]:
     if reduce == "sum":
         # There is none for signed numbers of 64 bits, whose sums have the same bits as unsigned ones.
         wide = "unsigned long long"
-        return (f"atomicAdd(({wide}*)&{{0}}, ({wide})({{1}}));" if kind == "long long" else "atomicAdd(&{0}, {1});"), ""
+        return (
+            f"atomicAdd(({wide}*)&{{0}}, ({wide})({{1}}));"
+            if kind == "long long"
+            else "atomicAdd(&{0}, {1});"
+        ), ""
     if reduce in _LIMITS and kind != "float":
         return f"{_LIMITS[reduce]}(&{{0}}, {{1}});", ""
     if reduce not in REDUCTIONS or kind not in {"float", "int"}:
-        raise PlainCudaError(f"There is no plain CUDA C++ for '{reduce}' of {dtype} at places that indices say.")
+        raise PlainCudaError(
+            f"There is no plain CUDA C++ for '{reduce}' of {dtype} at places that indices say."
+        )
     to, back = ("__float_as_int", "__int_as_float") if kind == "float" else ("", "")
     return (
         f"atomic_{reduce}(&{{0}}, {{1}});",

@@ -20,7 +20,13 @@ from mctskernel.problems.plain_cuda import (  # noqa: F401 - they fill the table
     views,
 )
 from mctskernel.problems.plain_cuda.body import Body, Function, Given, Index, Place, numbers
-from mctskernel.problems.plain_cuda.element_types import computed_type, converted, header, literal, stored_type
+from mctskernel.problems.plain_cuda.element_types import (
+    computed_type,
+    converted,
+    header,
+    literal,
+    stored_type,
+)
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_plan, product
 from mctskernel.problems.plain_cuda.reductions import (
     accumulated,

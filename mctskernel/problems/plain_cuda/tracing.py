@@ -92,7 +92,11 @@ def _traced(
     def expression(value: Any) -> sympy.Expr:
         if isinstance(value, Node):
             value = value.meta["val"]
-        found = env.replace(value.node.expr if hasattr(value, "node") else sympy.sympify(value))
+        return named_expression(value.node.expr if hasattr(value, "node") else sympy.sympify(value))
+
+    @lru_cache(None)
+    def named_expression(value: sympy.Expr) -> sympy.Expr:
+        found = env.replace(value)
         found = found.xreplace({each: exact[each] for each in found.atoms(FloorDiv) if each in exact})
         # Quotients whose divisor is a factor of the dividend go.
         quotients = {each: sympy.cancel(each.args[0] / each.args[1]) for each in found.atoms(FloorDiv)}

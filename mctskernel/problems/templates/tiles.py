@@ -552,7 +552,14 @@ def followed(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> Ite
 
 def end_of(node: Node, order: Iterable[Node], kept: Sequence[Node], traced: Traced) -> Node:
     """The last node, of those that aren't kept, that all uses of a node lead to element by element; or else itself."""
-    ends = [each for each in order if each not in kept and follower_of(node, [*kept, each], traced) is each]
+    reached, waiting = {*kept}, readers(node)
+    while waiting:
+        each = waiting.pop()
+        if each not in reached and rule_of(each).kind is Kind.ELEMENT:
+            reached.add(each)
+            waiting += readers(each)
+    reached -= {*kept}
+    ends = [each for each in order if each in reached and follower_of(node, [*kept, each], traced) is each]
     return ends[-1] if ends else node
 
 
