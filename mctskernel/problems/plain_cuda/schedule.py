@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import sympy
 from torch.fx import Node
@@ -36,6 +36,7 @@ from mctskernel.problems.plain_cuda.reductions import (
     reduced_axes,
     splits,
 )
+from mctskernel.problems.plain_cuda.repeated import Texts, merged, renamed
 from mctskernel.problems.plain_cuda.rules import (
     Kind,
     Rule,
@@ -56,6 +57,9 @@ LARGE = 1 << 30
 
 MOST_CONSTANTS = 1 << 10
 """Elements of a tensor that may stand in a kernel's text."""
+
+MANY_BUFFERS = 16
+"""Of scratch memory, beyond which those of one size are shared: what is still in the L2 cache is written faster."""
 
 FEW = 1 << 10
 LONG = 1 << 14
@@ -161,29 +165,54 @@ class Schedule:
             raise PlainCudaError(
                 f"This function needs {len(kernels)} kernels; a launch plan has at most {MAX_LAUNCHES}."
             )
-        plan = "\n".join(
-            (
-                *(launch for _, launch in kernels),
-                *(_scratch(each, zero=each.name in self._zeroed) for each in self._scratch),
-                *self._maps,
-            )
-        )
+        made, names = merged(Texts(list(self._definitions), kernels, self._macros))
+        kernels = list(made.kernels)
+        plan = self._plan([launch for _, launch in kernels], names)
         if len(plan) > MAX_PLAN_CHARACTERS:
             raise PlainCudaError(
                 f"The launch plan of {len(kernels)} kernels has {len(plan)} characters; at most {MAX_PLAN_CHARACTERS} "
                 "are allowed."
             )
-        text = "\n\n".join((*self._definitions, *(text for text, _ in kernels if text)))
+        text = "\n\n".join((*made.definitions, *(text for text, _ in kernels if text)))
         if "CUDART_" in text:
             self._headers.add("math_constants.h")
         includes = "".join(f"#include <{each}>\n" for each in sorted(self._headers))
-        if "BLOCK)" in plan:
-            self._macros["BLOCK"] = BLOCK
-        macros = "".join(f"#define {name} {value}\n" for name, value in self._macros.items())
-        required = "".join(f"static_assert({each});\n" for each in self._required)
+        block = {"BLOCK": BLOCK} if "BLOCK)" in plan else {}
+        macros = "".join(f"#define {name} {value}\n" for name, value in (made.macros | block).items())
+        required = "".join(
+            dict.fromkeys(f"static_assert({renamed(each, names)});\n" for each in self._required)
+        )
         moved = ", ".join(self._traced.moved)
         about = f"# {moved} (algebra that torch.compile doesn't do)\n" if moved else ""
         return f"/*\n{about}{plan}*/\n{includes}\n{macros}{required}\n{text}\n"
+
+    def _plan(self, launches: list[str], names: Mapping[str, str]) -> str:
+        """The launches, and their scratch buffers; where those are many, later results take earlier ones' places.
+
+        `names` are macros that stand for others.
+        """
+        several = len(self._scratch) > MANY_BUFFERS
+        last = {name: at for at, each in enumerate(launches) for name in re.findall(r'"(\w+)"', each)}
+        free: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
+        kept: list[str] = []
+        shared: dict[str, str] = {}
+        first = {
+            name: -at for at, each in enumerate(reversed(launches)) for name in re.findall(r'"(\w+)"', each)
+        }
+        for place in sorted(self._scratch, key=lambda each: first.get(each.name, 0)):
+            is_zero = place.name in self._zeroed
+            same = free.setdefault((place.dtype, place.extents, is_zero and place.name), [])
+            begins = first.get(place.name, 0) + len(launches) - 1
+            found = next((each for each in same if each[0] < begins), None) if several else None
+            if found is None:
+                kept.append(_scratch(place, zero=is_zero))
+            else:
+                same.remove(found)
+                shared[place.name] = found[1]
+            same.append((last.get(place.name, len(launches)), shared.get(place.name, place.name)))
+        text = "\n".join((*launches, *self._maps))
+        text = re.sub(r'"(\w+)"', lambda word: f'"{shared.get(word[1], word[1])}"', text)
+        return "\n".join((text, *(renamed(each, names) for each in kept)))
 
     def include(self, name: str) -> None:
         self._headers.add(name)
