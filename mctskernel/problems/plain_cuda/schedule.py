@@ -509,7 +509,7 @@ def _extents(extents: Sequence[sympy.Expr]) -> str:
     return ", ".join(str(e) if isinstance(e, int) else f'"{e}"' for e in map(in_plan, extents))
 
 
-HEAVIEST = 24
+HEAVIEST = 32
 """Up to so many operators are recomputed where their result is read, rather than stored."""
 
 _FLAT = {"aten.view.default", "aten._unsafe_view.default", "aten.clone.default", "aten.alias.default"}
@@ -535,11 +535,18 @@ def kept_nodes(order: Sequence[Node], outputs: Collection[Node]) -> list[Node]:
     """
     rules = {node: rule_of(node) for node in order if node.op == "call_function"}
     kept = {node for node, each in rules.items() if each.kind not in {Kind.VIEW, Kind.ELEMENT}}
-    weights: dict[Node, int] = dict.fromkeys(order, 0)
+    # What an element takes: operators, and the views that they are behind, as the same may be read in several places.
+    weights: dict[Node, frozenset[tuple[Node, ...]]] = dict.fromkeys(order, frozenset())
     for node, rule in rules.items():
-        own = 1 if rule.kind is Kind.ELEMENT and "_to_copy" not in str(node.target) else 0
-        weights[node] = own + sum(weights[each] for each in tensors(node) if each not in kept)
-        if weights[node] > HEAVIEST:
+        behind = frozenset[tuple[Node, ...]]().union(
+            *(weights[each] for each in tensors(node) if each not in kept)
+        )
+        if rule.kind is Kind.VIEW:
+            behind = frozenset((node, *each) for each in behind)
+        elif rule.kind is Kind.ELEMENT and "_to_copy" not in str(node.target):
+            behind |= {(node,)}
+        weights[node] = behind
+        if len(behind) > HEAVIEST:
             kept.add(node)
         if rule.repeats:
             repeated = [_worth_keeping(source, rules, weights, kept) for source in tensors(node)]
@@ -568,12 +575,12 @@ def _behind(node: Node) -> Node:
 
 
 def _worth_keeping(
-    node: Node, rules: Mapping[Node, Rule], weights: Mapping[Node, int], kept: Collection[Node]
+    node: Node, rules: Mapping[Node, Rule], weights: Mapping[Node, Collection[Any]], kept: Collection[Node]
 ) -> Node | None:
     """The node behind views that should be stored because its elements are read repeatedly."""
     while node in rules and node not in kept:
         if rules[node].kind is not Kind.VIEW:
-            return node if weights[node] > 0 else None
+            return node if weights[node] else None
         sources = tensors(node)
         if not sources:
             return None
