@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"(?<![\w.:])[A-Za-z_]\w*")
 _TYPE = r"(?:int|float|double|bool|char|short|long|unsigned|auto|__half|__nv_bfloat16|(?:\w+::)*[A-Z]\w*(?:<[^<>;]*>)?)"
 _DECLARED = re.compile(
     rf"\b{_TYPE}(?:\s*[*&]+|\s*\*\s*const)*(?:\s*__restrict__)?\s+[*&(]*(\w+)\b(?=\)?\s*[=;,\[\]{{)(:])"
