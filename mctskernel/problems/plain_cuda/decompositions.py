@@ -80,7 +80,7 @@ class PlainFunctions(TorchFunctionMode):
         called, others = _PLAIN_FUNCTIONS.get(function, function), nullcontext()
         if getattr(function, "__module__", "") == functional.__name__:
             # This mode doesn't see what these functions call.
-            others = patch.multiple(functional, **_PLAIN_IN_FUNCTIONAL)
+            others = patch.multiple(functional, **_PLAIN_IN_FUNCTIONAL)  # type: ignore[call-overload] # any functions
         with others:
             return called(*args, **(kwargs or {}))
 
@@ -150,7 +150,7 @@ def _linear(tensor: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     return found if bias is None else found + bias
 
 
-def _gates(tensor: Tensor, hidden: Tensor, *parameters: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+def _gates(tensor: Tensor, hidden: Tensor, *parameters: Any) -> list[tuple[Tensor, Tensor]]:
     """What a recurrent cell's input and its hidden state give to each gate."""
     weight, of_hidden, *biases = parameters
     bias, other = biases or (None, None)
@@ -428,7 +428,7 @@ def _scatter_add(tensor: Tensor, dim: int, index: Tensor, source: Tensor) -> Any
 
 def _scatter(
     tensor: Tensor, dim: int, index: Tensor, source: Tensor | float, *, reduce: str | None = None
-) -> Tensor:
+) -> Any:
     """Elements that are written by index: of several that are written to one place, the last one along the axis."""
     if reduce is not None:
         if not isinstance(source, Tensor):
@@ -471,7 +471,7 @@ def _index_put(
         moved = _index_put(tensor.permute(order), [indices[dim] for dim in chosen], values, accumulate)
         return moved.permute([order.index(dim) for dim in range(tensor.dim())])
     first, behind = chosen[0], chosen[-1] + 1
-    places = torch.broadcast_tensors(*(indices[dim] for dim in chosen))
+    places = torch.broadcast_tensors(*(indices[dim] for dim in chosen))  # type: ignore[no-untyped-call]
     flat = torch.zeros_like(places[0])
     for dim, place in zip(chosen, places, strict=True):
         flat = flat * tensor.shape[dim] + torch.where(place < 0, place + tensor.shape[dim], place)
@@ -485,8 +485,8 @@ def _index_put(
     else:
         # Which row is written last is found out once for all of its elements.
         last = torch.full([rows.shape[first]], -1, dtype=torch.int32, device=tensor.device)
-        order = torch.arange(count, dtype=torch.int32, device=tensor.device)
-        last = last.scatter_reduce(0, flat.reshape(-1), order, "amax")
+        numbers = torch.arange(count, dtype=torch.int32, device=tensor.device)
+        last = last.scatter_reduce(0, flat.reshape(-1), numbers, "amax")
         taken = values.index_select(first, last.clamp(min=0))
         found = torch.where(last.view([-1, *[1] * (rank - 1 - first)]) >= 0, taken.to(rows.dtype), rows)
     return found.reshape(tensor.shape)
@@ -494,7 +494,7 @@ def _index_put(
 
 def _index_reduce(
     tensor: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
-) -> Tensor:
+) -> Any:
     index = index.view([-1 if axis == dim % tensor.dim() else 1 for axis in range(tensor.dim())])
     return aten.scatter_reduce.two(
         tensor, dim, index.expand(source.shape), source, reduce, include_self=include_self

@@ -146,7 +146,7 @@ def tensors(node: Node) -> list[Node]:
 
 def readers(node: Node) -> list[Node]:
     """The nodes that read a tensor's elements; a number that depends on its sizes reads none."""
-    found = []
+    found: list[Node] = []
     for user in node.users:
         several = isinstance(user.meta.get("val"), tuple | list)
         found += filter(is_tensor, user.users if several else (user,))

@@ -178,7 +178,7 @@ class Schedule:
             self._headers.add("math_constants.h")
         includes = "".join(f"#include <{each}>\n" for each in sorted(self._headers))
         block = {"BLOCK": BLOCK} if "BLOCK)" in plan else {}
-        macros = "".join(f"#define {name} {value}\n" for name, value in (made.macros | block).items())
+        macros = "".join(f"#define {name} {value}\n" for name, value in {**made.macros, **block}.items())
         required = "".join(
             dict.fromkeys(f"static_assert({renamed(each, names)});\n" for each in self._required)
         )
