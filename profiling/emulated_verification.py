@@ -17,7 +17,7 @@ from mctskernel.core.task import Shape, Task, shape_label
 from mctskernel.core.task_file import task_of
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
-from mctskernel.profiling.emulation import BlockOrder, Stopped, emulable, emulated_outputs
+from mctskernel.profiling.emulation import BlockOrder, Stopped, emulable, emulated_outputs, failed
 from mctskernel.profiling.emulator import GlobalMemory, Limits, Module
 from mctskernel.profiling.guardrails import worn_check
 from mctskernel.profiling.input_values import Values
@@ -119,7 +119,10 @@ def _checked(
     task: Task, candidate: Candidate, modules: Sequence[Module], case: Case, order: BlockOrder
 ) -> tuple[Outcome, Check]:
     """The verdict on all blocks of a case, run in this order."""
-    outputs = emulated_outputs(task, candidate, modules, case, order=order, limits=LIMITS)
+    try:
+        outputs = emulated_outputs(task, candidate, modules, case, order=order, limits=LIMITS)
+    except MemoryError:  # sampled blocks may need less
+        return Outcome.TIMEOUT, failed(case, "Emulating it takes too much memory.", Guard.MEMORY_LIMIT)
     if isinstance(outputs, Stopped):
         return outputs.outcome, outputs.check
     check = check_outputs(case, outputs)

@@ -101,7 +101,7 @@ def emulated_outputs(
                 f"At {case.label}, '{launch.kernel}' is launched with {launch.blocks * launch.threads:,} "
                 f"threads, more than the {MAX_THREADS:,} that are emulated."
             )
-            return Stopped(Outcome.TIMEOUT, _failed(case, message, Guard.LAUNCH_LIMITS))
+            return Stopped(Outcome.TIMEOUT, failed(case, message, Guard.LAUNCH_LIMITS))
         blocks = range(launch.blocks)[:: order.value]
         execution = placed.run(launch, blocks, limits=limits, head_start=order.head_start)
         if execution.findings:
@@ -174,10 +174,10 @@ def _explained(case: Case, kernel: str, findings: Sequence[Finding]) -> Stopped:
     others = len(findings) - 1
     if others:
         message += f" ({others} more finding{'s' if others > 1 else ''}.)"
-    return Stopped(outcome, _failed(case, message, guard), tuple(findings))
+    return Stopped(outcome, failed(case, message, guard), tuple(findings))
 
 
-def _failed(case: Case, message: str, guard: Guard) -> Check:
+def failed(case: Case, message: str, guard: Guard) -> Check:
     return Check(
         shape_label(case.shape), case.seed, passed=False, error=float("inf"), message=message, guard=guard
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.profiling.triton.source import ForbiddenError, SourceError, read_module
 
-MAX_SOURCE_CHARACTERS = 200_000
+MAX_SOURCE_CHARACTERS = 1_000_000
 MAX_LINE_CHARACTERS = 5_000
 
 CUDA_HEADERS = frozenset(

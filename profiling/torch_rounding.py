@@ -42,11 +42,15 @@ _ON_TENSOR_CORES = {
     _ATEN.convolution: Operator.CONVOLUTION,
 }
 _SUMS = {_ATEN.sum, _ATEN.mean, _PRIMS.sum, _PRIMS.var, _ATEN.cumsum}
+_NAMES = "erf erfc exp exp2 expm1 log log10 log1p log2 tanh sigmoid sin cos tan atan pow rsqrt sqrt lgamma"
+_FUNCTIONS = {getattr(_ATEN, name) for name in _NAMES.split()}
 _SHARE = 0.25
 
 
 class RoundedSums(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
     """Within this mode sums and products of floats are off by what adding one term after another may cost.
+
+    So are results of functions, by a rounding: little may be left of them, as of 1 + erf(x).
 
     `unit` is the rounding error of an addition. Signs follow from `seed`, without one all sums are too large.
     """
@@ -68,6 +72,9 @@ class RoundedSums(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch
         if packet in _PRODUCTS or packet in _SUMS:
             result = call_operator(func, args, kwargs)
             return self._rounded(packet, result, args) if result.is_floating_point() else result
+        if packet in _FUNCTIONS:
+            result = func(*args, **kwargs)
+            return self._moved(result, self._unit * _SHARE * result.abs())
         if (parts := decomposition_table.get(func)) is not None:
             with self:
                 result = parts(*args, **kwargs)
@@ -93,7 +100,9 @@ class RoundedSums(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch
             terms = torch.zeros_like(result) if packet is _PRIMS.var else _size(tensors[0]) * size
         repeated = 1.0 if self._equal else repeated
         roundings = max(math.sqrt(count), repeated * min(count, self._most))
-        off = self._unit * _SHARE * roundings * torch.maximum(result.abs(), terms)
+        return self._moved(result, self._unit * _SHARE * roundings * torch.maximum(result.abs(), terms))
+
+    def _moved(self, result: Any, off: Any) -> Any:
         if self._seed is None:
             return result + off
         generator = torch.Generator(result.device).manual_seed(self._seed)

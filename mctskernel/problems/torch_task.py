@@ -155,6 +155,8 @@ def starting_kernels(task: TorchTask, language: Language | None = None) -> Draft
             files["kernel.cu"] = made.plain
             others = {"templates": made.templates, "reordered": made.reordered, "separate": made.separate}
             files |= {f"start_{name}.cu": text for name, text in others.items() if text}
+            if made.failure:
+                missing.append(f"A start from templates is missing: {made.failure}")
         except PlainCudaError as error:
             missing.append(f"{NO_START} in CUDA C++: {error}")
     if language is Language.TRITON or (language is None and default_kind() == "gpu"):

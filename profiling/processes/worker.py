@@ -29,7 +29,7 @@ from mctskernel.profiling.processes.worker_process import (
 
 Opener = Callable[[DeviceSpec], Device]
 
-BUILD_SECONDS = 20.0
+BUILD_SECONDS = 60.0
 """Few kernels take a second. One that takes this long would hold up a search more than it could gain."""
 
 

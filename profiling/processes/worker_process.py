@@ -167,7 +167,9 @@ class WorkerService:
         if isinstance(error, MemoryError):
             limit = self._opened.memory_bytes >> 20
             message = f"The {what} needed more than its limit of {limit} MiB of memory."
-            outcome = Outcome.BUILD_ERROR if what == "build" else Outcome.CRASH
+            outcome = Outcome.BUILD_ERROR
+            if what != "build":  # in the emulator: it says nothing about the kernel
+                outcome, message = Outcome.UNVERIFIABLE, f"It can't be verified here. {message}"
             return Evaluated(Evaluation(outcome, source, message, guard=Guard.MEMORY_LIMIT), leaving=True)
         message = f"The {what} itself failed: {type(error).__name__}: {error}"
         evaluation = Evaluation(

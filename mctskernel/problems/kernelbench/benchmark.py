@@ -40,7 +40,7 @@ def recognises(path: Path) -> bool:
 
 
 PATIENCE = 10.0
-"""Seconds after which a problem isn't read once more with fewer variable dimensions."""
+"""Seconds after which a problem is read once more with no variable dimension rather than with one."""
 
 
 def read(path: Path, language: Language | None, precision: Precision) -> Problem:
@@ -53,19 +53,21 @@ def read(path: Path, language: Language | None, precision: Precision) -> Problem
     if missing:
         raise TaskError(f"{path} is no KernelBench problem: it has no {missing[0]}.")
     from mctskernel.problems.kernelbench.task import MOST_DIMENSIONS, drafted  # noqa: PLC0415 - imports PyTorch, an extra
-    from mctskernel.problems.plain_cuda.tracing import SPECIALISED  # noqa: PLC0415 - as above
+    from mctskernel.problems.plain_cuda.tracing import SPECIALISED, UNTRACEABLE  # noqa: PLC0415 - as above
 
     own_files = {SOURCE_FILE: text.encode()}
     began = time.monotonic()
     found: Problem | None = None
     for most in (MOST_DIMENSIONS, 1, 0):
+        if most == 1 and time.monotonic() - began > PATIENCE:
+            continue
         with blamed(f"{path.name} can't be read:"):
             task = drafted(path, own_files, precision=precision, most_dimensions=most)
         problem = problem_of(NAME, task, language)
         found = problem if found is None or problem.has_kernel else found
-        if problem.has_kernel or SPECIALISED not in problem.notes[-1] or not task.search[0]:
+        if problem.has_kernel or not task.search[0]:
             break
-        if time.monotonic() - began > PATIENCE:
+        if not any(words in problem.notes[-1] for words in (SPECIALISED, UNTRACEABLE)):
             break
     assert found is not None  # noqa: S101 - the loop's first turn makes one
     return found

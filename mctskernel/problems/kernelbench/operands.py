@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from mctskernel.core.dtypes import DTYPE_BYTES
@@ -19,7 +18,6 @@ from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.problems.kernelbench.drawing import FEW_VALUES, Drawn, Extents, Sizes, Watched, drawn_again
 from mctskernel.problems.kernelbench.probing import Operators, TooManyOperatorsError
 from mctskernel.problems.kernelbench.reference import Argument, ValueSource, module_function, state_of
-from mctskernel.problems.plain_cuda.tracing import quiet
 from mctskernel.problems.problem import blamed
 from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
 from mctskernel.problems.torch_reference import dtype_name
@@ -191,7 +189,7 @@ class Operands:
         """The approximate number of multiplications, reads and writes of a plain kernel at a shape."""
         extents = tuple(each.extents(shape) for each in self.inputs)
         if extents not in self.counted:
-            with FlopCounterMode(display=False) as counter:
+            with FlopCounterMode(display=False) as counter, Operators():
                 result = called(self.function, self.inputs, shape, "meta")
             products = counter.get_total_flops() // 2
             self.counted[extents] = products + int(result.numel()) + sum(map(math.prod, extents))
@@ -224,12 +222,7 @@ class Operands:
             return self.known[extents]
         self.known[extents] = False
         try:
-            with Operators() as recorded:
-                called(self.function, self.inputs, shape, "meta")
-            if any(name.startswith("aten.convolution.") for name, *_ in recorded.calls):
-                # Meta tensors don't check the channels of a convolution and its bias, and fake tensors are slower.
-                with quiet(), FakeTensorMode(allow_non_fake_inputs=True):
-                    called(self.function, self.inputs, shape, "meta")
+            self.work(shape)
             made = self._made(shape, 0, "meta") if self.made.device == "meta" else {}
         except (TooManyOperatorsError, *_FAILURES):
             return False

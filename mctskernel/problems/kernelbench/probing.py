@@ -132,6 +132,8 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's
                 f"Its forward calls more than {MOST_OPERATORS} operators, as recurrent networks do; a launch plan has "
                 f"at most {MAX_LAUNCHES} kernels."
             )
+        if func is torch.ops.aten.convolution.default:
+            _check_channels(*args[:3], transposed=args[6], groups=args[8])
         self.calls.append((str(func), *(repr(each) for each in args if not _holds_tensors(each))))
         self.is_random |= torch.Tag.nondeterministic_seeded in func.tags
         for place, described in enumerate(func._schema.arguments):
@@ -139,6 +141,14 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's
                 changed = args[place] if place < len(args) else kwargs.get(described.name)
                 self.written |= {id(each) for each in self._watched if _share_memory(each, changed)}
         return func(*args, **kwargs)
+
+
+def _check_channels(tensor: Any, weight: Any, bias: Any, *, transposed: bool, groups: int) -> None:
+    """Raise ValueError where the channels of a convolution differ, which meta tensors don't check."""
+    first, second, *_ = weight.shape
+    channels, results = (first, second * groups) if transposed else (second * groups, first)
+    if tensor.shape[-weight.dim() + 1] != channels or (bias is not None and len(bias) != results):
+        raise ValueError("A convolution's input or bias has another number of channels than its weights.")
 
 
 def _holds_tensors(value: Any) -> bool:

@@ -31,7 +31,7 @@ SOURCE_FILE = "problem.py"
 TOLERANCE = 1e-4
 """Relative and absolute tolerance of its harness in float32 (`get_tolerance_for_precision`)."""
 
-Plain = bool | int | float | str | None
+Plain = bool | int | float | str | None | tuple[int | float, ...]
 
 
 class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,6 +115,11 @@ def made_model(names: Mapping[str, Any], device: str = "cpu") -> Any:
         model = names["Model"](*given)
     if not isinstance(model, torch.nn.Module):
         raise TaskError("The problem's Model is no torch.nn.Module.")
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, torch.Tensor):  # as good as a buffer
+                delattr(module, name)
+                module.register_buffer(name, value)
     return model
 
 

@@ -26,7 +26,6 @@ from mctskernel.problems.kernelbench.reference import (
     Argument,
     ModuleProblem,
     Origin,
-    Plain,
     ValueSource,
     call_reference,
     made_model,
@@ -352,11 +351,14 @@ def _arguments(model_class: Any, watched: Watched) -> tuple[tuple[Argument, ...]
         if isinstance(value, torch.Tensor):
             operands.append(Operand.given(name, value, watched.drawn(index)))
             arguments.append(Argument(input=operands[-1].name))
-        elif isinstance(value, Plain):
+        elif isinstance(value, bool | int | float | str | None):
             arguments.append(Argument(value=value))
+        elif isinstance(value, tuple | list) and all(isinstance(each, int | float) for each in value):
+            arguments.append(Argument(value=tuple(value)))
         else:
             raise TaskError(
-                f"get_inputs returns {type(value).__name__} for '{name}'; a tensor or a number is needed."
+                f"get_inputs returns {type(value).__name__} for '{name}'; a tensor, a number or a tuple of numbers is "
+                "needed."
             )
     if not operands:
         raise TaskError("get_inputs returns no tensor.")

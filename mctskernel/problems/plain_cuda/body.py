@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -187,11 +187,27 @@ class Body:
             self.loads, self._loads_from = loads
             self._loops -= in_loop
 
+    def depending(self, names: Collection[str], *, on_loads: bool = False) -> set[str]:
+        """These names, and the variables of a trial that depend on them, or on what is loaded."""
+        found = set(names)
+        for line in self._lines:
+            uses = not found.isdisjoint(_WORD.findall(line.value))
+            if line.declares and (uses or (on_loads and "[" in line.value)):
+                found.add(line.declares)
+        return found
+
+    def lines(self) -> list[Line]:
+        """The variables of a trial that are declared outside of conditions and loops."""
+        return [line for line in self._lines if line.declares and line.depth == self._loads_from]
+
     def store(self, place: Place, index: Sequence[str], value: str) -> None:
+        self.update(place, index, "{0} = {1};", stored(place.dtype, value))
+
+    def update(self, place: Place, index: Sequence[str], statement: str, value: str) -> None:
+        """Write a statement that does something to an element in memory ({0}) with a value ({1})."""
         self.writes[place.name] = place
-        self.line(
-            f"{self._parameter(place.name)}[{self.flat(tuple(index), place.extents)}] = {stored(place.dtype, value)};"
-        )
+        element = f"{self._parameter(place.name)}[{self.flat(tuple(index), place.extents)}]"
+        self.line(statement.format(element, value))
 
     def load(self, place: Place, index: Index) -> str:
         self.reads[place.name] = place

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, get_decompositions
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from mctskernel.problems.plain_cuda import PlainCudaError
@@ -67,13 +71,18 @@ class PlainFunctions(TorchFunctionMode):
         given = {**dict(zip(("input", "p", "train"), args, strict=False)), **(kwargs or {})}
         if (
             getattr(function, "__name__", "") in _DROPOUTS
-            and given.get("train", True)
+            and given.get("train", given.get("training", True))
             and given.get("p", 0.5)
         ):
             raise PlainCudaError(
                 "This function draws random numbers (dropout), which a kernel can't reproduce."
             )
-        return _PLAIN_FUNCTIONS.get(function, function)(*args, **(kwargs or {}))
+        called, others = _PLAIN_FUNCTIONS.get(function, function), nullcontext()
+        if getattr(function, "__module__", "") == functional.__name__:
+            # This mode doesn't see what these functions call.
+            others = patch.multiple(functional, **_PLAIN_IN_FUNCTIONAL)  # type: ignore[call-overload] # any functions
+        with others:
+            return called(*args, **(kwargs or {}))
 
 
 def _attention(
@@ -129,9 +138,37 @@ def scaled_product(
     return found.to(tensor.dtype if out_dtype is None else out_dtype)
 
 
+def _matmul(tensor: Tensor, other: Tensor) -> Tensor:
+    """A product, of all rows at once where the other operand is one matrix."""
+    if tensor.dim() < 3 or other.dim() != 2:
+        return torch.matmul(tensor, other)
+    return (tensor.reshape(-1, tensor.shape[-1]) @ other).view(*tensor.shape[:-1], other.shape[-1])
+
+
 def _linear(tensor: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    found = tensor @ weight.transpose(-1, -2) if weight.dim() == 2 else tensor @ weight
+    found = _matmul(tensor, weight.transpose(-1, -2) if weight.dim() == 2 else weight)
     return found if bias is None else found + bias
+
+
+def _gates(tensor: Tensor, hidden: Tensor, *parameters: Any) -> list[tuple[Tensor, Tensor]]:
+    """What a recurrent cell's input and its hidden state give to each gate."""
+    weight, of_hidden, *biases = parameters
+    bias, other = biases or (None, None)
+    size, given, kept = hidden.shape[-1], _linear(tensor, weight, bias), _linear(hidden, of_hidden, other)
+    starts = range(of_hidden.shape[0] // size)
+    return [(given.narrow(-1, n * size, size), kept.narrow(-1, n * size, size)) for n in starts]
+
+
+def _gru_cell(tensor: Tensor, hidden: Tensor, *parameters: Tensor | None) -> Tensor:
+    (reset, update, new) = _gates(tensor, hidden, *parameters)
+    found = torch.tanh(new[0] + torch.sigmoid(torch.add(*reset)) * new[1])
+    return found + torch.sigmoid(torch.add(*update)) * (hidden - found)
+
+
+def _lstm_cell(tensor: Tensor, state: Sequence[Tensor], *parameters: Tensor | None) -> tuple[Tensor, Tensor]:
+    taken, forgotten, new, given = itertools.starmap(torch.add, _gates(tensor, state[0], *parameters))
+    cell = torch.sigmoid(forgotten) * state[1] + torch.sigmoid(taken) * torch.tanh(new)
+    return torch.sigmoid(given) * torch.tanh(cell), cell
 
 
 def _max_pool1d(
@@ -158,6 +195,21 @@ def _bilinear(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None = 
     return _linear(products, weight.flatten(1), bias)
 
 
+def _take_along_dim(tensor: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    if dim is None:
+        return tensor.flatten().gather(0, indices.flatten())
+    dim %= tensor.dim()
+    shape = [
+        max(each) if dim != axis else None
+        for axis, each in enumerate(zip(tensor.shape, indices.shape, strict=True))
+    ]
+    here, there = (
+        [each.shape[axis] if size is None else size for axis, size in enumerate(shape)]
+        for each in (tensor, indices)
+    )
+    return tensor.expand(here).gather(dim, indices.expand(there))
+
+
 def _embedding_bag(indices: Tensor, weight: Tensor, *given: Any, **named: Any) -> Tensor:
     order = ("offsets", "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse", "per_sample_weights")
     chosen = {**dict(zip((*order, "include_last_offset", "padding_idx"), given, strict=False)), **named}
@@ -171,11 +223,22 @@ def _embedding_bag(indices: Tensor, weight: Tensor, *given: Any, **named: Any) -
 _PLAIN_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.scaled_dot_product_attention: _attention,
     torch.nn.functional.linear: _linear,
+    **dict.fromkeys((torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__), _matmul),
     torch._scaled_mm: scaled_product,
     torch.nn.functional.bilinear: _bilinear,
     torch.nn.functional.embedding_bag: _embedding_bag,
+    **dict.fromkeys((torch.take_along_dim, torch.Tensor.take_along_dim), _take_along_dim),
+    torch.gru_cell: _gru_cell,
+    torch.lstm_cell: _lstm_cell,
     torch.max_pool1d: _max_pool1d,
     torch.nn.functional.max_pool1d: _max_pool1d,
+}
+
+
+_PLAIN_IN_FUNCTIONAL = {
+    name: _PLAIN_FUNCTIONS[function]
+    for name, function in vars(functional).items()
+    if callable(function) and function in _PLAIN_FUNCTIONS
 }
 
 
@@ -323,6 +386,121 @@ def _of_one(tensor: Tensor, dim: Sequence[int] | None = None, keepdim: bool = Fa
     return tensor.clone() if keepdim else tensor.squeeze(tuple(dims))
 
 
+_WITHOUT_ATOMICS: Mapping[torch.dtype, torch.dtype] = {
+    **dict.fromkeys((torch.float16, torch.bfloat16), torch.float32),
+    **dict.fromkeys((torch.bool, torch.uint8, torch.int8, torch.int16), torch.int32),
+}
+"""Types of numbers that can't be added to in memory at once, and wider ones that can."""
+
+_STARTS = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "amax": -math.inf, "amin": math.inf}
+
+
+def _scatter_reduce(
+    tensor: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Any:
+    """Reductions into elements by index, as one of those that are kept: with atomics, and of what was there too."""
+    scatter = aten.scatter_reduce.two
+    if (wide := _WITHOUT_ATOMICS.get(tensor.dtype)) is not None:
+        found = scatter(tensor.to(wide), dim, index, source.to(wide), reduce, include_self=include_self)
+        return found.to(tensor.dtype)
+    if include_self and reduce != "mean":
+        return NotImplemented
+    hits = torch.full_like(tensor, int(include_self), dtype=torch.int32)
+    hits = hits.scatter_add(dim, index, torch.ones_like(index, dtype=torch.int32))
+    if not include_self:
+        limit = torch.iinfo(tensor.dtype) if not tensor.is_floating_point() else None
+        start = {"amax": limit.min, "amin": limit.max}.get(reduce) if limit else None
+        before = torch.full_like(tensor, _STARTS[reduce] if start is None else start)
+    found = scatter(
+        tensor if include_self else before, dim, index, source, "sum" if reduce == "mean" else reduce
+    )
+    if reduce == "mean":
+        count = hits.clamp(min=1)
+        found = found / count if tensor.is_floating_point() else found // count
+    return torch.where(hits > 0, found, tensor)
+
+
+def _scatter_add(tensor: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
+    if tensor.dtype not in _WITHOUT_ATOMICS:
+        return NotImplemented
+    return aten.scatter_reduce.two(tensor, dim, index, source, "sum")
+
+
+def _scatter(
+    tensor: Tensor, dim: int, index: Tensor, source: Tensor | float, *, reduce: str | None = None
+) -> Any:
+    """Elements that are written by index: of several that are written to one place, the last one along the axis."""
+    if reduce is not None:
+        if not isinstance(source, Tensor):
+            source = torch.full_like(tensor, source).expand(tensor.shape)
+        kind = {"add": "sum", "multiply": "prod"}[reduce]
+        return aten.scatter_reduce.two(tensor, dim, index, source, kind)
+    dim %= max(tensor.dim(), 1)
+    order = torch.arange(index.shape[dim], dtype=torch.int32, device=tensor.device)
+    order = order.view([-1 if axis == dim else 1 for axis in range(index.dim())]).expand(index.shape)
+    last = torch.full_like(tensor, -1, dtype=torch.int32)
+    last = last.scatter_reduce(dim, index, order, "amax")
+    if isinstance(source, Tensor):
+        short = [tensor.shape[axis] - index.shape[axis] if axis != dim else 0 for axis in range(index.dim())]
+        places = last.clamp(min=0)
+        for axis, missing in enumerate(short):
+            if missing != 0:
+                places, source = (
+                    places.narrow(axis, 0, index.shape[axis]),
+                    source.narrow(axis, 0, index.shape[axis]),
+                )
+        source = source.gather(dim, places)
+        if any(missing != 0 for missing in short):
+            pads = [pad for missing in short[::-1] for pad in (0, missing)]
+            source = torch.constant_pad_nd(source, pads)
+    return torch.where(last >= 0, source, tensor).to(tensor.dtype)
+
+
+def _index_put(
+    tensor: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    chosen = [dim for dim, each in enumerate(indices) if each is not None]
+    masks = [each for each in indices if each is not None and each.dtype in {torch.bool, torch.uint8}]
+    if masks:
+        if len(chosen) != 1 or values.dim() or accumulate:
+            raise PlainCudaError("This function writes several values by a boolean mask.")
+        shape = [1] * chosen[0] + list(masks[0].shape) + [1] * (tensor.dim() - chosen[0] - masks[0].dim())
+        return torch.where(masks[0].view(shape), values.to(tensor.dtype), tensor)
+    if chosen != list(range(chosen[0], chosen[-1] + 1)):
+        order = chosen + [dim for dim in range(tensor.dim()) if dim not in chosen]
+        moved = _index_put(tensor.permute(order), [indices[dim] for dim in chosen], values, accumulate)
+        return moved.permute([order.index(dim) for dim in range(tensor.dim())])
+    first, behind = chosen[0], chosen[-1] + 1
+    places = torch.broadcast_tensors(*(indices[dim] for dim in chosen))  # type: ignore[no-untyped-call]
+    flat = torch.zeros_like(places[0])
+    for dim, place in zip(chosen, places, strict=True):
+        flat = flat * tensor.shape[dim] + torch.where(place < 0, place + tensor.shape[dim], place)
+    values = values.expand(*tensor.shape[:first], *flat.shape, *tensor.shape[behind:])
+    count, rank = flat.numel(), tensor.dim() - len(chosen) + 1
+    values = values.reshape(*tensor.shape[:first], count, *tensor.shape[behind:])
+    rows = tensor.reshape(*tensor.shape[:first], -1, *tensor.shape[behind:])
+    shape = [count if dim == first else 1 for dim in range(rank)]
+    if accumulate:
+        found = rows.scatter_add(first, flat.reshape(shape).expand(values.shape), values.to(rows.dtype))
+    else:
+        # Which row is written last is found out once for all of its elements.
+        last = torch.full([rows.shape[first]], -1, dtype=torch.int32, device=tensor.device)
+        numbers = torch.arange(count, dtype=torch.int32, device=tensor.device)
+        last = last.scatter_reduce(0, flat.reshape(-1), numbers, "amax")
+        taken = values.index_select(first, last.clamp(min=0))
+        found = torch.where(last.view([-1, *[1] * (rank - 1 - first)]) >= 0, taken.to(rows.dtype), rows)
+    return found.reshape(tensor.shape)
+
+
+def _index_reduce(
+    tensor: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Any:
+    index = index.view([-1 if axis == dim % tensor.dim() else 1 for axis in range(tensor.dim())])
+    return aten.scatter_reduce.two(
+        tensor, dim, index.expand(source.shape), source, reduce, include_self=include_self
+    )
+
+
 _OWN: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default), _of_one),
     aten.var_mean.correction: _var_mean,
@@ -345,4 +523,11 @@ _OWN: dict[Any, Callable[..., Any]] = {
     aten.cummin.default: _running_extreme(aten.amin.default, math.inf),
     aten.logcumsumexp.default: lambda rows, dim: _until(rows, dim, -math.inf).logsumexp(-1).movedim(-1, dim),
     aten.repeat_interleave.self_int: _repeat_interleave,
+    aten.scatter_reduce.two: _scatter_reduce,
+    aten.scatter_add.default: _scatter_add,
+    **dict.fromkeys((aten.scatter.src, aten.scatter.value), _scatter),
+    **dict.fromkeys((aten.scatter.reduce, aten.scatter.value_reduce), _scatter),
+    aten.index_put.default: _index_put,
+    aten._unsafe_index_put.default: _index_put,
+    aten.index_reduce.default: _index_reduce,
 }

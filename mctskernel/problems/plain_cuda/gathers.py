@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda import PlainCudaError
-from mctskernel.problems.plain_cuda.body import Body, Index, node_type, numbers
-from mctskernel.problems.plain_cuda.element_types import converted
-from mctskernel.problems.plain_cuda.extents import ONE
+from mctskernel.problems.plain_cuda.body import Body, Index, numbers
+from mctskernel.problems.plain_cuda.element_types import computed_type, converted
+from mctskernel.problems.plain_cuda.reductions import REDUCTIONS
 from mctskernel.problems.plain_cuda.rules import (
     Kind,
     argument,
     axis,
     base_name,
     broadcast,
-    operand,
     rule,
     takes,
 )
@@ -62,84 +60,62 @@ def _index(body: Body, node: Node, index: Index) -> str:
     return body.read(source, found)
 
 
-@rule("scatter", "scatter_add", "scatter_reduce", kind=Kind.STORED)
+@rule("scatter_add", "scatter_reduce", kind=Kind.SCATTERED)
 def _scatter(body: Body, node: Node, index: Index) -> str:
-    """Of several elements that are written to one place without a reduction, the last one counts."""
-    source, indices = argument(node, "self"), argument(node, "index")
+    """Adds an element of the source to where its index says."""
+    indices, source = argument(node, "index"), argument(node, "src")
     dim, dtype = axis(node, argument(node, "dim")), numbers(node)
-    combine = "{0} += {1};" if base_name(node) == "scatter_add" else "{0} = {1};"
-    if takes(node, "reduce"):
-        if (reduce := argument(node, "reduce")) not in _COMBINED:
-            raise PlainCudaError(f"There is no plain CUDA C++ for {node.target} with reduce='{reduce}'.")
-        combine = _COMBINED[reduce]
-    found = body.variable(node_type(node), "value", body.read(source, index))
-    extents, own = body.extents(indices), body.extents(node)
-    inside = [
-        f"{index[d]} < {body.size(extents[d])}"
-        for d in range(len(index))
-        if d != dim and extents[d] != own[d]
-    ]
-    with contextlib.ExitStack() as blocks:
-        if inside:
-            blocks.enter_context(body.block(f"if ({' && '.join(inside)}) {{"))
-        j = "0" if extents[dim] == ONE else blocks.enter_context(body.loop("j", "0", body.size(extents[dim])))
-        at = (*index[:dim], j, *index[dim + 1 :])
-        place = _place(body, indices, at, own[dim])
-        blocks.enter_context(body.block(f"if ({place} == {index[dim]}) {{"))
-        written = argument(node, "src" if takes(node, "src") else "value")
-        value = operand(body, written, at, dtype)
-        body.line(combine.format(found, value))
-    return found
+    place = _place(body, indices, index, None)
+    at = (*index[:dim], place, *index[dim + 1 :])
+    value = converted(body.read(source, index), numbers(source), dtype)
+    body.update(body.target, at, atomic_of(node)[0], value)
+    return ""
 
 
-@rule("index_put", "_unsafe_index_put", kind=Kind.STORED)
-def _index_put(body: Body, node: Node, index: Index) -> str:
-    source, indices, values = (argument(node, name) for name in ("self", "indices", "values"))
-    chosen = [dim for dim, each in enumerate(indices) if each is not None]
-    dtype = numbers(node)
-    first = indices[chosen[0]]
-    if numbers(first) == torch.bool:
-        if len(indices) != 1 or values.meta["val"].numel() != 1:
-            raise PlainCudaError("This function writes several values by a boolean mask.")
-        mask = body.read(first, index[: first.meta["val"].dim()])
-        value = operand(body, values, ("0",) * values.meta["val"].dim(), dtype)
-        return f"({mask} ? {value} : {converted(body.read(source, index), numbers(source), dtype)})"
-    if chosen != list(range(chosen[0], chosen[-1] + 1)):
-        raise PlainCudaError("This function writes by indices of axes that aren't adjacent.")
-    found = body.variable(node_type(node), "value", body.read(source, index))
-    shape = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
-        *(indices[dim].meta["val"].shape for dim in chosen)
-    )
-    own = body.extents(node)
-    with contextlib.ExitStack() as blocks:
-        at = tuple(
-            "0" if size == 1 else blocks.enter_context(body.loop("j", "0", body.size(body.expression(size))))
-            for size in shape
+def atomic_of(node: Node) -> tuple[str, str]:
+    """The statement that adds {1} to {0} in memory at once, and the function that it calls if CUDA has none.
+
+    Raises PlainCudaError.
+    """
+    reduce, dtype = argument(node, "reduce") if takes(node, "reduce") else "sum", numbers(node)
+    kind = computed_type(dtype)
+    if reduce == "sum":
+        # There is none for signed numbers of 64 bits, whose sums have the same bits as unsigned ones.
+        wide = "unsigned long long"
+        return (
+            f"atomicAdd(({wide}*)&{{0}}, ({wide})({{1}}));"
+            if kind == "long long"
+            else "atomicAdd(&{0}, {1});"
+        ), ""
+    if reduce in _LIMITS and kind != "float":
+        return f"{_LIMITS[reduce]}(&{{0}}, {{1}});", ""
+    if reduce not in REDUCTIONS or kind not in {"float", "int"}:
+        raise PlainCudaError(
+            f"There is no plain CUDA C++ for '{reduce}' of {dtype} at places that indices say."
         )
-        tests = [
-            f"{_place(body, indices[dim], broadcast(body, indices[dim], at), own[dim])} == {index[dim]}"
-            for dim in chosen
-        ]
-        blocks.enter_context(body.block(f"if ({' && '.join(tests)}) {{"))
-        value = operand(body, values, (*index[: chosen[0]], *at, *index[chosen[-1] + 1 :]), dtype)
-        body.line(f"{found} {'+=' if argument(node, 'accumulate') else '='} {value};")
-    return found
+    to, back = ("__float_as_int", "__int_as_float") if kind == "float" else ("", "")
+    return (
+        f"atomic_{reduce}(&{{0}}, {{1}});",
+        f"""__device__ void atomic_{reduce}({kind}* at, {kind} value) {{
+    int* bits = reinterpret_cast<int*>(at);
+    int before, now = atomicCAS(bits, 0, 0);
+    do {{
+        before = now;
+        {kind} found = {back}(before);
+        {REDUCTIONS[reduce][0].format("found", "value")}
+        now = atomicCAS(bits, before, {to}(found));
+    }} while (now != before);
+}}""",
+    )
 
 
-_COMBINED = {
-    "sum": "{0} += {1};",
-    "add": "{0} += {1};",
-    "prod": "{0} *= {1};",
-    "multiply": "{0} *= {1};",
-    "amax": "{0} = {1} > {0} ? {1} : {0};",
-    "amin": "{0} = {1} < {0} ? {1} : {0};",
-}
+_LIMITS = {"amax": "atomicMax", "amin": "atomicMin"}
 
 
 def _place(body: Body, indices: Any, index: Index, extent: Any) -> str:
-    """An index that is read from memory, which may be negative."""
+    """An index that is read from memory; one that is computed may be negative where there is an extent."""
     value = body.read(indices, index)
-    if indices.op == "placeholder":
+    if indices.op == "placeholder" or extent is None:
         return body.let(
             body.index_type, "place", f"({body.index_type}){value}" if body.index_type == "int" else value
         )

@@ -31,6 +31,8 @@ class Kind(enum.Enum):
     """Computed by a kernel of its own and kept in memory."""
     WHOLE_ROW = enum.auto()
     """Like `STORED`, but each thread writes all elements along an axis."""
+    SCATTERED = enum.auto()
+    """Like `STORED`, but a copy of the first operand, to which each thread then adds an element of another one."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ def base_name(node: Node) -> str:
 
 
 def takes(node: Node, name: str) -> bool:
-    return any(each.name == name for each in node.target._schema.arguments)  # type: ignore[union-attr]
+    schema = getattr(node.target, "_schema", None)  # one of several results has none
+    return schema is not None and any(each.name == name for each in schema.arguments)
 
 
 def source_of(node: Node) -> tuple[Node, int]:
@@ -139,6 +142,15 @@ def tensors(node: Node) -> list[Node]:
     if node.target is operator.getitem:
         return tensors(node.args[0])  # type: ignore[arg-type]
     return [each for each in node.all_input_nodes if is_tensor(each)]
+
+
+def readers(node: Node) -> list[Node]:
+    """The nodes that read a tensor's elements; a number that depends on its sizes reads none."""
+    found: list[Node] = []
+    for user in node.users:
+        several = isinstance(user.meta.get("val"), tuple | list)
+        found += filter(is_tensor, user.users if several else (user,))
+    return found
 
 
 def axis(node: Node, dim: Any) -> int:

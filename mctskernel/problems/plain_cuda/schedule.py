@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import sympy
 from torch.fx import Node
@@ -20,7 +20,13 @@ from mctskernel.problems.plain_cuda import (  # noqa: F401 - they fill the table
     views,
 )
 from mctskernel.problems.plain_cuda.body import Body, Function, Given, Index, Place, numbers
-from mctskernel.problems.plain_cuda.element_types import converted, header, literal, stored_type
+from mctskernel.problems.plain_cuda.element_types import (
+    computed_type,
+    converted,
+    header,
+    literal,
+    stored_type,
+)
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_plan, product
 from mctskernel.problems.plain_cuda.reductions import (
     accumulated,
@@ -30,6 +36,7 @@ from mctskernel.problems.plain_cuda.reductions import (
     reduced_axes,
     splits,
 )
+from mctskernel.problems.plain_cuda.repeated import Texts, merged, renamed
 from mctskernel.problems.plain_cuda.rules import (
     Kind,
     Rule,
@@ -47,6 +54,12 @@ BLOCK = 256
 
 LARGE = 1 << 30
 """Buffers of more elements are indexed by 64-bit numbers."""
+
+MOST_CONSTANTS = 1 << 10
+"""Elements of a tensor that may stand in a kernel's text."""
+
+MANY_BUFFERS = 16
+"""Of scratch memory, beyond which those of one size are shared: what is still in the L2 cache is written faster."""
 
 FEW = 1 << 10
 LONG = 1 << 14
@@ -141,6 +154,7 @@ class Schedule:
         self._maps: list[str] = []
         self._headers: set[str] = set()
         self._definitions: dict[str, None] = {}
+        self._constants: dict[Node, str] = {}
         self._zeroed: set[str] = set()
         self._macros: dict[str, int] = {}
         self._required: list[str] = []
@@ -151,29 +165,54 @@ class Schedule:
             raise PlainCudaError(
                 f"This function needs {len(kernels)} kernels; a launch plan has at most {MAX_LAUNCHES}."
             )
-        plan = "\n".join(
-            (
-                *(launch for _, launch in kernels),
-                *(_scratch(each, zero=each.name in self._zeroed) for each in self._scratch),
-                *self._maps,
-            )
-        )
+        made, names = merged(Texts(list(self._definitions), kernels, self._macros))
+        kernels = list(made.kernels)
+        plan = self._plan([launch for _, launch in kernels], names)
         if len(plan) > MAX_PLAN_CHARACTERS:
             raise PlainCudaError(
                 f"The launch plan of {len(kernels)} kernels has {len(plan)} characters; at most {MAX_PLAN_CHARACTERS} "
                 "are allowed."
             )
-        text = "\n\n".join((*self._definitions, *(text for text, _ in kernels if text)))
+        text = "\n\n".join((*made.definitions, *(text for text, _ in kernels if text)))
         if "CUDART_" in text:
             self._headers.add("math_constants.h")
         includes = "".join(f"#include <{each}>\n" for each in sorted(self._headers))
-        if "BLOCK)" in plan:
-            self._macros["BLOCK"] = BLOCK
-        macros = "".join(f"#define {name} {value}\n" for name, value in self._macros.items())
-        required = "".join(f"static_assert({each});\n" for each in self._required)
+        block = {"BLOCK": BLOCK} if "BLOCK)" in plan else {}
+        macros = "".join(f"#define {name} {value}\n" for name, value in {**made.macros, **block}.items())
+        required = "".join(
+            dict.fromkeys(f"static_assert({renamed(each, names)});\n" for each in self._required)
+        )
         moved = ", ".join(self._traced.moved)
         about = f"# {moved} (algebra that torch.compile doesn't do)\n" if moved else ""
         return f"/*\n{about}{plan}*/\n{includes}\n{macros}{required}\n{text}\n"
+
+    def _plan(self, launches: list[str], names: Mapping[str, str]) -> str:
+        """The launches, and their scratch buffers; where those are many, later results take earlier ones' places.
+
+        `names` are macros that stand for others.
+        """
+        several = len(self._scratch) > MANY_BUFFERS
+        last = {name: at for at, each in enumerate(launches) for name in re.findall(r'"(\w+)"', each)}
+        free: dict[tuple[Any, ...], list[tuple[int, str]]] = {}
+        kept: list[str] = []
+        shared: dict[str, str] = {}
+        first = {
+            name: -at for at, each in enumerate(reversed(launches)) for name in re.findall(r'"(\w+)"', each)
+        }
+        for place in sorted(self._scratch, key=lambda each: first.get(each.name, 0)):
+            is_zero = place.name in self._zeroed
+            same = free.setdefault((place.dtype, place.extents, is_zero and place.name), [])
+            begins = first.get(place.name, 0) + len(launches) - 1
+            found = next((each for each in same if each[0] < begins), None) if several else None
+            if found is None:
+                kept.append(_scratch(place, zero=is_zero))
+            else:
+                same.remove(found)
+                shared[place.name] = found[1]
+            same.append((last.get(place.name, len(launches)), shared.get(place.name, place.name)))
+        text = "\n".join((*launches, *self._maps))
+        text = re.sub(r'"(\w+)"', lambda word: f'"{shared.get(word[1], word[1])}"', text)
+        return "\n".join((text, *(renamed(each, names) for each in kept)))
 
     def include(self, name: str) -> None:
         self._headers.add(name)
@@ -238,7 +277,7 @@ class Schedule:
                 yield self.kernel(self.whole(node, place))
 
     def _jobs_of(self, node: Node, place: Place) -> Iterator[Job]:
-        """One kernel for a node, or three for a large reduction to few results."""
+        """One kernel for a node, two for one that writes by indices, or three for a large reduction to few results."""
         rule = rule_of(node)
         parts = self._parts(node, place)
         if parts > 1:
@@ -246,6 +285,13 @@ class Schedule:
         elif rule.kind is Kind.WHOLE_ROW:
             dim = axis(node, argument(node, "dim"))
             space = (*place.extents[:dim], ONE, *place.extents[dim + 1 :]) if place.extents else ()
+            yield Job(node, place, space, lambda body, index: rule.compute(body, node, index))
+        elif rule.kind is Kind.SCATTERED:
+            if function := gathers.atomic_of(node)[1]:
+                self.define(function)
+            before = argument(node, "self")
+            yield Job(node, place, place.extents, lambda body, index: body.read(before, index))
+            space = self.place("", argument(node, "index")).extents
             yield Job(node, place, space, lambda body, index: rule.compute(body, node, index))
         else:
             yield self.whole(node, place)
@@ -386,11 +432,17 @@ class Schedule:
         if node.op != "get_attr":
             return rule_of(node).compute(body, node, index)
         value = self._traced.constants[node]
-        if value.numel() != 1:
+        if value.numel() == 1:
+            return literal(value.item(), value.dtype)
+        if value.numel() > MOST_CONSTANTS:
             raise PlainCudaError(
                 f"This function uses a constant tensor of {value.numel()} elements; make it an input."
             )
-        return literal(value.item(), value.dtype)
+        if node not in self._constants:
+            name = self._constants[node] = self.fresh("constants")
+            values = ", ".join(literal(each, value.dtype) for each in value.flatten().tolist())
+            self.define(f"__constant__ {computed_type(value.dtype)} {name}[] = {{{values}}};")
+        return f"{self._constants[node]}[{body.flat(index, body.extents(node))}]"
 
     def parameter(self, name: str) -> str:
         """What a buffer or dimension is called in kernels."""
@@ -459,7 +511,7 @@ def _extents(extents: Sequence[sympy.Expr]) -> str:
     return ", ".join(str(e) if isinstance(e, int) else f'"{e}"' for e in map(in_plan, extents))
 
 
-HEAVIEST = 24
+HEAVIEST = 32
 """Up to so many operators are recomputed where their result is read, rather than stored."""
 
 _FLAT = {"aten.view.default", "aten._unsafe_view.default", "aten.clone.default", "aten.alias.default"}
@@ -484,12 +536,19 @@ def kept_nodes(order: Sequence[Node], outputs: Collection[Node]) -> list[Node]:
     They are those with many operators per element, those whose elements are read repeatedly, and the outputs.
     """
     rules = {node: rule_of(node) for node in order if node.op == "call_function"}
-    kept = {node for node, each in rules.items() if each.kind in {Kind.STORED, Kind.WHOLE_ROW}}
-    weights: dict[Node, int] = dict.fromkeys(order, 0)
+    kept = {node for node, each in rules.items() if each.kind not in {Kind.VIEW, Kind.ELEMENT}}
+    # What an element takes: operators, and the views that they are behind, as the same may be read in several places.
+    weights: dict[Node, frozenset[tuple[Node, ...]]] = dict.fromkeys(order, frozenset())
     for node, rule in rules.items():
-        own = 1 if rule.kind is Kind.ELEMENT and "_to_copy" not in str(node.target) else 0
-        weights[node] = own + sum(weights[each] for each in tensors(node) if each not in kept)
-        if weights[node] > HEAVIEST:
+        behind = frozenset[tuple[Node, ...]]().union(
+            *(weights[each] for each in tensors(node) if each not in kept)
+        )
+        if rule.kind is Kind.VIEW:
+            behind = frozenset((node, *each) for each in behind)
+        elif rule.kind is Kind.ELEMENT and "_to_copy" not in str(node.target):
+            behind |= {(node,)}
+        weights[node] = behind
+        if len(behind) > HEAVIEST:
             kept.add(node)
         if rule.repeats:
             repeated = [_worth_keeping(source, rules, weights, kept) for source in tensors(node)]
@@ -518,12 +577,12 @@ def _behind(node: Node) -> Node:
 
 
 def _worth_keeping(
-    node: Node, rules: Mapping[Node, Rule], weights: Mapping[Node, int], kept: Collection[Node]
+    node: Node, rules: Mapping[Node, Rule], weights: Mapping[Node, Collection[Any]], kept: Collection[Node]
 ) -> Node | None:
     """The node behind views that should be stored because its elements are read repeatedly."""
     while node in rules and node not in kept:
         if rules[node].kind is not Kind.VIEW:
-            return node if weights[node] > 0 else None
+            return node if weights[node] else None
         sources = tensors(node)
         if not sources:
             return None

@@ -31,6 +31,8 @@ from mctskernel.problems.plain_cuda.rules import is_tensor
 from mctskernel.problems.problem import blamed
 
 SPECIALISED = "it converts the size to a number"
+UNTRACEABLE = "PyTorch can't trace this function:"
+"""What may go with fewer dimensions that vary."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,11 @@ def _traced(
     def expression(value: Any) -> sympy.Expr:
         if isinstance(value, Node):
             value = value.meta["val"]
-        found = env.replace(value.node.expr if hasattr(value, "node") else sympy.sympify(value))
+        return named_expression(value.node.expr if hasattr(value, "node") else sympy.sympify(value))
+
+    @lru_cache(None)
+    def named_expression(value: sympy.Expr) -> sympy.Expr:
+        found = env.replace(value)
         found = found.xreplace({each: exact[each] for each in found.atoms(FloorDiv) if each in exact})
         # Quotients whose divisor is a factor of the dividend go.
         quotients = {each: sympy.cancel(each.args[0] / each.args[1]) for each in found.atoms(FloorDiv)}
@@ -226,7 +232,7 @@ def untraceable() -> Iterator[None]:
         return torch.sym_sqrt(value) if isinstance(value, torch.SymInt | torch.SymFloat) else plain(value)
 
     with (
-        blamed("PyTorch can't trace this function:", PlainCudaError),
+        blamed(UNTRACEABLE, PlainCudaError),
         quiet(),
         torch.no_grad(),
         enable_python_dispatcher(),

@@ -9,7 +9,7 @@ import sympy
 import torch
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Index, minus, node_type, numbers, plus, times
+from mctskernel.problems.plain_cuda.body import Body, Index, grouped, minus, node_type, numbers, plus, times
 from mctskernel.problems.plain_cuda.element_types import converted, literal
 from mctskernel.problems.plain_cuda.extents import ONE, in_cpp, product, same
 from mctskernel.problems.plain_cuda.rules import (
@@ -224,6 +224,17 @@ def reshaped(body: Body, index: Index, extents: Sequence[sympy.Expr], wanted: Se
     for here, there in _groups(extents, wanted):
         if len(here) == 1 and len(there) == 1:
             found[there[0]] = index[here[0]]
+        elif (
+            len(here) > 1
+            and len(there) > 1
+            and (
+                parts := _split_and_joined(
+                    body, [(extents[axis], index[axis]) for axis in here], [wanted[a] for a in there]
+                )
+            )
+        ):
+            for axis, each in zip(there, parts, strict=True):
+                found[axis] = each
         elif there:
             flat = body.flat(tuple(index[axis] for axis in here), tuple(extents[axis] for axis in here))
             part = tuple(wanted[axis] for axis in there)
@@ -235,6 +246,34 @@ def reshaped(body: Body, index: Index, extents: Sequence[sympy.Expr], wanted: Se
             body.same_place(*at, tuple(found[axis] for axis in there), part)
     body.same_place(tuple(index), tuple(extents), tuple(found), tuple(wanted))
     return tuple(found)
+
+
+def _split_and_joined(
+    body: Body, given: list[tuple[sympy.Expr, str]], wanted: Sequence[sympy.Expr]
+) -> list[str] | None:
+    """Axes as parts of the given ones, from the last one on; None where one is no whole number of parts of another."""
+    found: list[str] = []
+    for whole in reversed(wanted):
+        left, text, count = whole, "0", sympy.Integer(1)
+        while left != ONE:
+            if not given:
+                return None
+            extent, each = given.pop()
+            less, more = sympy.cancel(left / extent), sympy.cancel(extent / left)
+            if less.as_numer_denom()[1] == 1:
+                part, left = each, less
+            elif more.as_numer_denom()[1] == 1:
+                part = body.let(body.index_type, "part", f"{grouped(each)} % {body.size(left)}")
+                given.append(
+                    (more, body.let(body.index_type, "whole", f"{grouped(each)} / {body.size(left)}"))
+                )
+                extent, left = left, ONE
+            else:
+                return None
+            text = plus(times(part, in_cpp(count)), text) if text != "0" else times(part, in_cpp(count))
+            count *= extent
+        found.append(text)
+    return found[::-1]
 
 
 def _held(body: Body, flat: str) -> str:

@@ -7,14 +7,14 @@ element of an operator is in `problems.plain_cuda`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from mctskernel.core.task import Shape, Tensor
 
 
 class Sources(NamedTuple):
-    """Texts of a kernel.cu: the plain one, and those with templates, empty where none applies.
+    """Texts of a kernel.cu: the plain one, and those with templates, empty where none applies; `failure` says why some
+    are missing that should be there.
 
     Of these, `reordered` has reductions moved, where that saves work, and `separate` a kernel of its own for each
     reduction that `templates` has in another kernel's epilogue.
@@ -24,6 +24,7 @@ class Sources(NamedTuple):
     templates: str
     reordered: str
     separate: str
+    failure: str = ""
 
 
 def kernel_sources(
@@ -51,12 +52,24 @@ def kernel_sources(
             f"This function returns {len(traced.outputs)} tensors, and the task has {len(outputs)} outputs."
         )
     plain = Schedule(traced, names, outputs, sizes).text()
-    templates = moved = separate = ""
-    with suppress(PlainCudaError):  # more launches than a plan may have, say
-        templates = Schedule(traced, names, outputs, sizes, TEMPLATES).text()
-        separate = Schedule(traced, names, outputs, sizes, SEPARATE).text()
-    with suppress(PlainCudaError):
-        if other := reordered(traced):
-            moved = Schedule(other.at(typical or sizes), names, outputs, sizes, TEMPLATES).text()
+    failure = ""
+
+    def attempt(make: Callable[[], str]) -> str:
+        nonlocal failure
+        try:
+            return make()
+        except PlainCudaError:  # more launches than a plan may have, say
+            return ""
+        except Exception as error:  # noqa: BLE001 - the plain kernel is there
+            failure = f"{type(error).__name__}: {error}"
+            return ""
+
+    def moved() -> str:
+        other = reordered(traced)
+        return Schedule(other.at(typical or sizes), names, outputs, sizes, TEMPLATES).text() if other else ""
+
+    templates, separate = (
+        attempt(Schedule(traced, names, outputs, sizes, each).text) for each in (TEMPLATES, SEPARATE)
+    )
     separate = "" if separate in {plain, templates} else separate
-    return Sources(plain, "" if templates == plain else templates, moved, separate)
+    return Sources(plain, "" if templates == plain else templates, attempt(moved), separate, failure)

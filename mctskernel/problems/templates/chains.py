@@ -75,7 +75,10 @@ def chain_groups(kept: Sequence[Node], _: Collection[Node], traced: Traced) -> I
 
 
 def _widths(node: Node, space: Space, kept: Sequence[Node], traced: Traced) -> list[int]:
-    """The bytes of an element of what is contiguous along the run; empty if anything is neither that nor constant."""
+    """The bytes of an element of what is contiguous along the run.
+
+    Empty if anything is neither that nor constant nor where a tensor says.
+    """
     body = trial_body(
         (node,),
         kept,
@@ -88,14 +91,16 @@ def _widths(node: Node, space: Space, kept: Sequence[Node], traced: Traced) -> l
     index = (*rows, *body.unflat(_K, run))
     with body.trial() as loads:
         rule_of(node).compute(body, node, element_index(body, space, index, node))
-        own = {*(body.names - before), _K}
+        own = {*(body.names - before), _K} - {line.declares for line in body.lines()}
+        own, from_memory = body.depending(own), body.depending((), on_loads=True)
         all_of_it = set(body.reads)
     found = []
     for (each, _), offset in loads.items():
         all_of_it.discard(each.name)
         base = "0" if offset == _K else offset.removesuffix(f" + {_K}")
-        if base != offset:
+        if base != offset and own.isdisjoint(re.findall(r"\w+", base)):
             found.append(numbers(each).itemsize)
-        if not own.isdisjoint(re.findall(r"\w+", base)):
+        varying = own.intersection(re.findall(r"\w+", base))
+        if varying and varying.isdisjoint(from_memory):
             return []
     return [] if all_of_it else found

@@ -511,7 +511,7 @@ class DirectConvolution:
         if outputs:
             schedule.require(f"{outputs} >= 4 && {outputs} <= 32 && {outputs} % 4 == 0")
             memory = value.fresh("shared")
-            shared = f"    extern __shared__ float4 {memory}[];\n"
+            shared = f"    extern __shared__ unsigned char {memory}[];\n"
             call = f"convolve_few<{name}_geometry, {outputs}, {run}>({result}, (float*){memory}, {images}"
         text = (
             f"{shared}    const convolutions::Sizes sizes = {{{_sizes(node, body, out)}}};\n"

@@ -34,6 +34,8 @@ class RowWriter(RowLoops):
         self._parted = self._split and not self._over_rows
         self._find_row()
         works: list[Work] = [self._reduction(step) for step in steps]
+        for work in (*works, *([] if steps else [self._output(self._last)])):
+            self._hoist(work)
         self._hold([*works, *([] if self._over_rows else [self._output(self._last)])], steps)
         for step in steps:
             self._know(step, self._reduce(step))

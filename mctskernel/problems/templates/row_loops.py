@@ -150,6 +150,25 @@ class RowLoops:
         segment = self.body.unflat(self._segment, segments) if segments else ()
         return self._at(segment, self.body.unflat(self._k, run))
 
+    def _hoist(self, work: Work) -> None:
+        """Load once what says where the row begins in what a pass loads, such as an index of a row."""
+        body = self.body
+        with body.trial(in_loop=True) as loads:
+            before = body.names
+            work(body, self._element())
+            lines, reads = body.lines(), dict(body.reads)
+            varying = {*(body.names - before), self._k, self._segment} - {line.declares for line in lines}
+            varying = body.depending(varying)
+            from_memory = body.depending((), on_loads=True)
+            wanted = words_of(" ".join(loads.values())) & from_memory - varying
+        for line in reversed(lines):
+            if line.declares in wanted:
+                wanted |= words_of(line.value)
+        for line in lines:
+            if line.declares in wanted:
+                body.reads.update(reads)
+                body.let(line.text.partition(f" {line.declares} = ")[0], line.declares, line.value)
+
     def _loads(self, work: Work) -> dict[tuple[Node, Index], str]:
         """What a pass loads for each element, and the offset of an element in a contiguous run, else an empty text."""
         body = self.body

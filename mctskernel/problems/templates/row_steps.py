@@ -73,10 +73,10 @@ class Part:
         mean, squares, count = names
         return [
             f"float {count} = into.{count} + other.{count};",
-            f"float share = other.{count} / fmaxf({count}, 1.0f);",
-            f"float step = other.{mean} - into.{mean};",
-            f"into.{mean} += share * step;",
-            f"into.{squares} += other.{squares} + step * step * into.{count} * share;",
+            f"float of_{count} = other.{count} / fmaxf({count}, 1.0f);",
+            f"float from_{mean} = other.{mean} - into.{mean};",
+            f"into.{mean} += of_{count} * from_{mean};",
+            f"into.{squares} += other.{squares} + from_{mean} * from_{mean} * into.{count} * of_{count};",
             f"into.{count} = {count};",
         ]
 

@@ -21,8 +21,8 @@ from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_p
 from mctskernel.problems.plain_cuda.rules import (
     Kind,
     base_name,
-    is_tensor,
     operator_name,
+    readers,
     rule_of,
     source_of,
 )
@@ -528,8 +528,7 @@ def follower_of(
     """
     shape = [traced.expression(size) for size in node.meta["val"].shape]
     found: set[Node] = set()
-    # A number that depends on its sizes reads no elements.
-    waiting, seen = [user for user in node.users if is_tensor(user)], {*known}
+    waiting, seen = readers(node), {*known}
     while waiting:
         user = waiting.pop()
         if user in seen:
@@ -542,7 +541,7 @@ def follower_of(
         if user in kept:
             found.add(user)
         else:
-            waiting += filter(is_tensor, user.users)
+            waiting += readers(user)
     return found.pop() if len(found) == 1 else None
 
 
@@ -551,13 +550,20 @@ def followed(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> Ite
     for node in kept:
         if operator_name(node) in _FOLLOWED and follower_of(node, kept, traced) is None:
             end = end_of(node, order, kept, traced)
-            if end is not node and len([user for user in end.users if is_tensor(user)]) > 1:
+            if end is not node and len(readers(end)) > 1:
                 yield end
 
 
 def end_of(node: Node, order: Iterable[Node], kept: Sequence[Node], traced: Traced) -> Node:
     """The last node, of those that aren't kept, that all uses of a node lead to element by element; or else itself."""
-    ends = [each for each in order if each not in kept and follower_of(node, [*kept, each], traced) is each]
+    reached, waiting = {*kept}, readers(node)
+    while waiting:
+        each = waiting.pop()
+        if each not in reached and rule_of(each).kind is Kind.ELEMENT:
+            reached.add(each)
+            waiting += readers(each)
+    reached -= {*kept}
+    ends = [each for each in order if each in reached and follower_of(node, [*kept, each], traced) is each]
     return ends[-1] if ends else node
 
 

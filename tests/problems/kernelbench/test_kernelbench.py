@@ -84,6 +84,12 @@ def test_a_buffer_that_only_selects_is_an_input(tmp_path: Path) -> None:
     assert [each.name for each in task.inputs] == ["x", "mask"]
 
 
+def test_tensors_that_are_no_buffers_and_tuples_of_numbers_are_read(tmp_path: Path) -> None:
+    forward = "return nn.functional.interpolate(x + self.shift, y)"
+    text = problem(forward, "torch.rand(2, 3, 8, 8), (5, 6)", init="self.shift = torch.rand(8)")
+    assert [each.name for each in task_of(tmp_path, text).inputs] == ["x", "shift"]
+
+
 def test_inputs_are_drawn_as_get_inputs_draws_them(tmp_path: Path) -> None:
     task = task_of(tmp_path, INDEXED)
     assert task.make_inputs is None

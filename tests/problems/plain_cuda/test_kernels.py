@@ -82,6 +82,8 @@ MOVED = together(
     lambda x: x.unfold(1, 3, 2).sum(2),
     lambda x: x.reshape(-1, 1).expand(-1, 2).reshape(x.shape[1], -1) * 1,
     lambda x: x.clone().mul_(2)[:, ::2],
+    lambda x: x + torch.tensor([1.0, 2.0, 3.0])[:, None].mul(2)[:1],
+    lambda x: x.repeat(4, 6).view(x.shape[0], 4, 6, x.shape[1]).transpose(1, 2).flatten(0, 1).sum(1),
 )
 
 POOLED = together(
@@ -114,6 +116,14 @@ GATHERED = together(
     lambda x, i: F.embedding(i, x.t()),
     lambda x, i: x.scatter_add(1, i, x[:, :2] + 0.0),
     lambda x, i: x.scatter(1, i[:, :1], 1.0),
+    lambda x, i: x.scatter(1, i, x[:, 1:3] * 2),
+    lambda x, i: x.scatter_reduce(1, i, x[:, :2] * 2, "amin", include_self=False),
+    lambda x, i: x.scatter_reduce(1, i, x[:, :2] * 2, "mean"),
+    lambda x, i: x.t().index_copy(0, i[:, 0], x[:, 0].outer(x[:, 1])),
+    lambda x, i: x.t().index_put((i[:, 0],), x[:, 0], accumulate=True),
+    lambda x, i: x.t().index_put((i[:, 0], i[:, 1] % 3), x[:, 1]),
+    lambda x, i: x.t().index_add(0, i[:, 1], x[:, :1] * x[:, 0], alpha=2),
+    lambda x, i: torch.take_along_dim(x, i[:1], 1),
     lambda x, i: F.one_hot(i, 5),
     lambda x, i: F.embedding_bag(i, x.t()),
     lambda x, i: F.embedding_bag(i, x.t(), mode="max"),
@@ -201,6 +211,19 @@ def test_products_whose_maximum_is_subtracted_are_rounded_alike_in_all_kernels()
         assert len(products) > 1
         assert all("__fmul_rn(" in each for each in products), products
     assert "__fmul_rn" not in source_of(lambda x: (x * 0.3).exp(), X)
+
+
+def test_equal_layers_share_a_kernel_and_memory() -> None:
+    def layers(x: Tensor, w: Tensor) -> Tensor:
+        for _ in range(20):
+            x = torch.tanh(x @ w)
+        return x
+
+    inputs = X, tensor("w", "cols cols")
+    source = source_of(layers, *inputs)
+    assert (source.count("__global__"), source.count("[[launch]]")) == (2, 40)
+    assert source.count("[[scratch]]") < 4
+    assert wrong(layers, *inputs, source=source) == ""
 
 
 def test_a_planted_fault_is_seen() -> None:
