@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -49,7 +48,6 @@ class Build:
     entries: Mapping[str, str]
     resources: tuple[Resources, ...]
     log: str
-    seconds: float
 
     def resources_of(self, kernel: str) -> Resources:
         """The compiler's report on one of the plan's kernels."""
@@ -62,7 +60,6 @@ class BuildFailure:
 
     message: str
     log: str
-    seconds: float = 0.0
 
 
 def build(kernel: Kernel, names: Sequence[str], architecture: str = "sm_90") -> Build | BuildFailure:
@@ -72,18 +69,15 @@ def build(kernel: Kernel, names: Sequence[str], architecture: str = "sm_90") -> 
 
     Raises RuntimeError when the compiler itself is missing or broken.
     """
-    began = time.perf_counter()
     product = _compile(kernel.source, architecture)
     if isinstance(product, str):
-        return BuildFailure(_first_error(product), product, time.perf_counter() - began)
+        return BuildFailure(_first_error(product), product)
     entries = _entries(names, _ENTRY.findall(product.ptx))
     if isinstance(entries, str):
-        return BuildFailure(entries, product.log, time.perf_counter() - began)
+        return BuildFailure(entries, product.log)
     plan_names = {entry: name for name, entry in entries.items()}
     resources = tuple(_resources(product.log, plan_names))
-    return Build(
-        architecture, product.ptx, product.cubin, entries, resources, product.log, time.perf_counter() - began
-    )
+    return Build(architecture, product.ptx, product.cubin, entries, resources, product.log)
 
 
 def _options(architecture: str) -> tuple[str, ...]:

@@ -25,20 +25,14 @@ class Step:
     """An evaluated node and the edit that led to it (None for the root).
 
     `seconds` is None where nothing was timed; `gain` is the parent's time over the node's, 0 if unknown.
-    `before` is the parent's diagnosis, `after` the node's own.
     """
 
     node: int
     edit: EditRecord | None
-    outcome: Outcome
-    message: str
     seconds: float | None
     speedup: float
     gain: float
-    reward: float
-    terms: Mapping[str, float]
-    before: Diagnosis | None
-    after: Diagnosis | None
+    diagnosis: Diagnosis | None
 
 
 class TrackRecord:
@@ -132,15 +126,10 @@ def _step(tree: Tree, node: Node) -> Step | None:
     return Step(
         node=node.id,
         edit=tree.made_by(node),
-        outcome=node.evaluation.outcome,
-        message=node.evaluation.message,
         seconds=run_seconds(node.evaluation),
         speedup=node.score.speedup,
         gain=_gain(parent.score if parent else None, node.score),
-        reward=node.score.reward,
-        terms=node.score.terms,
-        before=parent.evaluation.diagnosis if parent and parent.evaluation else None,
-        after=node.evaluation.diagnosis,
+        diagnosis=node.evaluation.diagnosis,
     )
 
 

@@ -53,7 +53,6 @@ class Guard(enum.StrEnum):
     TIME_LIMIT = "time limit"
     MEMORY_LIMIT = "memory limit"
     SEPARATE_PROCESS = "separate process"
-    ISOLATION = "isolation"
     FINAL_VALIDATION = "final validation"
 
 

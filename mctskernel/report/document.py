@@ -214,7 +214,7 @@ def story_step(view: View, step: Step) -> StoryStep:
         effects=comparison.sentences if comparison else (),
         evidence=(
             *account(view.evaluation(step.node)),
-            *(cause.sentence for cause in (step.after.causes if step.after else ())),
+            *(cause.sentence for cause in (step.diagnosis.causes if step.diagnosis else ())),
         ),
     )
 

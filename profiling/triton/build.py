@@ -10,7 +10,6 @@ import ast
 import io
 import linecache
 import re
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,13 +55,12 @@ def build_triton(
     kernel: Kernel, plans: Sequence[ResolvedPlan], searched: int, architecture: str, dtypes: Mapping[str, str]
 ) -> Specialised | BuildFailure:
     """Compile each specialisation of plans, the first `searched` timed; `dtypes` are the task's tensors'."""
-    began = time.perf_counter()
     try:
         module = read_module(kernel.source)
         functions = _load(module)
         wanted = specialisations(plans, searched, _parameters(functions), dtypes)
     except (SourceError, LaunchPlanError) as error:
-        return BuildFailure(str(error), "", time.perf_counter() - began)
+        return BuildFailure(str(error), "")
     distinct = tuple(dict.fromkeys(wanted.values()))
     with _ONE_AT_A_TIME, native_diagnostics() as diagnostics:
         made = _compile_all(kernel.source, functions, distinct, architecture)
@@ -70,7 +68,7 @@ def build_triton(
     if failed is not None:
         starts = {functions[name].src: definition.lineno for name, definition in module.functions.items()}
         message, log = explain(failed, diagnostics.text, starts, _FILE)
-        return BuildFailure(message, log, time.perf_counter() - began)
+        return BuildFailure(message, log)
     compiled = dict(zip(distinct, (each for each in made if isinstance(each, _Compiled)), strict=True))
     launches = {
         launch: (_as_launched(launch, each, compiled[each]), distinct.index(each))
@@ -163,15 +161,13 @@ def _cached(
     source: str, functions: Mapping[str, JITFunction[Any]], wanted: Specialisation, architecture: str
 ) -> _Compiled:
     """The earlier product from the cache, or else a new one."""
-    began = time.perf_counter()
     bare = replace(wanted, multiples=frozenset(), ones=frozenset())
     described = repr(bare), str(sorted(wanted.multiples)), str(sorted(wanted.ones))
     key = build_cache.Key(
         source, (architecture, *described), f"triton {triton.__version__} mctskernel {__version__}"
     )
     if (product := build_cache.load(key)) is not None:
-        found = msgspec.msgpack.decode(product, type=_Compiled)
-        return replace(found, build=replace(found.build, seconds=time.perf_counter() - began))
+        return msgspec.msgpack.decode(product, type=_Compiled)
     made = _compiled(functions, wanted, architecture)
     build_cache.store(key, msgspec.msgpack.encode(made))
     return made
@@ -180,7 +176,6 @@ def _cached(
 def _compiled(
     functions: Mapping[str, JITFunction[Any]], wanted: Specialisation, architecture: str
 ) -> _Compiled:
-    began = time.perf_counter()
     function = functions[wanted.function]
     types = tuple("constexpr" if i in wanted.ones else each for i, each in enumerate(wanted.types))
     signature = dict(zip(function.arg_names, types, strict=True))
@@ -208,7 +203,6 @@ def _compiled(
         {wanted.function: metadata["name"]},
         (resources,),
         "",
-        time.perf_counter() - began,
     )
     return _Compiled(
         build,

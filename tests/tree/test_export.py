@@ -108,7 +108,7 @@ def test_trajectory_carries_the_evidence_of_every_edge(story: Grown) -> None:
     assert [step.node for step in (root, tile, vector)] == [0, 1, 4]
     assert root.edit is None
     assert (root.gain, tile.gain, vector.gain) == (0.0, 2.0, 3.0)
-    assert (root.before, vector.before, vector.after) == (None, LATENCY, BANDWIDTH)
+    assert (tile.diagnosis, vector.diagnosis) == (LATENCY, BANDWIDTH)
     assert [attempt.title for attempt in lineage_attempts(story.tree, 4)] == ["tile", vector.edit.title]
 
 
