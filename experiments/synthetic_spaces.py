@@ -84,7 +84,7 @@ def _landscape(
 
     @cache
     def draw(place: int, values: Configuration) -> tuple[float, float, float]:
-        rng = np.random.default_rng((seed, place, *map(_number, values)))
+        rng = np.random.default_rng((seed, place, *(int.from_bytes(str(each).encode()) for each in values)))
         return float(rng.normal()), float(rng.random()), float(rng.random())
 
     def around(values: Configuration, place: int, count: int) -> Configuration:
@@ -103,10 +103,6 @@ def _landscape(
         return EFFECT * sum(effects)
 
     return measure
-
-
-def _number(value: Value) -> int:
-    return int.from_bytes(str(value).encode())
 
 
 def _made(name: str, parameters: Mapping[str, tuple[Value, ...]], measure: Measure) -> SearchSpace:
@@ -134,17 +130,14 @@ def _numbers(*counts: int) -> dict[str, tuple[Value, ...]]:
     return {f"p{place}": tuple(2**power for power in range(count)) for place, count in enumerate(counts)}
 
 
-def _words(*counts: int) -> dict[str, tuple[Value, ...]]:
-    return {f"p{place}": tuple("abcdefgh"[:count]) for place, count in enumerate(counts)}
-
-
 _NUMBERS = _numbers(5, 6, 4, 8, 3, 4)
+_WORDS = {f"p{place}": tuple("abcdefgh"[:count]) for place, count in enumerate((6, 5, 4, 4, 3, 3))}
 
 SYNTHETIC_SPACES: Mapping[str, Callable[[], SearchSpace]] = {
     "tiles": partial(_made, "tiles", TILES, _tiles),
     "pairs": partial(_made, "pairs", _NUMBERS, _landscape(6, 1, seed=1, forbidden=0.4, failing=0.1)),
     "rugged": partial(_made, "rugged", _NUMBERS, _landscape(6, 3, seed=2)),
     "mines": partial(_made, "mines", _numbers(6, 6, 6, 6, 4), _landscape(5, 1, seed=3, failing=0.6)),
-    "words": partial(_made, "words", _words(6, 5, 4, 4, 3, 3), _landscape(6, 0, seed=4)),
+    "words": partial(_made, "words", _WORDS, _landscape(6, 0, seed=4)),
 }
 """What makes each space, by its name."""

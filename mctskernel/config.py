@@ -283,8 +283,9 @@ def _check_names(
     types = (
         {name: kind for name, kind in get_type_hints(struct).items() if name not in MADE} if struct else {}
     )
+    where = f" of {'.'.join(path)}" if path else ""
     for name, value in table.items():
-        if complaint := unknown_name(str(name), (*types, *choices), f"setting{_in(path)}"):
+        if complaint := unknown_name(str(name), (*types, *choices), f"setting{where}"):
             raise ConfigError(complaint)
         nested = _struct_in(types.get(name))
         if nested is not None and nested is not Policy and isinstance(value, Mapping):
@@ -313,10 +314,6 @@ def _validated(fields: Mapping[str, Any]) -> SearchConfig:
         if isinstance(error.__cause__, MisuseError):
             raise ConfigError(str(error.__cause__)) from error
         raise ConfigError(f"{place.rstrip('`')}: {excerpt(problem)}.") from error
-
-
-def _in(path: tuple[str, ...]) -> str:
-    return f" of {'.'.join(path)}" if path else ""
 
 
 def _struct_in(kind: object) -> type[msgspec.Struct] | None:

@@ -216,8 +216,8 @@ def regressions(evaluation: Evaluation, root: Evaluation) -> Iterator[str]:
         loss = math.log(timing.low / baseline)
         if loss > _uncertainty(evaluation, root):
             yield (
-                f"At {timing.shape}, a shape that no search sees, it takes {_microseconds(timing)} and the baseline "
-                f"{baseline * 1e6:.1f} us: {timing.seconds / baseline:.2f} times as long."
+                f"At {timing.shape}, a shape that no search sees, it takes {timing.seconds * 1e6:.1f} us and the "
+                f"baseline {baseline * 1e6:.1f} us: {timing.seconds / baseline:.2f} times as long."
             )
 
 
@@ -226,10 +226,6 @@ def _uncertainty(evaluation: Evaluation, root: Evaluation) -> float:
     if evaluation.source is Source.MODELLED:
         return log_ratio_sigma(evaluation.terms, root.terms)
     return math.log1p(NOISE)
-
-
-def _microseconds(timing: Timing) -> str:
-    return f"{timing.seconds * 1e6:.1f} us"
 
 
 def beside(timing: Timing, reference: Timing) -> Timing:

@@ -172,6 +172,7 @@ def model_kernel(
     launches: list[LaunchTerms] = []
     counters: list[dict[str, float]] = []
     diagnoses: list[tuple[Diagnosis, float]] = []
+    zeroing = math.fsum(zeroing_seconds(each.nbytes, gpu) for each in plan.scratch if each.zero)
     for launch in plan.launches:
         build, entry = candidate.build_of(launch), candidate.entry_of(launch)
         counter = BlockCounter(module(launch), entry, launch, plan, buffers=buffers, contents=contents)
@@ -184,7 +185,7 @@ def model_kernel(
         with stages.timed("price"):
             resources = build.resources_of(launch.kernel)
             work = kernel_work(launch, resources, function, gpu, counted=counted, buffers=counter.ranges)
-            found = behind(price(work, gpu), 0.0 if launches else _zeroing(plan, gpu))
+            found = behind(price(work, gpu), 0.0 if launches else zeroing)
             counters.append(modelled_counters(work, found, gpu))
             diagnoses.append((diagnose(work, found, gpu, counters[-1]), found.seconds))
             gap = gpu.overheads.launch_gap if launches else 0.0
@@ -198,11 +199,6 @@ def model_kernel(
         combined_counters(counters),
         combined_diagnosis(diagnoses, [launch.kernel for launch in launches], gpu.overheads.launch_gap),
     )
-
-
-def _zeroing(plan: ResolvedPlan, gpu: Architecture) -> float:
-    """Seconds in which the plan's scratch buffers are cleared that are to hold zeros."""
-    return math.fsum(zeroing_seconds(scratch.nbytes, gpu) for scratch in plan.scratch if scratch.zero)
 
 
 def _at_least(modelled: Modelled, task: Task, shape: Shape, gpu: Architecture) -> Modelled:

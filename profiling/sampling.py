@@ -176,7 +176,7 @@ def sample_of(
     }
 
     def chosen(name: str, array: Array) -> Array:
-        return reduce(_part, compared[name], array)
+        return reduce(lambda left, bands: bands.of(left), compared[name], array)
 
     if special is None:
         case = expect(task, part, seed, inputs, part_of=shape, part=chosen)
@@ -201,10 +201,6 @@ def sample_of(
 
 def _taken(task: Task, take: Take, bands: Mapping[str, Bands]) -> dict[str, Array]:
     return {tensor.name: take(tensor, bands.get(tensor.name)) for tensor in task.inputs}
-
-
-def _part(array: Array, bands: Bands) -> Array:
-    return bands.of(array)
 
 
 def _compared(

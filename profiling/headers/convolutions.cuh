@@ -118,6 +118,56 @@ __device__ __forceinline__ float left_of(float x, float high) {
     return fabsf(high) <= 3.0e38f ? rounded(x - high) : 0.0f;
 }
 
+// ---- Functions ------------------------------------------------------------------------------------------------------------
+// With MATH = 1, by the hardware's approximations and without branches: absolute errors are below 5e-7 (the exponential's is relative),
+// as small as those of the sums that they are taken of. Others are CUDA's.
+
+__device__ __forceinline__ float power_of_two(float x) {
+    float found;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(x));
+    return found;
+}
+
+__device__ __forceinline__ float inverse(float x) {
+    float found;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(x));
+    return found;
+}
+
+template <int MATH>
+__device__ __forceinline__ float exp(float x) {
+    return MATH == 1 ? power_of_two(x * 1.4426950408889634f) : expf(x);
+}
+
+template <int MATH>
+__device__ __forceinline__ float log(float x) {
+    return MATH == 1 ? __logf(x) : logf(x);
+}
+
+template <int MATH>
+__device__ __forceinline__ float log1p(float x) {
+    return MATH == 1 ? __logf(1.0f + x) : log1pf(x);
+}
+
+template <int MATH>
+__device__ __forceinline__ float tanh(float x) {
+    return MATH == 1 ? fmaf(-2.0f, inverse(1.0f + power_of_two(x * 2.8853900817779268f)), 1.0f) : tanhf(x);
+}
+
+// Abramowitz and Stegun, 7.1.26.
+template <int MATH>
+__device__ __forceinline__ float erf(float x) {
+    if (MATH != 1) {
+        return erff(x);
+    }
+    const float t = inverse(fmaf(0.3275911f, fabsf(x), 1.0f));
+    float sum = fmaf(t, 1.061405429f, -1.453152027f);
+    sum = fmaf(t, sum, 1.421413741f);
+    sum = fmaf(t, sum, -0.284496736f);
+    sum = fmaf(t, sum, 0.254829592f) * t;
+    return copysignf(fmaf(-sum, power_of_two(x * x * -1.4426950408889634f), 1.0f), x);
+}
+
 // ---- Weights --------------------------------------------------------------------------------------------------------------
 // Packed for a group and ROWS outputs: by section, stage, tap, part and step, 2 x ROWS chunks as they are in shared memory.
 
@@ -160,25 +210,55 @@ struct Place {
     int column, row, depth, image;
 };
 
-// Divides numbers below 2^22.
+// Divides numbers below 2^20.
 struct Divider {
     int by;
     float inverse;
 
-    __device__ __forceinline__ Divider(int by) : by(by), inverse(1.0f / by) {}
+    // Larger than the inverse by more than all errors of rounding.
+    __device__ __forceinline__ Divider(int by) : by(by), inverse(1.0000005f * convolutions::inverse(by)) {}
 
     // The quotient; the rest is left in x.
     __device__ __forceinline__ int divide(int& x) const {
-        int quotient = __float2int_rz(__int2float_rn(x) * inverse);
-        x -= quotient * by;
-        if (x < 0) {
-            --quotient, x += by;
-        } else if (x >= by) {
-            ++quotient, x -= by;
-        }
-        return quotient;
+        const int above = __float2int_rz(__int2float_rn(x) * inverse), rest = x - above * by;
+        x = rest < 0 ? rest + by : rest;
+        return rest < 0 ? above - 1 : above;
     }
 };
+
+// What is the same for all parts of the work, which a block computes once.
+struct Layout {
+    int width, strips, blocks, own;  // columns of a strip, strips, blocks of rows, parts of an image's strip
+    unsigned long long inverses[6];
+
+    // The quotient; the rest is left in x. `which` is the number of the divisor.
+    __device__ __forceinline__ int divide(int which, int by, int& x) const {
+        const int found = by == 1 ? x : (int)__umul64hi((unsigned)x, inverses[which]);
+        x -= found * by;
+        return found;
+    }
+};
+
+template <class Geometry, int ROWS, int STRIP, int VECTOR>
+__device__ __forceinline__ void lay_out(Layout& layout, const Sizes& sizes) {
+    const int strips = ceil_div(sizes.places[2], STRIP), width = min(ceil_div(ceil_div(sizes.places[2], strips), VECTOR) * VECTOR, STRIP);
+    const int blocks = ceil_div(sizes.rows, ROWS / Geometry::STACK), across = ceil_div(sizes.places[2], width);
+    const int pitch = width + Geometry::HALO_COLUMNS, rows = sizes.places[1] + Geometry::HALO_ROWS;
+    const int own = ceil_div(sizes.places[0] * rows * pitch, OF_BLOCK / ROWS);
+    const int divisors[] = {blocks, sizes.groups, across, own, pitch, rows};
+    if (threadIdx.x == 0) {
+        layout.width = width, layout.strips = across, layout.blocks = blocks, layout.own = own;
+    }
+    // Each by a thread of its own, as divisions take long.
+    int divisor = divisors[0];
+    #pragma unroll
+    for (int i = 1; i < 6; ++i) {
+        divisor = threadIdx.x == i ? divisors[i] : divisor;
+    }
+    if (threadIdx.x < 6) {
+        layout.inverses[threadIdx.x] = ~0ull / divisor + 1;
+    }
+}
 
 // The part of the work that a block has. The places of a strip are numbered: columns with the halo, rows with theirs, depths,
 // images; `first` is the first of them.
@@ -188,42 +268,34 @@ struct Part {
     Divider pitch, rows, depths;
     Place first;
 
-    __device__ __forceinline__ Part(const Sizes& sizes, int number)
-        : width(ceil_div(sizes.places[2], ceil_div(sizes.places[2], STRIP))), pitch(width + Geometry::HALO_COLUMNS), rows(sizes.places[1] + Geometry::HALO_ROWS),
+    __device__ __forceinline__ Part(const Sizes& sizes, const Layout& layout, int number)
+        : width(layout.width), pitch(width + Geometry::HALO_COLUMNS), rows(sizes.places[1] + Geometry::HALO_ROWS),
           depths(sizes.places[0]) {
-        const int blocks = ceil_div(sizes.rows, ROWS / Geometry::STACK), strips = ceil_div(sizes.places[2], width);
-        block = number % blocks;
-        number /= blocks;
-        phase = number % Geometry::PHASES;
-        number /= Geometry::PHASES;
-        group = number % sizes.groups;
-        number /= sizes.groups;
-        strip = number % strips * width;
-        number /= strips;
-        image = 0;
-        if (Geometry::BY_IMAGE) {
-            const int own = of_image(sizes);
-            image = number / own;
-            number %= own;
-        }
+        int above = layout.divide(0, layout.blocks, number);
+        block = number;
+        number = above / Geometry::PHASES;
+        phase = above % Geometry::PHASES;
+        above = layout.divide(1, sizes.groups, number);
+        group = number;
+        number = layout.divide(2, layout.strips, above);
+        strip = above * width;
+        image = Geometry::BY_IMAGE ? layout.divide(3, layout.own, number) : 0;
         tile = number;
         number *= OF_BLOCK / ROWS;
-        const int line = number / pitch.by, plane = line / rows.by;
-        first = {number % pitch.by, line % rows.by, plane % depths.by, plane / depths.by + image};
+        int line = layout.divide(4, pitch.by, number), plane = layout.divide(5, rows.by, line);
+        first = {number, line, plane, image};
+        if (depths.by == 1) {
+            first.depth = 0, first.image += plane;
+        } else {
+            first.depth = plane % depths.by, first.image += plane / depths.by;
+        }
     }
 
-    // Parts of an image's strip, if each is of one image.
-    __device__ __forceinline__ static int of_image(const Sizes& sizes) {
-        const int width = ceil_div(sizes.places[2], ceil_div(sizes.places[2], STRIP)) + Geometry::HALO_COLUMNS;
-        return ceil_div(sizes.places[0] * (sizes.places[1] + Geometry::HALO_ROWS) * width, OF_BLOCK / ROWS);
-    }
-
-    __device__ __forceinline__ static int count(const Sizes& sizes) {
-        const int strips = ceil_div(sizes.places[2], STRIP), width = ceil_div(sizes.places[2], strips) + Geometry::HALO_COLUMNS;
+    __device__ __forceinline__ static int count(const Sizes& sizes, const Layout& layout) {
         const int lines = sizes.images * sizes.places[0] * (sizes.places[1] + Geometry::HALO_ROWS);
-        const int tiles = Geometry::BY_IMAGE ? sizes.images * of_image(sizes) : ceil_div(lines * width, OF_BLOCK / ROWS);
-        return tiles * strips * ceil_div(sizes.rows, ROWS / Geometry::STACK) * sizes.groups
-            * Geometry::PHASES;
+        const int tiles = Geometry::BY_IMAGE ? sizes.images * layout.own
+            : ceil_div(lines * (layout.width + Geometry::HALO_COLUMNS), OF_BLOCK / ROWS);
+        return tiles * layout.strips * layout.blocks * sizes.groups * Geometry::PHASES;
     }
 
     // The n-th place.
@@ -375,6 +447,18 @@ __device__ __forceinline__ void wgmma(float (&d)[COUNT], unsigned long long a, u
 CONVOLUTIONS_PRODUCT(64)
 CONVOLUTIONS_PRODUCT(128)
 
+// The same by halves, for which the compiler allows fewer registers at launch.
+template <class T>
+__device__ __forceinline__ void wgmma_halves(float (&d)[128], unsigned long long a, unsigned long long b) {
+    wgmma<T>(reinterpret_cast<float (&)[64]>(d[0]), a, b);
+    wgmma<T>(reinterpret_cast<float (&)[64]>(d[64]), a, b + 128);
+}
+
+template <class T>
+__device__ __forceinline__ void wgmma_halves(float (&d)[64], unsigned long long a, unsigned long long b) {
+    wgmma<T>(d, a, b);
+}
+
 // Of chunks of terms, `apart` bytes from one to the next, each of lines of 16 bytes.
 __device__ __forceinline__ unsigned long long descriptor(unsigned start, unsigned apart) {
     return (unsigned long long)(start >> 4) | (unsigned long long)(apart >> 4) << 16 | 8ull << 32;
@@ -435,8 +519,14 @@ __device__ __forceinline__ void multiply(float (&sum)[SUMS], const unsigned* a, 
 // Bytes of shared memory by way of which a warp stores, and how far its rows are apart.
 constexpr int APART = 40, STORING = 64 * APART * 4;
 
-// Store a part of the result that the warps that multiply have the sums of.
-template <class Geometry, int ROWS, int GROUPS, class Part, int BLOCKS, int SUMS, class T, class Value, class Index>
+template <class T>
+struct alignas(2 * sizeof(T)) Two {
+    T first, second;
+};
+
+// Store a part of the result that the warps that multiply have the sums of; two columns at once where VECTOR is 2 and rows are even, since
+// memory takes longer for parts of 32 bytes, which the ends of what a warp stores at once are.
+template <class Geometry, int ROWS, int GROUPS, int VECTOR, class Part, int BLOCKS, int SUMS, class T, class Value, class Index>
 __device__ __forceinline__ void store(T* to, unsigned char* shared, const float (&sum)[BLOCKS][SUMS], const Sizes& sizes,
         const Part& part, Value value, Index index) {
     constexpr int STACK = Geometry::STACK, ACROSS = Geometry::OUT[2] / STACK, OWN = ROWS / STACK;
@@ -449,6 +539,87 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
     float* mine = reinterpret_cast<float*>(shared + warp * (STORING / 4 / GROUPS));
     // An output channel is as far from the next one everywhere.
     const long long apart = index(0, first_row + 1, 0, 0, 0) - index(0, first_row, 0, 0, 0);
+    // Where a thread's places are, all at once, since each takes long to find; -1 if there is none.
+    constexpr int COUNT = SUMS / 16 * STACK;
+    auto found_at = [&](int n, int of_stack) {
+        Place place = part.place(Share<ROWS, GROUPS>::place() + n);
+        const int across = part.strip + place.column;
+        const bool inside = place.image < sizes.images && place.row < sizes.places[1] && place.column < part.width;
+        place.depth = place.depth * Geometry::OUT[0] + out_depth, place.row = place.row * Geometry::OUT[1] + out_row;
+        place.column = across * Geometry::OUT[2] + out_column + of_stack;
+        if (!inside || place.depth >= sizes.output[0] || place.row >= sizes.output[1] || place.column >= sizes.output[2]) {
+            place.image = -1;
+        }
+        return place;
+    };
+    auto found = [&](int n) {
+        const int i = lane + n % STACK * 32;
+        return found_at(n / STACK * 32 + i / STACK, i % STACK);
+    };
+    if constexpr (VECTOR == 2 && (STACK == 2 || (STACK == 1 && Geometry::OUT[2] == 1 && Geometry::HALO_COLUMNS % 2 == 0))) {
+        const auto from = index(0, 0, 0, 0, 0);
+        const bool is_even = ((index(0, 1, 0, 0, 0) | index(0, 0, 1, 0, 0) | index(0, 0, 0, 1, 0)) & 1) == 0 && index(0, 0, 0, 0, 1) == 1
+            && from == 0 && sizes.output[2] % 2 == 0 && (STACK == 2 || part.width % 2 == 0) && reinterpret_cast<size_t>(to) % sizeof(Two<T>) == 0;
+        if (is_even) {
+            // Some rows at a time, of 64 places, or of 32 with two columns each.
+            constexpr int OF_PIECE = 64 / STACK, PITCH = OF_PIECE + 8, PIECES = SUMS * 2 / OF_PIECE, SHARES = GROUPS == 2 && STACK == 1 ? 2 : 1;
+            constexpr int RUN = 8 / SHARES;
+            static_assert(RUN * PITCH * 4 <= STORING / 4 / GROUPS, "Rows don't fit");
+            decltype(index(0, 0, 0, 0, 0)) offsets[PIECES];
+            Place places[PIECES];
+            #pragma unroll
+            for (int n = 0; n < PIECES; ++n) {
+                places[n] = found_at(n * OF_PIECE + lane * (2 / STACK), 0);
+                offsets[n] = places[n].image < 0 ? -1 : index(places[n].image, first_row, places[n].depth, places[n].row, places[n].column);
+            }
+            #pragma unroll
+            for (int number = 0; number < BLOCKS * PIECES * 16 / RUN; ++number) {
+                const int past = number % (16 / RUN) * RUN, m = number / (16 / RUN) % BLOCKS, n = number / (16 / RUN) / BLOCKS;
+                const int first = n * OF_PIECE;
+                const int row = (Share<ROWS, GROUPS>::row() + m * 64 + warp % 4 * 16 + past) / STACK;
+                if (__shfl_sync(0xffffffff, (int)(row >= own), 0)) {
+                    continue;
+                }
+                __syncwarp();
+                #pragma unroll
+                for (int eight = 0; eight < OF_PIECE; eight += 8) {
+                    const int at_sum = first / 2 + eight / 2 + past / 8 * 2;
+                    if (lane / 4 / RUN == past % 8 / RUN) {
+                        *reinterpret_cast<float2*>(mine + lane / 4 % RUN * PITCH + eight + lane % 4 * 2) =
+                            make_float2(sum[m][at_sum], sum[m][at_sum + 1]);
+                    }
+                }
+                __syncwarp();
+                const Place& place = places[n];
+                T* at = to + (offsets[n] + row * apart);
+                auto put = [&](int j) {
+                    const float* found = mine + (STACK == 2 ? 2 * j * PITCH + lane : j * PITCH + 2 * lane);
+                    const float2 two = STACK == 2 ? make_float2(found[0], found[PITCH]) : *reinterpret_cast<const float2*>(found);
+                    *reinterpret_cast<Two<T>*>(at) = {value(place.image, first_row + row + j, place.depth, place.row, place.column, two.x),
+                        value(place.image, first_row + row + j, place.depth, place.row, place.column + 1, two.y)};
+                    at += apart;
+                };
+                if (offsets[n] >= 0 && row + RUN / STACK <= own) {
+                    #pragma unroll
+                    for (int j = 0; j < RUN / STACK; ++j) {
+                        put(j);
+                    }
+                } else if (offsets[n] >= 0) {
+                    #pragma unroll 1
+                    for (int j = 0; j < min(RUN / STACK, own - row); ++j) {
+                        put(j);
+                    }
+                }
+            }
+            return;
+        }
+    }
+    decltype(index(0, 0, 0, 0, 0)) offsets[COUNT];
+    #pragma unroll
+    for (int n = 0; n < COUNT; ++n) {
+        const Place place = found(n);
+        offsets[n] = place.image < 0 ? -1 : index(place.image, first_row, place.depth, place.row, place.column);
+    }
     // By way of shared memory, so that threads that are neighbours store neighbours.
     #pragma unroll
     for (int part_of = 0; part_of < BLOCKS * SUMS / 16; ++part_of) {
@@ -460,14 +631,10 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
         }
         #pragma unroll
         for (int k = 0; k < STACK; ++k) {
-            const int i = lane + 32 * k;
-            const Place place = part.place(Share<ROWS, GROUPS>::place() + first + i / STACK);
-            const int column = part.strip + place.column, d = place.depth * Geometry::OUT[0] + out_depth;
-            const int r = place.row * Geometry::OUT[1] + out_row, c = column * Geometry::OUT[2] + out_column + i % STACK;
-            const bool inside = place.image < sizes.images && place.row < sizes.places[1] && place.column < part.width
-                && d < sizes.output[0] && r < sizes.output[1] && c < sizes.output[2];
+            const int n = part_of / BLOCKS * STACK + k, i = lane + 32 * k;
+            const Place place = found(n);  // which most values don't depend on
             const float* from = mine + i % STACK * APART + i / STACK;
-            T* at = to + index(place.image, first_row + row, d, r, c);
+            T* at = to + (offsets[n] + row * apart);
             #pragma unroll
             for (int past = 0; past < 16; past += AT_ONCE) {
                 // With one group all rows are there for every k.
@@ -484,13 +651,19 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
                     }
                     __syncwarp();
                 }
-                if (inside) {
+                auto put = [&](int j) {
+                    *at = value(place.image, first_row + row + past / STACK + j, place.depth, place.row, place.column, from[j * STACK * APART]);
+                    at += apart;
+                };
+                if (offsets[n] >= 0 && row + 16 / STACK <= own) {
                     #pragma unroll
-                    for (int j = 0; j < AT_ONCE / STACK; ++j, at += apart) {
-                        const int own_row = row + past / STACK + j;
-                        if (own_row < own) {
-                            *at = value(place.image, first_row + own_row, d, r, c, from[j * STACK * APART]);
-                        }
+                    for (int j = 0; j < AT_ONCE / STACK; ++j) {
+                        put(j);
+                    }
+                } else if (offsets[n] >= 0) {
+                    #pragma unroll 1
+                    for (int j = 0; j < min(AT_ONCE / STACK, own - row - past / STACK); ++j) {
+                        put(j);
                     }
                 }
             }
@@ -529,6 +702,7 @@ struct Places {
     T* to;
     unsigned char* shared;
     const Sizes& sizes;
+    const Layout& layout;
     const Part& part;
     const Turn& turn;
     unsigned char* states;
@@ -694,7 +868,7 @@ struct Places {
     // Merge the states of a warp, with rows.cuh, and keep them: each channel of an image has one for each of its parts.
     template <class State>
     __device__ __forceinline__ void keep(const States<State, OWN>& states) {
-        const int strips = ceil_div(sizes.places[2], part.width), parts = Part::of_image(sizes) * strips * Geometry::PHASES;
+        const int strips = layout.strips, parts = layout.own * strips * Geometry::PHASES;
         const int number = (part.tile * strips + part.strip / part.width) * Geometry::PHASES + part.phase;
         State* mine = reinterpret_cast<State*>(to) + (Mine::OF_PLACES ? threadIdx.x / 128 : 0)
             + (((long long)part.image * sizes.groups * sizes.rows + channel(0)) * parts + number) * SHARES;
@@ -802,25 +976,31 @@ struct Passes<InParts<Use>> {
 
 template <class Geometry, int ROWS, int GROUPS, class Part, int BLOCKS, int SUMS, class T, class Value, class Use>
 __device__ __forceinline__ void reduce(T* to, unsigned char* shared, const float (&sum)[BLOCKS][SUMS], const Sizes& sizes,
-        const Part& part, const Turn& turn, unsigned char* states, Value value, Use use) {
-    Places<Geometry, ROWS, GROUPS, Part, BLOCKS, SUMS, T> places = {to, shared, sizes, part, turn, states};
+        const Layout& layout, const Part& part, const Turn& turn, unsigned char* states, Value value, Use use) {
+    Places<Geometry, ROWS, GROUPS, Part, BLOCKS, SUMS, T> places = {to, shared, sizes, layout, part, turn, states};
     places.fill(sum, value);
     use(places);
 }
 
 // Store value(image, channel, depth, row, column, sum) of all places at to[index(image, channel, depth, row, column)]. `shared` has
-// STAGES stages, and STORING bytes and 1024 more. GROUPS warp groups multiply. Blocks take parts in turn.
-template <class Geometry, int ROWS, int STRIP, int DEEP, int STAGES, int GROUPS, class Out, class T, class Value, class Index>
+// STAGES stages, and STORING bytes and 1024 more. GROUPS warp groups multiply, TEAMS of two warps load stages in turn. Blocks take
+// parts in turn.
+template <class Geometry, int ROWS, int STRIP, int DEEP, int STAGES, int GROUPS, int TEAMS, int VECTOR, class Out, class T, class Value, class Index>
 __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T* input, const T* weights, const Sizes& sizes,
         const Section* sections, const Tap<Geometry::STACK>* taps, const int* phases, Value value, Index index) {
     static_assert(STAGES >= 2, "A stage is given back when the products of the next one are issued");
+    static_assert(TEAMS == 1 || (TEAMS == 2 && GROUPS == 1), "Loaders are two warps, or a warp group that gives registers to another one");
     using Own = Shape<Geometry, ROWS, STRIP, DEEP>;
     using Mine = Part<Geometry, ROWS, STRIP>;
     using Sums = Share<ROWS, GROUPS>;
-    constexpr int PACKED = Own::PARTS * DEEP * STEP<T> * ROWS, CONSUMERS = 128 * GROUPS, THREADS = CONSUMERS + PRODUCERS;
+    constexpr int PACKED = Own::PARTS * DEEP * STEP<T> * ROWS, CONSUMERS = 128 * GROUPS, THREADS = CONSUMERS + PRODUCERS * TEAMS;
     constexpr int BLOCKS = Sums::BLOCKS, SUMS = Sums::SUMS;
     // The compiler has to see that a warp takes one way.
-    const int warp = __shfl_sync(0xffffffff, (int)threadIdx.x / 32, 0), lane = threadIdx.x % 32, parts = Mine::count(sizes);
+    const int warp = __shfl_sync(0xffffffff, (int)threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+    __shared__ Layout layout;
+    lay_out<Geometry, ROWS, (VECTOR == 2 && STRIP > 1 ? STRIP / 2 * 2 : STRIP), VECTOR>(layout, sizes);
+    __syncthreads();
+    const int parts = Mine::count(sizes, layout);
     const int channel_stages = ceil_div(sizes.channels, DEEP * STEP<T>);
     shared += -shared_address(shared) & 1023u;
     auto weights_of = [&](const Mine& part) {
@@ -835,9 +1015,9 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
     unsigned char* kept = states + (Reduces::REDUCES ? min(all, 0) : 0);
     auto finish = [&](const Mine& part, const Turn& turn) {
         if constexpr (Reduces::REDUCES) {
-            reduce<Geometry, ROWS, GROUPS>(to, shared + STAGES * Own::STAGE, sum, sizes, part, turn, kept, value, index.use);
+            reduce<Geometry, ROWS, GROUPS>(to, shared + STAGES * Own::STAGE, sum, sizes, layout, part, turn, kept, value, index.use);
         } else {
-            store<Geometry, ROWS, GROUPS>(to, shared + STAGES * Own::STAGE, sum, sizes, part, value, index);
+            store<Geometry, ROWS, GROUPS, VECTOR>(to, shared + STAGES * Own::STAGE, sum, sizes, part, value, index);
         }
     };
 #if CONVOLUTIONS_WGMMA
@@ -855,30 +1035,39 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
     __syncthreads();
     int slot = 0;
     if (warp >= CONSUMERS / 32) {
-        int parity = 1;
+        if (TEAMS == 2) {
+            asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
+        }
+        const int team = TEAMS == 1 ? 0 : (warp - CONSUMERS / 32) / 2;
+        int parity = 1, turn_of = 0;
         #pragma unroll 1
         for (int n = 0; Turn(n, all, Reduces::COUNT).number < parts; ++n) {
-            const Mine part(sizes, Turn(n, all, Reduces::COUNT).number);
+            const Mine part(sizes, layout, Turn(n, all, Reduces::COUNT).number);
             const T* packed = weights_of(part);
-            Loader<T, Geometry, Own, Mine, DEEP, PRODUCERS / 32> loader(input, sizes, part, warp - CONSUMERS / 32);
+            Loader<T, Geometry, Own, Mine, DEEP, PRODUCERS / 32> loader(input, sizes, part, warp % 2);
             #pragma unroll 1
             for (int number = phases[part.phase]; number < phases[part.phase + 1]; ++number) {
                 const Section section = sections[number];
                 const int bytes = section.taps * Own::PARTS * DEEP * Own::WEIGHTS;
                 const T* from = packed + (long long)section.first * channel_stages * PACKED;
-                loader.begin(section);
+                if (channel_stages > 1 || turn_of == team) {
+                    loader.begin(section);
+                }
                 #pragma unroll 1
                 for (int stage = 0; stage < channel_stages; ++stage) {
-                    unsigned char* at = shared + slot * Own::STAGE;
-                    loader.load(reinterpret_cast<float4*>(at), stage * DEEP * STEP<T>, [&] {
-                        empty(slot).wait(parity);
-                        if (threadIdx.x == CONSUMERS) {
-                            full(slot).copy(
-                                memory + slot * Own::STAGE + Own::INPUT, from + (long long)stage * bytes / sizeof(T), bytes);
-                        }
-                    });
-                    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-                    full(slot).arrive();
+                    if (turn_of == team) {
+                        unsigned char* at = shared + slot * Own::STAGE;
+                        loader.load(reinterpret_cast<float4*>(at), stage * DEEP * STEP<T>, [&] {
+                            empty(slot).wait(parity);
+                            if (threadIdx.x == CONSUMERS + team * PRODUCERS) {
+                                full(slot).copy(
+                                    memory + slot * Own::STAGE + Own::INPUT, from + (long long)stage * bytes / sizeof(T), bytes);
+                            }
+                        });
+                        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+                        full(slot).arrive();
+                    }
+                    turn_of = (turn_of + 1) % TEAMS;
                     if (++slot == STAGES) {
                         slot = 0, parity ^= 1;
                     }
@@ -886,11 +1075,14 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
             }
         }
     } else {
+        if (TEAMS == 2) {
+            asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
+        }
         int parity = 0;
         #pragma unroll 1
         for (int n = 0; Turn(n, all, Reduces::COUNT).number < parts; ++n) {
             const Turn turn(n, all, Reduces::COUNT);
-            const Mine part(sizes, turn.number);
+            const Mine part(sizes, layout, turn.number);
             #pragma unroll
             for (int i = 0; i < BLOCKS * SUMS; ++i) {
                 sum[i / SUMS][i % SUMS] = 0.0f;
@@ -915,13 +1107,16 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
                             constexpr int LEFT_OF_A = DEEP * Own::WEIGHTS / 16, LEFT_OF_B = DEEP * 2 * Own::LINES;
                             const unsigned long long from_a = a + (i * Own::PARTS * DEEP + sub) * (Own::WEIGHTS / 16);
                             const unsigned long long from_b = b + sub * 2 * Own::LINES + offset;
+                            auto product = [&](int m, unsigned long long a, unsigned long long b) {
+                                TEAMS == 2 ? wgmma_halves<T>(sum[m], a, b) : wgmma<T>(sum[m], a, b);
+                            };
                             #pragma unroll
                             for (int m = 0; m < BLOCKS; ++m) {
                                 if (Geometry::EXACT) {
-                                    wgmma<T>(sum[m], from_a + m * 64 + LEFT_OF_A, from_b);
-                                    wgmma<T>(sum[m], from_a + m * 64, from_b + LEFT_OF_B);
+                                    product(m, from_a + m * 64 + LEFT_OF_A, from_b);
+                                    product(m, from_a + m * 64, from_b + LEFT_OF_B);
                                 }
-                                wgmma<T>(sum[m], from_a + m * 64, from_b);
+                                product(m, from_a + m * 64, from_b);
                             }
                         }
                     }
@@ -951,7 +1146,7 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
     #pragma unroll 1
     for (int n = 0; Turn(n, all, Reduces::COUNT).number < parts; ++n) {
         const Turn turn(n, all, Reduces::COUNT);
-        const Mine part(sizes, turn.number);
+        const Mine part(sizes, layout, turn.number);
         const T* packed = weights_of(part);
         #pragma unroll
         for (int i = 0; i < BLOCKS * SUMS; ++i) {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +22,7 @@ from mctskernel.problems.plain_cuda.extents import ONE, count_in_plan, in_cpp, p
 from mctskernel.problems.plain_cuda.products import AXES
 from mctskernel.problems.plain_cuda.rules import argument, base_name, operator_name, tensors
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.epilogues import Epilogue, Written
+from mctskernel.problems.templates.epilogues import HEADER, Epilogue, Written, by_header
 from mctskernel.problems.templates.row_space import extents_of
 from mctskernel.problems.templates.row_steps import Step
 from mctskernel.problems.templates.rows import readers_of, row_groups
@@ -32,7 +31,7 @@ from mctskernel.problems.templates.tiles import end_of, follower_of
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
 
-CONVOLUTION, HEADER = "aten.convolution", "convolutions.cuh"
+CONVOLUTION = "aten.convolution"
 
 OF_BLOCK, WORDS, PRODUCERS = 64 * 256, 8, 64
 """Of a block and a stage, as the header has them."""
@@ -58,7 +57,7 @@ EXACT = 8
 TOGETHER = (16, 12, 8, 4)
 """Outputs that a thread computes where few terms are summed in fp32."""
 
-TILE_CYCLES, TAP_CYCLES, DIRECT_CYCLES = 13, 4, 0.0165
+TILE_CYCLES, TAP_CYCLES, DIRECT_CYCLES = 11, 3.4, 0.0165
 """Cycles of a multiprocessor for a place: of 64 rows, 8 terms of each in three products, and one term in fp32."""
 
 MOST_STATIC = 48 << 10
@@ -83,8 +82,6 @@ SHARED = 101 << 10
 
 _SUMS = {"sum", "mean", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
 _LINEAR = set("add sub div cat view clone permute select unsqueeze squeeze constant_pad_nd".split())
-
-_SLOW = re.compile(r"\b(exp|log|log1p|tanh|erf|pow)f\(")
 
 
 class Section(NamedTuple):
@@ -204,9 +201,10 @@ class Tables:
 
     @property
     def halo(self) -> tuple[int, int]:
-        """Rows and columns of inputs beyond those of places."""
+        """Rows and columns of inputs beyond those of places; columns are even, so that two are stored at once."""
         taps = [tap for each in self.sections for tap in each.taps]
-        return max(row for row, _, _ in taps), max(column for _, column, _ in taps)
+        columns = max(column for _, column, _ in taps)
+        return max(row for row, _, _ in taps), columns + (columns % 2 if self.geometry.stack == 1 else 0)
 
     @property
     def phases(self) -> int:
@@ -274,32 +272,30 @@ class Convolution:
         """A kernel that packs the weights, and the convolution's."""
         node = self.nodes[0]
         tensor: Any = argument(node, "input")
-        found = schedule.places[tensor]
         schedule.include(HEADER)
         groups = int(argument(node, "groups"))
         body = schedule.body(place)
         given, out = body.extents(tensor), body.extents(node)
         channels, rows = given[1] // groups, out[1] // groups
         places = self._places(out)
-        stack = self.tables.geometry.stack
-        words = ("TILE_ROWS", "STRIP", "DEEP", "STAGES", "WARP_GROUPS", "BLOCKS")
+        named = ("TILE_ROWS", "STRIP", "DEEP", "STAGES", "WARP_GROUPS", "LOADERS", "BLOCKS")
         # More warps compute what follows, and products take more of shared memory's time.
-        if self.epilogue:
-            several = not self.epilogue.parts
-        else:
-            followed = _epilogue(self.nodes, schedule, place)[0].text() if len(self.nodes) > 1 else ""
-            several = bool(followed and (self.tables.exact or _SLOW.search(followed)))
-        warp_groups = 2 if several else 1
-        choice = (*self._choice(schedule, channels, rows, places), warp_groups, BLOCKS)
-        macros = tuple(schedule.macro(*each) for each in zip(words, choice, strict=True))
+        several = not self.epilogue.parts if self.epilogue else len(self.nodes) > 1 and self.tables.exact
+        shape = self._choice(schedule, channels, rows, places)
+        # With so many threads 256 places are multiplied by halves, which read more of shared memory.
+        is_wide = shape[0] == MOST_ROWS and not self.tables.exact and numbers(node) is torch.float32
+        loaders = 2 if is_wide and not several else 1
+        choice = (*shape, 2 if several else 1, loaders, BLOCKS)
+        macros = tuple(schedule.macro(*each) for each in zip(named, choice, strict=True))
+        vector = "1" if self.epilogue else schedule.macro("VECTOR", 2 - schedule.estimate(out[-1:]) % 2)
         name = schedule.fresh(node.name)
-        schedule.define(self.tables.text(name, by_image=self._by_image))
+        schedule.define(self.tables.text(name, by_image=bool(self.epilogue and self.epilogue.parts)))
         sizes = _sizes(node, body, places)
         tile, deep = (sympy.Symbol(macros[number], integer=True, positive=True) for number in (0, 2))
         terms = WORDS * 4 // numbers(node).itemsize
         extents = (
             sympy.Integer(groups),
-            _parts(rows, tile if stack == 1 else sympy.floor(tile / stack)),
+            _parts(rows, sympy.floor(tile / self.tables.geometry.stack)),
             sympy.Integer(sum(len(each.taps) for each in self.tables.sections)),
             _parts(channels, deep * terms),
             sympy.Integer(self.tables.parts),
@@ -309,31 +305,21 @@ class Convolution:
         schedule.add_scratch(packed)
         yield self._packing(schedule, packed, (name, sizes, macros))
         step, target = None, place
-        if self.epilogue and self._by_image:
+        if self.epilogue and self.epilogue.parts:
             step = self.epilogue.step(schedule, self._parts_of_image(places, macros))
             target = step.buffer or place
         if self.epilogue:
             kind = f"{name}_geometry, {tile}, {macros[1]}, {macros[4]}, {stored_type(target.dtype)}"
             schedule.define(f"using {name}_places = convolutions::PlacesOf<{kind}>;")
         follow = self._follow(schedule, place, step, f"{name}_places")
-        yield self._product(schedule, target, (name, sizes, macros), (found, packed), follow)
+        words = name, sizes, (*macros, vector)
+        yield self._product(schedule, target, words, (schedule.places[tensor], packed), follow)
         if self.epilogue and step:
             yield self.epilogue.merged(schedule, place, step)
 
     def _places(self, out: Sequence[sympy.Expr]) -> list[sympy.Expr]:
         """The places of a phase along each axis."""
-        return [
-            extent if step == 1 else sympy.floor((extent + step - 1) / step)
-            for extent, step in zip(_three(out[2:], ONE), self.tables.geometry.out, strict=True)
-        ]
-
-    @property
-    def _by_image(self) -> bool:
-        return self.epilogue is not None and self.epilogue.parts
-
-    @property
-    def _held(self) -> Node:
-        return self.epilogue.held if self.epilogue else self.nodes[-1]
+        return [*map(_parts, _three(out[2:], ONE), self.tables.geometry.out)]
 
     def _parts_of_image(self, places: Sequence[sympy.Expr], macros: Sequence[str]) -> sympy.Expr:
         """How many parts of an image the warp groups of blocks have, for each channel."""
@@ -352,9 +338,7 @@ class Convolution:
         steps = math.ceil(schedule.estimate((channels,)) / (WORDS * 4 // numbers(self.nodes[0]).itemsize))
         sections = self.tables.sections
         taps = sum(len(each.taps) for each in sections) / self.tables.phases
-        deep = 1
-        while deep < 4 and deep < steps and self.tables.most_taps * deep < 6:
-            deep *= 2
+        deep = 2 if steps > 1 and self.tables.most_taps < 6 else 1
         stack = self.tables.geometry.stack
         is_short = stack == 1 and deep == 1 and steps * taps <= FEW_STEPS
         channels_of_block = self.epilogue is not None and not self.epilogue.parts
@@ -366,15 +350,16 @@ class Convolution:
             cycles = steps * taps * 128 + 2.5 * loads + 2500 * (1 + 32 / strip)
             return math.ceil(columns / strip) * (strip + self.tables.halo[1]) * cycles
 
-        widths = {math.ceil(columns / parts) for parts in range(math.ceil(columns / WIDEST), columns + 1)}
+        widths = {
+            math.ceil(columns / parts / 2) * 2 for parts in range(math.ceil(columns / WIDEST), columns + 1)
+        }
         tile = strip = 0
         for tile in (128, 64) if is_wide else (64,):
             costs = {each: cost(tile, each) for each in widths if each >= min(8, columns)}
             strip = min(costs, key=lambda each: (costs[each], -each))
             if channels_of_block or 2 * self.tables.stage(tile, strip, deep) <= SHARED:
                 break  # two blocks on a multiprocessor
-        stages = min(max(SHARED // self.tables.stage(tile, strip, deep), 2), 4)
-        return tile, strip, deep, stages
+        return tile, strip, deep, min(max(SHARED // self.tables.stage(tile, strip, deep), 2), 4)
 
     def _packing(self, schedule: Schedule, packed: Place, words: _Words) -> tuple[str, str]:
         """The kernel that packs the weights."""
@@ -400,8 +385,9 @@ class Convolution:
 
     def _follow(self, schedule: Schedule, place: Place, step: Step | None, places: str) -> Written:
         """What becomes of sums, as arguments in C++, and what it reads."""
-        held = schedule.place("", self._held) if self.epilogue else place
-        value, index, names = _epilogue((self.nodes[0], self._held), schedule, held)
+        node = self.epilogue.held if self.epilogue else self.nodes[-1]
+        held = schedule.place("", node) if self.epilogue else place
+        value, index, names = _epilogue((self.nodes[0], node), schedule, held)
         if self.epilogue is None:
             return _lambdas(value, index, names), list(value.reads.values())
         if step:
@@ -420,14 +406,14 @@ class Convolution:
     ) -> tuple[str, str]:
         """The kernel of the convolution."""
         node = self.nodes[0]
-        name, sizes, (tile, strip, deep, stages, warp_groups, blocks) = words
+        name, sizes, (tile, strip, deep, stages, warp_groups, loaders, blocks, vector) = words
         tensor, packed = read
         body = schedule.body(place)
         out = body.extents(node)
         places = self._places(out)
         groups = int(argument(node, "groups"))
         shared = body.fresh("shared")
-        call = f"{name}_geometry, {tile}, {strip}, {deep}, {stages}, {warp_groups}"
+        call = f"{name}_geometry, {tile}, {strip}, {deep}, {stages}, {warp_groups}, {loaders}, {vector}"
         text = (
             f"    extern __shared__ unsigned char {shared}[];\n"
             f"    const convolutions::Sizes sizes = {{{sizes}}};\n"
@@ -435,9 +421,9 @@ class Convolution:
             f"        {schedule.parameter(place.name)}, {shared}, {schedule.parameter(tensor.name)}, "
             f"{schedule.parameter(packed.name)}, sizes,\n"
             f"        {name}_sections, {name}_taps, {name}_phases,\n"
-            f"{follow[0]});"
+            f"{by_header(follow[0], schedule, self.nodes[:1])});"
         )
-        threads = f"128 * {warp_groups} + {PRODUCERS}"
+        threads = f"128 * {warp_groups} + {PRODUCERS} * {loaders}"
         reads = {each.name: each for each in (tensor, packed, *follow[1])}
         reads.pop(place.name, None)
         made = Function(
@@ -450,13 +436,16 @@ class Convolution:
         )
         rows, columns = self.tables.halo
         lines = (
-            f"({OF_BLOCK} {{0}} {tile} + {columns + rows * columns + 31} + {rows} * {strip}) {{0}} 32 * 32"
+            f"(({OF_BLOCK} {{0}} {tile} + {columns + rows * columns + 31} + {rows} * {strip}) {{0}} 32 * 32)"
         )
         stage = f"{stages} * {deep} * {self.tables.parts * WORDS * 4} * ({lines} + {self.tables.most_taps} * {tile})"
         schedule.require(
             f"({tile} == 64 || {tile} == 128) && {strip} >= 1 && {strip} <= {WIDEST} && {deep} >= 1 && {stages} >= 2"
         )
-        schedule.require(f"{warp_groups} == 1 || {warp_groups} == 2")
+        schedule.require(
+            f"({warp_groups} == 1 && ({loaders} == 1 || {loaders} == 2)) || ({warp_groups} == 2 && {loaders} == 1)"
+        )
+        schedule.require(f"{vector} == 1 || {vector} == 2")
         schedule.require(f"{stage.format('/')} + {STORING} <= {MOST_SHARED}")
         across = count_in_plan((places[2],))
         strips = f"ceil_div({across}, {strip})"
@@ -466,12 +455,10 @@ class Convolution:
         grid = (
             f"ceil_div({planes} * {high} * (ceil_div({across}, {strips}) + {columns}), {OF_BLOCK} // {tile})"
             f" * {strips}"
-            f" * ceil_div({count_in_plan((out[1] // groups,))}, {own})"
+            f" * ceil_div({count_in_plan((out[1] // groups,))}, {own}) * {groups * self.tables.phases}"
         )
-        for factor in (groups, self.tables.phases):
-            grid += f" * {factor}" if factor != 1 else ""
         return schedule.function(made), schedule.launch(
-            made, f"min({blocks}, {grid})", threads, f"{stage.format('//')} + {STORING}"
+            made, f"min(max({blocks}, {grid} // 16), {grid})", threads, f"{stage.format('//')} + {STORING}"
         )
 
 
@@ -516,7 +503,7 @@ class DirectConvolution:
         text = (
             f"{shared}    const convolutions::Sizes sizes = {{{_sizes(node, body, out)}}};\n"
             f"    convolutions::{call}, sizes,\n"
-            f"        {weights},\n{_lambdas(value, index, names)});"
+            f"        {weights},\n{by_header(_lambdas(value, index, names), schedule, self.nodes[:1])});"
         )
         reads = {each.name: each for each in (found, *body.reads.values(), *value.reads.values())}
         reads.pop(place.name, None)
@@ -534,9 +521,7 @@ class DirectConvolution:
         threads = f"{count_in_plan(together)} * ceil_div({count_in_plan((out[1],))}, {run})"
         grid = f"ceil_div({threads} * {count_in_plan((out[2],))}, 256)"
         if outputs:
-            grid += f" * ceil_div({count_in_plan((rows // groups,))}, {outputs})" + (
-                f" * {groups}" if groups > 1 else ""
-            )
+            grid += f" * ceil_div({count_in_plan((rows // groups,))}, {outputs}) * {groups}"
             channels = body.extents(tensor)[1] // groups
             shared = f"{count_in_plan((channels,))} * {math.prod(geometry.kernel)} * {outputs} * 4"
         yield schedule.function(made), schedule.launch(made, grid, "256", shared)

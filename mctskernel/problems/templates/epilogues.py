@@ -6,7 +6,8 @@ of their elements, and a second kernel merges them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,6 +28,9 @@ from mctskernel.problems.templates.row_space import element_index, extents_of, r
 from mctskernel.problems.templates.row_steps import Step, add, pair, steps_of, with_parts
 from mctskernel.problems.templates.tiles import follower_of
 
+HEADER = "convolutions.cuh"
+
+_SLOW = re.compile(r"\b(exp|log|log1p|tanh|erf)f\(")
 _WORDS = ("number", "image", "channel", "depth", "row", "column", "value")
 
 Written = tuple[str, list[Place]]
@@ -143,6 +147,14 @@ class Epilogue:
             if not any(map(schedule.is_large, (*writer.body.used, step.buffer))):
                 break
         return made
+
+
+def by_header(text: str, schedule: Schedule, nodes: Iterable[Node]) -> str:
+    """C++ with the header's functions in place of CUDA's, as a macro says, if a convolution is among the nodes."""
+    if not _SLOW.search(text) or not any(each.target is torch.ops.aten.convolution.default for each in nodes):
+        return text
+    schedule.include(HEADER)
+    return _SLOW.sub(rf"convolutions::\1<{schedule.macro('MATH', 1)}>(", text)
 
 
 def _held(held: Node, group: RowGroup, traced: Traced) -> Iterator[Node]:

@@ -23,11 +23,12 @@ from mctskernel.problems.plain_cuda.body import (
     times,
 )
 from mctskernel.problems.plain_cuda.element_types import computed_type, converted, literal, lowest
-from mctskernel.problems.plain_cuda.extents import count_in_cpp, count_in_plan, in_cpp, product
+from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES, for_each_axis, pooled_rank
-from mctskernel.problems.plain_cuda.rules import argument, operator_name, source_of, takes
+from mctskernel.problems.plain_cuda.rules import argument, operator_name, source_of, takes, tensors
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
+from mctskernel.problems.templates.epilogues import by_header
 from mctskernel.problems.templates.row_space import extents_of
 from mctskernel.problems.templates.tiles import follower_of
 
@@ -42,10 +43,14 @@ class Pool:
 
     nodes: tuple[Node, ...]
     length: int
+    of_rows: tuple[Node, ...]
+    """What is computed before, and is the same for all windows of a row."""
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The text of the kernel, and its launch."""
-        threads, items = min(_SHAPES, key=lambda each: _slots(self.length, *each))
+        # Short rows leave few threads of a warp idle if each has as many as it has results.
+        shapes = [(self.length, 1)] if self.length < min(_SHAPES)[0] else _SHAPES
+        threads, items = min(shapes, key=lambda each: _slots(self.length, *each))
         values = {"THREADS": threads, "ROWS": max(128 // threads, 1), "ITEMS": items}
         names = {word: schedule.macro(word, value) for word, value in values.items()}
         schedule.require(f"{names['THREADS']} * {names['ROWS']} <= 1024")
@@ -59,14 +64,13 @@ class Pool:
             _write(body, self, place, names, pooled)
             if not any(map(schedule.is_large, body.used)):
                 break
-        rows = count_in_plan(place.extents[:-1])
-        columns = count_in_plan(place.extents[-1:])
-        grid = (
-            f"ceil_div({rows}, {names['ROWS']}) * ceil_div({columns}, {names['THREADS']} * {names['ITEMS']})"
-        )
+        rows, columns = map(count_in_plan, (place.extents[:-1], place.extents[-1:]))
+        across = f"{names['THREADS']} * {names['ITEMS']}"
+        grid = f"ceil_div({rows}, {names['ROWS']}) * ceil_div({columns}, {across})"
         about = schedule.described(self.nodes[-1])
         bounds = f"__launch_bounds__({names['THREADS']} * {names['ROWS']}) "
-        made = Function(name, about, body.text(), tuple(body.reads.values()), place, bounds)
+        text = by_header(body.text(), schedule, self.nodes[0].graph.nodes)
+        made = Function(name, about, text, tuple(body.reads.values()), place, bounds)
         yield schedule.function(made), schedule.launch(made, grid, f'{names["THREADS"]}", "{names["ROWS"]}')
 
 
@@ -88,7 +92,17 @@ def pools(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> It
             if name in POOLS and part == 0 and computed_type(numbers(node)) == "float":
                 behind = None if node in outputs else follower_of(node, kept, traced)
                 nodes = (node,) if behind is None else (node, behind)
-                yield Pool(nodes, int(traced.estimate(extents_of(node, traced)[-1])))
+                rows = _of_rows(tensors(pool)[0], pooled_rank(pool), kept, traced)
+                yield Pool(nodes, int(traced.estimate(extents_of(node, traced)[-1])), tuple(rows))
+
+
+def _of_rows(node: Node, rank: int, kept: Sequence[Node], traced: Traced) -> Iterator[Node]:
+    if node.op == "call_function" and node not in kept:
+        if all(each == ONE for each in extents_of(node, traced)[-rank:]):
+            yield node
+        else:
+            for each in tensors(node):
+                yield from _of_rows(each, rank, kept, traced)
 
 
 @dataclass(frozen=True)
@@ -136,6 +150,9 @@ def _write(body: Body, group: Pool, place: Place, names: Mapping[str, str], pool
         wide, body.index_type = body.index_type, "int"
         outer = body.unflat(row, place.extents[:-1]) if len(place.extents) > 1 else ()
         *lines, along = _axes(body, pool)
+        body.index_type = wide
+        _read_of_rows(body, group, outer[: len(outer) - len(lines)])
+        body.index_type = "int"
         body.line(f"float {found}[{items}];")
         with _each(body, j, items):
             body.line(f"{found}[{j}] = {literal(lowest(dtype) if largest else 0, dtype)};")
@@ -173,6 +190,15 @@ def _write(body: Body, group: Pool, place: Place, names: Mapping[str, str], pool
                 pooled[node], body.index_type = body.let("float", "pooled", value), wide
                 index = (*map(body.as_index, outer), column)
                 body.store(place, index, converted(body.read(last, index), numbers(last), place.dtype))
+
+
+def _read_of_rows(body: Body, group: Pool, outer: Index) -> None:
+    for node in group.of_rows:
+        extents = body.extents(node)
+        zeros = ["0"] * pooled_rank(source_of(group.nodes[0])[0])
+        given = outer[len(outer) + len(zeros) - len(extents) :]
+        index = ("0" if e == ONE else body.as_index(at) for e, at in zip(extents, given, strict=False))
+        body.read(node, (*index, *zeros))
 
 
 def _inside(at: str, axis: _Axis) -> str:

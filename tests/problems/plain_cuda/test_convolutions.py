@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Tensor
+from mctskernel.profiling.build import BuildFailure, build
 from tests.problems.plain_cuda.test_tiles import templates
 from tests.problems.plain_cuda.verified import tensor, wrong
 
@@ -15,13 +17,17 @@ SIZES = {"d": 17, "h": 61, "w": 67}
 IMAGES = tensor("x", "d 20 h w")
 
 
-def check(function: Any, *inputs: Tensor, **macros: int) -> None:
-    source = templates(function, *inputs, sizes=SIZES)
-    assert "convolutions::convolve" in source
+def with_macros(source: str, macros: dict[str, int]) -> str:
     for name, value in macros.items():
         line = next(each for each in source.splitlines() if each.startswith(f"#define {name} "))
         source = source.replace(line, f"#define {name} {value}")
-    assert not wrong(function, *inputs, source=source, shape={"d": 3, "h": 9, "w": 21})
+    return source
+
+
+def check(function: Any, *inputs: Tensor, width: int = 21, **macros: int) -> None:
+    source = with_macros(templates(function, *inputs, sizes=SIZES), macros)
+    assert "convolutions::convolve" in source
+    assert not wrong(function, *inputs, source=source, shape={"d": 3, "h": 9, "w": width})
 
 
 @pytest.mark.slow
@@ -59,7 +65,14 @@ def test_other_ranks(function: Any, images: str, weight: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "macros", [{"STRIP": 5}, {"STRIP": 100}, {"DEEP": 2}, {"DEEP": 3, "STAGES": 2}, {"TILE_ROWS": 128}]
+    "macros",
+    [
+        {"STRIP": 5},
+        {"STRIP": 100, "LOADERS": 1},
+        {"DEEP": 2, "BLOCKS": 3},
+        {"DEEP": 3, "STAGES": 2},
+        {"TILE_ROWS": 128, "VECTOR": 2},
+    ],
 )
 def test_macros_choose_how_and_not_what(macros: dict[str, int]) -> None:
     check(nn.conv2d, IMAGES, tensor("f", "10 20 3 3"), tensor("b", "10"), **macros)
@@ -81,6 +94,47 @@ def test_16_bit_numbers(function: Any, images: str, weight: str, word: str, dtyp
     source = templates(function, *inputs, sizes=SIZES)
     assert f"convolutions::{word}" in source
     assert not wrong(function, *inputs, source=source, shape={"d": 3, "h": 9, "w": 21})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "weight", "macros"),
+    [
+        (nn.conv2d, "24 20 3 3", {"STRIP": 9}),
+        (lambda x, f: nn.conv2d(x, f, padding=(0, 2)), "70 20 2 3", {"WARP_GROUPS": 2, "LOADERS": 1}),
+        (lambda x, f: nn.conv2d(x, f, groups=2, padding=1), "14 10 3 3", {"TILE_ROWS": 128}),
+        (lambda x, f: nn.conv2d(x, f, stride=(1, 2)), "10 20 3 4", {}),
+        (lambda x, f: nn.conv_transpose2d(x, f, stride=2), "20 24 4 4", {"STRIP": 7}),
+        (lambda x, f: nn.conv_transpose2d(x, f, stride=(1, 4)), "20 10 3 4", {}),
+    ],
+)
+def test_two_columns_are_stored_at_once(function: Any, weight: str, macros: dict[str, int]) -> None:
+    check(function, IMAGES, tensor("f", weight), width=26, VECTOR=2, **macros)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("math", [1, 2])
+def test_functions_of_sums(math: int) -> None:
+    def function(x: Any, f: Any, b: Any) -> Any:
+        y = nn.gelu(nn.conv2d(x, f, b))
+        return torch.tanh(y) * nn.mish(3 * y) + torch.sigmoid(8 * y) - torch.log(y * y + 1)
+
+    check(function, IMAGES, tensor("f", "10 20 3 3"), tensor("b", "10"), MATH=math)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "macros",
+    [{"LOADERS": 1}, {"LOADERS": 2, "VECTOR": 2}, {"LOADERS": 1, "WARP_GROUPS": 2}, {"TILE_ROWS": 128}],
+)
+def test_what_macros_choose_compiles_for_wgmma(macros: dict[str, int]) -> None:
+    source = with_macros(
+        templates(nn.conv2d, IMAGES, tensor("f", "10 20 3 3"), sizes=SIZES),
+        {"STAGES": 2, "LOADERS": 2, **macros},
+    )
+    assert not isinstance(
+        build(Kernel(source, Language.CUDA), ["convolution_kernel"], "sm_90a"), BuildFailure
+    )
 
 
 @pytest.mark.slow
