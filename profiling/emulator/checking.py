@@ -220,9 +220,10 @@ class CheckedMemory(MemoryPort):
         """Whether a phase has ended: the one with this number or, by its `form`, of this parity."""
         done = np.zeros(g.n, bool)
         arrivals: list[object] = []
+        wanted = np.broadcast_to(number, g.n).tolist()
         for lane, barrier in self._barriers(access, g, address, mask):
-            wanted = int(np.broadcast_to(number, g.n)[lane])
-            done[lane] = barrier.phase % 2 != wanted % 2 if form == "parity" else barrier.phase > wanted
+            phase = barrier.phase
+            done[lane] = phase % 2 != wanted[lane] % 2 if form == "parity" else phase > wanted[lane]
             if done[lane]:
                 arrivals += barrier.arrived
         if done.any():

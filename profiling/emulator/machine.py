@@ -120,8 +120,12 @@ class Machine:
         self.lane_instructions = 0
         self.steps = 0
         self._deadline = time.thread_time() + limits.seconds
-        self._contended = {each.block for each in program.accesses if each.strong}
-        self._tries = 0
+        strong = [each for each in program.accesses if each.strong]
+        self._contended = {each.block for each in strong}
+        self._changing = {each.block for each in strong if each.kind != "load" and "_wait" not in each.opcode}
+        self._changes = self._tries = 0
+        self._idle: dict[int, int] = {}
+        """Blocks that lanes have just tried in vain, with the number of changes then."""
 
     def run(self, batch: Batch, port: MemoryPort, head_start: int = 0) -> None:
         """Run a batch to its end; raises `LimitExceededError`.
@@ -182,10 +186,17 @@ class Machine:
             self._switch(block, group, outcome)
         else:
             self._leave(block, lanes)
+        if number in self._changing:
+            self._changes += 1
+        elif number in self._contended and number in block.targets and number in self.ready:
+            self._idle[number] = self._changes
 
     def _next(self) -> int:
         """Lowest block first; blocks with warp operations wait for lanes of their warps that can still come."""
         ready = self.ready
+        if self._idle and self.steps % _PATIENCE**3:
+            # Nothing has changed that lanes may wait for.
+            ready = {n: ready[n] for n in self._free(ready) if self._idle.get(n) != self._changes} or ready
         number = next(iter(ready)) if len(ready) == 1 else self._lowest(ready)
         if number not in self._contended or not (self.waiting or len(ready) > 1):
             return number
@@ -245,6 +256,7 @@ class Machine:
 
     def _arrive(self, number: int, group: Group) -> None:
         other = self.ready.get(number)
+        self._idle.pop(number, None)
         self.ready[number] = group if other is None else self._merge(number, other, group)
 
     def _merge(self, number: int, a: Group, b: Group) -> Group:

@@ -169,10 +169,18 @@ _PIECE = re.compile(
     r"\s*+(?:(?P<loc>\.(?:loc|file)\b[^\n]*)|(?P<open>\{)|(?P<close>\})"
     r"|(?P<label>[$\w]+)\s*:(?!:)|(?P<statement>[^;{}]*+(?:\{[^{}]*+\}[^;{}]*+)*+;))"
 )
+_SCOPE = re.compile(r"\{(?:[^{}]++|\{[^{}]*+\})*+\}")
 _CARRY = re.compile(r"(?:add|sub|mad)(?P<reads>c)?(?:\.lo|\.hi)?(?P<writes>\.cc)?\.[us](?:32|64)$")
 _CONDITION_CODE = "condition code"
 _GUARD = re.compile(r"@\s*(!?)\s*([%$\w]+)\s+")
 _INTEGER = re.compile(r"([+-]?)\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
+
+
+def _with_own_labels(scope: re.Match[str]) -> str:
+    """A scope whose labels no other one has."""
+    names = set(re.findall(r"(?<![$:\w])([A-Za-z_]\w*)\s*:(?!:)", scope[0]))
+    own = rf"\b(?:{'|'.join(names)})\b"
+    return re.sub(own, lambda name: f"{name[0]}${scope.start()}", scope[0]) if names else scope[0]
 
 
 class _Body:
@@ -186,7 +194,7 @@ class _Body:
         self.file: str | None = None
 
     def statements(self, text: str) -> Iterator[Statement]:
-        position = 0
+        position, text = 0, _SCOPE.sub(_with_own_labels, text)
         label: str | None = None
         while match := _PIECE.match(text, position):
             position = match.end()

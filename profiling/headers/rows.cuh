@@ -32,6 +32,47 @@ __device__ __forceinline__ void load(T (&values)[N], const T* run, Index k, Inde
     }
 }
 
+// N numbers of 16 bits in as few registers as they fit into: each is taken out where it is used, again and again.
+template <typename T, int N>
+struct Packed {
+    static_assert(sizeof(T) == 2);
+    unsigned words[(N + 1) / 2];
+
+    __device__ __forceinline__ T operator[](int v) const {
+        union {
+            unsigned short bits;
+            T value;
+        } found;
+        if (v % 2 == 0) {
+            asm volatile("{.reg .b16 other; mov.b32 {%0, other}, %1;}" : "=h"(found.bits) : "r"(words[v / 2]));
+        } else {
+            asm volatile("{.reg .b16 other; mov.b32 {other, %0}, %1;}" : "=h"(found.bits) : "r"(words[v / 2]));
+        }
+        return found.value;
+    }
+};
+
+template <typename T, int N, typename Index>
+__device__ __forceinline__ void load(Packed<T, N>& values, const T* run, Index k, Index length, bool whole = false) {
+    constexpr int W = (N + 1) / 2;
+    const unsigned short* bits = reinterpret_cast<const unsigned short*>(run);
+    if (N % 2 == 0 && (whole || (k >= 0 && k + N <= length && aligned<N>(run + k)))) {
+        const Vector<unsigned, W> found = *reinterpret_cast<const Vector<unsigned, W>*>(run + k);
+        #pragma unroll
+        for (int w = 0; w < W; ++w) {
+            values.words[w] = found.of[w];
+        }
+    } else {
+        #pragma unroll
+        for (int w = 0; w < W; ++w) {
+            values.words[w] = k + 2 * w >= 0 && k + 2 * w < length ? bits[k + 2 * w] : 0;
+            if (2 * w + 1 < N && k + 2 * w + 1 >= 0 && k + 2 * w + 1 < length) {
+                values.words[w] |= (unsigned)bits[k + 2 * w + 1] << 16;
+            }
+        }
+    }
+}
+
 // Stores the elements from k on of a run of `length`, without those outside of it.
 template <typename T, int N, typename Index>
 __device__ __forceinline__ void store(T* run, const T (&values)[N], Index k, Index length, bool whole = false) {
@@ -181,4 +222,284 @@ __device__ __forceinline__ unsigned long long inverse_of(int by) {
 // k / by for k >= 0, without a division: the error of the inverse is too small to tell.
 __device__ __forceinline__ int quotient(int k, unsigned long long inverse) {
     return inverse == 0 ? k : (int)__umul64hi((unsigned)k, inverse);
+}
+
+// ---- Rows that pass through a ring of tiles in shared memory: each is read once, by teams of blocks that hold some rows together.
+
+__device__ __forceinline__ void init_barrier(unsigned long long& barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((unsigned)__cvta_generic_to_shared(&barrier)), "r"(arrivals) : "memory");
+}
+
+// Arrives for a warp.
+__device__ __forceinline__ void arrive(unsigned long long& barrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        asm volatile("{.reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0];}" ::"r"((unsigned)__cvta_generic_to_shared(&barrier))
+                     : "memory");
+    }
+}
+
+__device__ __forceinline__ void await(unsigned long long& barrier, unsigned parity) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra again;\n}"
+                 ::"r"((unsigned)__cvta_generic_to_shared(&barrier)), "r"(parity) : "memory");
+#else
+    asm volatile("{.reg .pred done;\nagain:\nmbarrier.test_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra again;\n}"
+                 ::"r"((unsigned)__cvta_generic_to_shared(&barrier)), "r"(parity) : "memory");
+#endif
+}
+
+// Something that passes from some warps to others through Slots places: who fills and who empties them each keep where they are.
+template <int Slots>
+struct Queue {
+    unsigned long long full[Slots], empty[Slots];
+
+    __device__ __forceinline__ void init(int fillers, int emptiers) {
+        for (int s = 0; s < Slots; ++s) {
+            init_barrier(full[s], fillers);
+            init_barrier(empty[s], emptiers);
+        }
+    }
+};
+
+template <int Slots>
+struct Turn {
+    int slot = 0;
+    unsigned parity = 0;
+
+    __device__ __forceinline__ void next() {
+        if (++slot == Slots) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+// The tiles of a block, in order: those of the rows of its team one after another are dealt to its blocks.
+template <typename Index>
+struct Walk {
+    Index row, rows;
+    int tile, tiles, blocks, teams, more_rows, more_tiles;
+    bool copied;
+
+    __device__ __forceinline__ bool more() const {
+        return row < rows;
+    }
+    __device__ __forceinline__ void next() {
+        row += more_rows;
+        tile += more_tiles;
+        if (tile >= tiles) {
+            tile -= tiles;
+            row += teams;
+        }
+    }
+};
+
+// Whether all blocks run at the same time: no, for all of them, if one doesn't come in a while. `come` begins as zeros.
+__device__ __forceinline__ bool all_come(int* come) {
+    volatile int* verdict = come + 1;
+    if (atomicAdd(come, 1) + 1 == gridDim.x) {
+        atomicCAS(come + 1, 0, 1);
+    }
+    for (int i = 0; i < 256 && *verdict == 0; ++i) {
+#if __CUDA_ARCH__ >= 700
+        __nanosleep(500);
+#endif
+    }
+    atomicCAS(come + 1, 0, 2);
+    return *verdict == 1;
+}
+
+// Brings the vectors of a tile that are whole to shared memory.
+template <int Tile, int N, typename T>
+__device__ __forceinline__ void copy_tile(T* slot, const T* run, int start, int length, unsigned long long& full) {
+    const int from = start < 0 ? N : 0, count = min(Tile, length - start) / N * N - from;
+#if __CUDA_ARCH__ >= 900
+    if (count > 0) {
+        const unsigned barrier = (unsigned)__cvta_generic_to_shared(&full), bytes = count * (unsigned)sizeof(T);
+        asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                     ::"r"((unsigned)__cvta_generic_to_shared(slot + from)), "l"(run + start + from), "r"(bytes), "r"(barrier)
+                     : "memory");
+    }
+#endif
+}
+
+// The elements from k on of a run, from its tile in shared memory, or from memory what wasn't copied.
+template <typename T, int N>
+__device__ __forceinline__ void take(T (&values)[N], const T* slot, const T* run, int start, int k, int length, bool copied, bool whole) {
+    if (whole || (copied && k >= 0 && k + N <= length)) {
+        const Vector<T, N> found = *reinterpret_cast<const Vector<T, N>*>(slot + (k - start));
+        #pragma unroll
+        for (int v = 0; v < N; ++v) {
+            values[v] = found.of[v];
+        }
+    } else {
+        load(values, run, k, length);
+    }
+}
+
+template <typename T, int N>
+__device__ __forceinline__ void take(Packed<T, N>& values, const T* slot, const T* run, int start, int k, int length, bool copied, bool whole) {
+    if (whole || (copied && k >= 0 && k + N <= length)) {
+        load(values, slot, k - start, 1 << 30, true);
+    } else {
+        load(values, run, k, length);
+    }
+}
+
+// What other blocks are told: a word and a mark at once, so that none waits for what was written before. `packets` begin as zeros.
+template <typename State>
+union Words {
+    State state;
+    unsigned of[sizeof(State) / 4];
+};
+
+template <typename State>
+__device__ __forceinline__ void tell(unsigned long long* packets, const State& state) {
+    Words<State> words;
+    words.state = state;
+    #pragma unroll
+    for (int w = 0; w < sizeof(State) / 4; ++w) {
+        asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(packets + w), "l"(1ull << 32 | words.of[w]) : "memory");
+    }
+}
+
+template <typename State>
+__device__ __forceinline__ State hear(const unsigned long long* packets) {
+    Words<State> words;
+    bool found;
+    do {
+        found = true;
+        #pragma unroll
+        for (int w = 0; w < sizeof(State) / 4; ++w) {
+            unsigned long long packet;
+            asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(packet) : "l"(packets + w) : "memory");
+            words.of[w] = (unsigned)packet;
+            found = found && packet >> 32 != 0;
+        }
+    } while (!found);
+    return words.state;
+}
+
+template <typename State>
+__device__ __forceinline__ void across_warp(State& state) {
+    __syncwarp();
+    #pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        merge(state, of_lane(state, lanes));
+    }
+}
+
+constexpr int AHEAD = 4;
+
+// In each of 2 Threads + 96 threads of a block: half of the former reduce tiles, and the other half write them when they know about the
+// row. A thread copies tiles to shared memory, a warp merges what is found of the block's tiles of a row and tells it to the
+// other blocks of the team, and one hears of theirs. `copy(at, stage, full)`, `reduce(at, stage, lane, state)` and `write(at, stage,
+// lane, state)` do it with a tile. If a team can't hold a row, or blocks don't run together, each has rows of its own, read twice.
+template <int Threads, int Blocks, int Stages, typename State, typename Index, class Copy, class Reduce, class Write>
+__device__ __forceinline__ void pass_rows(int* come, unsigned long long* packets, Index rows, int tiles, bool aligned, State start,
+        Copy copy, Reduce reduce, Write write) {
+    constexpr int Warps = Threads / 32, Count = sizeof(State) / 4;
+    __shared__ Queue<Stages> ring;
+    __shared__ Queue<AHEAD> parts, known;
+    __shared__ State of_warps[AHEAD][Warps], of_rows[AHEAD];
+    __shared__ bool all_together;
+    if (threadIdx.x == 0) {
+        ring.init(1, 2 * Warps);
+        parts.init(Warps, 1);
+        known.init(1, Warps);
+        bool together = false;
+#if __CUDA_ARCH__ >= 900
+        asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
+        together = aligned && (tiles - 1) / Blocks + 1 < Stages && (Blocks == 1 || all_come(come));
+#endif
+        all_together = together;
+    }
+    __syncthreads();
+    const bool together = all_together;
+    const int blocks = together ? Blocks : 1, teams = gridDim.x / blocks, rank = blockIdx.x % blocks;
+    const Index row = (Index)(rank / tiles) * teams + blockIdx.x / blocks;
+    Walk<Index> at = {blockIdx.x / blocks < teams ? row : rows, rows, rank % tiles, tiles, blocks, teams, blocks / tiles * teams,
+                      blocks % tiles, together};
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % Threads;
+    Turn<Stages> turn;
+    Turn<AHEAD> row_turn;
+    State state = start;
+    Index last = -1;
+    if (warp < Warps) {
+        for (; at.more(); at.next(), turn.next()) {
+            if (at.row != last) {
+                last = at.row;
+                await(known.full[row_turn.slot], row_turn.parity);
+                state = of_rows[row_turn.slot];
+                arrive(known.empty[row_turn.slot]);
+                row_turn.next();
+            }
+            if (together) {
+                await(ring.full[turn.slot], turn.parity);
+            }
+            write(at, turn.slot, lane, state);
+            arrive(ring.empty[turn.slot]);
+        }
+    } else if (warp < 2 * Warps) {
+        while (at.more()) {
+            if (together) {
+                await(ring.full[turn.slot], turn.parity);
+            }
+            reduce(at, turn.slot, lane, state);
+            arrive(ring.empty[turn.slot]);
+            last = at.row;
+            at.next();
+            turn.next();
+            if (at.row != last) {
+                across_warp(state);
+                await(parts.empty[row_turn.slot], row_turn.parity ^ 1);
+                if (lane % 32 == 0) {
+                    of_warps[row_turn.slot][lane / 32] = state;
+                }
+                arrive(parts.full[row_turn.slot]);
+                row_turn.next();
+                state = start;
+            }
+        }
+    } else if (warp == 2 * Warps) {
+        for (; together && threadIdx.x % 32 == 0 && at.more(); at.next(), turn.next()) {
+            await(ring.empty[turn.slot], turn.parity ^ 1);
+            copy(at, turn.slot, ring.full[turn.slot]);
+            asm volatile("{.reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0];}"
+                         ::"r"((unsigned)__cvta_generic_to_shared(&ring.full[turn.slot])) : "memory");
+        }
+    } else if (warp == 2 * Warps + 1) {
+        for (; at.more(); at.next()) {
+            if (at.row != last) {
+                last = at.row;
+                await(parts.full[row_turn.slot], row_turn.parity);
+                State found = threadIdx.x % 32 < Warps ? of_warps[row_turn.slot][threadIdx.x % 32] : start;
+                across_warp(found);
+                if (threadIdx.x % 32 == 0) {
+                    tell(packets + (at.row * Blocks + at.tile % at.blocks) * Count, found);
+                }
+                arrive(parts.empty[row_turn.slot]);
+                row_turn.next();
+            }
+        }
+    } else {
+        for (; at.more(); at.next()) {
+            if (at.row != last) {
+                last = at.row;
+                State found = start;
+                for (int p = threadIdx.x % 32; p < min(at.blocks, tiles); p += 32) {
+                    merge(found, hear<State>(packets + (at.row * Blocks + p) * Count));
+                }
+                across_warp(found);
+                await(known.empty[row_turn.slot], row_turn.parity ^ 1);
+                if (threadIdx.x % 32 == 0) {
+                    of_rows[row_turn.slot] = found;
+                }
+                arrive(known.full[row_turn.slot]);
+                row_turn.next();
+            }
+        }
+    }
 }

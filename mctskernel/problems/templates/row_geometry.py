@@ -24,6 +24,15 @@ FEW_WAVES = 16
 MOST_ITEMS, FEW_ITEMS = 64, 16
 """Registers of a thread for elements: at most, and where they leave room for enough threads to hide latency."""
 
+FEW_VECTORS = 1024
+"""Where a row has more and leads to one number, blocks of few registers take turns at parts of it."""
+
+
+RING, HELD, L2_BYTES = 208 << 10, 64 << 10, 50 << 20
+"""Bytes of a ring of tiles, of a row that registers of a block hold, and of the L2 cache."""
+
+DIVISORS = tuple(each for each in range(1, MULTIPROCESSORS + 1) if MULTIPROCESSORS % each == 0)
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -36,6 +45,9 @@ class Geometry:
     parts: int
     registers: int
     """About what a thread needs."""
+
+    stages: int = 0
+    """Tiles in a ring."""
 
     @property
     def resident(self) -> int:
@@ -66,14 +78,41 @@ def geometry_of(group: Reductions, schedule: Schedule) -> Geometry:
             range(1, min(units, 2 * slots) + 1), key=lambda each: _idle(rows * each, slots) + each / 1e4
         )
         return Geometry(256, 1, vector, 4, max(parts, 2), 32 + 4 * vector * leaves)
-    vectors, most = -(-length // vector), 8 if leaves == 1 else 4
+    vectors, most = -(-length // vector), max((32 if leaves == 1 else 16) // vector, 1)
+    if leaves == 1 and vectors > FEW_VECTORS and not group.is_whole(schedule):
+        return Geometry(256, 1, vector, 4, 1, 48)
     if vectors <= 32:
         lanes, items = power_of_two(vectors), 1
     else:
         lanes = max(power_of_two(-(-vectors // most)), 32)
         lanes = lanes if lanes <= 1024 else 512  # in several tiles, of two blocks rather than one
-        items = min(-(-vectors // lanes), 8)
+        items = min(-(-vectors // lanes), max(32 // vector, 1))
     return Geometry(lanes, max(128 // lanes, 1), vector, items, 1, 40 + items * vector * leaves)
+
+
+def ring_of(group: Reductions, schedule: Schedule) -> Geometry | None:
+    """Macros for rows that blocks hold together; None where a block can hold a row, or L2 all of them."""
+    space, sizes = group.space, {numbers(node).itemsize for node in group.leaves}
+    segments, run = run_of(space)
+    if space.strided or segments or len(sizes) != 1 or not group.is_whole(schedule):
+        return None
+    (size,), leaves = sizes, len(group.leaves)
+    rows, length, vector = max(schedule.estimate(space.rows), 1), schedule.estimate(run), 16 // max(sizes)
+    threads, items = 256, 4
+    stages = RING // (threads * items * 16 * leaves)
+    tiles = -(-length // (threads * items * vector))
+    if length * size * leaves <= HELD or rows * length * size * leaves <= L2_BYTES or stages < 4:
+        return None
+    roomy = [each for each in DIVISORS if 2 * tiles <= each * stages]
+    if not roomy:
+        return None
+
+    def preference(parts: int) -> tuple[float, bool, int]:
+        uneven = parts > 2 * roomy[0] or tiles % parts > 0
+        return round(_idle(rows, MULTIPROCESSORS // parts), 1), uneven, parts
+
+    parts = min(roomy, key=preference)
+    return Geometry(threads, 1, vector, items, parts, 64, stages)
 
 
 def _of_columns(rows: int, length: int, leaves: int, *, writes: bool, places: bool) -> Geometry:
@@ -116,12 +155,20 @@ def macros(schedule: Schedule, words: Sequence[str], geometry: Geometry) -> dict
         "ITEMS": geometry.items,
         "PARTS": geometry.parts,
         "RESIDENT": geometry.resident,
+        "BLOCKS": MULTIPROCESSORS,
+        "STAGES": geometry.stages,
     }
-    names = {word: schedule.macro(word, values[word]) for word in (*words, "RESIDENT")}
+    words = words if geometry.stages else (*words, "RESIDENT")
+    names = {word: schedule.macro(word, values[word]) for word in words}
     block = [names[word] for word in ("THREADS", "LANES", "ROWS", "COLUMNS") if word in names]
     threads = " * ".join(block)
     schedule.require(f"{threads} <= 1024")
-    schedule.require(f"{names['RESIDENT']} >= 1 && {names['RESIDENT']} <= 32")
+    if geometry.stages:
+        schedule.require(
+            f"{threads} <= 448 && {names['STAGES']} >= 3 && {names['PARTS']} <= {names['BLOCKS']}"
+        )
+    else:
+        schedule.require(f"{names['RESIDENT']} >= 1 && {names['RESIDENT']} <= 32")
     schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
     if "THREADS" in names:
         schedule.require(f"1024 % {names['THREADS']} == 0")

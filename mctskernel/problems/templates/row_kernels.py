@@ -6,27 +6,39 @@ Reductions of few long rows are split over blocks, which store their parts for a
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import sympy
+import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import ROWS, Body, Index, Place, node_type, numbers
 from mctskernel.problems.plain_cuda.element_types import converted, stored, stored_type
-from mctskernel.problems.plain_cuda.extents import product, same
+from mctskernel.problems.plain_cuda.extents import count_in_cpp, product, same
 from mctskernel.problems.plain_cuda.reductions import finished
 from mctskernel.problems.plain_cuda.rules import Kind, is_tensor, operator_name, rule_of, tensors
 from mctskernel.problems.plain_cuda.schedule import Schedule
-from mctskernel.problems.templates.row_geometry import MOST_ITEMS, geometry_of, macros
+from mctskernel.problems.templates.row_geometry import MOST_ITEMS, geometry_of, macros, ring_of
 from mctskernel.problems.templates.row_loops import Elements, RowLoops, Work, words_of
 from mctskernel.problems.templates.row_space import Reductions, element_index, row_index, run_of
-from mctskernel.problems.templates.row_steps import Part, Step, add, depends_on, is_exact, steps_of
+from mctskernel.problems.templates.row_steps import (
+    Part,
+    Step,
+    add,
+    depends_on,
+    is_exact,
+    steps_of,
+    with_parts,
+)
 
 
 class RowWriter(RowLoops):
     """One kernel of a group of rows."""
 
+    _group: Reductions
     _tests_tiles = True
 
     def whole(self, name: str, steps: Sequence[Step]) -> tuple[str, str]:
@@ -53,6 +65,53 @@ class RowWriter(RowLoops):
             self.body.line(f"{self._part(step, 'part')} = {state};")
         about = self._schedule.described(step.parts[-1].nodes[-1])
         return self.written(name, about, step.buffer, [each.buffer for each in before if each.buffer])
+
+    def ring_loads(self, step: Step) -> Mapping[tuple[Node, Index], str]:
+        """The tensors that rows can bring to a ring of tiles, and where each row begins in them."""
+        with self.body.trial(in_loop=True):
+            self._take_row()
+            first, last = self._loads_of([self._reduction(step), self._output(self._last)], [step])
+        return {key: base for key, base in {**first, **last}.items() if key[0] in self._group.leaves}
+
+    def ring(self, name: str, step: Step, come: Place) -> tuple[str, str]:
+        """A kernel in which teams of blocks hold some rows together, and read each once."""
+        assert step.buffer is not None  # noqa: S101 - a step of teams has one
+        body, names, kind = self.body, self._names, self._index_type
+        tile, stages = f"{self._tile}, {names['VECTOR']}", names["STAGES"]
+        self._unit, self._lane = "at.tile", "lane"
+        self._count_tiles()
+        self._ring = self.ring_loads(step)
+        runs = {self._schedule.places[node]: self._run(node, base) for (node, _), base in self._ring.items()}
+        body.reads |= {place.name: place for place in runs}
+        pointers = " | ".join(f"(size_t){self._schedule.parameter(place.name)}" for place in runs)
+        body.line("extern __shared__ __align__(128) unsigned char ring[];")
+        walk, state = f"const Walk<{kind}>& at, int stage", f"int lane, {step.struct}& of_row"
+        with body.block(f"const auto copy = [&]({walk}, unsigned long long& full) {{", "};"):
+            self._take_row()
+            body.line(
+                f"const int start = at.tile * {self._tile} - (int)({self._base()} % {names['VECTOR']});"
+            )
+            for place, run in runs.items():
+                body.line(f"copy_tile<{tile}>({self._slot(place)}, {run}, start, length, full);")
+        with body.block(f"const auto reduce = [&]({walk}, {state}) {{", "};"):
+            self._take_row()
+            self._reduce_tiles(step, "of_row")
+        with body.block(f"const auto write = [&]({walk}, {state}) {{", "};"):
+            self._take_row()
+            self._know(step, "of_row")
+            self._write(self._last)
+        body.line(
+            f"pass_rows<{names['THREADS']}, {names['PARTS']}, {stages}>({come.name}, "
+            f"reinterpret_cast<unsigned long long*>({step.buffer.name}), "
+            f"({kind}){count_in_cpp(self._group.space.rows)}, tiles, ({pointers}) % 16 == 0, "
+            f"{step.struct}{step.starts}, copy, reduce, write);"
+        )
+        about = self._schedule.described(self._last)
+        return self.written(name, about, self._place, also=(step.buffer, come))
+
+    def _take_row(self) -> None:
+        self.body.line(f"const {self._index_type} {self._row} = at.row;")
+        self._split_row()
 
     def merged(self, name: str, step: Step) -> tuple[str, str]:
         """A kernel that merges the parts of a step into the first one."""
@@ -97,21 +156,19 @@ class RowWriter(RowLoops):
 
     def _hold(self, works: Sequence[Work], steps: Sequence[Step]) -> None:
         """Keep what several passes load in registers."""
-        body = self.body
-        if not works:
-            return
-        counts: dict[tuple[Node, Index], int] = {}
+        counts = Counter(key for loads in self._loads_of(works, steps) for key in loads)
+        self._held |= {key: self._array(key[0]) for key, count in counts.items() if count > 1}
+
+    def _loads_of(self, works: Sequence[Work], steps: Sequence[Step]) -> list[dict[tuple[Node, Index], str]]:
+        """What each pass loads, those after a step with its results known."""
+        body, found = self.body, []
         with body.trial(in_loop=True):
             for number, work in enumerate(works):
-                for key in self._loads(work):
-                    counts[key] = counts.get(key, 0) + 1
-                if number < len(steps):
-                    for part in steps[number].parts:
-                        for node in part.nodes:
-                            body.know(node, row_index(body, self._group.space, self._at(), node), "known")
-        for key, count in counts.items():
-            if count > 1:
-                self._held[key] = self._array(key[0])
+                found.append(self._loads(work))
+                for part in steps[number].parts if number < len(steps) else ():
+                    for node in part.nodes:
+                        body.know(node, row_index(body, self._group.space, self._at(), node), "known")
+        return found
 
     def _reduction(self, step: Step) -> Work:
         """Adds an element to a state, for finding out what it loads."""
@@ -130,8 +187,14 @@ class RowWriter(RowLoops):
     def _reduce(self, step: Step) -> str:
         """One pass over the row, of which several tiles are reduced one by one and merged. Returns the state."""
         body = self.body
-        state = target = body.fresh("of_row")
+        state = body.fresh("of_row")
         body.line(f"{step.struct} {state} = {step.starts};")
+        self._reduce_tiles(step, state)
+        self._across(state)
+        return state
+
+    def _reduce_tiles(self, step: Step, state: str) -> None:
+        body, target = self.body, state
         with self._tiles(self._reduction(step)) as elements:
             if self._several:
                 target = "of_tile"
@@ -145,8 +208,6 @@ class RowWriter(RowLoops):
             self._add_seconds([part for part in step.parts if len(part.nodes) > 1], target, elements)
             if self._several:
                 body.line(f"merge({state}, {target});")
-        self._across(state)
-        return state
 
     def _add_seconds(self, pairs: Sequence[Part], target: str, elements: Elements) -> None:
         """The second reductions of pairs, with what the first ones are in this thread's part of a tile."""
@@ -286,6 +347,9 @@ class RowGroup(Reductions):
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The texts of the kernels that fill a buffer with the last node, and their launches."""
+        if written := self._in_ring(schedule, place):
+            yield written
+            return
         geometry = geometry_of(self, schedule)
         split, strided = geometry.parts > 1, self.space.strided
         several = split or schedule.estimate(run_of(self.space)[1]) > geometry.tile
@@ -302,6 +366,25 @@ class RowGroup(Reductions):
             yield from self._in_parts(writers, names, steps)
         else:
             yield writers.written("rows", names, partial(RowWriter.whole, steps=steps))
+
+    def _in_ring(self, schedule: Schedule, place: Place) -> tuple[str, str] | None:
+        """One kernel of teams of blocks for long rows that are more than L2 holds, or None."""
+        geometry = ring_of(self, schedule)
+        steps = list(steps_of(self, schedule, merged=True, parts="")) if geometry else []
+        if not geometry or len(steps) != 1:
+            return None
+        words = ["THREADS", "VECTOR", "ITEMS", "PARTS", "BLOCKS", "STAGES"]
+        names = macros(schedule, words, geometry)
+        writers = _Writers(self, schedule, place, several=True)
+        if not writers.writer("int", names).ring_loads(steps[0]):
+            return None
+        schedule.include(ROWS)
+        schedule.define(steps[0].definition())
+        parts = names["PARTS"]
+        step = with_parts(steps[0], schedule, self.space, sympy.Symbol(parts), parts, packets=True)
+        come = Place(schedule.fresh("come"), torch.int32, (sympy.Integer(2),))
+        schedule.add_scratch(come, zero=True)
+        return writers.written("rows", names, partial(RowWriter.ring, step=step, come=come))
 
     def _in_parts(
         self, writers: _Writers, names: Mapping[str, str], steps: Sequence[Step]
@@ -328,6 +411,11 @@ class _Writers:
     place: Place
     several: bool
 
+    def writer(self, index_type: str, names: Mapping[str, str]) -> RowWriter:
+        return RowWriter(
+            self.group, self.schedule, self.place, names, index_type=index_type, several=self.several
+        )
+
     def written(
         self, name: str, names: Mapping[str, str], write: Callable[[RowWriter, str], tuple[str, str]]
     ) -> tuple[str, str]:
@@ -335,9 +423,7 @@ class _Writers:
         operators = (operator_name(node).split(".")[-1].strip("_") for node in self.group.nodes[-3:])
         name = self.schedule.fresh("_".join(dict.fromkeys((*operators, name))))
         for index_type in ("int", "long long"):
-            writer = RowWriter(
-                self.group, self.schedule, self.place, names, index_type=index_type, several=self.several
-            )
+            writer = self.writer(index_type, names)
             made = write(writer, name)
             counted = (self.schedule.places[leaf] for leaf in self.group.leaves)
             if not any(map(self.schedule.is_large, (*writer.body.used, *counted))):

@@ -74,11 +74,27 @@ class RowLoops:
         self._before_element = ""
         self._parted = self._reverse = False
         self._passes = 0
+        self._ring: Mapping[tuple[Node, Index], str] = {}
 
-    def written(self, name: str, about: str, target: Place, buffers: Sequence[Place] = ()) -> tuple[str, str]:
+    def written(
+        self,
+        name: str,
+        about: str,
+        target: Place,
+        buffers: Sequence[Place] = (),
+        also: tuple[Place, ...] = (),
+    ) -> tuple[str, str]:
         """The text of the function, and its launch."""
         names, schedule, space = self._names, self._schedule, self._group.space
         reads = (*self.body.reads.values(), *buffers)
+        if self._ring:
+            block = f"2 * {names['THREADS']} + 96"
+            made = Function(
+                name, about, self.body.text(), reads, target, f"__launch_bounds__({block}, 1) ", also
+            )
+            size = len(self._in_ring) * self._in_ring[0].dtype.itemsize
+            shared = f"{names['STAGES']} * {size} * {self._tile[1:-1]}"
+            return schedule.function(made), schedule.launch(made, names["BLOCKS"], block, shared)
         threads = f"{self._rows} * {self._lanes}" if self._rows != "1" else self._lanes
         bounds = f"__launch_bounds__({threads}, {names['RESIDENT']}) "
         made = Function(name, about, self.body.text(), reads, target, bounds)
@@ -112,8 +128,11 @@ class RowLoops:
             body.line(
                 f"const {kind} {self._row} = min(mine, ({kind}){count_in_cpp(self._group.space.rows)} - 1);"
             )
+        self._split_row()
+
+    def _split_row(self) -> None:
         space = self._group.space
-        row = iter(body.unflat(self._row, space.rows) if space.rows else ())
+        row = iter(self.body.unflat(self._row, space.rows) if space.rows else ())
         self._kept = tuple("" if gone else next(row) for gone in space.reduced)
 
     @property
@@ -128,7 +147,7 @@ class RowLoops:
         count = count_in_cpp(run)
         body.line(f"const {kind} length = {count if kind == 'int' else f'({kind}){count}'};")
         # Vectors begin at multiples of their size in memory, so the first one may begin before the row.
-        before = f" + {vector} - 1" if self._split and vector else ""
+        before = f" + {vector} - 1" if self._split and vector and "STAGES" not in self._names else ""
         before = before or (f" + (length % {vector} ? {vector} - 1 : 0)" if vector else "")
         tiles = f"(length{before} + {tile} - 1) / {tile}"
         if segments:
@@ -193,8 +212,12 @@ class RowLoops:
     def _array(self, node: Node) -> str:
         place = self._schedule.places[node]
         name = self.body.fresh(f"{self._schedule.parameter(place.name)}_tile")
-        vector = "" if self._strided else f"[{self._names['VECTOR']}]"
-        self.body.line(f"{stored_type(place.dtype)} {name}[{self._names['ITEMS']}]{vector};")
+        kind, vector = stored_type(place.dtype), "" if self._strided else self._names["VECTOR"]
+        packed = vector and place.dtype.itemsize == 2
+        kind, vector = (
+            (f"Packed<{kind}, {vector}>", "") if packed else (kind, f"[{vector}]" if vector else "")
+        )
+        self.body.line(f"{kind} {name}[{self._names['ITEMS']}]{vector};")
         return name
 
     @contextlib.contextmanager
@@ -205,7 +228,10 @@ class RowLoops:
         loads = self._loads(work)
         tile = self._tile
         unit, backwards = self._unit, self._passes % 2
-        if self._parted:
+        head = ""
+        if self._ring:
+            pass
+        elif self._parted:
             head = f"for ({kind} {unit} = part; {unit} < tiles; {unit} += parts) {{"
         elif backwards:
             head = f"for ({kind} {unit} = tiles - 1; {unit} >= 0; --{unit}) {{"
@@ -215,7 +241,7 @@ class RowLoops:
             "" if not self._passes else f"if ({unit} < tiles - 1) {{" if backwards else f"if ({unit} > 0) {{"
         )
         self._passes += 1
-        with body.block(head):
+        with body.block(head) if head else contextlib.nullcontext():
             number = unit
             if segments:
                 body.line(f"const {kind} {self._segment} = {unit} / tiles_of_segment;")
@@ -226,7 +252,7 @@ class RowLoops:
                 base = self._base()
                 shift = f" - ({kind})({base} % {names['VECTOR']})" if base != "0" else ""
                 body.line(f"const {kind} start = {number} * {tile}{shift};")
-                body.line(f"const {kind} first = start + ({kind})threadIdx.x * {names['VECTOR']};")
+                body.line(f"const {kind} first = start + ({kind}){self._lane} * {names['VECTOR']};")
             with self._guarded(loads):
                 arrays = {key: self._held.get(key) or self._array(key[0]) for key in loads}
                 held = [key for key in loads if key in self._held]
@@ -236,6 +262,15 @@ class RowLoops:
                         self._load({key: loads[key] for key in held}, arrays)
                 yield lambda: self._elements(arrays)
 
+    def _slot(self, place: Place) -> str:
+        """Where a tile of a tensor is in the ring."""
+        kind, number = stored_type(place.dtype), self._in_ring.index(place)
+        return f"(reinterpret_cast<{kind}*>(ring) + (stage * {len(self._in_ring)} + {number}) * {self._tile})"
+
+    @property
+    def _in_ring(self) -> list[Place]:
+        return list(dict.fromkeys(self._schedule.places[node] for node, _ in self._ring))
+
     @contextlib.contextmanager
     def _guarded(self, loads: Mapping[tuple[Node, Index], str]) -> Iterator[None]:
         """What is done with a tile; twice where it pays, once without tests for tiles that need none."""
@@ -244,9 +279,9 @@ class RowLoops:
             return
         runs = [self._run(node, base) for (node, _), base in loads.items()]
         tests = [f"aligned<{self._names['VECTOR']}>({run} + start)" for run in (*runs, *self._aligned)]
-        self.body.line(
-            f"const bool whole = {' && '.join(('start >= 0', f'start + {self._tile} <= length', *tests))};"
-        )
+        copied = ["at.copied"] if self._ring else []
+        tests = [*copied, "start >= 0", f"start + {self._tile} <= length", *tests]
+        self.body.line(f"const bool whole = {' && '.join(tests)};")
         self._whole = "!tests"
         self.body.line("#pragma unroll")
         with (
@@ -291,9 +326,12 @@ class RowLoops:
                 body.reads[place.name] = place
                 step = f"{j} * ({self._lanes} * {self._names['VECTOR']})"
                 whole = f", {self._whole}" if self._whole else ""
-                body.line(
-                    f"load({arrays[node, index]}[{j}], {self._run(node, base)}, first + {step}, length{whole});"
-                )
+                array, run = f"{arrays[node, index]}[{j}]", self._run(node, base)
+                if (node, index) in self._ring:
+                    taken = f"{self._slot(place)}, {run}, start, first + {step}, length, at.copied{whole}"
+                    body.line(f"take({array}, {taken});")
+                else:
+                    body.line(f"load({array}, {run}, first + {step}, length{whole});")
 
     def _line_of_k(self) -> None:
         item = f"({self._names['ITEMS']} - 1 - {self._j})" if self._reverse else self._j

@@ -161,14 +161,19 @@ def steps_of(group: Reductions, schedule: Schedule, *, merged: bool, parts: str)
         yield with_parts(step, schedule, group.space, sympy.Symbol(parts), parts) if parts else step
 
 
-def with_parts(step: Step, schedule: Schedule, space: Space, count: sympy.Expr, parts: str) -> Step:
-    """A step with a buffer for so many states of each row, a number that is `parts` in C++."""
+def with_parts(
+    step: Step, schedule: Schedule, space: Space, count: sympy.Expr, parts: str, *, packets: bool = False
+) -> Step:
+    """A step with a buffer for so many states of each row, a number that is `parts` in C++.
+
+    In `packets`, each word has a mark beside it, zero at first.
+    """
     words = sum(2 if m.kind in {"double", "long long"} else 1 for m in step.members)
     if any(m.kind in {"double", "long long"} for m in step.members):
         words += words % 2
-    extents = (*space.rows, count, sympy.Integer(words))
+    extents = (*space.rows, count, sympy.Integer(words * (1 + packets)))
     buffer = Place(schedule.fresh(f"{step.parts[0].nodes[0].name}_parts"), torch.int32, extents)
-    schedule.add_scratch(buffer)
+    schedule.add_scratch(buffer, zero=packets)
     return Step(step.struct, step.parts, buffer, parts)
 
 

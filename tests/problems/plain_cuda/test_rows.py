@@ -111,7 +111,7 @@ def test_a_row_that_fits_is_read_once() -> None:
 
 def test_a_planted_fault_is_seen() -> None:
     function, inputs = CASES["softmax"]
-    source = sources_of(function, *inputs, sizes=LONG).templates
+    source = sources_of(function, *inputs, sizes={"rows": 307, "cols": 40009}).templates
     for before, after in (
         ("(unsigned)k < (unsigned)length", "k < length - 1"),
         ("expf(into.amax - amax)", "1.0f"),
@@ -136,3 +136,16 @@ def test_macros_may_have_other_values(name: str, sizes: dict[str, int]) -> None:
         assert (
             wrong(function, *inputs, source=changed, shape={"rows": 5, "cols": 201, "h": 11, "w": 13}) == ""
         )
+
+
+@pytest.mark.parametrize("name", ["softmax", "group norm", "bfloat16", "two tensors"])
+@pytest.mark.parametrize("values", [(64, 1, 3, 7, 4), (32, 2, 1, 2, 5)])
+def test_long_rows_pass_through_a_ring(name: str, values: tuple[int, ...]) -> None:
+    both = (lambda x, y: F.layer_norm(x + y, (x.shape[1],)), (X, tensor("y", "rows cols")))
+    function, inputs = CASES.get(name, both)
+    source = sources_of(function, *inputs, sizes=LONG).templates
+    assert source.count("pass_rows<") == 1
+    for macro, value in zip(("THREADS", "ITEMS", "PARTS", "BLOCKS", "STAGES"), values, strict=True):
+        source = re.sub(rf"#define {macro} \d+", f"#define {macro} {value}", source)
+    for shape in ({"rows": 3, "cols": 5, "n": 1, "h": 2}, {"rows": 11, "cols": 701, "n": 3, "h": 17}):
+        assert wrong(function, *inputs, source=source, shape=shape) == ""

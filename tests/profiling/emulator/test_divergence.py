@@ -52,6 +52,9 @@ BODIES = {
         v[3] += 1;
     out:
         atomicAdd(&counts[v[3] & 7], v[2]);""",
+    "labels of inline PTX": """
+        asm("{.reg .pred p; up: add.u32 %0, %0, 2; setp.lt.u32 p, %0, %1; @p bra up;}" : "+r"(v[0]) : "r"(v[2]));
+        asm("{.reg .pred p; up: add.u32 %0, %0, 3; setp.lt.u32 p, %0, %1; @p bra up;}" : "+r"(v[1]) : "r"(v[3]));""",
     "calls": """
         v[0] = collatz(v[0] + 1);
         if (v[1] & 2) v[1] = collatz(v[2]) + collatz(v[3]);""",
