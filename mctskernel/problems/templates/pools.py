@@ -65,11 +65,10 @@ class Pool:
             if not any(map(schedule.is_large, body.used)):
                 break
         rows, columns = map(count_in_plan, (place.extents[:-1], place.extents[-1:]))
-        across = f"{names['THREADS']} * {names['ITEMS']}"
-        grid = f"ceil_div({rows}, {names['ROWS']}) * ceil_div({columns}, {across})"
-        about = schedule.described(self.nodes[-1])
+        grid = "ceil_div({}, {ROWS}) * ceil_div({}, {THREADS} * {ITEMS})".format(rows, columns, **names)
         bounds = f"__launch_bounds__({names['THREADS']} * {names['ROWS']}) "
         text = by_header(body.text(), schedule, self.nodes[0].graph.nodes)
+        about = schedule.described(self.nodes[-1])
         made = Function(name, about, text, tuple(body.reads.values()), place, bounds)
         yield schedule.function(made), schedule.launch(made, grid, f'{names["THREADS"]}", "{names["ROWS"]}')
 
