@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 
 from mctskernel.core.user_errors import nearest_name
 
-MAX_LENGTH = 500
+MAX_LENGTH = 1000
 MAX_MAGNITUDE = 1 << 63
 
 Number = int | float

@@ -53,10 +53,10 @@ def open_reference_device(task: Task, uuid: str) -> None:
         draw_sample(task, shape, 0, np.random.default_rng(0), put=partial(on_device, device=device))
 
 
-TURN_SECONDS = 0.1
-"""How long a GPU is held for expected outputs while others wait: an evaluation takes about three times as long."""
+TURN_SECONDS = 1.0
+"""How long a GPU is held for expected outputs while others wait: three evaluations, so that large ones end in time."""
 
-PAUSE = 3.0
+PAUSE = 0.5
 """How many times as long as its turn was a search that opens leaves the GPU to others who waited: they are timed."""
 
 

@@ -66,7 +66,7 @@ def test_ctrl_c_ends_a_sweep_that_goes_on_later(
     space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[object] = []
-    once = trials_module.search_space
+    once = trials_module._search_space
 
     def interrupted(*words: object, **options: object) -> object:
         made.append(words)
@@ -75,7 +75,7 @@ def test_ctrl_c_ends_a_sweep_that_goes_on_later(
         return once(*words, **options)  # type: ignore[arg-type]
 
     assert threading.current_thread() is threading.main_thread()
-    monkeypatch.setattr(trials_module, "search_space", interrupted)
+    monkeypatch.setattr(trials_module, "_search_space", interrupted)
     words = ("ablate", "budget", *QUICK, "--spaces", space, "--out", tmp_path / "out")
     result = mctskernel(*words)
     assert result.exit_code == INTERRUPTED

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mctskernel.core.evaluation import Conditions, GpuState
@@ -38,7 +39,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, small_task: Path) -> Path:
     synthetic = SyntheticRun(folder / "run", task)
     evil = replace(failed(), message=HOSTILE, log=HOSTILE)
     synthetic.edits(
-        0, (HOSTILE, timed(50.0, spread=0.01)), ("harmless", evil), exchange=replace(EXCHANGE, reply=HOSTILE)
+        0, (HOSTILE, timed(50.0, spread=0.01)), ("harmless", evil), exchange=msgspec.structs.replace(EXCHANGE, reply=HOSTILE)
     )
     wider = timed(40.0)
     timings = tuple(replace(each, conditions=CONDITIONS) for each in wider.timings)
