@@ -53,10 +53,11 @@ def open_reference_device(task: Task, uuid: str) -> None:
         draw_sample(task, shape, 0, np.random.default_rng(0), put=partial(on_device, device=device))
 
 
-TURN_SECONDS = 1.0
-"""How long a GPU is held for expected outputs while others wait: three evaluations, so that large ones end in time."""
+TURN_SECONDS = 2.0
+"""How long a GPU is held for expected outputs while others wait. Their turns are an evaluation each, about 0.3 s: with
+turns as short as those a search of large tensors opened for minutes among four others."""
 
-PAUSE = 0.5
+PAUSE = 0.25
 """How many times as long as its turn was a search that opens leaves the GPU to others who waited: they are timed."""
 
 
