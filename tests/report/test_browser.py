@@ -38,9 +38,8 @@ def report(tmp_path_factory: pytest.TempPathFactory, small_task: Path) -> Path:
     (task / "kernel.cu").write_text(f"{KERNEL}// {HOSTILE}\n")
     synthetic = SyntheticRun(folder / "run", task)
     evil = replace(failed(), message=HOSTILE, log=HOSTILE)
-    synthetic.edits(
-        0, (HOSTILE, timed(50.0, spread=0.01)), ("harmless", evil), exchange=msgspec.structs.replace(EXCHANGE, reply=HOSTILE)
-    )
+    exchange = msgspec.structs.replace(EXCHANGE, reply=HOSTILE)
+    synthetic.edits(0, (HOSTILE, timed(50.0, spread=0.01)), ("harmless", evil), exchange=exchange)
     wider = timed(40.0)
     timings = tuple(replace(each, conditions=CONDITIONS) for each in wider.timings)
     wider = replace(wider, timings=timings, gpu="ab" * 16)
