@@ -102,7 +102,7 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
         import torch  # noqa: PLC0415 - an extra
 
         # In a fork the first thread has to do this, before the driver is used otherwise.
-        torch.cuda.init()  # type: ignore[no-untyped-call]
+        torch.cuda.init()  # type: ignore[no-untyped-call] # PyTorch declares no types of it
     began = time.monotonic()
     validating: list[float] = []
     waited = elapsed = opening = 0.0

@@ -148,7 +148,7 @@ def draw_timed(
     fails there. Inputs that the GPU draws aren't in the window.
     """
     return tuple(
-        _arena(index, task, _draw_variants(task, shape, seed, device), window)
+        _arena(index, task, _draw_variants(task, shape, seed, device), window, _checked_only(task, shape))
         for index, shape in enumerate(task.search_shapes, first)
     )
 
@@ -264,7 +264,13 @@ def _input_bytes(task: Task, shape: Shape) -> int:
     return sum(tensor.nbytes(shape) for tensor in task.inputs)
 
 
-def _arena(index: int, task: Task, variants: Sequence[tuple[_Inputs, Sample]], window: SharedWindow) -> Arena:
+def _arena(
+    index: int,
+    task: Task,
+    variants: Sequence[tuple[_Inputs, Sample]],
+    window: SharedWindow,
+    checked_only: int = 0,
+) -> Arena:
     shape = variants[0][1].case.shape
     tensors = [
         *(
@@ -290,8 +296,7 @@ def _arena(index: int, task: Task, variants: Sequence[tuple[_Inputs, Sample]], w
         ),
     ]
     drawn = tuple(Variant(sample, _fetches(task, shape, sample, window)) for _, sample in variants)
-    seldom = _checked_only(task, shape) if len(variants) > 1 else 0
-    return Arena(index, task, shape, drawn, Place(index, tuple(tensors)), window, seldom)
+    return Arena(index, task, shape, drawn, Place(index, tuple(tensors)), window, checked_only)
 
 
 def _fetches(task: Task, shape: Shape, sample: Sample, window: SharedWindow) -> tuple[Fetch, ...]:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
-from mctskernel.core.device import DeviceSpec, Trial
+from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Check, Evaluation, GpuState, Guard, Outcome, Source, Timing
 from mctskernel.core.kernel import SOURCE_LANGUAGES
 from mctskernel.core.launch_plan import LaunchPlanError
@@ -30,7 +30,7 @@ from mctskernel.profiling.gpu.accounting import clocks_apart, count_mismatches, 
 from mctskernel.profiling.gpu.arenas import VARIANTS, Arena
 from mctskernel.profiling.gpu.lock import COUNTERS, COUNTERS_PATIENCE, GpuLock
 from mctskernel.profiling.gpu.protocol import Counted, Loaded, Opened, Ran, Timed
-from mctskernel.profiling.gpu.reference_device import PAUSE, open_reference_device
+from mctskernel.profiling.gpu.reference_device import open_reference_device
 from mctskernel.profiling.gpu.state import are_alike
 from mctskernel.profiling.gpu.timing import timing
 from mctskernel.profiling.gpu.worker import GPU_SERVICE, GpuWorker
@@ -117,8 +117,7 @@ class GpuEvaluator:
             cases = verified.result()
         if self._spec.gpu:
             open_reference_device(task, self._spec.gpu)
-        # An answer is waited for.
-        worker.place(cases, self._lock, PAUSE if self._spec.trial is Trial.SEARCH else 0.0)
+        worker.place(cases, self._lock)
         return opened
 
     @property

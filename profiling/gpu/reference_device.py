@@ -57,13 +57,10 @@ TURN_SECONDS = 2.0
 """How long a GPU is held for expected outputs while others wait. Their turns are an evaluation each, about 0.3 s: with
 turns as short as those a search of large tensors opened for minutes among four others."""
 
-PAUSE = 0.25
-"""How many times as long as its turn was a search that opens leaves the GPU to others who waited: they are timed."""
-
 
 class _Turn(threading.local):
     lock: GpuLock | None = None
-    device, pause = "", 0.0
+    device = ""
     held: ExitStack | None = None
     since = 0.0
 
@@ -72,13 +69,13 @@ _TURN = _Turn()
 
 
 @contextmanager
-def holding(lock: GpuLock | None, device: str = "", pause: float = 0.0) -> Iterator[None]:
+def holding(lock: GpuLock | None, device: str = "") -> Iterator[None]:
     """Have this thread hold a GPU's lock from `hold` to `let_go`, or to the end of the block.
 
-    References call `hold` where they are computed there, on PyTorch's `device`. A search that evaluates kernels there
-    waits for no more than one of them, and then has it for `pause` times as long.
+    References call `hold` where they are computed there, on PyTorch's `device`. Those who wait for the GPU meanwhile
+    have it between two of them, one after the other.
     """
-    _TURN.lock, _TURN.device, _TURN.pause = lock, device, pause
+    _TURN.lock, _TURN.device = lock, device
     try:
         yield
     finally:
@@ -92,7 +89,6 @@ def hold() -> None:
         return
     if time.monotonic() - _TURN.since > TURN_SECONDS and _TURN.held is not None and _TURN.lock.is_contended:
         let_go()
-        time.sleep(_TURN.pause * (time.monotonic() - _TURN.since))
     if _TURN.held is None:
         with ExitStack() as held:
             held.enter_context(_TURN.lock.held())

@@ -143,12 +143,12 @@ class GpuWorker:
         know_products(verified)
         return verified
 
-    def place(self, verified: tuple[Arena, ...], lock: GpuLock | None = None, pause: float = 0.0) -> None:
+    def place(self, verified: tuple[Arena, ...], lock: GpuLock | None = None) -> None:
         """Put all cases on the GPU, drawn there where it can, by turns as `holding` gives them. Raises TaskError."""
         opened = self.opened
         self._require_memory(opened)
         device = reference_device(self.task, opened.gpu.uuid)
-        with holding(lock, device, pause):
+        with holding(lock, device):
             try:
                 timed = draw_timed(self.task, self._seed, self._window, len(verified), device)
                 know_products(timed)

@@ -9,7 +9,7 @@ import pytest
 
 from mctskernel import load_run
 from mctskernel.cli.errors import BAD_RUN, INTERRUPTED, USAGE
-from mctskernel.experiments.ablation import trials as trials_module
+from mctskernel.experiments.ablation import sweep
 from mctskernel.experiments.ablation.sweep import Results
 from mctskernel.run import open_run, read_manifest
 from tests.cli.command import mctskernel
@@ -66,7 +66,7 @@ def test_ctrl_c_ends_a_sweep_that_goes_on_later(
     space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[object] = []
-    once = trials_module._search_space
+    once = sweep.make
 
     def interrupted(*words: object, **options: object) -> object:
         made.append(words)
@@ -75,7 +75,7 @@ def test_ctrl_c_ends_a_sweep_that_goes_on_later(
         return once(*words, **options)  # type: ignore[arg-type]
 
     assert threading.current_thread() is threading.main_thread()
-    monkeypatch.setattr(trials_module, "_search_space", interrupted)
+    monkeypatch.setattr(sweep, "make", interrupted)
     words = ("ablate", "budget", *QUICK, "--spaces", space, "--out", tmp_path / "out")
     result = mctskernel(*words)
     assert result.exit_code == INTERRUPTED
