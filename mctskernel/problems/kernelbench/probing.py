@@ -133,7 +133,7 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's
                 f"at most {MAX_LAUNCHES} kernels."
             )
         if func is torch.ops.aten.convolution.default:
-            _check_channels(*args[:3], transposed=args[6], groups=args[8])
+            _check_convolution(*args)
         self.calls.append((str(func), *(repr(each) for each in args if not _holds_tensors(each))))
         self.is_random |= torch.Tag.nondeterministic_seeded in func.tags
         for place, described in enumerate(func._schema.arguments):
@@ -143,12 +143,16 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's
         return func(*args, **kwargs)
 
 
-def _check_channels(tensor: Any, weight: Any, bias: Any, *, transposed: bool, groups: int) -> None:
-    """Raise ValueError where the channels of a convolution differ, which meta tensors don't check."""
-    first, second, *_ = weight.shape
+def _check_convolution(*called: Any) -> None:
+    """Raise ValueError for what a convolution refuses, but not with meta tensors of every version of PyTorch."""
+    x, weight, bias, _, padding, dilation, transposed, _, groups = called
+    first, second, *window = weight.shape
     channels, results = (first, second * groups) if transposed else (second * groups, first)
-    if tensor.shape[-weight.dim() + 1] != channels or (bias is not None and len(bias) != results):
+    if x.shape[-weight.dim() + 1] != channels or (bias is not None and len(bias) != results):
         raise ValueError("A convolution's input or bias has another number of channels than its weights.")
+    sizes = zip(x.shape[-len(window) :], padding, dilation, window, strict=True)
+    if not transposed and any(size + 2 * pad <= step * (taps - 1) for size, pad, step, taps in sizes):
+        raise ValueError("A convolution's window is larger than its input.")
 
 
 def _holds_tensors(value: Any) -> bool:

@@ -66,6 +66,14 @@ def test_the_channels_of_a_transposed_convolution_vary_with_those_of_its_weight(
     assert all(isinstance(extent, str) for extent in x.shape)
 
 
+def test_images_and_channels_of_a_convolution_vary_above_its_window(tmp_path: Path) -> None:
+    layer = "self.conv = nn.Conv2d(8, 16, 3, dilation=2)"
+    task = task_of(tmp_path, problem("return self.conv(x)", "torch.rand(4, 8, 14, 12)", init=layer))
+    x, *_ = task.inputs
+    assert all(isinstance(extent, str) for extent in x.shape)
+    assert all(min(x.extents(shape)[2:]) >= 5 for shape in (*task.verify_shapes, *task.held_out_shapes))
+
+
 def test_the_bias_of_a_convolution_has_the_channels_of_its_weight(tmp_path: Path) -> None:
     """As many images as channels make it a guess which of them a size of another tensor stands for."""
     text = problem(
