@@ -53,9 +53,8 @@ def open_reference_device(task: Task, uuid: str) -> None:
         draw_sample(task, shape, 0, np.random.default_rng(0), put=partial(on_device, device=device))
 
 
-TURN_SECONDS = 2.0
-"""How long a GPU is held for expected outputs while others wait. Their turns are an evaluation each, about 0.3 s: with
-turns as short as those a search of large tensors opened for minutes among four others."""
+TURN_SECONDS = 0.3
+"""How long a GPU is held for expected outputs while others wait: as long as an evaluation takes, which each has then."""
 
 
 class _Turn(threading.local):
