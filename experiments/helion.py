@@ -8,7 +8,7 @@ which starts from a template and torch.compile's kernel; Helion with `autotune_e
 effort, each told to stop in time. It gives up what compiles for 10 s, not 60: a few configurations take minutes, and
 others wait. Then the kernels and PyTorch's function are interleaved in one process on the same tensors,
 with a cold L2 cache. Seconds are of the wall clock, and of a search include making the task. Configurations are those
-that Helion timed, and the search's evaluations.
+that Helion timed, and the search's evaluations; of these, `as fast as Helion` says after how many its best was.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ from mctskernel.profiling.candidate import prepare
 from mctskernel.profiling.gpu.cuda_driver import open_gpu
 from mctskernel.profiling.pytorch.interleaved import bound_plan, interleaved, loaded, timed
 from mctskernel.profiling.stages import Stages
+from mctskernel.report.progress import moments
 from mctskernel.report.view import load_view
 from mctskernel.tree.blobs import get_kernel
+from mctskernel.tree.journal import read_events
 
 
 def softmax(x: Tensor) -> Tensor:
@@ -158,6 +160,7 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     found: str = ""
     cut_off: bool = False
     us: dict[str, float] = {}
+    as_fast_after: int = 0
     gpu: str = ""
     problem: str = ""
 
@@ -235,13 +238,20 @@ def compared(case: str, folder: Path, steps: Mapping[tuple[str, str], Step]) -> 
     runs = {each: timed(partial(function, *tensors.values())) for each, function in made.items()}
     samples = interleaved({**runs, SEARCH: timed(ours)})
     us = {each: 1e6 * float(np.median(taken)) for each, taken in samples.items()}
-    return Step(case, TIMES, us=us, gpu=gpu.name)
+    return Step(case, TIMES, us=us, as_fast_after=as_fast_after(folder, us), gpu=gpu.name)
+
+
+def as_fast_after(folder: Path, us: Mapping[str, float]) -> int:
+    """The evaluations after which the best of a case's search was as fast as Helion's; 0 where it never was."""
+    found = list(moments(read_events(load_view(folder / "run").folder.journal)))
+    wanted = us[SEARCH] * found[-1].best_speedup / min(us.get(name, math.inf) for name in EFFORTS)
+    return next((each.evaluations for each in found if each.best_speedup >= wanted), 0)
 
 
 def document(steps: Mapping[tuple[str, str], Step]) -> str:
     """The table, and what failed."""
-    spent = [f"{arm}: configurations, s" for arm in ARMS]
-    head = ["function", "PyTorch, us", *(f"{arm}, us" for arm in ARMS), "Helion / mctskernel", *spent]
+    times, spent = ([f"{arm}{what}" for arm in ARMS] for what in (", us", ": configurations, s"))
+    head = ["function", "PyTorch, us", *times, "Helion / mctskernel", "as fast as Helion", *spent]
     rows = []
     for case in [each for each in CASES if (each, TIMES) in steps]:
         us = [steps[case, TIMES].us.get(arm, math.nan) for arm in ("PyTorch", *ARMS)]
@@ -250,6 +260,7 @@ def document(steps: Mapping[tuple[str, str], Step]) -> str:
                 case,
                 *("" if math.isnan(each) else f"{each:.1f}" for each in us),
                 f"{np.nanmin(us[2:]) / us[1]:.3f}",
+                f"after {after}" if (after := steps[case, TIMES].as_fast_after) else "never",
             ]
         )
         for step in [steps.get((case, arm)) for arm in ARMS]:
