@@ -36,20 +36,16 @@ from mctskernel.tree.trajectory import edit_title
 POLL_SECONDS = 0.1
 """How long to wait for a finished evaluation before looking at the clock and at Ctrl-C again."""
 
-REPLAY_POLL_SECONDS = 0.01
-"""The same in a replay, which waits for one result while others are there."""
+REPLAY_POLL_SECONDS = 0.01  # the same in a replay, which waits for one result while others are there
 
 GRACE_SECONDS = 1.5
 """How long evaluations in flight may still finish once the search should stop: it ends within 2 s."""
 
-REPLY_GRACE_SECONDS = 3.0
-"""How long replies in flight may still come when a search ends by itself."""
+REPLY_GRACE_SECONDS = 3.0  # how long replies in flight may still come when a search ends by itself
 
-SILENCES = 3
-"""Requests in a row without an answer after which the search ends; it can be resumed."""
+SILENCES = 3  # requests in a row without an answer after which the search ends; it can be resumed
 
-VALIDATION_SHARE = 0.4
-"""The most of a budget of seconds that is kept for the final validation."""
+VALIDATION_SHARE = 0.4  # the most of a budget of seconds that is kept for the final validation
 
 VALIDATION_SECONDS, VALIDATION_EVALUATIONS = 3.0, 4.0
 """What the final validation is expected to take: new processes, and so many times the best kernel's evaluation."""

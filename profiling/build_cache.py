@@ -43,8 +43,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 class _State:
     enabled = True
-    collected: list[Entry] | None = None
-    """In a worker: builds that wait to be returned to the parent."""
+    collected: list[Entry] | None = None  # in a worker: builds that wait to be returned to the parent
 
     writes = 0
 

@@ -25,14 +25,12 @@ NOISE = 0.02
 
 MAX_REGISTERS = 255
 
-REGISTER_CLIFFS = (32, 64, 128)
-"""Registers a thread with which 64, 32 and 16 warps fit on a multiprocessor."""
+REGISTER_CLIFFS = (32, 64, 128)  # registers a thread with which 64, 32 and 16 warps fit on a multiprocessor
 
 BELIEVABLE = 0.95
 """A time below this fraction of the floor is impossible. The rest covers the clock's resolution."""
 
-MAX_OUTSIDE = 0.5
-"""The largest fraction of a plan's time that may pass outside the candidate's own kernels."""
+MAX_OUTSIDE = 0.5  # the largest fraction of a plan's time that may pass outside the candidate's own kernels
 
 LAUNCH_SECONDS = 5e-6
 """What one launch may take besides its kernel.

@@ -46,8 +46,7 @@ from mctskernel.profiling.model.price import Term, behind, imbalance, price, zer
 from mctskernel.profiling.model.work import kernel_work
 from mctskernel.profiling.stages import Stages
 
-Functions = Mapping[str, Function]
-"""Machine code by the name of its entry."""
+Functions = Mapping[str, Function]  # machine code by the name of its entry
 
 Disassemblies = Mapping[int, Callable[[], Functions]]
 """What waits for the machine code of a build, by the build's number."""

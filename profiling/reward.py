@@ -22,14 +22,11 @@ from mctskernel.core.evaluation import Bottleneck, Evaluation, Outcome, Score, S
 from mctskernel.profiling.guardrails import NOISE, beside, slower_shapes, timings_beside
 from mctskernel.profiling.model.price import log_ratio_sigma
 
-SLOWEST = -1.0
-"""Kernels more than e times slower than the baseline all get the same."""
+SLOWEST = -1.0  # kernels more than e times slower than the baseline all get the same
 
-FASTEST = 7.0
-"""Over a thousand times faster."""
+FASTEST = 7.0  # over a thousand times faster
 
-TIE = 0.01 * math.log1p(NOISE)
-"""What decides between kernels that are equally fast, and nothing else."""
+TIE = 0.01 * math.log1p(NOISE)  # what decides between kernels that are equally fast, and nothing else
 
 RELIEF = TIE
 """The most that relieving the parent's bottleneck earns.
@@ -39,11 +36,9 @@ In steps measured on an H100, no counter predicts the descendants' gain once the
 (docs/results/reward_value_h100.md).
 """
 
-SPILLS = TIE
-"""What spilling registers costs."""
+SPILLS = TIE  # what spilling registers costs
 
-REGRESSION = 0.125 * math.log1p(NOISE)
-"""What being slower than the parent at a shape costs."""
+REGRESSION = 0.125 * math.log1p(NOISE)  # what being slower than the parent at a shape costs
 
 FAILURES = {
     # Nearly right: it builds and runs, and one barrier may mend it.
@@ -95,8 +90,7 @@ Reward = Callable[[Evaluation, Evaluation | None, Evaluation], Score]
 Without a root that ran an ok kernel gets 0 for its time.
 """
 
-DEFAULT = "composite"
-"""Of the registered rewards (`mctskernel.registry`)."""
+DEFAULT = "composite"  # of the registered rewards (`mctskernel.registry`)
 
 
 def _refused(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score | None:

@@ -101,8 +101,7 @@ class Sample:
         return np.concatenate(rows)
 
 
-Take = Callable[[Tensor, Bands | None], Array]
-"""Gives an input: some indices of an axis, or all of it."""
+Take = Callable[[Tensor, Bands | None], Array]  # gives an input: some indices of an axis, or all of it
 
 
 def whole(case: Case) -> Sample:

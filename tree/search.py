@@ -46,14 +46,11 @@ from mctskernel.tree.replay import advance, check
 from mctskernel.tree.strategies.strategy import Propose, Step, Strategy
 from mctskernel.tree.trajectory import TrackRecord, edit_attempts, lineage_attempts
 
-GAINS_ELSEWHERE = 8
-"""How many edits that made other kernels faster a proposer sees."""
+GAINS_ELSEWHERE = 8  # how many edits that made other kernels faster a proposer sees
 
-BESIDE = 12
-"""How many other edits of the kernels that led to a node a proposer sees."""
+BESIDE = 12  # how many other edits of the kernels that led to a node a proposer sees
 
-REPAIR_WINDOW = 32
-"""Evaluations, the latest, among which a failure to repair is looked for."""
+REPAIR_WINDOW = 32  # evaluations, the latest, among which a failure to repair is looked for
 
 
 @dataclass(frozen=True)
@@ -75,8 +72,7 @@ class Exhausted:
     """Nothing is left to try, and nothing pending."""
 
 
-Action = Propose | Try | Wait | Exhausted
-"""What to do next."""
+Action = Propose | Try | Wait | Exhausted  # what to do next
 
 
 class TreeSearch:

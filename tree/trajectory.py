@@ -13,11 +13,9 @@ from mctskernel.core.proposer import Attempt
 from mctskernel.tree.events import EditRecord
 from mctskernel.tree.node import Node, Tree
 
-STARTING_KERNEL = "starting kernel"
-"""The title of the root, which no edit made."""
+STARTING_KERNEL = "starting kernel"  # the title of the root, which no edit made
 
-KEPT = 64
-"""Gains that are kept, the greatest: enough that some are left without those of one lineage."""
+KEPT = 64  # gains that are kept, the greatest: enough that some are left without those of one lineage
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,7 @@ class Sum:
 ALIKE = ("multiple_of", "max_contiguous", "broadcast_to")
 AXES = {":None": 0, "None:": 1}
 
-Mask = tuple[tuple[Lanes, str], ...]
-"""Lanes, and the ends before which all of them are."""
+Mask = tuple[tuple[Lanes, str], ...]  # lanes, and the ends before which all of them are
 
 
 @dataclass(frozen=True)

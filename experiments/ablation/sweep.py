@@ -167,8 +167,7 @@ def _make_in_processes(
             stop.set()
 
 
-_process: list[tuple[Ablation, Path, Event]] = []
-"""What a process of the pool works with."""
+_process: list[tuple[Ablation, Path, Event]] = []  # what a process of the pool works with
 
 
 def _begin_process(ablation: Ablation, out: Path, stop: Event) -> None:

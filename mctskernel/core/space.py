@@ -17,8 +17,7 @@ from mctskernel.core.user_errors import BadTaskError
 Value = bool | int | float | str
 """A value of a parameter. As in Python, `True` equals 1: a space can't tell the two apart."""
 
-Configuration = tuple[Value, ...]
-"""One value for every parameter, in the order of the space's parameters."""
+Configuration = tuple[Value, ...]  # one value for every parameter, in the order of the space's parameters
 
 
 class SpaceError(BadTaskError, ValueError):

@@ -84,11 +84,9 @@ from mctskernel.core.task import (
     shape_label,
 )
 
-MAX_NAME = 200
-"""Characters of a file's name."""
+MAX_NAME = 200  # characters of a file's name
 
-MOST_SHAPES = 10_000
-"""Entries of [[tolerance.at]]."""
+MOST_SHAPES = 10_000  # entries of [[tolerance.at]]
 
 _SHIPPED = Path(__file__).parents[1] / "tasks" / "builtin"
 

@@ -273,17 +273,13 @@ def edit_result(tree: Tree, number: int, edit: int) -> EditResult:
 
 VERSION = 1
 
-LONGEST_LOG = 8000
-"""Characters of a compiler's log that an ask carries: the first errors say what is wrong."""
+LONGEST_LOG = 8000  # characters of a compiler's log that an ask carries: the first errors say what is wrong
 
-LONGEST_SOURCE = 1_000_000
-"""Characters of a text in a reply."""
+LONGEST_SOURCE = 1_000_000  # characters of a text in a reply
 
-AT_ONCE = 8
-"""Edits of a reply that are evaluated whatever else promises: their author wants to know."""
+AT_ONCE = 8  # edits of a reply that are evaluated whatever else promises: their author wants to know
 
-MOST_EDITS = 16
-"""Edits that are taken from a text."""
+MOST_EDITS = 16  # edits that are taken from a text
 
 
 class ReplyError(MisuseError, ValueError):

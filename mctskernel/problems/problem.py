@@ -58,8 +58,7 @@ class Benchmark:
     solution: Callable[[Task, Kernel], Mapping[str, str]]
 
 
-Record = TypeVar("Record", bound=msgspec.Struct)
-"""The content of `PROBLEM_FILE` for one benchmark."""
+Record = TypeVar("Record", bound=msgspec.Struct)  # the content of `PROBLEM_FILE` for one benchmark
 
 
 def read_record(folder: Path, kind: type[Record]) -> Record:

@@ -22,8 +22,7 @@ _BETWEEN = (1, 3, 2, 5, 1, 4, 3)
 
 _NAMES: Mapping[int, tuple[str, ...]] = {1: ("n",), 2: ("rows", "cols"), 3: ("rows", "groups", "cols")}
 
-Works = Callable[[Shape], bool]
-"""Whether the function accepts tensors at a shape."""
+Works = Callable[[Shape], bool]  # whether the function accepts tensors at a shape
 
 _Same = Callable[[Sequence[tuple[str | int, ...]], int, int], list[str]]
 """The dimensions of earlier tensors that an extent may be, given its axis and the rank."""

@@ -134,8 +134,7 @@ def reference_text(
     )
 
 
-NO_START = "There is no starting kernel"
-"""How a note begins that says why."""
+NO_START = "There is no starting kernel"  # how a note begins that says why
 
 
 def starting_kernels(task: TorchTask, language: Language | None = None) -> Drafted:

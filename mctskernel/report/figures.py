@@ -26,14 +26,11 @@ FIGURES: Mapping[str, str] = {
 
 _LABELS = {"evaluations": "evaluations", "seconds": "seconds of search", "money": "US dollars paid to models"}
 
-COLUMN_INCHES = {1: 3.35, 2: 7.0}
-"""Widths of figures: one of two columns (85 mm), and both (178 mm)."""
+COLUMN_INCHES = {1: 3.35, 2: 7.0}  # widths of figures: one of two columns (85 mm), and both (178 mm)
 
-FEWEST = 5
-"""With fewer runs of a side there is no interval of their mean."""
+FEWEST = 5  # with fewer runs of a side there is no interval of their mean
 
-POINTS = 200
-"""The most points of a mean over several runs."""
+POINTS = 200  # the most points of a mean over several runs
 
 _STYLE: Any = {
     "font.size": 8,

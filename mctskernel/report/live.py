@@ -18,14 +18,11 @@ from mctskernel.core.task import short_caveats
 from mctskernel.loop import Snapshot
 from mctskernel.report.notes import counted
 
-PLAIN_INTERVAL = 10.0
-"""Seconds between plain lines without an improvement."""
+PLAIN_INTERVAL = 10.0  # seconds between plain lines without an improvement
 
-RECENT = 20
-"""Evaluations whose pace says how much time is left."""
+RECENT = 20  # evaluations whose pace says how much time is left
 
-NOTEWORTHY = 10
-"""Evaluations without a gain that are said."""
+NOTEWORTHY = 10  # evaluations without a gain that are said
 
 
 @contextmanager

@@ -41,8 +41,7 @@ def conditions_text(conditions: Conditions) -> str:
     return ", ".join(part for part in parts if part)
 
 
-EditKey = tuple[int, object]
-"""A node, and what an edit of it changes."""
+EditKey = tuple[int, object]  # a node, and what an edit of it changes
 
 
 def edit_key(node: int, edit: EditRecord) -> EditKey:

@@ -88,8 +88,7 @@ def _static(name: str) -> str:
 
 NODES_A_PART = 32  # nodes in one block of details: few enough to load at once, many enough to compress well
 
-SMALLEST, FASTEST = 9, 1
-"""Levels of gzip: for a file, and for a notebook."""
+SMALLEST, FASTEST = 9, 1  # levels of gzip: for a file, and for a notebook
 
 
 class PartError(LookupError):

@@ -29,8 +29,7 @@ VERIFY_SIZES = ((1, 1, 1), (67, 1, 2), (7, 131, 3), (64, 128, 4))
 HELD_OUT_SIZES = ((1, 257, 1), (35, 96, 2))
 HELD_OUT_TIMED_SIZES = (3000, 1280, 48)
 
-VECTOR_SIZE, HELD_OUT_VECTOR = 1 << 24, 10_000_000
-"""Of the only dimension: enough to keep a GPU busy."""
+VECTOR_SIZE, HELD_OUT_VECTOR = 1 << 24, 10_000_000  # of the only dimension: enough to keep a GPU busy
 
 _TEMPLATE = FILES / "drafted_task.toml"
 _WHOLE = {"int32", "uint32", "int64", "uint64", "int16"}

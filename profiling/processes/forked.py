@@ -27,8 +27,7 @@ from mctskernel.profiling.processes.sessions import end_session
 
 Result = TypeVar("Result")
 
-Say = Callable[[object], None]
-"""Sends a message from the call to its caller."""
+Say = Callable[[object], None]  # sends a message from the call to its caller
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FRESH = multiprocessing.get_context("spawn")

@@ -26,11 +26,9 @@ LAUNCH_CYCLES = 2_000_000
 SECONDS, WARM_UP, FEWEST, MOST = 0.1, 3, 5, 100
 """Of each contender: the time of its samples, runs before them, and how many samples at least and at most."""
 
-Run = Callable[[], float]
-"""Runs a contender once and returns its seconds."""
+Run = Callable[[], float]  # runs a contender once and returns its seconds
 
-Call = Callable[[], object]
-"""One run of a contender on PyTorch's stream."""
+Call = Callable[[], object]  # one run of a contender on PyTorch's stream
 
 
 def interleaved(runs: Mapping[str, Run], seed: int = 0) -> dict[str, tuple[float, ...]]:

@@ -112,8 +112,7 @@ class _Compiled:
     threads: int
     hidden: int
     num_ctas: int = 1
-    scratch_bytes: int = 0
-    """Global memory that a block builds its tensor descriptors in."""
+    scratch_bytes: int = 0  # global memory that a block builds its tensor descriptors in
 
 
 def _load(module: TritonModule) -> dict[str, JITFunction[Any]]:

@@ -27,11 +27,9 @@ LARGEST_FRONTIER, LARGEST_TABLE = 16384, 1 << 20
 """What may be tried, at most, and that times the kernels that are learnt from: beyond either, only edits of the fastest
 nodes. An iteration reads the whole table, in about a millisecond."""
 
-TIE = 1e-6
-"""Values this near are equal: the older candidate is taken."""
+TIE = 1e-6  # values this near are equal: the older candidate is taken
 
-TINY = 1e-300
-"""The least prior that counts."""
+TINY = 1e-300  # the least prior that counts
 
 
 class MctsOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -149,8 +149,7 @@ _DTYPES = frozenset(each for each in DTYPE_BYTES if not each.startswith("float8"
 
 _MOST_NAMES = 12  # dimensions whose pairs are tried in expressions
 
-Sizes = tuple[int, ...]
-"""An extent in each case."""
+Sizes = tuple[int, ...]  # an extent in each case
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ NAME = "GPU MODE"
 TASK_FILE = "task.yml"
 
 Plain = bool | int | float | str
-Arguments = Mapping[str, Plain]
-"""Arguments of `generate_input`."""
+Arguments = Mapping[str, Plain]  # arguments of `generate_input`
 
 Cases = Annotated[tuple[dict[str, Plain], ...], msgspec.Meta(max_length=200)]
 

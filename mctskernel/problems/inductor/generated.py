@@ -9,8 +9,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-Size = int | str
-"""A number, or an expression over dimensions."""
+Size = int | str  # a number, or an expression over dimensions
 
 _SILENT_CALLS = frozenset({"assert_size_stride", "assert_alignment", "get_raw_stream"})
 _SILENT_METHODS = frozenset({"clear", "set_device"})
