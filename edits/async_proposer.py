@@ -76,8 +76,6 @@ class ThreadedProposer:
 class NoProposer:
     """The proposer of a search whose edits come from another program: it proposes nothing."""
 
-    name = "outside"
-
     def propose(self, request: ProposalRequest) -> Proposals:  # noqa: ARG002 - the signature of Proposer
         """No edits."""
         return Proposals(())

@@ -29,7 +29,6 @@ class ParameterProposer:
     seed: int = 0
     jumps: int = JUMPS
     first_jumps: int = FIRST_JUMPS
-    name: str = "parameters"
 
     def propose(self, request: ProposalRequest) -> Proposals:
         """Edits of the request's configuration, all of which lead to another one; none of one that failed."""
@@ -84,7 +83,7 @@ class ParameterProposer:
             Category.TUNING,
             ", ".join(f"{names[place]} {here[place]} -> {there[place]}" for place in changed),
             Settings(),
-            proposer=self.name,
+            proposer="parameters",
             factors=tuple(self._factors[place, there[place]] for place in changed),
         )
 

@@ -17,6 +17,7 @@ from mctskernel.edits.syntax import parse
 from mctskernel.edits.triton.module import TritonContext
 from mctskernel.edits.triton.module import parse as parse_module
 
+NAME = "rules"
 EVIDENCE_WEIGHT = 8.0  # how many times its base prior a rule gets when it addresses all of a kernel's time
 
 
@@ -26,7 +27,6 @@ class RuleProposer:
 
     rules: tuple[Rule[Context], ...] = ALL
     triton_rules: tuple[Rule[TritonContext], ...] = triton.ALL
-    name: str = "rules"
 
     def propose(self, request: ProposalRequest) -> Proposals:
         """Different kernels whose plans resolve at every shape; none for a failed kernel: rules repair nothing."""
@@ -55,7 +55,7 @@ class RuleProposer:
                 prior = rule.prior * edit.prior * (1.0 + (EVIDENCE_WEIGHT - 1.0) * share)
                 if causes:
                     rationale += f" Evidence: {max(causes, key=lambda cause: cause.share).sentence}"
-                yield replace(edit, rationale=rationale, prior=prior, proposer=self.name)
+                yield replace(edit, rationale=rationale, prior=prior, proposer=NAME)
 
 
 def _context(request: ProposalRequest) -> Context | TritonContext | None:

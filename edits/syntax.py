@@ -73,7 +73,6 @@ class Macro:
     value: int
     start: int
     end: int
-    node: Node
 
 
 @dataclass(frozen=True)
@@ -241,7 +240,7 @@ def _integer_macro(node: Node) -> Macro | None:
     if number is None:
         return None
     start = value.start_byte
-    return Macro(text_of(field(node, "name")), number, start, start + len(literal.encode()), node)
+    return Macro(text_of(field(node, "name")), number, start, start + len(literal.encode()))
 
 
 def _function(node: Node) -> Function:
@@ -517,12 +516,10 @@ class Declaration:
     name: str
     type: str
     pointer: bool
-    const: bool
     shared: bool
     extern: bool
     extents: tuple[Node | None, ...]
     value: Node | None
-    declarator: Node
     node: Node
 
     @property
@@ -556,14 +553,12 @@ def _declaration(node: Node, declarator: Node) -> Declaration:
         name=text_of(name),
         type=text_of(field(node, "type")),
         pointer=any(each.type in {"pointer_declarator", "reference_declarator"} for each in outer),
-        const=_has_qualifier(node, "const", "constexpr"),
         shared=_has_qualifier(node, "__shared__"),
         extern=any(text_of(child) == "extern" for child in node.children),
         extents=tuple(
             each.child_by_field_name("size") for each in reversed(outer) if each.type == "array_declarator"
         ),
         value=value,
-        declarator=declarator,
         node=node,
     )
 

@@ -38,7 +38,7 @@ def search(
     `task` is a folder or the name of a built-in task, `out` the run's folder (`runs/TASK-DATE-TIME` by default),
     `budget` the number of evaluations. `settings` are those of a `--config` file: `seed`, `strategy`, `proposer`,
     `workers`... An interrupted search is continued by `mctskernel resume`. Raises TaskError for a task that can't be
-    used or whose starting kernel has no valid time, ConfigError, RunError and DeviceError.
+    used or whose starting kernel has no valid time, MisuseError, RunError and DeviceError.
     """
     folder = find_task(task)
     config = read_config({"device": device, **settings, "budget": {"evaluations": budget}})

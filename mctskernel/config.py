@@ -161,31 +161,20 @@ SETTINGS = {each.path: each for each in settings(SearchConfig, SearchConfig())}
 
 
 def read_config(table: Mapping[str, Any]) -> SearchConfig:
-    """The configuration that a table makes of the defaults. Raises ConfigError."""
-    try:
-        return _converted(_grouped(table))
-    except MisuseError as error:
-        raise ConfigError(str(error)) from error
+    """The configuration that a table makes of the defaults. Raises MisuseError."""
+    return _converted(grouped_table(table))
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
     """The table in a TOML file. Raises ConfigError."""
     try:
-        table = _grouped(read_toml(path))
+        table = grouped_table(read_toml(path))
         _converted(table)
     except DocumentError as error:
         raise ConfigError(f"{path} {error}.") from error
     except MisuseError as error:
         raise ConfigError(f"{path}: {error}") from error
     return table
-
-
-def grouped_table(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table with the choices of the policy in a table of their own. Raises ConfigError for a name without meaning."""
-    try:
-        return _grouped(table)
-    except MisuseError as error:
-        raise ConfigError(str(error)) from error
 
 
 def merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,8 +251,8 @@ def _mistakes(config: SearchConfig) -> tuple[tuple[object, str], ...]:
     )
 
 
-def _grouped(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table whose choices of the policy stand in a table of their own, with every name checked."""
+def grouped_table(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table with the choices of the policy in a table of their own. Raises MisuseError for a name without meaning."""
     policy = table.get("policy", {})
     if not isinstance(policy, Mapping):
         raise ConfigError("policy must be a table.")

@@ -19,7 +19,6 @@ from mctskernel.external.session import (
     Reply,
     ReplyError,
     begin_session,
-    encode_asks,
     open_session,
     read_replies,
 )
@@ -213,10 +212,10 @@ def test_an_ask_holds_the_evidence_and_nothing_of_the_machine(run: Path) -> None
     assert ask.task.device
     assert ask.evidence.seconds == pytest.approx(0.038)
     assert any(each.siblings or each.elsewhere for each in later)
-    text = encode_asks(later)
+    text = msgspec.json.encode(later).decode()
     assert str(run) not in text
     assert str(Path.home()) not in text
-    assert [msgspec.json.decode(line, type=Ask) for line in text.splitlines()] == list(later)
+    assert msgspec.json.decode(text, type=tuple[Ask, ...]) == later
 
 
 def test_what_is_told_while_the_search_is_told_to_stop_is_kept(run: Path) -> None:

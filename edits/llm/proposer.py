@@ -26,7 +26,7 @@ from mctskernel.edits.llm.prompt import (
 )
 from mctskernel.edits.llm.replies import EDITS_SCHEMA, Reading, read_reply
 from mctskernel.edits.patch import PatchError, apply
-from mctskernel.edits.proposer import RuleProposer
+from mctskernel.edits.proposer import NAME, RuleProposer
 
 REPAIRER = "llm/repair"  # the proposer's name on repairs: they are no evidence about the experts
 SURPLUS = 2  # how many times the number of edits that were asked for is read, if a reply has more
@@ -47,7 +47,6 @@ class LLMProposer:
     model: Model
     device: tuple[str, ...] = ()
     options: MixtureOptions = field(default_factory=MixtureOptions)
-    name: str = "llm"
 
     @property
     def experts(self) -> tuple[Expert, ...]:
@@ -103,7 +102,6 @@ class MixedProposer:
 
     llm: LLMProposer
     rules: RuleProposer = field(default_factory=RuleProposer)
-    name: str = "mixed"
 
     def propose(self, request: ProposalRequest) -> Proposals:
         """Edits of the request's kernel; the best of the rules and of the expert have the same prior."""
@@ -118,7 +116,7 @@ class MixedProposer:
         return self._chosen(request, rng)
 
     def _chosen(self, request: ProposalRequest, rng: np.random.Generator) -> Proposals:
-        rules, arms = Expert(self.rules.name, prefix=""), self.llm.experts
+        rules, arms = Expert(NAME, prefix=""), self.llm.experts
         were_asked = any(attempt.proposer == rules.proposer for attempt in request.siblings)
         candidates = arms if were_asked else (rules, *arms)
         chosen = choose(

@@ -37,7 +37,6 @@ import tomlkit
 from mctskernel.config import (
     ASK_A_MODEL,
     RULES,
-    ConfigError,
     SearchConfig,
     check,
     grouped_table,
@@ -47,7 +46,6 @@ from mctskernel.config import (
 from mctskernel.core.budget import Budget
 from mctskernel.core.documents import DocumentError, parse_toml, read_as, read_text, unknown_name
 from mctskernel.core.user_errors import MisuseError
-from mctskernel.registry import RegistryError
 
 DEVICES = ("model", "gpu")
 
@@ -254,17 +252,16 @@ def _config(document: _Document, own: Mapping[str, Any], where: str) -> SearchCo
         if table.get("proposer", RULES) not in ASK_A_MODEL:
             table = {name: value for name, value in table.items() if name not in ("llm", "mixture")}
         grouped = grouped_table(table)
-        unused = grouped.keys() - SPACE_SETTINGS
-        if document.spaces and unused:
-            raise AblationError(
-                f"The {where} sets {', '.join(sorted(unused))}, which a search-space cache doesn't use: set fields "
-                "of the policy or workers, or search tasks."
-            )
         place = {"device": document.device, "architecture": document.architecture}
         config = read_config({"workers": 1, **grouped, **place})
         check(config)
-    except (ConfigError, RegistryError) as error:
+    except MisuseError as error:
         raise AblationError(f"In {where}: {error}") from error
+    if document.spaces and (unused := grouped.keys() - SPACE_SETTINGS):
+        raise AblationError(
+            f"The {where} sets {', '.join(sorted(unused))}, which a search-space cache doesn't use: set fields "
+            "of the policy or workers, or search tasks."
+        )
     return config
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import msgspec
 import rich_click as click
 
 from mctskernel.cli import options
@@ -12,7 +13,7 @@ from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import follow_search, refuse_without_baseline
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.edits.llm.experts import EDITS
-from mctskernel.external.session import Ask, encode_asks, open_session
+from mctskernel.external.session import Ask, open_session
 from mctskernel.loop import StopReason
 from mctskernel.report.notes import counted
 from mctskernel.run import write_text
@@ -49,15 +50,17 @@ def ask(*, run: Path, count: int, out: Path | None, as_text: bool, edits: int, w
         follow_search(PlainConsole(stderr=True)) as (follow, stop_requested),
         open_session(run, None, workers, follow, stop_requested) as session,
     ):
-        asks = session.ask_texts(1, edits) if as_text else session.ask(count)
+        if as_text:
+            asks = list(session.ask_texts(1, edits))
+        else:
+            asks = [f"{msgspec.json.encode(each).decode()}\n" for each in session.ask(count)]
         stop_reason = session.stop_reason
         if session.is_over and stop_reason is not StopReason.INTERRUPTED:
             refuse_without_baseline(session.finish())
-    text = "".join(each if isinstance(each, str) else encode_asks([each]) for each in asks)
     if out is None:
-        deliver(text)
+        deliver("".join(asks))
     else:
-        write_text(out, text)
+        write_text(out, "".join(asks))
     if not asks:
         echo(f"mctskernel: no node needs edits: {stop_reason}.", err=True)
         if stop_reason is StopReason.INTERRUPTED:

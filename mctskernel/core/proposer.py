@@ -148,10 +148,6 @@ class Proposals:
 class Proposer(Protocol):
     """Turns a node and its evidence into edits."""
 
-    @property
-    def name(self) -> str:
-        """The name that its edits carry, or that theirs begin with."""
-
     def propose(self, request: ProposalRequest) -> Proposals:
         """Edits of the request's kernel; none when nothing applies.
 

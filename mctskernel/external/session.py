@@ -71,17 +71,11 @@ class Session:
     """A run that is open: `open_session` makes one."""
 
     def __init__(
-        self,
-        folder: RunFolder,
-        configuration: SearchConfig,
-        search: Search,
-        queue: ExternalQueue,
-        unfinished: Iterable[int],
+        self, folder: RunFolder, search: Search, queue: ExternalQueue, unfinished: Iterable[int]
     ) -> None:
         self.folder = folder
         self.search = search
         self.stop_reason = StopReason.WAITING
-        self._configuration = configuration
         self._queue = queue
         self._unfinished = tuple(unfinished)
         self._device = device_sentences(search.fingerprint, search.task)
@@ -89,11 +83,6 @@ class Session:
     @property
     def tree(self) -> Tree:
         return self.search.tree_search.tree
-
-    @property
-    def remaining(self) -> Budget:
-        search = self.search
-        return self._configuration.budget.left(search.evaluations, search.elapsed_seconds, self.tree.dollars)
 
     @property
     def is_over(self) -> bool:
@@ -236,7 +225,7 @@ def _session(
     queue = ExternalQueue(0)
     opening = open_search(folder, configuration, executor, follow, stop_requested, async_proposer=queue)
     with opening as (search, unfinished):
-        yield Session(folder, configuration, search, queue, unfinished)
+        yield Session(folder, search, queue, unfinished)
 
 
 def device_sentences(
@@ -465,10 +454,6 @@ def written_proposals(text: str, kernel: Kernel, proposer: str) -> Proposals:
     edits = tuple(replace(edit, proposer=proposer) for edit in reading.edits)
     unfit = (Dropped(each.loss, f"The edit '{each.edit.title}': {each.reason}") for each in reading.unfit)
     return Proposals(edits, dropped=(*reading.dropped, *unfit), more=True)
-
-
-def encode_asks(asks: Iterable[Ask]) -> str:
-    return "".join(msgspec.json.encode(ask).decode() + "\n" for ask in asks)
 
 
 def read_replies(text: str) -> tuple[Reply, ...]:

@@ -69,12 +69,11 @@ class Generated:
 
 @dataclass(frozen=True)
 class Generation:
-    """A task with verified kernels, the fastest first, and what models were asked and evaluated for it."""
+    """A task with verified kernels, the fastest first, and what models were asked for it."""
 
     task: Task
     kernels: tuple[Generated, ...]
     exchanges: Sequence[Exchange]
-    evaluations: int
 
     @property
     def dollars(self) -> float:
@@ -110,8 +109,7 @@ def generate(
             fingerprint = executor.fingerprint()
             gpu, architecture = (fingerprint.get(name, "") for name in ("gpu", "architecture"))
             briefing = briefing_of(gpu, architecture, task, flops_of(task))
-            writing = _Writing(order.wanted, task, effort, transcript, executor, briefing, say)
-            found = writing.verified()
+            found = _Writing(order.wanted, task, effort, transcript, executor, briefing, say).verified()
     except BaseException:
         if order.has_placeholder:
             order.kernel_file.unlink()
@@ -121,7 +119,7 @@ def generate(
         file = order.kernel_file if order.has_placeholder else start
         file.write_text(made.kernel.source, "utf-8")
     task = load_task(order.folder, order.language)
-    return Generation(task, found, transcript.exchanges, writing.evaluations)
+    return Generation(task, found, transcript.exchanges)
 
 
 def _make_folder(folder: Path) -> None:
@@ -175,7 +173,6 @@ class _Writing:
     executor: Executor
     briefing: tuple[str, ...]
     say: Say
-    evaluations: int = 0
 
     def verified(self) -> tuple[Generated, ...]:
         """The kernels that passed every check, the fastest first. Raises NoKernelError if there is none."""
@@ -212,7 +209,6 @@ class _Writing:
         evaluations: dict[str, Evaluation] = {}
         while len(evaluations) < len(kernels):
             evaluations |= {identities[ticket]: each for ticket, each in self.executor.wait()}
-        self.evaluations += len(evaluations)
         for writer, found in zip(writers, written, strict=True):
             if found:
                 self._take(writer, [(kernel, evaluations[kernel.identity]) for kernel in found])

@@ -156,10 +156,7 @@ class BlockRaces:
             f"{granule * self.granule} of {storage.name}{scope}, which block {who} {VERBS[other.kind]} at line "
             f"{other.line}; nothing orders blocks but atomics with fences"
         )
-        address = storage.base + granule * self.granule
-        self.findings.add(
-            Finding("race", message, entry.access.line, address, storage.name, thread, block, other.line)
-        )
+        self.findings.add(Finding("race", message, entry.access.line, other.line))
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,15 +146,14 @@ class CheckedMemory(MemoryPort):
         if not wrong.any() or self.findings.known("divergent_warp", line or None):
             return
         position = int(np.argmax(wrong))
-        thread, block = self._who(g, position)
-        text = f"line {line}: thread {thread} of block {block} executes a warp operation of the mask "
+        text = f"line {line}: {self._who(g, position)} executes a warp operation of the mask "
         text += f"0x{int(masks[position]):08x}"
         if unnamed[position]:
             text += f", which doesn't name its lane {int(lane[position])}"
         else:
             other = int(absent[position] & -absent[position]).bit_length() - 1
             text += f", which names lane {other}, and that lane doesn't come"
-        self.findings.add(Finding("divergent_warp", text, line or None, thread=thread, block=block))
+        self.findings.add(Finding("divergent_warp", text, line or None))
 
     def finish_batch(self) -> None:
         self.races.barrier(None)
@@ -306,12 +305,11 @@ class CheckedMemory(MemoryPort):
         if not absent.any():
             return
         position = int(np.argmax(absent))
-        thread, block = self._who(g, position)
         message = (
-            f"line {line}: a shuffle of thread {thread} of block {block} reads lane {int(origin[position])}, "
+            f"line {line}: a shuffle of {self._who(g, position)} reads lane {int(origin[position])}, "
             "which is named in the mask but doesn't execute the shuffle"
         )
-        self.findings.add(Finding("divergent_warp", message, line or None, thread=thread, block=block))
+        self.findings.add(Finding("divergent_warp", message, line or None))
 
     def _check_initialised(self, access: Access, g: Lanes, part: Part) -> None:
         if part.checked or part.storage.valid is None:
@@ -327,23 +325,19 @@ class CheckedMemory(MemoryPort):
         )
         part.checked = True
 
-    def _who(self, g: Lanes, position: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    def _who(self, g: Lanes, position: int) -> str:
         slot = int(g.slots[position])
-        return self.batch.thread_of(slot), self.batch.block_of(slot)
+        return f"thread {self.batch.thread_of(slot)} of block {self.batch.block_of(slot)}"
 
     def _complain(  # noqa: PLR0917
         self, kind: Kind, access: Access, g: Lanes, position: int, address: int, where: str
     ) -> None:
         if self.findings.known(kind, access.line):
             return
-        thread, block = self._who(g, position)
-        verb = _VERBS[access.kind]
-        text = f"line {access.line}: thread {thread} of block {block} {verb} {access.bytes} bytes"
-        buffer: str | None = where or None
+        text = f"line {access.line}: {self._who(g, position)} {_VERBS[access.kind]} {access.bytes} bytes"
         match kind:
             case "misaligned":
                 detail = f" at 0x{address:x}, which is not a multiple of {access.bytes}"
-                buffer = None
             case "uninitialised_read":
                 place = (
                     "shared memory" if where == "shared" else "local memory" if where == "local" else where
@@ -354,30 +348,25 @@ class CheckedMemory(MemoryPort):
             case "write_to_readonly":
                 detail = f" of {where}, which is read-only"
             case _:
-                buffer, detail = self._outside(where, address, access.bytes)
-        self.findings.add(
-            Finding(kind, f"{text}{detail} ({access.opcode})", access.line, address, buffer, thread, block)
-        )
+                detail = self._outside(where, address, access.bytes)
+        self.findings.add(Finding(kind, f"{text}{detail} ({access.opcode})", access.line, buffer=where))
 
-    def _outside(self, space: str, address: int, size: int) -> tuple[str | None, str]:
+    def _outside(self, space: str, address: int, size: int) -> str:
         if space in ("shared", "local"):
             ranges = self.resolver.shared_ranges if space == "shared" else self.resolver.local_ranges
             if not ranges:
-                return None, f" of {space} memory at byte {address}, but the kernel has none"
+                return f" of {space} memory at byte {address}, but the kernel has none"
             near = min(ranges, key=lambda r: max(r.start - address, address + size - r.end))
             past = address + size - near.end if address + size > near.end else near.start - address
             side = "past the end" if address + size > near.end else "before the start"
-            return (
-                near.name,
-                f" of {space} memory, {past} bytes {side} of {near.name} ({near.end - near.start} bytes)",
-            )
+            return f" of {space} memory, {past} bytes {side} of {near.name} ({near.end - near.start} bytes)"
         buffer = self.memory.nearest(address)
         if buffer is None:
-            return None, f" at 0x{address:x}, and no buffer is there"
+            return f" at 0x{address:x}, and no buffer is there"
         end = buffer.base + buffer.size
         past = address + size - end if address >= buffer.base else buffer.base - address
         side = "past the end" if address >= buffer.base else "before the start"
-        return buffer.name, f" at 0x{address:x}, {past} bytes {side} of {buffer.name} ({buffer.size} bytes)"
+        return f" at 0x{address:x}, {past} bytes {side} of {buffer.name} ({buffer.size} bytes)"
 
 
 class PendingCopy:
@@ -402,7 +391,6 @@ class Execution:
 
     findings: tuple[Finding, ...]
     lane_instructions: int
-    completed: bool
 
 
 def unsupported(module: Module, entry: str) -> str:
@@ -439,7 +427,7 @@ def execute(
         launch = prepare(module, function, geometry, arguments, memory)
     except UnsupportedPtxError as error:
         finding = Finding("unsupported", f"the emulator doesn't know {error}", error.line)
-        return Execution((finding,), 0, completed=False)
+        return Execution((finding,), 0)
     machine = Machine(program, findings, limits)
     port = CheckedMemory(
         launch,
@@ -449,7 +437,6 @@ def execute(
         geometry.blocks,
         fences=any(i.parts[0] in ("fence", "membar") for b in program.blocks for i in b.instructions),
     )
-    completed = True
     stride = -(-launch.shared_bytes // 128) * 128
     # A result that depends on a clock is wrong sooner or later.
     started = secrets.randbits(60)
@@ -460,11 +447,10 @@ def execute(
             try:
                 machine.run(batch, port, head_start)
             except LimitExceededError:
-                completed = False
                 break
             head_start = 0
     port.finish()
-    return Execution(findings.all(), machine.lane_instructions, completed)
+    return Execution(findings.all(), machine.lane_instructions)
 
 
 def _granule(program: Program) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -41,11 +40,9 @@ class AccessCounts:
     request; `lines` are lines of 128 bytes that global requests touch.
     """
 
-    opcode: str
     kind: str
     space: str
     line: int | None
-    block: int
     bytes_per_lane: int
     requests: int = 0
     lanes: int = 0
@@ -72,7 +69,6 @@ class Trace:
     Of a long trace one sector in `rate` is kept, with every access to it (`is_sampled`).
     """
 
-    block: int
     sectors: np.ndarray
     accesses: np.ndarray
     rate: int = 1
@@ -106,11 +102,11 @@ class _TraceWriter:
         if self._pending_length > TRACE_SECTORS:
             self._flush()
 
-    def finish(self, block: int) -> Trace:
+    def finish(self) -> Trace:
         self._flush()
         parts = self._kept or [(np.empty(0, np.int64), np.empty(0, np.int32))]
         sectors, accesses = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return Trace(block, sectors, accesses, self.rate)
+        return Trace(sectors, accesses, self.rate)
 
     def _flush(self) -> None:
         if not self._pending:
@@ -137,14 +133,12 @@ def _thinned(sectors: np.ndarray, accesses: np.ndarray, rate: int) -> tuple[np.n
 class Counts:
     """Counts of the sampled blocks. `needs` names buffers that addresses depend on: back them and count again."""
 
-    blocks: tuple[int, ...]
     accesses: tuple[AccessCounts, ...]
     basic_blocks: tuple[BasicBlockCounts, ...]
     traces: tuple[Trace, ...]
     barriers: int
     needs: tuple[str, ...]
     findings: tuple[Finding, ...]
-    seconds: float
 
     @property
     def warp_instructions(self) -> int:
@@ -179,18 +173,16 @@ def count(
     Each block draws from integer counters as if all others of the grid did so too.
     Loads, stores and atomics aren't checked. What the emulator doesn't know, or a run beyond the limits, is a finding.
     """
-    began = time.perf_counter()
     findings = Findings()
     try:
         program = program_of(module, entry, sliced=True)
         launch = prepare(module, module.entries[entry], geometry, arguments, memory, guard_bytes=0)
     except UnsupportedPtxError as error:
         finding = Finding("unsupported", f"the emulator doesn't know {error}", error.line)
-        return Counts((), (), (), (), 0, (), (finding,), time.perf_counter() - began)
+        return Counts((), (), (), 0, (), (finding,))
     machine = Machine(program, findings, limits)
     port = CountingMemory(program, launch, memory, Turns(geometry.blocks))
     stride = -(-launch.shared_bytes // 128) * 128
-    done: list[int] = []
     needs: tuple[str, ...] = ()
     with np.errstate(all="ignore"):
         for block in blocks:
@@ -203,8 +195,7 @@ def count(
             except NeedsContentsError as error:
                 needs = (str(error),)
                 break
-            done.append(block)
-    return port.counts(tuple(done), needs, findings.all(), time.perf_counter() - began)
+    return port.counts(needs, findings.all())
 
 
 @dataclass
@@ -256,7 +247,6 @@ class CountingMemory(MemoryPort):
         self.recent: dict[int, _Recent] = {}
 
     def start(self, batch: Batch) -> None:
-        self.batch = batch
         self.resolver.start(batch)
         self.turns.restore()
         self.reductions = BarrierReductions(batch)
@@ -275,7 +265,7 @@ class CountingMemory(MemoryPort):
 
     def finish_batch(self) -> None:
         """Close the trace of the block."""
-        self.traces.append(self.trace.finish(int(self.batch.blocks[0])))
+        self.traces.append(self.trace.finish())
         self.turns.restore()
 
     def load(self, access: Access, g: Lanes, address: V, mask: V | None) -> V | np.ndarray | None:
@@ -387,13 +377,11 @@ class CountingMemory(MemoryPort):
         if once.sectors is not None:
             self.trace.add(access.ordinal, once.sectors, first)
 
-    def counts(
-        self, blocks: tuple[int, ...], needs: tuple[str, ...], findings: tuple[Finding, ...], seconds: float
-    ) -> Counts:
+    def counts(self, needs: tuple[str, ...], findings: tuple[Finding, ...]) -> Counts:
         for tally in self.tallies:
             tally.settle()
         accesses = [
-            AccessCounts(a.opcode, a.kind, t.space or a.space, a.line, a.block, a.bytes, *t.numbers)
+            AccessCounts(a.kind, t.space or a.space, a.line, a.bytes, *t.numbers)
             for a, t in zip(self.program.accesses, self.tallies, strict=True)
         ]
         basic = [
@@ -402,9 +390,7 @@ class CountingMemory(MemoryPort):
                 self.program.blocks, self.warp_executions, self.lane_executions, strict=True
             )
         ]
-        return Counts(
-            blocks, tuple(accesses), tuple(basic), tuple(self.traces), self.barriers, needs, findings, seconds
-        )
+        return Counts(tuple(accesses), tuple(basic), tuple(self.traces), self.barriers, needs, findings)
 
 
 def _instructions(block: Block) -> int:

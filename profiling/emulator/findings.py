@@ -21,16 +21,13 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A defect's first occurrence on its line, with thread and block (x, y, z); a race also has an `other_line`."""
+    """A defect's first occurrence on its line; a race also has an `other_line`, an uninitialised read a `buffer`."""
 
     kind: Kind
     message: str
     line: int | None = None
-    address: int | None = None
-    buffer: str | None = None
-    thread: tuple[int, int, int] | None = None
-    block: tuple[int, int, int] | None = None
     other_line: int | None = None
+    buffer: str = ""
 
 
 @dataclass

@@ -240,9 +240,8 @@ class Machine:
         self, kind: Kind, text: str, line: int | None, slot: int, other_line: int | None = None
     ) -> None:
         """Add a finding; `{who}` in its text is the thread in a slot."""
-        thread, block = self.batch.thread_of(slot), self.batch.block_of(slot)
-        message = text.format(who=f"thread {thread} of block {block}")
-        self.findings.add(Finding(kind, message, line, thread=thread, block=block, other_line=other_line))
+        who = f"thread {self.batch.thread_of(slot)} of block {self.batch.block_of(slot)}"
+        self.findings.add(Finding(kind, text.format(who=who), line, other_line))
 
     def _partial_warp(self, block: Block, lanes: Lanes) -> None:
         """A tensor instruction in divergent code is undefined: say so and stop these lanes."""

@@ -291,7 +291,7 @@ class RaceDetector:
         mark = int(owner[granule]) & ((1 << _THREAD_BITS) - 1)
         pending = bool(mark & _ASYNC) or entry.kind == "async"
         other = self._partner(claim, granule, (mark & (_ASYNC - 1)) - 1)
-        place, address = self._place(entry.part.storage, granule)
+        place = self._place(entry.part.storage, granule)
         thread, block = self.batch.thread_of(slot), self.batch.block_of(slot)
         text = f"line {entry.access.line}: thread {thread} of block {block} {VERBS[entry.kind]} {place}"
         if other is not None:
@@ -299,9 +299,8 @@ class RaceDetector:
             text += f", which thread {who} {VERBS[other[0].kind]} at line {other[0].access.line}"
         waits = pending or (other is not None and other[1] == slot)
         text += f", and {'no wait for the copy' if waits else 'no barrier'} is between them"
-        name = entry.part.storage.name if isinstance(entry.part.storage, Buffer) else "shared"
         other_line = None if other is None else other[0].access.line
-        self.findings.add(Finding("race", text, entry.access.line, address, name, thread, block, other_line))
+        self.findings.add(Finding("race", text, entry.access.line, other_line))
 
     def _partner(self, claim: _Claim, granule: int, actor: int) -> tuple[Entry, int] | None:
         """The access that a mark in the owner map came from."""
@@ -319,12 +318,11 @@ class RaceDetector:
                 return other, int(match[0])
         return None
 
-    def _place(self, storage: Storage, granule: int) -> tuple[str, int]:
+    def _place(self, storage: Storage, granule: int) -> str:
         offset = granule * self.granule
         if isinstance(storage, Buffer):
-            return f"byte {offset} of {storage.name}", storage.base + offset
-        offset %= max(self.batch.shared_stride, 1)
-        return f"byte {offset} of shared memory", offset
+            return f"byte {offset} of {storage.name}"
+        return f"byte {offset % max(self.batch.shared_stride, 1)} of shared memory"
 
 
 def _chosen(entry: Entry, lanes: np.ndarray) -> Entry | None:

@@ -147,7 +147,7 @@ def count_launch(counter: BlockCounter, build: Build, function: Function) -> Cou
         other = counter.count(block) if block < launch.blocks else ""
         return None if isinstance(other, str) else other
 
-    samples = tuple(Sample(block, counts, weight) for block, counts, weight in blocks)
+    samples = tuple(Sample(counts, weight) for _, counts, weight in blocks)
     return CountedLaunch(
         samples, executions, lambda latency_of: chain(function, frequencies, latency_of), neighbour
     )

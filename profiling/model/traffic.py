@@ -70,7 +70,6 @@ class Range:
 class Sample:
     """One block that was counted and how many blocks of the grid it stands for."""
 
-    block: int
     counts: Counts
     weight: float
 

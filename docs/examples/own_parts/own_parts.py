@@ -56,8 +56,6 @@ def lean(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) ->
 class FewRules:
     """The three edits of the rules that promise most."""
 
-    name = "few"
-
     def __init__(self) -> None:
         self._rules = RuleProposer()
 

@@ -50,7 +50,6 @@ def test_an_honest_idiom_is_silent(cuda: Compiler, name: str, *, backwards: bool
         head_start=1 if backwards else 0,
     )
     assert [finding.message for finding in done.findings] == []
-    assert done.completed
 
 
 PIPELINE = """
