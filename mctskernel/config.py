@@ -75,8 +75,8 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: Annotated[
         str,
         Option(
-            "Where kernels are evaluated: on a GPU, by a model of one, or nowhere, because a --space has their "
-            "recorded times; auto takes that, or else a GPU if there is one.",
+            "Where kernels are evaluated: gpu, on a GPU of this machine; model, emulated and with modelled times, "
+            "without a GPU; auto, on a GPU if there is one. The times of a --space are recorded.",
             panel="Device",
             registered="device",
             choices=("auto",),
@@ -85,7 +85,7 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     architecture: Annotated[
         str,
         Option(
-            "The GPU that --device model stands for: a name, or a file that describes another one.",
+            "The GPU that --device model simulates: a name, or a file that describes another one.",
             panel="Device",
             metavar=GPUS,
             parse=described_gpu,
@@ -103,8 +103,8 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     proposer: Annotated[
         str,
         Option(
-            "What proposes edits: the rules, a language model (llm), both (mixed: for each node the one that did "
-            "better so far), or an external program that uses ask and tell (outside).",
+            "What proposes edits: the rules; llm, a language model; mixed, both (for each node the one that did better "
+            "so far); or outside, another program by `mctskernel ask` and `tell`.",
             panel="Proposer",
             registered="proposer",
         ),
@@ -112,17 +112,17 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     language: Annotated[
         Language | None,
         Option(
-            "Only starting kernels in this language. Otherwise kernel.cu, or else kernel.py of the task, beside all of "
-            "its further starting points.",
+            "Use only starting kernels in this language.",
             panel="Proposer",
+            default="the task's kernel.cu, or else kernel.py, and all its further starting points",
             choices=SOURCE_LANGUAGES,
         ),
     ] = None
     precision: Annotated[
         Precision,
         Option(
-            "Of a benchmark's problem: as precise as PyTorch is, or only as the benchmark asks (relaxed), which every "
-            "result then says.",
+            "For a benchmark's problem: locked, as precise as PyTorch; relaxed, as precise as the benchmark asks. "
+            "Then every result says so.",
             panel="Task",
             choices=tuple(Precision),
         ),
@@ -130,8 +130,8 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: Annotated[
         Policy,
         Option(
-            "Any other choice of the search policy or option of its strategy, for instance patience=3; again for more. "
-            "An unknown NAME or VALUE lists those that exist.",
+            "Another setting of the search policy or option of its strategy, such as patience=3; repeatable. An "
+            "unknown NAME or VALUE lists those that exist.",
             panel="Policy",
             default="those of the strategy",
             metavar="NAME=VALUE",
@@ -140,12 +140,14 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reward: Annotated[
         str,
         Option(
-            "The reward of an evaluation. The answer is chosen by time and final validation all the same.",
+            "The reward of an evaluation. It guides the search; the answer is chosen by time and final validation.",
             panel="Policy",
             registered="reward",
         ),
     ] = "composite"
-    seed: Annotated[Annotated[int, Meta(ge=0)], Option("Inputs and random choices.", panel="Policy")] = 0
+    seed: Annotated[
+        Annotated[int, Meta(ge=0)], Option("The seed of inputs and random choices.", panel="Policy")
+    ] = 0
     llm: Annotated[LLMOptions | None, Option(panel="Language model")] = None
     mixture: Annotated[MixtureOptions | None, Option(panel="Language model")] = None
     replayed: str | None = None

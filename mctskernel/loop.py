@@ -173,7 +173,9 @@ class Search:
         """Begin one more evaluation; False if none can begin before something comes back, or the search is over."""
         before = self.in_flight
         while self.in_flight == before:
-            if before >= self.executor.capacity or self._is_over() or self._awaits_recorded_result():
+            is_over = before >= self.executor.capacity or self._stop_reason() is not None
+            # A replay decides once the results that were there before the decision are.
+            if is_over or (self.order is not None and self.order.due(self._tree) is not None):
                 return False
             if not self._step():
                 return False
@@ -291,9 +293,6 @@ class Search:
             return False
         return self.elapsed_seconds + self.validation_seconds >= seconds
 
-    def _is_over(self) -> bool:
-        return self._stop_reason() is not None
-
     def _is_out_of_patience(self) -> bool:
         return bool(self.budget.patience) and self._without_gain >= (self.budget.patience or 0)
 
@@ -392,9 +391,6 @@ class Search:
             return self._arrived[0] if self._arrived else None
         due = self.order.due(self._tree)
         return next((each for each in self._arrived if (type(each[1]), each[0]) == due), None)
-
-    def _awaits_recorded_result(self) -> bool:
-        return self.order is not None and self.order.due(self._tree) is not None
 
     def _drain(self, grace: float) -> None:
         deadline = time.monotonic() + grace

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -129,8 +129,8 @@ class _Convention:
     keeps_maximum: bool
     keeps_minimum: bool
     compares: bool
-    ordering: bool = field(default=False)
-    calls: int = field(default=0)
+    ordering: bool = False
+    calls: int = 0
 
     def call(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """A numpy function under this convention."""
@@ -161,7 +161,9 @@ class _Traced(np.ndarray[Any, Any]):
         self.convention = getattr(source, "convention", None)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        convention = self.convention or _convention_of(inputs)
+        convention = self.convention or next(
+            (each.convention for each in inputs if isinstance(each, _Traced) and each.convention), None
+        )
         if "out" in options:
             options["out"] = tuple(_plain(each) for each in options["out"])
         given = [_plain(each) for each in inputs]
@@ -194,10 +196,6 @@ def _follow_method(name: str) -> None:
 
 for _name in ("sort", "argsort", "partition", "argpartition", "argmax", "argmin"):
     _follow_method(_name)
-
-
-def _convention_of(inputs: tuple[Any, ...]) -> _Convention | None:
-    return next((each.convention for each in inputs if isinstance(each, _Traced) and each.convention), None)
 
 
 def _as_traced(found: Any, convention: _Convention) -> Any:

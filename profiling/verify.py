@@ -204,10 +204,6 @@ def _compared(case: Case, name: str, actual: Array) -> Comparison:
     truth = case.expected[name]
     if name in case.alternatives and actual.shape == truth.shape:
         truth = nearest_truth(actual, truth, case.alternatives[name], case.unsettled.get(name))
-    return _compared_numbers(case, name, actual, truth)
-
-
-def _compared_numbers(case: Case, name: str, actual: Array, truth: Array) -> Comparison:
     plain, tolerance = case.plain[name], case.tolerances[name]
     if case.noise is None or not is_floating(actual.dtype):
         return compare(actual, truth, plain, tolerance)

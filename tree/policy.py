@@ -18,7 +18,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     `patience` replies in a row that led to no new kernel. `mctskernel.tree.choices` checks and sets them.
     """
 
-    strategy: Annotated[str, Option("What decides which edit is tried next.", registered="strategy")] = "mcts"
+    strategy: Annotated[str, Option("How the next edit to try is selected.", registered="strategy")] = "mcts"
     options: dict[str, str | int | float] = {}
     repair: Literal["in-turn", "at-once"] = "in-turn"
     repair_depth: Annotated[int, Meta(ge=0)] = 1

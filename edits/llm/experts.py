@@ -96,26 +96,26 @@ class MixtureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     experts: Annotated[
         tuple[str, ...],
         Option(
-            f"Experts that may be asked: {', '.join(each.name for each in EXPERTS)}.",
+            f"The experts to choose from: {', '.join(each.name for each in EXPERTS)}.",
             "--expert",
             default="all",
             metavar="NAME,...",
         ),
     ] = ()
-    edits: Annotated[_Count, Option("Edits that an expert is asked for at a time.", "--edits-per-call")] = (
+    edits: Annotated[_Count, Option("Number of edits that an expert is asked for.", "--edits-per-call")] = (
         EDITS
     )
     at_once: Annotated[
         Annotated[int, msgspec.Meta(ge=1, le=len(EXPERTS))],
         Option(
-            "Experts that are asked for edits of a node at a time, one after the other.", "--experts-per-node"
+            "Number of experts that are asked for edits of a node, one after the other.", "--experts-per-node"
         ),
     ] = 1
-    in_flight: Annotated[_Count, Option("Nodes that may wait for the model at the same time.", "--calls")] = 4
+    in_flight: Annotated[_Count, Option("Maximum number of concurrent requests to the model.", "--calls")] = 4
     feedback: Annotated[
         Feedback,
         Option(
-            "What models see of a kernel beside its time: nothing, its counters, or the diagnosis in sentences."
+            "What a prompt says of a kernel beside its time: nothing, its counters, or the diagnosis in sentences."
         ),
     ] = Feedback.DIAGNOSIS
 

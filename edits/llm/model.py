@@ -132,7 +132,7 @@ class LLMOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         str,
         Option(
             "An OpenAI-compatible server, such as http://localhost:8000/v1; or file:FOLDER, where each prompt is "
-            "written as NAME.md and anybody may answer it in NAME.reply.md.",
+            "written as NAME.md and the reply is read from NAME.reply.md.",
             default="OpenAI's own",
             metavar="URL",
         ),
@@ -144,7 +144,7 @@ class LLMOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     max_output_tokens: Count = 16384
     temperature: Annotated[
         Annotated[float, msgspec.Meta(ge=0, le=2)] | None,
-        Option("Of the model's replies.", default="the server's own"),
+        Option("The model's sampling temperature.", default="the server's own"),
     ] = None
     reply_format: Annotated[
         ReplyFormat,

@@ -287,7 +287,7 @@ def _edit_of_unrolling(context: Context, loop: Node, title: str, decided: Factor
     indent, pragma = cu.indentation(context.source, loop), cu.unroll_pragma(loop)
     if pragma is not None:
         change = cu.Replacement(pragma.start_byte, pragma.end_byte, f"{text}\n")
-    elif _starts_line(context, loop):
+    elif not context.source.text.encode()[: loop.start_byte].rpartition(b"\n")[2].strip():
         change = cu.insert_before(loop, f"{text}\n{indent}")
     else:
         change = cu.insert_before(loop, f"\n{indent}{text}\n{indent}")
@@ -300,11 +300,6 @@ def _edit_of_unrolling(context: Context, loop: Node, title: str, decided: Factor
         prior=prior,
         factors=(decided,),
     )
-
-
-def _starts_line(context: Context, node: Node) -> bool:
-    line = context.source.text.encode()[: node.start_byte].rpartition(b"\n")[2]
-    return not line.strip()
 
 
 def _has_constant_trip_count(context: Context, loop: Node) -> bool:

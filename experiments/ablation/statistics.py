@@ -29,7 +29,6 @@ class ArmRow:
     """
 
     arm: str
-    settings: str
     trials: int
     means: tuple[Estimate, ...]
     evaluations: float
@@ -85,12 +84,12 @@ def statistics(results: Results) -> Statistics:
         arm.name: grouped(trial for trial in results.trials if trial.arm == arm.name) for arm in results.arms
     }
     known = {arm: found for arm, found in trials.items() if found}
-    settings = {arm.name: arm.settings for arm in results.arms}
-    rows = tuple(_arm_row(arm, settings[arm], found, results.checkpoints) for arm, found in known.items())
+    comparisons = _comparisons(results, known)
+    adjusted = iter(holm([each.p for each in comparisons if each.p is not None]))
     last = results.checkpoints[-1]
     return Statistics(
-        rows,
-        tuple(_adjusted(_comparisons(results, known))),
+        tuple(_arm_row(arm, found, results.checkpoints) for arm, found in known.items()),
+        tuple(each if each.p is None else replace(each, adjusted_p=next(adjusted)) for each in comparisons),
         {
             subject: {
                 arm: estimate([_scores(found[subject], last)])
@@ -109,15 +108,12 @@ def grouped(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
     return found
 
 
-def _arm_row(
-    arm: str, settings: str, found: Mapping[str, Sequence[Trial]], checkpoints: Sequence[int]
-) -> ArmRow:
+def _arm_row(arm: str, found: Mapping[str, Sequence[Trial]], checkpoints: Sequence[int]) -> ArmRow:
     trials = [trial for each in found.values() for trial in each]
     evaluations = sum(trial.evaluations for trial in trials)
     validations = [trial.validation for trial in trials if trial.validation is not None]
     return ArmRow(
         arm=arm,
-        settings=settings,
         trials=len(trials),
         means=tuple(estimate([_scores(each, at) for each in found.values()]) for at in checkpoints),
         evaluations=evaluations / len(trials),
@@ -174,11 +170,6 @@ def _comparison(arm: str, at: int, groups: Sequence[Array]) -> Comparison:
         subjects=len(groups),
         subjects_won=sum(float(each.mean()) > 0 for each in groups),
     )
-
-
-def _adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    adjusted = iter(holm([each.p for each in comparisons if each.p is not None]))
-    return [replace(each, adjusted_p=next(adjusted)) if each.p is not None else each for each in comparisons]
 
 
 def _scores(trials: Sequence[Trial], at: int) -> Array:

@@ -32,7 +32,7 @@ class Subject:
 
     def space(self) -> SearchSpace:
         """Return the search space, read once in each process. Raises SpaceError."""
-        return _space(self.source)
+        return _read_space(self.source)
 
 
 def subjects_of(spaces: Iterable[str], tasks: Iterable[str]) -> tuple[Subject, ...]:
@@ -96,7 +96,7 @@ def _task(source: str) -> Subject:
 
 
 @cache
-def _space(source: str) -> SearchSpace:
+def _read_space(source: str) -> SearchSpace:
     if source.startswith(SYNTHETIC):
         return SYNTHETIC_SPACES[source.removeprefix(SYNTHETIC)]()
     return read_space(Path(source))

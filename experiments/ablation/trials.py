@@ -28,8 +28,8 @@ from mctskernel.run import RunFolder, discard_run
 from mctskernel.run.search import SearchResult, begin, resume
 from mctskernel.tasks.space import choose_start
 from mctskernel.tree.blobs import MemoryBlobs
-from mctskernel.tree.events import Event, Proposed
-from mctskernel.tree.journal import read_events
+from mctskernel.tree.events import Proposed
+from mctskernel.tree.journal import MemoryJournal, read_events
 from mctskernel.tree.node import Tree
 from mctskernel.tree.search import TreeSearch
 
@@ -139,7 +139,7 @@ def _search_space(plan: Plan, ablation: Ablation, stop_requested: StopRequested)
         executor = RecordedExecutor(look_up, {}, workers=config.workers)
         opened = executor.clock()
         kernel = configuration_kernel(space, start.entry.values)
-        tree_search = TreeSearch(Tree(), _NoJournal(), MemoryBlobs(), clock=lambda: 0.0)
+        tree_search = TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0)
         root = tree_search.start(kernel, config.policy, plan.seed)
         stop_reason = Search(
             tree_search=tree_search,
@@ -160,18 +160,15 @@ def _search_space(plan: Plan, ablation: Ablation, stop_requested: StopRequested)
         subject=plan.subject.name,
         seed=plan.seed,
         evaluations=len(entries),
-        improvements=improvements(
-            space.optimum_seconds / entry.seconds if entry.seconds else 0.0 for entry in entries
+        improvements=_improvements(
+            (number, space.optimum_seconds / entry.seconds)
+            for number, entry in enumerate(entries, 1)
+            if entry.seconds
         ),
         failures=_counts(str(entry.outcome) for entry in entries if entry.seconds is None),
         seconds=round(time.process_time() - began, 3),
         device_seconds=round(cost, 3),
     )
-
-
-class _NoJournal:
-    def append(self, event: Event) -> Event:
-        return event
 
 
 def _trial(plan: Plan, search_result: SearchResult, name: str) -> Trial:
@@ -188,8 +185,8 @@ def _trial(plan: Plan, search_result: SearchResult, name: str) -> Trial:
         subject=plan.subject.name,
         seed=plan.seed,
         evaluations=search_result.tree.evaluations,
-        improvements=improvements(
-            {each.evaluations: math.log(best) for each, best in zip(progress, fastest, strict=True) if best}
+        improvements=_improvements(
+            (each.evaluations, math.log(best)) for each, best in zip(progress, fastest, strict=True) if best
         ),
         failures=_counts(filter(None, failures)),
         seconds=round(progress[-1].seconds, 3) if progress else 0.0,
@@ -211,11 +208,11 @@ def _validation(search_result: SearchResult) -> FinalValidation:
     return FinalValidation(passed=bool(answer.node), refused=len(answer.refused), speedup=speedup)
 
 
-def improvements(scores: Iterable[float] | dict[int, float]) -> tuple[tuple[int, float], ...]:
-    """Keep the scores that were the best so far, with the numbers of their evaluations."""
+def _improvements(scores: Iterable[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """Keep the scores that were the best so far, each after the number of its evaluation."""
     found: list[tuple[int, float]] = []
-    best = -math.inf if isinstance(scores, dict) else 0.0
-    for number, score in scores.items() if isinstance(scores, dict) else enumerate(scores, 1):
+    best = -math.inf
+    for number, score in scores:
         if score > best:
             best = score
             found.append((number, round(score, DIGITS)))

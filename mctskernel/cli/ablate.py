@@ -39,7 +39,7 @@ INTERVAL = 10.0  # seconds between lines about progress
 @click.option(
     "--out",
     type=options.FOLDER,
-    help="The results folder; an interrupted ablation goes on. [default: runs/ablation-NAME-DATE-TIME]",
+    help="The results folder; give it again to continue. [default: runs/ablation-NAME-DATE-TIME]",
 )
 @click.option(
     "--jobs",
@@ -52,12 +52,22 @@ INTERVAL = 10.0  # seconds between lines about progress
     "--spaces",
     multiple=True,
     metavar="PATH",
-    help="Search these search-space caches instead: a file, a folder, or synthetic:NAME; repeatable.",
+    help="Search these search-space caches in place of CONFIG's: a file, a folder, or synthetic:NAME; repeatable.",
 )
-@click.option("--tasks", multiple=True, metavar="TASK", help="Search these tasks instead; repeatable.")
-@click.option("--device", type=click.Choice(DEVICES), help="Evaluate tasks here instead.")
-@click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds instead, from 0.")
-@click.option("--budget", "evaluations", type=click.IntRange(min=1), help="Evaluations instead.")
+@click.option(
+    "--tasks",
+    multiple=True,
+    metavar="TASK",
+    help="Search these tasks in place of CONFIG's; repeatable.",
+)
+@click.option("--device", type=click.Choice(DEVICES), help="The device, in place of CONFIG's.")
+@click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds, in place of CONFIG's.")
+@click.option(
+    "--budget",
+    "evaluations",
+    type=click.IntRange(min=1),
+    help="Evaluations of a trial, in place of CONFIG's.",
+)
 @click.option("--model", metavar="NAME", help="The language model of all arms that use one.")
 @click.option("--base-url", metavar="URL", help="Its OpenAI-compatible server.")
 def ablate(
@@ -77,7 +87,7 @@ def ablate(
     """Compare search configurations by paired trials, with intervals, tests and costs.
 
     CONFIG is a TOML file, or the name of a ready configuration (--list), of the arms, what they search, seeds and the
-    budget (docs/ablations.md). Finished trials are kept: an interrupted ablation goes on when it is given the same
+    budget (docs/ablations.md). Finished trials are kept: an interrupted ablation continues when it is given the same
     --out again.
 
         mctskernel ablate search --spaces synthetic:words --seeds 1 --budget 8
@@ -96,7 +106,7 @@ def ablate(
     results = _sweep(ablation, path, jobs)
     if not results.finished:
         echo(f"{len(results.trials)} of {results.planned} trials are finished and kept.")
-        echo(f"To go on: the same command with --out {path}")
+        echo(f"To continue: the same command with --out {path}")
         sys.exit(INTERRUPTED)
 
 

@@ -22,7 +22,7 @@ from mctskernel.run import write_text
 @click.command()
 @click.argument("run", type=options.PATH)
 @click.option(
-    "-n", "--count", type=click.IntRange(min=1), default=1, show_default=True, help="At most so many nodes."
+    "-n", "--count", type=click.IntRange(min=1), default=1, show_default=True, help="Maximum number of nodes."
 )
 @click.option("--out", type=options.FILE, help="The file to write. [default: standard output]")
 @click.option("--text", "as_text", is_flag=True, help="A text for a language model in place of JSON.")
@@ -31,7 +31,7 @@ from mctskernel.run import write_text
     type=click.IntRange(1, 16),
     default=EDITS,
     show_default=True,
-    help="Edits that a --text asks for.",
+    help="Number of edits that a --text asks for.",
 )
 @options.single("workers")
 @options.print_schema(Ask, "Print the JSON schema of a line.")

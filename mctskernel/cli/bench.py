@@ -36,25 +36,25 @@ MOST_COMPILERS, CORES_OF_READER = 8, 16
     "seconds",
     panel="Budget",
     type=click.FloatRange(min=0, min_open=True),
-    help="At most so many seconds a search, its final validation included.",
+    help="Time limit of each search in seconds, including its final validation.",
 )
 @click.option(
     "--minutes",
     panel="Budget",
     type=click.FloatRange(min=0, min_open=True),
-    help="Stop after so many minutes; the same command goes on. [default: no limit]",
+    help="Stop after this time; the same command continues. [default: no limit]",
 )
 @click.option(
     "--validate-only",
     is_flag=True,
     panel="Budget",
-    help="Evaluate only the starting kernels and validate the fastest: what is read, starts and is right.",
+    help="Evaluate only the starting kernels, and validate the fastest: shows which problems are supported.",
 )
 @click.option(
     "--sample",
     panel="Problems",
     type=click.IntRange(min=1),
-    help="So many of the problems, drawn with --seed.",
+    help="Number of problems to draw at random, with --seed.",
 )
 @click.option(
     "--levels",
@@ -70,7 +70,7 @@ MOST_COMPILERS, CORES_OF_READER = 8, 16
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Problems that are searched beside each other, on each GPU; the next is opened and the last validated beside.",
+    help="Concurrent searches on each GPU; meanwhile the next problem is opened and the last one validated.",
 )
 @click.option(
     "--baselines/--no-baselines",
@@ -84,7 +84,7 @@ MOST_COMPILERS, CORES_OF_READER = 8, 16
     panel="Output",
     type=options.FOLDER,
     required=True,
-    help="The folder of the rows, the runs and the table. The same one goes on where it was stopped.",
+    help="The folder of the rows, the runs and the table; give it again to continue.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, panel="Output", help="Print the table as JSON, times in seconds."
@@ -106,10 +106,10 @@ def bench(
     """Search every problem of FOLDERs, and print one table: speed-ups over PyTorch, fast_p, shares of the roofline.
 
     Problems are those of KernelBench, SOL-ExecBench, flashinfer-bench or GPU MODE, task folders, and built-in tasks
-    by name, which are timed beside PyTorch's operators. They are read, and PyTorch's
-    functions compiled, beside the searches, which share every GPU. A problem that fails has a row with the reason. The
-    same command goes on where it was stopped, with what is missing; without a FOLDER it prints the table of what is
-    there. OUT has it as bench.md, bench.tex and bench.json, and the run of each problem.
+    by name, which are timed beside PyTorch's operators. A problem that fails has a row with the reason.
+
+    OUT has the table as bench.md, bench.tex and bench.json, and the run of each problem. Where a benchmark was stopped,
+    the same command continues with what is missing; without a FOLDER it prints the table of what is there.
 
         mctskernel bench KernelBench/level1 --seconds-per-problem 20 --out level1
 
@@ -151,7 +151,7 @@ def bench(
     else:
         deliver(f"{text}\n")
     if not is_complete:
-        echo("To go on: the same command.", err=True)
+        echo("To continue: the same command.", err=True)
         sys.exit(INTERRUPTED)
 
 

@@ -29,21 +29,27 @@ MOST_RUNS = 1000
 @click.argument("task", metavar="TASK|REFERENCE")
 @click.argument("candidates", type=options.PATH, nargs=-1, metavar="[CANDIDATE]...")
 @click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Of modules."
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Modules only: where they run.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
-    help="Of modules: repeats the inputs and weights of an earlier check. [default: drawn]",
+    help="Modules only: the seed of inputs and weights. [default: drawn, and printed]",
 )
 @click.option(
     "--runs",
     type=click.IntRange(min=5),
-    help="Of modules: timed rounds. [default: 30, and more for up to a minute where the module takes less than the "
+    help="Modules only: timed rounds. [default: 30, and more for up to a minute where the module takes less than the "
     "round trip to its process]",
 )
-@click.option("--own-kernels", is_flag=True, help="Of modules: refuse one that defines no kernel of its own.")
-@click.option("--json", "as_json", is_flag=True, help="Of modules: one JSON object a candidate.")
+@click.option(
+    "--own-kernels", is_flag=True, help="Modules only: refuse one that defines no kernel of its own."
+)
+@click.option("--json", "as_json", is_flag=True, help="Modules only: print a JSON object for each candidate.")
 @click.pass_context
 def check(
     context: click.Context,

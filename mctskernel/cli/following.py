@@ -126,7 +126,7 @@ def print_outcome(search_result: SearchResult) -> None:
     echo(f"The path with its evidence: mctskernel show {path}")
     echo(f"The kernel:                 mctskernel best {path}")
     if search_result.stop_reason is StopReason.INTERRUPTED:
-        echo(f"To go on:                   mctskernel resume {path}")
+        echo(f"To continue:                mctskernel resume {path}")
         sys.exit(INTERRUPTED)
     if is_waiting:
         echo(f"To get nodes to edit:       mctskernel ask {path}")

@@ -29,7 +29,7 @@ from mctskernel.run import write_text
     type=click.Choice(["model", "gpu"]),
     default="model",
     show_default=True,
-    help="Where to evaluate them. Some can only be shown on one of the two.",
+    help="Where to evaluate them. Some entries need a GPU, and some the model.",
 )
 @options.single("architecture")
 @click.option(
@@ -46,12 +46,12 @@ from mctskernel.run import write_text
     "patterns",
     metavar="PATTERN",
     multiple=True,
-    help="Only entries like this: cuda/cheats/*, *race*; again for more.",
+    help="Only entries that match, such as cuda/cheats/* or *race*; repeatable.",
 )
 @options.single("workers")
 @options.single("seed")
-@click.option("--json", "json_file", type=options.FILE, help="Write all of it here.")
-@click.option("--markdown", "markdown_file", type=options.FILE, help="Write the table here.")
+@click.option("--json", "json_file", type=options.FILE, help="Write all results to this file.")
+@click.option("--markdown", "markdown_file", type=options.FILE, help="Write the table to this file.")
 def gauntlet(
     device: str,
     architecture: str,

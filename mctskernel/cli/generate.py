@@ -55,7 +55,7 @@ from mctskernel.tasks.generation import generate as generate_task
     type=click.IntRange(1, 100),
     default=Effort().tries,
     show_default=True,
-    help="Kernels and repairs that the model is asked for, at most.",
+    help="Maximum number of kernels and repairs that the model is asked for.",
 )
 @click.option(
     "--out-task", type=options.PATH, help="The task's folder. [default: generated/WORDS-OF-THE-TEXT]"

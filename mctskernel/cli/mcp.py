@@ -34,7 +34,7 @@ from mctskernel.config import read_config
     "workers",
     changes={
         "budget.evaluations": {
-            "help": "At most so many evaluations in a run that an agent begins. [default: 200]"
+            "help": "Maximum number of evaluations of a run that an agent begins. [default: 200]"
         },
         "device": {"type": click.Choice(("auto", "gpu", "model"))},
     },

@@ -165,7 +165,7 @@ config_file = click.option(
     "--config",
     panel="Output",
     type=KNOWN_FILE,
-    help="A TOML file of settings (docs/cli.md), which options on the command line outweigh.",
+    help="A TOML file of settings (docs/cli.md), which options on the command line override.",
 )
 
 

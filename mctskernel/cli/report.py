@@ -25,7 +25,7 @@ SUFFIXES = (".pdf", ".svg", ".png")
     "-o",
     "--out",
     type=options.FILE,
-    help="The file to write; of a figure its suffix is .pdf, .svg or .png. [default: best/report.html in RUN]",
+    help="The file to write; a figure's suffix is .pdf, .svg or .png. [default: best/report.html in RUN]",
 )
 @click.option(
     "--figure",
@@ -37,7 +37,7 @@ SUFFIXES = (".pdf", ".svg", ".png")
     type=click.IntRange(1, 2),
     default=1,
     show_default=True,
-    help="Of a figure: columns of a two-column paper that it fills, 85 or 178 mm.",
+    help="Width of a figure in columns of a two-column paper, 85 or 178 mm.",
 )
 def report(*, runs: tuple[Path, ...], out: Path | None, figure: str | None, columns: int) -> None:
     """Write RUN as one HTML file that needs nothing else, or draw a figure of runs.

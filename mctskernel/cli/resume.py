@@ -1,4 +1,4 @@
-"""`mctskernel resume RUN`: go on with a run, or with its best kernels on another device."""
+"""`mctskernel resume RUN`: continue a run, or with its best kernels on another device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from mctskernel.run.search import resume as resume_run
     type=click.IntRange(min=1),
     default=BEST_NODES,
     show_default=True,
-    help="With --device: how many of the fastest kernels, beside all their ancestors.",
+    help="With --device: number of the fastest kernels to evaluate, beside all their ancestors.",
 )
 @click.option(
     "--out",
@@ -52,7 +52,7 @@ from mctskernel.run.search import resume as resume_run
     help="With --device: the new run's folder. [default: runs/TASK-measured-DATE-TIME]",
 )
 def resume(run: Path, *, table: dict[str, Any], nodes: int, out: Path | None) -> None:
-    """Go on with RUN where it stopped: after Ctrl-C, a crash, or with a larger budget.
+    """Continue the search of RUN: after Ctrl-C, a crash, or with a larger budget.
 
     Without a budget the run's own is used. Finished evaluations are never repeated. A machine whose times can't be
     compared with the run's is refused.

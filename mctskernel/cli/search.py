@@ -50,7 +50,7 @@ from mctskernel.tasks.starts import set_plain_aside
     "--space",
     panel="Task",
     type=options.PATH,
-    help="Search the configurations in this file of recorded times instead of a TASK: a cache file of Kernel Tuner.",
+    help="Search the recorded configurations of a cache file of Kernel Tuner, in place of a TASK.",
 )
 @options.settings(
     *options.SEARCH,
@@ -64,27 +64,27 @@ from mctskernel.tasks.starts import set_plain_aside
     "source",
     panel="Proposer",
     type=options.PATH,
-    help="The run that --proposer replay repeats with the recorded replies of its model, free of charge.",
+    help="The run that --proposer replay repeats, with the recorded replies of its model.",
 )
 @click.option(
     "--weights",
     panel="Task",
     type=options.KNOWN_FILE,
-    help="Of several TASKs: a TOML file with a line `task = number` for each, its seconds in the whole model or its "
+    help="With several TASKs: a TOML file with a line `task = number` for each, its seconds in the whole model or its "
     "share. [default: all equal]",
 )
 @click.option(
     "--out",
     panel="Output",
     type=options.PATH,
-    help="The run's folder; of several TASKs, the folder of their runs. [default: runs/TASK-DATE-TIME]",
+    help="The run's folder; with several TASKs, the folder of their runs. [default: runs/TASK-DATE-TIME]",
 )
 @click.option(
     "--baselines/--no-baselines",
     panel="Output",
     default=True,
     show_default=True,
-    help="Of a PyTorch function or problem searched on a GPU, time PyTorch beside the best kernel at the end.",
+    help="For a PyTorch function or problem on a GPU, time PyTorch beside the best kernel at the end.",
 )
 @click.pass_context
 def search(
@@ -103,7 +103,7 @@ def search(
     TASK is a folder with task.toml, reference.py and a kernel (`mctskernel new-task DIR` makes one), the
     name of a built-in task (`mctskernel tasks` lists them), or a problem of KernelBench, SOL-ExecBench,
     flashinfer-bench or GPU MODE. Every version is compiled, verified against the reference, timed and diagnosed. The
-    tree is saved as it grows, so Ctrl-C or a crash loses nothing: `mctskernel resume RUN` goes on. With --workers 1
+    tree is saved as it grows, so Ctrl-C or a crash loses nothing: `mctskernel resume RUN` continues. With --workers 1
     the same seed gives the same tree.
 
     Of several TASKs, each next evaluation goes where the model of edits expects to save the most time, by the
@@ -197,7 +197,7 @@ def _search_several(
         print_result(chosen.task, search_result)
     echo(f"All of them together: {speedup_of_model(plans, results):.2f}x by their weights.")
     if any(search_result.stop_reason is StopReason.INTERRUPTED for search_result in results):
-        echo(f"To go on: the same command with --out {path}")
+        echo(f"To continue: the same command with --out {path}")
         sys.exit(INTERRUPTED)
 
 

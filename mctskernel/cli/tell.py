@@ -20,7 +20,7 @@ from mctskernel.external.session import EditResult, Reply, open_session, read_re
 @click.argument("run", type=options.PATH)
 @click.argument("replies", metavar="FILE", type=click.File("r", encoding="utf-8", errors="surrogateescape"))
 @click.option(
-    "--budget", type=click.IntRange(min=1), help="At most so many evaluations, earlier ones included."
+    "--budget", type=click.IntRange(min=1), help="Maximum number of evaluations, including earlier ones."
 )
 @options.single("workers")
 @click.option("--json", "as_json", is_flag=True, help="Print the result of each edit as a line of JSON.")

@@ -18,16 +18,17 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     evaluations: Annotated[
         Count | None,
-        Option("At most so many evaluations, those of earlier sessions of the run included.", "--budget"),
+        Option("Maximum number of evaluations, including those of earlier sessions of the run.", "--budget"),
     ] = None
-    seconds: Annotated[Positive | None, Option("At most so many seconds.")] = None
+    seconds: Annotated[Positive | None, Option("Time limit in seconds.")] = None
     dollars: Annotated[
-        Positive | None, Option("At most so many US dollars for language models.", "--max-usd", metavar="USD")
+        Positive | None,
+        Option("Spending limit for language models in US dollars.", "--max-usd", metavar="USD"),
     ] = None
     patience: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Option(
-            "Stop when N evaluations in a row brought no gain; 0 is never.",
+            "Stop after N evaluations in a row without an improvement; 0 never stops.",
             default=f"{PATIENCE} where rules alone propose edits of kernels, otherwise 0",
             metavar="N",
         ),

@@ -319,21 +319,12 @@ class _CudaLaunch(msgspec.Struct, forbid_unknown_fields=True):
     block: _Extents
     shared: Extent = 0
     args: tuple[_Argument, ...] = ()
-    cluster: _Extents | None = None
+    cluster: Annotated[tuple[Extent, ...], Meta(max_length=3)] = ()
     nonportable_cluster: bool = False
     programmatic: bool = False
 
     def launch(self) -> Launch:
-        return Launch(
-            self.kernel,
-            self.grid,
-            self.block,
-            self.args,
-            self.shared,
-            cluster=self.cluster or (),
-            nonportable_cluster=self.nonportable_cluster,
-            programmatic=self.programmatic,
-        )
+        return Launch(**msgspec.structs.asdict(self))
 
 
 class _TritonLaunch(msgspec.Struct, forbid_unknown_fields=True):

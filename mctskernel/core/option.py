@@ -15,7 +15,7 @@ Positive = Annotated[float, Meta(gt=0)]
 
 @dataclass(frozen=True)
 class Option:
-    """Stands beside the type of a field, which has its bounds: `Annotated[Count | None, Option("At most so many.")]`.
+    """Stands beside the type of a field, which has its bounds: `Annotated[Count | None, Option("Maximum number.")]`.
 
     `flag` is that of the field's name, `panel` of a help page that of the struct that the field is in, and `default`
     what the field has, unless they are given. A struct without a `text` is no option itself. Values are `choices`,

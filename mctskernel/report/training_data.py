@@ -248,14 +248,10 @@ def preference_lines(family: Family) -> Iterator[PreferenceLine]:
         )
 
 
-def rl_lines(family: Family) -> Iterator[RlLine]:
-    return (step for _, step in family.children)
-
-
 FORMATS: Mapping[str, tuple[type[Line], Callable[[Family], Iterator[Line]]]] = {
     "sft": (SftLine, sft_lines),
     "preference": (PreferenceLine, preference_lines),
-    "rl": (RlLine, rl_lines),
+    "rl": (RlLine, lambda family: (step for _, step in family.children)),
 }
 """The type of the lines of each format, and how they are made."""
 

@@ -64,7 +64,7 @@ class View:
         if self.is_cut_off:
             return (
                 "The end of the journal is lost: it has fewer evaluations than the answer in best/. "
-                f"To go on from here: mctskernel resume {self.folder.path}"
+                f"To continue: mctskernel resume {self.folder.path}"
             )
         if self.answer is None:
             return "The best kernel so far has not passed the final validation, which ends a search."

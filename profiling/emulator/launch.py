@@ -31,10 +31,6 @@ def _low24(a: Any) -> Any:
     return (a << a.dtype.type(8)) >> a.dtype.type(8)
 
 
-def _relu(x: Any) -> Any:
-    return np.maximum(x, x.dtype.type(0))
-
-
 def _in_space(address: Any, space: str) -> Any:
     shared = (address >= SHARED_WINDOW) & (address < LOCAL_WINDOW)
     local = (address >= LOCAL_WINDOW) & (address < LOCAL_WINDOW + LOCAL_WINDOW)
@@ -56,7 +52,7 @@ RUNTIME: dict[str, object] = {
     **_public(opcodes_tensor),
     **{name: getattr(np, name) for name in _UFUNCS},
     "low24": _low24,
-    "relu": _relu,
+    "relu": lambda x: np.maximum(x, x.dtype.type(0)),
     "in_space": _in_space,
     "SHARED_WINDOW": SHARED_WINDOW,
     "LOCAL_WINDOW": LOCAL_WINDOW,

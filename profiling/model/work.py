@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -99,7 +99,7 @@ class KernelWork:
     spill_wavefronts: float = 0.0
     spill_l2_sectors: float = 0.0
     active_lanes: float = 1.0
-    accesses: tuple[AccessPattern, ...] = field(default=())
+    accesses: tuple[AccessPattern, ...] = ()
 
     @property
     def warps(self) -> int:

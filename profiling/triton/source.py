@@ -242,8 +242,12 @@ class _Body:
                 pass
             case ast.Expr(value=value) | ast.Return(value=ast.expr() as value):
                 self._value(value)
-            case ast.Assign(value=value) | ast.AugAssign(value=value):
-                self._targets(node)
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    self._target(target)
+                self._value(value)
+            case ast.AugAssign(target=target, value=value):
+                self._target(target)
                 self._value(value)
             case ast.AnnAssign(target=target, value=ast.expr() as value, annotation=annotation):
                 if not _is_constexpr(annotation):
@@ -260,10 +264,6 @@ class _Body:
                 self.check(body)
             case _:
                 raise ForbiddenError(f"{_described(node)} is not allowed in a kernel here.", node.lineno)
-
-    def _targets(self, node: ast.Assign | ast.AugAssign) -> None:
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            self._target(target)
 
     def _target(self, node: ast.expr) -> None:
         match node:
