@@ -54,7 +54,7 @@ from mctskernel.external.session import (
     read_replies,
     written_proposals,
 )
-from mctskernel.loop import Search, Snapshot, StopReason
+from mctskernel.loop import Search, StopReason
 from mctskernel.problems.arithmetic import product_flops
 from mctskernel.problems.pytorch_timing import time_eager
 from mctskernel.problems.registry import read_problem, write_problem
@@ -279,7 +279,7 @@ def _evaluate_starts(out: Path, study: Study, cell: Cell, executor: Callable[[],
     try:
         used = executor()
         write_manifest(folder, configuration, used.fingerprint())
-        with open_search(folder, configuration, used, _ignore, lambda: False) as (search, unfinished):
+        with open_search(folder, configuration, used) as (search, unfinished):
             search.budget = Budget(evaluations=1 + len(search.starts))
             search.run(unfinished)
             tree = search.tree_search.tree
@@ -293,10 +293,7 @@ def _evaluate_starts(out: Path, study: Study, cell: Cell, executor: Callable[[],
 def _validate(study: Study, cell: Cell, executor: Executor) -> None:
     folder = RunFolder(cell.path)
     if read_answer(folder) is None:
-        with open_search(folder, _configuration(study, folder), executor, _ignore, lambda: False) as (
-            search,
-            _,
-        ):
+        with open_search(folder, _configuration(study, folder), executor) as (search, _):
             answer = finish(folder, search, StopReason.BUDGET).answer
         refused = "; ".join(reason for _, reason in answer.refused)
         click.echo(f"{cell.problem} {cell.repeat} {cell.arm}: validated {answer.node} {refused}")
@@ -305,10 +302,6 @@ def _validate(study: Study, cell: Cell, executor: Executor) -> None:
 def _pending(search: Search, unfinished: tuple[int, ...]) -> list[int]:
     """Those without an evaluation: on another GPU of the same model nothing is timed again."""
     return [each for each in unfinished if search.tree_search.tree.nodes[each].evaluation is None]
-
-
-def _ignore(_: Snapshot) -> None:
-    """Follow nothing."""
 
 
 def _play(out: Path, study: Study, cell: Cell, executor: Callable[[], Executor], end: float) -> None:
@@ -336,7 +329,7 @@ def _evaluate_reply(
     folder = RunFolder(cell.path)
     prompt, reply = exchanged
     configuration = _configuration(study, folder)
-    with open_search(folder, configuration, executor, _ignore, lambda: False) as (search, unfinished):
+    with open_search(folder, configuration, executor) as (search, unfinished):
         search.choose = Wait
         search.run(_pending(search, unfinished))
         number, proposals = _proposals(search.tree_search, node, reply)
@@ -407,7 +400,7 @@ def _evaluate_rules(study: Study, cell: Cell, executor: Executor, kernels: int) 
     configuration = msgspec.structs.replace(
         _configuration(study, folder), proposer=RULES, budget=Budget(evaluations=before.evaluations + kernels)
     )
-    with open_search(folder, configuration, executor, _ignore, lambda: False) as (search, unfinished):
+    with open_search(folder, configuration, executor) as (search, unfinished):
         search.run(_pending(search, unfinished))
         _print(cell, search.tree_search.tree, len(before.nodes))
 

@@ -55,7 +55,7 @@ def choose(
 ) -> Answer:
     """Choose by time alone among nodes that passed every guardrail, and let the final validation decide.
 
-    `say` is told again and again which node is validated, and for how many seconds. Where `stopped` or Ctrl-C ends
+    `say` is called repeatedly with the node that is validated and its seconds so far. Where `stopped` or Ctrl-C ends
     that, the executor is closed and the fastest one left is the answer, not validated.
     """
     tree = search.tree

@@ -1,4 +1,4 @@
-"""What a proposer is told of a node beside the tree's own facts: what edits did, and how the best kernels stand."""
+"""What a request says of a node beside the tree's own facts: what edits did, and how the best kernels stand."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Search:
     proposer: Proposer
     executor: Executor
     budget: Budget
-    follow: Follower
+    follow: Follower = lambda _: None
     stop_requested: Callable[[], bool] = lambda: False
     reward: Reward = composite
     spent_seconds: float = 0.0

@@ -133,7 +133,7 @@ def search(
 ) -> Search:
     """A search of the landscape, in memory."""
     tree_search = tree_search or TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0)
-    options = {"proposer": Neighbours(), "follow": lambda _: None} | options
+    options = {"proposer": Neighbours()} | options
     return Search(tree_search, task(), executor=executor or InProcess(), budget=budget, **options)
 
 

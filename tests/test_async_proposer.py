@@ -7,7 +7,7 @@ from typing import cast
 from mctskernel.core.budget import Budget
 from mctskernel.core.proposer import Dropped, Loss, ProposalRequest, Proposals
 from mctskernel.edits.async_proposer import ThreadedProposer
-from mctskernel.loop import SILENCES, Follower, Search, StopReason
+from mctskernel.loop import SILENCES, Search, StopReason
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.events import Proposed, Requested
 from mctskernel.tree.journal import MemoryJournal
@@ -40,16 +40,15 @@ def searching(
     proposer: landscape.Neighbours,
     budget: Budget,
     capacity: int = 2,
-    follow: Follower = lambda _: None,
+    blobs: MemoryBlobs | None = None,
     **options: object,
 ) -> tuple[Search, MemoryJournal]:
     journal = MemoryJournal()
     search = landscape.search(
         budget,
         landscape.InProcess(2),
-        TreeSearch(Tree(), journal, MemoryBlobs(), clock=lambda: 0.0),
+        TreeSearch(Tree(), journal, blobs or MemoryBlobs(), clock=lambda: 0.0),
         proposer=proposer,
-        follow=follow,
         async_proposer=ThreadedProposer(proposer, capacity),
         **options,
     )
@@ -120,11 +119,11 @@ def test_a_model_that_never_answers_ends_the_search_which_can_be_resumed() -> No
                 return Proposals((), dropped=(reason,))
             return super().propose(request)
 
-    proposer = Silent()
-    search, journal = searching(proposer, Budget(evaluations=20))
+    proposer, blobs = Silent(), MemoryBlobs()
+    search, journal = searching(proposer, Budget(evaluations=20), blobs=blobs)
     assert run(search) is StopReason.SILENCE
     assert len([event for event in journal.events if isinstance(event, Proposed)]) == SILENCES
     proposer.silent = False
     again, _ = searching(proposer, Budget(evaluations=20))
-    again.tree_search = TreeSearch(replay(journal.events), MemoryJournal(), search.tree_search._blobs)
+    again.tree_search = TreeSearch(replay(journal.events), MemoryJournal(), blobs)
     assert again.run(again.tree_search.resume()) is StopReason.BUDGET

@@ -35,13 +35,6 @@ def test_every_command_and_option_of_a_page_exists(page: Path) -> None:
     for name, rest in commands_of(page):
         command = main.get_command(context, name)
         assert command is not None, f"mctskernel {name}"
-        if isinstance(command, click.Group):
-            words = [word for word in rest.split() if word in command.commands]
-            command = (
-                command.commands[words[0] if words else "run"]
-                if words or "run" in command.commands
-                else command
-            )
         known = {
             option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
         }

@@ -56,7 +56,6 @@ def searched(path: Path, task: Path, executor: InProcess) -> View:
             Neighbours(),
             executor,
             CONFIGURATION.budget,
-            follow=lambda _: None,
         )
         finish(folder, search, search.run((root,)))
     return load_view(folder.path)

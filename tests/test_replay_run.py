@@ -18,7 +18,7 @@ from mctskernel.core.task import Task
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import LLMOptions
 from mctskernel.loop import StopReason
-from mctskernel.run.search import SearchResult, begin, replay
+from mctskernel.run.search import begin, replay
 from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.events import Duplicated, Event, Proposed, Refused, Submitted
 from mctskernel.tree.journal import read_events
@@ -92,14 +92,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
             llm=LLMOptions(model="thinker", base_url=server.url, retries=2),
             mixture=MixtureOptions(in_flight=3),
         )
-        search_result = begin(folder / "run", find_task("softmax"), configuration, lambda _: None, bool)
+        search_result = begin(folder / "run", find_task("softmax"), configuration)
         server.shutdown()
     assert search_result.stop_reason is StopReason.BUDGET
     return folder / "run"
-
-
-def repeated(source: Path, name: str) -> tuple[SearchResult, str]:
-    return replay(source.parent / name, source, lambda _: None, bool)
 
 
 def decisions(run: Path) -> list[tuple[object, ...]]:
@@ -125,7 +121,7 @@ def test_a_replay_makes_the_same_tree_without_model_key_or_money(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
-    search_result, difference = repeated(recorded, "again")
+    search_result, difference = replay(recorded.parent / "again", recorded)
     assert difference == ""
     assert search_result.tree.evaluations == NODES
     whole = decisions(recorded)
@@ -154,7 +150,7 @@ def test_a_replay_that_goes_another_way_says_from_where(
         "mctskernel.run.RunFolder.load_task",
         lambda folder: landscape.replace(landscape.task(folder.task), starting_kernel=better),
     )
-    search_result, difference = repeated(recorded, "otherwise")
+    search_result, difference = replay(recorded.parent / "otherwise", recorded)
     assert "Node 0 is another" in difference
     assert search_result.stop_reason in (StopReason.BUDGET, StopReason.SILENCE, StopReason.EXHAUSTED)
 

@@ -118,7 +118,7 @@ def test_the_seconds_budget_counts_what_earlier_processes_spent() -> None:
     assert len(executor.judged) == 1, "the root, without which there is nothing to say"
 
 
-def test_the_last_gate_passes_the_answer_on() -> None:
+def test_the_next_fastest_is_the_answer_when_final_validation_refuses_the_fastest() -> None:
     executor = landscape.InProcess()
     search, _ = searching(executor)
     run(search)
@@ -156,7 +156,7 @@ def test_a_slow_quarantined_kernel_is_never_the_best_so_far() -> None:
 
 def test_what_is_slower_at_a_shape_that_was_held_out_is_reported_and_the_next_one_gets_its_turn() -> None:
     class Unseen(landscape.InProcess):
-        """The fastest kernel takes thrice the baseline's time where nobody looked."""
+        """The fastest kernel takes three times the baseline's time at a held-out shape."""
 
         def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
             found = super().final_validation(kernel, baseline)

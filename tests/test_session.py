@@ -113,7 +113,7 @@ def test_a_run_whose_edits_came_from_outside_is_repeated_edit_by_edit(
     recorded = read_tree(run / "journal.jsonl")
     unchecked = landscape.replace(landscape.task(run / "task"), verify_shapes=())
     monkeypatch.setattr(run_module, "load_task", lambda *_: unchecked)
-    result, difference = replay(tmp_path / "again", run, lambda _: None, lambda: False)
+    result, difference = replay(tmp_path / "again", run)
     assert difference == ""
     assert len(result.tree.nodes) == len(recorded.nodes) > 8
     assert [node.lost for node in result.tree.nodes] == [node.lost for node in recorded.nodes]

@@ -50,7 +50,6 @@ def evaluate_all(strategy: str, space: SearchSpace, seed: int, jumps: int, worke
         proposer=ParameterProposer(space, seed, jumps),
         executor=executor,
         budget=Budget(evaluations=10**6),
-        follow=lambda _: None,
         clock=executor.clock,
     )
     assert search.run((root,)) is StopReason.EXHAUSTED

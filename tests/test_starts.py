@@ -176,7 +176,7 @@ def test_a_run_whose_kernels_are_all_refused_is_kept_beside_the_next(
     (folder / "kernel.cu").write_text(landscape.kernel(1, 1).source)
     (folder / "start_near.py").write_text(TRITON.source)
     configuration = SearchConfig(task="bowl", device="model", proposer=OUTSIDE, budget=Budget(evaluations=1))
-    found = begin(tmp_path / "run", folder, configuration, lambda _: None, lambda: False)
+    found = begin(tmp_path / "run", folder, configuration)
     assert found.answer.node == 0
     assert found.tree.nodes[0].kernel.identity == TRITON.identity
     assert "wrong on a held-out shape" in found.notes[0]

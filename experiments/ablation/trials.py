@@ -104,12 +104,12 @@ def make(ablation: Ablation, out: Path, plan: Plan, stop_requested: StopRequeste
     name = f"{RUNS}/{plan.arm.name}/{plan.subject.name}/{plan.seed}"
     folder = RunFolder(out / name)
     if folder.manifest.exists():
-        search_result = resume(folder.path, None, None, lambda _: None, stop_requested)
+        search_result = resume(folder.path, stop_requested=stop_requested)
     else:
         discard_run(folder)
         configuration = msgspec.structs.replace(plan.arm.config, task=plan.subject.name, seed=plan.seed)
         search_result = begin(
-            folder.path, Path(plan.subject.source), configuration, lambda _: None, stop_requested
+            folder.path, Path(plan.subject.source), configuration, stop_requested=stop_requested
         )
     return None if search_result.stop_reason is StopReason.INTERRUPTED else _trial(plan, search_result, name)
 
@@ -147,7 +147,6 @@ def _search_space(plan: Plan, ablation: Ablation, stop_requested: StopRequested)
             proposer=ParameterProposer(space, plan.seed),
             executor=executor,
             budget=Budget(evaluations=budget - len(entries)),
-            follow=lambda _: None,
             stop_requested=stop_requested,
         ).run((root,))
         if stop_reason is StopReason.INTERRUPTED:

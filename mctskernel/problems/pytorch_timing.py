@@ -91,8 +91,8 @@ def has_operator(task: Task) -> bool:
 def begin_timing(task: Path, gpu: str, compile_seconds: float, log: Path) -> ForkedCall[Baselines]:
     """Begin to compile the function of a task folder on a GPU, by its UUID or the first one, for so many seconds.
 
-    It waits for the folder of a run that has ended (`send`), and returns the times when it has kept them there. Each
-    step is told in a sentence.
+    It waits for the folder of a run that has ended (`send`), and returns the times when it has kept them there. It
+    sends a sentence at each step.
     """
     return ForkedCall(time_baselines, task.resolve(), gpu, time.monotonic() + compile_seconds, log=log)
 

@@ -84,8 +84,8 @@ def begin(
     path: Path,
     task_folder: Path,
     configuration: SearchConfig,
-    follow: Follower,
-    stop_requested: Callable[[], bool],
+    follow: Follower = lambda _: None,
+    stop_requested: Callable[[], bool] = lambda: False,
     *,
     ready: Callable[[], None] = lambda: None,
 ) -> SearchResult:
@@ -123,16 +123,16 @@ def _set_aside(path: Path) -> Path:
 
 def resume(
     path: Path,
-    budget: Budget | None,
-    workers: int | None,
-    follow: Follower,
-    stop_requested: Callable[[], bool],
+    budget: Budget | None = None,
+    workers: int | None = None,
+    follow: Follower = lambda _: None,
+    stop_requested: Callable[[], bool] = lambda: False,
     *,
     executor: ExecutorOptions | None = None,
     counters: CounterSet | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> SearchResult:
-    """Go on with a run, with another budget, engine or counters if they are given.
+    """Continue a run, with another budget, executor or counters if they are given.
 
     Raises what `begin` raises, and RunError on a machine whose times can't be compared with the run's.
     """
@@ -143,7 +143,11 @@ def resume(
 
 
 def replay(
-    path: Path, recorded: Path, follow: Follower, stop_requested: Callable[[], bool], **elsewhere: str
+    path: Path,
+    recorded: Path,
+    follow: Follower = lambda _: None,
+    stop_requested: Callable[[], bool] = lambda: False,
+    **elsewhere: str,
 ) -> tuple[SearchResult, str]:
     """Make a run that repeats another one, with the replies that its model gave, and say how the two differ.
 
@@ -217,7 +221,7 @@ def reopen(
     *,
     counters: CounterSet | None = None,
 ) -> Iterator[tuple[RunFolder, SearchConfig, Executor]]:
-    """What it takes to go on with a run, with another budget, workers, engine and counters if they are given.
+    """What it takes to continue a run, with another budget, workers, executor and counters if they are given.
 
     Raises RunError, also on a machine with another model of GPU or other compilers.
     """
@@ -243,8 +247,8 @@ def open_search(
     folder: RunFolder,
     configuration: SearchConfig,
     executor: Executor,
-    follow: Follower,
-    stop_requested: Callable[[], bool],
+    follow: Follower = lambda _: None,
+    stop_requested: Callable[[], bool] = lambda: False,
     *,
     async_proposer: AsyncProposer | None = None,
 ) -> Iterator[tuple[Search, tuple[int, ...]]]:
@@ -342,8 +346,8 @@ def finish(
 
 
 def _advice(stop_reason: StopReason, budget: Budget, proposer: str) -> str:
-    """What a search that ended by itself means, and what would go on."""
-    model = "a language model would go on: --proposer mixed" if proposer == RULES else ""
+    """What a search that ended by itself means, and what could find more."""
+    model = "a language model may find more: --proposer mixed" if proposer == RULES else ""
     if stop_reason is StopReason.EXHAUSTED and model:
         return f"Rules exhausted; {model}"
     if stop_reason is StopReason.PATIENCE:

@@ -2,7 +2,7 @@
 
 The tree keeps one root, the starting kernel. Each other starting point is an edit of it that puts the whole text in its
 place, tried before anything else; kernels of several languages grow in one tree. The fastest of them all is what the
-user started with: speed-ups are told over it.
+user started with: speed-ups are over it.
 """
 
 from __future__ import annotations

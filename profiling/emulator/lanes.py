@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -77,50 +78,32 @@ class Lanes:
             self._cache[name] = make()
         return self._cache[name]
 
-    @property
-    def block_index(self) -> np.ndarray:
-        found: np.ndarray = self.cached("block", lambda: self.slots // self.batch.slots_per_block)
-        return found
+    @cached_property
+    def block_index(self) -> V:
+        return self.slots // self.batch.slots_per_block
 
-    @property
-    def warps(self) -> np.ndarray:
-        found: np.ndarray = self.cached("warp", lambda: self.slots // WARP)
-        return found
+    @cached_property
+    def warps(self) -> V:
+        return self.slots // WARP
 
-    @property
+    @cached_property
     def whole_warps(self) -> bool:
         """Whether the lanes are complete warps, so that arrays reshape to (warps, 32)."""
-        return bool(
-            self.cached(
-                "whole",
-                lambda: (
-                    self.n % WARP == 0
-                    and (
-                        self.n == self.batch.slots
-                        or bool((self.slots.reshape(-1, WARP)[:, -1] - self.slots[::WARP] == WARP - 1).all())
-                    )
-                ),
-            )
-        )
+        if self.n % WARP:
+            return False
+        ends = self.slots.reshape(-1, WARP)[:, -1]
+        return self.n == self.batch.slots or bool((ends - self.slots[::WARP] == WARP - 1).all())
 
-    @property
+    @cached_property
     def warp_starts(self) -> np.ndarray:
-        found: np.ndarray = self.cached(
-            "starts", lambda: np.flatnonzero(np.r_[True, self.warps[1:] != self.warps[:-1]])
-        )
-        return found
+        return np.flatnonzero(np.r_[True, self.warps[1:] != self.warps[:-1]])
 
-    @property
+    @cached_property
     def positions(self) -> np.ndarray:
         """Position by slot of the batch, -1 for threads elsewhere."""
-
-        def make() -> np.ndarray:
-            table = np.full(self.batch.slots, -1)
-            table[self.slots] = np.arange(self.n)
-            return table
-
-        found: np.ndarray = self.cached("positions", make)
-        return found
+        table = np.full(self.batch.slots, -1)
+        table[self.slots] = np.arange(self.n)
+        return table
 
     def shared_row(self, unit: int) -> V:
         """Offset of each lane's block in shared storage, in units of `unit` bytes; 0 where there is one block."""
@@ -133,10 +116,9 @@ class Lanes:
         if not self.whole_warps:
             raise PartialWarpError
 
-    def first_lanes(self, count: int) -> np.ndarray:
+    def first_lanes(self, count: int) -> V:
         """Mask of the first lanes of each warp."""
-        found: np.ndarray = self.cached(f"first{count}", lambda: self.slots % WARP < count)
-        return found
+        return self.cached(f"first{count}", lambda: self.slots % WARP < count)
 
     def subset(self, chosen: np.ndarray) -> Lanes:
         return Lanes(self.batch, self.slots[chosen])

@@ -27,8 +27,6 @@ from mctskernel.profiling.processes.sessions import end_session
 
 Result = TypeVar("Result")
 
-Say = Callable[[object], None]  # sends a message from the call to its caller
-
 _FORKS = multiprocessing.get_context("forkserver")
 _FRESH = multiprocessing.get_context("spawn")
 
@@ -52,7 +50,7 @@ class CallError(RuntimeError):
 
 
 class ForkedCall(Generic[Result]):
-    """`function(say, *arguments)` in a process that leads a session of its own and ends with this one.
+    """`function(caller, *arguments)` in a process that leads a session of its own and ends with this one.
 
     `said` has the messages that came, and `ended` the result or a CallError once there is one. The process's output
     goes to the file `log`.
@@ -124,7 +122,7 @@ def wait_for(calls: Iterable[ForkedCall[Any]], seconds: float) -> None:
 
 
 class Told:
-    """The `say` of a call, and the messages that come back."""
+    """The caller, as a call sees it: messages to it, and from it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
