@@ -1,5 +1,7 @@
 """A contract that the reference itself doesn't meet is a sentence, and one that it does is none."""
 
+import re
+
 import pytest
 
 from mctskernel.core.task_file import load_task
@@ -33,9 +35,6 @@ def test_a_contradiction_is_a_sentence(
 ) -> None:
     task = load_task(write_task(f"{TASK_TOML}[numerics]\n{table}\n", reference))
     found = " ".join(contradictions(task))
-    if not sentence:
-        assert not found
-        return
-    assert found.startswith(f"{task.folder / 'task.toml'}: [numerics] {table.split(' ', maxsplit=1)[0]}: ")
-    with pytest.raises(AssertionError, match=sentence):
-        raise AssertionError(found)
+    place = f"{task.folder / 'task.toml'}: [numerics] {table.split(' ', maxsplit=1)[0]}: "
+    assert found.startswith(place if sentence else "")
+    assert re.search(sentence, found) if sentence else not found
