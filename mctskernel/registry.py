@@ -18,7 +18,8 @@ from typing import Any
 
 import msgspec
 
-from mctskernel.core.user_errors import MisuseError, UserError, nearest_name
+from mctskernel.core.documents import unknown_name
+from mctskernel.core.user_errors import MisuseError, UserError
 
 BUILT_IN: Mapping[str, Mapping[str, str]] = {
     "strategy": {
@@ -81,14 +82,10 @@ def names(kind: str) -> tuple[str, ...]:
 
 def check_name(kind: str, name: str) -> None:
     """Raise RegistryError for a name that isn't known and no path, without importing anything."""
-    if name in BUILT_IN[kind] or ":" in name or name in (known := names(kind)):
+    if name in BUILT_IN[kind] or ":" in name:
         return
-    close = nearest_name(name, known)
-    question = f" Did you mean '{close}'?" if close else ""
-    raise RegistryError(
-        f"There is no {kind} '{name[:80]}'.{question} There are {', '.join(known)}, "
-        "or give one of your own as MODULE:ATTRIBUTE."
-    )
+    if complaint := unknown_name(name, names(kind), kind):
+        raise RegistryError(f"{complaint} One of your own is given as MODULE:ATTRIBUTE.")
 
 
 def find(kind: str, name: str) -> Any:

@@ -55,9 +55,10 @@ def test_a_registered_part_has_its_options_and_replaces_nothing_built_in(
 @pytest.mark.parametrize(
     ("name", "says"),
     [
+        ("tine", "There is no reward 'tine'. Did you mean 'time'?"),
         (
-            "tine",
-            "no reward 'tine'. Did you mean 'time'? There are composite, time, unguarded, half, bad, lost, or",
+            "xyz",
+            "There is no reward 'xyz'; there are composite, time, unguarded, half, bad, lost. One of your own",
         ),
         ("lost", "The reward 'lost' can't be imported: ModuleNotFoundError: No module named 'lost_module'"),
         ("their_rewards:quarter", "no attribute 'quarter'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Hashable
 from typing import Any
 
 import msgspec
@@ -36,6 +37,11 @@ class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     proposer: str = ""
     factors: tuple[Factor, ...] = ()
     exchange: int | None = None
+
+    @property
+    def content(self) -> Hashable:
+        """What it changes: two edits of a node are the same if these are equal."""
+        return self.change or self.factors
 
     @property
     def decisions(self) -> tuple[Factor, ...]:

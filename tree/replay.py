@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -117,11 +117,11 @@ def _replace_reward(tree: Tree, node: Node, before: float) -> None:
 
 def _propose(tree: Tree, event: Proposed) -> None:
     node = tree.nodes[event.node]
-    known = {_change(edit) for edit in node.edits}
+    known = {edit.content for edit in node.edits}
     count = len(node.edits)
     for edit in event.edits:
-        if _change(edit) not in known:
-            known.add(_change(edit))
+        if edit.content not in known:
+            known.add(edit.content)
             node.untried.append(len(node.edits))
             node.edits.append(_interned(edit))
             node.fates.append(UNTRIED)
@@ -192,11 +192,6 @@ def _is_ready(tree: Tree, node: Node) -> bool:
     ):
         return False
     return bool(node.untried) or node.fruitless_replies < tree.policy.patience
-
-
-def _change(edit: EditRecord) -> Hashable:
-    """Two edits of a node are the same if these are equal."""
-    return edit.change or edit.factors
 
 
 def _interned(edit: EditRecord) -> EditRecord:

@@ -92,7 +92,7 @@ def lineage_attempts(tree: Tree, node: int) -> tuple[Attempt, ...]:
 
 def edit_attempts(tree: Tree, node: int) -> tuple[Attempt, ...]:
     """The edits of a node that were tried, in the order of their proposal; without pending ones."""
-    found = (_edit_attempt(tree, tree.nodes[node], number) for number in range(len(tree.nodes[node].edits)))
+    found = (edit_attempt(tree, tree.nodes[node], number) for number in range(len(tree.nodes[node].edits)))
     return tuple(attempt for attempt in found if attempt)
 
 
@@ -100,7 +100,7 @@ def attempt_of(tree: Tree, node: Node) -> Attempt | None:
     """The edit that made a node, and how it ended; None of the root and of a pending node."""
     if node.parent is None or node.edit is None:
         return None
-    return _edit_attempt(tree, tree.nodes[node.parent], node.edit)
+    return edit_attempt(tree, tree.nodes[node.parent], node.edit)
 
 
 def edit_title(tree: Tree, node: Node) -> str:
@@ -135,7 +135,8 @@ def _gain(parent: Score | None, node: Score) -> float:
     return node.speedup / parent.speedup if parent and parent.speedup > 0 else 0.0
 
 
-def _edit_attempt(tree: Tree, node: Node, number: int) -> Attempt | None:
+def edit_attempt(tree: Tree, node: Node, number: int) -> Attempt | None:
+    """An edit of a node and how it ended; None while it waits or is pending."""
     edit, fate = node.edits[number], node.fates[number]
     if fate.reason:
         return _attempt(edit, Outcome.REJECTED, 0.0, fate.reason)
@@ -146,7 +147,7 @@ def _edit_attempt(tree: Tree, node: Node, number: int) -> Attempt | None:
         return None
     gain = _gain(node.score, made.score)
     if fate.duplicate:
-        message = f"the same kernel as node {made.id}, which was: {made.evaluation.outcome}"
+        message = f"The same kernel as node {made.id}, which was: {made.evaluation.outcome}."
         return _attempt(edit, Outcome.DUPLICATE, gain, message, made.id)
     return _attempt(edit, made.evaluation.outcome, gain, made.evaluation.message, made.id)
 

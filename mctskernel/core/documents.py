@@ -6,7 +6,6 @@ nesting, UnicodeDecodeError for text that isn't UTF-8. And a dotted key takes qu
 
 from __future__ import annotations
 
-import difflib
 import enum
 import re
 import tomllib
@@ -121,8 +120,8 @@ def _known_at(kind: object, path: str, problem: str) -> str:
         names = [each.value for each in chosen]
     else:
         names = chosen.__struct_fields__
-    close = difflib.get_close_matches(found[1][:80], names, n=1)
-    return f" (did you mean '{close[0]}'?)" if close else f" (known: {', '.join(names)})"
+    close = nearest_name(found[1], names)
+    return f" (did you mean '{close}'?)" if close else f" (known: {', '.join(names)})"
 
 
 def _choices(kind: Any) -> Iterator[Any]:

@@ -43,7 +43,7 @@ from mctskernel.run.search import SearchResult, finish, new_run, open_search, re
 from mctskernel.tasks.starts import start_speedup
 from mctskernel.tree.blobs import put_edit
 from mctskernel.tree.node import Tree
-from mctskernel.tree.trajectory import run_seconds
+from mctskernel.tree.trajectory import edit_attempt, run_seconds
 
 
 @dataclass(frozen=True)
@@ -236,27 +236,22 @@ def device_sentences(
 
 
 def edit_result(tree: Tree, number: int, edit: int) -> EditResult:
-    node = tree.nodes[number]
+    """What became of an edit of a node."""
+    node, attempt = tree.nodes[number], edit_attempt(tree, tree.nodes[number], edit)
     title, fate = node.edits[edit].title, node.fates[edit]
-    if fate.reason:
-        return EditResult(number, title, None, Outcome.REJECTED, message=fate.reason)
-    made = tree.nodes[fate.node] if fate.node is not None else None
-    if made is None or made.evaluation is None or made.score is None or node.score is None:
+    if attempt is None:
         return EditResult(number, title, fate.node, None)
-    if fate.duplicate:
-        message = f"The same kernel as node {made.id}, which was: {made.evaluation.outcome}."
-        return EditResult(number, title, made.id, Outcome.DUPLICATE, message=message)
+    result = EditResult(number, title, fate.node, attempt.outcome, message=attempt.message)
+    made = tree.nodes[fate.node] if fate.node is not None and not fate.duplicate else None
+    if made is None or made.evaluation is None or made.score is None:
+        return result
     speedup, best = made.score.speedup, valid_speedup(tree.nodes[best_node(tree)])
-    return EditResult(
-        number,
-        title,
-        made.id,
-        made.evaluation.outcome,
-        run_seconds(made.evaluation),
-        gain=speedup / node.score.speedup if node.score.speedup > 0 else 0.0,
+    return replace(
+        result,
+        seconds=run_seconds(made.evaluation),
+        gain=attempt.gain,
         speedup=speedup / start_speedup(tree),
         over_best=speedup / best if best > 0 else 0.0,
-        message=made.evaluation.message,
     )
 
 

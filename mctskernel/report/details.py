@@ -10,7 +10,7 @@ import msgspec
 from mctskernel.core.evaluation import Cause, Check, Resources, Timing
 from mctskernel.core.proposer import Exchange
 from mctskernel.profiling.diagnosis import account
-from mctskernel.report.notes import conditions_text, edit_key, gpu_name
+from mctskernel.report.notes import conditions_text, gpu_name
 from mctskernel.report.view import IN_FLIGHT, View
 from mctskernel.tree.blobs import get_exchange
 from mctskernel.tree.events import EditRecord
@@ -109,7 +109,7 @@ def node_details(view: View, number: int) -> NodeDetails:
 
 
 def _conversation(view: View, node: Node, edit: EditRecord) -> Exchange | None:
-    record = view.exchanges.get(edit_key(node.parent or 0, edit)) if edit.exchange is not None else None
+    record = view.exchanges.get((node.parent or 0, edit.content)) if edit.exchange is not None else None
     if record is None:
         return None
     whole = get_exchange(view.folder.blobs, record)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from mctskernel.core.evaluation import Conditions, Outcome
+from mctskernel.core.evaluation import Conditions
 from mctskernel.core.proposer import Exchange, Loss
-from mctskernel.tree.events import EditRecord, Event, Proposed
+from mctskernel.tree.events import Event, Proposed
 from mctskernel.tree.node import Tree
+from mctskernel.tree.trajectory import edit_attempt
 
 
 def counted(count: int, noun: str) -> str:
@@ -41,11 +42,7 @@ def conditions_text(conditions: Conditions) -> str:
     return ", ".join(part for part in parts if part)
 
 
-EditKey = tuple[int, object]  # a node, and what an edit of it changes
-
-
-def edit_key(node: int, edit: EditRecord) -> EditKey:
-    return node, edit.change or edit.factors
+EditKey = tuple[int, Hashable]  # a node, and the content of an edit of it
 
 
 def exchange_by_edit(events: Iterable[Event]) -> dict[EditKey, Exchange]:
@@ -56,7 +53,7 @@ def exchange_by_edit(events: Iterable[Event]) -> dict[EditKey, Exchange]:
             continue
         for edit in event.edits:
             if edit.exchange is not None and 0 <= edit.exchange < len(event.exchanges):
-                found.setdefault(edit_key(event.node, edit), event.exchanges[edit.exchange])
+                found.setdefault((event.node, edit.content), event.exchanges[edit.exchange])
     return found
 
 
@@ -98,21 +95,12 @@ def _range(numbers: Sequence[int | None], unit: str) -> str:
 
 
 def _model_edit_outcomes(tree: Tree) -> Counter[str]:
-    ended: Counter[str] = Counter()
-    for node in tree.nodes:
-        for edit, fate in zip(node.edits, node.fates, strict=True):
-            if edit.exchange is None:
-                continue
-            made = tree.nodes[fate.node] if fate.node is not None else None
-            if fate.reason:
-                ended[Outcome.REJECTED] += 1
-            elif fate.duplicate:
-                ended[Outcome.DUPLICATE] += 1
-            elif made is None or made.outcome is None:
-                ended["not tried"] += 1
-            else:
-                ended[made.outcome] += 1
-    return ended
+    return Counter(
+        attempt.outcome if (attempt := edit_attempt(tree, node, number)) else "not tried"
+        for node in tree.nodes
+        for number, edit in enumerate(node.edits)
+        if edit.exchange is not None
+    )
 
 
 def _counts(counts: Counter[str] | Counter[Loss]) -> str:

@@ -26,7 +26,7 @@ from mctskernel.core.user_errors import RunError
 from mctskernel.edits.llm.model import Message
 from mctskernel.edits.patch import as_patch
 from mctskernel.profiling.reward import gain_of, is_eligible, log_speedup
-from mctskernel.report.notes import EditKey, edit_key, exchange_by_edit
+from mctskernel.report.notes import EditKey, exchange_by_edit
 from mctskernel.run import RunFolder, read_manifest, run_identity
 from mctskernel.tree.blobs import BlobStore
 from mctskernel.tree.journal import read_events, read_tree
@@ -342,7 +342,7 @@ def _action(
     blobs: BlobStore, node: Node, parent: Node, before: str, exchanges: Mapping[EditKey, Exchange]
 ) -> Action:
     edit, after = parent.edits[node.edit or 0], blobs.get(node.kernel.source)
-    call = exchanges.get(edit_key(parent.id, edit))
+    call = exchanges.get((parent.id, edit.content))
     return Action(
         node=node.id,
         category=edit.category,
