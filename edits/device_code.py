@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from string import Template
 
+from mctskernel.core.dtypes import CUDA_TYPES, DTYPE_BYTES
+
 FOLDER = Path(__file__).parent / "templates"
 
 
@@ -23,23 +25,8 @@ def _read(template: str) -> Template:
 
 VECTOR_BYTES = 16  # the most that one thread loads or stores with one instruction
 
-ELEMENT_BYTES: Mapping[str, int] = {
-    "char": 1,
-    "signed char": 1,
-    "unsigned char": 1,
-    "int8_t": 1,
-    "uint8_t": 1,
-    "__half": 2,
-    "half": 2,
-    "__nv_bfloat16": 2,
-    "nv_bfloat16": 2,
-    "float": 4,
-    "int": 4,
-    "unsigned": 4,
-    "unsigned int": 4,
-    "int32_t": 4,
-    "uint32_t": 4,
-}
+_ELEMENTS = frozenset({"int8", "uint8", "float16", "bfloat16", "float32", "int32", "uint32"})
+ELEMENT_BYTES = {name: DTYPE_BYTES[dtype] for name, dtype in CUDA_TYPES.items() if dtype in _ELEMENTS}
 """Sizes of the element types that vectors are made of."""
 
 _VECTORS: Mapping[str, str] = {"float": "float4", "int": "int4", "int32_t": "int4"}

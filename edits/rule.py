@@ -9,6 +9,7 @@ from functools import cached_property
 from math import prod
 from typing import Generic, TypeVar
 
+from mctskernel.core.dtypes import CUDA_TYPES, DTYPE_BYTES
 from mctskernel.core.edit import Category, Edit, Factor, WholeSource
 from mctskernel.core.evaluation import Bottleneck, Diagnosis, Evaluation
 from mctskernel.core.expression import ExpressionError, Number, evaluate, evaluate_int
@@ -24,7 +25,6 @@ from mctskernel.core.launch_plan import (
     resolve,
 )
 from mctskernel.core.task import Shape, Task
-from mctskernel.edits.device_code import ELEMENT_BYTES
 from mctskernel.edits.syntax import Declaration, Function, Source, parse, text_of
 
 
@@ -167,13 +167,9 @@ def resolve_at(task: Task, kernel: Kernel, plan: LaunchPlan, shape: Shape) -> Re
 STATIC_SHARED_BYTES = 48 << 10  # what ptxas accepts as static shared memory of one kernel
 
 TYPE_BYTES: Mapping[str, int] = {
-    **ELEMENT_BYTES,
-    "bool": 1,
-    "short": 2,
+    **{name: DTYPE_BYTES[dtype] for name, dtype in CUDA_TYPES.items()},
     "half2": 4,
     "__half2": 4,
-    "double": 8,
-    "long long": 8,
     "float2": 8,
     "int2": 8,
     "float4": 16,

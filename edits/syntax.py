@@ -267,7 +267,7 @@ LANGUAGE = Language(tree_sitter_cuda.language())
 
 @dataclass(frozen=True)
 class Replacement:
-    """New text for the bytes from `start` up to `end`; an insertion when they are equal."""
+    """New text for the bytes (in Triton, characters) from `start` up to `end`; an insertion when they are equal."""
 
     start: int
     end: int

@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -66,6 +66,7 @@ from mctskernel.run import (
     open_run,
     prepare_run,
     read_answer,
+    read_json,
     read_manifest,
     write_manifest,
 )
@@ -459,11 +460,7 @@ def _time_eager(out: Path, problem: str) -> None:
 
 
 def _eager(out: Path, problem: str, gpu: str) -> float:
-    with suppress(FileNotFoundError):
-        return msgspec.json.decode(
-            (out / "eager" / f"{problem}.json").read_bytes(), type=dict[str, float]
-        ).get(gpu, 0.0)
-    return 0.0
+    return (read_json(out / "eager" / f"{problem}.json", dict[str, float]) or {}).get(gpu, 0.0)
 
 
 def _wanting(out: Path, study: Study) -> Iterator[Cell]:

@@ -90,7 +90,7 @@ def with_tunables(kernel: Kernel, values: Mapping[str, int]) -> Kernel:
     constants = {each.name: each for each in module.constants}
     _check_known(values, (*constants, *OPTIONS))
     replacements = [
-        triton.Replacement(constants[name].start, constants[name].end, str(value))
+        syntax.Replacement(constants[name].start, constants[name].end, str(value))
         for name, value in values.items()
         if name in constants
     ]

@@ -16,15 +16,7 @@ from mctskernel.core.launch_plan import Launch, LaunchPlan, TritonOptions
 from mctskernel.edits import rule as rules
 from mctskernel.edits.plan_text import with_plan
 from mctskernel.edits.rule import Proposal, Rule, Subject
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """New text for the characters from `start` to `end`."""
-
-    start: int
-    end: int
-    text: str
+from mctskernel.edits.syntax import Replacement
 
 
 @dataclass(frozen=True)

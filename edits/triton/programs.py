@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Extent
 from mctskernel.edits.rule import Proposal
+from mctskernel.edits.syntax import Replacement
 from mctskernel.edits.triton import module as py
 from mctskernel.edits.triton.tuning import is_sensible, tiles_of
 
@@ -112,7 +113,7 @@ def _source(context: py.TritonContext, launched: py.LaunchedFunction, row: _Row,
         *_code(module, function, row, count),
         module.define("ROWS", size),
     ]
-    changes += [py.Replacement(end, end, added), module.parameter(function, "ROWS: tl.constexpr")]
+    changes += [Replacement(end, end, added), module.parameter(function, "ROWS: tl.constexpr")]
     grid = list(launched.launch.grid)
     grid[row.axis] = f"ceil_div({row.count}, ROWS)"
     args = launched.launch.args if count in launched.bound else (*launched.launch.args, row.count)
@@ -121,31 +122,29 @@ def _source(context: py.TritonContext, launched: py.LaunchedFunction, row: _Row,
     return context.written(changes, context.with_launch(launched.index, launch))
 
 
-def _code(module: py.Module, function: ast.FunctionDef, row: _Row, count: str) -> Iterator[py.Replacement]:
+def _code(module: py.Module, function: ast.FunctionDef, row: _Row, count: str) -> Iterator[Replacement]:
     """The changes of the code but for the statement that says which row it is."""
     dependent = py.dependent(function, row.name)
     inside = f"({row.name} < {count})"
     for call in py.calls(function):
         name, (_, end) = py.called(call), module.span(call)
         if name == "arange":
-            yield py.Replacement(end, end, "[None, :]")
+            yield Replacement(end, end, "[None, :]")
         elif name in REDUCTIONS | {"cumsum"}:
             after = module.span(call.args[0])[1]
-            yield py.Replacement(
-                after, end - 1, f", axis=1{', keep_dims=True' if name in REDUCTIONS else ''}"
-            )
+            yield Replacement(after, end - 1, f", axis=1{', keep_dims=True' if name in REDUCTIONS else ''}")
         elif name in {"zeros", "full"} and isinstance(shape := call.args[0], ast.List | ast.Tuple):
             yield module.replace(shape, f"[ROWS, {module.text_of(shape.elts[0])}]")
         elif name in {"load", "store"} and py.names_read(call.args[0]) & dependent:
             mask = py.argument(call, 1 if name == "load" else 2, "mask")
             if mask is None:
                 after = module.span(call.args[-1])[1]
-                yield py.Replacement(after, after, f", mask={inside[1:-1]}")
+                yield Replacement(after, after, f", mask={inside[1:-1]}")
             else:
                 start, end = module.span(mask)
                 bare = isinstance(mask, ast.Name)
-                yield py.Replacement(start, start, "" if bare else "(")
-                yield py.Replacement(end, end, f" & {inside}" if bare else f") & {inside}")
+                yield Replacement(start, start, "" if bare else "(")
+                yield Replacement(end, end, f" & {inside}" if bare else f") & {inside}")
     carried = frozenset[str]().union(
         *(py.names_assigned(each) for each in function.body if isinstance(each, ast.For))
     )
@@ -224,7 +223,7 @@ def striding(context: py.TritonContext, launched: py.LaunchedFunction, size: int
     after = max(module.span(each)[1] for each in function.args.args if each.arg in launched.bound)
     changes = [
         module.insert_before(rest[0], "\n".join(lines)),
-        *(py.Replacement(at, at, "    ") for at in module.line_starts(start, end)),
+        *(Replacement(at, at, "    ") for at in module.line_starts(start, end)),
         *(
             module.replace(call, names[py.called(call)][int(axis)])
             for call, axis in zip(asked, axes, strict=True)
@@ -235,7 +234,7 @@ def striding(context: py.TritonContext, launched: py.LaunchedFunction, size: int
             for node in ast.walk(each)
             if isinstance(node, ast.Name) and node.id in changed
         ),
-        py.Replacement(after, after, "".join(f", {name}" for name in extents)),
+        Replacement(after, after, "".join(f", {name}" for name in extents)),
         module.define("PROGRAMS", size),
     ]
     args = (*launched.launch.args, *extents.values())

@@ -10,6 +10,7 @@ from mctskernel.core.edit import Category
 from mctskernel.core.expression import names_in
 from mctskernel.core.launch_plan import WARP_THREADS
 from mctskernel.edits.rule import Proposal
+from mctskernel.edits.syntax import Replacement
 from mctskernel.edits.triton import module as py
 from mctskernel.edits.triton.tuning import tiles_of
 
@@ -75,7 +76,7 @@ def _whole(
         place = list(launched.bound).index(length)
         launch = replace(launch, args=(*launch.args[:place], *launch.args[place + 1 :]))
         parameter = next(each for each in function.args.args if each.arg == length)
-        changes = [py.Replacement(*context.module.span(parameter), f"{length}: tl.constexpr")]
+        changes = [Replacement(*context.module.span(parameter), f"{length}: tl.constexpr")]
     known = {name: each[0] for name, bound in constexprs.items() if (each := context.values(bound))}
     elements = tiles_of(function).largest({name: int(value) for name, value in known.items()})
     found = [min(max(elements // (WARP_THREADS * each), 1), 32) for each in ELEMENTS_PER_THREAD]

@@ -19,6 +19,7 @@ from mctskernel.core.edit import Category, Factor
 from mctskernel.core.expression import names_in
 from mctskernel.core.launch_plan import WARP_THREADS, LaunchPlanError, ResolvedOptions, resolve_options
 from mctskernel.edits.rule import Proposal
+from mctskernel.edits.syntax import Replacement
 from mctskernel.edits.triton import module as py
 
 SMALLEST_DOT = 16  # the least extent of a tile that `tl.dot` multiplies
@@ -284,9 +285,7 @@ def _set(
     """The edit, unless it makes blocks that are too small, or too large for their warps."""
     if any(not value.is_integer() or value < 1 for value in map(float, values.values())):
         return
-    texts = [
-        py.Replacement(constant.start, constant.end, str(int(value))) for constant, value in values.items()
-    ]
+    texts = [Replacement(constant.start, constant.end, str(int(value))) for constant, value in values.items()]
     constants = {constant.name: int(value) for constant, value in values.items()}
     if not all(is_sensible(context, launched, constants) for launched in context.launched):
         return

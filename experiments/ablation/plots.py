@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from mctskernel.experiments.ablation.statistics import grouped, statistics
 from mctskernel.experiments.ablation.sweep import Results
 from mctskernel.experiments.ablation.tables import words_of
+from mctskernel.report.figures import UNDATED
 from mctskernel.report.resampling import estimate
 
 SIZE = (9.0, 3.6)  # inches
@@ -29,10 +30,6 @@ def plot(results: Results, *files: Path) -> None:
         figure.suptitle(results.title)
         for file in files:
             figure.savefig(file, metadata=UNDATED.get(file.suffix))
-
-
-UNDATED: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-"""What would make two files of the same plot differ."""
 
 
 def _curves(panel: Axes, results: Results) -> None:

@@ -27,6 +27,30 @@ DTYPE_BYTES: Mapping[str, int] = {
 """Size in bytes of each element type that tensors and scratch buffers may have."""
 
 
+CUDA_TYPES: Mapping[str, str] = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "__half": "float16",
+    "nv_bfloat16": "bfloat16",
+    "__nv_bfloat16": "bfloat16",
+    "bool": "bool",
+    "__nv_fp8_e4m3": "float8_e4m3fn",
+    "__nv_fp8_e5m2": "float8_e5m2",
+    "char": "int8",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "short": "int16",
+    "int": "int32",
+    "unsigned": "uint32",
+    "unsigned int": "uint32",
+    "long long": "int64",
+    "unsigned long long": "uint64",
+    **{f"{name}_t": name for name in ("int8", "uint8", "int16", "int32", "uint32", "int64", "uint64")},
+}
+"""The dtype of a C++ type."""
+
+
 def check_dtype(name: str) -> None:
     """Raise ValueError for a name that isn't in `DTYPE_BYTES`."""
     if name not in DTYPE_BYTES:

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from mctskernel.core.documents import UNDECODABLE, excerpt
-from mctskernel.core.user_errors import RunError
-from mctskernel.run import write_text
+from mctskernel.run import read_json, write_text
 
 FILE = "pytorch.json"
 
@@ -54,9 +52,4 @@ def write_baselines(run: Path, found: Baselines) -> None:
 
 def read_baselines(run: Path) -> Baselines | None:
     """Those of a run's folder; None where there are none. Raises RunError."""
-    try:
-        return msgspec.json.decode((run / FILE).read_bytes(), type=Baselines)
-    except FileNotFoundError:
-        return None
-    except (OSError, *UNDECODABLE) as error:
-        raise RunError(f"{run / FILE} can't be read: {excerpt(error)}.") from error
+    return read_json(run / FILE, Baselines)

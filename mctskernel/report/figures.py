@@ -42,7 +42,8 @@ _STYLE: Any = {
     # Names are untrusted text, in which a dollar is a dollar.
     "text.parse_math": False,
 }
-_UNDATED: Mapping[str, dict[str, Any]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+UNDATED: Mapping[str, dict[str, Any]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+"""Metadata without the time, by suffix: files of the same figure are equal."""
 
 
 def draw(name: str, runs: Sequence[ComparedRun], path: Path | None, columns: int = 1) -> Figure:
@@ -79,7 +80,7 @@ def draw(name: str, runs: Sequence[ComparedRun], path: Path | None, columns: int
         axes.legend(frameon=False)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=300, metadata=_UNDATED.get(path.suffix))
+            figure.savefig(path, dpi=300, metadata=UNDATED.get(path.suffix))
     return figure
 
 

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -37,6 +38,8 @@ from mctskernel.tree.blobs import get_exchange
 from mctskernel.tree.events import Event, Proposed, Resumed, Submitted
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.search import TreeSearch
+
+T = TypeVar("T")
 
 SCHEMA_VERSION = 2
 TASK_FILE_LIMIT = 16 << 20
@@ -225,13 +228,17 @@ def write_answer(folder: RunFolder, search: TreeSearch, answer: Answer) -> None:
 
 def read_answer(folder: RunFolder) -> Answer | None:
     """The answer of a run; None while its search hasn't stopped yet. Raises RunError."""
-    path = folder.best / "answer.json"
+    return read_json(folder.best / "answer.json", Answer)
+
+
+def read_json(path: Path, kind: type[T]) -> T | None:
+    """The content of a file of results; None where there is none. Raises RunError."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Answer)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
     except (OSError, *UNDECODABLE) as error:
-        raise RunError(f"{path} can't be read: {error}.") from error
+        raise RunError(f"{path} can't be read: {excerpt(error)}.") from error
 
 
 def spent_seconds(events: Iterable[Event]) -> float:

@@ -6,7 +6,7 @@ found broken is left out, so that one mistake gives one sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -17,7 +17,7 @@ import numpy as np
 from mctskernel.core.contract_words import contract_sentences
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.documents import read_toml
-from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
+from mctskernel.core.dtypes import CUDA_TYPES, arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
 from mctskernel.core.space import SpaceError, values_of
@@ -36,29 +36,6 @@ MAX_REFERENCE_BYTES = 16 << 20
 """Shapes with more inputs and outputs than this aren't given to the reference: numpy would take too long."""
 
 LIMITS = Limits(seconds=60.0)  # of one starting kernel, at the verify shapes and at the held-out ones
-
-C_TYPES: Mapping[str, str] = {
-    "float": "float32",
-    "double": "float64",
-    "half": "float16",
-    "__half": "float16",
-    "nv_bfloat16": "bfloat16",
-    "__nv_bfloat16": "bfloat16",
-    "bool": "bool",
-    "__nv_fp8_e4m3": "float8_e4m3fn",
-    "__nv_fp8_e5m2": "float8_e5m2",
-    "char": "int8",
-    "signed char": "int8",
-    "unsigned char": "uint8",
-    "short": "int16",
-    "int": "int32",
-    "unsigned": "uint32",
-    "unsigned int": "uint32",
-    "long long": "int64",
-    "unsigned long long": "uint64",
-    **{f"{name}_t": name for name in ("int8", "uint8", "int16", "int32", "uint32", "int64", "uint64")},
-}
-"""The element type that a pointer to a C++ type points to."""
 
 HELD_AS_BYTES = ("bool", "float8_e4m3fn", "float8_e5m2")
 """What kernels may take for bytes, since C++ has no type for it, or NVRTC not without a header."""
@@ -267,7 +244,7 @@ def _mismatch(written: str, dtype: str | None, parameter: Parameter, function: F
         return f"the plan gives the number '{written}', but it is a pointer."
     if written != parameter.name and function.parameter(written) is not None:
         return f"the plan gives '{written}', which is the name of another parameter; is the order right?"
-    expected = C_TYPES.get(parameter.type)
+    expected = CUDA_TYPES.get(parameter.type)
     as_bytes = expected == "uint8" and dtype in HELD_AS_BYTES
     if dtype is not None and expected is not None and expected != dtype and not as_bytes:
         return f"it points to {parameter.type}, but '{written}' is {dtype}."

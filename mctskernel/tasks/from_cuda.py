@@ -15,12 +15,12 @@ from pathlib import Path
 
 from jinja2 import Environment
 
+from mctskernel.core.dtypes import CUDA_TYPES
 from mctskernel.core.kernel import Kernel, leading_comment
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import read_text, write_new_task
 from mctskernel.edits.syntax import Function, Parameter, parse, text_of
 from mctskernel.profiling.source_rules import HEADERS, rejection
-from mctskernel.tasks.check import C_TYPES
 from mctskernel.tasks.template import FILES, Drafted
 
 SEARCH_SIZES = (4096, 1024, 64)  # guessed sizes of the first, second and other dimensions
@@ -68,7 +68,7 @@ def _draft(file: Path, text: str, functions: Sequence[Function]) -> Drafted:
     parameters = {p.name: p for function in functions for p in function.parameters}
     pointers = [p for p in parameters.values() if p.pointer]
     numbers = [p for p in parameters.values() if not p.pointer]
-    dimensions = [p.name for p in numbers if C_TYPES.get(p.type) in _WHOLE]
+    dimensions = [p.name for p in numbers if CUDA_TYPES.get(p.type) in _WHOLE]
     scalars = [p.name for p in numbers if p.name not in dimensions]
     inputs = [p.name for p in pointers if p.const]
     outputs = [p.name for p in pointers if not p.const]
@@ -84,7 +84,7 @@ def _draft(file: Path, text: str, functions: Sequence[Function]) -> Drafted:
         notes.append(
             f"{len(functions)} kernels are launched one after another: check their order, or name one."
         )
-    unknown = [p for p in pointers if p.type not in C_TYPES]
+    unknown = [p for p in pointers if p.type not in CUDA_TYPES]
     notes += [f"'{p.name}' points to {p.type}, which isn't supported: float32 was guessed." for p in unknown]
     device_code, dropped = _without_host_code(text)
     if dropped:
@@ -117,7 +117,7 @@ def _task_toml(
         file=file,
         inputs=[each for each in pointers if each.const],
         outputs=[each for each in pointers if not each.const],
-        types=C_TYPES,
+        types=CUDA_TYPES,
         extents=extents,
         scalars=scalars,
         search=shape((VECTOR_SIZE,) if is_vector else SEARCH_SIZES),
