@@ -20,9 +20,7 @@ from mctskernel.core.launch_plan import (
     LaunchPlan,
     LaunchPlanError,
     ResolvedPlan,
-    plan_of,
     plan_span,
-    resolve,
 )
 from mctskernel.core.task import Shape, Task
 from mctskernel.edits.syntax import Declaration, Function, Source, parse, text_of
@@ -50,7 +48,7 @@ class Subject:
     @cached_property
     def resolved(self) -> tuple[ResolvedPlan, ...]:
         """The plan at each of `shapes`."""
-        return tuple(resolve_at(self.task, self.kernel, self.plan, shape) for shape in self.shapes)
+        return tuple(self.task.resolved(self.kernel, shape) for shape in self.shapes)
 
     def values(self, expression: Extent | float) -> tuple[Number, ...] | None:
         """An expression of the plan at each of `shapes`; None where it has no value."""
@@ -159,11 +157,6 @@ def rule(
     return decorate
 
 
-def resolve_at(task: Task, kernel: Kernel, plan: LaunchPlan, shape: Shape) -> ResolvedPlan:
-    """A plan at one shape; raises LaunchPlanError."""
-    return resolve(plan, task.names(shape, kernel), task.buffers(shape))
-
-
 STATIC_SHARED_BYTES = 48 << 10  # what ptxas accepts as static shared memory of one kernel
 
 TYPE_BYTES: Mapping[str, int] = {
@@ -215,10 +208,8 @@ class Limits:
         """The most threads in a block of each launched function; None if the plan doesn't resolve."""
         blocks: dict[str, int] = {}
         try:
-            plan = plan_of(kernel)
             for shape in self.shapes:
-                names = self.task.names(shape, kernel)
-                for launch in resolve(plan, names, self.task.buffers(shape)).launches:
+                for launch in self.task.resolved(kernel, shape).launches:
                     blocks[launch.kernel] = max(blocks.get(launch.kernel, 0), launch.threads)
         except LaunchPlanError:
             return None

@@ -15,8 +15,6 @@ from mctskernel.core.launch_plan import (
     ResolvedLaunch,
     ResolvedPlan,
     ResolvedScratch,
-    plan_of,
-    resolve,
 )
 from mctskernel.core.task import Shape, Task
 from mctskernel.profiling.architecture import Architecture, occupancy
@@ -199,8 +197,7 @@ HOPPER = 90  # the number of the first architecture with clusters, programmatic 
 
 def _plans(task: Task, kernel: Kernel) -> tuple[ResolvedPlan, ...]:
     try:
-        plan = plan_of(kernel)
-        return tuple(resolve(plan, task.names(shape, kernel), task.buffers(shape)) for shape in task.shapes)
+        return tuple(task.resolved(kernel, shape) for shape in task.shapes)
     except LaunchPlanError as error:
         raise RefusedError(Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS, str(error)) from error
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from mctskernel.core.evaluation import Check, Evaluation, Guard, Source, Timing
 from mctskernel.core.expression import evaluate
+from mctskernel.core.launch_plan import MAX_REGISTERS
 from mctskernel.core.task import Shape, Task, shape_label
 from mctskernel.profiling.model.price import log_ratio_sigma
 from mctskernel.profiling.ptx_text import without_comments
@@ -23,7 +24,6 @@ from mctskernel.profiling.ptx_text import without_comments
 NOISE = 0.02
 """The fraction by which two medians of the same kernel may differ: differences below it mean nothing."""
 
-MAX_REGISTERS = 255
 
 REGISTER_CLIFFS = (32, 64, 128)  # registers a thread with which 64, 32 and 16 warps fit on a multiprocessor
 

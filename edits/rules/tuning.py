@@ -17,13 +17,12 @@ from tree_sitter import Node
 from mctskernel.core.edit import Category, Factor
 from mctskernel.core.expression import Number, names_in
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import Extent, LaunchPlanError
+from mctskernel.core.launch_plan import WARP_THREADS, Extent, LaunchPlanError
 from mctskernel.edits import syntax as cu
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.plan_text import is_or_caps, only_divides
-from mctskernel.edits.rule import Context, Proposal, constant, resolve_at, rule
+from mctskernel.edits.rule import Context, Proposal, constant, rule
 
-WARP = 32
 REGISTERS_PER_BLOCK = 1 << 16
 LARGEST_TILE = 256
 LARGEST_GRID = 1 << 16
@@ -60,8 +59,8 @@ def reshaped_blocks(context: Context) -> Iterator[Proposal]:
             yield from _set(
                 context,
                 values,
-                f"A warp then covers {min(WARP, values[x]):.0f} neighbours in x instead of {min(WARP, x.value)}, "
-                "with as many threads in a block.",
+                f"A warp then covers {min(WARP_THREADS, values[x]):.0f} neighbours in x instead of "
+                f"{min(WARP_THREADS, x.value)}, with as many threads in a block.",
                 "Another number of sectors a request, the same parallelism.",
                 1.0 / factor**0.5,
             )
@@ -134,7 +133,7 @@ def _set(
     before, after = _threads(context, {}), _threads(context, values)
     if after is None or before is None:
         return
-    if any(new % WARP and not old % WARP for old, new in zip(before, after, strict=True)):
+    if any(new % WARP_THREADS and not old % WARP_THREADS for old, new in zip(before, after, strict=True)):
         return
     if any(
         new > old and new > most for old, new, most in zip(before, after, _most_threads(context), strict=True)
@@ -170,7 +169,7 @@ def _threads(context: Context, values: Mapping[cu.Macro, float]) -> tuple[int, .
         return tuple(launch.threads for launch in context.resolved[0].launches)
     kernel = Kernel(_with_values(context, values))
     try:
-        resolved = resolve_at(context.task, kernel, context.plan, context.shapes[0])
+        resolved = context.task.resolved(kernel, context.shapes[0])
     except LaunchPlanError:
         return None
     return tuple(launch.threads for launch in resolved.launches)
@@ -217,7 +216,7 @@ def _ties_axes(function: cu.Function, name: str) -> bool:
 
 def _repeated_as_literal(context: Context, macro: cu.Macro) -> bool:
     """Whether a shared array is as large as the block, or as its number of warps, without naming the macro."""
-    suspects = {macro.value, macro.value // WARP} - {0, 1, WARP}
+    suspects = {macro.value, macro.value // WARP_THREADS} - {0, 1, WARP_THREADS}
     return any(
         cu.whole_number(cu.text_of(extent)) in suspects
         for function in context.source.functions

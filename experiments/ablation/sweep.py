@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 
+from mctskernel.core.device import source_of
 from mctskernel.core.disk import write_whole
 from mctskernel.core.documents import parse_toml, read_toml
-from mctskernel.core.evaluation import Source
 from mctskernel.experiments.ablation.configuration import Ablation, AblationError
 from mctskernel.experiments.ablation.subjects import subjects_of, with_task_folder
 from mctskernel.experiments.ablation.trials import Plan, StopRequested, Trial, make, plans_of
@@ -99,7 +99,7 @@ def sweep(
         question=ablation.question,
         baseline=ablation.baseline,
         score=LOG_SPEEDUP if ablation.tasks else SHARE,
-        source=str(_SOURCES[ablation.device]),
+        source=str(source_of({"device": ablation.device})),
         planned=len(plans),
         checkpoints=ablation.checkpoints,
         arms=tuple(ArmSummary(arm.name, arm.summary) for arm in ablation.arms),
@@ -108,9 +108,6 @@ def sweep(
     )
     write_whole(out / RESULTS, msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
     return results
-
-
-_SOURCES = {"recorded": Source.RECORDED, "model": Source.MODELLED, "gpu": Source.MEASURED}
 
 
 def _open(out: Path, ablation: Ablation) -> None:

@@ -19,7 +19,7 @@ from msgspec import Meta
 from mctskernel.core.dtypes import DTYPE_BYTES, has_infinity, is_floating, is_number, numpy_dtype
 from mctskernel.core.expression import Number, evaluate, evaluate_int
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import Buffer
+from mctskernel.core.launch_plan import Buffer, ResolvedPlan, plan_of, resolve
 from mctskernel.core.user_errors import BadTaskError
 
 Array = npt.NDArray[Any]
@@ -267,6 +267,10 @@ class Task:
     def buffers(self, shape: Shape) -> dict[str, Buffer]:
         """What a launch plan's arguments can point to, at a shape."""
         return {each.name: Buffer(each.dtype, each.extents(shape)) for each in (*self.inputs, *self.outputs)}
+
+    def resolved(self, kernel: Kernel, shape: Shape) -> ResolvedPlan:
+        """A kernel's launch plan at a shape. Raises LaunchPlanError."""
+        return resolve(plan_of(kernel), self.names(shape, kernel), self.buffers(shape))
 
     @property
     def in_place(self) -> frozenset[str]:

@@ -19,6 +19,7 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.quantities import count_text, speedup_text, time_text
 from mctskernel.profiling.changes import Comparison, CountChange
 from mctskernel.profiling.diagnosis import account
+from mctskernel.profiling.guardrails import NOISE
 from mctskernel.profiling.model.price import log_ratio_sigma, log_sigma
 from mctskernel.report.baselines import Baselines
 from mctskernel.report.notes import conversation_sentences, gpu_sentences
@@ -35,7 +36,6 @@ SCHEMA = "mctskernel.view"
 SCHEMA_VERSION = 1
 QUARANTINED = "quarantined"  # shown in place of the outcome of a kernel whose time is not trusted
 EXAMPLES = 8  # nodes that are listed for each kind of failure
-NOISE = 0.02  # an edit whose gain is smaller than this fraction counts as neither faster nor slower
 NOTEWORTHY = 1.15  # counts that changed by a smaller factor are not mentioned
 
 

@@ -19,7 +19,7 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.documents import read_toml
 from mctskernel.core.dtypes import CUDA_TYPES, arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
-from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
+from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of
 from mctskernel.core.space import SpaceError, values_of
 from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
 from mctskernel.core.task_file import languages, load_task, other_starts
@@ -196,10 +196,7 @@ def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
         if task.starting_kernel.language is Language.TRITON:
             read_module(task.starting_kernel.source)
         plan = plan_of(task.starting_kernel)
-        launches = [
-            resolve(plan, task.names(shape, task.starting_kernel), task.buffers(shape)).launches
-            for shape in task.shapes
-        ]
+        launches = [task.resolved(task.starting_kernel, shape).launches for shape in task.shapes]
     except (LaunchPlanError, SourceError) as error:
         yield f"{file}: {error}"
         return

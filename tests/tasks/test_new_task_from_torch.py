@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from mctskernel.core.kernel import Language
-from mctskernel.core.launch_plan import plan_of, resolve
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 
@@ -35,9 +34,8 @@ def test_plain_cuda_is_the_start_without_a_gpu(tmp_path: Path) -> None:
     assert "kernel.py" not in created.files
     assert created.notes == ()
     task = load_task(tmp_path / "t")
-    plan = plan_of(task.starting_kernel)
     for shape in task.shapes:
-        assert len(resolve(plan, task.names(shape, task.starting_kernel), task.buffers(shape)).launches) == 3
+        assert len(task.resolved(task.starting_kernel, shape).launches) == 3
 
 
 def test_dimensions_of_equal_size_are_the_same_and_those_of_one_tensor_differ(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from mctskernel.core.expression import Number
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import PORTABLE_CLUSTER, ResolvedPlan, resolve
+from mctskernel.core.launch_plan import PORTABLE_CLUSTER, ResolvedPlan
 from mctskernel.core.task import Task
 from mctskernel.problems.host_code.cuda import calls_of, device_text, host_functions
 from mctskernel.problems.host_code.expressions import TEMPLATES, HostCodeError
@@ -36,7 +36,7 @@ def cpp_program(task: Task, kernel: Kernel, order: Sequence[str]) -> str:
             f"{buffers[each.name]}.sizes() == at::IntArrayRef{{{', '.join(map(_literal, each.extents(shape)))}}}"
             for each in varying
         )
-        resolved = resolve(plan, task.names(shape, kernel), task.buffers(shape))
+        resolved = task.resolved(kernel, shape)
         if plans.setdefault(" && ".join(sizes) or "true", resolved) != resolved:
             raise HostCodeError("A dimension of the task doesn't follow from the shapes of tensors.")
     launches = {condition: _launches(each, buffers) for condition, each in plans.items()}

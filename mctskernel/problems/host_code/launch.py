@@ -14,7 +14,6 @@ from mctskernel.core.launch_plan import (
     LaunchPlanError,
     TritonOptions,
     plan_of,
-    resolve,
 )
 from mctskernel.core.task import Task
 from mctskernel.problems.host_code.expressions import HostCodeError, translate, translate_whole
@@ -106,7 +105,7 @@ def vetted_plan(task: Task, kernel: Kernel) -> LaunchPlan:
     try:
         plan = plan_of(kernel)
         for shape in task.shapes:
-            resolve(plan, task.names(shape, kernel), task.buffers(shape))
+            task.resolved(kernel, shape)
     except LaunchPlanError as error:
         raise HostCodeError(str(error)) from error
     if not all(each.optional for each in plan.tensor_maps):

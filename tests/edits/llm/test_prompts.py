@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from mctskernel.core.evaluation import Bottleneck, Cause, Check, Diagnosis, Outcome
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.launch_plan import plan_of, resolve
 from mctskernel.core.proposer import Attempt, ProposalRequest
 from mctskernel.core.task import shape_label
 from mctskernel.edits.llm.experts import EXPERTS, Feedback
@@ -136,7 +135,7 @@ def test_the_launch_plan_in_a_prompt_is_one(language: Language) -> None:
     block = "#define BLOCK 128\n" if language is Language.CUDA else "\nBLOCK = 128\n"
     kernel = Kernel(f"{example}\n{block}", language)
     shape = request.task.search_shapes[0]
-    resolved = resolve(plan_of(kernel), request.task.names(shape, kernel), request.task.buffers(shape))
+    resolved = request.task.resolved(kernel, shape)
     assert [launch.grid for launch in resolved.launches] == [(shape["rows"], 1, 1)]
     assert [scratch.name for scratch in resolved.scratch] == ["partial"]
 

@@ -8,7 +8,6 @@ from tree_sitter import Language as Grammar
 from tree_sitter import Parser
 
 from mctskernel.core.kernel import Language
-from mctskernel.core.launch_plan import plan_of, resolve
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.problems.host_code.cpp_program import cpp_program
@@ -34,11 +33,8 @@ def test_each_shape_of_the_task_is_launched_with_its_numbers(layernorm: Task) ->
     assert (
         host.index("at::Tensor tensor_0") < host.index("double scalar_0") < host.index("at::Tensor tensor_3")
     )
-    plan = plan_of(layernorm.starting_kernel)
     for shape in layernorm.shapes:
-        (launch,) = resolve(
-            plan, layernorm.names(shape, layernorm.starting_kernel), layernorm.buffers(shape)
-        ).launches
+        (launch,) = layernorm.resolved(layernorm.starting_kernel, shape).launches
         extents = ", ".join(f"INT64_C({each})" for each in layernorm.inputs[0].extents(shape))
         case = text.partition(f"if (tensor_0.sizes() == at::IntArrayRef{{{extents}}}")[2].partition(
             "return;"
