@@ -35,6 +35,7 @@ from mctskernel.answer import valid_speedup
 from mctskernel.config import OUTSIDE, RULES, SearchConfig, for_task
 from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceError
+from mctskernel.core.documents import indented_json
 from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.executor import Executor
@@ -174,7 +175,7 @@ def begin(out: Path, problems: tuple[Path, ...], arms: tuple[str, ...], **number
                 set_plain_aside(folder)
         names.append(name)
     study = Study(tuple(names), arms or tuple(each.name for each in ARMS), **numbers)
-    (out / "study.json").write_bytes(msgspec.json.format(msgspec.json.encode(study)) + b"\n")
+    (out / "study.json").write_bytes(indented_json(study))
     asked = sum(each.feedback is not None for each in _arms(study))
     calls = len(names) * study.repeats * (1 + (study.rounds - 1) * asked) if asked else 0
     click.echo(f"{len(names)} problems, {calls} calls of a model. Next: tell {out}, where the device is.")

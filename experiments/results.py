@@ -14,7 +14,7 @@ import msgspec
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.disk import write_whole
-from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.documents import UNDECODABLE, excerpt, indented_json
 from mctskernel.core.user_errors import RunError
 from mctskernel.profiling.versions import package_versions
 
@@ -45,7 +45,7 @@ def write_result(path: Path, result: object, provenance: Provenance | None = Non
     fields: Mapping[str, object] = plain if isinstance(plain, dict) else {"rows": plain}
     document = {"provenance": provenance or provenance_here(), **fields}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
+    write_whole(path, indented_json(document))
 
 
 def page(title: str, *blocks: str) -> str:

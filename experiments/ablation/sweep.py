@@ -19,7 +19,7 @@ import msgspec
 
 from mctskernel.core.device import source_of
 from mctskernel.core.disk import write_whole
-from mctskernel.core.documents import parse_toml, read_toml
+from mctskernel.core.documents import indented_json, parse_toml, read_toml
 from mctskernel.experiments.ablation.configuration import Ablation, AblationError
 from mctskernel.experiments.ablation.subjects import subjects_of, with_task_folder
 from mctskernel.experiments.ablation.trials import Plan, StopRequested, Trial, make, plans_of
@@ -106,7 +106,7 @@ def sweep(
         subjects=tuple(each.name for each in subjects),
         trials=tuple(made[plan.key] for plan in plans if plan.key in made),
     )
-    write_whole(out / RESULTS, msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
+    write_whole(out / RESULTS, indented_json(results))
     return results
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import sys
@@ -19,6 +18,7 @@ from rich.text import Text
 from mctskernel.cli.errors import BAD_MACHINE
 from mctskernel.cli.plain_console import PlainConsole, deliver_json
 from mctskernel.core.kernel import Kernel
+from mctskernel.executors import workers_on
 from mctskernel.profiling.isolation.confinement import REMEDIES, try_mechanisms
 from mctskernel.tasks.builtin import DEFAULT_TASK
 
@@ -93,8 +93,7 @@ def _python() -> str:
 
 
 def _processors() -> str:
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return f"{count} (the default for --workers)"
+    return f"{workers_on('model', None)} (the default for --workers)"
 
 
 def _compiler() -> str:

@@ -35,6 +35,11 @@ def excerpt(error: Exception | str) -> str:
     return text if len(text) <= MOST_TOLD else f"{text[:MOST_TOLD]}..."
 
 
+def indented_json(value: object, indent: int = 1) -> bytes:
+    """A value as JSON for people, with a line feed at its end."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=indent) + b"\n"
+
+
 class DocumentError(ValueError):
     """A file or text that is no document; the message ends a sentence that begins with what it is."""
 

@@ -28,7 +28,7 @@ from mctskernel import __version__
 from mctskernel.answer import valid_speedup
 from mctskernel.config import SETTINGS
 from mctskernel.core.budget import Budget
-from mctskernel.core.documents import unknown_name
+from mctskernel.core.documents import indented_json, unknown_name
 from mctskernel.core.edit import Category
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
@@ -443,7 +443,7 @@ def _listed(view: View, node: Node) -> Answer:
 
 
 def _json(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
+    return indented_json(value, 2).decode()
 
 
 def _cut(text: str, length: int, whole: str = "") -> str:

@@ -70,10 +70,6 @@ def read_record(folder: Path, kind: type[Record]) -> Record:
         raise TaskError(f"{path} can't be read: {excerpt(error)}.") from error
 
 
-def record_text(record: msgspec.Struct) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
-
-
 @contextmanager
 def blamed(words: str, kind: type[TaskError] = TaskError) -> Iterator[None]:
     """Turn whatever a problem's own code raises in this block into a TaskError that begins with these words."""

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import tomlkit
 
+from mctskernel.core.documents import indented_json
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Operator, Precision, Shape, TaskError, Tensor
@@ -22,7 +23,7 @@ from mctskernel.problems.host_code.expressions import TEMPLATES, docstring
 from mctskernel.problems.inductor.generated import InductorError
 from mctskernel.problems.inductor.start import compiled_start
 from mctskernel.problems.plain_cuda import PlainCudaError
-from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
+from mctskernel.problems.problem import PROBLEM_FILE, Problem
 from mctskernel.problems.templates import kernel_sources
 from mctskernel.problems.torch_reference import dtype_name
 from mctskernel.profiling.devices import default_kind
@@ -103,7 +104,7 @@ def problem_of(benchmark: str, task: TorchTask, language: Language | None = None
     assert task.problem is not None  # noqa: S101 - the readers of benchmarks give it
     files = {
         **task.own_files,
-        PROBLEM_FILE: record_text(task.problem),
+        PROBLEM_FILE: indented_json(task.problem),
         "task.toml": task_toml(task).encode(),
         "reference.py": task.reference.encode(),
     }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from mctskernel.core.documents import indented_json
 from mctskernel.run import read_json, write_text
 
 FILE = "pytorch.json"
@@ -47,7 +48,7 @@ class Baselines(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_baselines(run: Path, found: Baselines) -> None:
     """Keep them in a run's folder. Raises RunError."""
-    write_text(run / FILE, msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+    write_text(run / FILE, indented_json(found).decode())
 
 
 def read_baselines(run: Path) -> Baselines | None:

@@ -17,6 +17,7 @@ from typing import Literal
 
 import msgspec
 
+from mctskernel.core.documents import indented_json
 from mctskernel.core.edit import Block, Category
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Language
@@ -195,7 +196,7 @@ def write_lines(folder: RunFolder, kind: str) -> Iterator[str]:
 
 def json_schema(kind: str) -> str:
     line, _ = FORMATS[kind]
-    return msgspec.json.format(msgspec.json.encode(msgspec.json.schema(line))).decode() + "\n"
+    return indented_json(msgspec.json.schema(line), 2).decode()
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from mctskernel.answer import Answer
 from mctskernel.config import SearchConfig
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.disk import BlobStore, link_outside, remedy, write_whole
-from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.documents import UNDECODABLE, excerpt, indented_json
 from mctskernel.core.kernel import SOURCE_LANGUAGES
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
@@ -153,7 +153,7 @@ def write_manifest(
 
 def rewrite_manifest(folder: RunFolder, manifest: Manifest) -> None:
     """Write run.json anew. Raises RunError."""
-    write_text(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n")
+    write_text(folder.manifest, indented_json(manifest, 2).decode())
 
 
 def discard_run(folder: RunFolder) -> None:

@@ -24,7 +24,7 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import REPAIRABLE, Evaluation
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.proposer import Exchange, Loss, ProposalRequest, Proposals, Purpose
+from mctskernel.core.proposer import Exchange, ProposalRequest, Proposals, Purpose
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import NoKernelError
@@ -228,9 +228,7 @@ class _Writing:
                 kernels.append(apply(edited, edit))
             except PatchError as error:
                 problem = str(error)
-        writer.is_silent = not kernels and any(
-            each.loss in (Loss.NO_REPLY, Loss.OVER_BUDGET) for each in reply.dropped
-        )
+        writer.is_silent = reply.is_silent
         if not kernels:
             writer.fail(reply.dropped[-1].reason if reply.dropped else problem)
         return kernels

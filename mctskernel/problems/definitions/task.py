@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from mctskernel.core.documents import indented_json
 from mctskernel.core.dtypes import is_floating, numpy_dtype, rounding_unit
 from mctskernel.core.expression import ExpressionError
 from mctskernel.core.kernel import Language
@@ -44,7 +45,6 @@ from mctskernel.problems.problem import (
     Problem,
     available_memory,
     blamed,
-    record_text,
     task_name,
 )
 from mctskernel.problems.tolerance import floating, imprecisions, own_errors, tolerance_table
@@ -85,7 +85,7 @@ def task_of(found: Found, language: Language | None, precision: Precision) -> Pr
         problem = DefinitionProblem(
             found.benchmark, definition.name, definition, workloads, shapes, scalars, given
         )
-        (folder / PROBLEM_FILE).write_bytes(record_text(problem))
+        (folder / PROBLEM_FILE).write_bytes(indented_json(problem))
         task = _drafted(_Trial(folder, problem, axes, inputs, outputs), own_files, precision)
         made = problem_of(found.benchmark, task, language)
     if made.has_kernel:
