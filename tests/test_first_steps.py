@@ -1,6 +1,7 @@
 """What the README, the tutorial and the other pages tell a reader to type."""
 
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -40,6 +41,15 @@ def test_every_command_and_option_of_a_page_exists(page: Path) -> None:
         }
         for option in re.findall(r"(?<![\w-])--?[a-z][a-z-]*", rest.partition(" && ")[0]):
             assert option in known | {"--help"}, f"mctskernel {name}{rest}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_name_and_file_of_a_page_exists(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for name in re.findall(r"`(mctskernel\.\w+\.[\w.]*\w)", text):
+        pkgutil.resolve_name(name)
+    for file in re.findall(r"`((?:mctskernel|tree|edits|profiling|experiments|tests|docs)/[\w./]+)`", text):
+        assert (ROOT / file).exists(), file
 
 
 def typed(line: str, folder: Path) -> str:
