@@ -31,6 +31,12 @@ class CountChange:
     before: float
     after: float
 
+    @property
+    def size(self) -> float:
+        """How far it moved, up or down: the logarithm of the factor."""
+        known = self.before > 0 and self.after > 0
+        return abs(math.log(self.after / self.before)) if known else math.inf
+
 
 @dataclass(frozen=True)
 class MovedTerm:
@@ -169,12 +175,7 @@ def _explained(term: MovedTerm, parent: Evaluation, child: Evaluation) -> MovedT
     ]
     rises = term.after > term.before
     agreeing = [c for c in changes if (c.after > c.before) == (rises == (c.name not in _RELIEVING))]
-    return replace(term, counts=tuple(sorted(agreeing, key=lambda c: -_size(c.before, c.after))))
-
-
-def _size(before: float, after: float) -> float:
-    """How far a number moved, up or down."""
-    return abs(math.log(after / before)) if before > 0 and after > 0 else math.inf
+    return replace(term, counts=tuple(sorted(agreeing, key=lambda c: -c.size)))
 
 
 def _sentences(found: Comparison) -> Iterator[str]:

@@ -17,7 +17,7 @@ import msgspec
 from mctskernel.answer import tied_with, valid_speedup
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.quantities import count_text, speedup_text, time_text
-from mctskernel.profiling.changes import Comparison, CountChange
+from mctskernel.profiling.changes import Comparison
 from mctskernel.profiling.diagnosis import account
 from mctskernel.profiling.guardrails import NOISE
 from mctskernel.profiling.model.price import log_ratio_sigma, log_sigma
@@ -299,8 +299,8 @@ def edit_success(rows: Iterable[NodeRow]) -> tuple[EditSuccess, ...]:
 def moved_most(comparison: Comparison) -> str:
     """The count that changed by the largest factor, as `sectors per request 32 to 4`; empty if none did."""
     counts = {count.name: count for term in comparison.moved for count in term.counts}
-    found = max(counts.values(), key=_log_factor, default=None)
-    if found is None or _log_factor(found) < math.log(NOTEWORTHY):
+    found = max(counts.values(), key=lambda count: count.size, default=None)
+    if found is None or found.size < math.log(NOTEWORTHY):
         return ""
     before, after = (
         count_text(value) if value >= 1000 else f"{value:.3g}" for value in (found.before, found.after)
@@ -355,13 +355,6 @@ def _interval(evaluation: Evaluation) -> tuple[float | None, float | None]:
 def _short(value: float | None) -> float | None:
     """A number with as many digits as a report shows."""
     return None if value is None else float(f"{value:.6g}")
-
-
-def _log_factor(count: CountChange) -> float:
-    """The logarithm of the factor, up or down; a count that came from or went to 0 has a large one."""
-    if count.before <= 0 or count.after <= 0:
-        return math.log(100) if count.before != count.after else 0.0
-    return abs(math.log(count.after / count.before))
 
 
 def _edits(tree: Tree) -> dict[int, EditRecord]:

@@ -16,7 +16,7 @@ from mctskernel.core.task import Array
 from mctskernel.profiling.processes.channel import Ready
 from mctskernel.profiling.processes.shared_window import ALIGNMENT
 
-ELEMENT_BYTES = {**DTYPE_BYTES, "bool": 1, "complex64": 8, "complex128": 16}
+ELEMENT_BYTES = {**DTYPE_BYTES, "complex64": 8, "complex128": 16}
 """Size in bytes of each element type that tensors may have here."""
 
 
