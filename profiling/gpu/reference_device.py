@@ -54,7 +54,8 @@ def open_reference_device(task: Task, uuid: str) -> None:
 
 
 TURN_SECONDS = 0.3
-"""How long a GPU is held for expected outputs while others wait: as long as an evaluation takes, which each has then."""
+"""How long a GPU is held for expected outputs while others wait: as long as an evaluation takes, which each then has
+in turn."""
 
 
 class _Turn(threading.local):
