@@ -602,13 +602,13 @@ struct Pipe {
         blocks::wait_for(barrier + 8, parity ^ 1);
         if (!from.is_copied()) {
             for (int i = 0; i < HEAD / 64; ++i) {
-                from.template load<LINES / 64>(to + i * LINES * 128, first, i);
+                from.template load<LINES>(to + i * LINES * 128, first, i);
             }
             blocks::publish();
         } else if (threadIdx.x % blocks::PRODUCERS == 0) {
             blocks::expect(barrier, LINES * HEAD * 2);
             for (int i = 0; i < HEAD / 64; ++i) {
-                from.template copy<LINES / 64>(to + i * LINES * 128, first, i, barrier, 0, 0);
+                from.template copy<LINES>(to + i * LINES * 128, first, i, barrier, 0, 0);
             }
         }
         __syncwarp();
@@ -891,8 +891,8 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf 
         auto bring = [&](int tile) {
             const unsigned stage = tile % 2 * STAGE;
             for (int i = 0; i < HEAD / 64 && tile < tiles; ++i) {
-                of.keys.template load<KEYS / 64>(own_keys + stage + i * KEYS * 128, tile * KEYS, i);
-                of.values.template load<KEYS / 64>(own_values + stage + i * KEYS * 128, tile * KEYS, i);
+                of.keys.template load<KEYS>(own_keys + stage + i * KEYS * 128, tile * KEYS, i);
+                of.values.template load<KEYS>(own_values + stage + i * KEYS * 128, tile * KEYS, i);
             }
         };
         __syncthreads();
@@ -904,7 +904,7 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf 
         }
         if (produces) {
             for (int i = 0; i < HEAD / 64; ++i) {
-                of.queries.template load<ROWS / 64>(own_queries + i * ROWS * 128, of.first, i);
+                of.queries.template load<ROWS>(own_queries + i * ROWS * 128, of.first, i);
             }
             bring(0);
         }

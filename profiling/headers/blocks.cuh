@@ -95,6 +95,8 @@ __device__ __forceinline__ Computed<At> computed(int lines, int terms, At at) {
 // What else tensor cores multiply: fp32 rounded to TF32, and the two kinds of fp8, as they are in memory.
 struct TF32 {
     float value;
+
+    __device__ __forceinline__ operator float() const { return value; }
 };
 struct E4M3 {
     unsigned char bits;
@@ -395,6 +397,11 @@ __device__ __forceinline__ void copy_box(unsigned to, const TensorMap* map, int 
 }
 #endif
 
+template <class T, int WIDTH>
+struct alignas(sizeof(T) * WIDTH) Together {
+    T of[WIDTH];
+};
+
 template <int BYTES>
 struct UnsignedOf {
     using Type = unsigned short;
@@ -441,25 +448,25 @@ struct PackedAs {
 #if BLOCKS_WGMMA
     __device__ __forceinline__ bool is_copied() const { return true; }
 
-    // So many blocks of a tile's lines aren't all beyond the edge.
+    // What a copy of COUNT lines brings: whole blocks, without those that are beyond the edge.
     template <int COUNT>
-    __device__ __forceinline__ int boxes(int line) const {
-        return max(0, min(COUNT * LINES, lines - line) + LINES - 1) / LINES;
+    __device__ __forceinline__ int bytes(int line) const {
+        return max(0, min(COUNT, lines - line) + LINES - 1) / LINES * STEP_BYTES;
     }
 
     // Blocks of a cluster each bring their share, for all that a mask tells of.
     template <int COUNT>
     __device__ __forceinline__ void copy(unsigned to, int line, int step, unsigned barrier, int share, int mask) const {
-        for (int i = share; i < boxes<COUNT>(line); i += mask == 0 ? 1 : __popc(mask)) {
-            bulk_copy(to + i * STEP_BYTES, at(line + i * LINES, step), STEP_BYTES, barrier, mask);
+        for (int i = share * LINES; i < min(COUNT, lines - line); i += mask == 0 ? LINES : __popc(mask) * LINES) {
+            bulk_copy(to + i * 128, at(line + i, step), STEP_BYTES, barrier, mask);
         }
     }
 #endif
 
-    // By the producers: bring a step's COUNT boxes of LINES lines.
+    // By the producers: bring a step of COUNT lines.
     template <int COUNT>
     __device__ __forceinline__ void load(unsigned to, int line, int step) const {
-        for (int i = threadIdx.x % PRODUCERS; i < COUNT * LINES * 8; i += PRODUCERS) {
+        for (int i = threadIdx.x % PRODUCERS; i < COUNT * 8; i += PRODUCERS) {
             const bool inside = line + i / 8 < lines;
             const unsigned char* from = at(line + i / 8, step) + i / 8 % LINES * 128 + i % 8 * 16;
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + i * 16), "l"(inside ? (const void*)from : data),
@@ -472,10 +479,10 @@ using Packed = PackedAs<float>;
 
 // A matrix where it is in memory: as the `batch`th of a tensor that a map is of, or loaded by threads. Its terms are neighbours, or
 // else its lines are, of 16-bit numbers; `stride` is the distance of two lines, or else of two terms. A step in shared memory is made
-// of boxes of 64 lines and a step's terms, in which neighbours in memory are neighbours, 128 swizzled bytes of them.
-template <class T, bool BY_TERM>
+// of boxes of BOX lines and a step's terms, in which neighbours in memory are neighbours, 128 swizzled bytes of them.
+template <class T, bool BY_TERM, int BOX = LINES>
 struct Stored {
-    static_assert(BY_TERM || sizeof(T) == 2, "Tensor cores turn 16-bit numbers only");
+    static_assert(BY_TERM ? BOX % 8 == 0 : BOX == LINES, "Boxes have 64 neighbours");
     using Element = T;
     static constexpr bool TURNED = !BY_TERM;
     const TensorMap* map;
@@ -487,23 +494,43 @@ struct Stored {
     __device__ __forceinline__ bool is_copied() const { return map != nullptr && map->valid(); }
 
     template <int COUNT>
-    __device__ __forceinline__ int boxes(int) const { return COUNT; }
+    __device__ __forceinline__ int bytes(int) const { return COUNT * 128; }
 
     template <int COUNT>
     __device__ __forceinline__ void copy(unsigned to, int line, int step, unsigned barrier, int share, int mask) const {
-        for (int i = share; i < COUNT; i += mask == 0 ? 1 : __popc(mask)) {
-            const int first = line + i * LINES, term = step * STEP<T>;
-            copy_box(to + i * STEP_BYTES, map, BY_TERM ? term : first, BY_TERM ? first : term, batch, barrier, mask);
+        static_assert(COUNT % BOX == 0, "Whole boxes");
+        for (int i = share * BOX; i < COUNT; i += mask == 0 ? BOX : __popc(mask) * BOX) {
+            const int first = line + i, term = step * STEP<T>;
+            copy_box(to + i * 128, map, BY_TERM ? term : first, BY_TERM ? first : term, batch, barrier, mask);
         }
     }
 #endif
+
+    __device__ __forceinline__ T element(int line, int term) const {
+        return line < lines && term < terms ? data[BY_TERM ? line * stride + term : term * stride + line] : T{};
+    }
+
+    // COUNT terms of a line, or else so many lines' one term: up to 16 bytes, at once if they are neighbours.
+    template <int COUNT, bool TERMS = true>
+    __device__ __forceinline__ Together<T, COUNT> some(int line, int term) const {
+        const bool inside = line + (TERMS ? 1 : COUNT) <= lines && term + (TERMS ? COUNT : 1) <= terms;
+        if (TERMS == BY_TERM && inside && is_aligned(data, stride * sizeof(T))) {
+            return *reinterpret_cast<const Together<T, COUNT>*>(data + (BY_TERM ? line * stride + term : term * stride + line));
+        }
+        Together<T, COUNT> found;
+        #pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            found.of[i] = element(line + (TERMS ? 0 : i), term + (TERMS ? i : 0));
+        }
+        return found;
+    }
 
     template <int COUNT>
     __device__ __forceinline__ void load(unsigned to, int line, int step) const {
         constexpr int CHUNK = 16 / sizeof(T);
         const bool vector = is_aligned(data, stride * sizeof(T));
         #pragma unroll 2
-        for (int i = threadIdx.x % PRODUCERS; i < COUNT * LINES * 8; i += PRODUCERS) {
+        for (int i = threadIdx.x % PRODUCERS; i < COUNT * 8; i += PRODUCERS) {
             const int first = line + i / (LINES * 8) * LINES, term = step * STEP<T>, down = i / 8 % LINES, chunk = i % 8;
             const int outer = (BY_TERM ? first : term) + down, inner = (BY_TERM ? term : first) + chunk * CHUNK;
             const int left = outer < (BY_TERM ? lines : terms) ? (BY_TERM ? terms : lines) - inner : 0;
@@ -525,26 +552,40 @@ struct Stored {
 };
 
 #if BLOCKS_WGMMA
-#define BLOCKS_0_31 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, " \
-    "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define BLOCKS_32_63 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, " \
-    "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define BLOCKS_64_95 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, " \
-    "%84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define BLOCKS_LIST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define BLOCKS_LIST_16 BLOCKS_LIST_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define BLOCKS_LIST_24 BLOCKS_LIST_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define BLOCKS_LIST_32 BLOCKS_LIST_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define BLOCKS_LIST_40 BLOCKS_LIST_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define BLOCKS_LIST_48 BLOCKS_LIST_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define BLOCKS_LIST_56 BLOCKS_LIST_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define BLOCKS_LIST_64 BLOCKS_LIST_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define BLOCKS_LIST_72 BLOCKS_LIST_64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define BLOCKS_LIST_80 BLOCKS_LIST_72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define BLOCKS_LIST_88 BLOCKS_LIST_80 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define BLOCKS_LIST_96 BLOCKS_LIST_88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define BLOCKS_LIST_104 BLOCKS_LIST_96 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define BLOCKS_LIST_112 BLOCKS_LIST_104 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define BLOCKS_LIST_120 BLOCKS_LIST_112 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define BLOCKS_LIST_128 BLOCKS_LIST_120 ", %120, %121, %122, %123, %124, %125, %126, %127"
 #define BLOCKS_F8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
     "+f"(d[i + 6]), "+f"(d[i + 7])
-#define BLOCKS_F32(i) BLOCKS_F8(i), BLOCKS_F8(i + 8), BLOCKS_F8(i + 16), BLOCKS_F8(i + 24)
-
-#define BLOCKS_96_127 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, " \
-    "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define BLOCKS_LIST_32 BLOCKS_0_31
-#define BLOCKS_LIST_64 BLOCKS_LIST_32 ", " BLOCKS_32_63
-#define BLOCKS_LIST_96 BLOCKS_LIST_64 ", " BLOCKS_64_95
-#define BLOCKS_LIST_128 BLOCKS_LIST_96 ", " BLOCKS_96_127
-#define BLOCKS_SUMS_32 BLOCKS_F32(0)
-#define BLOCKS_SUMS_64 BLOCKS_SUMS_32, BLOCKS_F32(32)
-#define BLOCKS_SUMS_96 BLOCKS_SUMS_64, BLOCKS_F32(64)
-#define BLOCKS_SUMS_128 BLOCKS_SUMS_96, BLOCKS_F32(96)
+#define BLOCKS_SUMS_8 BLOCKS_F8(0)
+#define BLOCKS_SUMS_16 BLOCKS_SUMS_8, BLOCKS_F8(8)
+#define BLOCKS_SUMS_24 BLOCKS_SUMS_16, BLOCKS_F8(16)
+#define BLOCKS_SUMS_32 BLOCKS_SUMS_24, BLOCKS_F8(24)
+#define BLOCKS_SUMS_40 BLOCKS_SUMS_32, BLOCKS_F8(32)
+#define BLOCKS_SUMS_48 BLOCKS_SUMS_40, BLOCKS_F8(40)
+#define BLOCKS_SUMS_56 BLOCKS_SUMS_48, BLOCKS_F8(48)
+#define BLOCKS_SUMS_64 BLOCKS_SUMS_56, BLOCKS_F8(56)
+#define BLOCKS_SUMS_72 BLOCKS_SUMS_64, BLOCKS_F8(64)
+#define BLOCKS_SUMS_80 BLOCKS_SUMS_72, BLOCKS_F8(72)
+#define BLOCKS_SUMS_88 BLOCKS_SUMS_80, BLOCKS_F8(80)
+#define BLOCKS_SUMS_96 BLOCKS_SUMS_88, BLOCKS_F8(88)
+#define BLOCKS_SUMS_104 BLOCKS_SUMS_96, BLOCKS_F8(96)
+#define BLOCKS_SUMS_112 BLOCKS_SUMS_104, BLOCKS_F8(104)
+#define BLOCKS_SUMS_120 BLOCKS_SUMS_112, BLOCKS_F8(112)
+#define BLOCKS_SUMS_128 BLOCKS_SUMS_120, BLOCKS_F8(120)
 
 // One product of a warp group: 64 x N sums of 32 bytes' terms in shared memory, which descriptors tell of. It begins anew unless
 // `adds`. Neighbours of a TURNED operand, of fp16 or bf16, are along its lines.
@@ -571,9 +612,21 @@ __device__ __forceinline__ void wgmma(float (&d)[COUNT], unsigned long long a, u
         BLOCKS_ISSUE("k32.f32.e5m2.e5m2", COUNT, N, A, B, ADDS, ""); \
     } \
 }
+BLOCKS_PRODUCT(8, "16", "%8", "%9", "%10", "%11", "%12")
+BLOCKS_PRODUCT(16, "32", "%16", "%17", "%18", "%19", "%20")
+BLOCKS_PRODUCT(24, "48", "%24", "%25", "%26", "%27", "%28")
 BLOCKS_PRODUCT(32, "64", "%32", "%33", "%34", "%35", "%36")
+BLOCKS_PRODUCT(40, "80", "%40", "%41", "%42", "%43", "%44")
+BLOCKS_PRODUCT(48, "96", "%48", "%49", "%50", "%51", "%52")
+BLOCKS_PRODUCT(56, "112", "%56", "%57", "%58", "%59", "%60")
 BLOCKS_PRODUCT(64, "128", "%64", "%65", "%66", "%67", "%68")
+BLOCKS_PRODUCT(72, "144", "%72", "%73", "%74", "%75", "%76")
+BLOCKS_PRODUCT(80, "160", "%80", "%81", "%82", "%83", "%84")
+BLOCKS_PRODUCT(88, "176", "%88", "%89", "%90", "%91", "%92")
 BLOCKS_PRODUCT(96, "192", "%96", "%97", "%98", "%99", "%100")
+BLOCKS_PRODUCT(104, "208", "%104", "%105", "%106", "%107", "%108")
+BLOCKS_PRODUCT(112, "224", "%112", "%113", "%114", "%115", "%116")
+BLOCKS_PRODUCT(120, "240", "%120", "%121", "%122", "%123", "%124")
 BLOCKS_PRODUCT(128, "256", "%128", "%129", "%130", "%131", "%132")
 
 // Of boxes of 128 swizzled bytes in shared memory; where neighbours are along lines, they are `apart` bytes from each other.
@@ -846,10 +899,11 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     using U = typename OfB::Element;
     constexpr bool PAIRS = SAME<T, float>, APART = PAIRS || sizeof(T) == 1;
     static_assert(M == 64 || M == 128 || (M == 192 && !APART), "Tiles have 64, 128 or 192 rows");
-    static_assert(N % 64 == 0 && N <= (APART || M == 192 ? 192 : 256), "and 64, 128, 192 or 256 columns");
+    static_assert(N % (OfB::TURNED || PAIRS ? 64 : 16) == 0 && N <= (APART || M == 192 ? 192 : 256), "and 16, 32, 48 to 256 columns");
     static_assert(TURNS == 1 || (TURNS == 2 && M == 64 && !PAIRS), "Two warp groups take turns with 64 rows each");
     constexpr int TOGETHER = CLUSTER * PARTS;
     static_assert(PARTS == 1 || (CLUSTER == 1 && TURNS == 1), "Blocks that sum parts share nothing");
+    static_assert((!OfA::TURNED && !OfB::TURNED) || sizeof(T) == 2, "Tensor cores turn 16-bit numbers only");
     constexpr int STAGE = (M + N) * 128, WINDOW = PAIRS ? 4 : 1, GROUPS = M / 64 * TURNS;
     const unsigned start = (unsigned)__cvta_generic_to_shared(shared), memory = (start + 1023) & ~1023u;
     // For two tiles by turns, as the next one begins before the last one ends.
@@ -898,26 +952,25 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             const OfA a = a_of(tile);
             const OfB b = b_of(tile);
             const bool copies_a = a.is_copied(), copies_b = b.is_copied();
-            const int a_boxes = copies_a ? a.template boxes<M / LINES>(tile.row) : 0;
-            const int b_boxes = copies_b ? b.template boxes<N / LINES>(tile.column) : 0;
+            const int bytes = (copies_a ? a.template bytes<M>(tile.row) : 0) + (copies_b ? b.template bytes<N>(tile.column) : 0);
             #pragma unroll 1
             for (int step = tile.first_step; step < tile.last_step; ++step) {
                 const unsigned to = memory + stage * STAGE, barrier = full + 8 * stage;
                 wait_for(empty + 8 * stage, free);
                 if (threadIdx.x == 128 * GROUPS) {
-                    expect(barrier, (a_boxes + b_boxes) * STEP_BYTES);
+                    expect(barrier, bytes);
                     if (copies_a) {
-                        a.template copy<M / LINES>(to, tile.row, step, barrier, 0, 0);
+                        a.template copy<M>(to, tile.row, step, barrier, 0, 0);
                     }
                     if (copies_b) {
-                        b.template copy<N / LINES>(to + M * 128, tile.column, step, barrier, CLUSTER > 1 ? rank : 0, CLUSTER > 1 ? EVERYONE : 0);
+                        b.template copy<N>(to + M * 128, tile.column, step, barrier, CLUSTER > 1 ? rank : 0, CLUSTER > 1 ? EVERYONE : 0);
                     }
                 }
                 if (!copies_a) {
-                    a.template load<M / LINES>(to, tile.row, step);
+                    a.template load<M>(to, tile.row, step);
                 }
                 if (!copies_b) {
-                    b.template load<N / LINES>(to + M * 128, tile.column, step);
+                    b.template load<N>(to + M * 128, tile.column, step);
                 }
                 if (!copies_a || !copies_b) {
                     publish();
@@ -1044,6 +1097,8 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             }
         }
     }
+    // What stores have yet to read.
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
     if constexpr (CLUSTER > 1) {
         // Others may still write here, and arrive.
         __syncwarp();
@@ -1058,8 +1113,8 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
         auto copy = [&](int step) {
             const unsigned to = memory + (step - tile.first_step) % STAGES * STAGE;
             if (step < tile.last_step) {
-                a.template load<M / LINES>(to, tile.row, step);
-                b.template load<N / LINES>(to + M * 128, tile.column, step);
+                a.template load<M>(to, tile.row, step);
+                b.template load<N>(to + M * 128, tile.column, step);
             }
             asm volatile("cp.async.commit_group;" ::: "memory");
         };
@@ -1129,26 +1184,21 @@ __device__ __forceinline__ void turn_four(unsigned (&words)[4]) {
     }
 }
 
-// Store value(row, column, sum) of a thread's sums inside of the matrix at to[index(row, column)], where columns are neighbours.
-template <int N, class T, class Value, class Index>
-__device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& tile, int rows, int columns, Value value,
+// Store the last N of a thread's sums, WIDTH neighbours at once.
+template <int WIDTH, int N, int COUNT, class T, class Value, class Index>
+__device__ __forceinline__ void store_last(T* to, const float (&sum)[COUNT], const Tile& tile, int rows, int columns, Value value,
         Index index) {
-    // Of 16-bit numbers, four threads have 8 neighbours each once they have exchanged them.
-    constexpr int WIDTH = sizeof(T) == 2 && N % 16 == 0 ? 8 : 2;
-    struct alignas(sizeof(T) * WIDTH) Together {
-        T of[WIDTH];
-    };
     #pragma unroll
     for (int half = 0; half < 4; half += 2) {
         // At the edges, too, as many at once as there are; what is beyond them is computed of the last ones.
         const int row = tile.row + row_of(half), inside = min(row, rows - 1), own = (threadIdx.x & 3) * WIDTH;
         const int left = row < rows ? columns - tile.column - own : 0;
         T* line = to + index(inside, tile.column) + own;
-        const bool aligned = (size_t)line % sizeof(Together) == 0;
+        const bool aligned = (size_t)line % sizeof(Together<T, WIDTH>) == 0;
         #pragma unroll
-        for (int i = 0; i < N; i += WIDTH * 2) {
+        for (int i = COUNT - N; i < COUNT; i += WIDTH * 2) {
             union {
-                Together found;
+                Together<T, WIDTH> found;
                 unsigned words[4];
             };
             #pragma unroll
@@ -1160,7 +1210,7 @@ __device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& 
                 turn_four(words);
             }
             if (aligned && left >= i * 2 + WIDTH) {
-                *reinterpret_cast<Together*>(line + i * 2) = found;
+                *reinterpret_cast<Together<T, WIDTH>*>(line + i * 2) = found;
             } else {
                 #pragma unroll
                 for (int j = 0; j < WIDTH; ++j) {
@@ -1169,6 +1219,260 @@ __device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& 
                     }
                 }
             }
+        }
+    }
+}
+
+// Store value(row, column, sum) of a thread's sums inside of the matrix at to[index(row, column)], where columns are neighbours.
+template <int N, class T, class Value, class Index>
+__device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& tile, int rows, int columns, Value value,
+        Index index) {
+    // Of 16-bit numbers, four threads have 8 neighbours each once they have exchanged them.
+    constexpr int WIDE = sizeof(T) == 2 ? N / 16 * 16 : 0;
+    if constexpr (WIDE > 0) {
+        float first[WIDE];
+        #pragma unroll
+        for (int i = 0; i < WIDE; ++i) {
+            first[i] = sum[i];
+        }
+        store_last<8, WIDE>(to, first, tile, rows, columns, value, index);
+    }
+    if constexpr (WIDE < N) {
+        store_last<2, N - WIDE>(to, sum, tile, rows, columns, value, index);
+    }
+}
+
+// The same of 16-bit numbers by way of shared memory, from which TMA stores boxes of 16 x 64 while the block goes on; `shared` has M x N
+// numbers and 2048 bytes more than `multiply` needs of it.
+template <int M, int N, int STAGES, int COUNT, class T, class Value, class Index>
+__device__ __forceinline__ void store_boxes(const TensorMap* map, unsigned char* shared, T* to, const float (&sum)[COUNT], const Tile& tile,
+        int rows, int columns, Value value, Index index) {
+#if BLOCKS_WGMMA
+    static_assert(COUNT * 2 == N && N % 64 == 0 && sizeof(T) == 2, "Whole boxes of 16-bit numbers");
+    if (map->valid()) {
+        const unsigned start = ((unsigned)__cvta_generic_to_shared(shared) + 1023) & ~1023u;
+        const unsigned own = start + STAGES * (M + N) * 128 + 4096 + (threadIdx.x >> 5) * (N * 32), lane = threadIdx.x % 32;
+        if (lane == 0) {
+            asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+        }
+        __syncwarp();
+        #pragma unroll
+        for (int i = 0; i < COUNT; i += 2) {
+            union {
+                T pair[2];
+                unsigned word;
+            };
+            const int row = min(tile.row + row_of(i), rows - 1), column = tile.column + column_of(i);
+            pair[0] = value(row, min(column, columns - 1), sum[i]);
+            pair[1] = value(row, min(column + 1, columns - 1), sum[i + 1]);
+            const int down = (lane >> 2) + (i >> 1 & 1) * 8, box = i / 32, chunk = i / 4 % 8;
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(own + box * 2048 + swizzled(down, chunk) + (lane & 3) * 4), "r"(word) : "memory");
+        }
+        publish();
+        __syncwarp();
+        if (lane == 0) {
+            #pragma unroll
+            for (int box = 0; box < N / 64; ++box) {
+                asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];"
+                             ::"l"(map), "r"(tile.column + box * 64), "r"(tile.row + (int)(threadIdx.x >> 5) * 16), "r"(tile.batch),
+                             "r"(own + box * 2048) : "memory");
+            }
+            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        }
+        return;
+    }
+#endif
+    store(to, sum, tile, rows, columns, value, index);
+}
+
+// The two numbers of 16 bits, of those that a warp has of an 8 x 8 matrix, that are the thread's of the transposed matrix.
+__device__ __forceinline__ unsigned transposed(unsigned pair) {
+    const int from = (threadIdx.x & 3) * 8 + ((threadIdx.x & 31) >> 3);
+    const unsigned first = __shfl_sync(0xffffffff, pair, from), other = __shfl_sync(0xffffffff, pair, from + 4);
+    return __byte_perm(first, other, threadIdx.x & 4 ? 0x7632 : 0x5410);
+}
+
+// The same of a product computed with its operands exchanged: a tile's rows are the `columns` of what is stored, and neighbours.
+template <int N, class T, class Value, class Index>
+__device__ __forceinline__ void store_transposed(T* to, const float (&sum)[N], const Tile& tile, int columns, int rows, Value value,
+        Index index) {
+    auto stored = [&](int i) {
+        return (T)value(min(tile.column + column_of(i), rows - 1), min(tile.row + row_of(i), columns - 1), sum[i]);
+    };
+    if constexpr (sizeof(T) == 2) {
+        // Four matrices of 8 x 8 numbers at once, of which a thread gets 8 neighbours of one.
+        const int part = threadIdx.x & 3, column = tile.row + (threadIdx.x >> 5) * 16 + (part & 1) * 8, left = columns - column;
+        #pragma unroll
+        for (int i = 0; i < N; i += 8) {
+            union {
+                Together<T, 8> found;
+                unsigned words[4];
+            };
+            #pragma unroll
+            for (int j = 0; j < 8; ++j) {
+                found.of[j] = i + j < N ? stored(i + j) : stored(i);
+            }
+            #pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                words[j] = transposed(words[j]);
+            }
+            turn_four(words);
+            const int row = tile.column + (i / 4 + (part >> 1)) * 8 + ((threadIdx.x & 31) >> 2);
+            if (row < min(rows, tile.column + N * 2) && left > 0) {
+                T* line = to + index(row, column);
+                if (left >= 8 && (size_t)line % 16 == 0) {
+                    *reinterpret_cast<Together<T, 8>*>(line) = found;
+                } else {
+                    #pragma unroll
+                    for (int j = 0; j < 8; ++j) {
+                        if (left > j) {
+                            line[j] = found.of[j];
+                        }
+                    }
+                }
+            }
+        }
+    } else {
+        #pragma unroll
+        for (int i = 0; i < N; ++i) {
+            const int row = tile.column + column_of(i), column = tile.row + row_of(i);
+            if (row < rows && column < columns) {
+                to[index(row, column)] = value(row, column, sum[i]);
+            }
+        }
+    }
+}
+
+// ---- Products of few lines ------------------------------------------------------------------------------------------------
+// Reading the other operand takes longest, so nothing is done but that, in fp32 arithmetic.
+
+// The sum of a tile of one element.
+struct One {
+    float sum;
+};
+
+template <class T, class Value, class Index>
+__device__ __forceinline__ void store(T* to, const One& of, const Tile& tile, int, int, Value value, Index index) {
+    to[index(tile.row, tile.column)] = value(tile.row, tile.column, of.sum);
+}
+
+template <class T, class Value, class Index>
+__device__ __forceinline__ void store_transposed(T* to, const One& of, const Tile& tile, int, int, Value value, Index index) {
+    to[index(tile.column, tile.row)] = value(tile.column, tile.row, of.sum);
+}
+
+// Add up each of COUNT numbers, a power of two, over a warp: of 32 and more, a lane has the sums of as many neighbours, or else 32 / COUNT
+// lanes have the same.
+template <int COUNT>
+__device__ __forceinline__ void add_lanes(float (&v)[COUNT]) {
+    int left = COUNT;
+    #pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2) {
+        const bool upper = threadIdx.x & apart;
+        left /= 2;
+        #pragma unroll
+        for (int i = 0; i < COUNT / 2; ++i) {
+            if (i < left) {
+                const float sent = upper ? v[i] : v[i + left];
+                v[i] = (upper ? v[i + left] : v[i]) + __shfl_xor_sync(0xffffffff, sent, apart);
+            }
+        }
+        if (left == 0) {
+            v[0] += __shfl_xor_sync(0xffffffff, v[0], apart);
+        }
+    }
+}
+
+// use(tile, sum) for the elements of A B, each a tile, where A has few rows. A block has FEW of them, and COLUMNS of B, at least 32 if those
+// are neighbours; its warps share the terms, and where terms are neighbours the columns, too. `a_of(tile)` and `b_of(tile)` are `Stored`.
+template <int FEW, int COLUMNS, int THREADS, class A, class B, class Use>
+__device__ __forceinline__ void multiply_few(int rows, int columns, A a_of, B b_of, Use use) {
+    using T = typename decltype(a_of(Tile()))::Element;
+    constexpr bool BY_TERM = !decltype(b_of(Tile()))::TURNED;
+    constexpr int MOST = FEW > 8 ? 4 : 8, WIDE = !BY_TERM ? COLUMNS / 32 : COLUMNS < MOST ? COLUMNS : MOST;
+    constexpr int ACROSS = BY_TERM ? COLUMNS / WIDE : 1, WARPS = THREADS / 32, PARTS = WARPS / ACROSS, TERMS = 16 / sizeof(T);
+    __shared__ float parts[PARTS][COLUMNS * FEW];
+    const int down = (rows + FEW - 1) / FEW, across = (columns + COLUMNS - 1) / COLUMNS, number = blockIdx.x / down;
+    Tile tile = {};
+    tile.row = blockIdx.x % down * FEW, tile.column = number % across * COLUMNS, tile.batch = number / across;
+    const auto a = a_of(tile);
+    const auto b = b_of(tile);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if constexpr (BY_TERM) {
+        constexpr int COUNT = WIDE * FEW, DEEP = (FEW > 8 ? 4 : 8) / WIDE, APART = PARTS * 32 * TERMS;
+        const int own = warp % ACROSS * WIDE, part = warp / ACROSS;
+        float sum[COUNT];
+        #pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            sum[i] = 0.0f;
+        }
+        #pragma unroll 1
+        for (int term = (part * 32 + lane) * TERMS; term < a.terms; term += APART * DEEP) {
+            Together<T, TERMS> from[DEEP * WIDE];
+            #pragma unroll
+            for (int i = 0; i < DEEP * WIDE; ++i) {
+                from[i] = b.template some<TERMS>(tile.column + own + i % WIDE, term + i / WIDE * APART);
+            }
+            #pragma unroll
+            for (int i = 0; i < DEEP * FEW; ++i) {
+                const Together<T, TERMS> x = a.template some<TERMS>(tile.row + i % FEW, term + i / FEW * APART);
+                #pragma unroll
+                for (int j = 0; j < WIDE * TERMS; ++j) {
+                    float& to = sum[j / TERMS * FEW + i % FEW];
+                    to = fmaf((float)x.of[j % TERMS], (float)from[i / FEW * WIDE + j / TERMS].of[j % TERMS], to);
+                }
+                if (i % 4 == 3) {
+                    // Lest all of them are loaded at once, and spilled.
+                    asm volatile("" ::: "memory");
+                }
+            }
+        }
+        add_lanes(sum);
+        #pragma unroll
+        for (int i = 0; i < (COUNT + 31) / 32; ++i) {
+            if (COUNT >= 32 || lane % (32 / COUNT) == 0) {
+                parts[part][own * FEW + lane * COUNT / 32 + i] = sum[i];
+            }
+        }
+    } else {
+        constexpr int DEEP = WIDE == 1 ? 16 : 8;
+        float sum[FEW][WIDE] = {};
+        #pragma unroll 1
+        for (int term = warp * DEEP; term < a.terms; term += WARPS * DEEP) {
+            Together<T, WIDE> from[DEEP];
+            #pragma unroll
+            for (int i = 0; i < DEEP; ++i) {
+                from[i] = b.template some<WIDE, false>(tile.column + lane * WIDE, term + i);
+            }
+            #pragma unroll
+            for (int i = 0; i < FEW * DEEP; i += TERMS) {
+                const Together<T, TERMS> x = a.template some<TERMS>(tile.row + i / DEEP, term + i % DEEP);
+                #pragma unroll
+                for (int j = 0; j < TERMS * WIDE; ++j) {
+                    float& to = sum[i / DEEP][j % WIDE];
+                    to = fmaf((float)x.of[j / WIDE], (float)from[i % DEEP + j / WIDE].of[j % WIDE], to);
+                }
+                if (i / TERMS % 4 == 3) {
+                    asm volatile("" ::: "memory");
+                }
+            }
+        }
+        #pragma unroll
+        for (int i = 0; i < FEW * WIDE; ++i) {
+            parts[warp][i / WIDE * COLUMNS + lane * WIDE + i % WIDE] = sum[i / WIDE][i % WIDE];
+        }
+    }
+    __syncthreads();
+    const Tile first = tile;
+    for (int i = threadIdx.x; i < COLUMNS * FEW; i += THREADS) {
+        One found = {0.0f};
+        #pragma unroll
+        for (int part = 0; part < PARTS; ++part) {
+            found.sum += parts[part][BY_TERM ? i % COLUMNS * FEW + i / COLUMNS : i];
+        }
+        tile.row = first.row + i / COLUMNS, tile.column = first.column + i % COLUMNS;
+        if (tile.row < rows && tile.column < columns) {
+            use(tile, found);
         }
     }
 }

@@ -235,7 +235,7 @@ class Schedule:
         if zero:
             self._zeroed.add(place.name)
 
-    def add_tensor_map(self, place: Place, shape: Sequence[sympy.Expr], box: Sequence[int]) -> str:
+    def add_tensor_map(self, place: Place, shape: Sequence[sympy.Expr], box: Sequence[int | str]) -> str:
         """Have a swizzled tensor map of a buffer with these axes, zeros where TMA can't read it; returns its name."""
         name = self.fresh(f"{place.name}_map")
         self._maps.append(

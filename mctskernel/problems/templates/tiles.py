@@ -37,17 +37,19 @@ HEADER = "blocks.cuh"
 MULTIPROCESSORS = 132
 """Of the GPUs that the first choice of tiles is made for."""
 
-TILES = {(128, 192): 1.0, (128, 128): 0.87, (128, 64): 0.6, (64, 192): 0.65, (64, 128): 0.55, (64, 64): 0.4}
-HALF_TILES = {
-    **{(192, 192): 3.58, (192, 128): 2.75, (192, 64): 2.06},
-    **{(128, 256): 3.78, (128, 192): 3.47, (128, 128): 3.25, (128, 64): 1.94},
-    **{(64, 256): 2.88, (64, 192): 2.7, (64, 128): 2.52, (64, 64): 1.85},
-}
-FP8_TILES = {(128, 192): 4.6, (128, 128): 4.5, (128, 64): 3.0, (64, 192): 3.2, (64, 128): 2.9, (64, 64): 2.0}
-"""Rows and columns of a tile of pairs, 16 bits and fp8, and at what multiple of RATE it computes; TF32 at half."""
+_Rates = dict[int, tuple[float, ...]]
 
-TURNS = {(64, 256): 3.41, (64, 192): 2.9, (64, 128): 2.58}
+TILES: _Rates = {64: (0.4, 0.55, 0.65), 128: (0.6, 0.87, 1.0)}
+HALF_TILES: _Rates = {64: (1.94, 2.6, 2.46, 3.07), 128: (2.49, 2.78, 3.47, 3.66), 192: (2.3, 3.53, 3.69)}
+FP8_TILES: _Rates = {64: (2.0, 2.9, 3.2), 128: (3.0, 4.5, 4.6)}
+"""By rows of a tile, at what multiple of RATE pairs, 16 bits and fp8 are multiplied with 64, 128 and more columns; TF32
+at half."""
+
+TURNS = {64: (1.97, 2.54, 3.39, 3.41)}
 """The same of 16-bit numbers where two warp groups take turns, each with its tile."""
+
+WIDTHS = (16, 32, 48, 64, 96, 128, 160, 192, 224, 256)
+"""Columns of tiles that edits may choose."""
 
 KINDS = {
     torch.float16: "__half",
@@ -58,17 +60,20 @@ KINDS = {
 }
 """What the header calls numbers that tensor cores multiply as they are."""
 
-RATE, BANDWIDTH, PARTS = 1.25e14, 4.3e12, 8.5e12
-"""On an H200: terms a second, bytes of memory, and of parts of sums, which are in L2."""
+RATE, BANDWIDTH, FROM_L2, PARTS = 1.25e14, 3.46e12, 1.48e13, 9.05e12
+"""On an H200: terms a second, bytes of memory, those that all blocks load, and of parts of sums, which are in L2."""
 
-STORED, TILE, SPLIT, CLUSTERS, PARTED, ALONE = 3.4e-11, 4.8e-7, 3.9e-6, 9.3e-7, 2.6e-6, 3.8e-8
+STORED, TILE, SPLIT, CLUSTERS, PARTED, ALONE = 3.98e-11, 3.25e-7, 2.52e-6, 7.47e-7, 3.04e-6, 3.15e-8
 """Seconds of storing a byte of a tile, its beginning, another launch, clusters of either kind, a step without one."""
 
-OF_TURNS, BEGIN_TURNS = 6.2e-7, 4.4e-6
+OF_TURNS, BEGIN_TURNS = 7.14e-7, 5.31e-6
 """Seconds of a tile's beginning where warp groups take turns, and of the first ones."""
 
-WARM, COLD, WAIT, SHARPNESS = 2.8e11, 1.65e11, 1.3e-6, 2.9
+WARM, COLD, WAIT, SHARPNESS = 2.84e11, 1.73e11, 1.18e-6, 5.6
 """Bytes a second that a multiprocessor loads, also of its first tile; a stage's latency; how well loads are hidden."""
+
+EXCHANGED, SHORT = 1.8, 800
+"""How many times as long storing takes if operands are exchanged, and bytes of lines for which it matters most."""
 
 CLUSTERED = 112
 """Multiprocessors on which there is room for clusters of four and more."""
@@ -82,6 +87,9 @@ MOST_SHARED, BESIDE_STAGES = 232448, 4096
 _TILES_OF = {torch.float32: TILES, **dict.fromkeys(FP8, FP8_TILES)}
 _PRODUCTS = {"aten.mm", "aten.bmm"}
 _FOLLOWED = {"aten.mm", "aten.convolution"}
+
+MOST_FEW, FEW = 32, (1, 2, 4, 8, 16)
+"""Rows or columns of products that aren't computed by tensor cores, and of those how many by a block."""
 
 FEWEST = 16
 """Terms below which most of a step would be empty. Tiles of few rows or columns take as long as reading the others."""
@@ -106,63 +114,131 @@ class Product:
     """Of what is multiplied: numbers of fp32 as such, or rounded if `in_tf32`."""
     in_tf32: bool
 
+    @property
+    def is_short(self) -> bool:
+        """Whether storing takes long beside a tile's few steps: by way of shared memory it overlaps the next tile's."""
+        return self.sizes[3] * 2 <= SHORT and self.dtypes[0].itemsize == 2
+
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """Kernels that bring operands into the form that the product reads, its own, and one that adds up parts."""
         schedule.include(HEADER)
-        node: Any = self.nodes[0]
-        dtype = self.dtypes[0]
-        is_packed = dtype is torch.float32 and not self.in_tf32
+        if few := self._few(schedule, place):
+            yield self._of_few(schedule, place, few)
+            return
         given = yield from self._given(schedule, place)
-        tiles = HALF_TILES if self.in_tf32 else _TILES_OF.get(dtype, HALF_TILES)
-        (rows, columns), taken, together, of_cluster, splits = _tiling(
-            self.sizes, dtype, numbers(self.nodes[-1]), in_tf32=self.in_tf32
-        )
-        tile_m = schedule.macro("TILE_M", rows, *sorted({tile[0] for tile in tiles}))
-        tile_n = schedule.macro("TILE_N", columns, *sorted({tile[1] for tile in tiles}))
-        stages, group = schedule.macro("STAGES", _stages((rows, columns))), schedule.macro("GROUP", 8)
-        cluster = schedule.macro("CLUSTER", together, 1, TOGETHER)
-        parts = schedule.macro("PARTS", of_cluster, *PARTS_OF_CLUSTER)
-        blocks = schedule.macro("BLOCKS", MULTIPROCESSORS)
-        beside = f"({cluster} * {parts})"
-        turns = "1" if is_packed else schedule.macro("TURNS", taken, 1, 2)
-        threads = f"2 * {tile_m} * {turns} + 128"
-        shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + {BESIDE_STAGES}"
-        if (192, 192) in tiles:
-            schedule.require(f"{tile_m} <= 128 || {tile_n} <= 192")
-        schedule.require(f"{turns} == 1 || ({tile_m} == 64 && {parts} == 1)")
-        schedule.require(f"({parts} == 1 || {cluster} == 1) && {blocks} >= {beside}")
-        schedule.require(f"{stages} >= 3 && {shared} <= {MOST_SHARED}")
-        schedule.require(f"{group} >= 1 && {group} <= 64")
-        split = schedule.macro("SPLITS", splits) if splits > 1 else ""
-        target = place
+        units = [LINES if self.is_short else _unit(each) for each in given]
+        tiling = _tiling(self.sizes, self.dtypes[0], numbers(self.nodes[-1]), units, in_tf32=self.in_tf32)
+        if tiling.is_exchanged:
+            given.reverse()
+        target, split = place, schedule.macro("SPLITS", tiling.splits) if tiling.splits > 1 else ""
         if split:
             schedule.require(f"{split} >= 1 && {split} <= 64")
             count = sympy.Symbol(split, integer=True, positive=True)
-            extents = (count, *schedule.place("", node).extents)
-            target = Place(schedule.fresh(f"{node.name}_parts"), torch.float32, extents)
+            extents = (count, *schedule.place("", self.nodes[0]).extents)
+            target = Place(schedule.fresh(f"{self.nodes[0].name}_parts"), torch.float32, extents)
             schedule.add_scratch(target)
-        macros = (tile_m, tile_n, stages, group, cluster, turns, parts, split)
-        made = self._function(schedule, target, macros, threads, given)
-        high, wide = (count_in_plan((each,)) for each in (self.rows, self.columns))
-        grid = f"ceil_div({high}, ({tile_m} * {cluster})) * ceil_div({wide}, {tile_n})"
-        for factor in (count_in_plan((self.batch,)), split):
-            grid += f" * {factor}" if factor not in {"1", ""} else ""
-        grid = f"{beside} * min({blocks} // {beside}, {grid})"
-        yield schedule.function(made), schedule.launch(made, grid, threads, shared, beside)
+        yield self._of_tiles(schedule, target, given, tiling, split)
         if split:
-            yield schedule.kernel(schedule.whole(self.nodes[-1], place, {node: _sum_of_parts(target)}))
+            yield schedule.kernel(
+                schedule.whole(self.nodes[-1], place, {self.nodes[0]: _sum_of_parts(target)})
+            )
+
+    def _of_tiles(
+        self,
+        schedule: Schedule,
+        target: Place,
+        given: Sequence[_Packed | _Stored],
+        tiling: _Tiling,
+        split: str,
+    ) -> tuple[str, str]:
+        """The kernel of the product on tiles; `target` has parts of the sums if terms are `split`."""
+        is_half, unit = self.in_tf32 or self.dtypes[0].itemsize == 2, _unit(given[1])
+        tile_m = schedule.macro("TILE_M", tiling.rows, 64, 128, *([192] if is_half else []))
+        wide = (each for each in WIDTHS if each % unit == 0 and (is_half or each <= 192))
+        tile_n = schedule.macro("TILE_N", tiling.columns, *sorted({tiling.columns, *wide}))
+        is_pairs = isinstance(given[0], _Packed) and given[0].ranges
+        turns = "1" if is_pairs else schedule.macro("TURNS", tiling.turns, 1, 2)
+        is_staged = self.is_short and target.dtype.itemsize == 2 and not tiling.is_exchanged
+        staged = 2 * tiling.rows * tiling.columns * tiling.turns + 2048 if is_staged else 0
+        stages = schedule.macro("STAGES", _stages(tiling.rows, tiling.columns, staged))
+        group, blocks = schedule.macro("GROUP", 8), schedule.macro("BLOCKS", MULTIPROCESSORS)
+        cluster = schedule.macro("CLUSTER", tiling.together, 1, TOGETHER)
+        parts = schedule.macro("PARTS", tiling.parts, *PARTS_OF_CLUSTER)
+        beside, threads = f"({cluster} * {parts})", f"2 * {tile_m} * {turns} + 128"
+        shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + {BESIDE_STAGES}"
+        shared += f" + 2 * {tile_m} * {tile_n} * {turns} + 2048" if staged else ""
+        if is_half:
+            schedule.require(f"{tile_m} <= 128 || {tile_n} <= 192")
+        schedule.require(f"{turns} == 1 || ({tile_m} == 64 && {parts} == 1)")
+        schedule.require(
+            f"({parts} == 1 || {cluster} == 1) && {blocks} >= {beside} && {tile_n} % (8 * {parts}) == 0"
+        )
+        schedule.require(f"{stages} >= 3 && {shared} <= {MOST_SHARED}")
+        schedule.require(f"{group} >= 1 && {group} <= 64")
+        boxes = ((tile_m, tile_m), (f"{tile_n} / {cluster}", f"{tile_n} // {cluster}"))
+        mapped = [
+            each.mapped(schedule, *box) if isinstance(each, _Stored) else each
+            for each, box in zip(given, boxes, strict=True)
+        ]
+        names = Names.of(schedule.body(target))
+        counts = (*(each.operand.lines for each in given), given[0].operand.steps, self.batch)
+        extents = ", ".join([*map(in_cpp, counts), split or "1"])
+        call = f"extern __shared__ unsigned char {names.shared}[];\n"
+        call += f"    blocks::multiply<{', '.join((tile_m, tile_n, stages, cluster, turns, parts))}>({names.shared}, "
+        call += f"blocks::Tiling<{tile_m} * {cluster}, {tile_n}, {group}>{{{extents}}}"
+        sums, store = f"const float (&{names.sums})[{tile_n} / 2 / {parts}]", ""
+        maps = [each.map for each in mapped if isinstance(each, _Stored) and each.map]
+        if staged:
+            schedule.require(f"{tile_n} % {LINES} == 0 && {parts} == 1")
+            maps.append(schedule.add_tensor_map(target, _matrices(target.extents), (1, 16, LINES)))
+            store = f"store_boxes<{tile_m}, {tile_n}, {stages}>(&{maps[-1]}, {names.shared}, "
+        made = self._function(schedule, target, (call, sums, store), f"{threads}, 1", mapped)
+        made = replace(made, given=tuple(map(map_given, maps)))
+        grid = _grid(given, f"({tile_m} * {cluster})", tile_n, self.batch) + (f" * {split}" if split else "")
+        grid = f"{beside} * min({blocks} // {beside}, {grid})"
+        return schedule.function(made), schedule.launch(made, grid, threads, shared, beside)
+
+    def _few(self, schedule: Schedule, place: Place) -> list[_Stored]:
+        """The operands, where one of them has few lines and both can be read where they are, that one first."""
+        names = Names.of(schedule.body(place))
+        found = [(each, each.memory(schedule, place, names)) for each in self._operands()]
+        given = [_Stored(each, memory) for each, memory in found if memory]
+        is_few = self.dtypes[0] is torch.float32 and min(self.sizes[1:3]) <= MOST_FEW
+        return given[:: 1 if self.sizes[1] <= self.sizes[2] else -1] if is_few and len(given) == 2 else []
+
+    def _of_few(self, schedule: Schedule, place: Place, given: Sequence[_Stored]) -> tuple[str, str]:
+        """The kernel of a product of few rows or columns."""
+        by_term = given[1].memory.by_term
+        count, others = sorted(self.sizes[1:3])
+        rows = next(each for each in FEW if each >= min(count, FEW[-1]))
+        widths = (16, 8, 4, 2, 1) if by_term else (128, 64, 32) if rows < FEW[-1] else (64, 32)
+        enough = (each for each in widths if self.sizes[0] * others / each > MULTIPROCESSORS - 5)
+        chosen = next(enough, widths[-1])
+        few, columns = schedule.macro("FEW", rows, *FEW), schedule.macro("COLUMNS", chosen, *widths)
+        threads = schedule.macro("THREADS", 512 if chosen == 32 else 256, 128, 256, 512)
+        if not by_term:
+            schedule.require(f"{few} * {columns} * {threads} <= {12 << 15}")
+        call = f"blocks::multiply_few<{few}, {columns}, {threads}>("
+        call += ", ".join(in_cpp(each.operand.lines) for each in given)
+        sums = f"const blocks::One& {Names.of(schedule.body(place)).sums}"
+        made = self._function(schedule, place, (call, sums, ""), threads, given)
+        return schedule.function(made), schedule.launch(made, _grid(given, few, columns, self.batch), threads)
+
+    def _operands(self) -> list[Operand]:
+        """A and B."""
+        return [
+            Operand(name, source, each, self.batch, lines, self.terms)
+            for name, source, each, lines in zip(
+                "ab", self.nodes[0].args[:2], self.dtypes, (self.rows, self.columns), strict=True
+            )
+        ]
 
     def _given(
         self, schedule: Schedule, place: Place
     ) -> Generator[tuple[str, str], None, list[_Packed | _Stored]]:
         """The operands: pairs packed, others where they are if tensor cores can read them, else stored first."""
         node: Any = self.nodes[0]
-        operands = [
-            Operand(name, source, each, self.batch, lines, self.terms)
-            for name, source, each, lines in zip(
-                "ab", node.args[:2], self.dtypes, (self.rows, self.columns), strict=True
-            )
-        ]
+        operands = self._operands()
         if self.dtypes[0] is torch.float32 and not self.in_tf32:
             pairs = self._packed(schedule, operands)
             yield from _packing(schedule, node, pairs)
@@ -173,7 +249,7 @@ class Product:
             memory = each.memory(schedule, place, names)
             can_turn = each.dtype.itemsize == 2
             if memory and (memory.by_term or can_turn) and _can_be_copied(schedule, memory):
-                given.append(_Stored.of(schedule, each, memory))
+                given.append(_Stored(each, memory))
             elif self.in_tf32:
                 packed = _Packed(each, self._buffer(schedule, each))
                 yield from _packing(schedule, node, [packed])
@@ -185,7 +261,7 @@ class Product:
                 yield schedule.kernel(each.copy(kept, by_term=by_term))
                 batch = names.batch if self.batch != ONE else "0"
                 memory = Memory(kept, by_term, kept.extents[-1], schedule.parameter(kept.name), batch)
-                given.append(_Stored.of(schedule, each, memory))
+                given.append(_Stored(each, memory))
         return given
 
     def _buffer(self, schedule: Schedule, operand: Operand) -> Place:
@@ -205,34 +281,32 @@ class Product:
         self,
         schedule: Schedule,
         target: Place,
-        macros: tuple[str, ...],
+        words: tuple[str, str, str],
         threads: str,
         given: Sequence[_Packed | _Stored],
     ) -> Function:
-        node = self.nodes[0]
+        """A kernel that is a call with operands, and with what stores the sums of a tile as a parameter.
+
+        `words` are the call, how sums are declared, and the call that stores them if that isn't the usual one.
+        """
+        call, sums, store = words
+        node, stored_parts = self.nodes[0], len(target.extents) > len(self.nodes[0].meta["val"].shape)
         names = Names.of(schedule.body(target))
-        tile_m, tile_n, stages, group, cluster, turns, parts, split = macros
-        rows, columns, batch, steps = (
-            in_cpp(each) for each in (self.rows, self.columns, self.batch, given[0].operand.steps)
-        )
-        extents = f"{rows}, {columns}, {steps}, {batch}, {split or 1}"
-        tiling = f"blocks::Tiling<{tile_m} * {cluster}, {tile_n}, {group}>{{{extents}}}"
-        how = ", ".join((tile_m, tile_n, stages, cluster, turns, parts))
-        lines = [
-            f"extern __shared__ unsigned char {names.shared}[];",
-            f"blocks::multiply<{how}>({names.shared}, {tiling},",
-        ]
+        store = store or ("store(" if given[0].operand.name == "a" else "store_transposed(")
+        extents = ", ".join(in_cpp(each.operand.lines) for each in given)
         of_batch = f"const int {names.batch} = {names.tile}.batch; " if self.batch != ONE else ""
-        lines += [
-            f"    [&](const blocks::Tile& {names.tile}) {{ {of_batch}return {each.written(schedule, names.batch)}; }},"
-            for each in given
-        ]
-        value, index = self._epilogue(schedule, target, names, stored_parts=bool(split))
+        given_tile = f"const blocks::Tile& {names.tile}"
+        value, index = self._epilogue(schedule, target, names, stored_parts=stored_parts)
         arguments = f"int {names.row}, int {names.column}"
-        lines += [
-            f"    [&](const blocks::Tile& {names.tile}, const float (&{names.sums})[{tile_n} / 2 / {parts}]) {{",
-            *([f"        const int {names.batch} = {names.tile}.batch;"] if self.batch != ONE else []),
-            f"        blocks::store({schedule.parameter(target.name)}, {names.sums}, {names.tile}, {rows}, {columns},",
+        lines = [
+            f"{call},",
+            *(
+                f"    [&]({given_tile}) {{ {of_batch}return {each.written(schedule, names.batch)}; }},"
+                for each in given
+            ),
+            f"    [&]({given_tile}, {sums}) {{",
+            *([f"        {of_batch}"] if of_batch else []),
+            f"        blocks::{store}{schedule.parameter(target.name)}, {names.sums}, {names.tile}, {extents},",
             f"            [&]({arguments}, float {names.sum}) {{\n{value.text()}\n            }},",
             f"            [&]({arguments}) {{\n{index.text()}\n            }});",
             "    });",
@@ -242,12 +316,11 @@ class Product:
         found.pop(target.name, None)
         return Function(
             schedule.fresh(f"{operator_name(node).split('.')[-1]}_kernel"),
-            schedule.described(self.nodes[-1] if not split else node),
+            schedule.described(node if stored_parts else self.nodes[-1]),
             "\n".join(f"    {line}" for line in lines),
             tuple(found.values()),
             target,
-            f"__launch_bounds__({threads}, 1) ",
-            given=tuple(map_given(each.map) for each in given if isinstance(each, _Stored) and each.map),
+            f"__launch_bounds__({threads}) ",
         )
 
     def _epilogue(
@@ -316,19 +389,19 @@ class _Packed:
 
 @dataclass(frozen=True)
 class _Stored:
-    """An operand where it is in memory, and its tensor map's name, if TMA can read such."""
+    """An operand where it is in memory, and its tensor map's name, if TMA can read such, with the lines of a box."""
 
     operand: Operand
     memory: Memory
-    map: str
+    map: str = ""
+    box: str = ""
 
-    @staticmethod
-    def of(schedule: Schedule, operand: Operand, memory: Memory) -> _Stored:
-        extents = memory.place.extents
-        shape = extents if len(extents) == 3 else (ONE, *extents)
-        box = (1, LINES, STEPS[operand.dtype])
-        name = schedule.add_tensor_map(memory.place, shape, box) if memory.batch else ""
-        return _Stored(operand, memory, name)
+    def mapped(self, schedule: Schedule, lines: str, in_plan: str) -> _Stored:
+        """The operand with a tensor map, of boxes with so many lines where terms are neighbours."""
+        shape = _matrices(self.memory.place.extents)
+        box = (1, in_plan if self.memory.by_term else LINES, STEPS[self.operand.dtype])
+        name = schedule.add_tensor_map(self.memory.place, shape, box) if self.memory.batch else ""
+        return replace(self, map=name, box=f", {lines}" if self.memory.by_term else "")
 
     @property
     def reads(self) -> tuple[Place, ...]:
@@ -339,11 +412,28 @@ class _Stored:
         """The operand in the kernel of the product."""
         del schedule, batch  # its expressions have them
         found, operand = self.memory, self.operand
-        kind = f"{KINDS[operand.dtype]}, {'true' if found.by_term else 'false'}"
+        kind = f"{KINDS[operand.dtype]}, {'true' if found.by_term else 'false'}{self.box}"
         pointer, at = (f"&{self.map}", found.batch) if self.map else ("nullptr", "0")
         data = found.data if operand.dtype.itemsize == 2 else f"(const {KINDS[operand.dtype]}*)({found.data})"
         sizes = f"{in_cpp(operand.lines)}, {in_cpp(operand.terms)}, {at}, {in_cpp(found.stride)}"
         return f"blocks::Stored<{kind}>{{{pointer}, {data}, {sizes}}}"
+
+
+def _matrices(extents: Sequence[sympy.Expr]) -> tuple[sympy.Expr, ...]:
+    """The extents of a batch of matrices, of which there may be one."""
+    return (*[ONE] * (3 - len(extents)), *extents)
+
+
+def _grid(given: Sequence[_Packed | _Stored], rows: str, columns: str, batch: sympy.Expr) -> str:
+    """The tiles of a product, in a plan."""
+    high, wide = (count_in_plan((each.operand.lines,)) for each in given)
+    tiles = f"ceil_div({high}, {rows}) * ceil_div({wide}, {columns})"
+    return tiles if batch == ONE else f"{tiles} * {count_in_plan((batch,))}"
+
+
+def _unit(operand: _Packed | _Stored) -> int:
+    """What the columns of a tile are multiples of."""
+    return 16 if isinstance(operand, _Stored) and operand.memory.by_term else LINES
 
 
 def _can_be_copied(schedule: Schedule, memory: Memory) -> bool:
@@ -435,14 +525,8 @@ def narrowed(kept: Sequence[Node]) -> Iterator[Node]:
                 yield from (each for each in found if each is not None and each.op == "call_function")
 
 
-def _seconds(  # noqa: PLR0917 - what a choice of tiles depends on
-    sizes: tuple[float, float, float, float],
-    widths: tuple[int, int],
-    tile: tuple[int, int],
-    rate: float,
-    turns: int,
-    cluster: tuple[int, int],
-    splits: int,
+def _seconds(
+    sizes: tuple[float, float, float, float], widths: tuple[int, int], tiling: _Tiling, rate: float
 ) -> float:
     """The time of a product on tiles, but for what is the same for all; `widths` are bytes of operands and results.
 
@@ -450,64 +534,105 @@ def _seconds(  # noqa: PLR0917 - what a choice of tiles depends on
     together, or so many parts of a tile's terms.
     """
     batch, rows, columns, terms = sizes
-    together, parts = cluster
+    if tiling.is_exchanged:
+        rows, columns = columns, rows
+    tile, parts, splits = (tiling.rows, tiling.columns), tiling.parts, tiling.splits
     across = batch * math.ceil(columns / tile[1]) * splits
     room = (MULTIPROCESSORS if parts <= 2 else CLUSTERED) // parts
-    count = math.ceil(together * math.ceil(rows / tile[0] / together) * across / room)
+    count = math.ceil(tiling.together * math.ceil(rows / tile[0] / tiling.together) * across / room)
     if parts > 1 and count > 1:
         return math.inf
     area, own = tile[0] * tile[1], terms / splits / parts
     products = area * own * MULTIPROCESSORS / (RATE * rate)
-    loads = (min(tile[0], rows) + min(tile[1], columns) / together) * own * widths[0]
+    loads = (tile[0] + tile[1] / tiling.together) * own * widths[0]
     steps = own * widths[0] / 128
 
     def both(one: float, another: float) -> float:
         return math.pow(one**SHARPNESS + another**SHARPNESS, 1 / SHARPNESS)
 
     first, other = (
-        both(products, max(loads / COLD, steps * WAIT / _stages(tile))),
+        both(products, max(loads / COLD, steps * WAIT / _stages(*tile))),
         both(products, loads / WARM),
     )
     stored = area * STORED * (4 if splits > 1 else widths[1])
-    if turns == 1:
+    stored *= EXCHANGED if tiling.is_exchanged else 1.0
+    if tiling.turns == 1:
         spent = first + (count - 1) * other + count * (stored + TILE)
     else:
         spent = first + (count - 1) * max(other, stored) + count * OF_TURNS + BEGIN_TURNS
-    spent += CLUSTERS if together > 1 else PARTED if parts > 1 else steps * ALONE if splits == 1 else 0.0
+    spent += (
+        CLUSTERS if tiling.together > 1 else PARTED if parts > 1 else steps * ALONE if splits == 1 else 0.0
+    )
     operands = widths[0] * terms * (rows + columns)
     spent = both(spent, batch * (operands + widths[1] * rows * columns) / BANDWIDTH)
+    spent = both(spent, math.ceil(rows / tile[0]) * across * parts * loads / FROM_L2)
     return spent + (8 * splits * batch * rows * columns / PARTS + SPLIT if splits > 1 else 0.0)
 
 
+def _rate(rates: Sequence[float], columns: int) -> float:
+    """The rate of a tile with so many columns: the time is linear between known ones, and below them constant."""
+    place = columns / 64 - 1
+    if place <= 0:
+        return rates[0] * columns / 64
+    below = min(int(place), len(rates) - 2)
+    times = [(each + 1) / rates[each] for each in (below, below + 1)]
+    return (place + 1) / (times[0] + (place - below) * (times[1] - times[0]))
+
+
+@dataclass(frozen=True, order=True)
+class _Tiling:
+    """Tiles of a product.
+
+    Of warp groups that take turns, of a cluster's tiles and parts of a tile's terms, of parts of all terms, and whether
+    operands are exchanged, so that the result's columns are the tiles' rows.
+    """
+
+    rows: int
+    columns: int
+    turns: int = 1
+    together: int = 1
+    parts: int = 1
+    splits: int = 1
+    is_exchanged: bool = False
+
+
 def _tiling(
-    sizes: tuple[float, float, float, float], dtype: torch.dtype, result: torch.dtype, *, in_tf32: bool
-) -> tuple[tuple[int, int], int, int, int, int]:
-    """The tile with the least time, warp groups that take turns, a cluster's tiles and parts of terms, and splits."""
-    tiles, slower = _TILES_OF.get(dtype, HALF_TILES), 1.0
-    if in_tf32:
-        tiles, slower = HALF_TILES, 0.5
+    sizes: tuple[float, float, float, float],
+    dtype: torch.dtype,
+    result: torch.dtype,
+    units: Sequence[int],
+    *,
+    in_tf32: bool,
+) -> _Tiling:
+    """The tiles with the least time; their columns are multiples of a unit of each operand."""
+    widths, slower = (dtype.itemsize, result.itemsize), 0.5 if in_tf32 else 1.0
+    possible = _tilings(sizes, HALF_TILES if in_tf32 else _TILES_OF.get(dtype, HALF_TILES), units)
+    return min((_seconds(sizes, widths, each, rate * slower), each) for each, rate in possible)[1]
+
+
+def _tilings(
+    sizes: tuple[float, float, float, float], table: _Rates, units: Sequence[int]
+) -> Iterator[tuple[_Tiling, float]]:
+    """All tilings of a product, and the rates of their tiles."""
     most = max(1, int(sizes[3] / FEWEST_TERMS))
     splits = [1 << power for power in range(most.bit_length()) if 1 << power <= 64]
-    choices = [(tile, rate, 1) for tile, rate in tiles.items()]
-    choices += [(tile, rate, 2) for tile, rate in TURNS.items()] if tiles is HALF_TILES else []
-    widths = (dtype.itemsize, result.itemsize)
-    clusters = [(TOGETHER, 1), *((1, each) for each in PARTS_OF_CLUSTER if each <= most)]
-    possible = (
-        (choice, cluster, parts)
-        for choice, cluster, parts in itertools.product(choices, clusters, splits)
-        if cluster == (1, 1)
-        or (parts == 1 and (sizes[1] > choice[0][0] if cluster[0] > 1 else choice[2] == 1))
-    )
-
-    (tile, _, turns), cluster, parts = min(
-        possible,
-        key=lambda each: _seconds(sizes, widths, each[0][0], slower * each[0][1], each[0][2], *each[1:]),
-    )
-    return tile, turns, *cluster, parts
+    ways = [(TOGETHER, 1, each) for each in splits] + [(1, 1, each) for each in splits]
+    ways += [(1, each, 1) for each in PARTS_OF_CLUSTER if 1 < each <= most]
+    for turns, rates in ((1, table), (2, TURNS if table is HALF_TILES else {})):
+        for (high, known), is_exchanged in itertools.product(rates.items(), (False, True)):
+            rows, columns = (sizes[2], sizes[1]) if is_exchanged else sizes[1:3]
+            unit = units[0] if is_exchanged else units[1]
+            for wide in range(unit, min(64 * len(known), int(columns) + unit - 1) + 1, unit):
+                rate = _rate(known, wide)
+                for together, parts, split in ways:
+                    if (together == 1 or rows > high) and (
+                        parts == 1 or (turns == 1 and wide % (8 * parts) == 0)
+                    ):
+                        yield _Tiling(high, wide, turns, together, parts, split, is_exchanged), rate
 
 
-def _stages(tile: tuple[int, int]) -> int:
-    return min((MOST_SHARED - BESIDE_STAGES) // (sum(tile) * 128), 6)
+def _stages(rows: int, columns: int, beside: int = 0) -> int:
+    return min((MOST_SHARED - BESIDE_STAGES - beside) // ((rows + columns) * 128), 12)
 
 
 def _shape(node: Node, traced: Traced) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr, sympy.Expr] | None:

@@ -100,7 +100,7 @@ def _scaled(x: Any, y: Any, rows: Any, columns: Any) -> Any:
 )
 def test_products_of_fp8(function: Any, inputs: tuple[Tensor, ...]) -> None:
     source = templates(function, *inputs)
-    assert "Stored<blocks::E4M3, true>" in source
+    assert "Stored<blocks::E4M3, true" in source
     assert not wrong(function, *inputs, source=source, shape={"m": 64, "n": 80, "k": 320})
 
 
@@ -111,14 +111,14 @@ def test_products_of_quantised_tensors_read_fp8() -> None:
         one = torch.ones((), device=x.device)
         return torch._scaled_mm(a, b.T, one, one, out_dtype=torch.bfloat16)
 
-    assert templates(quantised, X, tensor("y", "n k")).count("Stored<blocks::E4M3, true>") == 2
+    assert templates(quantised, X, tensor("y", "n k")).count("Stored<blocks::E4M3, true") == 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "inputs", "words"),
     [
-        (lambda x, y: x @ y.T, (X, tensor("y", "n k")), "Stored<blocks::TF32, true>"),
+        (lambda x, y: x @ y.T, (X, tensor("y", "n k")), "Stored<blocks::TF32, true"),
         (lambda x, y: (x + 1) @ y, (X, Y), "PackedAs<blocks::TF32>"),
     ],
 )
@@ -159,6 +159,59 @@ def test_tiles_of_16_bit_numbers_in_every_size(macros: dict[str, int]) -> None:
     for name, value in macros.items():
         source = re.sub(rf"#define {name} \d+", f"#define {name} {value}", source)
     assert not wrong(product, *inputs, source=source, shape={"m": 200, "n": 400, "k": 72})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rows", "shape", "macros"),
+    [
+        (130, {"m": 145, "n": 300, "k": 72}, {}),
+        (333, {"m": 190, "n": 131, "k": 200}, {}),
+        (130, {"m": 33, "n": 71, "k": 72}, {"TILE_N": 32, "CLUSTER": 1, "PARTS": 4}),
+    ],
+)
+def test_products_of_few_rows_exchange_operands(rows: int, shape: Shape, macros: dict[str, int]) -> None:
+    def linear(x: Any, weight: Any, bias: Any) -> Any:
+        return torch.relu(nn.linear(x, weight, bias))
+
+    inputs = (
+        *(tensor(*each, "bfloat16") for each in (("x", "m k"), ("w", "n k"))),
+        tensor("b", "n", "bfloat16"),
+    )
+    source = templates(linear, *inputs, sizes={"m": rows, "n": 8192, "k": 4096})
+    assert "store_transposed" in source
+    for name, value in macros.items():
+        source = re.sub(rf"#define {name} \d+", f"#define {name} {value}", source)
+    assert not wrong(linear, *inputs, source=source, shape=shape)
+
+
+ROW = tensor("x", "1 k")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "inputs", "few", "shape"),
+    [
+        (lambda x, y: torch.relu(x @ y.T), (X, tensor("y", "n k")), {"m": 4}, {"m": 5, "n": 37, "k": 1032}),
+        (lambda x, y: x @ y.T, (X, tensor("y", "n k")), {"m": 17}, {"m": 18, "n": 37, "k": 1033}),
+        (lambda x, y: x @ y.T, (ROW, tensor("y", "n k")), {}, {"n": 37, "k": 2100}),
+        (lambda x, y: x @ y, (X, Y), {"m": 7}, {"m": 9, "n": 70, "k": 300}),
+        (lambda x, y: x @ y, (X, Y), {"n": 9}, {"m": 5, "n": 9, "k": 301}),
+        (
+            torch.bmm,
+            (tensor("x", "d m k"), tensor("y", "d k n")),
+            {"m": 2},
+            {"d": 3, "m": 2, "n": 70, "k": 30},
+        ),
+    ],
+)
+def test_products_of_few_lines_read_the_other_operand_once(
+    function: Any, inputs: tuple[Tensor, ...], few: Shape, shape: Shape
+) -> None:
+    source = templates(function, *inputs, sizes={**TYPICAL, **few})
+    assert "blocks::multiply_few" in source
+    assert source.count("[[launch]]") == 1
+    assert not wrong(function, *inputs, source=source, shape=shape)
 
 
 @pytest.mark.slow
