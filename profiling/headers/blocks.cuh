@@ -510,11 +510,10 @@ struct Stored {
         return line < lines && term < terms ? data[BY_TERM ? line * stride + term : term * stride + line] : T{};
     }
 
-    // COUNT terms of a line, or else so many lines' one term: up to 16 bytes, at once if they are neighbours.
-    template <int COUNT, bool TERMS = true>
+    // COUNT terms of a line, or else so many lines' one term: up to 16 bytes, at once if they are neighbours and WHOLE, inside and aligned.
+    template <int COUNT, bool TERMS, bool WHOLE>
     __device__ __forceinline__ Together<T, COUNT> some(int line, int term) const {
-        const bool inside = line + (TERMS ? 1 : COUNT) <= lines && term + (TERMS ? COUNT : 1) <= terms;
-        if (TERMS == BY_TERM && inside && is_aligned(data, stride * sizeof(T))) {
+        if constexpr (WHOLE && TERMS == BY_TERM) {
             return *reinterpret_cast<const Together<T, COUNT>*>(data + (BY_TERM ? line * stride + term : term * stride + line));
         }
         Together<T, COUNT> found;
@@ -1383,6 +1382,40 @@ __device__ __forceinline__ void add_lanes(float (&v)[COUNT]) {
     }
 }
 
+// Add DEEP terms' products, or of chunks of terms APART from each other, of FEW rows of A and WIDE columns of B. If WHOLE, all is aligned and
+// inside, but for lines: what is beyond the edges is computed of the last ones, and not used.
+template <bool WHOLE, int DEEP, int APART, int WIDE, int FEW, class A, class B>
+__device__ __forceinline__ void add_terms(float (&sum)[WIDE][FEW], const A& a, const B& b, int row, int column, int term) {
+    using T = typename A::Element;
+    constexpr bool BY_TERM = !B::TURNED;
+    constexpr int TERMS = 16 / sizeof(T), CHUNKS = BY_TERM ? DEEP : DEEP / TERMS;
+    Together<T, BY_TERM ? TERMS : WIDE> from[BY_TERM ? DEEP * WIDE : DEEP];
+    #pragma unroll
+    for (int i = 0; i < (BY_TERM ? DEEP * WIDE : DEEP); ++i) {
+        if constexpr (BY_TERM) {
+            const int at = column + i % WIDE;
+            from[i] = b.template some<TERMS, true, WHOLE>(WHOLE ? min(at, b.lines - 1) : at, term + i / WIDE * APART);
+        } else {
+            from[i] = b.template some<WIDE, false, WHOLE>(column, term + i);
+        }
+    }
+    #pragma unroll
+    for (int i = 0; i < CHUNKS * FEW; ++i) {
+        const int at = row + i % FEW, chunk = i / FEW;
+        const Together<T, TERMS> x = a.template some<TERMS, true, WHOLE>(WHOLE ? min(at, a.lines - 1) : at, term + chunk * APART);
+        #pragma unroll
+        for (int j = 0; j < WIDE * TERMS; ++j) {
+            const int k = BY_TERM ? j % TERMS : j / WIDE, wide = BY_TERM ? j / TERMS : j % WIDE;
+            const T y = BY_TERM ? from[chunk * WIDE + wide].of[k] : from[chunk * TERMS + k].of[wide];
+            sum[wide][i % FEW] = fmaf((float)x.of[k], (float)y, sum[wide][i % FEW]);
+        }
+        if (i % 4 == 3) {
+            // Lest all of them are loaded at once, and spilled.
+            asm volatile("" ::: "memory");
+        }
+    }
+}
+
 // use(tile, sum) for the elements of A B, each a tile, where A has few rows. A block has FEW of them, and COLUMNS of B, at least 32 if those
 // are neighbours; its warps share the terms, and where terms are neighbours the columns, too. `a_of(tile)` and `b_of(tile)` are `Stored`.
 template <int FEW, int COLUMNS, int THREADS, class A, class B, class Use>
@@ -1397,69 +1430,34 @@ __device__ __forceinline__ void multiply_few(int rows, int columns, A a_of, B b_
     tile.row = blockIdx.x % down * FEW, tile.column = number % across * COLUMNS, tile.batch = number / across;
     const auto a = a_of(tile);
     const auto b = b_of(tile);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = warp / ACROSS;
+    const int own = BY_TERM ? warp % ACROSS * WIDE : lane * WIDE;
+    constexpr int DEEP = !BY_TERM ? (WIDE == 1 ? 16 : 8) : (FEW > 8 ? 4 : 8) / WIDE, APART = BY_TERM ? PARTS * 32 * TERMS : TERMS;
+    const bool aligned = is_aligned(a.data, a.stride * sizeof(T)) && is_aligned(b.data, b.stride * sizeof(T))
+        && (BY_TERM || tile.column + own + WIDE <= columns);
+    float sum[WIDE][FEW] = {};
+    #pragma unroll 1
+    for (int term = BY_TERM ? (part * 32 + lane) * TERMS : part * DEEP; term < a.terms; term += BY_TERM ? APART * DEEP : PARTS * DEEP) {
+        if (aligned && term + (BY_TERM ? (DEEP - 1) * APART + TERMS : DEEP) <= a.terms) {
+            add_terms<true, DEEP, APART>(sum, a, b, tile.row, tile.column + own, term);
+        } else {
+            add_terms<false, DEEP, APART>(sum, a, b, tile.row, tile.column + own, term);
+        }
+    }
     if constexpr (BY_TERM) {
-        constexpr int COUNT = WIDE * FEW, DEEP = (FEW > 8 ? 4 : 8) / WIDE, APART = PARTS * 32 * TERMS;
-        const int own = warp % ACROSS * WIDE, part = warp / ACROSS;
-        float sum[COUNT];
-        #pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            sum[i] = 0.0f;
-        }
-        #pragma unroll 1
-        for (int term = (part * 32 + lane) * TERMS; term < a.terms; term += APART * DEEP) {
-            Together<T, TERMS> from[DEEP * WIDE];
-            #pragma unroll
-            for (int i = 0; i < DEEP * WIDE; ++i) {
-                from[i] = b.template some<TERMS>(tile.column + own + i % WIDE, term + i / WIDE * APART);
-            }
-            #pragma unroll
-            for (int i = 0; i < DEEP * FEW; ++i) {
-                const Together<T, TERMS> x = a.template some<TERMS>(tile.row + i % FEW, term + i / FEW * APART);
-                #pragma unroll
-                for (int j = 0; j < WIDE * TERMS; ++j) {
-                    float& to = sum[j / TERMS * FEW + i % FEW];
-                    to = fmaf((float)x.of[j % TERMS], (float)from[i / FEW * WIDE + j / TERMS].of[j % TERMS], to);
-                }
-                if (i % 4 == 3) {
-                    // Lest all of them are loaded at once, and spilled.
-                    asm volatile("" ::: "memory");
-                }
-            }
-        }
-        add_lanes(sum);
+        constexpr int COUNT = WIDE * FEW;
+        float (&sums)[COUNT] = reinterpret_cast<float (&)[COUNT]>(sum);
+        add_lanes(sums);
         #pragma unroll
         for (int i = 0; i < (COUNT + 31) / 32; ++i) {
             if (COUNT >= 32 || lane % (32 / COUNT) == 0) {
-                parts[part][own * FEW + lane * COUNT / 32 + i] = sum[i];
+                parts[part][own * FEW + lane * COUNT / 32 + i] = sums[i];
             }
         }
     } else {
-        constexpr int DEEP = WIDE == 1 ? 16 : 8;
-        float sum[FEW][WIDE] = {};
-        #pragma unroll 1
-        for (int term = warp * DEEP; term < a.terms; term += WARPS * DEEP) {
-            Together<T, WIDE> from[DEEP];
-            #pragma unroll
-            for (int i = 0; i < DEEP; ++i) {
-                from[i] = b.template some<WIDE, false>(tile.column + lane * WIDE, term + i);
-            }
-            #pragma unroll
-            for (int i = 0; i < FEW * DEEP; i += TERMS) {
-                const Together<T, TERMS> x = a.template some<TERMS>(tile.row + i / DEEP, term + i % DEEP);
-                #pragma unroll
-                for (int j = 0; j < TERMS * WIDE; ++j) {
-                    float& to = sum[i / DEEP][j % WIDE];
-                    to = fmaf((float)x.of[j / WIDE], (float)from[i % DEEP + j / WIDE].of[j % WIDE], to);
-                }
-                if (i / TERMS % 4 == 3) {
-                    asm volatile("" ::: "memory");
-                }
-            }
-        }
         #pragma unroll
         for (int i = 0; i < FEW * WIDE; ++i) {
-            parts[warp][i / WIDE * COLUMNS + lane * WIDE + i % WIDE] = sum[i / WIDE][i % WIDE];
+            parts[part][i / WIDE * COLUMNS + own + i % WIDE] = sum[i % WIDE][i / WIDE];
         }
     }
     __syncthreads();

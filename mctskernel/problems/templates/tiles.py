@@ -40,12 +40,12 @@ MULTIPROCESSORS = 132
 _Rates = dict[int, tuple[float, ...]]
 
 TILES: _Rates = {64: (0.4, 0.55, 0.65), 128: (0.6, 0.87, 1.0)}
-HALF_TILES: _Rates = {64: (1.94, 2.6, 2.46, 3.07), 128: (2.49, 2.78, 3.47, 3.66), 192: (2.3, 3.53, 3.69)}
+HALF_TILES: _Rates = {64: (1.71, 3.04, 1.66, 3.32), 128: (2.49, 3.41, 3.42, 3.66), 192: (2.16, 3.32, 3.69)}
 FP8_TILES: _Rates = {64: (2.0, 2.9, 3.2), 128: (3.0, 4.5, 4.6)}
 """By rows of a tile, at what multiple of RATE pairs, 16 bits and fp8 are multiplied with 64, 128 and more columns; TF32
 at half."""
 
-TURNS = {64: (1.97, 2.54, 3.39, 3.41)}
+TURNS = {64: (2.23, 2.62, 3.39, 3.41)}
 """The same of 16-bit numbers where two warp groups take turns, each with its tile."""
 
 WIDTHS = (16, 32, 48, 64, 96, 128, 160, 192, 224, 256)
@@ -60,16 +60,16 @@ KINDS = {
 }
 """What the header calls numbers that tensor cores multiply as they are."""
 
-RATE, BANDWIDTH, FROM_L2, PARTS = 1.25e14, 3.46e12, 1.48e13, 9.05e12
+RATE, BANDWIDTH, FROM_L2, PARTS = 1.25e14, 3.35e12, 1.63e13, 8.91e12
 """On an H200: terms a second, bytes of memory, those that all blocks load, and of parts of sums, which are in L2."""
 
-STORED, TILE, SPLIT, CLUSTERS, PARTED, ALONE = 3.98e-11, 3.25e-7, 2.52e-6, 7.47e-7, 3.04e-6, 3.15e-8
+STORED, TILE, SPLIT, CLUSTERS, PARTED, ALONE = 3.98e-11, 1.11e-7, 3.24e-6, 9.9e-7, 3e-6, 2.65e-8
 """Seconds of storing a byte of a tile, its beginning, another launch, clusters of either kind, a step without one."""
 
-OF_TURNS, BEGIN_TURNS = 7.14e-7, 5.31e-6
+OF_TURNS, BEGIN_TURNS = 7.14e-7, 6.11e-6
 """Seconds of a tile's beginning where warp groups take turns, and of the first ones."""
 
-WARM, COLD, WAIT, SHARPNESS = 2.84e11, 1.73e11, 1.18e-6, 5.6
+WARM, COLD, WAIT, SHARPNESS = 2.71e11, 2.05e11, 1.07e-6, 4.2
 """Bytes a second that a multiprocessor loads, also of its first tile; a stage's latency; how well loads are hidden."""
 
 EXCHANGED, SHORT = 1.8, 800
@@ -88,8 +88,9 @@ _TILES_OF = {torch.float32: TILES, **dict.fromkeys(FP8, FP8_TILES)}
 _PRODUCTS = {"aten.mm", "aten.bmm"}
 _FOLLOWED = {"aten.mm", "aten.convolution"}
 
-MOST_FEW, FEW = 32, (1, 2, 4, 8, 16)
-"""Rows or columns of products that aren't computed by tensor cores, and of those how many by a block."""
+MOST_FEW, FEW = {True: 16, False: 8}, (1, 2, 4, 8, 16)
+"""Rows or columns of products that tensor cores don't compute, by whether the other operand's terms are neighbours; and
+how many of them a block computes."""
 
 FEWEST = 16
 """Terms below which most of a step would be empty. Tiles of few rows or columns take as long as reading the others."""
@@ -203,19 +204,22 @@ class Product:
         names = Names.of(schedule.body(place))
         found = [(each, each.memory(schedule, place, names)) for each in self._operands()]
         given = [_Stored(each, memory) for each, memory in found if memory]
-        is_few = self.dtypes[0] is torch.float32 and min(self.sizes[1:3]) <= MOST_FEW
-        return given[:: 1 if self.sizes[1] <= self.sizes[2] else -1] if is_few and len(given) == 2 else []
+        given = given[:: 1 if self.sizes[1] <= self.sizes[2] else -1]
+        most = (
+            MOST_FEW[given[-1].memory.by_term] if len(given) == 2 and self.dtypes[0] is torch.float32 else 0
+        )
+        return given if min(self.sizes[1:3]) <= most else []
 
     def _of_few(self, schedule: Schedule, place: Place, given: Sequence[_Stored]) -> tuple[str, str]:
         """The kernel of a product of few rows or columns."""
         by_term = given[1].memory.by_term
         count, others = sorted(self.sizes[1:3])
         rows = next(each for each in FEW if each >= min(count, FEW[-1]))
-        widths = (16, 8, 4, 2, 1) if by_term else (128, 64, 32) if rows < FEW[-1] else (64, 32)
+        widths = (16, 8, 4, 2, 1) if by_term else (128, 64, 32)
         enough = (each for each in widths if self.sizes[0] * others / each > MULTIPROCESSORS - 5)
         chosen = next(enough, widths[-1])
         few, columns = schedule.macro("FEW", rows, *FEW), schedule.macro("COLUMNS", chosen, *widths)
-        threads = schedule.macro("THREADS", 512 if chosen == 32 else 256, 128, 256, 512)
+        threads = schedule.macro("THREADS", 512 if chosen in {1, 2, 32} else 256, 128, 256, 512)
         if not by_term:
             schedule.require(f"{few} * {columns} * {threads} <= {12 << 15}")
         call = f"blocks::multiply_few<{few}, {columns}, {threads}>("
