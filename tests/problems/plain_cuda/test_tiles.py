@@ -185,6 +185,15 @@ def test_products_of_few_rows_exchange_operands(rows: int, shape: Shape, macros:
     assert not wrong(linear, *inputs, source=source, shape=shape)
 
 
+@pytest.mark.slow
+def test_results_of_short_products_go_through_shared_memory() -> None:
+    inputs = (tensor("x", "m k", "bfloat16"), tensor("y", "n k", "bfloat16"))
+    source = templates(lambda x, y: x @ y.T, *inputs, sizes={"m": 8192, "n": 1000, "k": 200})
+    assert "blocks::store_boxes" in source
+    assert source.count("[[tensor_map]]") == 3
+    assert not wrong(lambda x, y: x @ y.T, *inputs, source=source, shape={"m": 131, "n": 234, "k": 72})
+
+
 ROW = tensor("x", "1 k")
 
 
@@ -193,7 +202,7 @@ ROW = tensor("x", "1 k")
     ("function", "inputs", "few", "shape"),
     [
         (lambda x, y: torch.relu(x @ y.T), (X, tensor("y", "n k")), {"m": 4}, {"m": 5, "n": 37, "k": 1032}),
-        (lambda x, y: x @ y.T, (X, tensor("y", "n k")), {"m": 17}, {"m": 18, "n": 37, "k": 1033}),
+        (lambda x, y: x @ y.T, (X, tensor("y", "n k")), {"m": 12}, {"m": 18, "n": 37, "k": 1033}),
         (lambda x, y: x @ y.T, (ROW, tensor("y", "n k")), {}, {"n": 37, "k": 2100}),
         (lambda x, y: x @ y, (X, Y), {"m": 7}, {"m": 9, "n": 70, "k": 300}),
         (lambda x, y: x @ y, (X, Y), {"n": 9}, {"m": 5, "n": 9, "k": 301}),
