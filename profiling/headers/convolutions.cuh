@@ -524,6 +524,30 @@ struct alignas(2 * sizeof(T)) Two {
     T first, second;
 };
 
+// Given as the index of results: of two columns the larger value is stored, or their mean. Columns are those of pairs.
+template <bool LARGER, class Index>
+struct Pairs {
+    Index index;
+
+    __device__ __forceinline__ auto operator()(int image, int channel, int depth, int row, int column) const {
+        return index(image, channel, depth, row, column);
+    }
+
+    __device__ __forceinline__ static float joined(float x, float y) {
+        return !LARGER ? 0.5f * (x + y) : y > x || y != y ? y : x;
+    }
+};
+
+template <bool LARGER, class Index>
+__device__ __forceinline__ Pairs<LARGER, Index> pairs(Index index) {
+    return {index};
+}
+
+template <class Index>
+constexpr bool JOINS = false;
+template <bool LARGER, class Index>
+constexpr bool JOINS<Pairs<LARGER, Index>> = true;
+
 // Store a part of the result that the warps that multiply have the sums of; two columns at once where VECTOR is 2 and rows are even, since
 // memory takes longer for parts of 32 bytes, which the ends of what a warp stores at once are.
 template <class Geometry, int ROWS, int GROUPS, int VECTOR, class Part, int BLOCKS, int SUMS, class T, class Value, class Index>
@@ -556,10 +580,12 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
         const int i = lane + n % STACK * 32;
         return found_at(n / STACK * 32 + i / STACK, i % STACK);
     };
-    if constexpr (VECTOR == 2 && (STACK == 2 || (STACK == 1 && Geometry::OUT[2] == 1 && Geometry::HALO_COLUMNS % 2 == 0))) {
+    constexpr bool IN_PAIRS = VECTOR == 2 && (STACK == 2 || (STACK == 1 && Geometry::OUT[2] == 1 && Geometry::HALO_COLUMNS % 2 == 0));
+    static_assert(IN_PAIRS || !JOINS<Index>, "Pairs lie in different parts");
+    if constexpr (IN_PAIRS) {
         const auto from = index(0, 0, 0, 0, 0);
-        const bool is_even = ((index(0, 1, 0, 0, 0) | index(0, 0, 1, 0, 0) | index(0, 0, 0, 1, 0)) & 1) == 0 && index(0, 0, 0, 0, 1) == 1
-            && from == 0 && sizes.output[2] % 2 == 0 && (STACK == 2 || part.width % 2 == 0) && reinterpret_cast<size_t>(to) % sizeof(Two<T>) == 0;
+        const bool is_even = JOINS<Index> || (((index(0, 1, 0, 0, 0) | index(0, 0, 1, 0, 0) | index(0, 0, 0, 1, 0)) & 1) == 0 && index(0, 0, 0, 0, 1) == 1
+            && from == 0 && sizes.output[2] % 2 == 0 && (STACK == 2 || part.width % 2 == 0) && reinterpret_cast<size_t>(to) % sizeof(Two<T>) == 0);
         if (is_even) {
             // Some rows at a time, of 64 places, or of 32 with two columns each.
             constexpr int OF_PIECE = 64 / STACK, PITCH = OF_PIECE + 8, PIECES = SUMS * 2 / OF_PIECE, SHARES = GROUPS == 2 && STACK == 1 ? 2 : 1;
@@ -570,7 +596,9 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
             #pragma unroll
             for (int n = 0; n < PIECES; ++n) {
                 places[n] = found_at(n * OF_PIECE + lane * (2 / STACK), 0);
-                offsets[n] = places[n].image < 0 ? -1 : index(places[n].image, first_row, places[n].depth, places[n].row, places[n].column);
+                const bool inside = places[n].image >= 0 && (!JOINS<Index> || places[n].column + 1 < sizes.output[2]);
+                const int column = places[n].column / (JOINS<Index> ? 2 : 1);
+                offsets[n] = inside ? index(places[n].image, first_row, places[n].depth, places[n].row, column) : -1;
             }
             #pragma unroll
             for (int number = 0; number < BLOCKS * PIECES * 16 / RUN; ++number) {
@@ -595,8 +623,13 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
                 auto put = [&](int j) {
                     const float* found = mine + (STACK == 2 ? 2 * j * PITCH + lane : j * PITCH + 2 * lane);
                     const float2 two = STACK == 2 ? make_float2(found[0], found[PITCH]) : *reinterpret_cast<const float2*>(found);
-                    *reinterpret_cast<Two<T>*>(at) = {value(place.image, first_row + row + j, place.depth, place.row, place.column, two.x),
+                    const Two<T> both = {value(place.image, first_row + row + j, place.depth, place.row, place.column, two.x),
                         value(place.image, first_row + row + j, place.depth, place.row, place.column + 1, two.y)};
+                    if constexpr (JOINS<Index>) {
+                        *at = Index::joined(both.first, both.second);
+                    } else {
+                        *reinterpret_cast<Two<T>*>(at) = both;
+                    }
                     at += apart;
                 };
                 if (offsets[n] >= 0 && row + RUN / STACK <= own) {
@@ -989,6 +1022,7 @@ template <class Geometry, int ROWS, int STRIP, int DEEP, int STAGES, int GROUPS,
 __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T* input, const T* weights, const Sizes& sizes,
         const Section* sections, const Tap<Geometry::STACK>* taps, const int* phases, Value value, Index index) {
     static_assert(STAGES >= 2, "A stage is given back when the products of the next one are issued");
+    static_assert(STRIP > 1 || !JOINS<Index>, "Strips have pairs of columns");
     static_assert(TEAMS == 1 || (TEAMS == 2 && GROUPS == 1), "Loaders are two warps, or a warp group that gives registers to another one");
     using Own = Shape<Geometry, ROWS, STRIP, DEEP>;
     using Mine = Part<Geometry, ROWS, STRIP>;

@@ -20,9 +20,17 @@ from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, nu
 from mctskernel.problems.plain_cuda.element_types import converted, stored, stored_type
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES
-from mctskernel.problems.plain_cuda.rules import argument, base_name, operator_name, tensors
+from mctskernel.problems.plain_cuda.rules import (
+    argument,
+    base_name,
+    operator_name,
+    readers,
+    source_of,
+    tensors,
+)
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.epilogues import HEADER, Epilogue, Written, by_header
+from mctskernel.problems.templates.pools import Pool, pools
 from mctskernel.problems.templates.row_space import extents_of
 from mctskernel.problems.templates.row_steps import Step
 from mctskernel.problems.templates.rows import readers_of, row_groups
@@ -261,15 +269,21 @@ _Words = tuple[str, str, tuple[str, ...]]
 class Convolution:
     """A convolution and the element-wise operators that follow it; the last of `nodes` is stored.
 
-    Or the group of rows that its `epilogue` computes.
+    Or the group of rows that its `epilogue` computes, or a `pool`, for which it stores what pairs of columns give.
     """
 
     nodes: tuple[Node, ...]
     tables: Tables
     epilogue: Epilogue | None = None
+    pool: Pool | None = None
+
+    @property
+    def held(self) -> Node:
+        """What is computed of each sum."""
+        return self.epilogue.held if self.epilogue else self.pool.source if self.pool else self.nodes[-1]
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
-        """A kernel that packs the weights, and the convolution's."""
+        """A kernel that packs the weights, the convolution's, and one that completes a reduction or a pool."""
         node = self.nodes[0]
         tensor: Any = argument(node, "input")
         schedule.include(HEADER)
@@ -280,14 +294,15 @@ class Convolution:
         places = self._places(out)
         named = ("TILE_ROWS", "STRIP", "DEEP", "STAGES", "WARP_GROUPS", "LOADERS", "BLOCKS")
         # More warps compute what follows, and products take more of shared memory's time.
-        several = not self.epilogue.parts if self.epilogue else len(self.nodes) > 1 and self.tables.exact
+        several = not self.epilogue.parts if self.epilogue else self.held is not node and self.tables.exact
         shape = self._choice(schedule, channels, rows, places)
         # With so many threads 256 places are multiplied by halves, which read more of shared memory.
         is_wide = shape[0] == MOST_ROWS and not self.tables.exact and numbers(node) is torch.float32
         loaders = 2 if is_wide and not several else 1
         choice = (*shape, 2 if several else 1, loaders, BLOCKS)
         macros = tuple(schedule.macro(*each) for each in zip(named, choice, strict=True))
-        vector = "1" if self.epilogue else schedule.macro("VECTOR", 2 - schedule.estimate(out[-1:]) % 2)
+        vector = "1" if self.epilogue else "2" if self.pool else ""
+        vector = vector or schedule.macro("VECTOR", 2 - schedule.estimate(out[-1:]) % 2)
         name = schedule.fresh(node.name)
         schedule.define(self.tables.text(name, by_image=bool(self.epilogue and self.epilogue.parts)))
         sizes = _sizes(node, body, places)
@@ -311,11 +326,19 @@ class Convolution:
         if self.epilogue:
             kind = f"{name}_geometry, {tile}, {macros[1]}, {macros[4]}, {stored_type(target.dtype)}"
             schedule.define(f"using {name}_places = convolutions::PlacesOf<{kind}>;")
-        follow = self._follow(schedule, place, step, f"{name}_places")
+        if self.pool:
+            schedule.require(f"{macros[1]} >= 2")
+            pairs = (*out[:-1], sympy.floor(out[-1] / 2))
+            target = Place(schedule.fresh(f"{node.name}_pairs"), torch.float32, pairs)
+            schedule.add_scratch(target)
+        follow = self._follow(schedule, target if self.pool else place, step, f"{name}_places")
         words = name, sizes, (*macros, vector)
         yield self._product(schedule, target, words, (schedule.places[tensor], packed), follow)
         if self.epilogue and step:
             yield self.epilogue.merged(schedule, place, step)
+        if self.pool:
+            schedule.places[self.pool.source] = target
+            yield from self.pool.kernels(schedule, place)
 
     def _places(self, out: Sequence[sympy.Expr]) -> list[sympy.Expr]:
         """The places of a phase along each axis."""
@@ -385,11 +408,11 @@ class Convolution:
 
     def _follow(self, schedule: Schedule, place: Place, step: Step | None, places: str) -> Written:
         """What becomes of sums, as arguments in C++, and what it reads."""
-        node = self.epilogue.held if self.epilogue else self.nodes[-1]
-        held = schedule.place("", node) if self.epilogue else place
-        value, index, names = _epilogue((self.nodes[0], node), schedule, held)
+        held = schedule.place("", self.held) if self.epilogue else place
+        value, index, names = _epilogue((self.nodes[0], self.held), schedule, held)
         if self.epilogue is None:
-            return _lambdas(value, index, names), list(value.reads.values())
+            text = _lambdas(value, index, names, self.pool.pairs if self.pool else "{}")
+            return text, list(value.reads.values())
         if step:
             text, reads = self.epilogue.of_places(schedule, step, places)
         else:
@@ -580,9 +603,10 @@ def _epilogue(nodes: Sequence[Node], schedule: Schedule, place: Place) -> tuple[
     return value, at, names
 
 
-def _lambdas(value: Body, index: Body, names: tuple[str, ...]) -> str:
+def _lambdas(value: Body, index: Body, names: tuple[str, ...], of_index: str = "{}") -> str:
     arguments = ", ".join(f"int {each}" for each in names[:-1])
-    return f"{_of_sum(value, names)},\n        [&]({arguments}) {{\n{index.text()}\n        }}"
+    stored_at = of_index.format(f"[&]({arguments}) {{\n{index.text()}\n        }}")
+    return f"{_of_sum(value, names)},\n        {stored_at}"
 
 
 def _of_sum(value: Body, names: tuple[str, ...]) -> str:
@@ -628,6 +652,10 @@ def convolutions(
                     own_tables = Tables(own, tuple(own.sections(MOST_TAPS[exact])), exact)
                     if _pays(epilogue, own_tables, groups, rows, traced):
                         yield Convolution(within, own_tables, epilogue)
+        if geometry.out[2] == geometry.stack <= 2:  # columns beside each other are in one block
+            for pool in pools(kept, outputs, traced):
+                if held not in outputs and pool.joins(held):
+                    yield Convolution((*nodes, *pool.nodes), tables, pool=replace(pool, in_pairs=True))
         yield Convolution(nodes, tables)
 
 
