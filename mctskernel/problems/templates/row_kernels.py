@@ -137,13 +137,15 @@ class RowWriter(RowLoops):
     def _stored(self, name: str, buffers: Sequence[Place] = ()) -> tuple[str, str]:
         """The text of a kernel that stores the last node, which knows all reductions, and its launch."""
         body, node, place = self.body, self._last, self._place
+        beside = {each: self._schedule.places[each] for each in self._group.beside}
         if self._over_rows:
             with body.block(self._once):
-                index = row_index(body, self._group.space, self._at(), node)
-                body.store(place, index, converted(body.read(node, index), numbers(node), place.dtype))
+                for each, to in {**beside, node: place}.items():
+                    index = row_index(body, self._group.space, self._at(), each)
+                    body.store(to, index, converted(body.read(each, index), numbers(each), to.dtype))
         else:
             self._write(node)
-        return self.written(name, self._schedule.described(node), place, buffers)
+        return self.written(name, self._schedule.described(node), place, buffers, tuple(beside.values()))
 
     @property
     def _last(self) -> Node:
@@ -347,6 +349,7 @@ class RowGroup(Reductions):
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The texts of the kernels that fill a buffer with the last node, and their launches."""
+        self.store_beside(schedule)
         if written := self._in_ring(schedule, place):
             yield written
             return

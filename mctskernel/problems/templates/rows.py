@@ -14,6 +14,7 @@ from mctskernel.problems.plain_cuda.extents import product, same
 from mctskernel.problems.plain_cuda.rules import Kind, rule_of, tensors
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.row_kernels import RowGroup
+from mctskernel.problems.templates.row_steps import pair
 from mctskernel.problems.templates.row_space import (
     Space,
     element_index,
@@ -94,13 +95,13 @@ def _group(
     for space in spaces:
         if not any(space.reduced) or not _may_join(last, space, traced, ()):
             continue
-        nodes, waiting = {last}, [last]
+        nodes, waiting, later = {last}, [last], kept[kept.index(last) :]
         while waiting:
             for each in _sources(waiting.pop(), inside):
                 if (
                     each not in fixed
                     and each not in nodes
-                    and readers[each] <= nodes
+                    and (readers[each] <= {*nodes, *(later if _are_paired(each, last) else ())})
                     and _may_join(each, space, traced, _sources(each, inside))
                 ):
                     nodes.add(each)
@@ -109,8 +110,9 @@ def _group(
             continue
         for chosen in (nodes, {last}):
             leaves = _proved(RowGroup(tuple(n for n in kept if n in chosen), space, ()), kept, traced)
+            beside = tuple(node for node in kept if node in chosen - {last} and not readers[node] <= chosen)
             if leaves is not None and any(map(reduces, chosen)):
-                return RowGroup(tuple(n for n in kept if n in chosen), space, leaves)
+                return RowGroup(tuple(n for n in kept if n in chosen), space, leaves, beside)
     return None
 
 
@@ -127,6 +129,11 @@ def _fits(node: Node, space: Space, traced: Traced) -> bool:
     """Whether a node has an element for each one of a space, or for each row."""
     count = product(extents_of(node, traced))
     return any(same(count, product(extents)) for extents in (space.extents, space.rows))
+
+
+def _are_paired(first: Node, last: Node) -> bool:
+    """Whether two reductions are computed together, and both can be stored."""
+    return reduces(first) and reduces(last) and pair(first, last) != ""
 
 
 class _OtherRowError(Exception):
