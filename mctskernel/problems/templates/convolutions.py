@@ -17,7 +17,7 @@ import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, numbers, plus, times
-from mctskernel.problems.plain_cuda.element_types import converted, stored, stored_type
+from mctskernel.problems.plain_cuda.element_types import converted, stored
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES
 from mctskernel.problems.plain_cuda.rules import (
@@ -301,10 +301,11 @@ class Convolution:
         loaders = 2 if is_wide and not several else 1
         choice = (*shape, 2 if several else 1, loaders, BLOCKS)
         macros = tuple(schedule.macro(*each) for each in zip(named, choice, strict=True))
-        vector = "1" if self.epilogue else "2" if self.pool else ""
+        is_stored = bool(self.epilogue and self.epilogue.stored)
+        vector = "2" if self.pool or is_stored else "1" if self.epilogue else ""
         vector = vector or schedule.macro("VECTOR", 2 - schedule.estimate(out[-1:]) % 2)
         name = schedule.fresh(node.name)
-        schedule.define(self.tables.text(name, by_image=bool(self.epilogue and self.epilogue.parts)))
+        schedule.define(self.tables.text(name, by_image=bool(self.epilogue and self.epilogue.by_image)))
         sizes = _sizes(node, body, places)
         tile, deep = (sympy.Symbol(macros[number], integer=True, positive=True) for number in (0, 2))
         terms = WORDS * 4 // numbers(node).itemsize
@@ -321,35 +322,42 @@ class Convolution:
         yield self._packing(schedule, packed, (name, sizes, macros))
         step, target = None, place
         if self.epilogue and self.epilogue.parts:
-            step = self.epilogue.step(schedule, self._parts_of_image(places, macros))
+            step = self.epilogue.step(schedule, self._count_parts(out[0], places, macros))
             target = step.buffer or place
-        if self.epilogue:
-            kind = f"{name}_geometry, {tile}, {macros[1]}, {macros[4]}, {stored_type(target.dtype)}"
-            schedule.define(f"using {name}_places = convolutions::PlacesOf<{kind}>;")
-        if self.pool:
+        if self.pool or is_stored:
             schedule.require(f"{macros[1]} >= 2")
-            pairs = (*out[:-1], sympy.floor(out[-1] / 2))
-            target = Place(schedule.fresh(f"{node.name}_pairs"), torch.float32, pairs)
+            extents = (*out[:-1], sympy.floor(out[-1] / 2)) if self.pool else out
+            target = Place(schedule.fresh(self.held.name), torch.float32, extents)
             schedule.add_scratch(target)
-        follow = self._follow(schedule, target if self.pool else place, step, f"{name}_places")
+        of_block = f"{name}_geometry, {tile}, {macros[1]}, {macros[4]}"
+        follow = self._follow(schedule, target if self.pool else place, step, of_block)
         words = name, sizes, (*macros, vector)
-        yield self._product(schedule, target, words, (schedule.places[tensor], packed), follow)
+        also = (step.buffer,) if step and step.buffer and is_stored else ()
+        yield self._product(schedule, (target, *also), words, (schedule.places[tensor], packed), follow)
+        if self.pool or is_stored:
+            schedule.places[self.held] = target
         if self.epilogue and step:
-            yield self.epilogue.merged(schedule, place, step)
+            yield from self.epilogue.merged(schedule, place, step)
         if self.pool:
-            schedule.places[self.pool.source] = target
             yield from self.pool.kernels(schedule, place)
 
     def _places(self, out: Sequence[sympy.Expr]) -> list[sympy.Expr]:
         """The places of a phase along each axis."""
         return [*map(_parts, _three(out[2:], ONE), self.tables.geometry.out)]
 
-    def _parts_of_image(self, places: Sequence[sympy.Expr], macros: Sequence[str]) -> sympy.Expr:
-        """How many parts of an image the warp groups of blocks have, for each channel."""
+    def _count_parts(
+        self, images: sympy.Expr, places: Sequence[sympy.Expr], macros: Sequence[str]
+    ) -> sympy.Expr:
+        """How many parts of an image, or of all, the warp groups of blocks have, for each channel."""
+        assert self.epilogue is not None  # noqa: S101 - that keeps parts
         tile, strip, groups = (sympy.Symbol(macros[at], integer=True, positive=True) for at in (0, 1, 4))
         down, across = self.tables.halo
-        strips = _parts(places[2], strip)
-        count = places[0] * (places[1] + down) * (_parts(places[2], strips) + across)
+        vector = 2 if self.epilogue.stored else 1
+        width = _parts(places[2], _parts(places[2], sympy.floor(strip / vector) * vector))
+        width = _parts(width, vector) * vector
+        strips = _parts(places[2], width)
+        count = places[0] * (places[1] + down) * (width + across)
+        count *= 1 if self.epilogue.by_image else images
         own = 1 + (groups - 1) * sympy.floor(64 / tile)
         return strips * _parts(count, sympy.floor(OF_BLOCK / tile)) * self.tables.phases * own
 
@@ -406,7 +414,7 @@ class Convolution:
         count = count_in_plan((*packed.extents[:-2], packed.extents[-1]))
         return schedule.function(made), schedule.launch(made, f"ceil_div({count}, 256)", "256")
 
-    def _follow(self, schedule: Schedule, place: Place, step: Step | None, places: str) -> Written:
+    def _follow(self, schedule: Schedule, place: Place, step: Step | None, of_block: str) -> Written:
         """What becomes of sums, as arguments in C++, and what it reads."""
         held = schedule.place("", self.held) if self.epilogue else place
         value, index, names = _epilogue((self.nodes[0], self.held), schedule, held)
@@ -414,21 +422,23 @@ class Convolution:
             text = _lambdas(value, index, names, self.pool.pairs if self.pool else "{}")
             return text, list(value.reads.values())
         if step:
-            text, reads = self.epilogue.of_places(schedule, step, places)
+            arguments = ", ".join(f"int {each}" for each in names[:-1])
+            at = f"[&]({arguments}) {{\n{index.text()}\n        }}"
+            text, reads = self.epilogue.of_places(schedule, step, of_block, value.text(), at)
         else:
-            text, reads = self.epilogue.of_channels(schedule, place, places)
+            text, reads = self.epilogue.of_channels(schedule, place, of_block)
         return f"{_of_sum(value, names)},\n        {text}", [*value.reads.values(), *reads]
 
     def _product(
         self,
         schedule: Schedule,
-        place: Place,
+        written: tuple[Place, ...],
         words: _Words,
         read: tuple[Place, Place],
         follow: Written,
     ) -> tuple[str, str]:
         """The kernel of the convolution."""
-        node = self.nodes[0]
+        node, (place, *also) = self.nodes[0], written
         name, sizes, (tile, strip, deep, stages, warp_groups, loaders, blocks, vector) = words
         tensor, packed = read
         body = schedule.body(place)
@@ -448,14 +458,16 @@ class Convolution:
         )
         threads = f"128 * {warp_groups} + {PRODUCERS} * {loaders}"
         reads = {each.name: each for each in (tensor, packed, *follow[1])}
-        reads.pop(place.name, None)
+        for each in written:
+            reads.pop(each.name, None)
         made = Function(
             schedule.fresh("convolution_kernel"),
-            schedule.described(self.nodes[-1]),
+            schedule.described(self.held if self.pool else self.nodes[-1]),
             text,
             tuple(reads.values()),
             place,
             f"__launch_bounds__({threads}, 2) ",
+            tuple(also),
         )
         rows, columns = self.tables.halo
         lines = (
@@ -618,7 +630,7 @@ def convolutions(
     kept: Sequence[Node], outputs: Collection[Node], traced: Traced
 ) -> Iterator[Convolution | DirectConvolution]:
     """The convolutions of 16 bits, or that PyTorch computes in TF32, each with what follows element by element."""
-    rows_behind, readers = tuple(row_groups(kept, outputs, traced)), readers_of(kept, traced)
+    rows_behind, readers_of_kept = tuple(row_groups(kept, outputs, traced)), readers_of(kept, traced)
     for node in filter(_is_covered, kept):
         geometry = _geometry(node, traced)
         if geometry is None:
@@ -643,9 +655,9 @@ def convolutions(
         if 2 * tables.stage(64, 8, 1) > MOST_SHARED - STORING:
             continue
         held = nodes[-1] if behind else end_of(node, node.graph.nodes, kept, traced)
-        for leaf in nodes:
-            epilogue = Epilogue.of(leaf, held, rows_behind, traced)
-            if epilogue and readers[leaf] <= {*epilogue.group.nodes}:
+        for leaf in (each for each in nodes if each not in outputs):
+            epilogue = Epilogue.of(leaf, held, rows_behind, kept, readers_of_kept[leaf], traced)
+            if epilogue:
                 within = (*nodes[: nodes.index(leaf) + 1], *epilogue.group.nodes)
                 for stacked in (True, False):
                     own = replace(geometry, stacked=stacked)
@@ -663,7 +675,8 @@ def _pays(epilogue: Epilogue, tables: Tables, groups: int, rows: float, traced: 
     """Whether a block has all channels of its places, or an image so many places that its last part counts little."""
     if not epilogue.parts:
         return groups == 1 and rows * tables.geometry.stack <= MOST_ROWS
-    places = traced.estimate(product(extents_of(epilogue.held, traced)[2:]))
+    extents = extents_of(epilogue.held, traced)
+    places = traced.estimate(product(extents[2:] if epilogue.by_image else (extents[0], *extents[2:])))
     return places >= MANY_PARTS * OF_BLOCK / MOST_ROWS * math.prod(tables.geometry.out)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import sympy
@@ -33,6 +33,10 @@ from mctskernel.problems.templates.row_steps import (
     steps_of,
     with_parts,
 )
+
+
+MANY_PARTS = 1 << 20
+"""So many blocks that each has one tile of a row."""
 
 
 class RowWriter(RowLoops):
@@ -400,9 +404,16 @@ class RowGroup(Reductions):
                 yield writers.written("merged", names, partial(RowWriter.merged, step=step))
         if not over_rows:
             # Many blocks, which have nothing else to do, write fastest.
-            names = {**names, "ITEMS": schedule.macro("ITEMS", 4), "PARTS": schedule.macro("PARTS", 1 << 20)}
+            names = {**names, "ITEMS": schedule.macro("ITEMS", 4), "PARTS": schedule.macro("PARTS", MANY_PARTS)}
             schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
         yield writers.written("rows", names, partial(RowWriter.last, steps=steps, merged=not over_rows))
+
+    def of_merged(self, schedule: Schedule, place: Place, step: Step) -> tuple[str, str]:
+        """A kernel that stores an element of the last node for each one of the space, of the only step's merged states."""
+        geometry = replace(geometry_of(self, schedule), lanes=256, items=4, parts=MANY_PARTS)
+        names = macros(schedule, ("THREADS", "VECTOR", "ITEMS", "PARTS"), geometry)
+        write = partial(RowWriter.last, steps=[step], merged=True)
+        return _Writers(self, schedule, place, several=True).written("rows", names, write)
 
 
 @dataclass(frozen=True)
