@@ -24,8 +24,6 @@ from mctskernel.problems.plain_cuda.rules import (
     argument,
     base_name,
     operator_name,
-    readers,
-    source_of,
     tensors,
 )
 from mctskernel.problems.plain_cuda.tracing import Traced

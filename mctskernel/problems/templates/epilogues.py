@@ -191,10 +191,14 @@ def _reduced(
     if space.extents == tuple(extents[axis] for axis in axes):
         gone = {axis for axis, reduced in zip(axes, space.reduced, strict=True) if reduced}
         return gone, extents[1] if 1 in gone else ONE
-    is_split = axes[:2] == [0, 1] and space.extents[0] == extents[0] and len(space.extents) > 3  # noqa: PLR2004 - and places
+    is_split = axes[:2] == [0, 1] and space.extents[0] == extents[0] and len(space.extents) > 3
     if is_split and space.reduced == (False, False, *[True] * (len(space.reduced) - 2)):
         own = same(product(space.extents[1:3]), extents[1])
-        return ({*axes[2:]}, space.extents[2]) if own and stripped(tensors(group.reductions[0])[0]) is leaf else None
+        return (
+            ({*axes[2:]}, space.extents[2])
+            if own and stripped(tensors(group.reductions[0])[0]) is leaf
+            else None
+        )
     return None
 
 
@@ -326,7 +330,9 @@ class _Functions:
         body = "\n".join(f"            {each}" for each in lines)
         reads = {name: each for name, each in self._reads.items() if name != self._place.name}
         last = f",\n        {index})" if index else ")"
-        return f"convolutions::{call}([&]({places}& places) {{\n{body}\n        }}{last}", list(reads.values())
+        return f"convolutions::{call}([&]({places}& places) {{\n{body}\n        }}{last}", list(
+            reads.values()
+        )
 
 
 def _quotient(node: Node, body: Body, index: Index) -> str:

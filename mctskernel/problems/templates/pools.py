@@ -162,7 +162,10 @@ def _windows(pool: Node, rank: int) -> list[list[int]]:
         for_each_axis(argument(pool, name) or argument(pool, "kernel_size"), rank)
         for name in ("kernel_size", "stride", "padding")
     ]
-    return [*found, for_each_axis(argument(pool, "dilation"), rank) if takes(pool, "dilation") else [1] * rank]
+    return [
+        *found,
+        for_each_axis(argument(pool, "dilation"), rank) if takes(pool, "dilation") else [1] * rank,
+    ]
 
 
 def _axes(body: Body, group: Pool) -> list[_Axis]:

@@ -34,7 +34,6 @@ from mctskernel.problems.templates.row_steps import (
     with_parts,
 )
 
-
 MANY_PARTS = 1 << 20
 """So many blocks that each has one tile of a row."""
 
@@ -141,8 +140,9 @@ class RowWriter(RowLoops):
     def _stored(self, name: str, buffers: Sequence[Place] = ()) -> tuple[str, str]:
         """The text of a kernel that stores the last node, which knows all reductions, and its launch."""
         body, node, place = self.body, self._last, self._place
-        beside = {each: self._schedule.places[each] for each in self._group.beside}
+        beside: dict[Node, Place] = {}
         if self._over_rows:
+            beside = {each: self._schedule.places[each] for each in self._group.beside}
             with body.block(self._once):
                 for each, to in {**beside, node: place}.items():
                     index = row_index(body, self._group.space, self._at(), each)
@@ -404,7 +404,11 @@ class RowGroup(Reductions):
                 yield writers.written("merged", names, partial(RowWriter.merged, step=step))
         if not over_rows:
             # Many blocks, which have nothing else to do, write fastest.
-            names = {**names, "ITEMS": schedule.macro("ITEMS", 4), "PARTS": schedule.macro("PARTS", MANY_PARTS)}
+            names = {
+                **names,
+                "ITEMS": schedule.macro("ITEMS", 4),
+                "PARTS": schedule.macro("PARTS", MANY_PARTS),
+            }
             schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
         yield writers.written("rows", names, partial(RowWriter.last, steps=steps, merged=not over_rows))
 

@@ -14,7 +14,6 @@ from mctskernel.problems.plain_cuda.extents import product, same
 from mctskernel.problems.plain_cuda.rules import Kind, rule_of, tensors
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.row_kernels import RowGroup
-from mctskernel.problems.templates.row_steps import pair
 from mctskernel.problems.templates.row_space import (
     Space,
     element_index,
@@ -25,6 +24,7 @@ from mctskernel.problems.templates.row_space import (
     stripped,
     trial_body,
 )
+from mctskernel.problems.templates.row_steps import pair
 
 
 def row_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterable[RowGroup]:
