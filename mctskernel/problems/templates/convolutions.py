@@ -36,6 +36,7 @@ from mctskernel.problems.templates.tiles import end_of, follower_of
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
+    from mctskernel.problems.templates.row_kernels import RowGroup
 
 CONVOLUTION = "aten.convolution"
 
@@ -628,7 +629,9 @@ def convolutions(
     kept: Sequence[Node], outputs: Collection[Node], traced: Traced
 ) -> Iterator[Convolution | DirectConvolution]:
     """The convolutions of 16 bits, or that PyTorch computes in TF32, each with what follows element by element."""
-    rows_behind, readers_of_kept = tuple(row_groups(kept, outputs, traced)), readers_of(kept, traced)
+    behind_any = _Behind(
+        kept, traced, tuple(row_groups(kept, outputs, traced)), tuple(pools(kept, outputs, traced))
+    )
     for node in filter(_is_covered, kept):
         geometry = _geometry(node, traced)
         if geometry is None:
@@ -652,27 +655,43 @@ def convolutions(
         tables = Tables(geometry, tuple(geometry.sections(MOST_TAPS[exact])), exact)
         if 2 * tables.stage(64, 8, 1) > MOST_SHARED - STORING:
             continue
-        held = nodes[-1] if behind else end_of(node, node.graph.nodes, kept, traced)
-        for leaf in (each for each in nodes if each not in outputs):
-            epilogue = Epilogue.of(leaf, held, rows_behind, kept, readers_of_kept[leaf], traced)
-            if epilogue:
-                within = (*nodes[: nodes.index(leaf) + 1], *epilogue.group.nodes)
-                for stacked in (True, False):
-                    own = replace(geometry, stacked=stacked)
-                    own_tables = Tables(own, tuple(own.sections(MOST_TAPS[exact])), exact)
-                    if _pays(epilogue, own_tables, groups, rows, traced):
-                        yield Convolution(within, own_tables, epilogue)
-        if geometry.out[2] == geometry.stack <= 2:  # columns beside each other are in one block
-            for pool in pools(kept, outputs, traced):
-                if held not in outputs and pool.joins(held):
-                    yield Convolution((*nodes, *pool.nodes), tables, pool=replace(pool, in_pairs=True))
+        if not {*outputs} & {*nodes}:
+            yield from behind_any.reduced(nodes, tables, rows if groups == 1 else math.inf)
         yield Convolution(nodes, tables)
 
 
-def _pays(epilogue: Epilogue, tables: Tables, groups: int, rows: float, traced: Traced) -> bool:
+class _Behind(NamedTuple):
+    """What convolutions may be followed by."""
+
+    kept: Sequence[Node]
+    traced: Traced
+    groups: Sequence[RowGroup]
+    pools: Sequence[Pool]
+
+    def reduced(self, nodes: Sequence[Node], tables: Tables, rows: float) -> Iterator[Convolution]:
+        """A convolution and what follows element by element with what is reduced of that; blocks have so many rows."""
+        kept, traced = self.kept, self.traced
+        held = nodes[-1] if len(nodes) > 1 else end_of(nodes[0], nodes[0].graph.nodes, kept, traced)
+        readers = readers_of(kept, traced)
+        for leaf, group in itertools.product(nodes, self.groups):
+            others = readers[leaf] - {*group.nodes}
+            is_late = others <= {*kept[kept.index(group.nodes[-1]) :]}
+            epilogue = Epilogue.of(leaf, held, group, traced, shared=bool(others)) if is_late else None
+            for stacked in (True, False) if epilogue else ():
+                own = replace(tables.geometry, stacked=stacked)
+                own_tables = Tables(own, tuple(own.sections(MOST_TAPS[tables.exact])), tables.exact)
+                if _pays(epilogue, own_tables, rows, traced):
+                    within = (*nodes[: nodes.index(leaf) + 1], *group.nodes)
+                    yield Convolution(within, own_tables, epilogue)
+        if tables.geometry.out[2] == tables.geometry.stack <= 2:
+            for pool in (each for each in self.pools if each.joins(held)):
+                yield Convolution((*nodes, *pool.nodes), tables, pool=replace(pool, in_pairs=True))
+
+
+def _pays(epilogue: Epilogue, tables: Tables, rows: float, traced: Traced) -> bool:
     """Whether a block has all channels of its places, or an image so many places that its last part counts little."""
     if not epilogue.parts:
-        return groups == 1 and rows * tables.geometry.stack <= MOST_ROWS
+        return rows * tables.geometry.stack <= MOST_ROWS
     extents = extents_of(epilogue.held, traced)
     places = traced.estimate(product(extents[2:] if epilogue.by_image else (extents[0], *extents[2:])))
     return places >= MANY_PARTS * OF_BLOCK / MOST_ROWS * math.prod(tables.geometry.out)

@@ -7,7 +7,7 @@ the states of their elements, and a second kernel merges them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -44,8 +44,8 @@ Written = tuple[str, list[Place]]
 class Epilogue:
     """What a kernel does with the elements of the `held` node: the group that is computed of them.
 
-    Its rows are the channels of a place; or in `parts` the places of so many `channels` of an image, or of one channel of
-    all images. What is held may be `stored` for others.
+    Its rows are the channels of a place; or in `parts` the places of so many `channels` of an image, or of one channel
+    of all images. What is held may be `stored` for others.
     """
 
     group: RowGroup
@@ -58,38 +58,26 @@ class Epilogue:
     """Nodes that are held from when they are reduced on, as what was held before is needed no more."""
 
     @staticmethod
-    def of(
-        leaf: Node,
-        held: Node,
-        groups: Sequence[RowGroup],
-        kept: Sequence[Node],
-        others: Collection[Node | None],
-        traced: Traced,
-    ) -> Epilogue | None:
-        """The epilogue of the one of some groups that has a leaf of a convolution's results, if its rows are such.
-
-        The leaf's readers, of the kept nodes, are of the group or among `others`.
-        """
-        group = next((each for each in groups if leaf in each.leaves), None)
-        if not group or numbers(held) is not torch.float32:
-            return None
-        others = {*others} - {*group.nodes}
-        found = _reduced(group, extents_of(held, traced), leaf)
-        if found is None or not others <= {*kept[kept.index(group.nodes[-1]) :]}:
+    def of(leaf: Node, held: Node, group: RowGroup, traced: Traced, *, shared: bool) -> Epilogue | None:
+        """The epilogue of a group of a convolution's results, of which a leaf may be shared, if its rows are such."""
+        extents = extents_of(held, traced)
+        found = _reduced(group, extents, leaf)
+        if found is None or leaf not in group.leaves or numbers(held) is not torch.float32:
             return None
         gone, channels = found
         if gone == {1}:
             next_held = tuple(_held(held, group, traced))
-            return None if others else Epilogue(group, held, parts=False, next_held=next_held)
-        whole = same(product(extents_of(held, traced)), product(extents_of(group.nodes[-1], traced)))
+            return None if shared else Epilogue(group, held, parts=False, next_held=next_held)
+        whole = same(product(extents), product(extents_of(group.nodes[-1], traced)))
         once = len(group.reductions) == 1 or (len(group.reductions) == 2 and pair(*group.reductions))
-        spatial = {axis for axis, extent in enumerate(extents_of(held, traced)) if axis > 1 and extent != ONE}
+        spatial = {axis for axis, extent in enumerate(extents) if axis > 1 and extent != ONE}
         if not once or not spatial or gone - {0, 1} != spatial or gone >= {0, 1} or (whole and 0 not in gone):
             return None
-        stored = whole or bool(others)
-        by_image = 0 not in gone
-        is_held = stored or channels not in {ONE, extents_of(held, traced)[1]}
-        return Epilogue(group, leaf if is_held else held, True, channels, by_image, stored)  # noqa: FBT003 - parts
+        is_held = whole or shared or channels not in {ONE, extents[1]}
+        held = leaf if is_held else held
+        return Epilogue(
+            group, held, parts=True, channels=channels, by_image=0 not in gone, stored=whole or shared
+        )
 
     def step(self, schedule: Schedule, count: sympy.Expr) -> Step:
         """The reductions of which blocks store so many states for each channel of an image."""

@@ -413,7 +413,7 @@ class RowGroup(Reductions):
         yield writers.written("rows", names, partial(RowWriter.last, steps=steps, merged=not over_rows))
 
     def of_merged(self, schedule: Schedule, place: Place, step: Step) -> tuple[str, str]:
-        """A kernel that stores an element of the last node for each one of the space, of the only step's merged states."""
+        """A kernel that stores the last node, which is whole, given the only step's merged states."""
         geometry = replace(geometry_of(self, schedule), lanes=256, items=4, parts=MANY_PARTS)
         names = macros(schedule, ("THREADS", "VECTOR", "ITEMS", "PARTS"), geometry)
         write = partial(RowWriter.last, steps=[step], merged=True)

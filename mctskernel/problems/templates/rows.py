@@ -38,15 +38,21 @@ def row_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) 
 
 
 def row_operands(kept: Sequence[Node], traced: Traced) -> set[Node]:
-    """Operands of reductions that other reductions lead to: those end the group of these, whose space they fit."""
+    """Operands of reductions that other reductions lead to: those end the group of these, whose space they fit.
+
+    Not if those are a pair over other axes, whose results are as well read again with what they were taken of.
+    """
     found = set(kept)
     for node in kept:
         if reduces(node):
             source = stripped(tensors(node)[0], found)
             if source not in found and source.op == "call_function":
-                spaces = [space_of(each, traced) for each in _sources(source, found) if reduces(each)]
+                sources = _sources(source, found)
+                leading = [each for each in kept if each in sources and reduces(each)]
+                spaces = [space_of(each, traced) for each in leading]
                 fits = any(_fits(source, each, traced) for each in spaces)
-                if fits and rule_of(source).kind is Kind.ELEMENT:
+                again = space_of(node, traced) not in spaces and _are_paired(leading)
+                if fits and not again and rule_of(source).kind is Kind.ELEMENT:
                     found.add(source)
     return found
 
@@ -101,7 +107,7 @@ def _group(
                 if (
                     each not in fixed
                     and each not in nodes
-                    and (readers[each] <= {*nodes, *(later if _are_paired(each, last) else ())})
+                    and (readers[each] <= {*nodes, *(later if _are_paired([each, last]) else ())})
                     and _may_join(each, space, traced, _sources(each, inside))
                 ):
                     nodes.add(each)
@@ -131,9 +137,9 @@ def _fits(node: Node, space: Space, traced: Traced) -> bool:
     return any(same(count, product(extents)) for extents in (space.extents, space.rows))
 
 
-def _are_paired(first: Node, last: Node) -> bool:
-    """Whether two reductions are computed together, and both can be stored."""
-    return reduces(first) and reduces(last) and pair(first, last) != ""
+def _are_paired(nodes: Sequence[Node]) -> bool:
+    """Whether nodes are two reductions that are computed together, and can both be stored."""
+    return len(nodes) == 2 and all(map(reduces, nodes)) and pair(*nodes) != ""
 
 
 class _OtherRowError(Exception):
