@@ -168,6 +168,24 @@ __device__ __forceinline__ float erf(float x) {
     return copysignf(fmaf(-sum, power_of_two(x * x * -1.4426950408889634f), 1.0f), x);
 }
 
+// What numbers are divided by, with a relative error of 1.2e-7 as a product.
+struct Inverse {
+    float of;
+};
+
+__device__ __forceinline__ float operator/(float x, Inverse by) {
+    return x * by.of;
+}
+
+template <int MATH>
+__device__ __forceinline__ auto divisor(float by) {
+    if constexpr (MATH == 1) {
+        return Inverse{1.0f / by};
+    } else {
+        return by;
+    }
+}
+
 // ---- Weights --------------------------------------------------------------------------------------------------------------
 // Packed for a group and ROWS outputs: by section, stage, tap, part and step, 2 x ROWS chunks as they are in shared memory.
 

@@ -110,6 +110,8 @@ class Geometry:
     dilation: tuple[int, ...]
     transposed: bool
     stacked: bool = True
+    beside: int = 1
+    """Columns of a plain convolution's result that are phases, too, so that a block of few outputs computes several."""
 
     @property
     def stack(self) -> int:
@@ -119,12 +121,22 @@ class Geometry:
     @property
     def steps(self) -> tuple[int, ...]:
         """Inputs for a place of the result along each axis."""
-        return (1, 1, 1) if self.transposed else self.stride
+        return (1, 1, 1) if self.transposed else (*self.stride[:2], self.stride[2] * self.beside)
 
     @property
     def out(self) -> tuple[int, ...]:
         """Results for a place of a phase along each axis."""
-        return self.stride if self.transposed else (1, 1, 1)
+        return self.stride if self.transposed else (1, 1, self.beside)
+
+    def in_pairs(self) -> Geometry:
+        """The same with pairs of columns where that takes fewer products than 64 rows of which half are empty."""
+        reach = {
+            place * self.stride[2] + tap * self.dilation[2]
+            for place in (0, 1)
+            for tap in range(self.kernel[2])
+        }
+        pays = not self.transposed and len(reach) < 2 * self.kernel[2]
+        return replace(self, beside=2) if pays else self
 
     def sections(self, most: int) -> Iterator[Section]:
         """The sections of all phases in order, of at most so many taps unless one row has more."""
@@ -146,7 +158,7 @@ class Geometry:
             yield _Class(base, [(tuple(each.get(at, -1) for each in taps), at) for at in places])
 
     def _classes(self, axis: int, phase: int) -> list[_Class]:
-        """The taps of an axis by what they have in common: input step * (place + at) + base."""
+        """The taps of an axis, of a phase, by what they have in common: input step * (place + at) + base."""
         stride, padding, dilation = self.stride[axis], self.padding[axis], self.dilation[axis]
         found: dict[int, list[tuple[int, int]]] = {}
         for tap in range(self.kernel[axis]):
@@ -155,7 +167,7 @@ class Geometry:
                 if rest == 0:
                     found.setdefault(0, []).append((tap, at))
             else:
-                at, rest = divmod(tap * dilation, stride)
+                at, rest = divmod(phase * stride + tap * dilation, self.steps[axis])
                 found.setdefault(rest, []).append((tap, at))
         return [_Class(rest - (0 if self.transposed else padding), taps) for rest, taps in found.items()]
 
@@ -293,7 +305,9 @@ class Convolution:
         places = self._places(out)
         named = ("TILE_ROWS", "STRIP", "DEEP", "STAGES", "WARP_GROUPS", "LOADERS", "BLOCKS")
         # More warps compute what follows, and products take more of shared memory's time.
-        several = not self.epilogue.parts if self.epilogue else self.held is not node and self.tables.exact
+        follows = self.held is not node or bool(self.pool or self.epilogue)
+        of_channels = self.epilogue is not None and not self.epilogue.parts
+        several = of_channels or (follows and self.tables.exact)
         shape = self._choice(schedule, channels, rows, places)
         # With so many threads 256 places are multiplied by halves, which read more of shared memory.
         is_wide = shape[0] == MOST_ROWS and not self.tables.exact and numbers(node) is torch.float32
@@ -652,6 +666,8 @@ def convolutions(
         if is_few and not geometry.transposed and _is_direct(terms, inputs, rows):
             yield DirectConvolution(nodes, geometry, min(TOGETHER, key=lambda each: (-rows % each, -each)))
             continue
+        if rows <= MOST_ROWS // 4:
+            geometry = geometry.in_pairs()
         tables = Tables(geometry, tuple(geometry.sections(MOST_TAPS[exact])), exact)
         if 2 * tables.stage(64, 8, 1) > MOST_SHARED - STORING:
             continue

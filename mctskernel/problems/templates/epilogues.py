@@ -24,7 +24,7 @@ from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.row_geometry import power_of_two
 from mctskernel.problems.templates.row_kernels import RowGroup, RowWriter
-from mctskernel.problems.templates.row_space import element_index, extents_of, row_index, stripped
+from mctskernel.problems.templates.row_space import element_index, extents_of, row_index, run_of, stripped
 from mctskernel.problems.templates.row_steps import Step, add, pair, steps_of, with_parts
 from mctskernel.problems.templates.tiles import follower_of
 
@@ -33,7 +33,7 @@ HEADER = "convolutions.cuh"
 MANY = 256
 """Parts of a row up to which a warp merges them."""
 
-_SLOW = re.compile(r"\b(exp|log|log1p|tanh|erf)f\(")
+_SLOW = re.compile(r"\b(exp|log|log1p|tanh|erf)f\(|/ ([\d.]+f)\b")
 _WORDS = ("number", "image", "channel", "depth", "row", "column", "value")
 
 Written = tuple[str, list[Place]]
@@ -172,22 +172,18 @@ def _reduced(
 ) -> tuple[set[int], sympy.Expr] | None:
     """The axes that a group reduces of a leaf, and how many channels each row has; None where rows are others.
 
-    Channels may be in groups: the second axis of the group's space, whose reductions are of the leaf itself then.
+    Channels, in groups or not, may share an axis of the group's space with others; its reductions are of the leaf then.
     """
     space = group.space
     axes = [axis for axis, extent in enumerate(extents) if extent != ONE]
     if space.extents == tuple(extents[axis] for axis in axes):
         gone = {axis for axis, reduced in zip(axes, space.reduced, strict=True) if reduced}
         return gone, extents[1] if 1 in gone else ONE
-    is_split = axes[:2] == [0, 1] and space.extents[0] == extents[0] and len(space.extents) > 3
-    if is_split and space.reduced == (False, False, *[True] * (len(space.reduced) - 2)):
-        own = same(product(space.extents[1:3]), extents[1])
-        return (
-            ({*axes[2:]}, space.extents[2])
-            if own and stripped(tensors(group.reductions[0])[0]) is leaf
-            else None
-        )
-    return None
+    if space.strided or run_of(space)[0] or stripped(tensors(group.reductions[0])[0]) is not leaf:
+        return None
+    count, first = product(extents[:2]), run_of(space)[1][0]
+    channels = next((each for each in (ONE, first) if same(product(space.rows) * each, count)), None)
+    return None if channels is None else ({axis for axis in axes if axis > 1}, channels)
 
 
 def _is_placed(text: str, names: Sequence[str]) -> bool:
@@ -201,7 +197,16 @@ def by_header(text: str, schedule: Schedule, nodes: Iterable[Node]) -> str:
     if not _SLOW.search(text) or not any(each.target is torch.ops.aten.convolution.default for each in nodes):
         return text
     schedule.include(HEADER)
-    return _SLOW.sub(rf"convolutions::\1<{schedule.macro('MATH', 1)}>(", text)
+    math = schedule.macro("MATH", 1)
+
+    def by_macro(found: re.Match[str]) -> str:
+        return (
+            f"/ convolutions::divisor<{math}>({found[2]})"
+            if found[2]
+            else f"convolutions::{found[1]}<{math}>("
+        )
+
+    return _SLOW.sub(by_macro, text)
 
 
 def _held(held: Node, group: RowGroup, traced: Traced) -> Iterator[Node]:
