@@ -20,12 +20,7 @@ from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, nu
 from mctskernel.problems.plain_cuda.element_types import converted, stored
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES
-from mctskernel.problems.plain_cuda.rules import (
-    argument,
-    base_name,
-    operator_name,
-    tensors,
-)
+from mctskernel.problems.plain_cuda.rules import argument, base_name, operator_name, tensors
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.epilogues import HEADER, Epilogue, Written, by_header
 from mctskernel.problems.templates.pools import Pool, pools
@@ -130,13 +125,9 @@ class Geometry:
 
     def in_pairs(self) -> Geometry:
         """The same with pairs of columns where that takes fewer products than 64 rows of which half are empty."""
-        reach = {
-            place * self.stride[2] + tap * self.dilation[2]
-            for place in (0, 1)
-            for tap in range(self.kernel[2])
-        }
-        pays = not self.transposed and len(reach) < 2 * self.kernel[2]
-        return replace(self, beside=2) if pays else self
+        taps = [tap * self.dilation[2] for tap in range(self.kernel[2])]
+        both = {*taps, *(self.stride[2] + each for each in taps)}
+        return replace(self, beside=2) if not self.transposed and len(both) < 2 * len(taps) else self
 
     def sections(self, most: int) -> Iterator[Section]:
         """The sections of all phases in order, of at most so many taps unless one row has more."""
@@ -430,15 +421,13 @@ class Convolution:
     def _follow(self, schedule: Schedule, place: Place, step: Step | None, of_block: str) -> Written:
         """What becomes of sums, as arguments in C++, and what it reads."""
         held = schedule.place("", self.held) if self.epilogue else place
-        value, index, names = _epilogue((self.nodes[0], self.held), schedule, held)
-        if self.epilogue is None:
-            text = _lambdas(value, index, names, self.pool.pairs if self.pool else "{}")
-            return text, list(value.reads.values())
-        if step:
-            arguments = ", ".join(f"int {each}" for each in names[:-1])
-            at = f"[&]({arguments}) {{\n{index.text()}\n        }}"
-            text, reads = self.epilogue.of_places(schedule, step, of_block, value.text(), at)
-        else:
+        value, at, names = _epilogue((self.nodes[0], self.held), schedule, held)
+        text, reads = _index(at, names), list[Place]()
+        if self.pool:
+            text = f"convolutions::pairs<{str(self.pool.is_largest).lower()}>({text})"
+        elif self.epilogue and step:
+            text, reads = self.epilogue.of_places(schedule, step, of_block, value.text(), text)
+        elif self.epilogue:
             text, reads = self.epilogue.of_channels(schedule, place, of_block)
         return f"{_of_sum(value, names)},\n        {text}", [*value.reads.values(), *reads]
 
@@ -540,6 +529,7 @@ class DirectConvolution:
         outputs = schedule.macro("OUTPUTS", self.outputs) if self.outputs > 1 else ""
         weights = _weights(node, body)
         value, index, names = _epilogue(self.nodes, schedule, place)
+        follow = f"{_of_sum(value, names)},\n        {_index(index, names)}"
         result, images = (schedule.parameter(each.name) for each in (place, found))
         call = f"convolve_directly<{name}_geometry, {run}>({result}, {images}"
         shared = ""
@@ -551,7 +541,7 @@ class DirectConvolution:
         text = (
             f"{shared}    const convolutions::Sizes sizes = {{{_sizes(node, body, out)}}};\n"
             f"    convolutions::{call}, sizes,\n"
-            f"        {weights},\n{by_header(_lambdas(value, index, names), schedule, self.nodes[:1])});"
+            f"        {weights},\n{by_header(follow, schedule, self.nodes[:1])});"
         )
         reads = {each.name: each for each in (found, *body.reads.values(), *value.reads.values())}
         reads.pop(place.name, None)
@@ -628,10 +618,9 @@ def _epilogue(nodes: Sequence[Node], schedule: Schedule, place: Place) -> tuple[
     return value, at, names
 
 
-def _lambdas(value: Body, index: Body, names: tuple[str, ...], of_index: str = "{}") -> str:
+def _index(index: Body, names: tuple[str, ...]) -> str:
     arguments = ", ".join(f"int {each}" for each in names[:-1])
-    stored_at = of_index.format(f"[&]({arguments}) {{\n{index.text()}\n        }}")
-    return f"{_of_sum(value, names)},\n        {stored_at}"
+    return f"[&]({arguments}) {{\n{index.text()}\n        }}"
 
 
 def _of_sum(value: Body, names: tuple[str, ...]) -> str:

@@ -33,7 +33,7 @@ HEADER = "convolutions.cuh"
 MANY = 256
 """Parts of a row up to which a warp merges them."""
 
-_SLOW = re.compile(r"\b(exp|log|log1p|tanh|erf)f\(|/ ([\d.]+f)\b")
+_FUNCTION, _DIVISOR = re.compile(r"\b(exp|log|log1p|tanh|erf)f\("), re.compile(r"/ ([\d.]+f)\b")
 _WORDS = ("number", "image", "channel", "depth", "row", "column", "value")
 
 Written = tuple[str, list[Place]]
@@ -73,11 +73,9 @@ class Epilogue:
         spatial = {axis for axis, extent in enumerate(extents) if axis > 1 and extent != ONE}
         if not once or not spatial or gone - {0, 1} != spatial or gone >= {0, 1} or (whole and 0 not in gone):
             return None
-        is_held = whole or shared or channels not in {ONE, extents[1]}
-        held = leaf if is_held else held
-        return Epilogue(
-            group, held, parts=True, channels=channels, by_image=0 not in gone, stored=whole or shared
-        )
+        stored = whole or shared
+        held = leaf if stored or channels not in {ONE, extents[1]} else held
+        return Epilogue(group, held, parts=True, channels=channels, by_image=0 not in gone, stored=stored)
 
     def step(self, schedule: Schedule, count: sympy.Expr) -> Step:
         """The reductions of which blocks store so many states for each channel of an image."""
@@ -137,7 +135,7 @@ class Epilogue:
             if part.kind == "softmax":
                 top, total = (f"state.{member.name}" for member in part.members)
                 lines.append(_for_each(f"{total} = {top} == -CUDART_INF_F ? 0.0f : {total};"))
-        count = f"{step.count} / {in_cpp(self.channels)}" if self.channels != ONE else step.count
+        count = f"{step.count} / ({in_cpp(self.channels)})"
         lines.append(f"places.keep(of_channels, {schedule.parameter(step.buffer.name)}, {count});")
         is_placed = functions.is_placed or _is_placed(sums, functions.names[1:])
         placed = str(is_placed).lower()
@@ -194,19 +192,13 @@ def _is_placed(text: str, names: Sequence[str]) -> bool:
 
 def by_header(text: str, schedule: Schedule, nodes: Iterable[Node]) -> str:
     """C++ with the header's functions in place of CUDA's, as a macro says, if a convolution is among the nodes."""
-    if not _SLOW.search(text) or not any(each.target is torch.ops.aten.convolution.default for each in nodes):
+    is_slow = _FUNCTION.search(text) or _DIVISOR.search(text)
+    if not is_slow or not any(each.target is torch.ops.aten.convolution.default for each in nodes):
         return text
     schedule.include(HEADER)
     math = schedule.macro("MATH", 1)
-
-    def by_macro(found: re.Match[str]) -> str:
-        return (
-            f"/ convolutions::divisor<{math}>({found[2]})"
-            if found[2]
-            else f"convolutions::{found[1]}<{math}>("
-        )
-
-    return _SLOW.sub(by_macro, text)
+    text = _FUNCTION.sub(rf"convolutions::\1<{math}>(", text)
+    return _DIVISOR.sub(rf"/ convolutions::divisor<{math}>(\1)", text)
 
 
 def _held(held: Node, group: RowGroup, traced: Traced) -> Iterator[Node]:

@@ -26,14 +26,7 @@ from mctskernel.problems.plain_cuda.body import (
 from mctskernel.problems.plain_cuda.element_types import computed_type, converted, literal, lowest
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES, for_each_axis, pooled_rank
-from mctskernel.problems.plain_cuda.rules import (
-    argument,
-    operator_name,
-    readers,
-    source_of,
-    takes,
-    tensors,
-)
+from mctskernel.problems.plain_cuda.rules import argument, operator_name, readers, source_of, takes, tensors
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.epilogues import by_header
@@ -62,21 +55,19 @@ class Pool:
         return tensors(source_of(self.nodes[0])[0])[0]
 
     @property
-    def pairs(self) -> str:
-        """How the header of convolutions stores pools of two columns."""
-        return f"convolutions::pairs<{str('max' in operator_name(self.nodes[0])).lower()}>({{}})"
+    def is_largest(self) -> bool:
+        """Whether it takes the largest number of a window, not their mean."""
+        return "max" in operator_name(self.nodes[0])
 
     def joins(self, node: Node) -> bool:
         """Whether all that is needed of a node are pools of pairs of columns."""
         pool = source_of(self.nodes[0])[0]
-        rank = pooled_rank(pool)
-        size, step, before, apart = _windows(pool, rank)
-        whole = argument(pool, "ceil_mode") or (
-            takes(pool, "divisor_override") and argument(pool, "divisor_override")
-        )
-        is_even = (size[-1] % 2, step[-1], before[-1], apart[-1]) == (0, size[-1], 0, 1)
-        is_float = numbers(node) is torch.float32 and node.meta["val"].dim() == rank + 2
-        return readers(node) == [self.nodes[0]] and not whole and is_even and is_float
+        size, step, before, apart = (each[-1] for each in _windows(pool))
+        words = {"ceil_mode", "divisor_override"}
+        is_plain = not any(argument(pool, each) for each in words if takes(pool, each))
+        is_float = numbers(node) is torch.float32 and node.meta["val"].dim() == pooled_rank(pool) + 2
+        are_pairs = (size % 2, step, before, apart) == (0, size, 0, 1)
+        return readers(node) == [self.nodes[0]] and is_plain and is_float and are_pairs
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The text of the kernel, and its launch."""
@@ -156,23 +147,19 @@ class _Axis:
         return minus(times(here, str(self.step)), str(self.before))
 
 
-def _windows(pool: Node, rank: int) -> list[list[int]]:
+def _windows(pool: Node) -> list[list[int]]:
     """Sizes of windows, their steps, the padding before, and how far taps are apart, along each axis."""
-    found = [
-        for_each_axis(argument(pool, name) or argument(pool, "kernel_size"), rank)
-        for name in ("kernel_size", "stride", "padding")
-    ]
-    return [
-        *found,
-        for_each_axis(argument(pool, "dilation"), rank) if takes(pool, "dilation") else [1] * rank,
-    ]
+    rank = pooled_rank(pool)
+    names = ("kernel_size", "stride", "padding", "dilation")
+    given = (argument(pool, each) or argument(pool, "kernel_size") for each in names if takes(pool, each))
+    found = [for_each_axis(each, rank) for each in given]
+    return found if takes(pool, "dilation") else [*found, [1] * rank]
 
 
 def _axes(body: Body, group: Pool) -> list[_Axis]:
     pool = source_of(group.nodes[0])[0]
-    rank = pooled_rank(pool)
-    extents = map(body.size, body.extents(group.source)[-rank:])
-    *axes, last = map(_Axis, AXES[rank], *_windows(pool, rank), extents)
+    extents = map(body.size, body.extents(group.source)[-pooled_rank(pool) :])
+    *axes, last = map(_Axis, AXES[pooled_rank(pool)], *_windows(pool), extents)
     place = body.place_of(group.source) if group.in_pairs else None
     return [*axes, last.in_pairs(body.size(place.extents[-1])) if place else last]
 
@@ -181,7 +168,7 @@ def _write(body: Body, group: Pool, place: Place, names: Mapping[str, str], pool
     """The statements of the kernel. Each result is in `pooled` when what follows is computed."""
     node, last = group.nodes[0], group.nodes[-1]
     pool, dtype = source_of(node)[0], numbers(node)
-    largest = "max" in operator_name(pool)
+    largest = group.is_largest
     threads, items = names["THREADS"], names["ITEMS"]
     rows, columns = count_in_cpp(place.extents[:-1]), in_cpp(place.extents[-1])
     row, first, found, j = map(body.fresh, ("row", "first", "largest" if largest else "sum", "j"))
