@@ -680,9 +680,10 @@ class _Behind(NamedTuple):
         readers = readers_of(kept, traced)
         for leaf, group in itertools.product(nodes, self.groups):
             others = readers[leaf] - {*group.nodes}
-            is_late = others <= {*kept[kept.index(group.nodes[-1]) :]}
-            epilogue = Epilogue.of(leaf, held, group, traced, shared=bool(others)) if is_late else None
-            for stacked in (True, False) if epilogue else ():
+            epilogue = Epilogue.of(leaf, held, group, traced, shared=bool(others))
+            if epilogue is None or not others <= {*kept[kept.index(group.nodes[-1]) :]}:
+                continue
+            for stacked in (True, False):
                 own = replace(tables.geometry, stacked=stacked)
                 own_tables = Tables(own, tuple(own.sections(MOST_TAPS[tables.exact])), tables.exact)
                 if _pays(epilogue, own_tables, rows, traced):
