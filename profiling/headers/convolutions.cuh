@@ -168,6 +168,24 @@ __device__ __forceinline__ float erf(float x) {
     return copysignf(fmaf(-sum, power_of_two(x * x * -1.4426950408889634f), 1.0f), x);
 }
 
+// What numbers are divided by, with a relative error of 1.2e-7 as a product.
+struct Inverse {
+    float of;
+};
+
+__device__ __forceinline__ float operator/(float x, Inverse by) {
+    return x * by.of;
+}
+
+template <int MATH>
+__device__ __forceinline__ auto divisor(float by) {
+    if constexpr (MATH == 1) {
+        return Inverse{1.0f / by};
+    } else {
+        return by;
+    }
+}
+
 // ---- Weights --------------------------------------------------------------------------------------------------------------
 // Packed for a group and ROWS outputs: by section, stage, tap, part and step, 2 x ROWS chunks as they are in shared memory.
 
@@ -308,6 +326,29 @@ struct Part {
         return place;
     }
 };
+
+// The place in the result of a part's n-th place; that of its first place if there is none.
+struct At {
+    int image, depth, row, column;
+    bool inside;
+};
+
+template <class Geometry, class Part>
+__device__ __forceinline__ At result_at(const Part& part, const Sizes& sizes, int n, int of_stack) {
+    constexpr int STACK = Geometry::STACK, ACROSS = Geometry::OUT[2] / STACK;
+    const Place place = part.place(n);
+    At at;
+    at.image = place.image;
+    at.depth = place.depth * Geometry::OUT[0] + part.phase / (Geometry::OUT[1] * ACROSS);
+    at.row = place.row * Geometry::OUT[1] + part.phase / ACROSS % Geometry::OUT[1];
+    at.column = (part.strip + place.column) * Geometry::OUT[2] + part.phase % ACROSS + of_stack;
+    at.inside = (Geometry::BY_IMAGE ? place.image == part.image : place.image < sizes.images) && place.row < sizes.places[1]
+        && place.column < part.width && at.depth < sizes.output[0] && at.row < sizes.output[1] && at.column < sizes.output[2];
+    if (!at.inside) {
+        at.image = at.depth = at.row = at.column = 0;
+    }
+    return at;
+}
 
 // ---- Inputs ---------------------------------------------------------------------------------------------------------------
 
@@ -524,15 +565,37 @@ struct alignas(2 * sizeof(T)) Two {
     T first, second;
 };
 
+// Given as the index of results: of two columns the larger value is stored, or their mean. Columns are those of pairs.
+template <bool LARGER, class Index>
+struct Pairs {
+    Index index;
+
+    __device__ __forceinline__ auto operator()(int image, int channel, int depth, int row, int column) const {
+        return index(image, channel, depth, row, column);
+    }
+
+    __device__ __forceinline__ static float joined(float x, float y) {
+        return !LARGER ? 0.5f * (x + y) : y > x || y != y ? y : x;
+    }
+};
+
+template <bool LARGER, class Index>
+__device__ __forceinline__ Pairs<LARGER, Index> pairs(Index index) {
+    return {index};
+}
+
+template <class Index>
+constexpr bool JOINS = false;
+template <bool LARGER, class Index>
+constexpr bool JOINS<Pairs<LARGER, Index>> = true;
+
 // Store a part of the result that the warps that multiply have the sums of; two columns at once where VECTOR is 2 and rows are even, since
 // memory takes longer for parts of 32 bytes, which the ends of what a warp stores at once are.
 template <class Geometry, int ROWS, int GROUPS, int VECTOR, class Part, int BLOCKS, int SUMS, class T, class Value, class Index>
 __device__ __forceinline__ void store(T* to, unsigned char* shared, const float (&sum)[BLOCKS][SUMS], const Sizes& sizes,
         const Part& part, Value value, Index index) {
-    constexpr int STACK = Geometry::STACK, ACROSS = Geometry::OUT[2] / STACK, OWN = ROWS / STACK;
+    constexpr int STACK = Geometry::STACK, OWN = ROWS / STACK;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int out_depth = part.phase / (Geometry::OUT[1] * ACROSS);
-    const int out_row = part.phase / ACROSS % Geometry::OUT[1], out_column = part.phase % ACROSS;
     const int first_row = part.group * sizes.rows + part.block * OWN, own = min(OWN, sizes.rows - part.block * OWN);
     // Rows that go through a warp's shared memory at a time.
     constexpr int AT_ONCE = 16 / GROUPS;
@@ -542,35 +605,33 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
     // Where a thread's places are, all at once, since each takes long to find; -1 if there is none.
     constexpr int COUNT = SUMS / 16 * STACK;
     auto found_at = [&](int n, int of_stack) {
-        Place place = part.place(Share<ROWS, GROUPS>::place() + n);
-        const int across = part.strip + place.column;
-        const bool inside = place.image < sizes.images && place.row < sizes.places[1] && place.column < part.width;
-        place.depth = place.depth * Geometry::OUT[0] + out_depth, place.row = place.row * Geometry::OUT[1] + out_row;
-        place.column = across * Geometry::OUT[2] + out_column + of_stack;
-        if (!inside || place.depth >= sizes.output[0] || place.row >= sizes.output[1] || place.column >= sizes.output[2]) {
-            place.image = -1;
-        }
-        return place;
+        At at = result_at<Geometry>(part, sizes, Share<ROWS, GROUPS>::place() + n, of_stack);
+        at.image = at.inside ? at.image : -1;
+        return at;
     };
     auto found = [&](int n) {
         const int i = lane + n % STACK * 32;
         return found_at(n / STACK * 32 + i / STACK, i % STACK);
     };
-    if constexpr (VECTOR == 2 && (STACK == 2 || (STACK == 1 && Geometry::OUT[2] == 1 && Geometry::HALO_COLUMNS % 2 == 0))) {
+    constexpr bool IN_PAIRS = VECTOR == 2 && (STACK == 2 || (STACK == 1 && Geometry::OUT[2] == 1 && Geometry::HALO_COLUMNS % 2 == 0));
+    static_assert(IN_PAIRS || !JOINS<Index>, "Pairs lie in different parts");
+    if constexpr (IN_PAIRS) {
         const auto from = index(0, 0, 0, 0, 0);
-        const bool is_even = ((index(0, 1, 0, 0, 0) | index(0, 0, 1, 0, 0) | index(0, 0, 0, 1, 0)) & 1) == 0 && index(0, 0, 0, 0, 1) == 1
-            && from == 0 && sizes.output[2] % 2 == 0 && (STACK == 2 || part.width % 2 == 0) && reinterpret_cast<size_t>(to) % sizeof(Two<T>) == 0;
+        const bool is_even = JOINS<Index> || (((index(0, 1, 0, 0, 0) | index(0, 0, 1, 0, 0) | index(0, 0, 0, 1, 0)) & 1) == 0 && index(0, 0, 0, 0, 1) == 1
+            && from == 0 && sizes.output[2] % 2 == 0 && (STACK == 2 || part.width % 2 == 0) && reinterpret_cast<size_t>(to) % sizeof(Two<T>) == 0);
         if (is_even) {
             // Some rows at a time, of 64 places, or of 32 with two columns each.
             constexpr int OF_PIECE = 64 / STACK, PITCH = OF_PIECE + 8, PIECES = SUMS * 2 / OF_PIECE, SHARES = GROUPS == 2 && STACK == 1 ? 2 : 1;
             constexpr int RUN = 8 / SHARES;
             static_assert(RUN * PITCH * 4 <= STORING / 4 / GROUPS, "Rows don't fit");
             decltype(index(0, 0, 0, 0, 0)) offsets[PIECES];
-            Place places[PIECES];
+            At places[PIECES];
             #pragma unroll
             for (int n = 0; n < PIECES; ++n) {
                 places[n] = found_at(n * OF_PIECE + lane * (2 / STACK), 0);
-                offsets[n] = places[n].image < 0 ? -1 : index(places[n].image, first_row, places[n].depth, places[n].row, places[n].column);
+                const bool inside = places[n].image >= 0 && (!JOINS<Index> || places[n].column + 1 < sizes.output[2]);
+                const int column = places[n].column / (JOINS<Index> ? 2 : 1);
+                offsets[n] = inside ? index(places[n].image, first_row, places[n].depth, places[n].row, column) : -1;
             }
             #pragma unroll
             for (int number = 0; number < BLOCKS * PIECES * 16 / RUN; ++number) {
@@ -590,13 +651,18 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
                     }
                 }
                 __syncwarp();
-                const Place& place = places[n];
+                const At& place = places[n];
                 T* at = to + (offsets[n] + row * apart);
                 auto put = [&](int j) {
                     const float* found = mine + (STACK == 2 ? 2 * j * PITCH + lane : j * PITCH + 2 * lane);
                     const float2 two = STACK == 2 ? make_float2(found[0], found[PITCH]) : *reinterpret_cast<const float2*>(found);
-                    *reinterpret_cast<Two<T>*>(at) = {value(place.image, first_row + row + j, place.depth, place.row, place.column, two.x),
+                    const Two<T> both = {value(place.image, first_row + row + j, place.depth, place.row, place.column, two.x),
                         value(place.image, first_row + row + j, place.depth, place.row, place.column + 1, two.y)};
+                    if constexpr (JOINS<Index>) {
+                        *at = Index::joined(both.first, both.second);
+                    } else {
+                        *reinterpret_cast<Two<T>*>(at) = both;
+                    }
                     at += apart;
                 };
                 if (offsets[n] >= 0 && row + RUN / STACK <= own) {
@@ -617,7 +683,7 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
     decltype(index(0, 0, 0, 0, 0)) offsets[COUNT];
     #pragma unroll
     for (int n = 0; n < COUNT; ++n) {
-        const Place place = found(n);
+        const At place = found(n);
         offsets[n] = place.image < 0 ? -1 : index(place.image, first_row, place.depth, place.row, place.column);
     }
     // By way of shared memory, so that threads that are neighbours store neighbours.
@@ -632,7 +698,7 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
         #pragma unroll
         for (int k = 0; k < STACK; ++k) {
             const int n = part_of / BLOCKS * STACK + k, i = lane + 32 * k;
-            const Place place = found(n);  // which most values don't depend on
+            const At place = found(n);  // which most values don't depend on
             const float* from = mine + i % STACK * APART + i / STACK;
             T* at = to + (offsets[n] + row * apart);
             #pragma unroll
@@ -695,9 +761,8 @@ struct Turn {
 template <class Geometry, int ROWS, int GROUPS, class Part, int BLOCKS, int SUMS, class T>
 struct Places {
     using Mine = Share<ROWS, GROUPS>;
-    static constexpr int STACK = Geometry::STACK, ACROSS = Geometry::OUT[2] / STACK;
+    static constexpr int STACK = Geometry::STACK;
     static constexpr int OWN_OF = 16 / STACK, OWN = BLOCKS * OWN_OF, COUNT = SUMS / 16 * STACK, WARPS = Mine::OF_ROWS ? 8 : 4;
-    static constexpr int SHARES = Mine::OF_PLACES ? 2 : 1;
 
     T* to;
     unsigned char* shared;
@@ -708,11 +773,6 @@ struct Places {
     unsigned char* states;
     float values[COUNT][OWN];
 
-    struct At {
-        int image, depth, row, column;
-        bool inside;
-    };
-
     __device__ __forceinline__ static int warp() { return threadIdx.x / 32 % WARPS; }
 
     __device__ __forceinline__ static void barrier() {
@@ -721,18 +781,7 @@ struct Places {
 
     __device__ __forceinline__ At at(int n) const {
         const int i = threadIdx.x % 32 + n % STACK * 32;
-        const Place place = part.place(Mine::place() + n / STACK * 32 + i / STACK);
-        At at;
-        at.image = place.image;
-        at.depth = place.depth * Geometry::OUT[0] + part.phase / (Geometry::OUT[1] * ACROSS);
-        at.row = place.row * Geometry::OUT[1] + part.phase / ACROSS % Geometry::OUT[1];
-        at.column = (part.strip + place.column) * Geometry::OUT[2] + part.phase % ACROSS + i % STACK;
-        at.inside = (Geometry::BY_IMAGE ? place.image == part.image : place.image < sizes.images) && place.row < sizes.places[1] && place.column < part.width
-            && at.depth < sizes.output[0] && at.row < sizes.output[1] && at.column < sizes.output[2];
-        if (!at.inside) {
-            at.image = at.depth = at.row = at.column = 0;
-        }
-        return at;
+        return result_at<Geometry>(part, sizes, Mine::place() + n / STACK * 32 + i / STACK, i % STACK);
     }
 
     // The channel of number j, and its row of the block's group.
@@ -845,50 +894,6 @@ struct Places {
         return found;
     }
 
-    // The states of a thread's channels, of all places of a part, which are of one image.
-    template <class State>
-    __device__ __forceinline__ States<State, OWN> begun(State start) const {
-        States<State, OWN> found;
-        #pragma unroll
-        for (int j = 0; j < OWN; ++j) {
-            found.of[j] = start;
-        }
-        return found;
-    }
-
-    template <class State, class Add>
-    __device__ __forceinline__ void add(States<State, OWN>& states, Add add) {
-        each([&](int n, const At& at, int channel, float value, int j) {
-            State state = states.of[j];
-            add(state, n, at.image, channel, at.depth, at.row, at.column, value);
-            states.of[j] = at.inside ? state : states.of[j];
-        });
-    }
-
-    // Merge the states of a warp, with rows.cuh, and keep them: each channel of an image has one for each of its parts.
-    template <class State>
-    __device__ __forceinline__ void keep(const States<State, OWN>& states) {
-        const int strips = layout.strips, parts = layout.own * strips * Geometry::PHASES;
-        const int number = (part.tile * strips + part.strip / part.width) * Geometry::PHASES + part.phase;
-        State* mine = reinterpret_cast<State*>(to) + (Mine::OF_PLACES ? threadIdx.x / 128 : 0)
-            + (((long long)part.image * sizes.groups * sizes.rows + channel(0)) * parts + number) * SHARES;
-        #pragma unroll
-        for (int j = 0; j < OWN; ++j) {
-            keep(j, states.of[j], mine + (long long)(row(j) - row(0)) * parts * SHARES);
-        }
-    }
-
-    template <class State>
-    __device__ __forceinline__ void keep(int j, State state, State* at) {
-        #pragma unroll
-        for (int lanes = 16; lanes > 0; lanes /= 2) {
-            merge(state, of_lane(state, lanes));
-        }
-        if (threadIdx.x % 32 == j && row(j) < sizes.rows) {
-            *at = state;
-        }
-    }
-
     // Store value(number, image, channel, depth, row, column, value) at to[index(image, channel, depth, row, column)].
     template <int STEP, class Value, class Index>
     __device__ __forceinline__ void store(Value value, Index index) {
@@ -930,19 +935,138 @@ struct Places {
     }
 };
 
-template <class Use>
-struct InParts {
-    Use use;
+// What a thread has of a part's sums as products leave them: 2 BLOCKS rows of places. PLACED says whether it matters where those are.
+template <bool PLACED, class Geometry, int ROWS, int GROUPS, class Part, int BLOCKS, int SUMS>
+struct RowSums {
+    using Mine = Share<ROWS, GROUPS>;
+    static constexpr int STACK = Geometry::STACK, OWN = 2 * BLOCKS, SHARES = Mine::OF_PLACES ? 2 : 1;
+
+    float (&sum)[BLOCKS][SUMS];
+    const Sizes& sizes;
+    const Layout& layout;
+    const Part& part;
+    unsigned inside[SUMS / 16];  // a bit for each place
+
+    // Of each sum, what value(image, channel, depth, row, column, sum) says takes its place.
+    template <class Value>
+    __device__ __forceinline__ RowSums(float (&sum)[BLOCKS][SUMS], const Sizes& sizes, const Layout& layout, const Part& part, Value value)
+        : sum(sum), sizes(sizes), layout(layout), part(part) {
+        const int lane = threadIdx.x % 32;
+        #pragma unroll
+        for (int i = 0; i < SUMS / 16; ++i) {
+            #pragma unroll
+            for (int of_stack = 0; of_stack < STACK; ++of_stack) {
+                const bool is_inside = result_at<Geometry>(part, sizes, Mine::place() + i * 32 + lane, of_stack).inside;
+                const unsigned all = __ballot_sync(0xffffffff, is_inside);
+                inside[i] = lane / 4 % STACK == of_stack ? all : inside[i];
+            }
+        }
+        each([&](int, const At& at, int channel, float& found, bool) {
+            found = value(at.image, channel, at.depth, at.row, at.column, found);
+        });
+    }
+
+    // The row of number j of the block's group.
+    __device__ __forceinline__ int row(int j) const {
+        const int line = Mine::row() + j / 2 * 64 + threadIdx.x / 32 % 4 * 16 + j % 2 * 8 + threadIdx.x % 32 / 4;
+        return part.block * (ROWS / STACK) + line / STACK;
+    }
+
+    // Calls use(number of the row, place, channel, sum, whether there is such a place) for all of this thread's.
+    template <class Use>
+    __device__ __forceinline__ void each(Use use) {
+        const int lane = threadIdx.x % 32;
+        #pragma unroll
+        for (int m = 0; m < BLOCKS; ++m) {
+            #pragma unroll
+            for (int i = 0; i < SUMS; ++i) {
+                const int j = m * 2 + i / 2 % 2, n = i / 4 * 8 + lane % 4 * 2 + i % 2;
+                const At at = PLACED ? result_at<Geometry>(part, sizes, Mine::place() + n, lane / 4 % STACK) : At{};
+                const int channel = part.group * sizes.rows + min(row(j), sizes.rows - 1);
+                use(j, at, channel, sum[m][i], inside[i / 16] >> n % 32 & 1);
+            }
+        }
+    }
+
+    template <class State>
+    __device__ __forceinline__ States<State, OWN> begun(State start) const {
+        States<State, OWN> found;
+        #pragma unroll
+        for (int j = 0; j < OWN; ++j) {
+            found.of[j] = start;
+        }
+        return found;
+    }
+
+    // add(state, image, channel, depth, row, column, value) adds one value to a row's state.
+    template <class State, class Add>
+    __device__ __forceinline__ void add(States<State, OWN>& states, Add add) {
+        each([&](int j, const At& at, int channel, float value, bool is_inside) {
+            State state = states.of[j];
+            add(state, at.image, channel, at.depth, at.row, at.column, value);
+            states.of[j] = is_inside ? state : states.of[j];
+        });
+    }
+
+    // Merge the states of a warp, with rows.cuh, and keep them: each channel has one for each of `parts`, those of an image or of all.
+    template <class State>
+    __device__ __forceinline__ void keep(const States<State, OWN>& states, int* to, int parts) const {
+        const int number = (part.tile * layout.strips + part.strip / part.width) * Geometry::PHASES + part.phase;
+        #pragma unroll
+        for (int j = 0; j < OWN; ++j) {
+            State state = states.of[j];
+            #pragma unroll
+            for (int lanes = 1; lanes < 4 * STACK; lanes *= 2) {
+                merge(state, of_lane(state, lanes));
+            }
+            const long long line = (long long)part.image * sizes.groups * sizes.rows + part.group * sizes.rows + row(j);
+            if (threadIdx.x % (4 * STACK) == 0 && row(j) < sizes.rows) {
+                reinterpret_cast<State*>(to)[line * parts + number * SHARES + (Mine::OF_PLACES ? threadIdx.x / 128 : 0)] = state;
+            }
+        }
+    }
 };
 
-template <class Use>
-__device__ __forceinline__ InParts<Use> in_parts(Use use) {
-    return {use};
+template <class Index>
+constexpr bool STORES = true;
+template <>
+constexpr bool STORES<int> = false;
+
+// Given as the index of results: use(sums) keeps what it makes of them, which is stored as well if there is an index.
+template <bool PLACED, class Use, class Index>
+struct InParts {
+    Use use;
+    Index index;
+};
+
+template <bool PLACED, class Use, class Index = int>
+__device__ __forceinline__ InParts<PLACED, Use, Index> in_parts(Use use, Index index = {}) {
+    return {use, index};
 }
+
+template <class Geometry, int ROWS, int GROUPS, int VECTOR, bool PLACED, class T, class Part, int BLOCKS, int SUMS, class Value, class Use, class Index>
+__device__ __forceinline__ void keep(T* to, unsigned char* shared, float (&sum)[BLOCKS][SUMS], const Sizes& sizes, const Layout& layout,
+        const Part& part, Value value, const InParts<PLACED, Use, Index>& parts) {
+    RowSums<PLACED, Geometry, ROWS, GROUPS, Part, BLOCKS, SUMS> sums(sum, sizes, layout, part, value);
+    parts.use(sums);
+    if constexpr (STORES<Index>) {
+        store<Geometry, ROWS, GROUPS, VECTOR>(
+            to, shared, sum, sizes, part, [](int, int, int, int, int, float found) { return found; }, parts.index);
+    }
+}
+
+template <class Index>
+constexpr bool KEEPS = false;
+template <bool PLACED, class Use, class Index>
+constexpr bool KEEPS<InParts<PLACED, Use, Index>> = true;
 
 template <class Geometry, int ROWS, int STRIP, int GROUPS, class T>
 using PlacesOf =
     Places<Geometry, ROWS, GROUPS, Part<Geometry, ROWS, STRIP>, Share<ROWS, GROUPS>::BLOCKS, Share<ROWS, GROUPS>::SUMS, T>;
+
+template <bool PLACED, class Geometry, int ROWS, int STRIP, int GROUPS>
+using RowSumsOf =
+    RowSums<PLACED, Geometry, ROWS, GROUPS, Part<Geometry, ROWS, STRIP>, Share<ROWS, GROUPS>::BLOCKS, Share<ROWS, GROUPS>::SUMS>;
 
 // Given as the index of results: use(places) reduces them in PASSES and stores what becomes of them. A place's states have so many
 // BYTES.
@@ -968,12 +1092,6 @@ struct Passes<Reducing<PASSES, OF_PLACE, Use>> {
     static constexpr int COUNT = PASSES, BYTES = OF_PLACE;
 };
 
-template <class Use>
-struct Passes<InParts<Use>> {
-    static constexpr bool REDUCES = true;
-    static constexpr int COUNT = 1, BYTES = 0;
-};
-
 template <class Geometry, int ROWS, int GROUPS, class Part, int BLOCKS, int SUMS, class T, class Value, class Use>
 __device__ __forceinline__ void reduce(T* to, unsigned char* shared, const float (&sum)[BLOCKS][SUMS], const Sizes& sizes,
         const Layout& layout, const Part& part, const Turn& turn, unsigned char* states, Value value, Use use) {
@@ -989,6 +1107,7 @@ template <class Geometry, int ROWS, int STRIP, int DEEP, int STAGES, int GROUPS,
 __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T* input, const T* weights, const Sizes& sizes,
         const Section* sections, const Tap<Geometry::STACK>* taps, const int* phases, Value value, Index index) {
     static_assert(STAGES >= 2, "A stage is given back when the products of the next one are issued");
+    static_assert(STRIP > 1 || !JOINS<Index>, "Strips have pairs of columns");
     static_assert(TEAMS == 1 || (TEAMS == 2 && GROUPS == 1), "Loaders are two warps, or a warp group that gives registers to another one");
     using Own = Shape<Geometry, ROWS, STRIP, DEEP>;
     using Mine = Part<Geometry, ROWS, STRIP>;
@@ -1016,6 +1135,8 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
     auto finish = [&](const Mine& part, const Turn& turn) {
         if constexpr (Reduces::REDUCES) {
             reduce<Geometry, ROWS, GROUPS>(to, shared + STAGES * Own::STAGE, sum, sizes, layout, part, turn, kept, value, index.use);
+        } else if constexpr (KEEPS<Index>) {
+            keep<Geometry, ROWS, GROUPS, VECTOR>(to, shared + STAGES * Own::STAGE, sum, sizes, layout, part, value, index);
         } else {
             store<Geometry, ROWS, GROUPS, VECTOR>(to, shared + STAGES * Own::STAGE, sum, sizes, part, value, index);
         }

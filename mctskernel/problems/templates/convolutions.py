@@ -17,12 +17,13 @@ import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, numbers, plus, times
-from mctskernel.problems.plain_cuda.element_types import converted, stored, stored_type
+from mctskernel.problems.plain_cuda.element_types import converted, stored
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES
 from mctskernel.problems.plain_cuda.rules import argument, base_name, operator_name, tensors
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.epilogues import HEADER, Epilogue, Written, by_header
+from mctskernel.problems.templates.pools import Pool, pools
 from mctskernel.problems.templates.row_space import extents_of
 from mctskernel.problems.templates.row_steps import Step
 from mctskernel.problems.templates.rows import readers_of, row_groups
@@ -30,6 +31,7 @@ from mctskernel.problems.templates.tiles import end_of, follower_of
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
+    from mctskernel.problems.templates.row_kernels import RowGroup
 
 CONVOLUTION = "aten.convolution"
 
@@ -103,6 +105,8 @@ class Geometry:
     dilation: tuple[int, ...]
     transposed: bool
     stacked: bool = True
+    beside: int = 1
+    """Columns of a plain convolution's result that are phases, too, so that a block of few outputs computes several."""
 
     @property
     def stack(self) -> int:
@@ -112,12 +116,18 @@ class Geometry:
     @property
     def steps(self) -> tuple[int, ...]:
         """Inputs for a place of the result along each axis."""
-        return (1, 1, 1) if self.transposed else self.stride
+        return (1, 1, 1) if self.transposed else (*self.stride[:2], self.stride[2] * self.beside)
 
     @property
     def out(self) -> tuple[int, ...]:
         """Results for a place of a phase along each axis."""
-        return self.stride if self.transposed else (1, 1, 1)
+        return self.stride if self.transposed else (1, 1, self.beside)
+
+    def in_pairs(self) -> Geometry:
+        """The same with pairs of columns where that takes fewer products than 64 rows of which half are empty."""
+        taps = [tap * self.dilation[2] for tap in range(self.kernel[2])]
+        both = {*taps, *(self.stride[2] + each for each in taps)}
+        return replace(self, beside=2) if not self.transposed and len(both) < 2 * len(taps) else self
 
     def sections(self, most: int) -> Iterator[Section]:
         """The sections of all phases in order, of at most so many taps unless one row has more."""
@@ -139,7 +149,7 @@ class Geometry:
             yield _Class(base, [(tuple(each.get(at, -1) for each in taps), at) for at in places])
 
     def _classes(self, axis: int, phase: int) -> list[_Class]:
-        """The taps of an axis by what they have in common: input step * (place + at) + base."""
+        """The taps of an axis, of a phase, by what they have in common: input step * (place + at) + base."""
         stride, padding, dilation = self.stride[axis], self.padding[axis], self.dilation[axis]
         found: dict[int, list[tuple[int, int]]] = {}
         for tap in range(self.kernel[axis]):
@@ -148,7 +158,7 @@ class Geometry:
                 if rest == 0:
                     found.setdefault(0, []).append((tap, at))
             else:
-                at, rest = divmod(tap * dilation, stride)
+                at, rest = divmod(phase * stride + tap * dilation, self.steps[axis])
                 found.setdefault(rest, []).append((tap, at))
         return [_Class(rest - (0 if self.transposed else padding), taps) for rest, taps in found.items()]
 
@@ -261,15 +271,21 @@ _Words = tuple[str, str, tuple[str, ...]]
 class Convolution:
     """A convolution and the element-wise operators that follow it; the last of `nodes` is stored.
 
-    Or the group of rows that its `epilogue` computes.
+    Or the group of rows that its `epilogue` computes, or a `pool`, for which it stores what pairs of columns give.
     """
 
     nodes: tuple[Node, ...]
     tables: Tables
     epilogue: Epilogue | None = None
+    pool: Pool | None = None
+
+    @property
+    def held(self) -> Node:
+        """What is computed of each sum."""
+        return self.epilogue.held if self.epilogue else self.pool.source if self.pool else self.nodes[-1]
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
-        """A kernel that packs the weights, and the convolution's."""
+        """A kernel that packs the weights, the convolution's, and one that completes a reduction or a pool."""
         node = self.nodes[0]
         tensor: Any = argument(node, "input")
         schedule.include(HEADER)
@@ -280,16 +296,20 @@ class Convolution:
         places = self._places(out)
         named = ("TILE_ROWS", "STRIP", "DEEP", "STAGES", "WARP_GROUPS", "LOADERS", "BLOCKS")
         # More warps compute what follows, and products take more of shared memory's time.
-        several = not self.epilogue.parts if self.epilogue else len(self.nodes) > 1 and self.tables.exact
+        follows = self.held is not node or bool(self.pool or self.epilogue)
+        of_channels = self.epilogue is not None and not self.epilogue.parts
+        several = of_channels or (follows and self.tables.exact)
         shape = self._choice(schedule, channels, rows, places)
         # With so many threads 256 places are multiplied by halves, which read more of shared memory.
         is_wide = shape[0] == MOST_ROWS and not self.tables.exact and numbers(node) is torch.float32
         loaders = 2 if is_wide and not several else 1
         choice = (*shape, 2 if several else 1, loaders, BLOCKS)
         macros = tuple(schedule.macro(*each) for each in zip(named, choice, strict=True))
-        vector = "1" if self.epilogue else schedule.macro("VECTOR", 2 - schedule.estimate(out[-1:]) % 2)
+        is_stored = bool(self.epilogue and self.epilogue.stored)
+        vector = "2" if self.pool or is_stored else "1" if self.epilogue else ""
+        vector = vector or schedule.macro("VECTOR", 2 - schedule.estimate(out[-1:]) % 2)
         name = schedule.fresh(node.name)
-        schedule.define(self.tables.text(name, by_image=bool(self.epilogue and self.epilogue.parts)))
+        schedule.define(self.tables.text(name, by_image=bool(self.epilogue and self.epilogue.by_image)))
         sizes = _sizes(node, body, places)
         tile, deep = (sympy.Symbol(macros[number], integer=True, positive=True) for number in (0, 2))
         terms = WORDS * 4 // numbers(node).itemsize
@@ -306,27 +326,42 @@ class Convolution:
         yield self._packing(schedule, packed, (name, sizes, macros))
         step, target = None, place
         if self.epilogue and self.epilogue.parts:
-            step = self.epilogue.step(schedule, self._parts_of_image(places, macros))
+            step = self.epilogue.step(schedule, self._count_parts(out[0], places, macros))
             target = step.buffer or place
-        if self.epilogue:
-            kind = f"{name}_geometry, {tile}, {macros[1]}, {macros[4]}, {stored_type(target.dtype)}"
-            schedule.define(f"using {name}_places = convolutions::PlacesOf<{kind}>;")
-        follow = self._follow(schedule, place, step, f"{name}_places")
+        if self.pool or is_stored:
+            schedule.require(f"{macros[1]} >= 2")
+            extents = (*out[:-1], sympy.floor(out[-1] / 2)) if self.pool else out
+            target = Place(schedule.fresh(self.held.name), torch.float32, extents)
+            schedule.add_scratch(target)
+        of_block = f"{name}_geometry, {tile}, {macros[1]}, {macros[4]}"
+        follow = self._follow(schedule, target if self.pool else place, step, of_block)
         words = name, sizes, (*macros, vector)
-        yield self._product(schedule, target, words, (schedule.places[tensor], packed), follow)
+        also = (step.buffer,) if step and step.buffer and is_stored else ()
+        yield self._product(schedule, (target, *also), words, (schedule.places[tensor], packed), follow)
+        if self.pool or is_stored:
+            schedule.places[self.held] = target
         if self.epilogue and step:
-            yield self.epilogue.merged(schedule, place, step)
+            yield from self.epilogue.merged(schedule, place, step)
+        if self.pool:
+            yield from self.pool.kernels(schedule, place)
 
     def _places(self, out: Sequence[sympy.Expr]) -> list[sympy.Expr]:
         """The places of a phase along each axis."""
         return [*map(_parts, _three(out[2:], ONE), self.tables.geometry.out)]
 
-    def _parts_of_image(self, places: Sequence[sympy.Expr], macros: Sequence[str]) -> sympy.Expr:
-        """How many parts of an image the warp groups of blocks have, for each channel."""
+    def _count_parts(
+        self, images: sympy.Expr, places: Sequence[sympy.Expr], macros: Sequence[str]
+    ) -> sympy.Expr:
+        """How many parts of an image, or of all, the warp groups of blocks have, for each channel."""
+        assert self.epilogue is not None  # noqa: S101 - that keeps parts
         tile, strip, groups = (sympy.Symbol(macros[at], integer=True, positive=True) for at in (0, 1, 4))
         down, across = self.tables.halo
-        strips = _parts(places[2], strip)
-        count = places[0] * (places[1] + down) * (_parts(places[2], strips) + across)
+        vector = 2 if self.epilogue.stored else 1
+        width = _parts(places[2], _parts(places[2], sympy.floor(strip / vector) * vector))
+        width = _parts(width, vector) * vector
+        strips = _parts(places[2], width)
+        count = places[0] * (places[1] + down) * (width + across)
+        count *= 1 if self.epilogue.by_image else images
         own = 1 + (groups - 1) * sympy.floor(64 / tile)
         return strips * _parts(count, sympy.floor(OF_BLOCK / tile)) * self.tables.phases * own
 
@@ -383,29 +418,29 @@ class Convolution:
         count = count_in_plan((*packed.extents[:-2], packed.extents[-1]))
         return schedule.function(made), schedule.launch(made, f"ceil_div({count}, 256)", "256")
 
-    def _follow(self, schedule: Schedule, place: Place, step: Step | None, places: str) -> Written:
+    def _follow(self, schedule: Schedule, place: Place, step: Step | None, of_block: str) -> Written:
         """What becomes of sums, as arguments in C++, and what it reads."""
-        node = self.epilogue.held if self.epilogue else self.nodes[-1]
-        held = schedule.place("", node) if self.epilogue else place
-        value, index, names = _epilogue((self.nodes[0], node), schedule, held)
-        if self.epilogue is None:
-            return _lambdas(value, index, names), list(value.reads.values())
-        if step:
-            text, reads = self.epilogue.of_places(schedule, step, places)
-        else:
-            text, reads = self.epilogue.of_channels(schedule, place, places)
+        held = schedule.place("", self.held) if self.epilogue else place
+        value, at, names = _epilogue((self.nodes[0], self.held), schedule, held)
+        text, reads = _index(at, names), list[Place]()
+        if self.pool:
+            text = f"convolutions::pairs<{str(self.pool.is_largest).lower()}>({text})"
+        elif self.epilogue and step:
+            text, reads = self.epilogue.of_places(schedule, step, of_block, value.text(), text)
+        elif self.epilogue:
+            text, reads = self.epilogue.of_channels(schedule, place, of_block)
         return f"{_of_sum(value, names)},\n        {text}", [*value.reads.values(), *reads]
 
     def _product(
         self,
         schedule: Schedule,
-        place: Place,
+        written: tuple[Place, ...],
         words: _Words,
         read: tuple[Place, Place],
         follow: Written,
     ) -> tuple[str, str]:
         """The kernel of the convolution."""
-        node = self.nodes[0]
+        node, (place, *also) = self.nodes[0], written
         name, sizes, (tile, strip, deep, stages, warp_groups, loaders, blocks, vector) = words
         tensor, packed = read
         body = schedule.body(place)
@@ -425,14 +460,16 @@ class Convolution:
         )
         threads = f"128 * {warp_groups} + {PRODUCERS} * {loaders}"
         reads = {each.name: each for each in (tensor, packed, *follow[1])}
-        reads.pop(place.name, None)
+        for each in written:
+            reads.pop(each.name, None)
         made = Function(
             schedule.fresh("convolution_kernel"),
-            schedule.described(self.nodes[-1]),
+            schedule.described(self.held if self.pool else self.nodes[-1]),
             text,
             tuple(reads.values()),
             place,
             f"__launch_bounds__({threads}, 2) ",
+            tuple(also),
         )
         rows, columns = self.tables.halo
         lines = (
@@ -492,6 +529,7 @@ class DirectConvolution:
         outputs = schedule.macro("OUTPUTS", self.outputs) if self.outputs > 1 else ""
         weights = _weights(node, body)
         value, index, names = _epilogue(self.nodes, schedule, place)
+        follow = f"{_of_sum(value, names)},\n        {_index(index, names)}"
         result, images = (schedule.parameter(each.name) for each in (place, found))
         call = f"convolve_directly<{name}_geometry, {run}>({result}, {images}"
         shared = ""
@@ -503,7 +541,7 @@ class DirectConvolution:
         text = (
             f"{shared}    const convolutions::Sizes sizes = {{{_sizes(node, body, out)}}};\n"
             f"    convolutions::{call}, sizes,\n"
-            f"        {weights},\n{by_header(_lambdas(value, index, names), schedule, self.nodes[:1])});"
+            f"        {weights},\n{by_header(follow, schedule, self.nodes[:1])});"
         )
         reads = {each.name: each for each in (found, *body.reads.values(), *value.reads.values())}
         reads.pop(place.name, None)
@@ -580,9 +618,9 @@ def _epilogue(nodes: Sequence[Node], schedule: Schedule, place: Place) -> tuple[
     return value, at, names
 
 
-def _lambdas(value: Body, index: Body, names: tuple[str, ...]) -> str:
+def _index(index: Body, names: tuple[str, ...]) -> str:
     arguments = ", ".join(f"int {each}" for each in names[:-1])
-    return f"{_of_sum(value, names)},\n        [&]({arguments}) {{\n{index.text()}\n        }}"
+    return f"[&]({arguments}) {{\n{index.text()}\n        }}"
 
 
 def _of_sum(value: Body, names: tuple[str, ...]) -> str:
@@ -594,7 +632,9 @@ def convolutions(
     kept: Sequence[Node], outputs: Collection[Node], traced: Traced
 ) -> Iterator[Convolution | DirectConvolution]:
     """The convolutions of 16 bits, or that PyTorch computes in TF32, each with what follows element by element."""
-    rows_behind, readers = tuple(row_groups(kept, outputs, traced)), readers_of(kept, traced)
+    behind_any = _Behind(
+        kept, traced, tuple(row_groups(kept, outputs, traced)), tuple(pools(kept, outputs, traced))
+    )
     for node in filter(_is_covered, kept):
         geometry = _geometry(node, traced)
         if geometry is None:
@@ -615,27 +655,51 @@ def convolutions(
         if is_few and not geometry.transposed and _is_direct(terms, inputs, rows):
             yield DirectConvolution(nodes, geometry, min(TOGETHER, key=lambda each: (-rows % each, -each)))
             continue
+        if rows <= MOST_ROWS // 4:
+            geometry = geometry.in_pairs()
         tables = Tables(geometry, tuple(geometry.sections(MOST_TAPS[exact])), exact)
         if 2 * tables.stage(64, 8, 1) > MOST_SHARED - STORING:
             continue
-        held = nodes[-1] if behind else end_of(node, node.graph.nodes, kept, traced)
-        for leaf in nodes:
-            epilogue = Epilogue.of(leaf, held, rows_behind, traced)
-            if epilogue and readers[leaf] <= {*epilogue.group.nodes}:
-                within = (*nodes[: nodes.index(leaf) + 1], *epilogue.group.nodes)
-                for stacked in (True, False):
-                    own = replace(geometry, stacked=stacked)
-                    own_tables = Tables(own, tuple(own.sections(MOST_TAPS[exact])), exact)
-                    if _pays(epilogue, own_tables, groups, rows, traced):
-                        yield Convolution(within, own_tables, epilogue)
+        if not {*outputs} & {*nodes}:
+            yield from behind_any.reduced(nodes, tables, rows if groups == 1 else math.inf)
         yield Convolution(nodes, tables)
 
 
-def _pays(epilogue: Epilogue, tables: Tables, groups: int, rows: float, traced: Traced) -> bool:
+class _Behind(NamedTuple):
+    """What convolutions may be followed by."""
+
+    kept: Sequence[Node]
+    traced: Traced
+    groups: Sequence[RowGroup]
+    pools: Sequence[Pool]
+
+    def reduced(self, nodes: Sequence[Node], tables: Tables, rows: float) -> Iterator[Convolution]:
+        """A convolution and what follows element by element with what is reduced of that; blocks have so many rows."""
+        kept, traced = self.kept, self.traced
+        held = nodes[-1] if len(nodes) > 1 else end_of(nodes[0], nodes[0].graph.nodes, kept, traced)
+        readers = readers_of(kept, traced)
+        for leaf, group in itertools.product(nodes, self.groups):
+            others = readers[leaf] - {*group.nodes}
+            epilogue = Epilogue.of(leaf, held, group, traced, shared=bool(others))
+            if epilogue is None or not others <= {*kept[kept.index(group.nodes[-1]) :]}:
+                continue
+            for stacked in (True, False):
+                own = replace(tables.geometry, stacked=stacked)
+                own_tables = Tables(own, tuple(own.sections(MOST_TAPS[tables.exact])), tables.exact)
+                if _pays(epilogue, own_tables, rows, traced):
+                    within = (*nodes[: nodes.index(leaf) + 1], *group.nodes)
+                    yield Convolution(within, own_tables, epilogue)
+        if tables.geometry.out[2] == tables.geometry.stack <= 2:
+            for pool in (each for each in self.pools if each.joins(held)):
+                yield Convolution((*nodes, *pool.nodes), tables, pool=replace(pool, in_pairs=True))
+
+
+def _pays(epilogue: Epilogue, tables: Tables, rows: float, traced: Traced) -> bool:
     """Whether a block has all channels of its places, or an image so many places that its last part counts little."""
     if not epilogue.parts:
-        return groups == 1 and rows * tables.geometry.stack <= MOST_ROWS
-    places = traced.estimate(product(extents_of(epilogue.held, traced)[2:]))
+        return rows * tables.geometry.stack <= MOST_ROWS
+    extents = extents_of(epilogue.held, traced)
+    places = traced.estimate(product(extents[2:] if epilogue.by_image else (extents[0], *extents[2:])))
     return places >= MANY_PARTS * OF_BLOCK / MOST_ROWS * math.prod(tables.geometry.out)
 
 

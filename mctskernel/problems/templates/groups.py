@@ -47,7 +47,8 @@ def found_groups(
     free = set(kept)
     for finder in FINDERS:
         for group in finder(kept, {*outputs, *kept} - free | {*outputs}, traced):
-            if free.issuperset(group.nodes) and not (separate and getattr(group, "epilogue", None)):
+            joint = getattr(group, "epilogue", None) or getattr(group, "pool", None)
+            if free.issuperset(group.nodes) and not (separate and joint):
                 free.difference_update(group.nodes)
                 found.append(group)
     return tuple(found)

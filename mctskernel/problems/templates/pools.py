@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
+import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import (
@@ -25,7 +26,7 @@ from mctskernel.problems.plain_cuda.body import (
 from mctskernel.problems.plain_cuda.element_types import computed_type, converted, literal, lowest
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES, for_each_axis, pooled_rank
-from mctskernel.problems.plain_cuda.rules import argument, operator_name, source_of, takes, tensors
+from mctskernel.problems.plain_cuda.rules import argument, operator_name, readers, source_of, takes, tensors
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.epilogues import by_header
@@ -45,6 +46,28 @@ class Pool:
     length: int
     of_rows: tuple[Node, ...]
     """What is computed before, and is the same for all windows of a row."""
+    in_pairs: bool = False
+    """Whether what is in memory are pools of two columns each."""
+
+    @property
+    def source(self) -> Node:
+        """What is pooled."""
+        return tensors(source_of(self.nodes[0])[0])[0]
+
+    @property
+    def is_largest(self) -> bool:
+        """Whether it takes the largest number of a window, not their mean."""
+        return "max" in operator_name(self.nodes[0])
+
+    def joins(self, node: Node) -> bool:
+        """Whether all that is needed of a node are pools of pairs of columns."""
+        pool = source_of(self.nodes[0])[0]
+        size, step, before, apart = (each[-1] for each in _windows(pool))
+        words = {"ceil_mode", "divisor_override"}
+        is_plain = not any(argument(pool, each) for each in words if takes(pool, each))
+        is_float = numbers(node) is torch.float32 and node.meta["val"].dim() == pooled_rank(pool) + 2
+        are_pairs = (size % 2, step, before, apart) == (0, size, 0, 1)
+        return readers(node) == [self.nodes[0]] and is_plain and is_float and are_pairs
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The text of the kernel, and its launch."""
@@ -115,28 +138,37 @@ class _Axis:
     apart: int
     extent: str
 
+    def in_pairs(self, extent: str) -> _Axis:
+        """The same of pairs, of which there are so many."""
+        return replace(self, size=self.size // 2, step=self.step // 2, extent=extent)
+
     def start(self, here: str) -> str:
         """Where the window of a result begins."""
         return minus(times(here, str(self.step)), str(self.before))
 
 
-def _axes(body: Body, pool: Node) -> list[_Axis]:
+def _windows(pool: Node) -> list[list[int]]:
+    """Sizes of windows, their steps, the padding before, and how far taps are apart, along each axis."""
     rank = pooled_rank(pool)
-    extents = body.extents(pool.args[0])[-rank:]  # type: ignore[arg-type] # a node
-    sizes, steps, before = (
-        for_each_axis(argument(pool, name) or argument(pool, "kernel_size"), rank)
-        for name in ("kernel_size", "stride", "padding")
-    )
-    apart = for_each_axis(argument(pool, "dilation"), rank) if takes(pool, "dilation") else [1] * rank
-    numbers_of = zip(AXES[rank], sizes, steps, before, apart, map(body.size, extents), strict=True)
-    return [_Axis(*each) for each in numbers_of]
+    names = ("kernel_size", "stride", "padding", "dilation")
+    given = (argument(pool, each) or argument(pool, "kernel_size") for each in names if takes(pool, each))
+    found = [for_each_axis(each, rank) for each in given]
+    return found if takes(pool, "dilation") else [*found, [1] * rank]
+
+
+def _axes(body: Body, group: Pool) -> list[_Axis]:
+    pool = source_of(group.nodes[0])[0]
+    extents = map(body.size, body.extents(group.source)[-pooled_rank(pool) :])
+    *axes, last = map(_Axis, AXES[pooled_rank(pool)], *_windows(pool), extents)
+    place = body.place_of(group.source) if group.in_pairs else None
+    return [*axes, last.in_pairs(body.size(place.extents[-1])) if place else last]
 
 
 def _write(body: Body, group: Pool, place: Place, names: Mapping[str, str], pooled: dict[Node, str]) -> None:
     """The statements of the kernel. Each result is in `pooled` when what follows is computed."""
     node, last = group.nodes[0], group.nodes[-1]
     pool, dtype = source_of(node)[0], numbers(node)
-    largest = "max" in operator_name(pool)
+    largest = group.is_largest
     threads, items = names["THREADS"], names["ITEMS"]
     rows, columns = count_in_cpp(place.extents[:-1]), in_cpp(place.extents[-1])
     row, first, found, j = map(body.fresh, ("row", "first", "largest" if largest else "sum", "j"))
@@ -148,7 +180,7 @@ def _write(body: Body, group: Pool, place: Place, names: Mapping[str, str], pool
         # Rows, columns and windows are counted in ints, elements maybe not.
         wide, body.index_type = body.index_type, "int"
         outer = body.unflat(row, place.extents[:-1]) if len(place.extents) > 1 else ()
-        *lines, along = _axes(body, pool)
+        *lines, along = _axes(body, group)
         body.index_type = wide
         _read_of_rows(body, group, outer[: len(outer) - len(lines)])
         body.index_type = "int"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import sympy
@@ -33,6 +33,9 @@ from mctskernel.problems.templates.row_steps import (
     steps_of,
     with_parts,
 )
+
+MANY_PARTS = 1 << 20
+"""So many blocks that each has one tile of a row."""
 
 
 class RowWriter(RowLoops):
@@ -137,13 +140,16 @@ class RowWriter(RowLoops):
     def _stored(self, name: str, buffers: Sequence[Place] = ()) -> tuple[str, str]:
         """The text of a kernel that stores the last node, which knows all reductions, and its launch."""
         body, node, place = self.body, self._last, self._place
+        beside: dict[Node, Place] = {}
         if self._over_rows:
+            beside = {each: self._schedule.places[each] for each in self._group.beside}
             with body.block(self._once):
-                index = row_index(body, self._group.space, self._at(), node)
-                body.store(place, index, converted(body.read(node, index), numbers(node), place.dtype))
+                for each, to in {**beside, node: place}.items():
+                    index = row_index(body, self._group.space, self._at(), each)
+                    body.store(to, index, converted(body.read(each, index), numbers(each), to.dtype))
         else:
             self._write(node)
-        return self.written(name, self._schedule.described(node), place, buffers)
+        return self.written(name, self._schedule.described(node), place, buffers, tuple(beside.values()))
 
     @property
     def _last(self) -> Node:
@@ -347,6 +353,7 @@ class RowGroup(Reductions):
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The texts of the kernels that fill a buffer with the last node, and their launches."""
+        self.store_beside(schedule)
         if written := self._in_ring(schedule, place):
             yield written
             return
@@ -397,9 +404,20 @@ class RowGroup(Reductions):
                 yield writers.written("merged", names, partial(RowWriter.merged, step=step))
         if not over_rows:
             # Many blocks, which have nothing else to do, write fastest.
-            names = {**names, "ITEMS": schedule.macro("ITEMS", 4), "PARTS": schedule.macro("PARTS", 1 << 20)}
+            names = {
+                **names,
+                "ITEMS": schedule.macro("ITEMS", 4),
+                "PARTS": schedule.macro("PARTS", MANY_PARTS),
+            }
             schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
         yield writers.written("rows", names, partial(RowWriter.last, steps=steps, merged=not over_rows))
+
+    def of_merged(self, schedule: Schedule, place: Place, step: Step) -> tuple[str, str]:
+        """A kernel that stores the last node, which is whole, given the only step's merged states."""
+        geometry = replace(geometry_of(self, schedule), lanes=256, items=4, parts=MANY_PARTS)
+        names = macros(schedule, ("THREADS", "VECTOR", "ITEMS", "PARTS"), geometry)
+        write = partial(RowWriter.last, steps=[step], merged=True)
+        return _Writers(self, schedule, place, several=True).written("rows", names, write)
 
 
 @dataclass(frozen=True)

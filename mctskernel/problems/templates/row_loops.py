@@ -97,7 +97,7 @@ class RowLoops:
             return schedule.function(made), schedule.launch(made, names["BLOCKS"], block, shared)
         threads = f"{self._rows} * {self._lanes}" if self._rows != "1" else self._lanes
         bounds = f"__launch_bounds__({threads}, {names['RESIDENT']}) "
-        made = Function(name, about, self.body.text(), reads, target, bounds)
+        made = Function(name, about, self.body.text(), reads, target, bounds, also)
         blocks = count_in_plan(space.rows)
         if self._rows != "1":
             blocks = f"ceil_div({blocks}, {self._rows})"

@@ -52,17 +52,25 @@ class Rows(Protocol):
 class Reductions:
     """Reductions over one space and element-wise nodes over it or its rows, in order. Only the last is stored.
 
-    `leaves` are stored tensors with an element for each one of the space.
+    `leaves` are stored tensors with an element for each one of the space. Beside the last node, which has one for each
+    row then, others like it may be stored.
     """
 
     nodes: tuple[Node, ...]
     space: Space
     leaves: tuple[Node, ...] = field(compare=False)
+    beside: tuple[Node, ...] = ()
 
     @property
     def reductions(self) -> tuple[Node, ...]:
         """Its reductions, in order."""
         return tuple(node for node in self.nodes if reduces(node))
+
+    def store_beside(self, schedule: Schedule) -> None:
+        """Give the nodes beside the last one memory."""
+        for node in self.beside:
+            schedule.places[node] = schedule.place(schedule.fresh(node.name), node)
+            schedule.add_scratch(schedule.places[node])
 
     def is_whole(self, schedule: Schedule) -> bool:
         """Whether the last node has an element for each of the space, not for each row."""

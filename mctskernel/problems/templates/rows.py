@@ -24,6 +24,7 @@ from mctskernel.problems.templates.row_space import (
     stripped,
     trial_body,
 )
+from mctskernel.problems.templates.row_steps import pair
 
 
 def row_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterable[RowGroup]:
@@ -37,15 +38,21 @@ def row_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) 
 
 
 def row_operands(kept: Sequence[Node], traced: Traced) -> set[Node]:
-    """Operands of reductions that other reductions lead to: those end the group of these, whose space they fit."""
+    """Operands of reductions that other reductions lead to: those end the group of these, whose space they fit.
+
+    Not if those are a pair over other axes, whose results are as well read again with what they were taken of.
+    """
     found = set(kept)
     for node in kept:
         if reduces(node):
             source = stripped(tensors(node)[0], found)
             if source not in found and source.op == "call_function":
-                spaces = [space_of(each, traced) for each in _sources(source, found) if reduces(each)]
+                sources = _sources(source, found)
+                leading = [each for each in kept if each in sources and reduces(each)]
+                spaces = [space_of(each, traced) for each in leading]
                 fits = any(_fits(source, each, traced) for each in spaces)
-                if fits and rule_of(source).kind is Kind.ELEMENT:
+                again = space_of(node, traced) not in spaces and _are_paired(leading)
+                if fits and not again and rule_of(source).kind is Kind.ELEMENT:
                     found.add(source)
     return found
 
@@ -94,13 +101,13 @@ def _group(
     for space in spaces:
         if not any(space.reduced) or not _may_join(last, space, traced, ()):
             continue
-        nodes, waiting = {last}, [last]
+        nodes, waiting, later = {last}, [last], kept[kept.index(last) :]
         while waiting:
             for each in _sources(waiting.pop(), inside):
                 if (
                     each not in fixed
                     and each not in nodes
-                    and readers[each] <= nodes
+                    and (readers[each] <= {*nodes, *(later if _are_paired([each, last]) else ())})
                     and _may_join(each, space, traced, _sources(each, inside))
                 ):
                     nodes.add(each)
@@ -109,8 +116,9 @@ def _group(
             continue
         for chosen in (nodes, {last}):
             leaves = _proved(RowGroup(tuple(n for n in kept if n in chosen), space, ()), kept, traced)
+            beside = tuple(node for node in kept if node in chosen - {last} and not readers[node] <= chosen)
             if leaves is not None and any(map(reduces, chosen)):
-                return RowGroup(tuple(n for n in kept if n in chosen), space, leaves)
+                return RowGroup(tuple(n for n in kept if n in chosen), space, leaves, beside)
     return None
 
 
@@ -127,6 +135,11 @@ def _fits(node: Node, space: Space, traced: Traced) -> bool:
     """Whether a node has an element for each one of a space, or for each row."""
     count = product(extents_of(node, traced))
     return any(same(count, product(extents)) for extents in (space.extents, space.rows))
+
+
+def _are_paired(nodes: Sequence[Node]) -> bool:
+    """Whether nodes are two reductions that are computed together, and can both be stored."""
+    return len(nodes) == 2 and all(map(reduces, nodes)) and pair(*nodes) != ""
 
 
 class _OtherRowError(Exception):

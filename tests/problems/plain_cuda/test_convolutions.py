@@ -113,6 +113,31 @@ def test_two_columns_are_stored_at_once(function: Any, weight: str, macros: dict
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("width", [21, 26])
+@pytest.mark.parametrize(
+    ("function", "weight", "macros"),
+    [
+        (lambda x, f: nn.mish(nn.max_pool2d(torch.tanh(nn.conv2d(x, f)), 2)), "24 20 3 3", {}),
+        (
+            lambda x, f: nn.avg_pool2d(nn.conv2d(x, f, padding=1), (3, 4), (2, 4), (1, 0)),
+            "70 20 3 3",
+            {"STRIP": 9},
+        ),
+        (lambda x, f: nn.max_pool2d(nn.conv_transpose2d(x, f, stride=2), (1, 2)), "20 24 3 3", {"STRIP": 5}),
+        (
+            lambda x, f: nn.max_pool2d(nn.conv2d(x, f, groups=2), 4),
+            "14 10 3 3",
+            {"WARP_GROUPS": 2, "LOADERS": 1},
+        ),
+        (lambda x, f: nn.max_pool2d(nn.conv2d(x.where(x > -2, torch.nan), f), 2), "24 20 3 3", {}),
+    ],
+)
+def test_pairs_of_columns_are_pooled(function: Any, weight: str, macros: dict[str, int], width: int) -> None:
+    check(function, IMAGES, tensor("f", weight), width=width, **macros)
+    assert "convolutions::pairs" in templates(function, IMAGES, tensor("f", weight), sizes=SIZES)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("math", [1, 2])
 def test_functions_of_sums(math: int) -> None:
     def function(x: Any, f: Any, b: Any) -> Any:

@@ -56,6 +56,30 @@ def test_places_of_an_image_are_reduced_in_parts(function: Any, weight: str) -> 
     check(function, weight, 3)
 
 
+def batch_norm(x: Any) -> Any:
+    return nn.batch_norm(x, None, None, training=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "weight", "kernels"),
+    [
+        (lambda x, f: batch_norm(nn.conv2d(x, f) + 100) * 2, "24 20 3 3", 4),
+        (lambda x, f: batch_norm(nn.relu(nn.conv2d(x, f, stride=2, padding=1))), "130 20 3 3", 4),
+        (lambda x, f: batch_norm(nn.conv2d(x, f, groups=2)).amax((2, 3)), "140 10 3 3", 4),
+        (
+            lambda x, f: nn.max_pool2d(nn.group_norm(nn.conv_transpose2d(x, f, stride=2), 5), 2),
+            "20 70 3 3",
+            4,
+        ),
+        (lambda x, f: nn.avg_pool2d(torch.tanh(nn.instance_norm(nn.conv2d(x, f))), 2), "20 20 3 3", 4),
+    ],
+)
+@pytest.mark.parametrize("width", [21, 26])
+def test_moments_are_kept_of_what_is_stored(function: Any, weight: str, kernels: int, width: int) -> None:
+    assert "in_parts" in check(function, weight, kernels, w=width)
+
+
 @pytest.mark.slow
 def test_nan_and_infinities_are_those_of_pytorch() -> None:
     def function(x: Any, f: Any) -> Any:

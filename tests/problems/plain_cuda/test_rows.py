@@ -70,6 +70,11 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "place of the largest": (lambda x: x.round().argmax(1), (X,)),
     "place of NaN in columns": (lambda x: replaced(x, math.nan).argmin(0), (X,)),
     "whole numbers": (lambda x: x.sum(1), (tensor("x", "rows cols", "int32", 50),)),
+    "moments for a pool": (lambda x: F.max_pool2d(F.group_norm(x, 2), (1, 2)), (IMAGE,)),
+    "mean of a norm": (
+        lambda x: F.batch_norm(x + 9, None, None, training=True).tanh().mean((1, 2, 3)),
+        (IMAGE,),
+    ),
     "GELU and softmax": (lambda x: F.gelu(x).softmax(1) * 2, (X,)),
 }
 
