@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -186,13 +187,14 @@ class Operands:
         return sorted(filter(self.works, shapes), key=self.work)
 
     def work(self, shape: Shape) -> int:
-        """The approximate number of multiplications, reads and writes of a plain kernel at a shape."""
+        """The approximate number of multiplications, reads and writes of a plain kernel; no end to it for an empty result."""
         extents = tuple(each.extents(shape) for each in self.inputs)
         if extents not in self.counted:
             with FlopCounterMode(display=False) as counter, Operators():
                 result = called(self.function, self.inputs, shape, "meta")
             products = counter.get_total_flops() // 2
-            self.counted[extents] = products + int(result.numel()) + sum(map(math.prod, extents))
+            work = products + int(result.numel()) + sum(map(math.prod, extents))
+            self.counted[extents] = work if result.numel() else sys.maxsize
         return self.counted[extents]
 
     def can_run(self, shape: Shape) -> bool:
