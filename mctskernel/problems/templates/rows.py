@@ -38,21 +38,19 @@ def row_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) 
 
 
 def row_operands(kept: Sequence[Node], traced: Traced) -> set[Node]:
-    """Operands of reductions that other reductions lead to: those end the group of these, whose space they fit.
+    """The kept nodes, and operands of reductions that have an element for each row of others, whose group they end.
 
-    Not if those are a pair over other axes, whose results are as well read again with what they were taken of.
+    What has an element for each one of their space is as well computed again.
     """
     found = set(kept)
     for node in kept:
         if reduces(node):
             source = stripped(tensors(node)[0], found)
             if source not in found and source.op == "call_function":
-                sources = _sources(source, found)
-                leading = [each for each in kept if each in sources and reduces(each)]
-                spaces = [space_of(each, traced) for each in leading]
-                fits = any(_fits(source, each, traced) for each in spaces)
-                again = space_of(node, traced) not in spaces and _are_paired(leading)
-                if fits and not again and rule_of(source).kind is Kind.ELEMENT:
+                count = product(extents_of(source, traced))
+                spaces = [space_of(each, traced) for each in _sources(source, found) if reduces(each)]
+                fits = any(same(count, product(each.rows)) for each in spaces)
+                if fits and rule_of(source).kind is Kind.ELEMENT:
                     found.add(source)
     return found
 
