@@ -247,7 +247,9 @@ class Body:
         return found
 
     def _count(self, extents: tuple[sympy.Expr, ...]) -> str:
-        return self.size(extents[0]) if len(extents) == 1 else f"({self.as_index(count_in_cpp(extents))})"
+        if len(extents) == 1 and extents[0].is_Atom:
+            return in_cpp(extents[0])
+        return grouped(self.as_index(count_in_cpp(extents)))
 
     def unflat(self, flat: str, extents: tuple[sympy.Expr, ...], names: Sequence[str] = ()) -> Index:
         """The index of an element from its row-major offset."""
