@@ -315,6 +315,22 @@ def _addmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha:
     return product + (bias if beta == 1 else bias * beta)
 
 
+def _mm(left: Tensor, right: Tensor) -> Any:
+    """The product of a matrix and a vector: sums, for which the matrix is read once."""
+    if all(not isinstance(each, int) or each != 1 for each in (left.shape[0], right.shape[1])):
+        return NotImplemented
+    wide, other = _wide(left), _wide(right)
+    is_column = isinstance(right.shape[1], int) and right.shape[1] == 1
+    found = (wide * other.t()).sum(-1, keepdim=True) if is_column else (wide.t() * other).sum(0, keepdim=True)
+    return found.to(left.dtype)
+
+
+def _diag_embed(vector: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    if (offset, dim1, dim2) == (0, -2, -1):
+        return NotImplemented  # a product with it is known by its name
+    return core_aten_decompositions()[aten.diag_embed.default](vector, offset, dim1, dim2)  # type: ignore[no-untyped-call]
+
+
 def _repeat_interleave(tensor: Tensor, repeats: int, dim: int | None = None) -> Tensor:
     if dim is None:
         tensor, dim = tensor.flatten(), 0
@@ -511,6 +527,12 @@ _OWN: dict[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
     aten.max.dim: _extreme(aten.amax.default, aten.argmax.default),
     aten.min.dim: _extreme(aten.amin.default, aten.argmin.default),
+    **dict.fromkeys((aten.alias.default, aten.detach.default), lambda tensor: tensor),
+    aten.clone.default: lambda tensor, memory_format=torch.preserve_format: (
+        tensor if memory_format is torch.preserve_format else NotImplemented
+    ),
+    aten.diag_embed.default: _diag_embed,
+    aten.mm.default: _mm,
     aten.addmm.default: _addmm,
     aten.baddbmm.default: _addmm,
     aten.addmv.default: _addmm,

@@ -106,6 +106,13 @@ def _diagonal(body: Body, node: Node, index: Index) -> str:
     return body.read(source, [along.get(dim) or next(others) for dim in range(len(index) + 1)])
 
 
+@rule("diag_embed", kind=Kind.ELEMENT)
+def _diag_embed(body: Body, node: Node, index: Index) -> str:
+    *others, row, column = index
+    value = body.read(node.args[0], (*others, row))
+    return body.let(node_type(node), "diag_embed", f"{grouped(row)} == {grouped(column)} ? {value} : 0")
+
+
 @rule("as_strided", kind=Kind.VIEW)
 def _as_strided(body: Body, node: Node, index: Index) -> str:
     source: Any = node.args[0]

@@ -2,6 +2,7 @@
 
 Both are linear: sum_j(x w_j + b_j) = x sum_j(w_j) + sum_j(b_j), and the mean of a convolution's results is the
 convolution of means. That saves most of the work. Nothing is known beforehand: weights are summed at every call, too.
+Products with the diagonal matrix of a vector become multiples of rows or columns.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ class _Mean(NamedTuple):
 def reordered(traced: Traced) -> Traced | None:
     """The same function with reductions moved; None where no work is saved."""
     graph = traced.outputs[0].graph
-    if not any(_mean(node) and base_name(node.args[0]) in _LINEAR for node in graph.nodes):
+    if not any(
+        base_name(node) == "diag_embed" or (_mean(node) and base_name(node.args[0]) in _LINEAR)
+        for node in graph.nodes
+    ):
         return None
     function = _Reordered(graph.owning_module, garbage_collect_values=False)
     found = traced.again(function.run, function.titles)
@@ -72,6 +76,10 @@ class _Reordered(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         """The value of a node; that of a reduction by another way, if there is one."""
+        for turned, (each, other) in enumerate((n.args, n.args[::-1]) if base_name(n) == "mm" else ()):
+            if base_name(each) == "diag_embed":
+                self.titles["the product with a diagonal matrix as a multiple"] = None
+                return self._given(other) * self._given(each.args[0]).unsqueeze(-2 if turned else -1)
         value = super().run_node(n)
         mean = _mean(n)
         moved = None if mean is None else self._moved(n.args[0], mean)
