@@ -187,7 +187,7 @@ class Operands:
         return sorted(filter(self.works, shapes), key=self.work)
 
     def work(self, shape: Shape) -> int:
-        """The approximate number of multiplications, reads and writes of a plain kernel; no end to it for an empty result."""
+        """About how often a plain kernel multiplies, reads and writes; for an empty result, more than ever."""
         extents = tuple(each.extents(shape) for each in self.inputs)
         if extents not in self.counted:
             with FlopCounterMode(display=False) as counter, Operators():
