@@ -99,7 +99,7 @@ def _group(
     for space in spaces:
         if not any(space.reduced) or not _may_join(last, space, traced, ()):
             continue
-        nodes, waiting, later = {last}, [last], kept[kept.index(last) :]
+        nodes, waiting, later = {last}, [last], [*kept[kept.index(last) :], None]
         while waiting:
             for each in _sources(waiting.pop(), inside):
                 if (
