@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -187,14 +186,14 @@ class Operands:
         return sorted(filter(self.works, shapes), key=self.work)
 
     def work(self, shape: Shape) -> int:
-        """About how often a plain kernel multiplies, reads and writes; for an empty result, more than ever."""
+        """The approximate number of multiplications, reads and writes of a plain kernel at a shape."""
         extents = tuple(each.extents(shape) for each in self.inputs)
         if extents not in self.counted:
             with FlopCounterMode(display=False) as counter, Operators():
                 result = called(self.function, self.inputs, shape, "meta")
             products = counter.get_total_flops() // 2
-            work = products + int(result.numel()) + sum(map(math.prod, extents))
-            self.counted[extents] = work if result.numel() else sys.maxsize
+            results = int(result.numel()) or MOST_RUN  # nothing can be compared in an empty one
+            self.counted[extents] = products + results + sum(map(math.prod, extents))
         return self.counted[extents]
 
     def can_run(self, shape: Shape) -> bool:

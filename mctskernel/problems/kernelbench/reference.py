@@ -127,12 +127,12 @@ def copied(model: Any, shared: Mapping[int, Any] | None = None) -> Any:
     """A copy of a module, of which functions that it made for itself call the copy; what is `shared`, by id, isn't."""
     known = dict(shared or {})
     found = copy.deepcopy(model, known)
-    for attributes in map(vars, found.modules()):
-        for name, each in attributes.items():
+    for module in found.modules():
+        for name, each in vars(module).items():
             if isinstance(each, FunctionType) and each.__closure__:
                 cells = (CellType(copy.deepcopy(cell.cell_contents, known)) for cell in each.__closure__)
                 own = (each.__code__, each.__globals__, each.__name__, each.__defaults__, tuple(cells))
-                attributes[name] = FunctionType(*own)
+                setattr(module, name, FunctionType(*own))
     return found
 
 

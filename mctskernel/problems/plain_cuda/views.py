@@ -9,6 +9,7 @@ import sympy
 import torch
 from torch.fx import Node
 
+from mctskernel.problems.plain_cuda import PlainCudaError
 from mctskernel.problems.plain_cuda.body import Body, Index, grouped, minus, node_type, numbers, plus, times
 from mctskernel.problems.plain_cuda.element_types import converted, literal
 from mctskernel.problems.plain_cuda.extents import ONE, in_cpp, product, same
@@ -108,9 +109,11 @@ def _diagonal(body: Body, node: Node, index: Index) -> str:
 
 @rule("diag_embed", kind=Kind.ELEMENT)
 def _diag_embed(body: Body, node: Node, index: Index) -> str:
-    *others, row, column = index
-    value = body.read(node.args[0], (*others, row))
-    return body.let(node_type(node), "diag_embed", f"{grouped(row)} == {grouped(column)} ? {value} : 0")
+    if node.args[1:] or node.kwargs:
+        raise PlainCudaError("This function makes matrices of other diagonals than the first.")
+    value = body.read(node.args[0], index[:-1])
+    row, column = map(grouped, index[-2:])
+    return body.let(node_type(node), "diag_embed", f"{row} == {column} ? {value} : 0")
 
 
 @rule("as_strided", kind=Kind.VIEW)

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.fx import Interpreter, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from mctskernel.problems.plain_cuda.decompositions import is_one
 from mctskernel.problems.plain_cuda.products import for_each_axis, pooled_rank
 from mctskernel.problems.plain_cuda.rules import argument, axis, base_name, is_tensor
 from mctskernel.problems.plain_cuda.tracing import Traced
@@ -76,7 +77,8 @@ class _Reordered(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         """The value of a node; that of a reduction by another way, if there is one."""
-        for turned, (each, other) in enumerate((n.args, n.args[::-1]) if base_name(n) == "mm" else ()):
+        operands: Any = n.args
+        for turned, (each, other) in enumerate((operands, operands[::-1]) if base_name(n) == "mm" else ()):
             if base_name(each) == "diag_embed":
                 self.titles["the product with a diagonal matrix as a multiple"] = None
                 return self._given(other) * self._given(each.args[0]).unsqueeze(-2 if turned else -1)
@@ -138,7 +140,7 @@ class _Reordered(Interpreter):
                 found = self._moved(source, mean, factor)
                 if found is not None:
                     return found * by if is_product else found / by  # type: ignore[no-any-return]
-            elif mean == _Mean((whole.dim() - 1,)) and all(map(_is_one, by.shape[:-1])):
+            elif mean == _Mean((whole.dim() - 1,)) and all(map(is_one, by.shape[:-1])):
                 by = (by if is_product else 1 / by).flatten()
                 found = self._moved(source, mean, by if factor is None else by * factor)
                 if found is not None:
@@ -330,16 +332,12 @@ def _is_float(node: Any) -> bool:
     return is_tensor(node) and node.meta["val"].dtype is torch.float32
 
 
-def _is_one(size: Any) -> bool:
-    return isinstance(size, int) and size == 1
-
-
 def _varying(term: Any, whole: Tensor, mean: _Mean) -> list[int]:
     """The axes along which a term isn't the same everywhere."""
     if not isinstance(term, Tensor):
         return []
     shape = [1] * (whole.dim() - term.dim()) + list(term.shape)
-    return [each for each in mean.axes if not _is_one(shape[each])]
+    return [each for each in mean.axes if not is_one(shape[each])]
 
 
 def _is_same(term: Any, whole: Tensor) -> bool:

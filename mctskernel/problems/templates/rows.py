@@ -99,13 +99,15 @@ def _group(
     for space in spaces:
         if not any(space.reduced) or not _may_join(last, space, traced, ()):
             continue
-        nodes, waiting, later = {last}, [last], [*kept[kept.index(last) :], None]
+        nodes, waiting = {last}, [last]
+        later = {*kept[kept.index(last) :], None} if reduces(last) else set()
         while waiting:
             for each in _sources(waiting.pop(), inside):
                 if (
                     each not in fixed
                     and each not in nodes
-                    and (readers[each] <= {*nodes, *(later if _are_paired([each, last]) else ())})
+                    and readers[each]
+                    <= nodes | (later if reduces(each) and later and pair(each, last) else set())
                     and _may_join(each, space, traced, _sources(each, inside))
                 ):
                     nodes.add(each)
@@ -126,18 +128,9 @@ def _may_join(node: Node, space: Space, traced: Traced, sources: Sequence[Node])
         return space_of(node, traced) == space
     if any(reduces(each) and space_of(each, traced) != space for each in sources):
         return False
-    return rule_of(node).kind is Kind.ELEMENT and _fits(node, space, traced)
-
-
-def _fits(node: Node, space: Space, traced: Traced) -> bool:
-    """Whether a node has an element for each one of a space, or for each row."""
     count = product(extents_of(node, traced))
-    return any(same(count, product(extents)) for extents in (space.extents, space.rows))
-
-
-def _are_paired(nodes: Sequence[Node]) -> bool:
-    """Whether nodes are two reductions that are computed together, and can both be stored."""
-    return len(nodes) == 2 and all(map(reduces, nodes)) and pair(*nodes) != ""
+    fits = any(same(count, product(extents)) for extents in (space.extents, space.rows))
+    return rule_of(node).kind is Kind.ELEMENT and fits
 
 
 class _OtherRowError(Exception):
