@@ -38,10 +38,7 @@ def row_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) 
 
 
 def row_operands(kept: Sequence[Node], traced: Traced) -> set[Node]:
-    """The kept nodes, and operands of reductions that have an element for each row of others, whose group they end.
-
-    What has an element for each one of their space is as well computed again.
-    """
+    """The kept nodes, and operands of reductions with an element for each row of others: those end these' group."""
     found = set(kept)
     for node in kept:
         if reduces(node):
