@@ -307,11 +307,11 @@ def _addmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha:
 
 
 def _mm(left: Tensor, right: Tensor) -> Any:
-    """The product of a matrix and a vector: sums, for which the matrix is read once."""
-    if is_one(right.shape[1]):
-        return (_wide(left) * _wide(right).t()).sum(-1, keepdim=True).to(left.dtype)
-    if is_one(left.shape[0]):
-        return (_wide(left).t() * _wide(right)).sum(0, keepdim=True).to(left.dtype)
+    """The product of a matrix and a vector of floats: sums, for which the matrix is read once."""
+    if left.dtype is torch.float32 and is_one(right.shape[1]):
+        return (left * right.t()).sum(-1, keepdim=True)
+    if left.dtype is torch.float32 and is_one(left.shape[0]):
+        return (left.t() * right).sum(0, keepdim=True)
     return NotImplemented
 
 
