@@ -130,7 +130,8 @@ def copied(model: Any, shared: Mapping[int, Any] | None = None) -> Any:
     for module in found.modules():
         for name, each in vars(module).items():
             if isinstance(each, FunctionType) and each.__closure__:
-                cells = (CellType(copy.deepcopy(cell.cell_contents, known)) for cell in each.__closure__)
+                held = (cell.cell_contents for cell in each.__closure__)
+                cells = (CellType(known.get(id(value), value)) for value in held)
                 own = (each.__code__, each.__globals__, each.__name__, each.__defaults__, tuple(cells))
                 setattr(module, name, FunctionType(*own))
     return found
