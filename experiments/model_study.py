@@ -56,8 +56,7 @@ from mctskernel.external.session import (
     written_proposals,
 )
 from mctskernel.loop import Search, StopReason
-from mctskernel.problems.arithmetic import product_flops
-from mctskernel.problems.pytorch_timing import time_eager
+from mctskernel.problems.pytorch_timing import product_flops, time_eager
 from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.profiling.processes.forked import CallError, ForkedCall, wait_for
 from mctskernel.report.resampling import estimate, sign_flip_p

@@ -24,7 +24,7 @@ from mctskernel.edits.llm import open_model
 from mctskernel.edits.llm.experts import MixtureOptions, chosen_experts
 from mctskernel.edits.llm.model import LLMOptions
 from mctskernel.executors import workers_on
-from mctskernel.problems.arithmetic import product_flops
+from mctskernel.problems.pytorch_timing import product_flops
 from mctskernel.profiling.devices import default_kind
 from mctskernel.tasks.drafting import Order
 from mctskernel.tasks.generation import TRANSCRIPT, Effort, Generation

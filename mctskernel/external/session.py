@@ -36,7 +36,7 @@ from mctskernel.edits.llm.prompt import ask_parts, ask_text, language_rules, ref
 from mctskernel.edits.llm.replies import read_reply
 from mctskernel.evidence import request_of
 from mctskernel.loop import Follower, Search, StopReason
-from mctskernel.problems.arithmetic import product_flops
+from mctskernel.problems.pytorch_timing import product_flops
 from mctskernel.profiling.architecture import briefing_of
 from mctskernel.run import RunFolder
 from mctskernel.run.search import SearchResult, finish, new_run, open_search, reopen

@@ -23,6 +23,7 @@ from unittest.mock import patch
 from mctskernel.core.device import DeviceError
 from mctskernel.core.documents import excerpt
 from mctskernel.core.dtypes import DTYPE_BYTES
+from mctskernel.core.expression import evaluate
 from mctskernel.core.task import Shape, Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task, read_text
 from mctskernel.problems import torch_reference
@@ -38,7 +39,7 @@ from mctskernel.problems.kernelbench.reference import (
 from mctskernel.problems.problem import read_record
 from mctskernel.problems.registry import benchmark_of
 from mctskernel.problems.torch_reference import tensors_of
-from mctskernel.problems.torch_task import Called, drawn_tensors
+from mctskernel.problems.torch_task import Called, called, drawn_tensors
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.ceilings import Ceilings, documented_ceilings
 from mctskernel.profiling.gpu.cuda_driver import open_gpu, visible_gpus
@@ -262,6 +263,26 @@ def counted_flops(call: Callable[[], object]) -> dict[bool, float]:
     found = {True: 0.0, False: 0.0}
     for operator, count in counter.get_flop_counts().get("Global", {}).items():
         found["conv" in str(operator)] += count
+    return found
+
+
+def product_flops(task: Task) -> Mapping[str, float]:
+    """Operations by search shape's label, stated ones first; found without computing, and left out where that fails."""
+    if task.flops is not None:
+        names = task.scalars
+        return {
+            shape_label(each): float(evaluate(task.flops, {**names, **each})) for each in task.search_shapes
+        }
+    if not has_pytorch_reference(task):
+        return {}
+    found = {}
+    for shape in task.search_shapes:
+        try:
+            with function_of(task, shape, "meta") as function:
+                flops = counted_flops(partial(called, function, task.inputs, shape, "meta"))
+            found[shape_label(shape)] = sum(flops.values())
+        except Exception:  # noqa: BLE001, S112 - a problem's own code; without it a sentence is missing
+            continue
     return found
 
 

@@ -151,7 +151,12 @@ __device__ __forceinline__ float log1p(float x) {
 
 template <int MATH>
 __device__ __forceinline__ float tanh(float x) {
-    return MATH == 1 ? fmaf(-2.0f, inverse(1.0f + power_of_two(x * 2.8853900817779268f)), 1.0f) : tanhf(x);
+    if (MATH != 1) {
+        return tanhf(x);
+    }
+    const float square = x * x;  // of small numbers the difference from 1 would lose digits
+    return square < 0.01f ? x * fmaf(square, fmaf(square, 2.0f / 15.0f, -1.0f / 3.0f), 1.0f)
+                          : fmaf(-2.0f, inverse(1.0f + power_of_two(x * 2.8853900817779268f)), 1.0f);
 }
 
 // Abramowitz and Stegun, 7.1.26.

@@ -12,7 +12,7 @@ from mctskernel.core.task import Array, Task, Tolerance
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.comparison import DENORMAL_NOISE, compare
 from mctskernel.profiling.input_values import FIRST, IN_TURN, Values, poison
-from mctskernel.profiling.verify import check_outputs, draw_case, draw_cases
+from mctskernel.profiling.verify import PRECISE, check_outputs, draw_case, draw_cases
 
 TASKS = Path(mctskernel.tasks.builtin.__file__).parent
 PLAIN = Path(mctskernel.experiments.__file__).parent / "plain_suite"
@@ -138,3 +138,9 @@ def test_the_absolute_tolerance_shrinks_once_with_small_outputs(size: float, wro
         for error, passes in ((0.5e-6 * size, True), (wrong, False)):
             found = compare((expected + error).astype(np.float32), expected, expected, lax, noise=known)
             assert found.passed is passes
+
+
+def test_numbers_whose_results_overflow_on_the_way_tell_nothing_of_precision(softmax: Task) -> None:
+    growing = replace(softmax, reference=lambda x: np.cumprod(2.0**40 * x.astype(np.float64), -1))
+    cases = draw_cases(growing, growing.verify_shapes, 0)
+    assert not PRECISE.intersection(case.values for case in cases if np.isinf(case.plain["out"]).any())

@@ -192,7 +192,8 @@ class Operands:
             with FlopCounterMode(display=False) as counter, Operators():
                 result = called(self.function, self.inputs, shape, "meta")
             products = counter.get_total_flops() // 2
-            self.counted[extents] = products + int(result.numel()) + sum(map(math.prod, extents))
+            results = int(result.numel()) or MOST_RUN  # nothing can be compared in an empty one
+            self.counted[extents] = products + results + sum(map(math.prod, extents))
         return self.counted[extents]
 
     def can_run(self, shape: Shape) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from types import ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import msgspec
@@ -123,6 +123,20 @@ def made_model(names: Mapping[str, Any], device: str = "cpu") -> Any:
     return model
 
 
+def copied(model: Any, shared: Mapping[int, Any] | None = None) -> Any:
+    """A copy of a module, of which functions that it made for itself call the copy; what is `shared`, by id, isn't."""
+    known = dict(shared or {})
+    found = copy.deepcopy(model, known)
+    for module in found.modules():
+        for name, each in vars(module).items():
+            if isinstance(each, FunctionType) and each.__closure__:
+                held = (cell.cell_contents for cell in each.__closure__)
+                cells = (CellType(known.get(id(value), value)) for value in held)
+                own = (each.__code__, each.__globals__, each.__name__, each.__defaults__, tuple(cells))
+                setattr(module, name, FunctionType(*own))
+    return found
+
+
 def without_running_statistics(model: Any) -> Any:
     """The model without running statistics, which its result in training mode doesn't depend on."""
     from torch.nn.modules.batchnorm import _NormBase  # noqa: PLC0415 - what all such layers are
@@ -199,7 +213,7 @@ def _function(folder: Path, wide: bool, device: str) -> Callable[..., Any]:  # n
 
     problem = read_record(folder, ModuleProblem)
     precision = torch.float64 if wide else torch.float32
-    model = without_running_statistics(copy.deepcopy(_loaded(folder)[1]))
+    model = without_running_statistics(copied(_loaded(folder)[1]))
     model = model if device else model.to(precision)
     for module in model.modules():
         for name, value in vars(module).items():

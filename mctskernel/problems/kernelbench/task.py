@@ -5,7 +5,6 @@ Everything is found on `meta` tensors or small shapes before anything is allocat
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +27,7 @@ from mctskernel.problems.kernelbench.reference import (
     Origin,
     ValueSource,
     call_reference,
+    copied,
     made_model,
     run_problem,
     state_of,
@@ -184,7 +184,8 @@ def drafted(
     _require_memory(names, given, memory, path.name)
     original = made_model(names)
     _refuse_recurrent(original, path.name)
-    pure = without_running_statistics(_copied(original))
+    shared = {id(each): each for each in state_of(original).values()}
+    pure = without_running_statistics(copied(original, shared))
     members = (*given, *weight_operands(pure, {each.name for each in given}))
     whole = Dimensions({}, tuple(each.size for each in members), {})
     operands = _shaped(Operands(path.name, pure, arguments, members, watched, whole), most_dimensions)
@@ -203,7 +204,7 @@ def drafted(
     operands = operands.keeping({*operands.state} - trained | used)
     kept = [each.name for each in operands.members]
     result = called(operands.function, operands.inputs, operands.sizes, "meta")
-    evaluated = replace(operands, model=_copied(original).eval())
+    evaluated = replace(operands, model=copied(original, shared).eval())
     problem = ModuleProblem(
         NAME,
         task_name(path.stem),
@@ -237,11 +238,6 @@ def _refuse_recurrent(model: Any, name: str) -> None:
                 f"{name} has the recurrent layer '{place}' ({type(module).__name__}): each of its steps waits for the "
                 "one before, and a launch plan would need kernels for every step."
             )
-
-
-def _copied(model: Any) -> Any:
-    """A copy of a module that shares its tensors."""
-    return copy.deepcopy(model, {id(each): each for each in state_of(model).values()})
 
 
 def _task(operands: Operands, problem: ModuleProblem) -> TorchTask:

@@ -247,7 +247,8 @@ class Body:
         return found
 
     def _count(self, extents: tuple[sympy.Expr, ...]) -> str:
-        return self.size(extents[0]) if len(extents) == 1 else f"({self.as_index(count_in_cpp(extents))})"
+        text = count_in_cpp(extents)
+        return text if len(extents) == 1 and extents[0].is_Atom else grouped(self.as_index(text))
 
     def unflat(self, flat: str, extents: tuple[sympy.Expr, ...], names: Sequence[str] = ()) -> Index:
         """The index of an element from its row-major offset."""

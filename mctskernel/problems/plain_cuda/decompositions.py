@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from unittest.mock import patch
 
@@ -42,8 +42,8 @@ _FURTHER = (
 )
 """Operators that core ATen keeps, and PyTorch can decompose."""
 
-_KEPT = {aten.ones, aten.zeros, aten.full, aten.full_like, aten.zeros_like, aten.ones_like, aten.silu}
-"""Operators that core ATen decomposes, and that read better whole."""
+_KEPT = "ones zeros full full_like zeros_like ones_like silu diag_embed".split()
+"""Operators that core ATen decomposes, and that read better whole, or are known by their names."""
 
 _DROPOUTS = {
     f"{kind}dropout{end}" for kind in ("", "alpha_", "feature_", "feature_alpha_") for end in ("", "_")
@@ -56,7 +56,7 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
     table: dict[Any, Callable[..., Any]] = {
         each: rule
         for each, rule in core_aten_decompositions().items()  # type: ignore[no-untyped-call]
-        if each.overloadpacket not in _KEPT
+        if each.overloadpacket.__name__ not in _KEPT
     }
     table |= get_decompositions(_FURTHER)
     return table | _OWN
@@ -242,6 +242,10 @@ _PLAIN_IN_FUNCTIONAL = {
 }
 
 
+def is_one(size: Any) -> bool:
+    return isinstance(size, int) and size == 1
+
+
 def _wide(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in {torch.float16, torch.bfloat16} else tensor
 
@@ -289,23 +293,10 @@ def _batch_norm(
     return found.to(tensor.dtype), mean.flatten(), scale.flatten()
 
 
-def _batch_norm_as_trained(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    tensor, weight, bias, mean, variance, momentum, eps = given
-    return _batch_norm(tensor, weight, bias, mean, variance, False, momentum, eps)
-
-
-def _batch_norm_without_statistics(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    tensor, weight, bias, training, momentum, eps = given
-    return _batch_norm(tensor, weight, bias, None, None, training, momentum, eps)
-
-
 def _extreme(
-    extreme: Callable[..., Tensor], place: Callable[..., Tensor]
-) -> Callable[..., tuple[Tensor, Tensor]]:
-    def both(tensor: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-        return extreme(tensor, [dim], keepdim), place(tensor, dim, keepdim)
-
-    return both
+    extreme: Callable[..., Tensor], place: Any, tensor: Tensor, dim: int, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    return extreme(tensor, [dim], keepdim), place(tensor, dim, keepdim)
 
 
 def _addmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -315,18 +306,21 @@ def _addmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha:
     return product + (bias if beta == 1 else bias * beta)
 
 
+def _mm(left: Tensor, right: Tensor) -> Any:
+    """The product of a matrix and a vector of floats: sums, for which the matrix is read once."""
+    if left.dtype is torch.float32 and is_one(right.shape[1]):
+        return (left * right.t()).sum(-1, keepdim=True)
+    if left.dtype is torch.float32 and is_one(left.shape[0]):
+        return (left.t() * right).sum(0, keepdim=True)
+    return NotImplemented
+
+
 def _repeat_interleave(tensor: Tensor, repeats: int, dim: int | None = None) -> Tensor:
     if dim is None:
         tensor, dim = tensor.flatten(), 0
     dim %= tensor.dim()
     wide = tensor.unsqueeze(dim + 1).expand(*tensor.shape[: dim + 1], repeats, *tensor.shape[dim + 1 :])
     return wide.flatten(dim, dim + 1)
-
-
-def _sort(
-    tensor: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = False
-) -> tuple[Tensor, Tensor]:
-    return _topk(tensor, tensor.shape[dim] if tensor.dim() else 1, dim, largest=descending)
 
 
 def _topk(
@@ -345,14 +339,14 @@ def _topk(
     return rows.gather(-1, places).movedim(-1, dim), places.movedim(-1, dim)
 
 
+def _sort(tensor: Tensor, dim: int = -1, descending: bool = False, **_: Any) -> tuple[Tensor, Tensor]:
+    return _topk(tensor, tensor.shape[dim] if tensor.dim() else 1, dim, largest=descending)
+
+
 def _kthvalue(tensor: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     values, places = _topk(tensor, k, dim, largest=False)
     found = values.narrow(dim, k - 1, 1), places.narrow(dim, k - 1, 1)
     return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
-
-
-def _median(tensor: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return _kthvalue(tensor, (tensor.shape[dim] + 1) // 2, dim, keepdim)
 
 
 def _until(tensor: Tensor, dim: int, otherwise: float) -> Tensor:
@@ -362,26 +356,19 @@ def _until(tensor: Tensor, dim: int, otherwise: float) -> Tensor:
     return torch.where(place.unsqueeze(-2) <= place.unsqueeze(-1), rows.unsqueeze(-2), otherwise)
 
 
-def _running_extreme(
-    extreme: Callable[..., Tensor], otherwise: float
-) -> Callable[..., tuple[Tensor, Tensor]]:
-    def both(tensor: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        """The last of equal ones, as PyTorch takes it."""
-        before = _until(tensor, dim, otherwise)
-        found = extreme(before, [-1], True)
-        place = torch.arange(before.shape[-1], device=tensor.device)
-        places = torch.where(before == found, place, -1).amax(-1)
-        return found.squeeze(-1).movedim(-1, dim), places.movedim(-1, dim)
-
-    return both
+def _running_extreme(extreme: Any, otherwise: float, tensor: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """The last of equal ones, as PyTorch takes it."""
+    before = _until(tensor, dim, otherwise)
+    found = extreme(before, [-1], True)
+    place = torch.arange(before.shape[-1], device=tensor.device)
+    places = torch.where(before == found, place, -1).amax(-1)
+    return found.squeeze(-1).movedim(-1, dim), places.movedim(-1, dim)
 
 
 def _of_one(tensor: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, **_: Any) -> Any:
     """The reduction of single elements: nothing but a view."""
     dims = dim or range(tensor.dim())
-    if not tensor.is_floating_point() or any(
-        not isinstance(tensor.shape[each], int) or tensor.shape[each] != 1 for each in dims
-    ):
+    if not tensor.is_floating_point() or not all(is_one(tensor.shape[each]) for each in dims):
         return NotImplemented
     return tensor.clone() if keepdim else tensor.squeeze(tuple(dims))
 
@@ -507,20 +494,25 @@ _OWN: dict[Any, Callable[..., Any]] = {
     aten.var.correction: lambda *given, **named: _var_mean(*given, **named)[0],
     aten.native_batch_norm.default: _batch_norm,
     aten._native_batch_norm_legit.default: _batch_norm,
-    aten._native_batch_norm_legit_no_training.default: _batch_norm_as_trained,
-    aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
-    aten.max.dim: _extreme(aten.amax.default, aten.argmax.default),
-    aten.min.dim: _extreme(aten.amin.default, aten.argmin.default),
+    aten._native_batch_norm_legit_no_training.default: lambda *x: _batch_norm(*x[:5], False, *x[5:]),  # type: ignore[call-arg]
+    aten._native_batch_norm_legit.no_stats: lambda *x: _batch_norm(*x[:3], None, None, *x[3:]),  # type: ignore[call-arg]
+    aten.max.dim: partial(_extreme, aten.amax.default, aten.argmax.default),
+    aten.min.dim: partial(_extreme, aten.amin.default, aten.argmin.default),
+    **dict.fromkeys((aten.alias.default, aten.detach.default), lambda tensor: tensor),
+    aten.clone.default: lambda tensor, memory_format=torch.preserve_format: (
+        tensor if memory_format is torch.preserve_format else NotImplemented
+    ),
+    aten.round.decimals: lambda tensor, *, decimals: torch.round(tensor * 10.0**decimals) / 10.0**decimals,
+    aten.mm.default: _mm,
     aten.addmm.default: _addmm,
     aten.baddbmm.default: _addmm,
     aten.addmv.default: _addmm,
-    aten.sort.default: _sort,
-    aten.sort.stable: _sort,
+    **dict.fromkeys((aten.sort.default, aten.sort.stable), _sort),
     aten.topk.default: _topk,
-    aten.median.dim: _median,
+    aten.median.dim: lambda rows, dim=-1, keep=False: _kthvalue(rows, (rows.shape[dim] + 1) // 2, dim, keep),
     aten.kthvalue.default: _kthvalue,
-    aten.cummax.default: _running_extreme(aten.amax.default, -math.inf),
-    aten.cummin.default: _running_extreme(aten.amin.default, math.inf),
+    aten.cummax.default: partial(_running_extreme, aten.amax.default, -math.inf),
+    aten.cummin.default: partial(_running_extreme, aten.amin.default, math.inf),
     aten.logcumsumexp.default: lambda rows, dim: _until(rows, dim, -math.inf).logsumexp(-1).movedim(-1, dim),
     aten.repeat_interleave.self_int: _repeat_interleave,
     aten.scatter_reduce.two: _scatter_reduce,

@@ -9,6 +9,7 @@ import sympy
 import torch
 from torch.fx import Node
 
+from mctskernel.problems.plain_cuda import PlainCudaError
 from mctskernel.problems.plain_cuda.body import Body, Index, grouped, minus, node_type, numbers, plus, times
 from mctskernel.problems.plain_cuda.element_types import converted, literal
 from mctskernel.problems.plain_cuda.extents import ONE, in_cpp, product, same
@@ -104,6 +105,15 @@ def _diagonal(body: Body, node: Node, index: Index) -> str:
     }
     others = iter(index[:-1])
     return body.read(source, [along.get(dim) or next(others) for dim in range(len(index) + 1)])
+
+
+@rule("diag_embed", kind=Kind.ELEMENT)
+def _diag_embed(body: Body, node: Node, index: Index) -> str:
+    if node.args[1:] or node.kwargs:
+        raise PlainCudaError("This function makes matrices of other diagonals than the first.")
+    value = body.read(node.args[0], index[:-1])
+    row, column = map(grouped, index[-2:])
+    return body.let(node_type(node), "diag_embed", f"{row} == {column} ? {value} : 0")
 
 
 @rule("as_strided", kind=Kind.VIEW)

@@ -2,6 +2,7 @@
 
 Both are linear: sum_j(x w_j + b_j) = x sum_j(w_j) + sum_j(b_j), and the mean of a convolution's results is the
 convolution of means. That saves most of the work. Nothing is known beforehand: weights are summed at every call, too.
+Products with the diagonal matrix of a vector become multiples of rows or columns.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 from torch.fx import Interpreter, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from mctskernel.problems.plain_cuda.decompositions import is_one
 from mctskernel.problems.plain_cuda.products import for_each_axis, pooled_rank
 from mctskernel.problems.plain_cuda.rules import argument, axis, base_name, is_tensor
 from mctskernel.problems.plain_cuda.tracing import Traced
@@ -56,7 +58,10 @@ class _Mean(NamedTuple):
 def reordered(traced: Traced) -> Traced | None:
     """The same function with reductions moved; None where no work is saved."""
     graph = traced.outputs[0].graph
-    if not any(_mean(node) and base_name(node.args[0]) in _LINEAR for node in graph.nodes):
+    if not any(
+        base_name(node) == "diag_embed" or (_mean(node) and base_name(node.args[0]) in _LINEAR)
+        for node in graph.nodes
+    ):
         return None
     function = _Reordered(graph.owning_module, garbage_collect_values=False)
     found = traced.again(function.run, function.titles)
@@ -72,6 +77,11 @@ class _Reordered(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         """The value of a node; that of a reduction by another way, if there is one."""
+        operands: Any = n.args
+        for turned, (each, other) in enumerate((operands, operands[::-1]) if base_name(n) == "mm" else ()):
+            if base_name(each) == "diag_embed":
+                self.titles["the product with a diagonal matrix as a multiple"] = None
+                return self._given(other) * self._given(each.args[0]).unsqueeze(-2 if turned else -1)
         value = super().run_node(n)
         mean = _mean(n)
         moved = None if mean is None else self._moved(n.args[0], mean)
@@ -130,7 +140,7 @@ class _Reordered(Interpreter):
                 found = self._moved(source, mean, factor)
                 if found is not None:
                     return found * by if is_product else found / by  # type: ignore[no-any-return]
-            elif mean == _Mean((whole.dim() - 1,)) and all(map(_is_one, by.shape[:-1])):
+            elif mean == _Mean((whole.dim() - 1,)) and all(map(is_one, by.shape[:-1])):
                 by = (by if is_product else 1 / by).flatten()
                 found = self._moved(source, mean, by if factor is None else by * factor)
                 if found is not None:
@@ -322,16 +332,12 @@ def _is_float(node: Any) -> bool:
     return is_tensor(node) and node.meta["val"].dtype is torch.float32
 
 
-def _is_one(size: Any) -> bool:
-    return isinstance(size, int) and size == 1
-
-
 def _varying(term: Any, whole: Tensor, mean: _Mean) -> list[int]:
     """The axes along which a term isn't the same everywhere."""
     if not isinstance(term, Tensor):
         return []
     shape = [1] * (whole.dim() - term.dim()) + list(term.shape)
-    return [each for each in mean.axes if not _is_one(shape[each])]
+    return [each for each in mean.axes if not is_one(shape[each])]
 
 
 def _is_same(term: Any, whole: Tensor) -> bool:

@@ -71,7 +71,7 @@ def geometry_of(group: Reductions, schedule: Schedule) -> Geometry:
         return _of_columns(rows, length, leaves, writes=writes, places=places)
     vector = max(16 // max((numbers(node).itemsize for node in group.leaves), default=4), 1)
     count = outer * length
-    if (rows < 264 and count >= 1 << 13) or (rows < FEW_WAVES * MULTIPROCESSORS and count > 1 << 17):
+    if (rows < 264 and count >= 1 << 15) or (rows < FEW_WAVES * MULTIPROCESSORS and count > 1 << 17):
         units = outer * -(-length // (256 * 4 * vector))
         slots = 4 * MULTIPROCESSORS
         parts = min(

@@ -38,21 +38,16 @@ def row_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) 
 
 
 def row_operands(kept: Sequence[Node], traced: Traced) -> set[Node]:
-    """Operands of reductions that other reductions lead to: those end the group of these, whose space they fit.
-
-    Not if those are a pair over other axes, whose results are as well read again with what they were taken of.
-    """
+    """The kept nodes, and operands of reductions with an element for each row of others: those end these' group."""
     found = set(kept)
     for node in kept:
         if reduces(node):
             source = stripped(tensors(node)[0], found)
             if source not in found and source.op == "call_function":
-                sources = _sources(source, found)
-                leading = [each for each in kept if each in sources and reduces(each)]
-                spaces = [space_of(each, traced) for each in leading]
-                fits = any(_fits(source, each, traced) for each in spaces)
-                again = space_of(node, traced) not in spaces and _are_paired(leading)
-                if fits and not again and rule_of(source).kind is Kind.ELEMENT:
+                count = product(extents_of(source, traced))
+                spaces = [space_of(each, traced) for each in _sources(source, found) if reduces(each)]
+                fits = any(same(count, product(each.rows)) for each in spaces)
+                if fits and rule_of(source).kind is Kind.ELEMENT:
                     found.add(source)
     return found
 
@@ -101,13 +96,15 @@ def _group(
     for space in spaces:
         if not any(space.reduced) or not _may_join(last, space, traced, ()):
             continue
-        nodes, waiting, later = {last}, [last], kept[kept.index(last) :]
+        nodes, waiting = {last}, [last]
+        later = {*kept[kept.index(last) :], None} if reduces(last) else set()
         while waiting:
             for each in _sources(waiting.pop(), inside):
                 if (
                     each not in fixed
                     and each not in nodes
-                    and (readers[each] <= {*nodes, *(later if _are_paired([each, last]) else ())})
+                    and readers[each]
+                    <= nodes | (later if reduces(each) and later and pair(each, last) else set())
                     and _may_join(each, space, traced, _sources(each, inside))
                 ):
                     nodes.add(each)
@@ -128,18 +125,9 @@ def _may_join(node: Node, space: Space, traced: Traced, sources: Sequence[Node])
         return space_of(node, traced) == space
     if any(reduces(each) and space_of(each, traced) != space for each in sources):
         return False
-    return rule_of(node).kind is Kind.ELEMENT and _fits(node, space, traced)
-
-
-def _fits(node: Node, space: Space, traced: Traced) -> bool:
-    """Whether a node has an element for each one of a space, or for each row."""
     count = product(extents_of(node, traced))
-    return any(same(count, product(extents)) for extents in (space.extents, space.rows))
-
-
-def _are_paired(nodes: Sequence[Node]) -> bool:
-    """Whether nodes are two reductions that are computed together, and can both be stored."""
-    return len(nodes) == 2 and all(map(reduces, nodes)) and pair(*nodes) != ""
+    fits = any(same(count, product(extents)) for extents in (space.extents, space.rows))
+    return rule_of(node).kind is Kind.ELEMENT and fits
 
 
 class _OtherRowError(Exception):

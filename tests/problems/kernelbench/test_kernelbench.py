@@ -163,6 +163,22 @@ def test_unsupported_problems_are_refused(tmp_path: Path, text: str, sentence: s
     assert re.search(sentence, str(caught.value))
 
 
+def test_functions_that_a_module_made_for_itself_see_its_parameters(tmp_path: Path) -> None:
+    init = "m = self.inner = nn.Linear(32, 16); self.f = lambda x: m(x).relu()"
+    task = task_of(tmp_path, problem("return self.f(x)", init=init))
+    assert [each.name for each in task.inputs] == ["x", "inner_weight", "inner_bias"]
+    shape = task.verify_shapes[0]
+    inputs = {name: array.astype(np.float64) for name, array in task.draw_inputs(shape, 0).items()}
+    x, weight, bias = inputs.values()
+    np.testing.assert_allclose(task.expected(inputs, shape)["out"], np.maximum(x @ weight.T + bias, 0))
+
+
+def test_no_result_is_empty_at_a_shape_that_is_verified(tmp_path: Path) -> None:
+    task = task_of(tmp_path, problem("return x[:-1]"))
+    assert task.outputs[0].shape == ("rows - 1", "cols")
+    assert min(shape["rows"] for shape in (*task.verify_shapes, *task.held_out_shapes)) > 1
+
+
 def test_a_problem_becomes_a_folder_with_a_kernel(tmp_path: Path) -> None:
     made = read_problem(written(tmp_path, LINEAR), Language.CUDA)
     assert "__global__" in made.files["kernel.cu"].decode()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 
 from mctskernel.core.task import Tensor
@@ -27,6 +28,8 @@ def pooled_columns(x: Any, w: Any, b: Any) -> Any:
 WEIGHTS, ROWS = "means of weights before the product", "means of rows before the product"
 IMAGES, CHANNELS = "means of images before the convolution", "means of weights before the convolution"
 POOL, POOL_1X1 = "average pooling before the convolution", "average pooling before the 1x1 convolution"
+
+DIAGONAL = "the product with a diagonal matrix as a multiple"
 
 MOVED: dict[str, tuple[str, Callable[..., Any], tuple[Tensor, ...]]] = {
     "sum of features": (WEIGHTS, lambda x, w: ((x @ w.T) / 2).sum(1, keepdim=True) * 1.5, (X, W)),
@@ -88,6 +91,8 @@ MOVED: dict[str, tuple[str, Callable[..., Any], tuple[Tensor, ...]]] = {
         lambda x, w, b: F.conv_transpose1d(x, w, b, 3).mean((0, 1, 2)),
         (LINE, kernel("2", "k m"), B),
     ),
+    "diagonal rows": (DIAGONAL, lambda x, w, b: torch.diag(b) @ w, (X, W, B)),
+    "diagonal columns": (DIAGONAL, lambda x, w, b: (x @ w.T) @ torch.diag(b), (X, W, B)),
 }
 
 
