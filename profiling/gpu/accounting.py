@@ -40,7 +40,7 @@ def find_violation(timed: Timed) -> Violation | None:
     if spoiled := sum(not run.inputs_kept for run in timed.runs):
         sentence = f"an input was changed in place by {spoiled} of {len(timed.runs)} timed runs."
         return Violation(Guard.UNTOUCHED_INPUTS, sentence)
-    for sentence in (_remembered(timed.runs), clocks_apart(timed.batches)):
+    for sentence in (remembered(timed.runs), clocks_apart(timed.batches)):
         if sentence:
             return Violation(Guard.GPU_TIME, sentence)
     return None
@@ -73,7 +73,7 @@ def refused_check(arena: Arena, sentence: str, guard: Guard) -> Check:
     )
 
 
-def _remembered(runs: tuple[TimedRun, ...]) -> str:
+def remembered(runs: tuple[TimedRun, ...]) -> str:
     """A sentence about a kernel that is faster on inputs that it has seen; empty for any other.
 
     The first variant, on which a kernel is still cold, doesn't count. A hiccup may fall on one of the first runs of the

@@ -26,7 +26,13 @@ from mctskernel.profiling.candidate import Candidate, RefusedError, check_block
 from mctskernel.profiling.ceilings import documented_ceilings, roofline
 from mctskernel.profiling.counters import REGISTERS, SHARED_BYTES, TIME, combined_counters
 from mctskernel.profiling.diagnosis import diagnose_launches, widest_access
-from mctskernel.profiling.gpu.accounting import clocks_apart, count_mismatches, find_violation, refused_check
+from mctskernel.profiling.gpu.accounting import (
+    clocks_apart,
+    count_mismatches,
+    find_violation,
+    refused_check,
+    remembered,
+)
 from mctskernel.profiling.gpu.arenas import VARIANTS, Arena
 from mctskernel.profiling.gpu.lock import COUNTERS, COUNTERS_PATIENCE, GpuLock
 from mctskernel.profiling.gpu.protocol import Counted, Loaded, Opened, Ran, Timed
@@ -56,7 +62,8 @@ candidate, and a hiccup there would make that candidate look fast. They lie seco
 for both. A GPU's first candidate has all of them beside it: from then on its times compare with other GPUs'."""
 
 PAUSES = (0.0, 0.1, 0.5)
-"""Seconds before a kernel is timed again whose clocks are apart; if they still are after these, it is refused."""
+"""Seconds before a kernel is timed again whose clocks are apart; if they still are after these, it is refused. One that
+seems to keep something from run to run is timed as often in a new process, which has seen none of the inputs."""
 
 FEWEST_BASELINE_RUNS = 3  # how many of them each candidate has beside it at least
 
@@ -316,10 +323,13 @@ class GpuEvaluator:
                 runs, hopeless = self._fewest_baseline_runs(arena), self._hopeless_seconds(arena)
                 timed = self._open_worker.time(candidate, arena, TIMING_SECONDS, runs, hopeless)
                 for pause in PAUSES:
-                    if not clocks_apart(timed.batches):
-                        break
                     # Other processes may have used the GPU. What cheats does so again.
-                    time.sleep(pause)
+                    if remembered(timed.runs):
+                        self._open_worker.renew(candidate)
+                    elif clocks_apart(timed.batches):
+                        time.sleep(pause)
+                    else:
+                        break
                     timed = self._open_worker.time(candidate, arena, TIMING_SECONDS, runs, hopeless)
             # Digests are taken among the timed runs, but they are verification.
             stages.add({"time": -timed.digest_seconds, "verify": timed.digest_seconds})

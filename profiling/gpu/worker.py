@@ -175,6 +175,11 @@ class GpuWorker:
         """Put the candidate on the GPU, in place of the last one."""
         return self._load(CANDIDATE, candidate)
 
+    def renew(self, candidate: Candidate) -> None:
+        """Load the candidate in a new process, in which it has seen no inputs."""
+        self._process.renew()
+        self.load(candidate)
+
     def load_baseline(self, candidate: Candidate) -> None:
         """Load the kernel that times are interleaved with from now on."""
         self._load(BASELINE, candidate)

@@ -134,6 +134,16 @@ def test_faults_and_cheats_are_refused_by_the_guard_that_noticed(
     assert bool(evaluation.quarantine) is (guard is Guard.ROOFLINE)
 
 
+def test_a_kernel_that_was_disturbed_on_new_inputs_is_timed_in_a_process_that_has_seen_none(
+    executor: GpuExecutor,
+) -> None:
+    assert evaluate(executor, "faster").ok
+    pid = executor._gpus.evaluators[0].pid
+    evaluation = evaluate(executor, "disturbed")
+    assert evaluation.ok, evaluation.message
+    assert executor._gpus.evaluators[0].pid != pid
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "outcome", "sentence"),
