@@ -195,8 +195,7 @@ class GpuEvaluator:
         """Wait until no other process has set up the GPU's counters, before the GPU's lock, which that may wait for."""
         if self._has_claimed or self.opened.counters:
             return
-        self._claimed.enter_context(self._own_counters.held(COUNTERS_PATIENCE))
-        self._has_claimed = True
+        self._has_claimed = self._claimed.enter_context(self._own_counters.held(COUNTERS_PATIENCE))
 
     def interrupt(self) -> None:
         """End the GPU process for good, and stop waiting for locks, from any thread."""
@@ -225,7 +224,7 @@ class GpuEvaluator:
             raise RuntimeError("The evaluator isn't open: call `open` first.")
         return self._worker
 
-    def _held(self) -> AbstractContextManager[None]:
+    def _held(self) -> AbstractContextManager[bool]:
         assert self._lock is not None  # noqa: S101 - `open` saw to it
         return self._lock.held()
 

@@ -68,16 +68,16 @@ class GpuLock:
             )
 
     @contextmanager
-    def held(self, patience: float = math.inf) -> Iterator[None]:
-        """Hold the lock, or after `patience` seconds go on without it. Raises InterruptedLockError if interrupted."""
+    def held(self, patience: float = math.inf) -> Iterator[bool]:
+        """Hold the lock, or after `patience` seconds go on without it: False. Raises InterruptedLockError."""
         if not self._files:
             self._refuse_interrupted()
-            yield
+            yield True
             return
         queue, gpu = self._files
         deadline = time.monotonic() + patience
         if not self._acquire(queue, deadline):
-            yield
+            yield False
             return
         try:
             acquired = self._acquire(gpu, deadline)
@@ -85,7 +85,7 @@ class GpuLock:
             fcntl.flock(queue, fcntl.LOCK_UN)
         began = time.monotonic()
         try:
-            yield
+            yield acquired
         finally:
             self._count(time.monotonic() - began)
             if acquired:

@@ -9,7 +9,12 @@ from typing import Any
 from mctskernel.core.device import DeviceError
 from mctskernel.profiling.gpu.buffers import Arena, BoundPlan, LoadedKernel, bound, place
 from mctskernel.profiling.gpu.cuda_driver import CudaError, DeviceBuffer, free_bytes, open_gpu
-from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler, when_free
+from mctskernel.profiling.gpu.cupti import (
+    CountersBusyError,
+    CountersUnavailableError,
+    RangeProfiler,
+    when_free,
+)
 from mctskernel.profiling.gpu.device_kernels import Digests, Scrub, Segment
 from mctskernel.profiling.gpu.drawing import Drawer
 from mctskernel.profiling.gpu.protocol import (
@@ -89,10 +94,13 @@ class GpuService:
 
     def _open_counters(self, metrics: Sequence[str]) -> str:
         self._profiler: RangeProfiler | None = None
+        self._metrics = metrics
         if not metrics:
             return "No counters are wanted."
         try:
-            self._profiler = when_free(lambda: RangeProfiler(metrics))
+            self._profiler = RangeProfiler(metrics)
+        except CountersBusyError:
+            pass  # Another search has them, and releases them where a kernel's are to be read.
         except CountersUnavailableError as error:
             return str(error)
         return ""
@@ -238,7 +246,7 @@ class GpuService:
         return FOREIGN_WRITE if self._digests.now(foreign) != before else ""
 
     def _count(self, request: Count) -> Counted:
-        if self._profiler is None:
+        if not self._metrics:
             return Counted((), "There are no counters here.")
         with self._bound(request.plan) as plan:
             foreign = self._foreign([request.plan.arena])
@@ -253,7 +261,7 @@ class GpuService:
             launches: tuple[dict[str, float], ...] = ()
             problem = ""
             try:
-                profiler = self._profiler
+                profiler = self._profiler = self._profiler or when_free(lambda: RangeProfiler(self._metrics))
                 launches = tuple(
                     when_free(lambda: profiler.measure(run_cold, len(plan.launches), brief=request.brief))
                 )
