@@ -94,16 +94,21 @@ def ring_of(group: Reductions, schedule: Schedule) -> Geometry | None:
     """Macros for rows that blocks hold together; None where a block can hold a row, or L2 all of them."""
     space, sizes = group.space, {numbers(node).itemsize for node in group.leaves}
     segments, run = run_of(space)
-    if space.strided or segments or len(sizes) != 1 or not group.is_whole(schedule):
+    if space.strided or len(sizes) != 1 or not group.is_whole(schedule):
         return None
     (size,), leaves = sizes, len(group.leaves)
-    rows, length, vector = max(schedule.estimate(space.rows), 1), schedule.estimate(run), 16 // max(sizes)
+    rows, outer, vector = max(schedule.estimate(space.rows), 1), schedule.estimate(segments), 16 // max(sizes)
     threads, items = 256, 4
     stages = RING // (threads * items * 16 * leaves)
-    tiles = -(-length // (threads * items * vector))
+    of_segment = -(-schedule.estimate(run) // (threads * items * vector))
+    tiles, length = outer * of_segment, outer * schedule.estimate(run)
+    if segments and 8 * length < 7 * tiles * threads * items * vector:
+        return None  # too much of the ring would be empty
     if length * size * leaves <= HELD or rows * length * size * leaves <= L2_BYTES or stages < 4:
         return None
-    roomy = [each for each in DIVISORS if 2 * tiles <= each * stages]
+    roomy = next(
+        filter(None, ([p for p in DIVISORS if room * tiles <= p * stages] for room in (2, 1.25))), []
+    )
     if not roomy:
         return None
 

@@ -69,7 +69,7 @@ class RowWriter(RowLoops):
     def ring_loads(self, step: Step) -> Mapping[tuple[Node, Index], str]:
         """The tensors that rows can bring to a ring of tiles, and where each row begins in them."""
         with self.body.trial(in_loop=True):
-            self._take_row()
+            self._split_row()
             first, last = self._loads_of([self._reduction(step), self._output(self._last)], [step])
         return {key: base for key, base in {**first, **last}.items() if key[0] in self._group.leaves}
 
@@ -78,28 +78,31 @@ class RowWriter(RowLoops):
         assert step.buffer is not None  # noqa: S101 - a step of teams has one
         body, names, kind = self.body, self._names, self._index_type
         tile, stages = f"{self._tile}, {names['VECTOR']}", names["STAGES"]
-        self._unit, self._lane = "at.tile", "lane"
+        self._unit, self._lane = "tile", "lane"
         self._count_tiles()
         self._ring = self.ring_loads(step)
         runs = {self._schedule.places[node]: self._run(node, base) for (node, _), base in self._ring.items()}
         body.reads |= {place.name: place for place in runs}
         pointers = " | ".join(f"(size_t){self._schedule.parameter(place.name)}" for place in runs)
         body.line("extern __shared__ __align__(128) unsigned char ring[];")
-        walk, state = f"const Walk<{kind}>& at, int stage", f"int lane, {step.struct}& of_row"
-        with body.block(f"const auto copy = [&]({walk}, unsigned long long& full) {{", "};"):
-            self._take_row()
-            body.line(
-                f"const int start = at.tile * {self._tile} - (int)({self._base()} % {names['VECTOR']});"
-            )
+        row, tile_of = f"{kind} {self._row}", "int tile, int stage, int lane, bool takes_whole"
+        with body.block(
+            f"const auto copy = [&]({row}, int tile, int stage, unsigned long long& full) {{", "};"
+        ):
+            self._begin_row()
+            self._find_start()
             for place, run in runs.items():
                 body.line(f"copy_tile<{tile}>({self._slot(place)}, {run}, start, length, full);")
-        with body.block(f"const auto reduce = [&]({walk}, {state}) {{", "};"):
-            self._take_row()
-            self._reduce_tiles(step, "of_row")
-        with body.block(f"const auto write = [&]({walk}, {state}) {{", "};"):
-            self._take_row()
+        with body.block(f"const auto reduce = [&]({row}) {{", "};"):
+            self._begin_row()
+            with body.block(f"return [=]({tile_of}, {step.struct}& of_row) {{", "};"):
+                self._reduce_tiles(step, "of_row")
+        with body.block(f"const auto write = [&]({row}, const {step.struct}& of_row) {{", "};"):
+            self._begin_row()
             self._know(step, "of_row")
-            self._write(self._last)
+            self._read_once(self._output(self._last))
+            with body.block(f"return [=]({tile_of}) {{", "};"):
+                self._write(self._last)
         body.line(
             f"pass_rows<{names['THREADS']}, {names['PARTS']}, {stages}>({come.name}, "
             f"reinterpret_cast<unsigned long long*>({step.buffer.name}), "
@@ -109,9 +112,21 @@ class RowWriter(RowLoops):
         about = self._schedule.described(self._last)
         return self.written(name, about, self._place, also=(step.buffer, come))
 
-    def _take_row(self) -> None:
-        self.body.line(f"const {self._index_type} {self._row} = at.row;")
+    def _begin_row(self) -> None:
         self._split_row()
+        if self._shifted:
+            self.body.line(f"const int shift = (int)({self._base()} % {self._names['VECTOR']});")
+
+    def _read_once(self, work: Work) -> None:
+        """Load what a pass loads alike for all elements of a row."""
+        body = self.body
+        with body.trial(in_loop=True) as loads:
+            before = body.names
+            work(body, self._element())
+            own = {*(body.names - before), self._k, self._segment}
+        for (node, index), offset in loads.items():
+            if own.isdisjoint(words_of(offset)):
+                body.know(node, index, body.let(node_type(node), node.name, body.read(node, index)))
 
     def merged(self, name: str, step: Step) -> tuple[str, str]:
         """A kernel that merges the parts of a step into the first one."""
@@ -267,11 +282,12 @@ class RowWriter(RowLoops):
                 elif part.kind != "place" and not (part.kind == "moments" and number == 0):
                     value = finished(body, node, value)
                 name = body.let(node_type(node), node.name, value)
+                self._of_rows.append(name)
                 body.know(node, row_index(body, space, self._at(), node), name)
         done = {node for node in self._reductions if self._is_known(node)}
         for node in self._row_nodes():
             if {each for each in self._reductions if depends_on(node, each)} <= done:
-                body.read(node, row_index(body, space, self._at(), node))
+                self._of_rows.append(body.read(node, row_index(body, space, self._at(), node)))
 
     def _is_known(self, node: Node) -> bool:
         body = self.body
@@ -320,10 +336,11 @@ class RowWriter(RowLoops):
         if straight:
             run = name if base == "0" else f"{name} + {base}"
             step = f"{self._j} * ({self._lanes} * {names['VECTOR']})"
-            end = "length" if self._rows == "1" else f"mine == {self._row} ? length : 0"
+            own = "" if self._rows == "1" else f" && mine == {self._row}"
+            end = "length" if not own else f"mine == {self._row} ? length : 0"
             self._around = (
                 f"{stored_type(place.dtype)} {results}[{names['VECTOR']}];",
-                f"store({run}, {results}, first + {step}, {end}, !tests);",
+                f"store({run}, {results}, first + {step}, {end}, !tests{own});",
             )
             self._aligned = [run]
             body.writes[place.name] = place

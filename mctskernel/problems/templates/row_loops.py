@@ -68,6 +68,7 @@ class RowLoops:
         self._once = f"if ({self._lane} == 0{'' if self._rows == '1' else f' && mine == {self._row}'}) {{"
         self._reductions = [node for node in group.nodes if reduces(node)]
         self._held: dict[tuple[Node, Index], str] = {}
+        self._of_rows: list[str] = []
         self._around = ("", "")
         self._aligned: list[str] = []
         self._whole = ""
@@ -87,17 +88,16 @@ class RowLoops:
         """The text of the function, and its launch."""
         names, schedule, space = self._names, self._schedule, self._group.space
         reads = (*self.body.reads.values(), *buffers)
+        text = self._quickened(self.body.text())
         if self._ring:
             block = f"2 * {names['THREADS']} + 96"
-            made = Function(
-                name, about, self.body.text(), reads, target, f"__launch_bounds__({block}, 1) ", also
-            )
+            made = Function(name, about, text, reads, target, f"__launch_bounds__({block}, 1) ", also)
             size = len(self._in_ring) * self._in_ring[0].dtype.itemsize
             shared = f"{names['STAGES']} * {size} * {self._tile[1:-1]}"
             return schedule.function(made), schedule.launch(made, names["BLOCKS"], block, shared)
         threads = f"{self._rows} * {self._lanes}" if self._rows != "1" else self._lanes
         bounds = f"__launch_bounds__({threads}, {names['RESIDENT']}) "
-        made = Function(name, about, self.body.text(), reads, target, bounds)
+        made = Function(name, about, text, reads, target, bounds)
         blocks = count_in_plan(space.rows)
         if self._rows != "1":
             blocks = f"ceil_div({blocks}, {self._rows})"
@@ -111,6 +111,17 @@ class RowLoops:
         axes = [self._rows, self._lanes] if self._strided else [self._lanes, self._rows]
         block = '", "'.join(axes[: 1 if axes[-1] == "1" else 2])
         return schedule.function(made), schedule.launch(made, blocks, block)
+
+    def _quickened(self, text: str) -> str:
+        """A text that divides elements by what a row has once, and approximates exponentials."""
+        for name in filter(str.isidentifier, self._of_rows):
+            if declared := re.search(rf"^( *)float {name} = .*\n", text, re.MULTILINE):
+                before, after = text[: declared.end()], text[declared.end() :]
+                deeper = rf"^({declared[1]} .*) / {name}\b"
+                after, times = re.subn(deeper, rf"\1 / by_{name}", after, flags=re.MULTILINE)
+                if times:
+                    text = f"{before}{declared[1]}const Divisor by_{name}({name});\n{after}"
+        return re.sub(r"\bexpf\(", "exponential(", text)
 
     def _find_row(self) -> None:
         """The row of this thread; threads beyond the last row repeat it without storing anything."""
@@ -224,9 +235,7 @@ class RowLoops:
     def _tiles(self, work: Work) -> Iterator[Elements]:
         """A loop over the tiles of the row, with a tile's values in registers; gives the loop over its elements."""
         body, kind, names = self.body, self._inner, self._names
-        segments, _ = run_of(self._group.space)
         loads = self._loads(work)
-        tile = self._tile
         unit, backwards = self._unit, self._passes % 2
         head = ""
         if self._ring:
@@ -242,16 +251,11 @@ class RowLoops:
         )
         self._passes += 1
         with body.block(head) if head else contextlib.nullcontext():
-            number = unit
-            if segments:
-                body.line(f"const {kind} {self._segment} = {unit} / tiles_of_segment;")
-                number = f"({unit} % tiles_of_segment)"
             if self._strided:
-                body.line(f"const {kind} first = {number} * {tile} + ({kind}){self._lane};")
+                number = self._find_segment()
+                body.line(f"const {kind} first = {number} * {self._tile} + ({kind}){self._lane};")
             else:
-                base = self._base()
-                shift = f" - ({kind})({base} % {names['VECTOR']})" if base != "0" else ""
-                body.line(f"const {kind} start = {number} * {tile}{shift};")
+                self._find_start()
                 body.line(f"const {kind} first = start + ({kind}){self._lane} * {names['VECTOR']};")
             with self._guarded(loads):
                 arrays = {key: self._held.get(key) or self._array(key[0]) for key in loads}
@@ -261,6 +265,25 @@ class RowLoops:
                     with body.block(reload) if reload else contextlib.nullcontext():
                         self._load({key: loads[key] for key in held}, arrays)
                 yield lambda: self._elements(arrays)
+
+    def _find_segment(self) -> str:
+        """The number of a tile within its segment of the row."""
+        if not run_of(self._group.space)[0]:
+            return self._unit
+        self.body.line(f"const {self._inner} {self._segment} = {self._unit} / tiles_of_segment;")
+        return f"({self._unit} % tiles_of_segment)"
+
+    def _find_start(self) -> None:
+        """Where a tile starts in its run: vectors begin at multiples of their size in memory."""
+        number, base = self._find_segment(), self._base()
+        shift = f" - ({self._inner})({base} % {self._names['VECTOR']})" if base != "0" else ""
+        shift = " - shift" if self._shifted else shift
+        self.body.line(f"const {self._inner} start = {number} * {self._tile}{shift};")
+
+    @property
+    def _shifted(self) -> bool:
+        """Whether all tiles of a row in a ring are shifted alike."""
+        return bool(self._ring) and not run_of(self._group.space)[0]
 
     def _slot(self, place: Place) -> str:
         """Where a tile of a tensor is in the ring."""
@@ -278,8 +301,11 @@ class RowLoops:
             yield
             return
         runs = [self._run(node, base) for (node, _), base in loads.items()]
-        tests = [f"aligned<{self._names['VECTOR']}>({run} + start)" for run in (*runs, *self._aligned)]
-        copied = ["at.copied"] if self._ring else []
+        first = (
+            "- shift" if self._shifted else "+ start"
+        )  # the rest of a tile's start is a multiple of a vector
+        tests = [f"aligned<{self._names['VECTOR']}>({run} {first})" for run in (*runs, *self._aligned)]
+        copied = ["takes_whole"] if self._ring else []
         tests = [*copied, "start >= 0", f"start + {self._tile} <= length", *tests]
         self.body.line(f"const bool whole = {' && '.join(tests)};")
         self._whole = "!tests"
@@ -328,7 +354,7 @@ class RowLoops:
                 whole = f", {self._whole}" if self._whole else ""
                 array, run = f"{arrays[node, index]}[{j}]", self._run(node, base)
                 if (node, index) in self._ring:
-                    taken = f"{self._slot(place)}, {run}, start, first + {step}, length, at.copied{whole}"
+                    taken = f"{self._slot(place)}, {run}, start, first + {step}, length, takes_whole{whole}"
                     body.line(f"take({array}, {taken});")
                 else:
                     body.line(f"load({array}, {run}, first + {step}, length{whole});")

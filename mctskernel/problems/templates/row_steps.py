@@ -66,8 +66,8 @@ class Part:
             top, total = names
             return [
                 f"float {top} = other.{top} > into.{top} || other.{top} != other.{top} ? other.{top} : into.{top};",
-                f"into.{total} *= into.{top} == {top} ? 1.0f : expf(into.{top} - {top});",
-                f"into.{total} += other.{total} * (other.{top} == {top} ? 1.0f : expf(other.{top} - {top}));",
+                f"into.{total} *= exponential(into.{top} == {top} ? 0.0f : into.{top} - {top});",
+                f"into.{total} += other.{total} * exponential(other.{top} == {top} ? 0.0f : other.{top} - {top});",
                 f"into.{top} = {top};",
             ]
         mean, squares, count = names
