@@ -330,27 +330,27 @@ __device__ __forceinline__ bool all_come(int* come) {
     return *verdict == 1;
 }
 
-// Brings the vectors of a tile that are whole to shared memory.
+// Brings the vectors of a tile to shared memory, also those partly outside of the run, unless they are outside of the tensor.
 template <int Tile, int N, typename T>
-__device__ __forceinline__ void copy_tile(T* slot, const T* run, int start, int length, unsigned long long& full) {
-    const int from = start < 0 ? N : 0, count = min(Tile, length - start) / N * N - from;
+__device__ __forceinline__ void copy_tile(T* slot, const T* run, int start, int length, const T* end, unsigned long long& full) {
 #if __CUDA_ARCH__ >= 900
+    const int count = min((long long)min(Tile, (length - start + N - 1) / N * N), (long long)(end - (run + start)) / N * N);
     if (count > 0) {
         const unsigned barrier = (unsigned)__cvta_generic_to_shared(&full), bytes = count * (unsigned)sizeof(T);
         asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                     ::"r"((unsigned)__cvta_generic_to_shared(slot + from)), "l"(run + start + from), "r"(bytes), "r"(barrier)
-                     : "memory");
+                     ::"r"((unsigned)__cvta_generic_to_shared(slot)), "l"(run + start), "r"(bytes), "r"(barrier) : "memory");
     }
 #endif
 }
 
 // The elements from k on of a run, from its tile in shared memory, or from memory what wasn't copied.
 template <typename Values, typename T>
-__device__ __forceinline__ void take(Values& values, const T* slot, const T* run, int start, int k, int length, bool copied, bool whole) {
+__device__ __forceinline__ void take(Values& values, const T* slot, const T* run, int start, int k, int length, bool copied, const T* end,
+        bool whole) {
 #if __CUDA_ARCH__ >= 900
     constexpr int N = sizeof(Values) / sizeof(T);
-    if (whole || (copied && k >= 0 && k + N <= length)) {
+    if (whole || (copied && k < length && run + k + N <= end)) {
         load(values, slot, k - start, 1 << 30, true);
         return;
     }
@@ -375,30 +375,50 @@ __device__ __forceinline__ void tell(unsigned long long* packets, const State& s
     }
 }
 
-template <typename State>
-__device__ __forceinline__ State hear(const unsigned long long* packets) {
-    Words<State> words;
-    bool found;
-    do {
-        found = true;
-        #pragma unroll
-        for (int w = 0; w < sizeof(State) / 4; ++w) {
-            unsigned long long packet;
-            asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(packet) : "l"(packets + w) : "memory");
-            words.of[w] = (unsigned)packet;
-            found = found && packet >> 32 != 0;
-        }
-    } while (!found);
-    return words.state;
-}
-
-template <typename State>
+// Merges the states of so many threads of a warp, for the first one.
+template <int Threads, typename State>
 __device__ __forceinline__ void across_warp(State& state) {
     __syncwarp();
     #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) {
-        merge(state, of_lane(state, lanes));
+        if (lanes < Threads) {
+            merge(state, of_lane(state, lanes));
+        }
     }
+}
+
+// Adds the states that up to Blocks others tell, for the first thread of a warp. Those of 32 are waited for first: then the rest is there, too.
+template <int Blocks, typename State>
+__device__ __forceinline__ void hear(State& state, const unsigned long long* packets, int count) {
+    constexpr int Count = sizeof(State) / 4, Packets = (Blocks + 31) / 32;
+    Words<State> found[Packets];
+    #pragma unroll
+    for (int round = 0; round < 2; ++round) {
+        bool all;
+        do {
+            all = true;
+            #pragma unroll
+            for (int p = round; p < (round ? Packets : 1); ++p) {
+                const int number = 32 * p + threadIdx.x % 32;
+                #pragma unroll
+                for (int w = 0; w < Count; ++w) {
+                    unsigned long long packet = 1ull << 32;
+                    if (number < count) {
+                        asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(packet) : "l"(packets + number * Count + w) : "memory");
+                    }
+                    found[p].of[w] = (unsigned)packet;
+                    all = all && packet >> 32 != 0;
+                }
+            }
+        } while (!all);
+    }
+    #pragma unroll
+    for (int p = 0; p < Packets; ++p) {
+        if (32 * p + threadIdx.x % 32 < count) {
+            merge(state, found[p].state);
+        }
+    }
+    across_warp<Blocks>(state);
 }
 
 constexpr int AHEAD = 4;
@@ -471,7 +491,7 @@ __device__ __forceinline__ void pass_rows(int* come, unsigned long long* packets
                 turn.next();
                 at.next();
             } while (at.row == row);
-            across_warp(state);
+            across_warp<32>(state);
             await(parts.empty[row_turn.slot], row_turn.parity ^ 1);
             if (lane % 32 == 0) {
                 of_warps[row_turn.slot][lane / 32] = state;
@@ -489,7 +509,7 @@ __device__ __forceinline__ void pass_rows(int* come, unsigned long long* packets
         for (; at.more(); at.next_row(), row_turn.next()) {
             await(parts.full[row_turn.slot], row_turn.parity);
             State found = threadIdx.x % 32 < Warps ? of_warps[row_turn.slot][threadIdx.x % 32] : start;
-            across_warp(found);
+            across_warp<Warps>(found);
             if (alone) {
                 await(known.empty[row_turn.slot], row_turn.parity ^ 1);
             }
@@ -506,10 +526,7 @@ __device__ __forceinline__ void pass_rows(int* come, unsigned long long* packets
     } else if (!alone) {
         for (; at.more(); at.next_row(), row_turn.next()) {
             State found = start;
-            for (int p = threadIdx.x % 32; p < min(blocks, tiles); p += 32) {
-                merge(found, hear<State>(packets + (at.row * Blocks + p) * Count));
-            }
-            across_warp(found);
+            hear<Blocks>(found, packets + at.row * Blocks * Count, min(blocks, tiles));
             await(known.empty[row_turn.slot], row_turn.parity ^ 1);
             if (threadIdx.x % 32 == 0) {
                 of_rows[row_turn.slot] = found;

@@ -92,7 +92,7 @@ class RowWriter(RowLoops):
             self._begin_row()
             self._find_start()
             for place, run in runs.items():
-                body.line(f"copy_tile<{tile}>({self._slot(place)}, {run}, start, length, full);")
+                body.line(f"copy_tile<{tile}>({self._slot(place)}, {run}, start, length, {self._end(place)}, full);")
         with body.block(f"const auto reduce = [&]({row}) {{", "};"):
             self._begin_row()
             with body.block(f"return [=]({tile_of}, {step.struct}& of_row) {{", "};"):
@@ -336,11 +336,11 @@ class RowWriter(RowLoops):
         if straight:
             run = name if base == "0" else f"{name} + {base}"
             step = f"{self._j} * ({self._lanes} * {names['VECTOR']})"
-            own = "" if self._rows == "1" else f" && mine == {self._row}"
-            end = "length" if not own else f"mine == {self._row} ? length : 0"
+            whole = "!tests" if self._rows == "1" else f"!tests && mine == {self._row}"
+            end = "length" if self._rows == "1" else f"mine == {self._row} ? length : 0"
             self._around = (
                 f"{stored_type(place.dtype)} {results}[{names['VECTOR']}];",
-                f"store({run}, {results}, first + {step}, {end}, !tests{own});",
+                f"store({run}, {results}, first + {step}, {end}, {whole});",
             )
             self._aligned = [run]
             body.writes[place.name] = place

@@ -290,6 +290,10 @@ class RowLoops:
         kind, number = stored_type(place.dtype), self._in_ring.index(place)
         return f"(reinterpret_cast<{kind}*>(ring) + (stage * {len(self._in_ring)} + {number}) * {self._tile})"
 
+    def _end(self, place: Place) -> str:
+        """Where a tensor ends."""
+        return f"{self._schedule.parameter(place.name)} + (long long){count_in_cpp(place.extents)}"
+
     @property
     def _in_ring(self) -> list[Place]:
         return list(dict.fromkeys(self._schedule.places[node] for node, _ in self._ring))
@@ -354,7 +358,7 @@ class RowLoops:
                 whole = f", {self._whole}" if self._whole else ""
                 array, run = f"{arrays[node, index]}[{j}]", self._run(node, base)
                 if (node, index) in self._ring:
-                    taken = f"{self._slot(place)}, {run}, start, first + {step}, length, takes_whole{whole}"
+                    taken = f"{self._slot(place)}, {run}, start, first + {step}, length, takes_whole, {self._end(place)}{whole}"
                     body.line(f"take({array}, {taken});")
                 else:
                     body.line(f"load({array}, {run}, first + {step}, length{whole});")
@@ -377,13 +381,19 @@ class RowLoops:
             else:
                 vector = self._names["VECTOR"]
                 self._line(self._around[0])
-                body.line("#pragma unroll")
                 inner = blocks.enter_context(contextlib.ExitStack())
+                at = f"first + {j} * ({self._lanes} * {vector})"
+                if self._whole:  # few vectors are partly outside of the row
+                    body.line(f"const bool inside = {self._whole} || ({at} >= 0 && {at} + {vector} <= length);")
+                    body.line("#pragma unroll")
+                    inner.enter_context(body.block("for (int edge = 0; edge < 2; ++edge) {"))
+                    inner.enter_context(body.block("if (inside == !edge) {"))
+                body.line("#pragma unroll")
                 inner.enter_context(body.block(f"for (int {v} = 0; {v} < {vector}; ++{v}) {{"))
-                body.line(f"const {kind} {k} = first + {j} * ({self._lanes} * {vector}) + {v};")
+                body.line(f"const {kind} {k} = {at} + {v};")
                 self._line(self._before_element)
                 unsigned = "unsigned" if kind == "int" else f"unsigned {kind}"
-                whole = f"{self._whole} || " if self._whole else ""
+                whole = "!edge || " if self._whole else ""
                 inner.enter_context(body.block(f"if ({whole}({unsigned}){k} < ({unsigned})length) {{"))
                 at = f"[{j}][{v}]"
             index = self._element()

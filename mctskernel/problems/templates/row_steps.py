@@ -73,7 +73,7 @@ class Part:
         mean, squares, count = names
         return [
             f"float {count} = into.{count} + other.{count};",
-            f"float of_{count} = other.{count} / fmaxf({count}, 1.0f);",
+            f"float of_{count} = __fdividef(other.{count}, fmaxf({count}, 1.0f));",
             f"float from_{mean} = other.{mean} - into.{mean};",
             f"into.{mean} += of_{count} * from_{mean};",
             f"into.{squares} += other.{squares} + from_{mean} * from_{mean} * into.{count} * of_{count};",
