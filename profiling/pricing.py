@@ -55,10 +55,6 @@ Disassemblies = Mapping[int, Callable[[], Functions]]
 MAX_CONTENTS = 1 << 30  # bytes of a tensor that is drawn where its contents decide what a kernel does
 
 
-class _TooLargeError(Exception):
-    """The contents of a tensor that isn't drawn decide what a kernel does."""
-
-
 class Pricing:
     """Builds a task's kernels for a GPU and models their times at the search shapes, on inputs from `seed` alone."""
 
@@ -114,10 +110,12 @@ class Pricing:
         """The modelled time at each search shape. Raises RefusedError and DisassemblerError."""
         try:
             return self._price(prepared, disassemblies, stages)
-        except _TooLargeError as error:
+        except MemoryError as error:
             if prepared.note:
-                raise MemoryError from error
-            older = emulable(self._task, prepared.candidate, stages, str(error))
+                raise
+            older = emulable(
+                self._task, prepared.candidate, stages, f"counting it takes much memory: {error}"
+            )
         with self.disassembling(older) as found:
             return [replace(each, note=older.note) for each in self.price(older, found, stages)]
 
@@ -148,7 +146,7 @@ class Pricing:
             if output.name == name and name not in self._task.in_place:
                 return np.zeros(output.extents(shape), numpy_dtype(output.dtype))
         if sum(each.nbytes(shape) for each in self._task.inputs if each.name == name) > MAX_CONTENTS:
-            raise _TooLargeError(f"what it does depends on '{name}', which is too large to draw")
+            raise MemoryError(f"what it does depends on '{name}', which is too large to draw")
         drawn = self._drawn.setdefault(shape_label(shape), {})
         if name not in drawn:
             drawn |= self._task.draw_inputs(shape, self._seed, only=(name,))

@@ -141,12 +141,8 @@ class Epilogue:
         schedule.require(f"{names['THREADS']} * {names['ROWS']} <= 1024 && 32 % {names['THREADS']} == 0")
         names |= {"PARTS": step.count, "ITEMS": "1", "VECTOR": "1", "RESIDENT": "1"}
         name = schedule.fresh("merged_rows")
-        for index_type in ("int", "long long"):
-            writer = _Merging(self.group, schedule, place, names, index_type=index_type, several=True)
-            made = writer.last(name, [replace(step, count="parts")], merged=False)
-            if not any(map(schedule.is_large, (*writer.body.used, step.buffer))):
-                break
-        return made
+        last = partial(_Merging.last, name=name, steps=[replace(step, count="parts")], merged=False)
+        return _Merging.made(self.group, schedule, place, names, last, several=True, counted=[step.buffer])
 
 
 def by_header(text: str, schedule: Schedule, nodes: Iterable[Node]) -> str:

@@ -19,7 +19,7 @@ from mctskernel.problems.plain_cuda.body import ROWS, Body, Index, Place, node_t
 from mctskernel.problems.plain_cuda.element_types import converted, stored, stored_type
 from mctskernel.problems.plain_cuda.extents import count_in_cpp, product, same
 from mctskernel.problems.plain_cuda.reductions import finished
-from mctskernel.problems.plain_cuda.rules import Kind, is_tensor, operator_name, rule_of, tensors
+from mctskernel.problems.plain_cuda.rules import Kind, behind, is_tensor, operator_name, rule_of
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.templates.row_geometry import MOST_ITEMS, geometry_of, macros, ring_of
 from mctskernel.problems.templates.row_loops import Elements, RowLoops, Work, words_of
@@ -56,7 +56,7 @@ class RowWriter(RowLoops):
     def parts(self, name: str, before: Sequence[Step], step: Step) -> tuple[str, str]:
         """A kernel that stores the parts of a step, with merged states of the steps before."""
         assert step.buffer is not None  # noqa: S101 - a split step has one
-        self._parted = True
+        self._parted, self._from_end = True, len(before) % 2 > 0
         self._find_row()
         for each in before:
             self._know(each, self._merged_part(each))
@@ -89,18 +89,20 @@ class RowWriter(RowLoops):
         with body.block(
             f"const auto copy = [&]({row}, int tile, int stage, unsigned long long& full) {{", "};"
         ):
-            self._begin_row()
+            self._split_row()
             self._find_start()
             for place, run in runs.items():
-                body.line(f"copy_tile<{tile}>({self._slot(place)}, {run}, start, length, {self._end(place)}, full);")
+                body.line(
+                    f"copy_tile<{tile}>({self._slot(place)}, {run}, start, length, {self._end(place)}, full);"
+                )
         with body.block(f"const auto reduce = [&]({row}) {{", "};"):
-            self._begin_row()
+            self._split_row()
             with body.block(f"return [=]({tile_of}, {step.struct}& of_row) {{", "};"):
                 self._reduce_tiles(step, "of_row")
         with body.block(f"const auto write = [&]({row}, const {step.struct}& of_row) {{", "};"):
-            self._begin_row()
+            self._split_row()
             self._know(step, "of_row")
-            self._read_once(self._output(self._last))
+            self._hoist(self._output(self._last))
             with body.block(f"return [=]({tile_of}) {{", "};"):
                 self._write(self._last)
         body.line(
@@ -111,22 +113,6 @@ class RowWriter(RowLoops):
         )
         about = self._schedule.described(self._last)
         return self.written(name, about, self._place, also=(step.buffer, come))
-
-    def _begin_row(self) -> None:
-        self._split_row()
-        if self._shifted:
-            self.body.line(f"const int shift = (int)({self._base()} % {self._names['VECTOR']});")
-
-    def _read_once(self, work: Work) -> None:
-        """Load what a pass loads alike for all elements of a row."""
-        body = self.body
-        with body.trial(in_loop=True) as loads:
-            before = body.names
-            work(body, self._element())
-            own = {*(body.names - before), self._k, self._segment}
-        for (node, index), offset in loads.items():
-            if own.isdisjoint(words_of(offset)):
-                body.know(node, index, body.let(node_type(node), node.name, body.read(node, index)))
 
     def merged(self, name: str, step: Step) -> tuple[str, str]:
         """A kernel that merges the parts of a step into the first one."""
@@ -140,7 +126,8 @@ class RowWriter(RowLoops):
 
     def last(self, name: str, steps: Sequence[Step], *, merged: bool) -> tuple[str, str]:
         """A kernel that stores the last node; steps have merged parts, but for the last one unless it is `merged`."""
-        self._parted = merged
+        # What the pass before read last is still in L2.
+        self._parted, self._from_end = merged, merged and len(steps) % 2 > 0
         self._find_row()
         for step in steps:
             self._know(
@@ -297,17 +284,13 @@ class RowWriter(RowLoops):
         """Element-wise nodes with an element for each row that depend on reductions, in order."""
         group, body = self._group, self.body
         rows = product(group.space.rows)
-        seen: set[Node] = set()
-        waiting = list(group.nodes)
-        while waiting:
-            node = waiting.pop()
-            if node not in seen and node.op == "call_function" and node not in self._schedule.places:
-                seen.add(node)
-                waiting += tensors(node)
+        stored = self._schedule.places
+        computed = set(behind(group.nodes, stored.__contains__)).difference(stored)
         return [
             node
             for node in group.nodes[-1].graph.nodes
-            if node in seen
+            if node in computed
+            and node.op == "call_function"
             and is_tensor(node)
             and rule_of(node).kind is Kind.ELEMENT
             and same(product(body.extents(node)), rows)
@@ -378,11 +361,11 @@ class RowGroup(Reductions):
         schedule.include(ROWS)
         for step in steps:
             schedule.define(step.definition())
-        writers = _Writers(self, schedule, place, several)
         if split:
-            yield from self._in_parts(writers, names, steps)
+            yield from self._in_parts(schedule, place, names, steps)
         else:
-            yield writers.written("rows", names, partial(RowWriter.whole, steps=steps))
+            whole = partial(RowWriter.whole, steps=steps)
+            yield self._written(schedule, place, "rows", names, whole, several=several)
 
     def _in_ring(self, schedule: Schedule, place: Place) -> tuple[str, str] | None:
         """One kernel of teams of blocks for long rows that are more than L2 holds, or None."""
@@ -392,8 +375,8 @@ class RowGroup(Reductions):
             return None
         words = ["THREADS", "VECTOR", "ITEMS", "PARTS", "BLOCKS", "STAGES"]
         names = macros(schedule, words, geometry)
-        writers = _Writers(self, schedule, place, several=True)
-        if not writers.writer("int", names).ring_loads(steps[0]):
+        writer = RowWriter(self, schedule, place, names, index_type="int", several=True)
+        if not writer.ring_loads(steps[0]):
             return None
         schedule.include(ROWS)
         schedule.define(steps[0].definition())
@@ -401,48 +384,34 @@ class RowGroup(Reductions):
         step = with_parts(steps[0], schedule, self.space, sympy.Symbol(parts), parts, packets=True)
         come = Place(schedule.fresh("come"), torch.int32, (sympy.Integer(2),))
         schedule.add_scratch(come, zero=True)
-        return writers.written("rows", names, partial(RowWriter.ring, step=step, come=come))
+        return self._written(schedule, place, "rows", names, partial(RowWriter.ring, step=step, come=come))
 
     def _in_parts(
-        self, writers: _Writers, names: Mapping[str, str], steps: Sequence[Step]
+        self, schedule: Schedule, place: Place, names: Mapping[str, str], steps: Sequence[Step]
     ) -> Iterator[tuple[str, str]]:
-        over_rows, schedule = not self.is_whole(writers.schedule), writers.schedule
+        over_rows, written = not self.is_whole(schedule), partial(self._written, schedule, place)
         for number, step in enumerate(steps):
-            write = partial(RowWriter.parts, before=steps[:number], step=step)
-            yield writers.written("parts", names, write)
+            yield written("parts", names, partial(RowWriter.parts, before=steps[:number], step=step))
             if not over_rows or number + 1 < len(steps):
-                yield writers.written("merged", names, partial(RowWriter.merged, step=step))
+                yield written("merged", names, partial(RowWriter.merged, step=step))
         if not over_rows:
             # Many blocks, which have nothing else to do, write fastest.
             names = {**names, "ITEMS": schedule.macro("ITEMS", 4), "PARTS": schedule.macro("PARTS", 1 << 20)}
             schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
-        yield writers.written("rows", names, partial(RowWriter.last, steps=steps, merged=not over_rows))
+        yield written("rows", names, partial(RowWriter.last, steps=steps, merged=not over_rows))
 
-
-@dataclass(frozen=True)
-class _Writers:
-    """What all kernels of a group have in common."""
-
-    group: RowGroup
-    schedule: Schedule
-    place: Place
-    several: bool
-
-    def writer(self, index_type: str, names: Mapping[str, str]) -> RowWriter:
-        return RowWriter(
-            self.group, self.schedule, self.place, names, index_type=index_type, several=self.several
-        )
-
-    def written(
-        self, name: str, names: Mapping[str, str], write: Callable[[RowWriter, str], tuple[str, str]]
+    def _written(
+        self,
+        schedule: Schedule,
+        place: Place,
+        name: str,
+        names: Mapping[str, str],
+        write: Callable[..., tuple[str, str]],
+        *,
+        several: bool = True,
     ) -> tuple[str, str]:
-        """A kernel, with 64-bit indices if it needs them, and its launch."""
-        operators = (operator_name(node).split(".")[-1].strip("_") for node in self.group.nodes[-3:])
-        name = self.schedule.fresh("_".join(dict.fromkeys((*operators, name))))
-        for index_type in ("int", "long long"):
-            writer = self.writer(index_type, names)
-            made = write(writer, name)
-            counted = (self.schedule.places[leaf] for leaf in self.group.leaves)
-            if not any(map(self.schedule.is_large, (*writer.body.used, *counted))):
-                break
-        return made
+        operators = (operator_name(node).split(".")[-1].strip("_") for node in self.nodes[-3:])
+        name = schedule.fresh("_".join(dict.fromkeys((*operators, name))))
+        counted = [schedule.places[leaf] for leaf in self.leaves]
+        made = partial(write, name=name)
+        return RowWriter.made(self, schedule, place, names, made, several=several, counted=counted)

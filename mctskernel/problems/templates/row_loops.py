@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Self
 
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place
+from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, node_type
 from mctskernel.problems.plain_cuda.element_types import (
     loaded,
     stored_type,
@@ -69,13 +70,33 @@ class RowLoops:
         self._reductions = [node for node in group.nodes if reduces(node)]
         self._held: dict[tuple[Node, Index], str] = {}
         self._of_rows: list[str] = []
-        self._around = ("", "")
+        self._around, self._shift = ("", ""), ""
         self._aligned: list[str] = []
         self._whole = ""
         self._before_element = ""
-        self._parted = self._reverse = False
+        self._parted = self._reverse = self._from_end = False
         self._passes = 0
         self._ring: Mapping[tuple[Node, Index], str] = {}
+
+    @classmethod
+    def made(
+        cls,
+        group: Rows,
+        schedule: Schedule,
+        place: Place,
+        names: Mapping[str, str],
+        write: Callable[[Self], tuple[str, str]],
+        *,
+        several: bool = False,
+        counted: Sequence[Place] = (),
+    ) -> tuple[str, str]:
+        """What `write` writes, with 64-bit indices if it, or what is `counted`, needs them."""
+        for index_type in ("int", "long long"):
+            writer = cls(group, schedule, place, names, index_type=index_type, several=several)
+            found = write(writer)
+            if not any(map(schedule.is_large, (*writer.body.used, *counted))):
+                break
+        return found
 
     def written(
         self,
@@ -127,10 +148,11 @@ class RowLoops:
         """The row of this thread; threads beyond the last row repeat it without storing anything."""
         body, kind = self.body, self._index_type
         self._count_tiles()
-        block = f"({kind})blockIdx.x"
+        block = "(gridDim.x - 1 - blockIdx.x)" if self._from_end else "blockIdx.x"
         if self._parted:
-            body.line("const int part = blockIdx.x % parts;")
-            block = f"({kind})(blockIdx.x / parts)"
+            body.line(f"const int part = {block} % parts;")
+            block = f"({block} / parts)"
+        block = f"({kind}){block}"
         if self._rows == "1":
             body.line(f"const {kind} {self._row} = {block};")
         else:
@@ -181,14 +203,14 @@ class RowLoops:
         return self._at(segment, self.body.unflat(self._k, run))
 
     def _hoist(self, work: Work) -> None:
-        """Load once what says where the row begins in what a pass loads, such as an index of a row."""
+        """Load once what a pass loads alike for all of a row, such as what says where that begins elsewhere."""
         body = self.body
         with body.trial(in_loop=True) as loads:
             before = body.names
             work(body, self._element())
             lines, reads = body.lines(), dict(body.reads)
-            varying = {*(body.names - before), self._k, self._segment} - {line.declares for line in lines}
-            varying = body.depending(varying)
+            own = {*(body.names - before), self._k, self._segment}
+            varying = body.depending(own - {line.declares for line in lines})
             from_memory = body.depending((), on_loads=True)
             wanted = words_of(" ".join(loads.values())) & from_memory - varying
         for line in reversed(lines):
@@ -198,6 +220,9 @@ class RowLoops:
             if line.declares in wanted:
                 body.reads.update(reads)
                 body.let(line.text.partition(f" {line.declares} = ")[0], line.declares, line.value)
+        for (node, index), offset in loads.items():
+            if own.isdisjoint(words_of(offset)):
+                body.know(node, index, body.let(node_type(node), node.name, body.read(node, index)))
 
     def _loads(self, work: Work) -> dict[tuple[Node, Index], str]:
         """What a pass loads for each element, and the offset of an element in a contiguous run, else an empty text."""
@@ -276,14 +301,10 @@ class RowLoops:
     def _find_start(self) -> None:
         """Where a tile starts in its run: vectors begin at multiples of their size in memory."""
         number, base = self._find_segment(), self._base()
-        shift = f" - ({self._inner})({base} % {self._names['VECTOR']})" if base != "0" else ""
-        shift = " - shift" if self._shifted else shift
-        self.body.line(f"const {self._inner} start = {number} * {self._tile}{shift};")
-
-    @property
-    def _shifted(self) -> bool:
-        """Whether all tiles of a row in a ring are shifted alike."""
-        return bool(self._ring) and not run_of(self._group.space)[0]
+        self._shift = " - shift" if base != "0" else ""
+        if self._shift:
+            self.body.line(f"const {self._inner} shift = {base} % {self._names['VECTOR']};")
+        self.body.line(f"const {self._inner} start = {number} * {self._tile}{self._shift};")
 
     def _slot(self, place: Place) -> str:
         """Where a tile of a tensor is in the ring."""
@@ -305,10 +326,7 @@ class RowLoops:
             yield
             return
         runs = [self._run(node, base) for (node, _), base in loads.items()]
-        first = (
-            "- shift" if self._shifted else "+ start"
-        )  # the rest of a tile's start is a multiple of a vector
-        tests = [f"aligned<{self._names['VECTOR']}>({run} {first})" for run in (*runs, *self._aligned)]
+        tests = [f"aligned<{self._names['VECTOR']}>({run}{self._shift})" for run in (*runs, *self._aligned)]
         copied = ["takes_whole"] if self._ring else []
         tests = [*copied, "start >= 0", f"start + {self._tile} <= length", *tests]
         self.body.line(f"const bool whole = {' && '.join(tests)};")
@@ -358,8 +376,8 @@ class RowLoops:
                 whole = f", {self._whole}" if self._whole else ""
                 array, run = f"{arrays[node, index]}[{j}]", self._run(node, base)
                 if (node, index) in self._ring:
-                    taken = f"{self._slot(place)}, {run}, start, first + {step}, length, takes_whole, {self._end(place)}{whole}"
-                    body.line(f"take({array}, {taken});")
+                    ring = f"{self._slot(place)}, {run}, start, first + {step}, length, takes_whole"
+                    body.line(f"take({array}, {ring}, {self._end(place)}{whole});")
                 else:
                     body.line(f"load({array}, {run}, first + {step}, length{whole});")
 
@@ -384,7 +402,9 @@ class RowLoops:
                 inner = blocks.enter_context(contextlib.ExitStack())
                 at = f"first + {j} * ({self._lanes} * {vector})"
                 if self._whole:  # few vectors are partly outside of the row
-                    body.line(f"const bool inside = {self._whole} || ({at} >= 0 && {at} + {vector} <= length);")
+                    body.line(
+                        f"const bool inside = {self._whole} || ({at} >= 0 && {at} + {vector} <= length);"
+                    )
                     body.line("#pragma unroll")
                     inner.enter_context(body.block("for (int edge = 0; edge < 2; ++edge) {"))
                     inner.enter_context(body.block("if (inside == !edge) {"))

@@ -25,6 +25,7 @@ from mctskernel.problems.plain_cuda.reductions import (
 from mctskernel.problems.plain_cuda.rules import (
     argument,
     base_name,
+    behind,
     tensors,
 )
 from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -245,15 +246,7 @@ def _is_square(node: Node) -> bool:
 
 
 def depends_on(node: Node, on: Node) -> bool:
-    waiting, seen = tensors(node), set()
-    while waiting:
-        each = waiting.pop()
-        if each is on:
-            return True
-        if each not in seen:
-            seen.add(each)
-            waiting += tensors(each)
-    return False
+    return on in behind(tensors(node))
 
 
 def better(node: Node, value: str, state: str, place: str = "") -> str:
@@ -273,12 +266,8 @@ def better(node: Node, value: str, state: str, place: str = "") -> str:
 
 def is_exact(part: Part) -> bool:
     """Whether a sum of exponentials is NaN where the maximum is infinite, as exp(inf - inf)."""
-    term = tensors(part.nodes[1])[0]
-    seen, waiting = set[Node](), [term]
-    while waiting:
-        node = waiting.pop()
-        if node is part.nodes[0] or node in seen or node.op != "call_function":
-            continue
-        seen.add(node)
-        waiting += tensors(node)
-    return not any(base_name(node) == "where" and depends_on(node, part.nodes[0]) for node in seen)
+    first, second = part.nodes
+    return not any(
+        node.op == "call_function" and base_name(node) == "where" and depends_on(node, first)
+        for node in behind(tensors(second), lambda node: node is first)
+    )
