@@ -144,15 +144,19 @@ def tensors(node: Node) -> list[Node]:
     return [each for each in node.all_input_nodes if is_tensor(each)]
 
 
-def behind(nodes: Iterable[Node], ends: Callable[[Node], bool] = lambda _: False) -> Iterator[Node]:
-    """Tensor nodes, and those that they are computed from, but for what is only behind some `ends`."""
+def behind(
+    nodes: Iterable[Node],
+    ends: Callable[[Node], bool] = lambda _: False,
+    step: Callable[[Node], Iterable[Node]] = tensors,
+) -> Iterator[Node]:
+    """Nodes, and those that a step leads to from them, and so on, but for what is only behind some `ends`."""
     waiting, seen = list(nodes), set[Node]()
     while waiting:
         node = waiting.pop()
         if node not in seen:
             seen.add(node)
             yield node
-            waiting += [] if ends(node) else tensors(node)
+            waiting += [] if ends(node) else step(node)
 
 
 def readers(node: Node) -> list[Node]:

@@ -565,10 +565,10 @@ def written_flat(node: Node, kept: Collection[Node]) -> Node | None:
 
 def _behind(node: Node) -> Node:
     """The computed node with the same elements in the same order as an output."""
-    behind = node
-    while behind.op == "call_function" and str(behind.target) in _FLAT:
-        (behind,) = tensors(behind)
-    return behind if behind.op == "call_function" else node
+    found = node
+    while found.op == "call_function" and str(found.target) in _FLAT:
+        (found,) = tensors(found)
+    return found if found.op == "call_function" else node
 
 
 def _worth_keeping(

@@ -309,15 +309,12 @@ def _product_behind(node: Node) -> Node | None:
 
 def _between(first: Node, last: Node) -> set[Node]:
     """The nodes on paths from a node to another one; empty if a path leads elsewhere."""
-    found, waiting = {first}, [first]
-    while waiting:
-        for user in waiting.pop().users:
-            if user.op == "output":
-                return set()
-            if user not in found and user is not last and is_tensor(user):
-                found.add(user)
-                waiting.append(user)
-    return {*found, last}
+
+    def is_end(user: Node) -> bool:
+        return user is last or not is_tensor(user)
+
+    found = {first, last, *behind(first.users, is_end, lambda user: user.users)}
+    return set() if any(user.op == "output" for user in found) else set(filter(is_tensor, found))
 
 
 def _causality(weighed: Node, traced: Traced) -> tuple[bool, Node | None, bool]:

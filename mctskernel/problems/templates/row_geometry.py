@@ -106,9 +106,7 @@ def ring_of(group: Reductions, schedule: Schedule) -> Geometry | None:
         return None  # too much of the ring would be empty
     if length * size * leaves <= HELD or rows * length * size * leaves <= L2_BYTES or stages < 4:
         return None
-    roomy = next(
-        filter(None, ([p for p in DIVISORS if room * tiles <= p * stages] for room in (2, 1.25))), []
-    )
+    roomy = [each for each in DIVISORS if 2 * tiles <= each * stages]
     if not roomy:
         return None
 
