@@ -332,7 +332,7 @@ __device__ __forceinline__ bool all_come(int* come) {
 
 // Brings the vectors of a tile to shared memory, also those partly outside of the run, unless they are outside of the tensor.
 template <int Tile, int N, typename T>
-__device__ __forceinline__ void copy_tile(T* slot, const T* run, int start, int length, const T* end, unsigned long long& full) {
+__device__ __forceinline__ void copy_tile(T* slot, const T* end, const T* run, int start, int length, unsigned long long& full) {
 #if __CUDA_ARCH__ >= 900
     const int count = min((long long)min(Tile, (length - start + N - 1) / N * N), (long long)(end - (run + start)) / N * N);
     if (count > 0) {
@@ -344,10 +344,9 @@ __device__ __forceinline__ void copy_tile(T* slot, const T* run, int start, int 
 #endif
 }
 
-// The elements from k on of a run, from its tile in shared memory, or from memory what wasn't copied.
+// The elements from k on of a run, from its tile in shared memory, or from memory what wasn't copied. The tensor ends at `end`.
 template <typename Values, typename T>
-__device__ __forceinline__ void take(Values& values, const T* slot, const T* run, int start, int k, int length, bool copied, const T* end,
-        bool whole) {
+__device__ __forceinline__ void take(Values& values, const T* slot, const T* end, const T* run, int start, int k, int length, bool copied, bool whole) {
 #if __CUDA_ARCH__ >= 900
     constexpr int N = sizeof(Values) / sizeof(T);
     if (whole || (copied && k < length && run + k + N <= end)) {

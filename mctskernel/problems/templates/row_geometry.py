@@ -102,19 +102,14 @@ def ring_of(group: Reductions, schedule: Schedule) -> Geometry | None:
     stages = RING // (threads * items * 16 * leaves)
     of_segment = -(-schedule.estimate(run) // (threads * items * vector))
     tiles, length = outer * of_segment, outer * schedule.estimate(run)
-    if segments and 8 * length < 7 * tiles * threads * items * vector:
-        return None  # too much of the ring would be empty
-    if length * size * leaves <= HELD or rows * length * size * leaves <= L2_BYTES or stages < 4:
+    empty = segments and 8 * length < 7 * tiles * threads * items * vector
+    if empty or length * size * leaves <= HELD or rows * length * size * leaves <= L2_BYTES or stages < 4:
         return None
     roomy = [each for each in DIVISORS if 2 * tiles <= each * stages]
     if not roomy:
         return None
-
-    def preference(parts: int) -> tuple[float, bool, int]:
-        uneven = parts > 2 * roomy[0] or tiles % parts > 0
-        return round(_idle(rows, MULTIPROCESSORS // parts), 1), uneven, parts
-
-    parts = min(roomy, key=preference)
+    uneven = {each for each in roomy if each > 2 * roomy[0] or tiles % each > 0}
+    parts = min(roomy, key=lambda p: (round(_idle(rows, MULTIPROCESSORS // p), 1), p in uneven, p))
     return Geometry(threads, 1, vector, items, parts, 64, stages)
 
 

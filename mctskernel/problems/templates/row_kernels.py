@@ -85,25 +85,21 @@ class RowWriter(RowLoops):
         body.reads |= {place.name: place for place in runs}
         pointers = " | ".join(f"(size_t){self._schedule.parameter(place.name)}" for place in runs)
         body.line("extern __shared__ __align__(128) unsigned char ring[];")
-        row, tile_of = f"{kind} {self._row}", "int tile, int stage, int lane, bool takes_whole"
-        with body.block(
-            f"const auto copy = [&]({row}, int tile, int stage, unsigned long long& full) {{", "};"
-        ):
+        row, at, tile_of = f"{kind} {self._row}", "int tile, int stage", "int lane, bool takes_whole"
+        with body.block(f"const auto copy = [&]({row}, {at}, unsigned long long& full) {{", "};"):
             self._split_row()
             self._find_start()
             for place, run in runs.items():
-                body.line(
-                    f"copy_tile<{tile}>({self._slot(place)}, {run}, start, length, {self._end(place)}, full);"
-                )
+                body.line(f"copy_tile<{tile}>({self._slot(place)}, {run}, start, length, full);")
         with body.block(f"const auto reduce = [&]({row}) {{", "};"):
             self._split_row()
-            with body.block(f"return [=]({tile_of}, {step.struct}& of_row) {{", "};"):
+            with body.block(f"return [=]({at}, {tile_of}, {step.struct}& of_row) {{", "};"):
                 self._reduce_tiles(step, "of_row")
         with body.block(f"const auto write = [&]({row}, const {step.struct}& of_row) {{", "};"):
             self._split_row()
             self._know(step, "of_row")
             self._hoist(self._output(self._last))
-            with body.block(f"return [=]({tile_of}) {{", "};"):
+            with body.block(f"return [=]({at}, {tile_of}) {{", "};"):
                 self._write(self._last)
         body.line(
             f"pass_rows<{names['THREADS']}, {names['PARTS']}, {stages}>({come.name}, "
@@ -130,10 +126,8 @@ class RowWriter(RowLoops):
         self._parted, self._from_end = merged, merged and len(steps) % 2 > 0
         self._find_row()
         for step in steps:
-            self._know(
-                step,
-                self._merged_part(step) if merged or step is not steps[-1] else self._combined_parts(step),
-            )
+            part = self._merged_part if merged or step is not steps[-1] else self._combined_parts
+            self._know(step, part(step))
         return self._stored(name, [step.buffer for step in steps if step.buffer])
 
     def _stored(self, name: str, buffers: Sequence[Place] = ()) -> tuple[str, str]:
@@ -271,14 +265,11 @@ class RowWriter(RowLoops):
                 name = body.let(node_type(node), node.name, value)
                 self._of_rows.append(name)
                 body.know(node, row_index(body, space, self._at(), node), name)
-        done = {node for node in self._reductions if self._is_known(node)}
+        at = self._at()
+        done = {each for each in self._reductions if body.knows(each, row_index(body, space, at, each))}
         for node in self._row_nodes():
             if {each for each in self._reductions if depends_on(node, each)} <= done:
                 self._of_rows.append(body.read(node, row_index(body, space, self._at(), node)))
-
-    def _is_known(self, node: Node) -> bool:
-        body = self.body
-        return body.knows(node, row_index(body, self._group.space, self._at(), node))
 
     def _row_nodes(self) -> list[Node]:
         """Element-wise nodes with an element for each row that depend on reductions, in order."""
@@ -373,8 +364,7 @@ class RowGroup(Reductions):
         steps = list(steps_of(self, schedule, merged=True, parts="")) if geometry else []
         if not geometry or len(steps) != 1:
             return None
-        words = ["THREADS", "VECTOR", "ITEMS", "PARTS", "BLOCKS", "STAGES"]
-        names = macros(schedule, words, geometry)
+        names = macros(schedule, ["THREADS", "VECTOR", "ITEMS", "PARTS", "BLOCKS", "STAGES"], geometry)
         writer = RowWriter(self, schedule, place, names, index_type="int", several=True)
         if not writer.ring_loads(steps[0]):
             return None

@@ -110,15 +110,14 @@ class RowLoops:
         names, schedule, space = self._names, self._schedule, self._group.space
         reads = (*self.body.reads.values(), *buffers)
         text = self._quickened(self.body.text())
+        threads = f"{self._rows} * {self._lanes}" if self._rows != "1" else self._lanes
+        threads, resident = (f"2 * {threads} + 96", "1") if self._ring else (threads, names["RESIDENT"])
+        bounds = f"__launch_bounds__({threads}, {resident}) "
+        made = Function(name, about, text, reads, target, bounds, also)
         if self._ring:
-            block = f"2 * {names['THREADS']} + 96"
-            made = Function(name, about, text, reads, target, f"__launch_bounds__({block}, 1) ", also)
             size = len(self._in_ring) * self._in_ring[0].dtype.itemsize
             shared = f"{names['STAGES']} * {size} * {self._tile[1:-1]}"
-            return schedule.function(made), schedule.launch(made, names["BLOCKS"], block, shared)
-        threads = f"{self._rows} * {self._lanes}" if self._rows != "1" else self._lanes
-        bounds = f"__launch_bounds__({threads}, {names['RESIDENT']}) "
-        made = Function(name, about, text, reads, target, bounds)
+            return schedule.function(made), schedule.launch(made, names["BLOCKS"], threads, shared)
         blocks = count_in_plan(space.rows)
         if self._rows != "1":
             blocks = f"ceil_div({blocks}, {self._rows})"
@@ -307,13 +306,10 @@ class RowLoops:
         self.body.line(f"const {self._inner} start = {number} * {self._tile}{self._shift};")
 
     def _slot(self, place: Place) -> str:
-        """Where a tile of a tensor is in the ring."""
+        """Where a tile of a tensor is in the ring, and the end of the tensor."""
         kind, number = stored_type(place.dtype), self._in_ring.index(place)
-        return f"(reinterpret_cast<{kind}*>(ring) + (stage * {len(self._in_ring)} + {number}) * {self._tile})"
-
-    def _end(self, place: Place) -> str:
-        """Where a tensor ends."""
-        return f"{self._schedule.parameter(place.name)} + (long long){count_in_cpp(place.extents)}"
+        slot = f"(reinterpret_cast<{kind}*>(ring) + (stage * {len(self._in_ring)} + {number}) * {self._tile})"
+        return f"{slot}, {self._schedule.parameter(place.name)} + (long long){count_in_cpp(place.extents)}"
 
     @property
     def _in_ring(self) -> list[Place]:
@@ -377,7 +373,7 @@ class RowLoops:
                 array, run = f"{arrays[node, index]}[{j}]", self._run(node, base)
                 if (node, index) in self._ring:
                     ring = f"{self._slot(place)}, {run}, start, first + {step}, length, takes_whole"
-                    body.line(f"take({array}, {ring}, {self._end(place)}{whole});")
+                    body.line(f"take({array}, {ring}{whole});")
                 else:
                     body.line(f"load({array}, {run}, first + {step}, length{whole});")
 

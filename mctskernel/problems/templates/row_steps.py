@@ -158,7 +158,9 @@ def steps_of(group: Reductions, schedule: Schedule, *, merged: bool, parts: str)
         taken: set[str] = set()
         large = schedule.estimate(run_of(group.space)[1]) >= LARGE
         made = tuple(_part(nodes, taken, "long long" if large else "int") for nodes in chosen)
-        step = Step(schedule.fresh("".join(_title(n) for nodes in chosen for n in nodes)), made)
+        step = Step(
+            schedule.fresh("".join(base_name(n).capitalize() for nodes in chosen for n in nodes)), made
+        )
         yield with_parts(step, schedule, group.space, sympy.Symbol(parts), parts) if parts else step
 
 
@@ -176,10 +178,6 @@ def with_parts(
     buffer = Place(schedule.fresh(f"{step.parts[0].nodes[0].name}_parts"), torch.int32, extents)
     schedule.add_scratch(buffer, zero=packets)
     return Step(step.struct, step.parts, buffer, parts)
-
-
-def _title(node: Node) -> str:
-    return base_name(node).capitalize()
 
 
 def _part(nodes: tuple[Node, ...], taken: set[str], place_type: str) -> Part:
