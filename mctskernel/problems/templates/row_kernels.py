@@ -385,9 +385,13 @@ class RowGroup(Reductions):
             if not over_rows or number + 1 < len(steps):
                 yield written("merged", names, partial(RowWriter.merged, step=step))
         if not over_rows:
-            # Many blocks, which have nothing else to do, write fastest.
-            names = {**names, "ITEMS": schedule.macro("ITEMS", 4), "PARTS": schedule.macro("PARTS", 1 << 20)}
+            # Many small blocks, which have nothing else to do, write fastest.
+            writing = {"ITEMS": 4} if self.space.strided else {"THREADS": 128, "ITEMS": 2, "RESIDENT": 12}
+            macros_of = {word: schedule.macro(word, value) for word, value in writing.items()}
+            names = {**names, **macros_of, "PARTS": schedule.macro("PARTS", 1 << 20)}
             schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
+            if not self.space.strided:
+                schedule.require(f"1024 % {names['THREADS']} == 0 && {names['RESIDENT']} <= 32")
         yield written("rows", names, partial(RowWriter.last, steps=steps, merged=not over_rows))
 
     def _written(

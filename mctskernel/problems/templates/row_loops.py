@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self
 
+import sympy
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, node_type
@@ -173,6 +174,13 @@ class RowLoops:
         vector = [] if self._strided else [self._names["VECTOR"]]
         return f"({' * '.join([self._lanes, self._names['ITEMS'], *vector])})"
 
+    @property
+    def _ragged(self) -> bool:
+        """Whether some tiles of typical rows are partly outside."""
+        words = (self._names[word] for word in ("THREADS", "ITEMS", "VECTOR"))
+        tile = [sympy.Symbol(word, integer=True, positive=True) for word in words]
+        return self._schedule.estimate(run_of(self._group.space)[1]) % self._schedule.estimate(tile) > 0
+
     def _count_tiles(self) -> None:
         body, kind, tile, vector = self.body, self._inner, self._tile, self._names.get("VECTOR", "")
         segments, run = run_of(self._group.space)
@@ -180,7 +188,8 @@ class RowLoops:
         body.line(f"const {kind} length = {count if kind == 'int' else f'({kind}){count}'};")
         # Vectors begin at multiples of their size in memory, so the first one may begin before the row.
         before = f" + {vector} - 1" if self._split and vector and "STAGES" not in self._names else ""
-        before = before or (f" + (length % {vector} ? {vector} - 1 : 0)" if vector else "")
+        if vector and not before:
+            before = f" + (length % {self._aligned_by} ? {self._aligned_by} - 1 : 0)"
         tiles = f"(length{before} + {tile} - 1) / {tile}"
         if segments:
             body.line(f"const {kind} tiles_of_segment = {tiles};")
@@ -302,8 +311,13 @@ class RowLoops:
         number, base = self._find_segment(), self._base()
         self._shift = " - shift" if base != "0" else ""
         if self._shift:
-            self.body.line(f"const {self._inner} shift = {base} % {self._names['VECTOR']};")
+            self.body.line(f"const {self._inner} shift = {base} % {self._aligned_by};")
         self.body.line(f"const {self._inner} start = {number} * {self._tile}{self._shift};")
+
+    @property
+    def _aligned_by(self) -> str:
+        """Elements at multiples of which tiles start in memory: a line of 128 bytes, if several warps read a tile."""
+        return f"({8 if 'STAGES' in self._names else 1} * {self._names['VECTOR']})"
 
     def _slot(self, place: Place) -> str:
         """Where a tile of a tensor is in the ring, and the end of the tensor."""
@@ -397,7 +411,8 @@ class RowLoops:
                 self._line(self._around[0])
                 inner = blocks.enter_context(contextlib.ExitStack())
                 at = f"first + {j} * ({self._lanes} * {vector})"
-                if self._whole:  # few vectors are partly outside of the row
+                edges = bool(self._whole) and self._ragged  # few vectors are partly outside of the row
+                if edges:
                     body.line(
                         f"const bool inside = {self._whole} || ({at} >= 0 && {at} + {vector} <= length);"
                     )
@@ -409,7 +424,7 @@ class RowLoops:
                 body.line(f"const {kind} {k} = {at} + {v};")
                 self._line(self._before_element)
                 unsigned = "unsigned" if kind == "int" else f"unsigned {kind}"
-                whole = "!edge || " if self._whole else ""
+                whole = "!edge || " if edges else f"{self._whole} || " if self._whole else ""
                 inner.enter_context(body.block(f"if ({whole}({unsigned}){k} < ({unsigned})length) {{"))
                 at = f"[{j}][{v}]"
             index = self._element()
