@@ -82,6 +82,7 @@ class RowWriter(RowLoops):
         self._count_tiles()
         self._ring = self.ring_loads(step)
         runs = {self._schedule.places[node]: self._run(node, base) for (node, _), base in self._ring.items()}
+        self._in_ring = list(runs)
         body.reads |= {place.name: place for place in runs}
         pointers = " | ".join(f"(size_t){self._schedule.parameter(place.name)}" for place in runs)
         body.line("extern __shared__ __align__(128) unsigned char ring[];")
@@ -140,10 +141,6 @@ class RowWriter(RowLoops):
         else:
             self._write(node)
         return self.written(name, self._schedule.described(node), place, buffers)
-
-    @property
-    def _last(self) -> Node:
-        return self._group.nodes[-1]
 
     @property
     def _over_rows(self) -> bool:

@@ -78,6 +78,10 @@ class RowLoops:
         self._parted = self._reverse = self._from_end = False
         self._passes = 0
         self._ring: Mapping[tuple[Node, Index], str] = {}
+        self._in_ring: list[Place] = []
+        self._last = group.nodes[-1]
+        # Tiles start at lines of 128 bytes if several warps read them.
+        self._aligned_by = f"({8 if 'STAGES' in names else 1} * {names.get('VECTOR')})"
 
     @classmethod
     def made(
@@ -173,13 +177,6 @@ class RowLoops:
         """Elements of a tile."""
         vector = [] if self._strided else [self._names["VECTOR"]]
         return f"({' * '.join([self._lanes, self._names['ITEMS'], *vector])})"
-
-    @property
-    def _ragged(self) -> bool:
-        """Whether some tiles of typical rows are partly outside."""
-        words = (self._names[word] for word in ("THREADS", "ITEMS", "VECTOR"))
-        tile = [sympy.Symbol(word, integer=True, positive=True) for word in words]
-        return self._schedule.estimate(run_of(self._group.space)[1]) % self._schedule.estimate(tile) > 0
 
     def _count_tiles(self) -> None:
         body, kind, tile, vector = self.body, self._inner, self._tile, self._names.get("VECTOR", "")
@@ -314,20 +311,11 @@ class RowLoops:
             self.body.line(f"const {self._inner} shift = {base} % {self._aligned_by};")
         self.body.line(f"const {self._inner} start = {number} * {self._tile}{self._shift};")
 
-    @property
-    def _aligned_by(self) -> str:
-        """Elements at multiples of which tiles start in memory: a line of 128 bytes, if several warps read a tile."""
-        return f"({8 if 'STAGES' in self._names else 1} * {self._names['VECTOR']})"
-
     def _slot(self, place: Place) -> str:
         """Where a tile of a tensor is in the ring, and the end of the tensor."""
         kind, number = stored_type(place.dtype), self._in_ring.index(place)
         slot = f"(reinterpret_cast<{kind}*>(ring) + (stage * {len(self._in_ring)} + {number}) * {self._tile})"
         return f"{slot}, {self._schedule.parameter(place.name)} + (long long){count_in_cpp(place.extents)}"
-
-    @property
-    def _in_ring(self) -> list[Place]:
-        return list(dict.fromkeys(self._schedule.places[node] for node, _ in self._ring))
 
     @contextlib.contextmanager
     def _guarded(self, loads: Mapping[tuple[Node, Index], str]) -> Iterator[None]:
@@ -408,11 +396,14 @@ class RowLoops:
                 at = f"[{j}]"
             else:
                 vector = self._names["VECTOR"]
-                self._line(self._around[0])
+                body.line(self._around[0])
                 inner = blocks.enter_context(contextlib.ExitStack())
                 at = f"first + {j} * ({self._lanes} * {vector})"
-                edges = bool(self._whole) and self._ragged  # few vectors are partly outside of the row
-                if edges:
+                words = (self._names[word] for word in ("THREADS", "ITEMS", "VECTOR"))
+                tile = [sympy.Symbol(word, integer=True, positive=True) for word in words]
+                length = self._schedule.estimate(run_of(self._group.space)[1])
+                edges = bool(self._whole) and length % self._schedule.estimate(tile) > 0
+                if edges:  # few vectors are partly outside of the row
                     body.line(
                         f"const bool inside = {self._whole} || ({at} >= 0 && {at} + {vector} <= length);"
                     )
@@ -422,7 +413,7 @@ class RowLoops:
                 body.line("#pragma unroll")
                 inner.enter_context(body.block(f"for (int {v} = 0; {v} < {vector}; ++{v}) {{"))
                 body.line(f"const {kind} {k} = {at} + {v};")
-                self._line(self._before_element)
+                body.line(self._before_element)
                 unsigned = "unsigned" if kind == "int" else f"unsigned {kind}"
                 whole = "!edge || " if edges else f"{self._whole} || " if self._whole else ""
                 inner.enter_context(body.block(f"if ({whole}({unsigned}){k} < ({unsigned})length) {{"))
@@ -434,11 +425,7 @@ class RowLoops:
             yield index
             if not self._strided:
                 inner.close()
-                self._line(self._around[1])
-
-    def _line(self, text: str) -> None:
-        if text:
-            self.body.line(text)
+                body.line(self._around[1])
 
 
 def words_of(text: str) -> set[str]:
