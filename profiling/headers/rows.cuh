@@ -386,36 +386,24 @@ __device__ __forceinline__ void across_warp(State& state) {
     }
 }
 
-// Adds the states that up to Blocks others tell, for the first thread of a warp. Those of 32 are waited for first: then the rest is there, too.
+// Adds the states that up to Blocks others tell, for the first thread of a warp.
 template <int Blocks, typename State>
 __device__ __forceinline__ void hear(State& state, const unsigned long long* packets, int count) {
-    constexpr int Count = sizeof(State) / 4, Packets = (Blocks + 31) / 32;
-    Words<State> found[Packets];
-    #pragma unroll
-    for (int round = 0; round < 2; ++round) {
-        bool all;
+    constexpr int Count = sizeof(State) / 4;
+    for (int p = threadIdx.x % 32; p < count; p += 32) {
+        Words<State> words;
+        bool found;
         do {
-            all = true;
+            found = true;
             #pragma unroll
-            for (int p = round; p < (round ? Packets : 1); ++p) {
-                const int number = 32 * p + threadIdx.x % 32;
-                #pragma unroll
-                for (int w = 0; w < Count; ++w) {
-                    unsigned long long packet = 1ull << 32;
-                    if (number < count) {
-                        asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(packet) : "l"(packets + number * Count + w) : "memory");
-                    }
-                    found[p].of[w] = (unsigned)packet;
-                    all = all && packet >> 32 != 0;
-                }
+            for (int w = 0; w < Count; ++w) {
+                unsigned long long packet;
+                asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(packet) : "l"(packets + p * Count + w) : "memory");
+                words.of[w] = (unsigned)packet;
+                found = found && packet >> 32 != 0;
             }
-        } while (!all);
-    }
-    #pragma unroll
-    for (int p = 0; p < Packets; ++p) {
-        if (32 * p + threadIdx.x % 32 < count) {
-            merge(state, found[p].state);
-        }
+        } while (!found);
+        merge(state, words.state);
     }
     across_warp<Blocks>(state);
 }
