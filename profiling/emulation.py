@@ -204,13 +204,16 @@ class Emulable:
     native: Emulable | None = None
 
 
-def emulable(task: Task, candidate: Candidate, stages: Stages) -> Emulable:
-    """The candidate with its PTX parsed, or its kernel built for an older GPU. Raises RefusedError if neither runs."""
+def emulable(task: Task, candidate: Candidate, stages: Stages, why: str = "") -> Emulable:
+    """The candidate with its PTX parsed, or its kernel built for an older GPU. Raises RefusedError if neither runs.
+
+    `why` says why it has to be the latter.
+    """
     modules, unknown = _parsed(candidate)
-    if not unknown:
+    if not (unknown or why):
         return Emulable(candidate, modules)
     native = Emulable(candidate, modules) if modules else None
-    message = _unverifiable(unknown)
+    message = _unverifiable(unknown) if unknown else f"{why[:1].upper()}{why[1:]}."
     # Without machine code where the candidate has none.
     kind = candidate.builds[0].architecture.partition("_")[0]
     try:
@@ -224,8 +227,8 @@ def emulable(task: Task, candidate: Candidate, stages: Stages) -> Emulable:
     if still_unknown:
         message = _unverifiable(still_unknown)
         raise RefusedError(Outcome.UNVERIFIABLE, Guard.EMULATOR, message, candidate)
-    note = f"{STAND_IN} {EMULATED_ARCHITECTURE}: the emulator doesn't know {unknown}"
-    return Emulable(older, modules, note, native)
+    why = why or f"the emulator doesn't know {unknown}"
+    return Emulable(older, modules, f"{STAND_IN} {EMULATED_ARCHITECTURE}: {why}", native)
 
 
 def _unverifiable(unknown: str) -> str:

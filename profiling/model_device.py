@@ -84,6 +84,7 @@ class ModelDevice:
         evaluation = replace(
             evaluation,
             timings=tuple(map(timing_of, shapes, [each.seconds for each in modelled])),
+            flags=(*evaluation.flags, *filter(None, [first.note])),
             counters=dict(first.counters),
             terms=first.terms,
             launches=first.launches,

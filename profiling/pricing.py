@@ -52,6 +52,9 @@ Disassemblies = Mapping[int, Callable[[], Functions]]
 """What waits for the machine code of a build, by the build's number."""
 
 
+MAX_CONTENTS = 1 << 30  # bytes of a tensor that is drawn where its contents decide what a kernel does
+
+
 class Pricing:
     """Builds a task's kernels for a GPU and models their times at the search shapes, on inputs from `seed` alone."""
 
@@ -105,6 +108,18 @@ class Pricing:
 
     def price(self, prepared: Emulable, disassemblies: Disassemblies, stages: Stages) -> list[Modelled]:
         """The modelled time at each search shape. Raises RefusedError and DisassemblerError."""
+        try:
+            return self._price(prepared, disassemblies, stages)
+        except MemoryError as error:
+            if prepared.note:
+                raise
+            older = emulable(
+                self._task, prepared.candidate, stages, f"counting it takes much memory: {error}"
+            )
+        with self.disassembling(older) as found:
+            return [replace(each, note=older.note) for each in self.price(older, found, stages)]
+
+    def _price(self, prepared: Emulable, disassemblies: Disassemblies, stages: Stages) -> list[Modelled]:
         candidate, modules = prepared.candidate, prepared.modules
         prices = []
         disassembled = cache(lambda index: disassemblies[index]())
@@ -130,6 +145,8 @@ class Pricing:
         for output in self._task.outputs:
             if output.name == name and name not in self._task.in_place:
                 return np.zeros(output.extents(shape), numpy_dtype(output.dtype))
+        if sum(each.nbytes(shape) for each in self._task.inputs if each.name == name) > MAX_CONTENTS:
+            raise MemoryError(f"what it does depends on '{name}', which is too large to draw")
         drawn = self._drawn.setdefault(shape_label(shape), {})
         if name not in drawn:
             drawn |= self._task.draw_inputs(shape, self._seed, only=(name,))
@@ -144,6 +161,7 @@ class Modelled:
     launches: tuple[LaunchTerms, ...]
     counters: Mapping[str, float]
     diagnosis: Diagnosis
+    note: str = ""
 
     @property
     def terms(self) -> dict[str, float]:

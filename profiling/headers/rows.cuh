@@ -76,9 +76,6 @@ __device__ __forceinline__ void load(Packed<T, N>& values, const T* run, Index k
 // Stores the elements from k on of a run of `length`, without those outside of it.
 template <typename T, int N, typename Index>
 __device__ __forceinline__ void store(T* run, const T (&values)[N], Index k, Index length, bool whole = false) {
-    if (whole && k + N > length) {
-        return;
-    }
     if (whole || (k >= 0 && k + N <= length && aligned<N>(run + k))) {
         Vector<T, N> found;
         #pragma unroll
@@ -224,6 +221,25 @@ __device__ __forceinline__ int quotient(int k, unsigned long long inverse) {
     return inverse == 0 ? k : (int)__umul64hi((unsigned)k, inverse);
 }
 
+// Divides by the same number again and again, by two products; as precise as a division but for the last bit.
+struct Divisor {
+    float scale, inverse;
+
+    __device__ __forceinline__ explicit Divisor(float by)
+        : scale(fabsf(by) > 0x1p125f ? 0x1p-24f : fabsf(by) < 0x1p-125f ? 0x1p24f : 1.0f), inverse(1.0f / (by * scale)) {}
+};
+
+__device__ __forceinline__ float operator/(float number, const Divisor& by) {
+    return number * by.scale * by.inverse;
+}
+
+// By the hardware's approximation, as torch.compile has it: its relative error is 1e-7 and 6e-8 of the exponent.
+__device__ __forceinline__ float exponential(float x) {
+    float found;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(x * 1.4426950408889634f));
+    return found;
+}
+
 // ---- Rows that pass through a ring of tiles in shared memory: each is read once, by teams of blocks that hold some rows together.
 
 __device__ __forceinline__ void init_barrier(unsigned long long& barrier, int arrivals) {
@@ -279,8 +295,7 @@ struct Turn {
 template <typename Index>
 struct Walk {
     Index row, rows;
-    int tile, tiles, blocks, teams, more_rows, more_tiles;
-    bool copied;
+    int tile, tiles, teams, more_rows, more_tiles;
 
     __device__ __forceinline__ bool more() const {
         return row < rows;
@@ -291,6 +306,11 @@ struct Walk {
         if (tile >= tiles) {
             tile -= tiles;
             row += teams;
+        }
+    }
+    __device__ __forceinline__ void next_row() {
+        for (const Index last = row; row == last;) {
+            next();
         }
     }
 };
@@ -310,42 +330,31 @@ __device__ __forceinline__ bool all_come(int* come) {
     return *verdict == 1;
 }
 
-// Brings the vectors of a tile that are whole to shared memory.
+// Brings the vectors of a tile to shared memory, also those partly outside of the run, unless they are outside of the tensor.
 template <int Tile, int N, typename T>
-__device__ __forceinline__ void copy_tile(T* slot, const T* run, int start, int length, unsigned long long& full) {
-    const int from = start < 0 ? N : 0, count = min(Tile, length - start) / N * N - from;
+__device__ __forceinline__ void copy_tile(T* slot, const T* end, const T* run, int start, int length, unsigned long long& full) {
 #if __CUDA_ARCH__ >= 900
+    const int count = min((long long)min(Tile, (length - start + N - 1) / N * N), (long long)(end - (run + start)) / N * N);
     if (count > 0) {
         const unsigned barrier = (unsigned)__cvta_generic_to_shared(&full), bytes = count * (unsigned)sizeof(T);
         asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                     ::"r"((unsigned)__cvta_generic_to_shared(slot + from)), "l"(run + start + from), "r"(bytes), "r"(barrier)
-                     : "memory");
+                     ::"r"((unsigned)__cvta_generic_to_shared(slot)), "l"(run + start), "r"(bytes), "r"(barrier) : "memory");
     }
 #endif
 }
 
-// The elements from k on of a run, from its tile in shared memory, or from memory what wasn't copied.
-template <typename T, int N>
-__device__ __forceinline__ void take(T (&values)[N], const T* slot, const T* run, int start, int k, int length, bool copied, bool whole) {
-    if (whole || (copied && k >= 0 && k + N <= length)) {
-        const Vector<T, N> found = *reinterpret_cast<const Vector<T, N>*>(slot + (k - start));
-        #pragma unroll
-        for (int v = 0; v < N; ++v) {
-            values[v] = found.of[v];
-        }
-    } else {
-        load(values, run, k, length);
-    }
-}
-
-template <typename T, int N>
-__device__ __forceinline__ void take(Packed<T, N>& values, const T* slot, const T* run, int start, int k, int length, bool copied, bool whole) {
-    if (whole || (copied && k >= 0 && k + N <= length)) {
+// The elements from k on of a run, from its tile in shared memory, or from memory what wasn't copied. The tensor ends at `end`.
+template <typename Values, typename T>
+__device__ __forceinline__ void take(Values& values, const T* slot, const T* end, const T* run, int start, int k, int length, bool copied, bool whole) {
+#if __CUDA_ARCH__ >= 900
+    constexpr int N = sizeof(Values) / sizeof(T);
+    if (whole || (copied && k < length && run + k + N <= end)) {
         load(values, slot, k - start, 1 << 30, true);
-    } else {
-        load(values, run, k, length);
+        return;
     }
+#endif
+    load(values, run, k, length, whole);
 }
 
 // What other blocks are told: a word and a mark at once, so that none waits for what was written before. `packets` begin as zeros.
@@ -365,38 +374,48 @@ __device__ __forceinline__ void tell(unsigned long long* packets, const State& s
     }
 }
 
-template <typename State>
-__device__ __forceinline__ State hear(const unsigned long long* packets) {
-    Words<State> words;
-    bool found;
-    do {
-        found = true;
-        #pragma unroll
-        for (int w = 0; w < sizeof(State) / 4; ++w) {
-            unsigned long long packet;
-            asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(packet) : "l"(packets + w) : "memory");
-            words.of[w] = (unsigned)packet;
-            found = found && packet >> 32 != 0;
-        }
-    } while (!found);
-    return words.state;
-}
-
-template <typename State>
+// Merges the states of so many threads of a warp, for the first one.
+template <int Threads, typename State>
 __device__ __forceinline__ void across_warp(State& state) {
     __syncwarp();
     #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) {
-        merge(state, of_lane(state, lanes));
+        if (lanes < Threads) {
+            merge(state, of_lane(state, lanes));
+        }
     }
+}
+
+// Adds the states that up to Blocks others tell, for the first thread of a warp.
+template <int Blocks, typename State>
+__device__ __forceinline__ void hear(State& state, const unsigned long long* packets, int count) {
+    constexpr int Count = sizeof(State) / 4;
+    for (int p = threadIdx.x % 32; p < count; p += 32) {
+        Words<State> words;
+        bool found;
+        do {
+            found = true;
+            #pragma unroll
+            for (int w = 0; w < Count; ++w) {
+                unsigned long long packet;
+                asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(packet) : "l"(packets + p * Count + w) : "memory");
+                words.of[w] = (unsigned)packet;
+                found = found && packet >> 32 != 0;
+            }
+        } while (!found);
+        merge(state, words.state);
+    }
+    across_warp<Blocks>(state);
 }
 
 constexpr int AHEAD = 4;
 
 // In each of 2 Threads + 96 threads of a block: half of the former reduce tiles, and the other half write them when they know about the
 // row. A thread copies tiles to shared memory, a warp merges what is found of the block's tiles of a row and tells it to the
-// other blocks of the team, and one hears of theirs. `copy(at, stage, full)`, `reduce(at, stage, lane, state)` and `write(at, stage,
-// lane, state)` do it with a tile. If a team can't hold a row, or blocks don't run together, each has rows of its own, read twice.
+// other blocks of the team, and one hears of theirs. `copy(row, tile, stage, full)`, `reduce(row)(tile, stage, lane, whole,
+// state)` and `write(row, state)(tile, stage, lane, whole)` do it with a tile, of which vectors are taken without tests if it may be
+// `whole`. If a team can't hold a row, or blocks don't run together, each has rows of its own, read twice; so it is on GPUs that can't
+// copy tiles.
 template <int Threads, int Blocks, int Stages, typename State, typename Index, class Copy, class Reduce, class Write>
 __device__ __forceinline__ void pass_rows(int* come, unsigned long long* packets, Index rows, int tiles, bool aligned, State start,
         Copy copy, Reduce reduce, Write write) {
@@ -409,97 +428,97 @@ __device__ __forceinline__ void pass_rows(int* come, unsigned long long* packets
         ring.init(1, 2 * Warps);
         parts.init(Warps, 1);
         known.init(1, Warps);
-        bool together = false;
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
-        together = aligned && (tiles - 1) / Blocks + 1 < Stages && (Blocks == 1 || all_come(come));
+        all_together = aligned && (tiles - 1) / Blocks + 1 < Stages && (Blocks == 1 || all_come(come));
 #endif
-        all_together = together;
     }
     __syncthreads();
-    const bool together = all_together;
+#if __CUDA_ARCH__ >= 900
+    const bool together = all_together, whole = together;
+#else
+    const bool together = false, whole = true;
+#endif
+    const bool alone = Blocks == 1 || !together;
     const int blocks = together ? Blocks : 1, teams = gridDim.x / blocks, rank = blockIdx.x % blocks;
-    const Index row = (Index)(rank / tiles) * teams + blockIdx.x / blocks;
-    Walk<Index> at = {blockIdx.x / blocks < teams ? row : rows, rows, rank % tiles, tiles, blocks, teams, blocks / tiles * teams,
-                      blocks % tiles, together};
+    const Index first = (Index)(rank / tiles) * teams + blockIdx.x / blocks;
+    Walk<Index> at = {blockIdx.x / blocks < teams ? first : rows, rows, rank % tiles, tiles, teams, blocks / tiles * teams,
+                      blocks % tiles};
     const int warp = threadIdx.x / 32, lane = threadIdx.x % Threads;
     Turn<Stages> turn;
     Turn<AHEAD> row_turn;
-    State state = start;
-    Index last = -1;
     if (warp < Warps) {
-        for (; at.more(); at.next(), turn.next()) {
-            if (at.row != last) {
-                last = at.row;
-                await(known.full[row_turn.slot], row_turn.parity);
-                state = of_rows[row_turn.slot];
-                arrive(known.empty[row_turn.slot]);
-                row_turn.next();
-            }
-            if (together) {
-                await(ring.full[turn.slot], turn.parity);
-            }
-            write(at, turn.slot, lane, state);
-            arrive(ring.empty[turn.slot]);
+        for (; at.more(); row_turn.next()) {
+            const Index row = at.row;
+            await(known.full[row_turn.slot], row_turn.parity);
+            const State state = of_rows[row_turn.slot];
+            arrive(known.empty[row_turn.slot]);
+            const auto write_tile = write(row, state);
+            do {
+                if (together) {
+                    await(ring.full[turn.slot], turn.parity);
+                }
+                write_tile(at.tile, turn.slot, lane, whole);
+                arrive(ring.empty[turn.slot]);
+                turn.next();
+                at.next();
+            } while (at.row == row);
         }
     } else if (warp < 2 * Warps) {
-        while (at.more()) {
-            if (together) {
-                await(ring.full[turn.slot], turn.parity);
-            }
-            reduce(at, turn.slot, lane, state);
-            arrive(ring.empty[turn.slot]);
-            last = at.row;
-            at.next();
-            turn.next();
-            if (at.row != last) {
-                across_warp(state);
-                await(parts.empty[row_turn.slot], row_turn.parity ^ 1);
-                if (lane % 32 == 0) {
-                    of_warps[row_turn.slot][lane / 32] = state;
+        for (; at.more(); row_turn.next()) {
+            const Index row = at.row;
+            const auto reduce_tile = reduce(row);
+            State state = start;
+            do {
+                if (together) {
+                    await(ring.full[turn.slot], turn.parity);
                 }
-                arrive(parts.full[row_turn.slot]);
-                row_turn.next();
-                state = start;
+                reduce_tile(at.tile, turn.slot, lane, whole, state);
+                arrive(ring.empty[turn.slot]);
+                turn.next();
+                at.next();
+            } while (at.row == row);
+            across_warp<32>(state);
+            await(parts.empty[row_turn.slot], row_turn.parity ^ 1);
+            if (lane % 32 == 0) {
+                of_warps[row_turn.slot][lane / 32] = state;
             }
+            arrive(parts.full[row_turn.slot]);
         }
     } else if (warp == 2 * Warps) {
         for (; together && threadIdx.x % 32 == 0 && at.more(); at.next(), turn.next()) {
             await(ring.empty[turn.slot], turn.parity ^ 1);
-            copy(at, turn.slot, ring.full[turn.slot]);
+            copy(at.row, at.tile, turn.slot, ring.full[turn.slot]);
             asm volatile("{.reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0];}"
                          ::"r"((unsigned)__cvta_generic_to_shared(&ring.full[turn.slot])) : "memory");
         }
     } else if (warp == 2 * Warps + 1) {
-        for (; at.more(); at.next()) {
-            if (at.row != last) {
-                last = at.row;
-                await(parts.full[row_turn.slot], row_turn.parity);
-                State found = threadIdx.x % 32 < Warps ? of_warps[row_turn.slot][threadIdx.x % 32] : start;
-                across_warp(found);
-                if (threadIdx.x % 32 == 0) {
-                    tell(packets + (at.row * Blocks + at.tile % at.blocks) * Count, found);
-                }
-                arrive(parts.empty[row_turn.slot]);
-                row_turn.next();
+        for (; at.more(); at.next_row(), row_turn.next()) {
+            await(parts.full[row_turn.slot], row_turn.parity);
+            State found = threadIdx.x % 32 < Warps ? of_warps[row_turn.slot][threadIdx.x % 32] : start;
+            across_warp<Warps>(found);
+            if (alone) {
+                await(known.empty[row_turn.slot], row_turn.parity ^ 1);
+            }
+            if (threadIdx.x % 32 == 0 && alone) {
+                of_rows[row_turn.slot] = found;
+            } else if (threadIdx.x % 32 == 0) {
+                tell(packets + (at.row * Blocks + at.tile % blocks) * Count, found);
+            }
+            arrive(parts.empty[row_turn.slot]);
+            if (alone) {
+                arrive(known.full[row_turn.slot]);
             }
         }
-    } else {
-        for (; at.more(); at.next()) {
-            if (at.row != last) {
-                last = at.row;
-                State found = start;
-                for (int p = threadIdx.x % 32; p < min(at.blocks, tiles); p += 32) {
-                    merge(found, hear<State>(packets + (at.row * Blocks + p) * Count));
-                }
-                across_warp(found);
-                await(known.empty[row_turn.slot], row_turn.parity ^ 1);
-                if (threadIdx.x % 32 == 0) {
-                    of_rows[row_turn.slot] = found;
-                }
-                arrive(known.full[row_turn.slot]);
-                row_turn.next();
+    } else if (!alone) {
+        for (; at.more(); at.next_row(), row_turn.next()) {
+            State found = start;
+            hear<Blocks>(found, packets + at.row * Blocks * Count, min(blocks, tiles));
+            await(known.empty[row_turn.slot], row_turn.parity ^ 1);
+            if (threadIdx.x % 32 == 0) {
+                of_rows[row_turn.slot] = found;
             }
+            arrive(known.full[row_turn.slot]);
         }
     }
 }

@@ -10,7 +10,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.profiling import emulated_verification
 from mctskernel.profiling.emulator import Limits
 from mctskernel.profiling.model_device import ModelDevice
-from tests.conftest import KERNEL, WriteTask
+from tests.conftest import KERNEL, TASK_TOML, WriteTask
 
 
 @pytest.fixture
@@ -113,3 +113,14 @@ def test_a_text_that_compiles_to_the_same_code_is_judged_once(write_task: WriteT
     assert replace(again, stage_seconds={}) == replace(first, stage_seconds={})
     assert again.stage_seconds.keys() == {"build"}
     assert other.outcome is Outcome.WRONG_RESULT
+
+
+def test_contents_that_are_too_large_to_draw_may_not_matter_on_an_older_gpu(write_task: WriteTask) -> None:
+    device = ModelDevice(load_task(write_task(toml=TASK_TOML.replace("n = 4096", "n = 536870912"))))
+    loop = "for (int s = 0; s < 3 && x[i] > s; ++s) __nanosleep(1);"
+    newer = KERNEL.replace("out[i] =", f"\n#if __CUDA_ARCH__ >= 900\n{loop}\n#endif\nout[i] =")
+    evaluation = device.evaluate(Kernel(newer))
+    assert evaluation.outcome is Outcome.OK, evaluation.message
+    assert any("depends on 'x', which is too large to draw" in flag for flag in evaluation.flags)
+    with pytest.raises(MemoryError):
+        device.evaluate(Kernel(KERNEL.replace("out[i] =", f"{loop} out[i] =")))

@@ -320,7 +320,8 @@ class Body:
         return found
 
     def line(self, text: str) -> None:
-        self._lines.append(Line(self._depth, text))
+        if text:
+            self._lines.append(Line(self._depth, text))
 
     @contextlib.contextmanager
     def loop(self, name: str, start: str, end: str, step: str = "1") -> Iterator[str]:

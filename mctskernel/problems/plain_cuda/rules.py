@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,6 +142,21 @@ def tensors(node: Node) -> list[Node]:
     if node.target is operator.getitem:
         return tensors(node.args[0])  # type: ignore[arg-type]
     return [each for each in node.all_input_nodes if is_tensor(each)]
+
+
+def behind(
+    nodes: Iterable[Node],
+    ends: Callable[[Node], bool] = lambda _: False,
+    step: Callable[[Node], Iterable[Node]] = tensors,
+) -> Iterator[Node]:
+    """Nodes, and those that a step leads to from them, and so on, but for what is only behind some `ends`."""
+    waiting, seen = list(nodes), set[Node]()
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            waiting += [] if ends(node) else step(node)
 
 
 def readers(node: Node) -> list[Node]:

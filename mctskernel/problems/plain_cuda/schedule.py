@@ -42,6 +42,7 @@ from mctskernel.problems.plain_cuda.rules import (
     Rule,
     argument,
     axis,
+    behind,
     is_tensor,
     operator_name,
     rule_of,
@@ -520,13 +521,7 @@ _FLAT |= {"aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", 
 
 def ordered(outputs: Sequence[Node]) -> list[Node]:
     """All tensor nodes that outputs depend on, in topological order."""
-    needed: set[Node] = set()
-    waiting = list(outputs)
-    while waiting:
-        node = waiting.pop()
-        if node not in needed:
-            needed.add(node)
-            waiting += tensors(node)
+    needed = set(behind(outputs))
     return [node for node in outputs[0].graph.nodes if node in needed]
 
 
@@ -570,10 +565,10 @@ def written_flat(node: Node, kept: Collection[Node]) -> Node | None:
 
 def _behind(node: Node) -> Node:
     """The computed node with the same elements in the same order as an output."""
-    behind = node
-    while behind.op == "call_function" and str(behind.target) in _FLAT:
-        (behind,) = tensors(behind)
-    return behind if behind.op == "call_function" else node
+    found = node
+    while found.op == "call_function" and str(found.target) in _FLAT:
+        (found,) = tensors(found)
+    return found if found.op == "call_function" else node
 
 
 def _worth_keeping(

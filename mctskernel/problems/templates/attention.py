@@ -22,7 +22,7 @@ from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, nu
 from mctskernel.problems.plain_cuda.element_types import converted, stored_type
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.reductions import reduced_axes
-from mctskernel.problems.plain_cuda.rules import Kind, base_name, is_tensor, rule_of, tensors
+from mctskernel.problems.plain_cuda.rules import Kind, base_name, behind, is_tensor, rule_of, tensors
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.plain_cuda.views import reshaped
@@ -295,31 +295,26 @@ def _is_of_rows(node: Node) -> bool:
 
 def _product_behind(node: Node) -> Node | None:
     """The one product that a node depends on element by element."""
-    found: set[Node] = set()
-    waiting, seen = [node], set[Node]()
-    while waiting:
-        each = waiting.pop()
-        if each in seen or each.op != "call_function":
-            continue
-        seen.add(each)
-        if base_name(each) in PRODUCTS:
-            found.add(each)
-        elif rule_of(each).kind in {Kind.ELEMENT, Kind.VIEW}:
-            waiting += tensors(each)
-    return found.pop() if len(found) == 1 else None
+
+    def is_end(each: Node) -> bool:
+        return (
+            each.op != "call_function"
+            or base_name(each) in PRODUCTS
+            or rule_of(each).kind not in {Kind.ELEMENT, Kind.VIEW}
+        )
+
+    found = [e for e in behind([node], is_end) if e.op == "call_function" and base_name(e) in PRODUCTS]
+    return found[0] if len(found) == 1 else None
 
 
 def _between(first: Node, last: Node) -> set[Node]:
     """The nodes on paths from a node to another one; empty if a path leads elsewhere."""
-    found, waiting = {first}, [first]
-    while waiting:
-        for user in waiting.pop().users:
-            if user.op == "output":
-                return set()
-            if user not in found and user is not last and is_tensor(user):
-                found.add(user)
-                waiting.append(user)
-    return {*found, last}
+
+    def is_end(user: Node) -> bool:
+        return user is last or not is_tensor(user)
+
+    found = {first, last, *behind(first.users, is_end, lambda user: user.users)}
+    return set() if any(user.op == "output" for user in found) else set(filter(is_tensor, found))
 
 
 def _causality(weighed: Node, traced: Traced) -> tuple[bool, Node | None, bool]:

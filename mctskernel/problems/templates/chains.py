@@ -51,12 +51,7 @@ class ChainGroup:
         )
         schedule.include(ROWS)
         name = schedule.fresh(f"{operator_name(self.nodes[0]).split('.')[-1].strip('_')}_vectors")
-        for index_type in ("int", "long long"):
-            writer = RowWriter(self, schedule, place, names, index_type=index_type, several=False)
-            text, launch = writer.whole(name, ())
-            if index_type == "long long" or not any(map(schedule.is_large, writer.body.used)):
-                yield text, launch
-                return
+        yield RowWriter.made(self, schedule, place, names, lambda writer: writer.whole(name, ()))
 
 
 def chain_groups(kept: Sequence[Node], _: Collection[Node], traced: Traced) -> Iterable[ChainGroup]:

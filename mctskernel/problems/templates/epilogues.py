@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import sympy
 import torch
@@ -19,7 +18,7 @@ from mctskernel.problems.plain_cuda.body import ROWS, Body, Given, Index, Place,
 from mctskernel.problems.plain_cuda.element_types import converted, stored, stored_type
 from mctskernel.problems.plain_cuda.extents import ONE, in_cpp, product, same
 from mctskernel.problems.plain_cuda.reductions import finished
-from mctskernel.problems.plain_cuda.rules import base_name, broadcast, is_tensor, tensors
+from mctskernel.problems.plain_cuda.rules import is_tensor, tensors
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.row_geometry import power_of_two
@@ -98,7 +97,6 @@ class Epilogue:
             for part in step.parts:
                 ((node,), name) = part.nodes, "place" if part.kind == "place" else part.members[0].name
                 functions.give(node, f"{states}.of[{_WORDS[0]}].{name}", finish=part.kind != "place")
-        functions.multiply_by_inverses(self.group.reductions)
         whole = self.group.is_whole(schedule)
         at = element_index if whole else row_index
 
@@ -263,7 +261,9 @@ class _Functions:
         head = ", ".join(
             f"{kind if word == 'value' else 'int'} {name}" for word, name in zip(words, names, strict=True)
         )
-        return f"[&]({before}{head}) {{\n{body.text()}\n            }}"
+        # Divide once for a place.
+        text = re.sub(r" / (\(of_places\w*\.of\[\w+\]\.\w+\))", r" / Divisor\1", body.text())
+        return f"[&]({before}{head}) {{\n{text}\n            }}"
 
     def adding(
         self,
@@ -303,13 +303,6 @@ class _Functions:
             self.give(source, self.names[-1], finish=False)
         return text
 
-    def multiply_by_inverses(self, reductions: Sequence[Node]) -> None:
-        """Divide by sums of exponentials, which are at least 1, once for a place."""
-        for total in (b for b in reductions if any(pair(a, b) == "softmax" for a in reductions)):
-            for node in total.users:
-                if base_name(node) == "div" and node.args[1] is total:
-                    self._given[node] = partial(_quotient, node)
-
     def text(self, call: str, places: str, lines: Sequence[str], index: str = "") -> Written:
         """The argument of `convolve`, and what it reads."""
         body = "\n".join(f"            {each}" for each in lines)
@@ -318,8 +311,3 @@ class _Functions:
         return f"convolutions::{call}([&]({places}& places) {{\n{body}\n        }}{last}", list(
             reads.values()
         )
-
-
-def _quotient(node: Node, body: Body, index: Index) -> str:
-    value, total = (body.read(each, broadcast(body, each, index)) for each in node.all_input_nodes)
-    return f"{value} * {body.let('float', 'inverse', f'1.0f / {total}')}"

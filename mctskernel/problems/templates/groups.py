@@ -60,7 +60,7 @@ TEMPLATES = Templates(
     frozenset(
         """length tiles tiles_of_segment part parts first mine of_tile p
         merge load store across across_lanes scan larger smaller quotient inverse_of
-        start whole tests aligned at ring stage lane full copy reduce write take
+        start whole tests inside edge shift aligned takes_whole ring stage lane full copy reduce write take
         pass_rows copy_tile Walk Packed Places places sizes state of_channels""".split()
     ),
 )

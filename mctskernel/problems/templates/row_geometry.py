@@ -94,24 +94,22 @@ def ring_of(group: Reductions, schedule: Schedule) -> Geometry | None:
     """Macros for rows that blocks hold together; None where a block can hold a row, or L2 all of them."""
     space, sizes = group.space, {numbers(node).itemsize for node in group.leaves}
     segments, run = run_of(space)
-    if space.strided or segments or len(sizes) != 1 or not group.is_whole(schedule):
+    if space.strided or len(sizes) != 1 or not group.is_whole(schedule):
         return None
     (size,), leaves = sizes, len(group.leaves)
-    rows, length, vector = max(schedule.estimate(space.rows), 1), schedule.estimate(run), 16 // max(sizes)
+    rows, outer, vector = max(schedule.estimate(space.rows), 1), schedule.estimate(segments), 16 // max(sizes)
     threads, items = 256, 4
     stages = RING // (threads * items * 16 * leaves)
-    tiles = -(-length // (threads * items * vector))
-    if length * size * leaves <= HELD or rows * length * size * leaves <= L2_BYTES or stages < 4:
+    of_segment = -(-schedule.estimate(run) // (threads * items * vector))
+    tiles, length = outer * of_segment, outer * schedule.estimate(run)
+    empty = segments and 8 * length < 7 * tiles * threads * items * vector
+    if empty or length * size * leaves <= HELD or rows * length * size * leaves <= L2_BYTES or stages < 4:
         return None
     roomy = [each for each in DIVISORS if 2 * tiles <= each * stages]
     if not roomy:
         return None
-
-    def preference(parts: int) -> tuple[float, bool, int]:
-        uneven = parts > 2 * roomy[0] or tiles % parts > 0
-        return round(_idle(rows, MULTIPROCESSORS // parts), 1), uneven, parts
-
-    parts = min(roomy, key=preference)
+    uneven = {each for each in roomy if each > 2 * roomy[0] or tiles % each > 0}
+    parts = min(roomy, key=lambda p: (round(_idle(rows, MULTIPROCESSORS // p), 1), p in uneven, p))
     return Geometry(threads, 1, vector, items, parts, 64, stages)
 
 

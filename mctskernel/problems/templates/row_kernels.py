@@ -19,7 +19,7 @@ from mctskernel.problems.plain_cuda.body import ROWS, Body, Index, Place, node_t
 from mctskernel.problems.plain_cuda.element_types import converted, stored, stored_type
 from mctskernel.problems.plain_cuda.extents import count_in_cpp, product, same
 from mctskernel.problems.plain_cuda.reductions import finished
-from mctskernel.problems.plain_cuda.rules import Kind, is_tensor, operator_name, rule_of, tensors
+from mctskernel.problems.plain_cuda.rules import Kind, behind, is_tensor, operator_name, rule_of
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.templates.row_geometry import MOST_ITEMS, geometry_of, macros, ring_of
 from mctskernel.problems.templates.row_loops import Elements, RowLoops, Work, words_of
@@ -59,7 +59,7 @@ class RowWriter(RowLoops):
     def parts(self, name: str, before: Sequence[Step], step: Step) -> tuple[str, str]:
         """A kernel that stores the parts of a step, with merged states of the steps before."""
         assert step.buffer is not None  # noqa: S101 - a split step has one
-        self._parted = True
+        self._parted, self._from_end = True, len(before) % 2 > 0
         self._find_row()
         for each in before:
             self._know(each, self._merged_part(each))
@@ -72,7 +72,7 @@ class RowWriter(RowLoops):
     def ring_loads(self, step: Step) -> Mapping[tuple[Node, Index], str]:
         """The tensors that rows can bring to a ring of tiles, and where each row begins in them."""
         with self.body.trial(in_loop=True):
-            self._take_row()
+            self._split_row()
             first, last = self._loads_of([self._reduction(step), self._output(self._last)], [step])
         return {key: base for key, base in {**first, **last}.items() if key[0] in self._group.leaves}
 
@@ -81,28 +81,30 @@ class RowWriter(RowLoops):
         assert step.buffer is not None  # noqa: S101 - a step of teams has one
         body, names, kind = self.body, self._names, self._index_type
         tile, stages = f"{self._tile}, {names['VECTOR']}", names["STAGES"]
-        self._unit, self._lane = "at.tile", "lane"
+        self._unit, self._lane = "tile", "lane"
         self._count_tiles()
         self._ring = self.ring_loads(step)
         runs = {self._schedule.places[node]: self._run(node, base) for (node, _), base in self._ring.items()}
+        self._in_ring = list(runs)
         body.reads |= {place.name: place for place in runs}
         pointers = " | ".join(f"(size_t){self._schedule.parameter(place.name)}" for place in runs)
         body.line("extern __shared__ __align__(128) unsigned char ring[];")
-        walk, state = f"const Walk<{kind}>& at, int stage", f"int lane, {step.struct}& of_row"
-        with body.block(f"const auto copy = [&]({walk}, unsigned long long& full) {{", "};"):
-            self._take_row()
-            body.line(
-                f"const int start = at.tile * {self._tile} - (int)({self._base()} % {names['VECTOR']});"
-            )
+        row, at, tile_of = f"{kind} {self._row}", "int tile, int stage", "int lane, bool takes_whole"
+        with body.block(f"const auto copy = [&]({row}, {at}, unsigned long long& full) {{", "};"):
+            self._split_row()
+            self._find_start()
             for place, run in runs.items():
                 body.line(f"copy_tile<{tile}>({self._slot(place)}, {run}, start, length, full);")
-        with body.block(f"const auto reduce = [&]({walk}, {state}) {{", "};"):
-            self._take_row()
-            self._reduce_tiles(step, "of_row")
-        with body.block(f"const auto write = [&]({walk}, {state}) {{", "};"):
-            self._take_row()
+        with body.block(f"const auto reduce = [&]({row}) {{", "};"):
+            self._split_row()
+            with body.block(f"return [=]({at}, {tile_of}, {step.struct}& of_row) {{", "};"):
+                self._reduce_tiles(step, "of_row")
+        with body.block(f"const auto write = [&]({row}, const {step.struct}& of_row) {{", "};"):
+            self._split_row()
             self._know(step, "of_row")
-            self._write(self._last)
+            self._hoist(self._output(self._last))
+            with body.block(f"return [=]({at}, {tile_of}) {{", "};"):
+                self._write(self._last)
         body.line(
             f"pass_rows<{names['THREADS']}, {names['PARTS']}, {stages}>({come.name}, "
             f"reinterpret_cast<unsigned long long*>({step.buffer.name}), "
@@ -111,10 +113,6 @@ class RowWriter(RowLoops):
         )
         about = self._schedule.described(self._last)
         return self.written(name, about, self._place, also=(step.buffer, come))
-
-    def _take_row(self) -> None:
-        self.body.line(f"const {self._index_type} {self._row} = at.row;")
-        self._split_row()
 
     def merged(self, name: str, step: Step) -> tuple[str, str]:
         """A kernel that merges the parts of a step into the first one."""
@@ -128,13 +126,12 @@ class RowWriter(RowLoops):
 
     def last(self, name: str, steps: Sequence[Step], *, merged: bool) -> tuple[str, str]:
         """A kernel that stores the last node; steps have merged parts, but for the last one unless it is `merged`."""
-        self._parted = merged
+        # What the pass before read last is still in L2.
+        self._parted, self._from_end = merged, merged and len(steps) % 2 > 0
         self._find_row()
         for step in steps:
-            self._know(
-                step,
-                self._merged_part(step) if merged or step is not steps[-1] else self._combined_parts(step),
-            )
+            part = self._merged_part if merged or step is not steps[-1] else self._combined_parts
+            self._know(step, part(step))
         return self._stored(name, [step.buffer for step in steps if step.buffer])
 
     def _stored(self, name: str, buffers: Sequence[Place] = ()) -> tuple[str, str]:
@@ -150,10 +147,6 @@ class RowWriter(RowLoops):
         else:
             self._write(node)
         return self.written(name, self._schedule.described(node), place, buffers, tuple(beside.values()))
-
-    @property
-    def _last(self) -> Node:
-        return self._group.nodes[-1]
 
     @property
     def _over_rows(self) -> bool:
@@ -273,31 +266,25 @@ class RowWriter(RowLoops):
                 elif part.kind != "place" and not (part.kind == "moments" and number == 0):
                     value = finished(body, node, value)
                 name = body.let(node_type(node), node.name, value)
+                self._of_rows.append(name)
                 body.know(node, row_index(body, space, self._at(), node), name)
-        done = {node for node in self._reductions if self._is_known(node)}
+        at = self._at()
+        done = {each for each in self._reductions if body.knows(each, row_index(body, space, at, each))}
         for node in self._row_nodes():
             if {each for each in self._reductions if depends_on(node, each)} <= done:
-                body.read(node, row_index(body, space, self._at(), node))
-
-    def _is_known(self, node: Node) -> bool:
-        body = self.body
-        return body.knows(node, row_index(body, self._group.space, self._at(), node))
+                self._of_rows.append(body.read(node, row_index(body, space, self._at(), node)))
 
     def _row_nodes(self) -> list[Node]:
         """Element-wise nodes with an element for each row that depend on reductions, in order."""
         group, body = self._group, self.body
         rows = product(group.space.rows)
-        seen: set[Node] = set()
-        waiting = list(group.nodes)
-        while waiting:
-            node = waiting.pop()
-            if node not in seen and node.op == "call_function" and node not in self._schedule.places:
-                seen.add(node)
-                waiting += tensors(node)
+        stored = self._schedule.places
+        computed = set(behind(group.nodes, stored.__contains__)).difference(stored)
         return [
             node
             for node in group.nodes[-1].graph.nodes
-            if node in seen
+            if node in computed
+            and node.op == "call_function"
             and is_tensor(node)
             and rule_of(node).kind is Kind.ELEMENT
             and same(product(body.extents(node)), rows)
@@ -326,10 +313,11 @@ class RowWriter(RowLoops):
         if straight:
             run = name if base == "0" else f"{name} + {base}"
             step = f"{self._j} * ({self._lanes} * {names['VECTOR']})"
+            whole = "!tests" if self._rows == "1" else f"!tests && mine == {self._row}"
             end = "length" if self._rows == "1" else f"mine == {self._row} ? length : 0"
             self._around = (
                 f"{stored_type(place.dtype)} {results}[{names['VECTOR']}];",
-                f"store({run}, {results}, first + {step}, {end}, !tests);",
+                f"store({run}, {results}, first + {step}, {end}, {whole});",
             )
             self._aligned = [run]
             body.writes[place.name] = place
@@ -368,11 +356,11 @@ class RowGroup(Reductions):
         schedule.include(ROWS)
         for step in steps:
             schedule.define(step.definition())
-        writers = _Writers(self, schedule, place, several)
         if split:
-            yield from self._in_parts(writers, names, steps)
+            yield from self._in_parts(schedule, place, names, steps)
         else:
-            yield writers.written("rows", names, partial(RowWriter.whole, steps=steps))
+            whole = partial(RowWriter.whole, steps=steps)
+            yield self._written(schedule, place, "rows", names, whole, several=several)
 
     def _in_ring(self, schedule: Schedule, place: Place) -> tuple[str, str] | None:
         """One kernel of teams of blocks for long rows that are more than L2 holds, or None."""
@@ -380,10 +368,9 @@ class RowGroup(Reductions):
         steps = list(steps_of(self, schedule, merged=True, parts="")) if geometry else []
         if not geometry or len(steps) != 1:
             return None
-        words = ["THREADS", "VECTOR", "ITEMS", "PARTS", "BLOCKS", "STAGES"]
-        names = macros(schedule, words, geometry)
-        writers = _Writers(self, schedule, place, several=True)
-        if not writers.writer("int", names).ring_loads(steps[0]):
+        names = macros(schedule, ["THREADS", "VECTOR", "ITEMS", "PARTS", "BLOCKS", "STAGES"], geometry)
+        writer = RowWriter(self, schedule, place, names, index_type="int", several=True)
+        if not writer.ring_loads(steps[0]):
             return None
         schedule.include(ROWS)
         schedule.define(steps[0].definition())
@@ -391,59 +378,45 @@ class RowGroup(Reductions):
         step = with_parts(steps[0], schedule, self.space, sympy.Symbol(parts), parts, packets=True)
         come = Place(schedule.fresh("come"), torch.int32, (sympy.Integer(2),))
         schedule.add_scratch(come, zero=True)
-        return writers.written("rows", names, partial(RowWriter.ring, step=step, come=come))
+        return self._written(schedule, place, "rows", names, partial(RowWriter.ring, step=step, come=come))
 
     def _in_parts(
-        self, writers: _Writers, names: Mapping[str, str], steps: Sequence[Step]
+        self, schedule: Schedule, place: Place, names: Mapping[str, str], steps: Sequence[Step]
     ) -> Iterator[tuple[str, str]]:
-        over_rows, schedule = not self.is_whole(writers.schedule), writers.schedule
+        over_rows, written = not self.is_whole(schedule), partial(self._written, schedule, place)
         for number, step in enumerate(steps):
-            write = partial(RowWriter.parts, before=steps[:number], step=step)
-            yield writers.written("parts", names, write)
+            yield written("parts", names, partial(RowWriter.parts, before=steps[:number], step=step))
             if not over_rows or number + 1 < len(steps):
-                yield writers.written("merged", names, partial(RowWriter.merged, step=step))
+                yield written("merged", names, partial(RowWriter.merged, step=step))
         if not over_rows:
-            # Many blocks, which have nothing else to do, write fastest.
-            names = {
-                **names,
-                "ITEMS": schedule.macro("ITEMS", 4),
-                "PARTS": schedule.macro("PARTS", MANY_PARTS),
-            }
+            # Many small blocks, which have nothing else to do, write fastest.
+            writing = {"ITEMS": 4} if self.space.strided else {"THREADS": 128, "ITEMS": 2, "RESIDENT": 12}
+            macros_of = {word: schedule.macro(word, value) for word, value in writing.items()}
+            names = {**names, **macros_of, "PARTS": schedule.macro("PARTS", MANY_PARTS)}
             schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
-        yield writers.written("rows", names, partial(RowWriter.last, steps=steps, merged=not over_rows))
+            if not self.space.strided:
+                schedule.require(f"1024 % {names['THREADS']} == 0 && {names['RESIDENT']} <= 32")
+        yield written("rows", names, partial(RowWriter.last, steps=steps, merged=not over_rows))
 
     def of_merged(self, schedule: Schedule, place: Place, step: Step) -> tuple[str, str]:
         """A kernel that stores the last node, which is whole, given the only step's merged states."""
         geometry = replace(geometry_of(self, schedule), lanes=256, items=4, parts=MANY_PARTS)
         names = macros(schedule, ("THREADS", "VECTOR", "ITEMS", "PARTS"), geometry)
         write = partial(RowWriter.last, steps=[step], merged=True)
-        return _Writers(self, schedule, place, several=True).written("rows", names, write)
+        return self._written(schedule, place, "rows", names, write)
 
-
-@dataclass(frozen=True)
-class _Writers:
-    """What all kernels of a group have in common."""
-
-    group: RowGroup
-    schedule: Schedule
-    place: Place
-    several: bool
-
-    def writer(self, index_type: str, names: Mapping[str, str]) -> RowWriter:
-        return RowWriter(
-            self.group, self.schedule, self.place, names, index_type=index_type, several=self.several
-        )
-
-    def written(
-        self, name: str, names: Mapping[str, str], write: Callable[[RowWriter, str], tuple[str, str]]
+    def _written(
+        self,
+        schedule: Schedule,
+        place: Place,
+        name: str,
+        names: Mapping[str, str],
+        write: Callable[..., tuple[str, str]],
+        *,
+        several: bool = True,
     ) -> tuple[str, str]:
-        """A kernel, with 64-bit indices if it needs them, and its launch."""
-        operators = (operator_name(node).split(".")[-1].strip("_") for node in self.group.nodes[-3:])
-        name = self.schedule.fresh("_".join(dict.fromkeys((*operators, name))))
-        for index_type in ("int", "long long"):
-            writer = self.writer(index_type, names)
-            made = write(writer, name)
-            counted = (self.schedule.places[leaf] for leaf in self.group.leaves)
-            if not any(map(self.schedule.is_large, (*writer.body.used, *counted))):
-                break
-        return made
+        operators = (operator_name(node).split(".")[-1].strip("_") for node in self.nodes[-3:])
+        name = schedule.fresh("_".join(dict.fromkeys((*operators, name))))
+        counted = [schedule.places[leaf] for leaf in self.leaves]
+        made = partial(write, name=name)
+        return RowWriter.made(self, schedule, place, names, made, several=several, counted=counted)

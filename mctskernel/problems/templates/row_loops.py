@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Self
 
+import sympy
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place
+from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, node_type
 from mctskernel.problems.plain_cuda.element_types import (
     loaded,
     stored_type,
@@ -68,13 +70,38 @@ class RowLoops:
         self._once = f"if ({self._lane} == 0{'' if self._rows == '1' else f' && mine == {self._row}'}) {{"
         self._reductions = [node for node in group.nodes if reduces(node)]
         self._held: dict[tuple[Node, Index], str] = {}
-        self._around = ("", "")
+        self._of_rows: list[str] = []
+        self._around, self._shift = ("", ""), ""
         self._aligned: list[str] = []
         self._whole = ""
         self._before_element = ""
-        self._parted = self._reverse = False
+        self._parted = self._reverse = self._from_end = False
         self._passes = 0
         self._ring: Mapping[tuple[Node, Index], str] = {}
+        self._in_ring: list[Place] = []
+        self._last = group.nodes[-1]
+        # Tiles start at lines of 128 bytes if several warps read them.
+        self._aligned_by = f"({8 if 'STAGES' in names else 1} * {names.get('VECTOR')})"
+
+    @classmethod
+    def made(
+        cls,
+        group: Rows,
+        schedule: Schedule,
+        place: Place,
+        names: Mapping[str, str],
+        write: Callable[[Self], tuple[str, str]],
+        *,
+        several: bool = False,
+        counted: Sequence[Place] = (),
+    ) -> tuple[str, str]:
+        """What `write` writes, with 64-bit indices if it, or what is `counted`, needs them."""
+        for index_type in ("int", "long long"):
+            writer = cls(group, schedule, place, names, index_type=index_type, several=several)
+            found = write(writer)
+            if not any(map(schedule.is_large, (*writer.body.used, *counted))):
+                break
+        return found
 
     def written(
         self,
@@ -87,17 +114,15 @@ class RowLoops:
         """The text of the function, and its launch."""
         names, schedule, space = self._names, self._schedule, self._group.space
         reads = (*self.body.reads.values(), *buffers)
+        text = self._quickened(self.body.text())
+        threads = f"{self._rows} * {self._lanes}" if self._rows != "1" else self._lanes
+        threads, resident = (f"2 * {threads} + 96", "1") if self._ring else (threads, names["RESIDENT"])
+        bounds = f"__launch_bounds__({threads}, {resident}) "
+        made = Function(name, about, text, reads, target, bounds, also)
         if self._ring:
-            block = f"2 * {names['THREADS']} + 96"
-            made = Function(
-                name, about, self.body.text(), reads, target, f"__launch_bounds__({block}, 1) ", also
-            )
             size = len(self._in_ring) * self._in_ring[0].dtype.itemsize
             shared = f"{names['STAGES']} * {size} * {self._tile[1:-1]}"
-            return schedule.function(made), schedule.launch(made, names["BLOCKS"], block, shared)
-        threads = f"{self._rows} * {self._lanes}" if self._rows != "1" else self._lanes
-        bounds = f"__launch_bounds__({threads}, {names['RESIDENT']}) "
-        made = Function(name, about, self.body.text(), reads, target, bounds, also)
+            return schedule.function(made), schedule.launch(made, names["BLOCKS"], threads, shared)
         blocks = count_in_plan(space.rows)
         if self._rows != "1":
             blocks = f"ceil_div({blocks}, {self._rows})"
@@ -112,14 +137,26 @@ class RowLoops:
         block = '", "'.join(axes[: 1 if axes[-1] == "1" else 2])
         return schedule.function(made), schedule.launch(made, blocks, block)
 
+    def _quickened(self, text: str) -> str:
+        """A text that divides elements by what a row has once, and approximates exponentials."""
+        for name in filter(str.isidentifier, self._of_rows):
+            if declared := re.search(rf"^( *)float {name} = .*\n", text, re.MULTILINE):
+                before, after = text[: declared.end()], text[declared.end() :]
+                deeper = rf"^({declared[1]} .*) / {name}\b"
+                after, times = re.subn(deeper, rf"\1 / by_{name}", after, flags=re.MULTILINE)
+                if times:
+                    text = f"{before}{declared[1]}const Divisor by_{name}({name});\n{after}"
+        return re.sub(r"\bexpf\(", "exponential(", text)
+
     def _find_row(self) -> None:
         """The row of this thread; threads beyond the last row repeat it without storing anything."""
         body, kind = self.body, self._index_type
         self._count_tiles()
-        block = f"({kind})blockIdx.x"
+        block = "(gridDim.x - 1 - blockIdx.x)" if self._from_end else "blockIdx.x"
         if self._parted:
-            body.line("const int part = blockIdx.x % parts;")
-            block = f"({kind})(blockIdx.x / parts)"
+            body.line(f"const int part = {block} % parts;")
+            block = f"({block} / parts)"
+        block = f"({kind}){block}"
         if self._rows == "1":
             body.line(f"const {kind} {self._row} = {block};")
         else:
@@ -148,7 +185,8 @@ class RowLoops:
         body.line(f"const {kind} length = {count if kind == 'int' else f'({kind}){count}'};")
         # Vectors begin at multiples of their size in memory, so the first one may begin before the row.
         before = f" + {vector} - 1" if self._split and vector and "STAGES" not in self._names else ""
-        before = before or (f" + (length % {vector} ? {vector} - 1 : 0)" if vector else "")
+        if vector and not before:
+            before = f" + (length % {self._aligned_by} ? {self._aligned_by} - 1 : 0)"
         tiles = f"(length{before} + {tile} - 1) / {tile}"
         if segments:
             body.line(f"const {kind} tiles_of_segment = {tiles};")
@@ -170,14 +208,14 @@ class RowLoops:
         return self._at(segment, self.body.unflat(self._k, run))
 
     def _hoist(self, work: Work) -> None:
-        """Load once what says where the row begins in what a pass loads, such as an index of a row."""
+        """Load once what a pass loads alike for all of a row, such as what says where that begins elsewhere."""
         body = self.body
         with body.trial(in_loop=True) as loads:
             before = body.names
             work(body, self._element())
             lines, reads = body.lines(), dict(body.reads)
-            varying = {*(body.names - before), self._k, self._segment} - {line.declares for line in lines}
-            varying = body.depending(varying)
+            own = {*(body.names - before), self._k, self._segment}
+            varying = body.depending(own - {line.declares for line in lines})
             from_memory = body.depending((), on_loads=True)
             wanted = words_of(" ".join(loads.values())) & from_memory - varying
         for line in reversed(lines):
@@ -187,6 +225,9 @@ class RowLoops:
             if line.declares in wanted:
                 body.reads.update(reads)
                 body.let(line.text.partition(f" {line.declares} = ")[0], line.declares, line.value)
+        for (node, index), offset in loads.items():
+            if own.isdisjoint(words_of(offset)):
+                body.know(node, index, body.let(node_type(node), node.name, body.read(node, index)))
 
     def _loads(self, work: Work) -> dict[tuple[Node, Index], str]:
         """What a pass loads for each element, and the offset of an element in a contiguous run, else an empty text."""
@@ -224,9 +265,7 @@ class RowLoops:
     def _tiles(self, work: Work) -> Iterator[Elements]:
         """A loop over the tiles of the row, with a tile's values in registers; gives the loop over its elements."""
         body, kind, names = self.body, self._inner, self._names
-        segments, _ = run_of(self._group.space)
         loads = self._loads(work)
-        tile = self._tile
         unit, backwards = self._unit, self._passes % 2
         head = ""
         if self._ring:
@@ -242,16 +281,11 @@ class RowLoops:
         )
         self._passes += 1
         with body.block(head) if head else contextlib.nullcontext():
-            number = unit
-            if segments:
-                body.line(f"const {kind} {self._segment} = {unit} / tiles_of_segment;")
-                number = f"({unit} % tiles_of_segment)"
             if self._strided:
-                body.line(f"const {kind} first = {number} * {tile} + ({kind}){self._lane};")
+                number = self._find_segment()
+                body.line(f"const {kind} first = {number} * {self._tile} + ({kind}){self._lane};")
             else:
-                base = self._base()
-                shift = f" - ({kind})({base} % {names['VECTOR']})" if base != "0" else ""
-                body.line(f"const {kind} start = {number} * {tile}{shift};")
+                self._find_start()
                 body.line(f"const {kind} first = start + ({kind}){self._lane} * {names['VECTOR']};")
             with self._guarded(loads):
                 arrays = {key: self._held.get(key) or self._array(key[0]) for key in loads}
@@ -262,14 +296,26 @@ class RowLoops:
                         self._load({key: loads[key] for key in held}, arrays)
                 yield lambda: self._elements(arrays)
 
-    def _slot(self, place: Place) -> str:
-        """Where a tile of a tensor is in the ring."""
-        kind, number = stored_type(place.dtype), self._in_ring.index(place)
-        return f"(reinterpret_cast<{kind}*>(ring) + (stage * {len(self._in_ring)} + {number}) * {self._tile})"
+    def _find_segment(self) -> str:
+        """The number of a tile within its segment of the row."""
+        if not run_of(self._group.space)[0]:
+            return self._unit
+        self.body.line(f"const {self._inner} {self._segment} = {self._unit} / tiles_of_segment;")
+        return f"({self._unit} % tiles_of_segment)"
 
-    @property
-    def _in_ring(self) -> list[Place]:
-        return list(dict.fromkeys(self._schedule.places[node] for node, _ in self._ring))
+    def _find_start(self) -> None:
+        """Where a tile starts in its run: vectors begin at multiples of their size in memory."""
+        number, base = self._find_segment(), self._base()
+        self._shift = " - shift" if base != "0" else ""
+        if self._shift:
+            self.body.line(f"const {self._inner} shift = {base} % {self._aligned_by};")
+        self.body.line(f"const {self._inner} start = {number} * {self._tile}{self._shift};")
+
+    def _slot(self, place: Place) -> str:
+        """Where a tile of a tensor is in the ring, and the end of the tensor."""
+        kind, number = stored_type(place.dtype), self._in_ring.index(place)
+        slot = f"(reinterpret_cast<{kind}*>(ring) + (stage * {len(self._in_ring)} + {number}) * {self._tile})"
+        return f"{slot}, {self._schedule.parameter(place.name)} + (long long){count_in_cpp(place.extents)}"
 
     @contextlib.contextmanager
     def _guarded(self, loads: Mapping[tuple[Node, Index], str]) -> Iterator[None]:
@@ -278,8 +324,8 @@ class RowLoops:
             yield
             return
         runs = [self._run(node, base) for (node, _), base in loads.items()]
-        tests = [f"aligned<{self._names['VECTOR']}>({run} + start)" for run in (*runs, *self._aligned)]
-        copied = ["at.copied"] if self._ring else []
+        tests = [f"aligned<{self._names['VECTOR']}>({run}{self._shift})" for run in (*runs, *self._aligned)]
+        copied = ["takes_whole"] if self._ring else []
         tests = [*copied, "start >= 0", f"start + {self._tile} <= length", *tests]
         self.body.line(f"const bool whole = {' && '.join(tests)};")
         self._whole = "!tests"
@@ -328,8 +374,8 @@ class RowLoops:
                 whole = f", {self._whole}" if self._whole else ""
                 array, run = f"{arrays[node, index]}[{j}]", self._run(node, base)
                 if (node, index) in self._ring:
-                    taken = f"{self._slot(place)}, {run}, start, first + {step}, length, at.copied{whole}"
-                    body.line(f"take({array}, {taken});")
+                    ring = f"{self._slot(place)}, {run}, start, first + {step}, length, takes_whole"
+                    body.line(f"take({array}, {ring}{whole});")
                 else:
                     body.line(f"load({array}, {run}, first + {step}, length{whole});")
 
@@ -350,14 +396,26 @@ class RowLoops:
                 at = f"[{j}]"
             else:
                 vector = self._names["VECTOR"]
-                self._line(self._around[0])
-                body.line("#pragma unroll")
+                body.line(self._around[0])
                 inner = blocks.enter_context(contextlib.ExitStack())
+                at = f"first + {j} * ({self._lanes} * {vector})"
+                words = (self._names[word] for word in ("THREADS", "ITEMS", "VECTOR"))
+                tile = [sympy.Symbol(word, integer=True, positive=True) for word in words]
+                length = self._schedule.estimate(run_of(self._group.space)[1])
+                edges = bool(self._whole) and length % self._schedule.estimate(tile) > 0
+                if edges:  # few vectors are partly outside of the row
+                    body.line(
+                        f"const bool inside = {self._whole} || ({at} >= 0 && {at} + {vector} <= length);"
+                    )
+                    body.line("#pragma unroll")
+                    inner.enter_context(body.block("for (int edge = 0; edge < 2; ++edge) {"))
+                    inner.enter_context(body.block("if (inside == !edge) {"))
+                body.line("#pragma unroll")
                 inner.enter_context(body.block(f"for (int {v} = 0; {v} < {vector}; ++{v}) {{"))
-                body.line(f"const {kind} {k} = first + {j} * ({self._lanes} * {vector}) + {v};")
-                self._line(self._before_element)
+                body.line(f"const {kind} {k} = {at} + {v};")
+                body.line(self._before_element)
                 unsigned = "unsigned" if kind == "int" else f"unsigned {kind}"
-                whole = f"{self._whole} || " if self._whole else ""
+                whole = "!edge || " if edges else f"{self._whole} || " if self._whole else ""
                 inner.enter_context(body.block(f"if ({whole}({unsigned}){k} < ({unsigned})length) {{"))
                 at = f"[{j}][{v}]"
             index = self._element()
@@ -367,11 +425,7 @@ class RowLoops:
             yield index
             if not self._strided:
                 inner.close()
-                self._line(self._around[1])
-
-    def _line(self, text: str) -> None:
-        if text:
-            self.body.line(text)
+                body.line(self._around[1])
 
 
 def words_of(text: str) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -113,19 +114,11 @@ def stripped(node: Node, kept: Collection[Node] = ()) -> Node:
 
 def run_of(space: Space) -> tuple[tuple[sympy.Expr, ...], tuple[sympy.Expr, ...]]:
     """The extents of a row's reduced axes: those of its segments, and those within a contiguous one."""
+    gone = tuple(extent for extent, gone in zip(space.extents, space.reduced, strict=True) if gone)
     if space.strided:
-        return (), tuple(e for e, gone in zip(space.extents, space.reduced, strict=True) if gone)
-    start = _tail(space.reduced)
-    return tuple(
-        e for e, gone in zip(space.extents[:start], space.reduced[:start], strict=True) if gone
-    ), space.extents[start:]
-
-
-def _tail(reduced: Sequence[bool]) -> int:
-    start = len(reduced)
-    while start and reduced[start - 1]:
-        start -= 1
-    return start
+        return (), gone
+    count = len(list(itertools.takewhile(bool, reversed(space.reduced))))
+    return gone[:-count], gone[-count:]
 
 
 Compute = Callable[[Body, Node, Index], str]

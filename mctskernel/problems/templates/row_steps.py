@@ -25,6 +25,7 @@ from mctskernel.problems.plain_cuda.reductions import (
 from mctskernel.problems.plain_cuda.rules import (
     argument,
     base_name,
+    behind,
     tensors,
 )
 from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -66,14 +67,14 @@ class Part:
             top, total = names
             return [
                 f"float {top} = other.{top} > into.{top} || other.{top} != other.{top} ? other.{top} : into.{top};",
-                f"into.{total} *= into.{top} == {top} ? 1.0f : expf(into.{top} - {top});",
-                f"into.{total} += other.{total} * (other.{top} == {top} ? 1.0f : expf(other.{top} - {top}));",
+                f"into.{total} *= exponential(into.{top} == {top} ? 0.0f : into.{top} - {top});",
+                f"into.{total} += other.{total} * exponential(other.{top} == {top} ? 0.0f : other.{top} - {top});",
                 f"into.{top} = {top};",
             ]
         mean, squares, count = names
         return [
             f"float {count} = into.{count} + other.{count};",
-            f"float of_{count} = other.{count} / fmaxf({count}, 1.0f);",
+            f"float of_{count} = __fdividef(other.{count}, fmaxf({count}, 1.0f));",
             f"float from_{mean} = other.{mean} - into.{mean};",
             f"into.{mean} += of_{count} * from_{mean};",
             f"into.{squares} += other.{squares} + from_{mean} * from_{mean} * into.{count} * of_{count};",
@@ -157,7 +158,9 @@ def steps_of(group: Reductions, schedule: Schedule, *, merged: bool, parts: str)
         taken: set[str] = set()
         large = schedule.estimate(run_of(group.space)[1]) >= LARGE
         made = tuple(_part(nodes, taken, "long long" if large else "int") for nodes in chosen)
-        step = Step(schedule.fresh("".join(_title(n) for nodes in chosen for n in nodes)), made)
+        step = Step(
+            schedule.fresh("".join(base_name(n).capitalize() for nodes in chosen for n in nodes)), made
+        )
         yield with_parts(step, schedule, group.space, sympy.Symbol(parts), parts) if parts else step
 
 
@@ -175,10 +178,6 @@ def with_parts(
     buffer = Place(schedule.fresh(f"{step.parts[0].nodes[0].name}_parts"), torch.int32, extents)
     schedule.add_scratch(buffer, zero=packets)
     return Step(step.struct, step.parts, buffer, parts)
-
-
-def _title(node: Node) -> str:
-    return base_name(node).capitalize()
 
 
 def _part(nodes: tuple[Node, ...], taken: set[str], place_type: str) -> Part:
@@ -245,15 +244,7 @@ def _is_square(node: Node) -> bool:
 
 
 def depends_on(node: Node, on: Node) -> bool:
-    waiting, seen = tensors(node), set()
-    while waiting:
-        each = waiting.pop()
-        if each is on:
-            return True
-        if each not in seen:
-            seen.add(each)
-            waiting += tensors(each)
-    return False
+    return on in behind(tensors(node))
 
 
 def better(node: Node, value: str, state: str, place: str = "") -> str:
@@ -273,12 +264,8 @@ def better(node: Node, value: str, state: str, place: str = "") -> str:
 
 def is_exact(part: Part) -> bool:
     """Whether a sum of exponentials is NaN where the maximum is infinite, as exp(inf - inf)."""
-    term = tensors(part.nodes[1])[0]
-    seen, waiting = set[Node](), [term]
-    while waiting:
-        node = waiting.pop()
-        if node is part.nodes[0] or node in seen or node.op != "call_function":
-            continue
-        seen.add(node)
-        waiting += tensors(node)
-    return not any(base_name(node) == "where" and depends_on(node, part.nodes[0]) for node in seen)
+    first, second = part.nodes
+    return not any(
+        node.op == "call_function" and base_name(node) == "where" and depends_on(node, first)
+        for node in behind(tensors(second), lambda node: node is first)
+    )

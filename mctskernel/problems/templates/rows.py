@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Index
 from mctskernel.problems.plain_cuda.extents import product, same
-from mctskernel.problems.plain_cuda.rules import Kind, rule_of, tensors
+from mctskernel.problems.plain_cuda.rules import Kind, behind, rule_of, tensors
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.row_kernels import RowGroup
 from mctskernel.problems.templates.row_space import (
@@ -67,16 +67,7 @@ def readers_of(kept: Sequence[Node], traced: Traced) -> Mapping[Node, set[Node |
 
 def _sources(node: Node, kept: Collection[Node]) -> list[Node]:
     """The kept nodes that a node reads, also through others."""
-    found: dict[Node, None] = {}
-    waiting, seen = tensors(node), set()
-    while waiting:
-        each = waiting.pop()
-        if each in kept:
-            found[each] = None
-        elif each not in seen:
-            seen.add(each)
-            waiting += tensors(each)
-    return list(found)
+    return [each for each in behind(tensors(node), kept.__contains__) if each in kept]
 
 
 def _group(

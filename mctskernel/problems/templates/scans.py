@@ -61,12 +61,8 @@ class ScanGroup:
                 f"    static __device__ {kind} of({kind} left, {kind} right) {{ return left {sign} right; }}\n}};\n\n"
             )
         name = schedule.fresh(f"{base_name(self.nodes[0])}_rows")
-        for index_type in ("int", "long long"):
-            writer = _Writer(self, schedule, place, names, index_type=index_type, several=False)
-            text, launch = writer.scan(name, struct)
-            if index_type == "long long" or not any(map(schedule.is_large, writer.body.used)):
-                yield head + text, launch
-                return
+        text, launch = _Writer.made(self, schedule, place, names, lambda writer: writer.scan(name, struct))
+        yield head + text, launch
 
 
 def scan_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterable[ScanGroup]:

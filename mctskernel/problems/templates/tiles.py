@@ -21,6 +21,7 @@ from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_p
 from mctskernel.problems.plain_cuda.rules import (
     Kind,
     base_name,
+    behind,
     operator_name,
     readers,
     rule_of,
@@ -657,20 +658,16 @@ def follower_of(
     """
     shape = [traced.expression(size) for size in node.meta["val"].shape]
     found: set[Node] = set()
-    waiting, seen = readers(node), {*known}
-    while waiting:
-        user = waiting.pop()
-        if user in seen:
+    ends = {*kept, *known}
+    for user in behind(readers(node), ends.__contains__, readers):
+        if user in known:
             continue
-        seen.add(user)
         if user.op != "call_function" or rule_of(user).kind is not Kind.ELEMENT:
             return None
         if [traced.expression(size) for size in user.meta["val"].shape] != shape:
             return None
         if user in kept:
             found.add(user)
-        else:
-            waiting += readers(user)
     return found.pop() if len(found) == 1 else None
 
 
@@ -685,13 +682,11 @@ def followed(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> Ite
 
 def end_of(node: Node, order: Iterable[Node], kept: Sequence[Node], traced: Traced) -> Node:
     """The last node, of those that aren't kept, that all uses of a node lead to element by element; or else itself."""
-    reached, waiting = {*kept}, readers(node)
-    while waiting:
-        each = waiting.pop()
-        if each not in reached and rule_of(each).kind is Kind.ELEMENT:
-            reached.add(each)
-            waiting += readers(each)
-    reached -= {*kept}
+
+    def is_end(each: Node) -> bool:
+        return each in kept or rule_of(each).kind is not Kind.ELEMENT
+
+    reached = {each for each in behind(readers(node), is_end, readers) if not is_end(each)}
     ends = [each for each in order if each in reached and follower_of(node, [*kept, each], traced) is each]
     return ends[-1] if ends else node
 
