@@ -150,6 +150,8 @@ def _check_convolution(*called: Any) -> None:
     channels, results = (first, second * groups) if transposed else (second * groups, first)
     if x.shape[-weight.dim() + 1] != channels or (bias is not None and len(bias) != results):
         raise ValueError("A convolution's input or bias has another number of channels than its weights.")
+    if first % groups:
+        raise ValueError("A convolution's channels aren't a multiple of its groups.")
     sizes = zip(x.shape[-len(window) :], padding, dilation, window, strict=True)
     if not transposed and any(size + 2 * pad <= step * (taps - 1) for size, pad, step, taps in sizes):
         raise ValueError("A convolution's window is larger than its input.")

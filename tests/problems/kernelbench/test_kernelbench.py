@@ -59,8 +59,11 @@ def test_forward_is_the_reference_over_inputs_and_used_parameters(tmp_path: Path
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-12)
 
 
-def test_the_channels_of_a_transposed_convolution_vary_with_those_of_its_weight(tmp_path: Path) -> None:
-    layer = "self.up = nn.ConvTranspose2d(6, 4, (3, 5), stride=2, bias=False)"
+@pytest.mark.parametrize("groups", [1, 2])
+def test_the_channels_of_a_transposed_convolution_vary_with_those_of_its_weight(
+    tmp_path: Path, groups: int
+) -> None:
+    layer = f"self.up = nn.ConvTranspose2d(6, 4, (3, 5), stride=2, bias=False, groups={groups})"
     x, weight = task_of(tmp_path, problem("return self.up(x)", "torch.rand(2, 6, 9, 11)", init=layer)).inputs
     assert x.shape[1] == weight.shape[0]
     assert all(isinstance(extent, str) for extent in x.shape)
