@@ -307,7 +307,8 @@ class GpuExecutor(TicketedExecutor):
     def _build(self, kernel: Kernel, finish: Finish) -> Evaluation | None:
         """Build and pass on to the GPUs; the evaluation of a kernel that can't be built."""
         begun = self._begun.pop(kernel.identity, None)
-        result = begun.result() if begun is not None else self._compile(kernel)
+        # What waits in the queue of this thread's pool would wait for this thread.
+        result = self._compile(kernel) if begun is None or begun.cancel() else begun.result()
         if isinstance(result, Evaluation):
             return result
         self._gpus.submit(lambda evaluator: self._evaluate(evaluator, result, kernel), finish)
