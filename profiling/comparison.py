@@ -263,7 +263,7 @@ class Noise:
                     self._results({name: self._moved(each, way, rng) for name, each in inputs.items()})
                     for way in (ways[:3] if large else ways)
                 ]
-                moved += self._with_rounded_sums(in_float64(inputs))
+                moved += self._with_rounded_sums(inputs)
             except TaskError:
                 return self.of_products
             kept = self.task.numerics.denormals is Denormals.PRESERVE
@@ -303,16 +303,16 @@ class Noise:
 
     def _with_rounded_sums(self, inputs: Mapping[str, Array]) -> list[dict[str, Array]]:
         """The results of a reference that is PyTorch's when its own sums, too, are added in another order."""
-        widths = [arithmetic_dtype(each.dtype) for each in self.inputs().values() if is_floating(each.dtype)]
+        widths = [arithmetic_dtype(each.dtype) for each in inputs.values() if is_floating(each.dtype)]
         if not self.task.takes_tensors or not widths:
             return []
         from mctskernel.profiling.torch_rounding import RoundedSums  # noqa: PLC0415 - PyTorch is an extra
 
-        unit, found = 0.5 * max(map(rounding_unit, widths)), []
+        unit, wide, found = 0.5 * max(map(rounding_unit, widths)), in_float64(inputs), []
         # A mean and a variance that are off the same way may cancel.
         for seed in (None, *range(self.seed, self.seed + 3)):
             with RoundedSums(unit, seed, equal=self.equal, most=MOST_REPEATED):
-                found.append(self._results(inputs))
+                found.append(self._results(wide))
         return found
 
     def _drifting(self, extents: Sequence[int], rng: np.random.Generator) -> list[Array]:

@@ -127,9 +127,15 @@ def draw_sample(
     def take(tensor: Tensor, bands: Bands | None) -> Array:
         return put(bands.of(inputs[tensor.name]) if bands is not None else inputs[tensor.name])
 
-    # Drawn again where they are needed, rather than kept whole.
+    made: dict[str, Array] = {}
+
+    # Drawn again where they are needed, rather than kept whole; a task that makes its inputs makes all at once.
     def again(tensor: Tensor, _: Bands | None) -> Array:
-        return put(task.draw_inputs(shape, seed, {tensor.name})[tensor.name])
+        if task.make_inputs is None:
+            return put(task.draw_inputs(shape, seed, {tensor.name})[tensor.name])
+        if tensor.name not in made:
+            made.update(task.draw_inputs(shape, seed))
+        return put(made.pop(tensor.name))
 
     again_if_whole = None if task.independent else again
     sample = sample_of(task, shape, seed, rng, take, samples=samples, again=again_if_whole, special=special)

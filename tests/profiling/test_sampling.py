@@ -66,6 +66,29 @@ def test_the_reference_is_asked_about_a_slice_alone(write_task: Callable[..., Pa
     assert max(asked) <= 64
 
 
+def test_inputs_that_a_task_makes_are_made_once_for_all_tensors() -> None:
+    made: list[int] = []
+
+    def make_inputs(rng: np.random.Generator, n: int) -> Mapping[str, Array]:
+        made.append(n)
+        return {name: rng.random(n, dtype=np.float32) for name in ("x", "y")}
+
+    task = Task(
+        name="sum",
+        inputs=(Tensor("x", "float32", ("n",)), Tensor("y", "float32", ("n",))),
+        outputs=(Tensor("out", "float32", ("n",)),),
+        starting_kernel=Kernel(""),
+        reference=lambda x, y: x + y,
+        make_inputs=make_inputs,
+    )
+    inputs, sample = draw_sample(task, {"n": 100}, 3, np.random.default_rng(0))
+    assert sample.case.noise is not None
+    for number in (1, 2):
+        again = sample.case.noise.inputs()
+        assert len(made) == 1 + number
+        assert all(np.array_equal(again[name], array) for name, array in inputs.items())
+
+
 def twice(shape: tuple[str, ...], independent: str) -> Task:
     """A task that doubles a tensor."""
     return Task(
