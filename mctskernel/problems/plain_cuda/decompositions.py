@@ -306,15 +306,6 @@ def _addmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha:
     return product + (bias if beta == 1 else bias * beta)
 
 
-def _mm(left: Tensor, right: Tensor) -> Any:
-    """The product of a matrix and a vector of floats: sums, for which the matrix is read once."""
-    if left.dtype is torch.float32 and is_one(right.shape[1]):
-        return (left * right.t()).sum(-1, keepdim=True)
-    if left.dtype is torch.float32 and is_one(left.shape[0]):
-        return (left.t() * right).sum(0, keepdim=True)
-    return NotImplemented
-
-
 def _repeat_interleave(tensor: Tensor, repeats: int, dim: int | None = None) -> Tensor:
     if dim is None:
         tensor, dim = tensor.flatten(), 0
@@ -498,12 +489,11 @@ _OWN: dict[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit.no_stats: lambda *x: _batch_norm(*x[:3], None, None, *x[3:]),  # type: ignore[call-arg]
     aten.max.dim: partial(_extreme, aten.amax.default, aten.argmax.default),
     aten.min.dim: partial(_extreme, aten.amin.default, aten.argmin.default),
-    **dict.fromkeys((aten.alias.default, aten.detach.default), lambda tensor: tensor),
+    aten.detach.default: lambda tensor: tensor,
     aten.clone.default: lambda tensor, memory_format=torch.preserve_format: (
         tensor if memory_format is torch.preserve_format else NotImplemented
     ),
     aten.round.decimals: lambda tensor, *, decimals: torch.round(tensor * 10.0**decimals) / 10.0**decimals,
-    aten.mm.default: _mm,
     aten.addmm.default: _addmm,
     aten.baddbmm.default: _addmm,
     aten.addmv.default: _addmm,

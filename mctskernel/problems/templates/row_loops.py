@@ -226,7 +226,7 @@ class RowLoops:
                 body.reads.update(reads)
                 body.let(line.text.partition(f" {line.declares} = ")[0], line.declares, line.value)
         for (node, index), offset in loads.items():
-            if own.isdisjoint(words_of(offset)):
+            if node not in self._group.nodes and own.isdisjoint(words_of(offset)):
                 body.know(node, index, body.let(node_type(node), node.name, body.read(node, index)))
 
     def _loads(self, work: Work) -> dict[tuple[Node, Index], str]:

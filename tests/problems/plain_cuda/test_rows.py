@@ -77,8 +77,6 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "GELU and softmax": (lambda x: F.gelu(x).softmax(1) * 2, (X,)),
     "exclusive sums": (lambda x: torch.cat((torch.zeros_like(x[:, :1]), x), 1).cumsum(1), (X,)),
-    "a matrix and a vector": (lambda x, y: x @ y, (X, tensor("y", "cols 1"))),
-    "a vector and a matrix": (lambda x, y: y @ x.T, (X, tensor("y", "1 cols"))),
     "norm of a norm": (
         lambda x: (y := x / x.square().mean(1, keepdim=True).sqrt()) / y.abs().mean((2, 3), keepdim=True),
         (IMAGE,),
@@ -105,7 +103,6 @@ def test_rows_are_what_the_function_computes(name: str, sizes: dict[str, int]) -
         ("batch norm", FEW, 3),
         ("cross entropy", SHORT, 2),
         ("triplet loss", LONG, 2),
-        ("a matrix and a vector", SHORT, 1),
         ("norm of a norm", SHORT, 2),
     ],
 )

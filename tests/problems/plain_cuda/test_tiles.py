@@ -204,6 +204,7 @@ ROW = tensor("x", "1 k")
         (lambda x, y: torch.relu(x @ y.T), (X, tensor("y", "n k")), {"m": 4}, {"m": 5, "n": 37, "k": 1032}),
         (lambda x, y: x @ y.T, (X, tensor("y", "n k")), {"m": 12}, {"m": 18, "n": 37, "k": 1033}),
         (lambda x, y: x @ y.T, (ROW, tensor("y", "n k")), {}, {"n": 37, "k": 2100}),
+        (lambda x, y: x @ y, (X, tensor("y", "k 1")), {}, {"m": 37, "k": 2100}),
         (lambda x, y: x @ y, (X, Y), {"m": 7}, {"m": 9, "n": 70, "k": 300}),
         (lambda x, y: x @ y, (X, Y), {"n": 9}, {"m": 5, "n": 9, "k": 301}),
         (
