@@ -101,7 +101,6 @@ class Proposed(_Event, frozen=True, tag="proposed"):
     node: int
     edits: tuple[EditRecord, ...]
     dollars: float = 0.0
-    notes: tuple[str, ...] = ()
     more: bool = False
     silent: bool = False
     exchanges: tuple[Exchange, ...] = ()

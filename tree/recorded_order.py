@@ -98,7 +98,6 @@ class RecordedDecisions:
         exchanges = (get_exchange(self._blobs, each) for each in event.exchanges)
         return Proposals(
             tuple(get_edit(self._blobs, each) for each in event.edits),
-            notes=event.notes,
             more=event.more,
             exchanges=tuple(msgspec.structs.replace(each, recorded=True, dollars=0.0) for each in exchanges),
             dropped=event.dropped,

@@ -135,7 +135,6 @@ class TreeSearch:
                 node=node,
                 edits=edits,
                 dollars=proposals.cost,
-                notes=proposals.notes,
                 more=proposals.more,
                 silent=proposals.is_silent,
                 exchanges=tuple(put_exchange(self._blobs, exchange) for exchange in proposals.exchanges),

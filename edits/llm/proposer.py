@@ -171,9 +171,8 @@ def _problems(reading: Reading) -> list[str]:
 
 def _reply(reading: Reading, exchange: Exchange) -> Proposals:
     edits = tuple(replace(edit, exchange=0) for edit in reading.edits)
-    notes = (f"{reading.surplus} edits were more than was asked for.",) if reading.surplus else ()
     unfit = (Dropped(each.loss, each.reason) for each in reading.unfit)
-    return Proposals(edits, notes=notes, exchanges=(exchange,), dropped=(*reading.dropped, *unfit))
+    return Proposals(edits, exchanges=(exchange,), dropped=(*reading.dropped, *unfit))
 
 
 def _merged(proposals: Iterable[Proposals]) -> Proposals:
@@ -181,7 +180,6 @@ def _merged(proposals: Iterable[Proposals]) -> Proposals:
     edits: list[Edit] = []
     exchanges: list[Exchange] = []
     dropped: list[Dropped] = []
-    notes: list[str] = []
     for each in proposals:
         edits += [
             edit if edit.exchange is None else replace(edit, exchange=edit.exchange + len(exchanges))
@@ -189,8 +187,7 @@ def _merged(proposals: Iterable[Proposals]) -> Proposals:
         ]
         exchanges += each.exchanges
         dropped += each.dropped
-        notes += each.notes
-    return Proposals(tuple(edits), notes=tuple(notes), exchanges=tuple(exchanges), dropped=tuple(dropped))
+    return Proposals(tuple(edits), exchanges=tuple(exchanges), dropped=tuple(dropped))
 
 
 def _without_repeats(reply: Proposals, request: ProposalRequest) -> Proposals:

@@ -107,15 +107,11 @@ class Unfit:
 
 @dataclass(frozen=True)
 class Reading:
-    """The edits of a reply that apply, in its order, and the rest.
-
-    `unfit` edits are returned to the model once. `surplus` edits beyond the limit weren't looked at.
-    """
+    """The edits of a reply that apply, in its order, and what was lost; `unfit` edits are returned to the model once."""
 
     edits: tuple[Edit, ...] = ()
     unfit: tuple[Unfit, ...] = ()
     dropped: tuple[Dropped, ...] = ()
-    surplus: int = 0
 
 
 def read_reply(text: str, kernel: Kernel, limit: int) -> Reading:
@@ -132,11 +128,9 @@ def read_reply(text: str, kernel: Kernel, limit: int) -> Reading:
     taken: dict[str, Edit] = {}  # by the identity of the kernel that an edit makes
     unfit: list[Unfit] = []
     dropped: list[Dropped] = []
-    looked_at = 0
     for edit in written.edits[: CONSIDERED * limit]:
         if len(taken) + len(unfit) >= limit:
             break
-        looked_at += 1
         found = edit if isinstance(edit, Dropped) else _fitted(edit, kernel, taken)
         if isinstance(found, Unfit):
             unfit.append(found)
@@ -144,7 +138,7 @@ def read_reply(text: str, kernel: Kernel, limit: int) -> Reading:
             dropped.append(found)
     if cut:
         dropped.append(Dropped(Loss.CUT_OFF, "The reply ends in the middle of an edit."))
-    return Reading(tuple(taken.values()), tuple(unfit), tuple(dropped), len(written.edits) - looked_at)
+    return Reading(tuple(taken.values()), tuple(unfit), tuple(dropped))
 
 
 def one_line(text: str, most: int) -> str:

@@ -129,7 +129,6 @@ class Proposals:
 
     edits: tuple[Edit, ...]
     dollars: float = 0.0
-    notes: tuple[str, ...] = ()
     more: bool = False
     exchanges: tuple[Exchange, ...] = ()
     dropped: tuple[Dropped, ...] = ()

@@ -132,7 +132,7 @@ def test_whatever_a_model_says_is_accounted_for(first: object, second: object, c
     request = a_request()
     reply = LLMProposer(model).propose(request)
     assert len(reply.exchanges) == len(model.calls) <= 2
-    assert reply.edits or reply.dropped or reply.notes
+    assert reply.edits or reply.dropped
     assert all(apply(request.kernel, edit).identity != request.kernel.identity for edit in reply.edits)
     assert all(0 <= (edit.exchange or 0) < len(reply.exchanges) for edit in reply.edits)
     assert all(edit.prior > 0 for edit in reply.edits)
