@@ -26,6 +26,7 @@ from rich.progress import track
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Language
+from mctskernel.core.resampling import rank_correlation
 from mctskernel.core.task import Array, TaskError
 from mctskernel.core.user_errors import RunError
 from mctskernel.experiments.results import page, table
@@ -36,7 +37,6 @@ from mctskernel.profiling.candidate import RefusedError
 from mctskernel.profiling.machine_code.cubin import DisassemblerError
 from mctskernel.profiling.pricing import Pricing
 from mctskernel.profiling.stages import Stages
-from mctskernel.report.resampling import rank_correlation
 
 PICKS = 5
 

@@ -41,6 +41,7 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Dropped, Exchange, Loss, Proposals, Purpose
+from mctskernel.core.resampling import estimate, sign_flip_p
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.experts import Feedback
 from mctskernel.edits.llm.model import estimated_tokens
@@ -59,7 +60,6 @@ from mctskernel.loop import Search, StopReason
 from mctskernel.problems.pytorch_timing import product_flops, time_eager
 from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.profiling.processes.forked import CallError, ForkedCall, wait_for
-from mctskernel.report.resampling import estimate, sign_flip_p
 from mctskernel.run import (
     RunFolder,
     exchanges_of,

@@ -12,10 +12,10 @@ import pytest
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel
+from mctskernel.core.resampling import rank_correlation
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import RunError
 from mctskernel.loop import Search, StopReason
-from mctskernel.report.resampling import rank_correlation
 from mctskernel.report.view import View, load_view
 from mctskernel.run import Origin, prepare_run, write_manifest
 from mctskernel.run.measuring import best_lineages, measure

@@ -107,7 +107,7 @@ class Unfit:
 
 @dataclass(frozen=True)
 class Reading:
-    """The edits of a reply that apply, in its order, and what was lost; `unfit` edits are returned to the model once."""
+    """The edits of a reply that apply, in its order, and the rest; `unfit` ones are returned to the model once."""
 
     edits: tuple[Edit, ...] = ()
     unfit: tuple[Unfit, ...] = ()

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from mctskernel.core.resampling import estimate
 from mctskernel.experiments.ablation.statistics import grouped, statistics
 from mctskernel.experiments.ablation.sweep import Results
 from mctskernel.experiments.ablation.tables import words_of
 from mctskernel.report.figures import UNDATED
-from mctskernel.report.resampling import estimate
 
 SIZE = (9.0, 3.6)  # inches
 POINTS = 30  # of a curve, at the most

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mctskernel.core.resampling import Estimate, estimate, holm, sign_flip_p
 from mctskernel.core.task import Array
 from mctskernel.experiments.ablation.sweep import Results
 from mctskernel.experiments.ablation.trials import Trial
-from mctskernel.report.resampling import Estimate, estimate, holm, sign_flip_p
 
 FEWEST = 5  # pairs that an interval and a test need: with fewer, no outcome would be unlikely enough
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from mctskernel.core.resampling import Estimate
 from mctskernel.experiments.ablation.statistics import FEWEST, ArmRow, Comparison, statistics
 from mctskernel.experiments.ablation.sweep import LOG_SPEEDUP, Results
 from mctskernel.experiments.results import page, table
 from mctskernel.report.notes import counted
-from mctskernel.report.resampling import Estimate
 
 
 def write_tables(out: Path, results: Results) -> tuple[Path, ...]:

@@ -26,7 +26,7 @@ from mctskernel.problems import pytorch_timing
 from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.profiling.gpu.arenas import timed_bytes
 from mctskernel.profiling.gpu.lock import held_seconds
-from mctskernel.profiling.processes.forked import Told
+from mctskernel.profiling.processes.forked import Caller
 from mctskernel.run import RunFolder, read_manifest
 from mctskernel.run.search import OtherDeviceError, SearchResult, begin, resume
 from mctskernel.tasks.starts import PLAIN, origin, set_plain_aside, start_name
@@ -55,7 +55,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def read_stage(
-    _: Told,
+    _: Caller,
     problem: Path,
     folder: Path,
     language: Language | None,
@@ -90,7 +90,7 @@ def read_stage(
     )
 
 
-def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
+def search_stage(caller: Caller, folder: Path, config: SearchConfig) -> Searched:
     """Search the task of a problem's folder, or go on with the run that is there, until its budget is spent.
 
     Says READY when the device is open, and waits for a message. Where no start is right, the plain kernel is
@@ -111,18 +111,18 @@ def search_stage(told: Told, folder: Path, config: SearchConfig) -> Searched:
         nonlocal waited, opening
         opened = time.monotonic()
         opening = opened - began
-        told(READY)
-        told.receive()
+        caller.say(READY)
+        caller.receive()
         waited = time.monotonic() - opened
 
     def follow(snapshot: Snapshot) -> None:
         nonlocal elapsed
         if snapshot.validating is not None and not validating:
             validating.append(time.monotonic())
-            told(VALIDATING)
+            caller.say(VALIDATING)
         if not validating:
             elapsed = snapshot.elapsed_seconds
-        told(Progress(snapshot.evaluations, snapshot.best_speedup))
+        caller.say(Progress(snapshot.evaluations, snapshot.best_speedup))
 
     try:
         found = _found(folder, config, follow, ready)

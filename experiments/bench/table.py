@@ -14,11 +14,11 @@ import msgspec
 import numpy as np
 
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
+from mctskernel.core.resampling import Estimate, estimate, share_interval
 from mctskernel.experiments.bench.rows import Row
 from mctskernel.experiments.results import Provenance, page, table
 from mctskernel.problems.torch_task import NO_START
 from mctskernel.report.baselines import AUTOTUNED, COMPILED, EAGER
-from mctskernel.report.resampling import Estimate, estimate, share_interval
 from mctskernel.run.search import OTHER_START
 
 THRESHOLDS = (0.8, 1.0, 1.2, 1.5, 2.0)  # the speed-ups at which fast_p is given

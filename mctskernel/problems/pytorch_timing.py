@@ -44,7 +44,7 @@ from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.ceilings import Ceilings, documented_ceilings
 from mctskernel.profiling.gpu.cuda_driver import open_gpu, visible_gpus
 from mctskernel.profiling.gpu.lock import MEASURING, GpuLock, held_seconds
-from mctskernel.profiling.processes.forked import ForkedCall, Told
+from mctskernel.profiling.processes.forked import Caller, ForkedCall
 from mctskernel.profiling.processes.worker import compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.report.baselines import AUTOTUNED, COMPILED, EAGER, Baselines, write_baselines
@@ -137,7 +137,7 @@ class _Gate:
                 self._is_locked = False
 
 
-def time_baselines(told: Told, task_folder: Path, uuid: str, deadline: float) -> Baselines:
+def time_baselines(caller: Caller, task_folder: Path, uuid: str, deadline: float) -> Baselines:
     """Compile the function of a task, wait for a run, and time PyTorch beside its start and its answer.
 
     It compiles until `deadline` by `time.monotonic`. Raises DeviceError where that isn't possible, RunError and
@@ -172,14 +172,14 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, deadline: float) ->
         calls: dict[str, Callable[[], object]] = {EAGER: partial(function, *tensors.values())}
         problems: list[str] = []
         for name, mode in MODES.items():
-            told(f"Compiling for {name}")
+            caller.say(f"Compiling for {name}")
             compiled = partial(torch.compile(function, mode=mode, dynamic=False), *tensors.values())
             if problem := _compile(compiled, gate, deadline - time.monotonic()):
                 problems.append(f"{name} has no time: {problem}.")
             else:
                 calls[name] = compiled
-        told("Compiled")
-        view = load_view(told.receive())
+        caller.say("Compiled")
+        view = load_view(caller.receive())
         if view.answer is None or view.answer.node is None:
             raise DeviceError("There is no answer to time beside PyTorch.")
         nodes = {BEST: view.answer.node} | ({START: view.start} if view.start != view.answer.node else {})
@@ -210,7 +210,7 @@ def time_baselines(told: Told, task_folder: Path, uuid: str, deadline: float) ->
     return baselines
 
 
-def time_eager(_: Told, task_folder: Path) -> tuple[str, float]:
+def time_eager(_: Caller, task_folder: Path) -> tuple[str, float]:
     """Time a task's function on the first GPU: its name and median seconds. Raises DeviceError and TaskError."""
     import torch  # noqa: PLC0415 - an extra
 

@@ -22,13 +22,13 @@ from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation, Source, Timing
 from mctskernel.core.quantities import speedup_text, time_text
+from mctskernel.core.resampling import ratio_of_medians
 from mctskernel.core.task import Array
 from mctskernel.core.user_errors import RunError
 from mctskernel.profiling.guardrails import NOISE, beside
 from mctskernel.profiling.model.price import log_ratio_sigma
 from mctskernel.profiling.reward import is_eligible, log_speedup
 from mctskernel.report.progress import Moment, moments
-from mctskernel.report.resampling import ratio_of_medians
 from mctskernel.report.view import View, load_view
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node

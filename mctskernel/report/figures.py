@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mctskernel.core.resampling import estimate
 from mctskernel.core.task import Array
 from mctskernel.core.user_errors import RunError
 from mctskernel.report.comparison import ComparedRun, short_names
 from mctskernel.report.progress import Moment
-from mctskernel.report.resampling import estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mctskernel.core.evaluation import Conditions, GpuState, Timing
+from mctskernel.core.resampling import percentile_interval
 from mctskernel.profiling.gpu.buffers import BoundPlan
 from mctskernel.profiling.gpu.cuda_driver import DeviceBuffer, Stopwatch, synchronize
 from mctskernel.profiling.gpu.device_kernels import Digests, Scrub
@@ -23,7 +24,6 @@ from mctskernel.profiling.gpu.protocol import Batch, TimedRun
 from mctskernel.profiling.gpu.state import Monitor, Unmonitored, disturbance, is_slowed
 
 RESAMPLES = 500
-CONFIDENCE = 0.95
 
 RETAKES = 3
 """How often a kernel's runs at one shape are discarded and repeated, because something disturbed the GPU."""
@@ -156,8 +156,7 @@ def median_interval(samples: tuple[float, ...]) -> tuple[float, float]:
     """The percentile bootstrap interval of the median (Efron and Tibshirani 1993, chapter 13)."""
     # A fixed seed: the same samples always give the same interval.
     draws = np.random.default_rng(0).choice(np.asarray(samples), (RESAMPLES, len(samples)))
-    low, high = np.quantile(np.median(draws, axis=1), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
+    return percentile_interval(np.median(draws, axis=1))
 
 
 def _is_tight(samples: list[float], tightness: float) -> bool:

@@ -121,14 +121,14 @@ def wait_for(calls: Iterable[ForkedCall[Any]], seconds: float) -> None:
     wait([each._connection for each in calls], seconds)
 
 
-class Told:
-    """The caller, as a call sees it: messages to it, and from it."""
+class Caller:
+    """The caller as its call sees it: messages to it and from it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def __call__(self, message: object) -> None:
-        """Send a message to the caller."""
+    def say(self, message: object) -> None:
+        """Send a message, which the caller finds in `said`."""
         self._connection.send(("said", message))
 
     def receive(self) -> Any:
@@ -155,7 +155,7 @@ def _call(
             os.dup2(file.fileno(), stream.fileno())
     faulthandler.enable()
     try:
-        ended: object = function(Told(connection), *arguments)
+        ended: object = function(Caller(connection), *arguments)
     except (CallError, UserError) as error:
         ended = CallError(excerpt(error))
     except Exception as error:  # noqa: BLE001 - the caller goes on with other calls

@@ -10,6 +10,7 @@ import numpy as np
 
 from mctskernel.core.dtypes import is_floating
 from mctskernel.core.evaluation import Check, Guard, Outcome, Timing
+from mctskernel.core.resampling import percentile_interval
 from mctskernel.core.task import Array, Tolerance
 from mctskernel.profiling.comparison import Comparison, compare
 from mctskernel.profiling.pytorch.client import ModuleError, Round
@@ -33,7 +34,6 @@ WIDENED = 8.0
 """How many times the tolerance holds of widened inputs, as where a sum in order loses small terms to a large one."""
 
 RESAMPLES = 1000
-CONFIDENCE = 0.95
 SLOWED = 0.9
 """Below this ratio of the baseline's times, before and beside the candidate, the candidate counts as disturbing it."""
 
@@ -163,18 +163,18 @@ def speedup_of(
     net_baseline = np.median(baseline[rounds], axis=1) - trip
     seconds, round_trip = float(np.median(ours) - np.median(echo)), float(np.median(echo))
     baseline_seconds = float(np.median(baseline)) - round_trip
-    low_net, high_net = _interval(net)
+    low_net, high_net = percentile_interval(net)
     timing = Timing(LABEL, seconds, low_net, high_net, tuple(candidate), baseline_seconds)
-    at_least = _interval(net_baseline / (net + trip))[0]
+    at_least = percentile_interval(net_baseline / (net + trip))[0]
     for name, draws in (("module", net), ("reference", net_baseline)):
-        low, high = _interval(draws)
+        low, high = percentile_interval(draws)
         if low <= 0 or high - low > float(np.median(draws)):
             doubt = (
                 f"The {name} is too short to be told apart from the round trip of {round_trip * 1e6:.0f} µs to its "
                 "process: give it more to do."
             )
             return Speedup(0.0, 0.0, 0.0, max(at_least, 0.0), round_trip, timing, flags, doubt)
-    low, high = _interval(net_baseline / net)
+    low, high = percentile_interval(net_baseline / net)
     return Speedup(baseline_seconds / seconds, low, high, at_least, round_trip, timing, flags)
 
 
@@ -183,11 +183,6 @@ def _undisturbed(seconds: Sequence[float], quiet: Sequence[float]) -> tuple[Arra
     beside = np.asarray(seconds)
     ratio = float(np.median(quiet) / np.median(beside))
     return (beside * ratio, 1 / ratio - 1) if ratio < SLOWED else (beside, 0.0)
-
-
-def _interval(draws: Array) -> tuple[float, float]:
-    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
 
 
 def _without_own_kernel(tree: ast.Module) -> str:

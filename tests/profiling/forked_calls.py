@@ -4,24 +4,24 @@ import os
 import signal
 import sys
 
-from mctskernel.profiling.processes.forked import Told
+from mctskernel.profiling.processes.forked import Caller
 
 
-def doubled(told: Told, number: int) -> int:
-    told("begun")
+def doubled(caller: Caller, number: int) -> int:
+    caller.say("begun")
     sys.stdout.write("printed\n")
     sys.stdout.flush()
-    return 2 * number + int(told.receive())
+    return 2 * number + int(caller.receive())
 
 
-def fails(_: Told, kind: type[Exception]) -> None:
+def fails(_: Caller, kind: type[Exception]) -> None:
     raise kind("because of this")
 
 
-def dies(_: Told) -> None:
+def dies(_: Caller) -> None:
     os.abort()
 
 
-def hangs(told: Told) -> None:
-    told(os.getpid())
+def hangs(caller: Caller) -> None:
+    caller.say(os.getpid())
     signal.pause()

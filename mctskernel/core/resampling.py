@@ -30,6 +30,12 @@ class Estimate:
     high: float
 
 
+def percentile_interval(resampled: Array) -> tuple[float, float]:
+    """The 95 % percentile interval of a statistic that was computed of resampled data."""
+    low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
 def estimate(groups: Sequence[Array]) -> Estimate:
     """The mean over groups of their means, resampled within groups (Efron, 1979, stratified)."""
     rng = np.random.default_rng(0)
@@ -37,7 +43,7 @@ def estimate(groups: Sequence[Array]) -> Estimate:
         [group[rng.integers(len(group), size=(RESAMPLES, len(group)))].mean(axis=1) for group in groups],
         axis=0,
     )
-    return Estimate(float(np.mean([group.mean() for group in groups])), *_percentiles(resampled))
+    return Estimate(float(np.mean([group.mean() for group in groups])), *percentile_interval(resampled))
 
 
 def ratio_of_medians(pairs: Sequence[tuple[Array, Array]]) -> Estimate:
@@ -49,7 +55,7 @@ def ratio_of_medians(pairs: Sequence[tuple[Array, Array]]) -> Estimate:
     rng = np.random.default_rng(0)
     logs = [_log_medians(first, rng) - _log_medians(second, rng) for first, second in pairs]
     known = geometric_mean(float(np.median(first) / np.median(second)) for first, second in pairs)
-    low, high = _percentiles(np.mean(logs, axis=0))
+    low, high = percentile_interval(np.mean(logs, axis=0))
     return Estimate(known, math.exp(low), math.exp(high))
 
 
@@ -109,8 +115,3 @@ def ranks(values: Array) -> Array:
 
 def _log_medians(sample: Array, rng: np.random.Generator) -> Array:
     return np.asarray(np.log(np.median(rng.choice(sample, (RESAMPLES, len(sample))), axis=1)))
-
-
-def _percentiles(values: Array) -> tuple[float, float]:
-    low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from mctskernel.report.resampling import estimate, holm, ratio_of_medians, sign_flip_p
+from mctskernel.core.resampling import estimate, holm, ratio_of_medians, sign_flip_p
 
 
 def test_the_interval_of_a_mean_is_that_of_the_textbook() -> None:
