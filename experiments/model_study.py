@@ -6,8 +6,8 @@
     python -m mctskernel.experiments.model_study table OUT
 
 Each ask is a text that needs nothing else, and is answered by a file OUT/replies/NAME.md. `tell` evaluates all replies
-that there are, and `ask` writes the next asks; both can be repeated at any time. No arm is asked before the starts are
-evaluated. The first reply about a problem, which sees the diagnosis of the start, is shared by all arms with a model:
+that there are, and `ask` writes the next asks; both can be repeated at any time. A problem whose start is wrong is left
+out. The first reply about a problem, which sees the diagnosis of the start, is shared by all arms with a model:
 they differ in nothing else than what they see later. Every arm evaluates as many kernels as any other.
 """
 
@@ -17,19 +17,16 @@ import math
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cache
-from itertools import product
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Any
 
 import click
 import msgspec
-import numpy as np
 
 from mctskernel.answer import valid_speedup
 from mctskernel.config import OUTSIDE, RULES, SearchConfig, for_task
@@ -41,14 +38,26 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Dropped, Exchange, Loss, Proposals, Purpose
-from mctskernel.core.resampling import estimate, sign_flip_p
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.experts import Feedback
 from mctskernel.edits.llm.model import estimated_tokens
 from mctskernel.edits.llm.prompt import ask_text
 from mctskernel.evidence import request_of
 from mctskernel.executors import open_executor
-from mctskernel.experiments.results import page, table
+from mctskernel.experiments.model_study_results import (
+    ARMS,
+    FIRST,
+    MODEL,
+    STARTS,
+    Cell,
+    Study,
+    cell_of,
+    document,
+    eager_seconds,
+    read_study,
+    rows,
+    written_by_model,
+)
 from mctskernel.external.session import (
     ReplyError,
     device_sentences,
@@ -60,88 +69,16 @@ from mctskernel.loop import Search, StopReason
 from mctskernel.problems.pytorch_timing import product_flops, time_eager
 from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.profiling.processes.forked import CallError, ForkedCall, wait_for
-from mctskernel.run import (
-    RunFolder,
-    exchanges_of,
-    open_run,
-    prepare_run,
-    read_answer,
-    read_json,
-    read_manifest,
-    write_manifest,
-)
+from mctskernel.run import RunFolder, open_run, prepare_run, read_answer, read_manifest, write_manifest
 from mctskernel.run.search import finish, open_search
-from mctskernel.tasks.starts import PLAIN, best_start, set_plain_aside, start_name
+from mctskernel.tasks.starts import best_start, set_plain_aside, start_name
 from mctskernel.tree.journal import MemoryJournal, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.search import Action, TreeSearch, Try, Wait
 from mctskernel.tree.trajectory import edit_title, run_seconds
 
-MODEL = "model"  # the proposer's name on what a model wrote
-STARTS = "starts"  # the run of a problem that all others are copied from
-FIRST = "first"  # the run of the first reply, which the arms with a model are copied from
-
-
 WHERE = "\nWrite the answer, and nothing else, into one file: "
 """How an ask ends, before the file; it is no part of the prompt that a run keeps."""
-
-
-class Arm(msgspec.Struct, frozen=True):
-    """How a model is asked; `is_fresh` asks again as in the first round, and then the best of all replies counts.
-
-    With `feedback` None no model is asked. `rules` is the share of later evaluations that the rules have.
-    """
-
-    name: str
-    feedback: Feedback | None
-    is_fresh: bool = False
-    rules: float = 0.0
-
-
-ARMS = (
-    Arm("rules", None, rules=1.0),
-    Arm("time", Feedback.NONE),
-    Arm("counters", Feedback.COUNTERS),
-    Arm("diagnosis", Feedback.DIAGNOSIS),
-    Arm("best-of-n", Feedback.DIAGNOSIS, is_fresh=True),
-    Arm("mixed", Feedback.DIAGNOSIS, rules=0.5),
-)
-BASELINE = "diagnosis"  # the arm that the others are compared with
-
-
-class Study(msgspec.Struct, frozen=True):
-    """What is played. Every arm evaluates `kernels` kernels a round, beside the starts."""
-
-    problems: tuple[str, ...]
-    arms: tuple[str, ...]
-    repeats: int
-    rounds: int
-    kernels: int
-    device: str
-    architecture: str
-
-    def of(self, cell: Cell) -> int:
-        """The rounds that a run is to play."""
-        return 1 if cell.arm == FIRST else self.rounds
-
-
-class Cell(msgspec.Struct, frozen=True):
-    """An arm on a problem, or the run that its arms are copied from, with its folder and the rounds that it played."""
-
-    problem: str
-    repeat: int
-    arm: str
-    path: Path
-
-    @property
-    def played(self) -> int:
-        """Rounds that were evaluated."""
-        file = self.path / "played"
-        return int(file.read_text("ascii")) if file.is_file() else 0
-
-    def name(self) -> str:
-        """The name of the next ask and of its reply."""
-        return f"{self.problem}-{self.repeat}-{self.played + 1}-{self.arm}"
 
 
 @click.group()
@@ -175,34 +112,24 @@ def begin(out: Path, problems: tuple[Path, ...], arms: tuple[str, ...], **number
         names.append(name)
     study = Study(tuple(names), arms or tuple(each.name for each in ARMS), **numbers)
     (out / "study.json").write_bytes(indented_json(study))
-    asked = sum(each.feedback is not None for each in _arms(study))
+    asked = sum(each.feedback is not None for each in study.played_arms)
     calls = len(names) * study.repeats * (1 + (study.rounds - 1) * asked) if asked else 0
     click.echo(f"{len(names)} problems, {calls} calls of a model. Next: tell {out}, where the device is.")
-
-
-def _begin_at_plain(folder: Path) -> bool:
-    """Undo `set_plain_aside`; False where it wasn't done."""
-    kernel, plain = folder / "kernel.cu", folder / PLAIN
-    if not plain.is_file():
-        return False
-    kernel.rename(folder / "start_templates.cu")
-    plain.rename(kernel)
-    return True
 
 
 @main.command()
 @click.argument("out", type=click.Path(path_type=Path, exists=True))
 def ask(out: Path) -> None:
     """Write OUT/asks/NAME.md for every reply that is wanted and isn't there, and remove other asks."""
-    study = _read(out)
+    study = read_study(out)
     folder = out / "asks"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (out / "replies").mkdir(exist_ok=True)
     missing = [each for each in _wanting(out, study) if _reply(out, each) is None]
     for cell in missing:
-        reply = (out / "replies" / f"{cell.name()}.md").resolve()
-        (folder / f"{cell.name()}.md").write_text(f"{_text(out, study, cell)}{WHERE}{reply}\n", "utf-8")
+        reply = (out / "replies" / f"{cell.name}.md").resolve()
+        (folder / f"{cell.name}.md").write_text(f"{_text(out, study, cell)}{WHERE}{reply}\n", "utf-8")
     click.echo(f"{len(missing)} asks in {folder}")
 
 
@@ -214,7 +141,7 @@ def ask(out: Path) -> None:
 @click.option("--validate", is_flag=True, help="Validate the fastest kernel of each run that is done.")
 def tell(out: Path, jobs: int, workers: int, minutes: float, *, validate: bool) -> None:
     """Evaluate the starts, all replies that there are, and what rules propose, with one executor a problem."""
-    study = _read(out)
+    study = read_study(out)
     end = time.monotonic() + 60 * minutes
 
     def play(problem: str) -> None:
@@ -225,29 +152,22 @@ def tell(out: Path, jobs: int, workers: int, minutes: float, *, validate: bool) 
 
     with ThreadPoolExecutor(jobs) as threads:
         list(threads.map(play, study.problems))
-    missing = [each.name() for each in _wanting(out, study) if _reply(out, each) is None]
+    missing = [each.name for each in _wanting(out, study) if _reply(out, each) is None]
     click.echo(f"{len(missing)} replies are missing: {' '.join(missing) or 'none'}")
 
 
 def _tell(out: Path, study: Study, problem: str, workers: int, end: float, *, validate: bool) -> None:
-    starts = _cell(out, problem, 0, STARTS)
+    starts = cell_of(out, problem, 0, STARTS)
     with ExitStack() as stack:
-        opened: list[Executor] = []
 
+        @cache
         def executor() -> Executor:
-            if not opened:
-                folder = RunFolder(starts.path)
-                opening = open_executor(folder.device_spec(_configuration(study, folder)), workers)
-                opened.append(stack.enter_context(opening))
-            return opened[0]
+            folder = RunFolder(starts.path)
+            spec = folder.device_spec(_configuration(study, folder))
+            return stack.enter_context(open_executor(spec, workers))
 
         if not starts.path.exists() and time.monotonic() < end:
             _evaluate_starts(out, study, starts, executor)
-            if not _is_usable(starts) and _begin_at_plain(out / "tasks" / problem):
-                stack.close()
-                opened.clear()
-                shutil.rmtree(starts.path)
-                _evaluate_starts(out, study, starts, executor)
         if study.device == "gpu" and time.monotonic() < end:
             _time_eager(out, problem)
         for cell in _ready(out, study, problem) if _is_usable(starts) else ():
@@ -258,14 +178,14 @@ def _tell(out: Path, study: Study, problem: str, workers: int, end: float, *, va
 
 def _ready(out: Path, study: Study, problem: str) -> Iterator[Cell]:
     """The runs of a problem that can be played, each made when it is looked at."""
-    starts = _cell(out, problem, 0, STARTS)
+    starts = cell_of(out, problem, 0, STARTS)
     for repeat in range(study.repeats):
-        first = _copied(starts, _cell(out, problem, repeat, FIRST))
+        first = _copied(starts, cell_of(out, problem, repeat, FIRST))
         yield first
-        for arm in _arms(study):
+        for arm in study.played_arms:
             if arm.feedback is None or first.played:
                 source = starts if arm.feedback is None else first
-                yield _copied(source, _cell(out, problem, repeat, arm.name))
+                yield _copied(source, cell_of(out, problem, repeat, arm.name))
 
 
 def _copied(source: Cell, cell: Cell) -> Cell:
@@ -307,14 +227,14 @@ def _pending(search: Search, unfinished: tuple[int, ...]) -> list[int]:
 
 def _play(out: Path, study: Study, cell: Cell, executor: Callable[[], Executor], end: float) -> None:
     """Evaluate the next rounds of a run whose replies are there, or the rules' if no model is asked."""
-    arm = _arm(cell)
-    while cell.played < study.of(cell) and time.monotonic() < end:
+    arm = cell.settings
+    while cell.played < study.rounds_of(cell) and time.monotonic() < end:
         by_rules = math.floor(study.kernels * arm.rules)
         if arm.feedback is not None:
             reply = _reply(out, cell)
             if reply is None:
                 return
-            asked = out / "asks" / f"{cell.name()}.md"
+            asked = out / "asks" / f"{cell.name}.md"
             prompt = asked.read_text("utf-8").partition(WHERE)[0] if asked.is_file() else ""
             kernels = study.kernels - by_rules
             _evaluate_reply(study, cell, executor(), (prompt, reply), _node(cell), kernels=kernels)
@@ -351,13 +271,13 @@ def _evaluate_reply(
         search.run()
         tree = search.tree_search.tree
     for each in proposals.dropped:
-        click.echo(f"{cell.name()}: {each.loss}: {each.reason[:200]}")
+        click.echo(f"{cell.name}: {each.loss}: {each.reason[:200]}")
     _print(cell, tree, known)
 
 
 def _print(cell: Cell, tree: Tree, known: int) -> None:
     for made in tree.nodes[known:]:
-        click.echo(f"{cell.name()}: {edit_title(tree, made)}: {_result(made)}")
+        click.echo(f"{cell.name}: {edit_title(tree, made)}: {_result(made)}")
 
 
 def _next_edit(search: Search, node: int, most: int) -> Action:
@@ -408,14 +328,14 @@ def _evaluate_rules(study: Study, cell: Cell, executor: Executor, kernels: int) 
 
 def _text(out: Path, study: Study, cell: Cell) -> str:
     """The next ask of a run; asked afresh, it is that of the starts alone."""
-    arm = _arm(cell)
-    source = _cell(out, cell.problem, 0, STARTS) if arm.is_fresh else cell
+    arm = cell.settings
+    source = cell_of(out, cell.problem, 0, STARTS) if arm.is_fresh else cell
     folder = open_run(source.path)
     task, fingerprint = folder.load_task(), read_manifest(folder).fingerprint
     search = TreeSearch(read_tree(folder.journal), MemoryJournal(), folder.blobs)
     flops = _flops(str(out.resolve()), cell.problem)
     request = request_of(search, _node(source), task, fingerprint, flops)
-    if eager := _eager(out, cell.problem, fingerprint.get("gpu", "")):
+    if eager := eager_seconds(out, cell.problem, fingerprint.get("gpu", "")):
         known = f"PyTorch itself takes {1e3 * eager:.4g} ms."
         request = replace(request, standing=(known, *request.standing))
     device = device_sentences(fingerprint, task, flops)
@@ -425,17 +345,12 @@ def _text(out: Path, study: Study, cell: Cell) -> str:
 def _node(cell: Cell) -> int:
     """The fastest kernel; where a model wrote some and none of them is right, the most promising of these."""
     tree = read_tree(RunFolder(cell.path).journal)
-    if _arm(cell).is_fresh:
+    if cell.settings.is_fresh:
         return best_start(tree)
-    written = _written(tree)
+    written = written_by_model(tree)
     if written and not any(each.outcome is Outcome.OK for each in written):
         return max(written, key=lambda each: made.prior if (made := tree.made_by(each)) else 0.0).id
     return max(tree.nodes, key=valid_speedup).id
-
-
-def _written(tree: Tree) -> list[Node]:
-    """The kernels that a model wrote."""
-    return [each for each in tree.nodes if (made := tree.made_by(each)) and made.proposer == MODEL]
 
 
 @cache
@@ -444,9 +359,9 @@ def _flops(out: str, problem: str) -> dict[str, float]:
 
 
 def _time_eager(out: Path, problem: str) -> None:
-    folder = RunFolder(_cell(out, problem, 0, STARTS).path)
+    folder = RunFolder(cell_of(out, problem, 0, STARTS).path)
     gpu = read_manifest(folder).fingerprint.get("gpu", "")
-    if _eager(out, problem, gpu):
+    if eager_seconds(out, problem, gpu):
         return
     file = out / "eager" / f"{problem}.json"
     file.parent.mkdir(exist_ok=True)
@@ -459,16 +374,14 @@ def _time_eager(out: Path, problem: str) -> None:
     file.write_bytes(msgspec.json.encode({gpu: call.ended[1]}))
 
 
-def _eager(out: Path, problem: str, gpu: str) -> float:
-    return (read_json(out / "eager" / f"{problem}.json", dict[str, float]) or {}).get(gpu, 0.0)
-
-
 def _wanting(out: Path, study: Study) -> Iterator[Cell]:
     """The runs that a model is to be asked about next."""
     for problem in study.problems:
-        cells = _ready(out, study, problem) if _is_usable(_cell(out, problem, 0, STARTS)) else ()
+        cells = _ready(out, study, problem) if _is_usable(cell_of(out, problem, 0, STARTS)) else ()
         yield from (
-            each for each in cells if _arm(each).feedback is not None and each.played < study.of(each)
+            each
+            for each in cells
+            if each.settings.feedback is not None and each.played < study.rounds_of(each)
         )
 
 
@@ -478,24 +391,8 @@ def _is_usable(starts: Cell) -> bool:
 
 
 def _reply(out: Path, cell: Cell) -> str | None:
-    file = next(iter(sorted((out / "replies").glob(f"{cell.name()}.*"))), None)
+    file = next(iter(sorted((out / "replies").glob(f"{cell.name}.*"))), None)
     return file.read_text("utf-8", "replace") if file is not None else None
-
-
-def _cell(out: Path, problem: str, repeat: int, arm: str) -> Cell:
-    return Cell(problem, repeat, arm, out / "runs" / problem / str(repeat) / arm)
-
-
-def _read(out: Path) -> Study:
-    return msgspec.json.decode((out / "study.json").read_bytes(), type=Study)
-
-
-def _arms(study: Study) -> list[Arm]:
-    return [each for each in ARMS if each.name in study.arms]
-
-
-def _arm(cell: Cell) -> Arm:
-    return next((each for each in ARMS if each.name == cell.arm), Arm(cell.arm, Feedback.DIAGNOSIS))
 
 
 def _configuration(study: Study, folder: RunFolder) -> SearchConfig:
@@ -516,126 +413,13 @@ def _result(node: Node) -> str:
     return f"{1e3 * seconds:.4g} ms, {valid_speedup(node):.3g}x the root"
 
 
-class Row(msgspec.Struct, frozen=True):
-    """What an arm reached on a problem; times are None where nothing was right or eager PyTorch wasn't timed."""
-
-    arm: str
-    problem: str
-    repeat: int
-    seconds: float
-    over_start: float
-    over_eager: float | None
-    evaluations: int
-    calls: int
-    written: int
-    right: int
-
-
-def rows(out: Path, arms: Sequence[str] = ()) -> Iterator[Row]:
-    """A row for each run of the study that has played all of its rounds, those of the first reply included."""
-    study = _read(out)
-    names = [FIRST, *(each.name for each in _arms(study))]
-    for problem, repeat, arm in product(study.problems, range(study.repeats), names):
-        cell = _cell(out, problem, repeat, arm)
-        if cell.path.exists() and cell.played >= study.of(cell) and (not arms or arm in arms):
-            yield _row(out, cell)
-
-
-def _row(out: Path, cell: Cell) -> Row:
-    folder = open_run(cell.path)
-    tree = read_tree(folder.journal)
-    answer = read_answer(folder)
-    fastest = max(tree.nodes, key=valid_speedup)
-    best = tree.nodes[answer.node] if answer and answer.node is not None else fastest
-    start = tree.nodes[best_start(tree)]
-    seconds = run_seconds(best.evaluation) if best.evaluation else None
-    eager = _eager(out, cell.problem, read_manifest(folder).fingerprint.get("gpu", ""))
-    written = _written(tree)
-    return Row(
-        cell.arm,
-        cell.problem,
-        cell.repeat,
-        seconds or math.nan,
-        valid_speedup(best) / valid_speedup(start),
-        eager / seconds if eager and seconds else None,
-        tree.evaluations - 1 - sum(bool(start_name(tree, each)) for each in tree.nodes[0].children),
-        sum(1 for _ in exchanges_of(folder)),
-        len(written),
-        sum(each.outcome is Outcome.OK for each in written),
-    )
-
-
-def document(found: Sequence[Row], rounds: int) -> str:
-    """The page: means of the arms over what all of them played, comparisons with the baseline, times by problem."""
-    arms = list(dict.fromkeys(row.arm for row in found))
-    played = [{(row.problem, row.repeat) for row in found if row.arm == arm} for arm in arms]
-    summary = []
-    for arm in arms:
-        own = [
-            row
-            for row in found
-            if row.arm == arm and all((row.problem, row.repeat) in each for each in played)
-        ]
-        eager = [row.over_eager for row in own if row.over_eager]
-        written = sum(row.written for row in own)
-        summary.append(
-            [
-                arm,
-                str(len(own)),
-                f"{geometric_mean(eager):.2f}" if eager else "",
-                f"{geometric_mean([row.over_start for row in own]):.2f}",
-                f"{np.mean([row.evaluations for row in own]):.1f}",
-                f"{np.mean([row.calls for row in own]):.1f}",
-                f"{sum(row.right for row in own) / written:.0%}" if written else "",
-            ]
-        )
-    columns = ["arm", "runs", "over eager", "over the best start", "kernels a run", "calls a run", "right"]
-    problems = list(dict.fromkeys(row.problem for row in found))
-    times = [
-        [
-            problem,
-            *(
-                ", ".join(
-                    f"{1e3 * row.seconds:.4g}" for row in found if (row.problem, row.arm) == (problem, arm)
-                )
-                for arm in arms
-            ),
-        ]
-        for problem in problems
-    ]
-    pairs = list(_effects(found))
-    title = f"## Against {BASELINE}, in pairs of the same problem and repeat"
-    columns_of_pairs = ["arm", "pairs", "ratio of times", "95 % interval", "p"]
-    return page(
-        "A language model in the loop",
-        f"Geometric means after {rounds} rounds ({FIRST}: one reply), of the problems and repeats that all of these "
-        "arms played; right is the share of the model's kernels that were.",
-        table(columns, summary),
-        *((title, table(columns_of_pairs, pairs)) if pairs else ()),
-        "## Milliseconds of the fastest kernel",
-        table(["problem", *arms], times),
-    )
-
-
-def _effects(found: Sequence[Row]) -> Iterator[tuple[str, ...]]:
-    """The baseline's times over each arm's, by geometric means, bootstrap intervals and sign-flip tests of pairs."""
-    theirs = {(row.problem, row.repeat): row.seconds for row in found if row.arm == BASELINE}
-    for arm in dict.fromkeys(row.arm for row in found if row.arm not in {BASELINE, FIRST}):
-        own = [row for row in found if row.arm == arm and (row.problem, row.repeat) in theirs]
-        logs = np.log([theirs[row.problem, row.repeat] / row.seconds for row in own])
-        if own:
-            made = estimate([logs])
-            interval = f"{math.exp(made.low):.3f} to {math.exp(made.high):.3f}"
-            yield arm, str(len(own)), f"{math.exp(made.mean):.3f}", interval, f"{sign_flip_p(logs):.2g}"
-
-
 @main.command("table")
 @click.argument("out", type=click.Path(path_type=Path, exists=True))
 @click.option("--arm", "arms", multiple=True, help="Only these arms, or first: what the first reply gave.")
 def print_table(out: Path, arms: tuple[str, ...]) -> None:
     """Print the table, and write it to OUT/table.md."""
     found = list(rows(out, arms))
-    text = document(found, _read(out).rounds)
+    text = document(found, read_study(out).rounds)
     (out / "table.md").write_text(text + "\n", "utf-8")
     click.echo(text)
 
