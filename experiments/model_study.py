@@ -58,13 +58,8 @@ from mctskernel.experiments.model_study_results import (
     rows,
     written_by_model,
 )
-from mctskernel.external.session import (
-    ReplyError,
-    device_sentences,
-    proposals_of,
-    read_replies,
-    written_proposals,
-)
+from mctskernel.external.messages import ReplyError, proposals_of, read_replies, written_proposals
+from mctskernel.external.session import device_sentences
 from mctskernel.loop import Search, StopReason
 from mctskernel.problems.pytorch_timing import product_flops, time_eager
 from mctskernel.problems.registry import read_problem, write_problem

@@ -17,7 +17,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import RunError
 from mctskernel.edits.llm.replies import read_reply
 from mctskernel.edits.patch import PatchError, apply
-from mctskernel.external.session import ReplyError, read_replies
+from mctskernel.external.messages import ReplyError, read_replies
 from mctskernel.profiling.emulator import UnsupportedPtxError, parse_ptx
 from mctskernel.run import RunFolder, read_manifest
 from mctskernel.tree.events import Refused, Resumed, encode

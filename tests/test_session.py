@@ -12,16 +12,8 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import RunError
-from mctskernel.external.session import (
-    Ask,
-    RepliedBlock,
-    RepliedEdit,
-    Reply,
-    ReplyError,
-    begin_session,
-    open_session,
-    read_replies,
-)
+from mctskernel.external.messages import Ask, RepliedBlock, RepliedEdit, Reply, ReplyError, read_replies
+from mctskernel.external.session import begin_session, open_session
 from mctskernel.loop import StopReason
 from mctskernel.run import RunFolder, prepare_run, read_manifest, write_manifest
 from mctskernel.run import search as run_module
@@ -155,7 +147,7 @@ def test_what_could_not_be_used_of_an_answer_is_said_in_the_next_ask(
         assert said in told.message
         (ask,) = session.ask(1)
         assert any(said in reason for reason in ask.lost)
-        assert "What couldn't be used of your latest replies" in session.ask_texts(1)[0]
+        assert "What couldn't be used of your latest replies" in (session.ask_text() or "")
 
 
 def test_replies_without_anything_new_end_a_search(run: Path) -> None:

@@ -13,7 +13,8 @@ from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import follow_search, refuse_without_baseline
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.edits.llm.experts import EDITS
-from mctskernel.external.session import Ask, open_session
+from mctskernel.external.messages import Ask
+from mctskernel.external.session import open_session
 from mctskernel.loop import StopReason
 from mctskernel.report.notes import counted
 from mctskernel.run import write_text
@@ -51,7 +52,7 @@ def ask(*, run: Path, count: int, out: Path | None, as_text: bool, edits: int, w
         open_session(run, None, workers, follow, stop_requested) as session,
     ):
         if as_text:
-            asks = list(session.ask_texts(1, edits))
+            asks = [text] if (text := session.ask_text(edits)) else []
         else:
             asks = [f"{msgspec.json.encode(each).decode()}\n" for each in session.ask(count)]
         stop_reason = session.stop_reason

@@ -13,7 +13,8 @@ from mctskernel.cli.following import follow_search, print_outcome
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.core.budget import Budget
 from mctskernel.core.quantities import time_text
-from mctskernel.external.session import EditResult, Reply, open_session, read_replies
+from mctskernel.external.messages import Reply, read_replies
+from mctskernel.external.session import EditResult, open_session
 
 
 @click.command()

@@ -34,7 +34,8 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import UserError
 from mctskernel.external.mcp_engine import Engine, RequestError, Watch
-from mctskernel.external.session import EditResult, RepliedEdit, Reply, asked_task, edit_result
+from mctskernel.external.messages import RepliedEdit, Reply, asked_task
+from mctskernel.external.session import EditResult, edit_result
 from mctskernel.loop import Snapshot
 from mctskernel.report.node_profile import profile_node
 from mctskernel.report.terminal import explained_node, run_text

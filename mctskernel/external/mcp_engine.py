@@ -18,7 +18,8 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import MisuseError
-from mctskernel.external.session import ReplyError, Session, begin_session, open_session
+from mctskernel.external.messages import ReplyError
+from mctskernel.external.session import Session, begin_session, open_session
 from mctskernel.loop import Snapshot, StopReason
 from mctskernel.report.view import View, load_view
 from mctskernel.tasks.builtin import builtin_tasks

@@ -12,7 +12,8 @@ from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
-from mctskernel.external.session import RepliedBlock, RepliedEdit, Reply, begin_session
+from mctskernel.external.messages import RepliedBlock, RepliedEdit, Reply
+from mctskernel.external.session import begin_session
 from mctskernel.problems.definitions import SOLUTION_FILE
 from mctskernel.problems.problem import PROBLEM_FILE
 from mctskernel.problems.registry import read_problem, solution_of
