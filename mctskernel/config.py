@@ -42,7 +42,7 @@ RULES = "rules"
 LLM = "llm"
 MIXED = "mixed"
 OUTSIDE = "outside"  # not part of this program: it is asked, and tells (`mctskernel.external.session`)
-REPLAY = "replay"  # what another run's proposer said
+REPLAY = "replay"  # the edits of another run
 
 ASK_A_MODEL = frozenset({LLM, MIXED})
 

@@ -28,15 +28,12 @@ from mctskernel.profiling.reward import Reward, composite, is_eligible
 from mctskernel.registry import in_use
 from mctskernel.tasks.starts import are_evaluated, are_proposed, start_name, start_speedup, untried
 from mctskernel.tree.node import UNTRIED, Node, Tree
-from mctskernel.tree.recorded_order import RecordedOrder
 from mctskernel.tree.search import Action, TreeSearch, Try
 from mctskernel.tree.strategies.strategy import Propose
 from mctskernel.tree.trajectory import edit_title
 
 POLL_SECONDS = 0.1
 """How long to wait for a finished evaluation before looking at the clock and at Ctrl-C again."""
-
-REPLAY_POLL_SECONDS = 0.01  # the same in a replay, which waits for one result while others are there
 
 GRACE_SECONDS = 1.5
 """How long evaluations in flight may still finish once the search should stop: it ends within 2 s."""
@@ -104,9 +101,8 @@ class Search:
 
     `clock` counts seconds from an arbitrary moment. `choose` says what to do next in place of the tree's policy.
     An `async_proposer` is asked for edits in place of the proposer, and
-    the search goes on meanwhile. `starts` are edits of the root that are tried before anything else. `order` is that in
-    which results came in a search that this one repeats. The `fingerprint` is the executor's. Edits that are
-    `wanted`, by node and number, are tried next.
+    the search goes on meanwhile. `starts` are edits of the root that are tried before anything else. The `fingerprint`
+    is the executor's. Edits that are `wanted`, by node and number, are tried next.
     """
 
     tree_search: TreeSearch
@@ -122,7 +118,6 @@ class Search:
     choose: Callable[[], Action] | None = None
     async_proposer: AsyncProposer | None = None
     starts: tuple[Edit, ...] = ()
-    order: RecordedOrder | None = None
     fingerprint: Mapping[str, str] = field(default_factory=dict)
     wanted: deque[tuple[int, int]] = field(default_factory=deque)
     _began: float = field(init=False)
@@ -135,7 +130,7 @@ class Search:
     _unanswered: int = 0
     _outcomes: Counter[str] = field(default_factory=Counter)
     _best: int = 0
-    _told: int = 0
+    _reported: int = 0
     _without_gain: int = 0
     _notes: tuple[str, ...] = ()
     _first: tuple[float, int] | None = None
@@ -145,7 +140,7 @@ class Search:
         self._began = self.clock()
         for node in map(self._tree.nodes.__getitem__, self._tree.evaluated):
             self._count(node)
-        self._told = self._best
+        self._reported = self._best
         if self._is_out_of_patience():
             self._without_gain = 0  # a resumed search has its patience anew
 
@@ -173,27 +168,21 @@ class Search:
         """Begin one more evaluation; False if none can begin before something comes back, or the search is over."""
         before = self.in_flight
         while self.in_flight == before:
-            is_over = before >= self.executor.capacity or self._stop_reason() is not None
-            # A replay decides once the results that were there before the decision are.
-            if is_over or (self.order is not None and self.order.due(self._tree) is not None):
-                return False
-            if not self._step():
+            if before >= self.executor.capacity or self._stop_reason() is not None or not self._step():
                 return False
         return True
 
     def collect(self, timeout: float) -> None:
         """Record what has come back, waiting up to `timeout` seconds for the first of it."""
-        if self.order is not None:
-            self.order.no_decision_was_made(self._tree)
-        if self._next_arrived() is None:
-            self._receive(timeout if self.order is None else REPLAY_POLL_SECONDS)
-        while (arrived := self._next_arrived()) is not None:
-            node, result = arrived
+        if not self._arrived:
+            self._receive(timeout)
+        while self._arrived:
+            node, result = self._arrived[0]
             if isinstance(result, Evaluation):
                 self._record(node, result)
             else:
                 self._record_reply(node, result)
-            self._arrived.remove(arrived)
+            self._arrived.popleft()
 
     @property
     def stop_reason(self) -> StopReason | None:
@@ -210,7 +199,6 @@ class Search:
     def end(self, stop_reason: StopReason, grace: float = GRACE_SECONDS) -> StopReason:
         """Let evaluations in flight finish for `grace` seconds, and record which replies never came."""
         if stop_reason is not StopReason.WAITING:
-            self.order = None
             # A result more, and no other, is worth waiting for where time is up.
             self._drain(min(grace, self._pace) if stop_reason is StopReason.BUDGET else grace)
             self._abandon_requests(stop_reason)
@@ -382,15 +370,7 @@ class Search:
             self._arrived.extend(self.executor.wait(timeout))
             self._report_notes()
         if self.async_proposer is not None:
-            waits_for_replies = self.order is not None or not self._in_flight
-            self._arrived.extend(self.async_proposer.collect(timeout if waits_for_replies else 0.0))
-
-    def _next_arrived(self) -> tuple[int, Evaluation | Proposals] | None:
-        """What is to be recorded next of what has come back; in a replay only what came then."""
-        if self.order is None or not self.order.is_followed(self._tree):
-            return self._arrived[0] if self._arrived else None
-        due = self.order.due(self._tree)
-        return next((each for each in self._arrived if (type(each[1]), each[0]) == due), None)
+            self._arrived.extend(self.async_proposer.collect(0.0 if self._in_flight else timeout))
 
     def _drain(self, grace: float) -> None:
         deadline = time.monotonic() + grace
@@ -433,8 +413,8 @@ class Search:
             reason = evaluation.message or evaluation.quarantine
             self.say(f"The start '{start}' is left out ({evaluation.outcome}): {reason}")
         improved = ""
-        if self._best != self._told and self._knows_starts:
-            self._told, improved = self._best, edit_title(self._tree, self._tree.nodes[self._best])
+        if self._best != self._reported and self._knows_starts:
+            self._reported, improved = self._best, edit_title(self._tree, self._tree.nodes[self._best])
         self.follow(replace(self._snapshot(node), improved_by=improved))
 
     def _count(self, node: Node) -> None:
@@ -474,7 +454,7 @@ class Search:
         self.follow(replace(self._snapshot(self._tree.nodes[self._best]), note=note))
 
     def say_validating(self, node: int, seconds: float) -> None:
-        """Tell those who follow the search how long the final validation of a node has taken so far."""
+        """Report to those who follow the search how long the final validation of a node has taken so far."""
         snapshot = self._snapshot(self._tree.nodes[self._best])
         self.follow(replace(snapshot, best_node=node, validating=seconds))
 

@@ -1,4 +1,4 @@
-"""A run that asked a model, repeated without one: the same tree, whatever came in which order."""
+"""A run that asked a model, repeated without one: the same tree, whatever comes in which order."""
 
 import json
 import random

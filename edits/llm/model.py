@@ -27,8 +27,7 @@ class Message:
 class Call:
     """One request for a reply.
 
-    `schema` is the JSON schema of the reply. `subject` is the identity of the kernel that the call is about: a
-    recording finds its reply by it where the prompt differs in measured times alone.
+    `schema` is the JSON schema of the reply, `subject` the identity of the kernel that the call is about.
     """
 
     purpose: Purpose

@@ -64,7 +64,7 @@ from mctskernel.tasks.starts import set_plain_aside
     "source",
     panel="Proposer",
     type=options.PATH,
-    help="The run that --proposer replay repeats, with the recorded replies of its model.",
+    help="The run whose edits --proposer replay repeats.",
 )
 @click.option(
     "--weights",
@@ -214,7 +214,7 @@ def now() -> str:
 
 
 def _replay(context: click.Context, source: Path | None, out: Path | None) -> None:
-    """Repeat a run with the recorded replies of its model."""
+    """Repeat the edits of a run."""
     if source is None or context.params["proposer"] != REPLAY:
         raise click.UsageError("A replay needs both --proposer replay and --from RUN.")
     given = {

@@ -30,12 +30,12 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.disk import BlobStore, link_outside, remedy, write_whole
 from mctskernel.core.documents import UNDECODABLE, excerpt, indented_json
 from mctskernel.core.kernel import SOURCE_LANGUAGES
+from mctskernel.core.proposer import Exchange
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import RunError
-from mctskernel.edits.llm.recording import Recorded
 from mctskernel.tree.blobs import get_exchange
-from mctskernel.tree.events import Event, Proposed, Resumed, Submitted
+from mctskernel.tree.events import Event, Proposed, Resumed
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.search import TreeSearch
 
@@ -251,15 +251,11 @@ def spent_seconds(events: Iterable[Event]) -> float:
     return total + last - began
 
 
-def exchanges_of(folder: RunFolder) -> Iterator[Recorded]:
-    """What a run's models were asked and said, each with the kernel that it was about. Raises RunError."""
-    identities: dict[int, str] = {}
+def exchanges_of(folder: RunFolder) -> Iterator[Exchange]:
+    """What a run's models were asked and said. Raises RunError."""
     for event in read_events(folder.journal):
-        if isinstance(event, Submitted):
-            identities[event.node] = event.kernel.identity
-        elif isinstance(event, Proposed):
-            for record in event.exchanges:
-                yield Recorded(identities[event.node], get_exchange(folder.blobs, record))
+        if isinstance(event, Proposed):
+            yield from (get_exchange(folder.blobs, record) for record in event.exchanges)
 
 
 class _Versioned(msgspec.Struct):

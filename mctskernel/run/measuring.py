@@ -28,7 +28,7 @@ from mctskernel.run.search import SearchResult, finish
 from mctskernel.tree.events import Event, Proposed, Submitted
 from mctskernel.tree.journal import Journal, read_events, read_tree
 from mctskernel.tree.node import Tree
-from mctskernel.tree.recorded_order import RecordedDecisions
+from mctskernel.tree.recorded_decisions import RecordedDecisions
 from mctskernel.tree.search import TreeSearch
 
 BEST_NODES = 10  # how many of the fastest kernels are measured again where nothing else is asked for

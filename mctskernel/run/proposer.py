@@ -11,7 +11,6 @@ from mctskernel.core.proposer import ProposalRequest, Proposals, Proposer
 from mctskernel.core.task import Task
 from mctskernel.edits.llm import open_model
 from mctskernel.edits.llm.experts import MixtureOptions
-from mctskernel.edits.llm.model import OpenModel
 from mctskernel.edits.llm.proposer import LLMProposer, MixedProposer
 from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.edits.proposer import RuleProposer
@@ -27,12 +26,11 @@ def open_proposer(
     configuration: SearchConfig,
     fingerprint: Mapping[str, str],
     dollars_left: float | None,
-    recording: OpenModel | None = None,
 ) -> Iterator[Proposer]:
     """The proposer of a search-space cache's configurations, or the one that the configuration names.
 
-    A user's own is made by a call without arguments. With a `recording` that is asked, and not the model. The
-    fingerprint is the device's. Raises ModelError for a model that can't be asked as it was configured.
+    A user's own is made by a call without arguments. The fingerprint is the device's. Raises ModelError for a model
+    that can't be asked as it was configured.
     """
     name, llm = configuration.proposer, configuration.llm
     if task.space:
@@ -47,7 +45,7 @@ def open_proposer(
     else:
         assert llm is not None  # noqa: S101 - the configuration is checked
         device = briefing_of(fingerprint.get("gpu", ""), fingerprint.get("architecture", ""), task)
-        with closing(recording or open_model(llm, dollars_left=dollars_left)) as model:
+        with closing(open_model(llm, dollars_left=dollars_left)) as model:
             asking = LLMProposer(model, device, configuration.mixture or MixtureOptions())
             yield asking if name == LLM else MixedProposer(asking)
 

@@ -27,7 +27,6 @@ from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import RunError
 from mctskernel.edits.async_proposer import AsyncProposer, ExternalQueue, NoProposer, ThreadedProposer
 from mctskernel.edits.llm.experts import MixtureOptions
-from mctskernel.edits.llm.recording import Recording
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.executors import open_executor
 from mctskernel.executors.recorded import RecordedExecutor
@@ -38,7 +37,6 @@ from mctskernel.registry import find_function
 from mctskernel.run import (
     RunFolder,
     discard_run,
-    exchanges_of,
     open_run,
     prepare_run,
     read_manifest,
@@ -51,8 +49,8 @@ from mctskernel.run.proposer import open_proposer
 from mctskernel.tasks.starts import best_start, copy_other_starts, starting_points
 from mctskernel.tree.journal import Journal, read_events, read_tree
 from mctskernel.tree.node import Tree
-from mctskernel.tree.recorded_order import RecordedDecisions, RecordedOrder
-from mctskernel.tree.search import TreeSearch
+from mctskernel.tree.recorded_decisions import RecordedDecisions
+from mctskernel.tree.search import Action, TreeSearch
 
 OTHER_START = "The search began at another start."
 
@@ -149,7 +147,7 @@ def replay(
     stop_requested: Callable[[], bool] = lambda: False,
     **elsewhere: str,
 ) -> tuple[SearchResult, str]:
-    """Make a run that repeats another one, with the replies that its model gave, and say how the two differ.
+    """Make a run that repeats another one's edits in their order, and say how the two differ.
 
     `elsewhere` is the `device` and its `architecture`, where they are others than then. Raises what `begin` raises.
     """
@@ -272,40 +270,42 @@ def open_search(
                 unfinished = (*unfinished, *_to_retime(tree_search.tree))
         else:
             unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
-        order, recording, decisions = None, None, None
-        if configuration.replayed is not None:
-            source = open_run(Path(configuration.replayed))
-            if configuration.proposer == OUTSIDE:
-                made = read_events(folder.journal)
-                decisions = RecordedDecisions(read_events(source.journal), source.blobs, made)
-            else:
-                order = RecordedOrder(read_events(source.journal))
-                recording = Recording(exchanges_of(source), exchanges_of(folder))
+        choose: Callable[[], Action] | None = None
         proposer: Proposer = NoProposer()
-        if async_proposer is None:
+        if (decisions := _decisions_left(folder, configuration)) is not None:
+            choose = partial(decisions.next, tree_search)
+        elif async_proposer is None:
             dollars = configuration.budget.left(0, 0.0, tree_search.tree.dollars).dollars
-            opening = open_proposer(task, configuration, fingerprint, dollars, recording)
-            proposer = stack.enter_context(opening)
+            proposer = stack.enter_context(open_proposer(task, configuration, fingerprint, dollars))
             async_proposer = _async_proposer(proposer, configuration)
-        search = Search(
-            tree_search=tree_search,
-            task=task,
-            proposer=proposer,
-            executor=executor,
-            budget=configuration.budget,
-            follow=follow,
-            stop_requested=stop_requested,
-            reward=find_function("reward", configuration.reward),
-            spent_seconds=spent,
-            clock=recorded or time.monotonic,
-            async_proposer=async_proposer,
-            starts=starting_points(task, configuration.language),
-            order=order,
-            fingerprint=fingerprint,
+        yield (
+            Search(
+                tree_search=tree_search,
+                task=task,
+                proposer=proposer,
+                executor=executor,
+                budget=configuration.budget,
+                follow=follow,
+                stop_requested=stop_requested,
+                reward=find_function("reward", configuration.reward),
+                spent_seconds=spent,
+                clock=recorded or time.monotonic,
+                choose=choose,
+                async_proposer=async_proposer,
+                starts=starting_points(task, configuration.language),
+                fingerprint=fingerprint,
+            ),
+            unfinished,
         )
-        if decisions is not None:
-            search.choose = partial(decisions.next, tree_search)
-        yield search, unfinished
+
+
+def _decisions_left(folder: RunFolder, configuration: SearchConfig) -> RecordedDecisions | None:
+    """The decisions of the run that this one repeats; None where all are made, and without such a run."""
+    if configuration.replayed is None:
+        return None
+    source, made = open_run(Path(configuration.replayed)), read_events(folder.journal)
+    decisions = RecordedDecisions(read_events(source.journal), source.blobs, made)
+    return decisions if decisions.are_left else None
 
 
 def finish(

@@ -105,11 +105,9 @@ def test_a_search_goes_on_whatever_the_server_does(run: Path, author: Author) ->
 
 def test_every_exchange_is_in_the_journal_with_what_came_of_it(run: Path, author: Author) -> None:
     exchanges = list(exchanges_of(open_run(run)))
-    asked = sum(exchange.exchange.requests for exchange in exchanges)
+    asked = sum(exchange.requests for exchange in exchanges)
     assert asked == len(author.prompts)
-    written = {
-        "\n".join(each["content"] for each in json.loads(found.exchange.prompt)) for found in exchanges
-    }
+    written = {"\n".join(each["content"] for each in json.loads(found.prompt)) for found in exchanges}
     assert written == set(author.prompts)
     for event in replies_of(run):
         assert event.edits or event.dropped
@@ -128,8 +126,8 @@ def test_what_broke_was_repaired_at_once(run: Path) -> None:
     assert all(node < broken for node in asked[: asked.index(broken)]), (
         "before anything newer was asked about"
     )
-    repairs = [each for each in exchanges_of(open_run(run)) if each.exchange.purpose is Purpose.REPAIR]
-    assert "is undefined" in repairs[0].exchange.prompt
+    repairs = [each for each in exchanges_of(open_run(run)) if each.purpose is Purpose.REPAIR]
+    assert "is undefined" in repairs[0].prompt
 
 
 def test_prompts_name_neither_the_key_nor_a_folder_of_this_machine(run: Path, author: Author) -> None:

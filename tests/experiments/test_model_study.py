@@ -101,7 +101,7 @@ def test_a_bad_reply_costs_its_round_and_is_told_in_the_next_ask(out: Path, repl
     study("ask", out)
     assert said in (out / "asks" / "bowl-0-2-diagnosis.md").read_text()
     (exchange,) = exchanges_of(RunFolder(out / "runs" / "bowl" / "0" / "diagnosis"))
-    assert exchange.exchange.reply == reply
+    assert exchange.reply == reply
 
 
 def test_a_reply_in_json_is_taken_as_well(out: Path) -> None:
