@@ -69,7 +69,7 @@ from mctskernel.run.search import finish, open_search
 from mctskernel.tasks.starts import best_start, set_plain_aside, start_name
 from mctskernel.tree.journal import MemoryJournal, read_tree
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.search import Action, TreeSearch, Try, Wait
+from mctskernel.tree.search import TreeSearch, Try
 from mctskernel.tree.trajectory import edit_title, run_seconds
 
 WHERE = "\nWrite the answer, and nothing else, into one file: "
@@ -246,7 +246,7 @@ def _evaluate_reply(
     prompt, reply = exchanged
     configuration = _configuration(study, folder)
     with open_search(folder, configuration, executor) as (search, unfinished):
-        search.choose = Wait
+        search.choose = lambda: None
         search.run(_pending(search, unfinished))
         number, proposals = _proposals(search.tree_search, node, reply)
         tokens = estimated_tokens(prompt), estimated_tokens(reply)
@@ -275,11 +275,11 @@ def _print(cell: Cell, tree: Tree, known: int) -> None:
         click.echo(f"{cell.name}: {edit_title(tree, made)}: {_result(made)}")
 
 
-def _next_edit(search: Search, node: int, most: int) -> Action:
+def _next_edit(search: Search, node: int, most: int) -> Try | None:
     tree = search.tree_search.tree
     untried = tree.nodes[node].untried
     if not untried or len(tree.nodes) >= most:
-        return Wait()
+        return None
     return Try(node, untried[0], search.tree_search.edit(node, untried[0]))
 
 

@@ -115,7 +115,7 @@ class Search:
     reward: Reward = composite
     spent_seconds: float = 0.0
     clock: Callable[[], float] = time.monotonic
-    choose: Callable[[], Action] | None = None
+    choose: Callable[[], Action | None] | None = None
     async_proposer: AsyncProposer | None = None
     starts: tuple[Edit, ...] = ()
     fingerprint: Mapping[str, str] = field(default_factory=dict)
@@ -298,7 +298,7 @@ class Search:
                 return True
         return False
 
-    def _next_action(self) -> Action:
+    def _next_action(self) -> Action | None:
         """What the tree's policy says, once the other starting points and what is wanted were tried."""
         root = self._tree.nodes[0]
         if self.starts and root.evaluation is not None:

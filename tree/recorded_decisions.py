@@ -12,7 +12,7 @@ from mctskernel.core.proposer import Proposals
 from mctskernel.tree.blobs import BlobStore, get_edit, get_exchange
 from mctskernel.tree.events import Duplicated, Event, Proposed, Refused, Submitted
 from mctskernel.tree.node import Tree
-from mctskernel.tree.search import Action, Exhausted, TreeSearch, Try, Wait
+from mctskernel.tree.search import Action, TreeSearch, Try
 
 
 class RecordedDecisions:
@@ -31,15 +31,15 @@ class RecordedDecisions:
     def are_left(self) -> bool:
         return bool(self._left)
 
-    def next(self, search: TreeSearch) -> Action:
-        """What to do next, once the node that it is about is evaluated."""
+    def next(self, search: TreeSearch) -> Action | None:
+        """What to do next; None before the node that it is about is evaluated, and at the end."""
         if self._submitted is not None and not _has(search.tree, self._submitted):
-            return Exhausted()
+            return None
         while self._left:
             event = self._left[0]
             node = _node_of(event)
             if node >= len(search.tree.nodes) or search.tree.nodes[node].evaluation is None:
-                return Wait()
+                return None
             self._left.popleft()
             if isinstance(event, Proposed):
                 search.propose(node, self._proposals(event))
@@ -47,7 +47,7 @@ class RecordedDecisions:
                 self._submitted = event if isinstance(event, Submitted) else None
                 number = event.edit or 0
                 return Try(node, number, search.edit(node, number))
-        return Exhausted()
+        return None
 
     def _proposals(self, event: Proposed) -> Proposals:
         exchanges = (get_exchange(self._blobs, each) for each in event.exchanges)

@@ -62,17 +62,7 @@ class Try:
     edit: Edit
 
 
-@dataclass(frozen=True)
-class Wait:
-    """Nothing can be done before a pending evaluation or reply comes back."""
-
-
-@dataclass(frozen=True)
-class Exhausted:
-    """Nothing is left to try, and nothing pending."""
-
-
-Action = Propose | Try | Wait | Exhausted  # what to do next
+Action = Propose | Try  # what to do next
 
 
 class TreeSearch:
@@ -107,11 +97,9 @@ class TreeSearch:
         self._record(Resumed(at=self._clock()))
         return tuple(self.tree.pending)
 
-    def next_action(self) -> Action:
-        """What to do next. Changes nothing: called twice, it returns the same."""
+    def next_action(self) -> Action | None:
+        """What to do next; None if that is nothing, before something comes back. Changes nothing."""
         match self.next_step():
-            case None:
-                return Wait() if self.tree.pending or self.tree.requested else Exhausted()
             case Step(node, number):
                 return Try(node, number, self.edit(node, number))
             case request:

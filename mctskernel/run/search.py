@@ -270,7 +270,7 @@ def open_search(
                 unfinished = (*unfinished, *_to_retime(tree_search.tree))
         else:
             unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
-        choose: Callable[[], Action] | None = None
+        choose: Callable[[], Action | None] | None = None
         proposer: Proposer = NoProposer()
         if (decisions := _decisions_left(folder, configuration)) is not None:
             choose = partial(decisions.next, tree_search)

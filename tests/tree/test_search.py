@@ -23,7 +23,7 @@ from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.replay import TreeError, apply, replay
-from mctskernel.tree.search import Exhausted, TreeSearch, Try, Wait
+from mctskernel.tree.search import TreeSearch, Try
 from mctskernel.tree.strategies.strategy import Propose
 from tests.tree.grown import Grown
 
@@ -103,11 +103,9 @@ class Driver:
             self.come_back()
             return True
         match self.search.next_action():
-            case Exhausted():
-                assert not self.in_flight
-                assert not self.requests
+            case None if not self.in_flight and not self.requests:
                 return False
-            case Wait():
+            case None:
                 self.come_back()
             case Propose(node) if len(self.requests) < self.proposers:
                 self.search.request(node)
@@ -253,9 +251,9 @@ def test_a_search_ends_when_everything_is_tried(name: str, drawn: Driver, data: 
 def test_nothing_is_possible_before_the_root_is_evaluated(name: str) -> None:
     assert open_strategy(Policy(strategy=name)).step(Tree(), np.random.default_rng) is None
     grown = Grown(reward=None, strategy=name)
-    assert isinstance(grown.search.next_action(), Wait)
+    assert grown.search.next_action() is None
     grown.evaluate(0, -1.6, Outcome.TIMEOUT)
-    assert isinstance(grown.search.next_action(), Exhausted)
+    assert grown.search.next_action() is None
 
 
 def test_a_resumed_search_continues_as_the_whole_one_would_have() -> None:
@@ -346,7 +344,7 @@ def test_an_edit_offered_again_is_dropped_and_patience_ends() -> None:
     grown.propose("a")
     grown.try_next(0.0, Outcome.TIMEOUT)
     assert grown.propose("a") == grown.propose("a", "a") == 0
-    assert isinstance(grown.search.next_action(), Exhausted)
+    assert grown.search.next_action() is None
     assert len(grown.node(0).edits) == 1
 
 
@@ -357,7 +355,7 @@ def test_a_proposer_that_has_more_is_asked_again_unless_everything_was_known() -
     grown.submit()  # a duplicate of the root
     assert grown.search.next_action() == Propose(0)
     grown.search.propose(0, Proposals((first,), more=True))
-    assert isinstance(grown.search.next_action(), Exhausted)
+    assert grown.search.next_action() is None
 
 
 def test_a_known_kernel_costs_nothing() -> None:
@@ -417,7 +415,7 @@ def test_repairs_at_once_come_first_until_one_of_them_works(name: str) -> None:
 def test_a_quarantined_kernel_has_no_children() -> None:
     grown = Grown(reward=None)
     grown.evaluate(0, 0.0, quarantine="faster than the roofline")
-    assert isinstance(grown.search.next_action(), Exhausted)
+    assert grown.search.next_action() is None
 
 
 @pytest.mark.parametrize(
