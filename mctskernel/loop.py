@@ -122,7 +122,6 @@ class Search:
     wanted: deque[tuple[int, int]] = field(default_factory=deque)
     _began: float = field(init=False)
     _in_flight: set[int] = field(default_factory=set)
-    _requested: dict[int, None] = field(default_factory=dict)
     # What waits for a step that may raise, for instance because the disk is full: the next `run` continues with it.
     _unsubmitted: deque[int] = field(default_factory=deque)
     _arrived: deque[tuple[int, Evaluation | Proposals]] = field(default_factory=deque)
@@ -193,7 +192,7 @@ class Search:
         if self._in_flight or (stop_reason is None and self.expects_replies):
             return None
         return stop_reason or (
-            StopReason.WAITING if self._requested or self._is_full() else StopReason.EXHAUSTED
+            StopReason.WAITING if self._tree.requested or self._is_full() else StopReason.EXHAUSTED
         )
 
     def end(self, stop_reason: StopReason, grace: float = GRACE_SECONDS) -> StopReason:
@@ -330,17 +329,15 @@ class Search:
             question = request_of(self.tree_search, request.node, self.task, self.fingerprint)
             question = replace(question, unanswered=self._unanswered)
             self.tree_search.request(request.node)
-            self._requested[request.node] = None
             self.async_proposer.send(question)
         return True
 
     def _is_full(self) -> bool:
         """Whether no request can be sent before a reply comes."""
-        return self.async_proposer is not None and len(self._requested) >= self.async_proposer.capacity
+        return self.async_proposer is not None and len(self._tree.requested) >= self.async_proposer.capacity
 
     def _record_reply(self, node: int, reply: Proposals) -> None:
         self.tree_search.propose(node, reply)
-        self._requested.pop(node, None)
         self._silences = self._silences + 1 if reply.is_silent else 0
         if reply.exchanges:
             was_answered = any(exchange.reply for exchange in reply.exchanges)
@@ -385,9 +382,8 @@ class Search:
             self.expects_replies and (left := deadline - time.monotonic()) > 0 and not self.stop_requested()
         ):
             self.collect(min(left, POLL_SECONDS))
-        for node in tuple(self._requested):
+        for node in tuple(self._tree.requested):
             self.tree_search.propose(node, ABANDONED)
-            del self._requested[node]
 
     # Reward and record
 
