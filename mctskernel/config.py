@@ -46,7 +46,7 @@ REPLAY = "replay"  # the edits of another run
 
 ASK_A_MODEL = frozenset({LLM, MIXED})
 
-MADE = ("task", "replayed")  # fields that a search sets itself
+MADE = ("task", "replayed", "replayed_nodes")  # fields that a search sets itself
 
 REPLIES = 3
 """Replies without a new kernel after which a node is exhausted, where a proposer replies differently each time."""
@@ -68,7 +68,7 @@ GPUS = f"[{'|'.join(known_architectures())}|FILE{FILE_SUFFIX}]"
 
 
 class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user chose, enough to continue with it; `replayed` is the run that this one repeats."""
+    """What a user chose, enough to continue with it; `replayed` is the run of which this one repeats some nodes."""
 
     task: str = ""
     budget: Annotated[Budget, Option(panel="Budget")] = Budget(evaluations=200)
@@ -151,6 +151,7 @@ class SearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     llm: Annotated[LLMOptions | None, Option(panel="Language model")] = None
     mixture: Annotated[MixtureOptions | None, Option(panel="Language model")] = None
     replayed: str | None = None
+    replayed_nodes: tuple[int, ...] = ()
 
     @property
     def asks_a_model(self) -> bool:

@@ -15,7 +15,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Exchange, Proposals, Purpose
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.reward import composite
-from mctskernel.run import Origin, RunFolder, prepare_run, write_manifest
+from mctskernel.run import RunFolder, prepare_run, write_manifest
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.search import TreeSearch, Try
 
@@ -55,12 +55,11 @@ class SyntheticRun:
         task: Path,
         configuration: SearchConfig = CONFIGURATION,
         root: Evaluation | None = None,
-        measured_from: Origin | None = None,
     ) -> None:
         loaded = load_task(task, configuration.language)
         self.folder: RunFolder = prepare_run(path, loaded)
         fingerprint = {**FINGERPRINT, "device": configuration.device}
-        write_manifest(self.folder, configuration, fingerprint, measured_from)
+        write_manifest(self.folder, configuration, fingerprint)
         self.root = root or timed(100.0)
         with self._search() as search:
             search.start(loaded.starting_kernel, configuration.policy, configuration.seed)

@@ -17,8 +17,8 @@ from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import RunError
 from mctskernel.loop import Search, StopReason
 from mctskernel.report.view import View, load_view
-from mctskernel.run import Origin, prepare_run, write_manifest
-from mctskernel.run.measuring import best_lineages, measure
+from mctskernel.run import prepare_run, write_manifest
+from mctskernel.run.repeating import best_lineages, measure
 from mctskernel.run.search import SearchResult, finish
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.node import Node, Tree
@@ -67,7 +67,7 @@ def again(
     """The run measured again by an executor that judges as planted."""
     executor = InProcess(capacity=3, judged_by=judged_by)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("mctskernel.run.measuring.open_executor", lambda *_: nullcontext(executor))
+        monkeypatch.setattr("mctskernel.run.search.open_executor", lambda *_: nullcontext(executor))
         search_result = measure(
             before.folder,
             path,
@@ -120,7 +120,7 @@ def test_the_lineage_is_kept_and_the_answer_is_chosen_by_the_new_times(before: V
             assert before.tree.made_by(old) == after.tree.made_by(new)
     assert search_result.answer.node == 0
     assert (tmp_path / "after" / "best" / "kernel.cu").read_text() == kernel(*START).source
-    assert after.manifest.measured_from == Origin(str(before.folder.path), {"gpu": "modelled"})
+    assert after.manifest.configuration.replayed == str(before.folder.path.resolve())
 
 
 def test_a_failure_is_shown_and_what_is_below_it_is_judged(before: View, tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from mctskernel.core.task import Task
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import LLMOptions
 from mctskernel.loop import StopReason
-from mctskernel.run.search import begin, replay
+from mctskernel.run.repeating import replay
+from mctskernel.run.search import begin
 from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.events import Duplicated, Event, Proposed, Refused, Submitted
 from mctskernel.tree.journal import read_events

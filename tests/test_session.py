@@ -17,7 +17,7 @@ from mctskernel.external.session import begin_session, open_session
 from mctskernel.loop import StopReason
 from mctskernel.run import RunFolder, prepare_run, read_manifest, write_manifest
 from mctskernel.run import search as run_module
-from mctskernel.run.search import replay
+from mctskernel.run.repeating import replay
 from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.events import Event
 from mctskernel.tree.journal import Journal, read_tree

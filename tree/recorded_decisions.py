@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import msgspec
@@ -11,42 +11,49 @@ import msgspec
 from mctskernel.core.proposer import Proposals
 from mctskernel.tree.blobs import BlobStore, get_edit, get_exchange
 from mctskernel.tree.events import Duplicated, Event, Proposed, Refused, Submitted
-from mctskernel.tree.node import Tree
 from mctskernel.tree.search import Action, TreeSearch, Try
+
+Decision = Proposed | Submitted | Duplicated | Refused
 
 
 class RecordedDecisions:
-    """The replies and the edits of a recorded search, in its order: `next` in place of a policy.
+    """The replies about some nodes of a recorded search and the edits that made them: `next` in place of a policy.
 
-    `made` events of those that the search has made already, before it was resumed, are passed over. Where an edit makes
-    another kernel than it made then, the decisions end.
+    `nodes` are in order, each with its parent. `made` events of those that the search has made already, before it was
+    resumed, are passed over. Where an edit makes another kernel than it made then, the decisions end.
     """
 
-    def __init__(self, recorded: Iterable[Event], blobs: BlobStore, made: Iterable[Event]) -> None:
-        self._left = deque(islice(filter(_is_decision, recorded), sum(map(_is_decision, made)), None))
+    def __init__(
+        self, recorded: Iterable[Event], blobs: BlobStore, nodes: Sequence[int], made: Iterable[Event]
+    ) -> None:
+        count = sum(1 for event in made if _about(event) is not None)
+        self._left = deque(islice(_numbered_anew(recorded, nodes), count, None))
         self._blobs = blobs
         self._submitted: Submitted | None = None
 
     @property
     def are_left(self) -> bool:
-        return bool(self._left)
+        """Whether a kernel is still to be made."""
+        return any(isinstance(each, Submitted) for each in self._left)
 
     def next(self, search: TreeSearch) -> Action | None:
         """What to do next; None before the node that it is about is evaluated, and at the end."""
-        if self._submitted is not None and not _has(search.tree, self._submitted):
+        nodes, expected = search.tree.nodes, self._submitted
+        if expected is not None and (
+            len(nodes) <= expected.node or nodes[expected.node].kernel.identity != expected.kernel.identity
+        ):
             return None
         while self._left:
             event = self._left[0]
-            node = _node_of(event)
-            if node >= len(search.tree.nodes) or search.tree.nodes[node].evaluation is None:
+            node = _about(event) or 0
+            if node >= len(nodes) or nodes[node].evaluation is None:
                 return None
             self._left.popleft()
-            if isinstance(event, Proposed):
-                search.propose(node, self._proposals(event))
-            elif isinstance(event, Submitted | Duplicated | Refused):
+            if not isinstance(event, Proposed):
                 self._submitted = event if isinstance(event, Submitted) else None
                 number = event.edit or 0
                 return Try(node, number, search.edit(node, number))
+            search.propose(node, self._proposals(event))
         return None
 
     def _proposals(self, event: Proposed) -> Proposals:
@@ -59,18 +66,21 @@ class RecordedDecisions:
         )
 
 
-def _has(tree: Tree, event: Submitted) -> bool:
-    """Whether a tree has the node of an event."""
-    return len(tree.nodes) > event.node and tree.nodes[event.node].kernel.identity == event.kernel.identity
+def _numbered_anew(events: Iterable[Event], nodes: Sequence[int]) -> Iterator[Decision]:
+    """The decisions about these nodes, by the numbers that they get now."""
+    numbers = {old: new for new, old in enumerate(nodes)}
+    for event in events:
+        match event:
+            case Submitted(node=node, parent=int(parent)) if node in numbers:
+                yield msgspec.structs.replace(event, node=numbers[node], parent=numbers[parent])
+            case Duplicated(node=node, of=known) if node in numbers and known in numbers:
+                yield msgspec.structs.replace(event, node=numbers[node], of=numbers[known])
+            case Proposed(node=node) | Refused(node=node) if node in numbers:
+                yield msgspec.structs.replace(event, node=numbers[node])
 
 
-def _is_decision(event: Event) -> bool:
-    is_edit = isinstance(event, Submitted) and event.parent is not None
-    return is_edit or isinstance(event, Proposed | Duplicated | Refused)
-
-
-def _node_of(event: Event) -> int:
+def _about(event: Event) -> int | None:
+    """The node whose edits a decision is about; None for what is no decision."""
     if isinstance(event, Submitted):
-        return event.parent or 0
-    assert isinstance(event, Proposed | Duplicated | Refused)  # noqa: S101 - the other decisions
-    return event.node
+        return event.parent
+    return event.node if isinstance(event, Proposed | Duplicated | Refused) else None

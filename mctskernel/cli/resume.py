@@ -17,7 +17,7 @@ from mctskernel.core.budget import Budget
 from mctskernel.executors import workers_on
 from mctskernel.report.view import View, load_view
 from mctskernel.run import open_run, read_manifest
-from mctskernel.run.measuring import BEST_NODES, measure
+from mctskernel.run.repeating import BEST_NODES, measure
 from mctskernel.run.search import resume as resume_run
 
 

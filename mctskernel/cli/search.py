@@ -37,7 +37,8 @@ from mctskernel.profiling.processes.forked import import_first
 from mctskernel.profiling.spaces import read_space
 from mctskernel.report.live import improvement_text
 from mctskernel.report.notes import counted
-from mctskernel.run.search import begin, replay
+from mctskernel.run.repeating import replay
+from mctskernel.run.search import begin
 from mctskernel.run.several import Plan, read_weights, search_all, shared, speedup_of_model
 from mctskernel.tasks.builtin import DEFAULT_TASK
 from mctskernel.tasks.space import choose_start, write_space_task

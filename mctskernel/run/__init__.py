@@ -46,18 +46,10 @@ TASK_FILE_LIMIT = 16 << 20
 """Bytes above which a file of the task folder stays behind: no dataset is copied into every run."""
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """The run whose kernels a run has measured again: its folder, and the fingerprint of its device."""
-
-    run: str
-    fingerprint: dict[str, str]
-
-
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of run.json. `measured_from` is None for a search that began at the starting kernel.
+    """The content of run.json; `caveats` are those of its task when the run began, in sentences.
 
     `moved_to` are fingerprints of other GPUs of the same model with which the search went on.
-    `caveats` are those of its task when the run began, in sentences.
     """
 
     schema_version: int
@@ -65,7 +57,6 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str
     configuration: SearchConfig
     fingerprint: dict[str, str]
-    measured_from: Origin | None = None
     caveats: tuple[str, ...] = ()
     moved_to: tuple[dict[str, str], ...] = ()
 
@@ -139,15 +130,12 @@ def write_manifest(
     folder: RunFolder,
     configuration: SearchConfig,
     fingerprint: dict[str, str],
-    measured_from: Origin | None = None,
     *,
     caveats: tuple[str, ...] = (),
 ) -> None:
     """Write run.json; from then on the folder is a run. Raises RunError."""
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    manifest = Manifest(
-        SCHEMA_VERSION, created, __version__, configuration, fingerprint, measured_from, caveats
-    )
+    manifest = Manifest(SCHEMA_VERSION, created, __version__, configuration, fingerprint, caveats)
     rewrite_manifest(folder, manifest)
 
 

@@ -1,4 +1,4 @@
-"""How a run is begun, resumed, replayed and finished."""
+"""How a run is begun, resumed and finished."""
 
 from __future__ import annotations
 
@@ -140,44 +140,14 @@ def resume(
             return finish(folder, search, search.run(unfinished), may_wait=True)
 
 
-def replay(
-    path: Path,
-    recorded: Path,
-    follow: Follower = lambda _: None,
-    stop_requested: Callable[[], bool] = lambda: False,
-    **elsewhere: str,
-) -> tuple[SearchResult, str]:
-    """Make a run that repeats another one's edits in their order, and say how the two differ.
-
-    `elsewhere` is the `device` and its `architecture`, where they are others than then. Raises what `begin` raises.
-    """
-    source = open_run(recorded)
-    tree, then = read_tree(source.journal), read_manifest(source).configuration
-    configuration = msgspec.structs.replace(
-        then, budget=Budget(evaluations=tree.evaluations), replayed=str(recorded.resolve()), **elsewhere
-    )
-    search_result = begin(path, source.task, configuration, follow, stop_requested)
-    return search_result, _difference(tree, search_result.tree)
-
-
-def _difference(recorded: Tree, repeated: Tree) -> str:
-    """In a sentence, how the nodes of a repeated search differ from those of the recorded one; empty if they don't."""
-    for node, (then, now) in enumerate(zip(recorded.nodes, repeated.nodes, strict=False)):
-        if (then.parent, then.kernel.identity) != (now.parent, now.kernel.identity):
-            return f"Node {node} is another one than it was: up to there the two searches agree."
-    before, after = len(recorded.nodes), len(repeated.nodes)
-    if before == after:
-        return ""
-    return f"Of {before} nodes the repeated search has {after}, and these are the same."
-
-
 @contextmanager
 def new_run(
     path: Path, task_folder: Path, configuration: SearchConfig
 ) -> Iterator[tuple[RunFolder, Executor]]:
     """Make a new run, and what evaluates its kernels for as long as it is searched. Raises what `begin` raises."""
     task = load_task(task_folder, configuration.language)
-    for shape in task.verify_shapes:  # A mistake in the user's reference is met before anything is written.
+    for shape in task.verify_shapes if configuration.replayed is None else ():
+        # A mistake in the user's reference is met before anything is written.
         task.expected(task.draw_inputs(shape, seed=0), shape)
     folder = prepare_run(path, task)
     device = folder.device_spec(configuration)
@@ -300,11 +270,12 @@ def open_search(
 
 
 def _decisions_left(folder: RunFolder, configuration: SearchConfig) -> RecordedDecisions | None:
-    """The decisions of the run that this one repeats; None where all are made, and without such a run."""
+    """The decisions of the run that this one repeats; None where all kernels are made, and without such a run."""
     if configuration.replayed is None:
         return None
     source, made = open_run(Path(configuration.replayed)), read_events(folder.journal)
-    decisions = RecordedDecisions(read_events(source.journal), source.blobs, made)
+    recorded = read_events(source.journal)
+    decisions = RecordedDecisions(recorded, source.blobs, configuration.replayed_nodes, made)
     return decisions if decisions.are_left else None
 
 
