@@ -28,9 +28,6 @@ EFFECT = 0.2  # standard deviation of what one parameter does to a time's logari
 COMPILE_SECONDS = 0.2
 RUNS = 100  # an evaluation is a compilation, and so many runs
 
-WORDS = {Outcome.BUILD_ERROR: "CompilationFailedConfig", Outcome.LAUNCH_ERROR: "RuntimeFailedConfig"}
-"""Kernel Tuner's; every other failure is its `ErrorConfig`."""
-
 Measure = Callable[[Configuration], float | Outcome | None]
 """The logarithm of a configuration's time over the median's, how it fails, or None where it isn't allowed."""
 
@@ -111,19 +108,12 @@ def _made(name: str, parameters: Mapping[str, tuple[Value, ...]], measure: Measu
     for values in itertools.product(*parameters.values()):
         found = measure(values)
         if isinstance(found, Outcome):
-            entries.append(_entry(values, found, None, {"compile": COMPILE_SECONDS}))
+            entries.append(Entry(values, found, stage_seconds={"compile": COMPILE_SECONDS}))
         elif found is not None:
             seconds = MEDIAN_SECONDS * math.exp(found + NOISE * rng.normal())
             stages = {"compile": COMPILE_SECONDS, "benchmark": RUNS * seconds}
-            entries.append(_entry(values, Outcome.OK, seconds, stages))
+            entries.append(Entry(values, Outcome.OK, seconds, stage_seconds=stages))
     return SearchSpace(name, tuple(Parameter(*each) for each in parameters.items()), tuple(entries))
-
-
-def _entry(
-    values: Configuration, outcome: Outcome, seconds: float | None, stages: Mapping[str, float]
-) -> Entry:
-    word = "" if outcome is Outcome.OK else WORDS.get(outcome, "ErrorConfig")
-    return Entry(values, outcome, seconds, word, stages)
 
 
 def _numbers(*counts: int) -> dict[str, tuple[Value, ...]]:

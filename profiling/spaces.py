@@ -1,4 +1,4 @@
-"""Brute-forced search spaces in Kernel Tuner's cache files, which are read in every version so far, and written."""
+"""Brute-forced search spaces in Kernel Tuner's cache files, which are read in every version so far."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,33 +62,6 @@ def space_name(path: Path) -> str:
     return re.sub(r"[^\w.-]", "_", stem).lstrip(".-") or "space"
 
 
-def write_space(space: SearchSpace, path: Path) -> None:
-    """Write a space as a cache file, compressed if its name ends in `.gz`. Raises OSError."""
-    document = {
-        "device_name": space.device,
-        "kernel_name": space.kernel,
-        "problem_size": [],
-        "tune_params_keys": list(space.names),
-        "tune_params": {parameter.name: list(parameter.values) for parameter in space.parameters},
-        "objective": "time",
-        "cache": {",".join(map(str, each.values)): _content(space.names, each) for each in space.entries},
-    }
-    data = json.dumps(document).encode()
-    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-
-
-def _content(names: Sequence[str], entry: Entry) -> dict[str, object]:
-    content: dict[str, object] = dict(zip(names, entry.values, strict=True))
-    if entry.seconds is None:
-        content["time"] = WORDS.get(entry.outcome, "ErrorConfig")
-    else:
-        content["time"] = entry.seconds / MILLISECOND
-    for theirs, ours in STAGES.items():
-        if ours in entry.stage_seconds:
-            content[theirs] = entry.stage_seconds[ours] / MILLISECOND
-    return content
-
-
 # Kernel Tuner's cache files.
 
 MILLISECOND = 1e-3
@@ -100,8 +73,6 @@ FAILURES = {
     "ErrorConfig": Outcome.CRASH,
 }
 """Kernel Tuner's words in the place of a time."""
-
-WORDS = {outcome: word for word, outcome in FAILURES.items()}
 
 STAGES = {
     "compile_time": "compile",

@@ -7,7 +7,8 @@ from typing import Any
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.space import Entry, Parameter, SearchSpace
-from mctskernel.profiling.spaces import write_space
+from mctskernel.profiling.spaces import FAILURES, STAGES
+from mctskernel.tasks.space import write_space_task
 
 PARAMETERS = (
     Parameter("block", (32, 64, 128, 256)),
@@ -63,12 +64,36 @@ def cache_document(entries: dict[str, dict[str, Any]], **header: Any) -> dict[st
     }
 
 
+def write_space(space: SearchSpace, path: Path) -> None:
+    """Write a space as a cache file, times in milliseconds."""
+    words = {outcome: word for word, outcome in FAILURES.items()}
+    stages = {ours: theirs for theirs, ours in STAGES.items()}
+    entries = {
+        ",".join(map(str, each.values)): {
+            **dict(zip(space.names, each.values, strict=True)),
+            "time": words[each.outcome] if each.seconds is None else each.seconds / 1e-3,
+            **{stages[name]: seconds / 1e-3 for name, seconds in each.stage_seconds.items()},
+        }
+        for each in space.entries
+    }
+    header = {"device_name": space.device, "kernel_name": space.kernel, "tune_params_keys": space.names}
+    written(path, cache_document(entries, **header, tune_params={p.name: p.values for p in space.parameters}))
+
+
 def saved(folder: Path, space: SearchSpace | None = None) -> Path:
     """The file of a space, of the bowl if no other is given."""
     space = space or bowl()
     path = folder / f"{space.name}.json"
     write_space(space, path)
     return path
+
+
+def task_folder(parent: Path, space: SearchSpace, start: Entry) -> Path:
+    """The task folder of a space."""
+    folder = parent / space.name
+    folder.mkdir()
+    write_space_task(saved(parent, space), space, start, folder)
+    return folder
 
 
 def written(path: Path, document: object) -> Path:

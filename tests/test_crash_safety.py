@@ -16,9 +16,9 @@ import pytest
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.space import Entry, Parameter, SearchSpace
-from mctskernel.profiling.spaces import write_space
 from mctskernel.report.view import load_view
 from tests.cli.command import mctskernel
+from tests.spaces import write_space
 
 pytestmark = pytest.mark.slow
 

@@ -7,22 +7,17 @@ import pytest
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.run import open_run
 from mctskernel.run.several import read_weights
-from mctskernel.tasks.space import choose_start, write_space_task
+from mctskernel.tasks.space import choose_start
 from mctskernel.tree.journal import read_tree
 from tests.cli.command import mctskernel
-from tests.spaces import bowl, single
+from tests.spaces import bowl, single, task_folder
 
 
 @pytest.fixture
 def tasks(tmp_path: Path) -> tuple[Path, Path]:
     """A space with many configurations, and one with nothing to gain."""
-    found = []
-    for space in (bowl(), single()):
-        folder = tmp_path / space.name
-        folder.mkdir()
-        write_space_task(space, choose_start(space, 0).entry, folder)
-        found.append(folder)
-    return found[0], found[1]
+    first, second = (task_folder(tmp_path, each, choose_start(each, 0).entry) for each in (bowl(), single()))
+    return first, second
 
 
 def evaluations(folder: Path) -> int:

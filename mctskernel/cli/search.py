@@ -145,7 +145,7 @@ def search(
     else:
         folder = Path(context.with_resource(TemporaryDirectory()))
         recorded = read_space(space)
-        write_space_task(recorded, choose_start(recorded, config.seed).entry, folder)
+        write_space_task(space, recorded, choose_start(recorded, config.seed).entry, folder)
     search_task(folder, config, out, baselines=baselines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from mctskernel.core.space import Entry, SearchSpace, SpaceError, configuration_kernel
-from mctskernel.profiling.spaces import write_space
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,10 @@ def choose_start(space: SearchSpace, seed: int) -> Start:
     return Start(order[len(failed)], failed)
 
 
-def write_space_task(space: SearchSpace, start: Entry, folder: Path) -> None:
-    file = f"{space.name}.json.gz"
-    write_space(space, folder / file)
+def write_space_task(file: Path, space: SearchSpace, start: Entry, folder: Path) -> None:
+    """Write the task folder of a space, which was read from `file`. Raises OSError."""
+    cache = f"{space.name}.json{'.gz' if file.suffix == '.gz' else ''}"
+    shutil.copyfile(file, folder / cache)
     kernel = configuration_kernel(space, start.values)
     (folder / f"kernel{kernel.language.suffix}").write_text(kernel.source, encoding="utf-8")
-    (folder / "task.toml").write_text(f'name = "{space.name}"\nspace = "{file}"\n', encoding="utf-8")
+    (folder / "task.toml").write_text(f'name = "{space.name}"\nspace = "{cache}"\n', encoding="utf-8")

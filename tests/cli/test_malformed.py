@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.profiling.spaces import write_space
 from tests.cli.command import flat, mctskernel
 from tests.generated import REFERENCE
-from tests.spaces import bowl, failing
+from tests.spaces import bowl, failing, write_space
 from tests.synthetic_run import SyntheticRun, timed
 
 FILES = {

@@ -24,7 +24,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_holds_its_space_and_its_start(run: Path) -> None:
-    assert {file.name for file in (run / "task").iterdir()} == {"task.toml", "kernel.toml", "bowl.json.gz"}
+    assert {file.name for file in (run / "task").iterdir()} == {"task.toml", "kernel.toml", "bowl.json"}
     assert "block = " in (run / "task" / "kernel.toml").read_text()
     assert json.loads((run / "run.json").read_text())["fingerprint"]["gpu"] == "A GPU"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.space import Entry, Parameter, SearchSpace, SpaceError
-from mctskernel.profiling.spaces import FAILURES, read_space, write_space
+from mctskernel.profiling.spaces import FAILURES, read_space
 from tests import spaces
 
 FAST = {"x": 1, "y": "a", "time": 2.5}
@@ -108,5 +108,5 @@ def test_every_time_outcome_and_name_survives(
         (Entry(first, Outcome.OK, milliseconds * 1e-3, "", stages), Entry(second, outcome)),
     )
     path = tmp_path_factory.getbasetemp() / "any.json"
-    write_space(space, path)
+    spaces.write_space(space, path)
     assert read_space(path) == space

@@ -11,7 +11,7 @@ from mctskernel.core.space import SpaceError, values_of
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.spaces import read_space
-from mctskernel.tasks.space import choose_start, write_space_task
+from mctskernel.tasks.space import choose_start
 from tests import spaces
 
 
@@ -26,8 +26,7 @@ def test_the_first_drawn_configuration_with_a_time_is_the_start() -> None:
 
 def test_a_space_is_a_task_folder(tmp_path: Path) -> None:
     space = spaces.bowl()
-    write_space_task(space, space.by_values[spaces.BEST], tmp_path)
-    task = load_task(tmp_path)
+    task = load_task(spaces.task_folder(tmp_path, space, space.by_values[spaces.BEST]))
     assert (task.name, task.inputs, task.outputs, task.shapes) == ("bowl", (), (), ())
     assert task.starting_kernel.language is Language.CONFIGURATION
     assert read_space(task.folder / task.space) == space
@@ -40,11 +39,11 @@ def test_a_space_is_a_task_folder(tmp_path: Path) -> None:
         ('space = "other.json"', "'space' must be the name of a file"),
         ('space = "../task.toml"', "'space' must be the name of a file"),
         ("space = 3", "'space': Expected"),
-        ('space = "bowl.json.gz"\n[shapes]', "unknown field `shapes`"),
+        ('space = "bowl.json"\n[shapes]', "unknown field `shapes`"),
     ],
 )
 def test_a_folder_that_is_no_space_is_a_sentence(tmp_path: Path, text: str, says: str) -> None:
-    write_space_task(spaces.bowl(), spaces.bowl().entries[0], tmp_path)
-    (tmp_path / "task.toml").write_text(text)
+    folder = spaces.task_folder(tmp_path, spaces.bowl(), spaces.bowl().entries[0])
+    (folder / "task.toml").write_text(text)
     with pytest.raises(TaskError, match=says):
-        load_task(tmp_path)
+        load_task(folder)
