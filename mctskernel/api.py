@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from mctskernel.report.comparison import RunComparison, compare_runs, find_runs
 from mctskernel.report.live import following
 from mctskernel.report.notebook import Run
 from mctskernel.report.view import load_view
+from mctskernel.run import new_path
 from mctskernel.run.search import begin
 from mctskernel.tasks.builtin import find_task
 
@@ -43,7 +43,7 @@ def search(
     folder = find_task(task)
     config = read_config({"device": device, **settings, "budget": {"evaluations": budget}})
     loaded = load_task(folder, config.language)
-    path = Path(out) if out else Path("runs") / f"{loaded.name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    path = Path(out) if out else new_path(loaded.name)
     with following(Console()) as follow:
         result = begin(path, folder, for_task(config, loaded), follow, lambda: False)
     if result.problem:

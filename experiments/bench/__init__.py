@@ -1,1 +1,1 @@
-"""Every problem of a folder: read, searched, timed beside PyTorch, and told in one table (`mctskernel bench`)."""
+"""Every problem of a folder: read, searched, timed beside PyTorch, and shown in one table (`mctskernel bench`)."""

@@ -13,7 +13,6 @@ from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import stopping
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
-from mctskernel.cli.search import now
 from mctskernel.experiments.ablation.configuration import (
     DEVICES,
     Ablation,
@@ -27,6 +26,7 @@ from mctskernel.experiments.ablation.sweep import Results, sweep
 from mctskernel.experiments.ablation.tables import render, write_tables
 from mctskernel.experiments.ablation.trials import Trial
 from mctskernel.report.notes import counted
+from mctskernel.run import new_path
 
 INTERVAL = 10.0  # seconds between lines about progress
 
@@ -102,7 +102,7 @@ def ablate(
     llm = {name: value for name, value in (("model", model), ("base_url", base_url)) if value is not None}
     overrides = Overrides(spaces, tasks, seeds, evaluations, llm, device or "")
     ablation = read_ablation(find_configuration(config), overrides)
-    path = out or Path("runs") / f"ablation-{Path(config).stem}-{now()}"
+    path = out or new_path(f"ablation-{Path(config).stem}")
     results = _sweep(ablation, path, jobs)
     if not results.finished:
         echo(f"{len(results.trials)} of {results.planned} trials are finished and kept.")

@@ -11,12 +11,11 @@ import rich_click as click
 from mctskernel.cli import options
 from mctskernel.cli.following import follow_search, print_outcome, pytorch_timing, time_pytorch
 from mctskernel.cli.plain_console import echo
-from mctskernel.cli.search import now
 from mctskernel.config import SearchConfig, check, read_config
 from mctskernel.core.budget import Budget
 from mctskernel.executors import workers_on
 from mctskernel.report.view import View, load_view
-from mctskernel.run import open_run, read_manifest
+from mctskernel.run import new_path, open_run, read_manifest
 from mctskernel.run.repeating import BEST_NODES, measure
 from mctskernel.run.search import resume as resume_run
 
@@ -90,7 +89,7 @@ def resume(run: Path, *, table: dict[str, Any], nodes: int, out: Path | None) ->
 def _measure(before: View, chosen: SearchConfig, nodes: int, out: Path | None) -> None:
     before.refuse_recorded()
     configuration = before.manifest.configuration
-    path = out or Path("runs") / f"{configuration.task}-measured-{now()}"
+    path = out or new_path(f"{configuration.task}-measured")
     echo(f"Evaluating the best kernels of {before.folder.path} on {chosen.device} into {path}")
     with follow_search() as (follow, stop_requested):
         search_result = measure(

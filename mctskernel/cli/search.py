@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,6 +36,7 @@ from mctskernel.profiling.processes.forked import import_first
 from mctskernel.profiling.spaces import read_space
 from mctskernel.report.live import improvement_text
 from mctskernel.report.notes import counted
+from mctskernel.run import new_path
 from mctskernel.run.repeating import replay
 from mctskernel.run.search import begin
 from mctskernel.run.several import Plan, read_weights, search_all, shared, speedup_of_model
@@ -154,7 +154,7 @@ def search_task(folder: Path, config: SearchConfig, out: Path | None, *, baselin
     gc.freeze()  # what was imported stays: to look through it takes as long as an evaluation
     task = load_task(folder, config.language)
     config = for_task(config, task)
-    path = out or Path("runs") / f"{task.name}-{now()}"
+    path = out or new_path(task.name)
     note = "".join(f" ({each})" for each in task.caveats)
     workers = counted(config.workers, "worker") if config.workers else "all workers of the cluster"
     starts = [task.starting_kernel, *other_starts(folder, config.language).values()]
@@ -181,7 +181,7 @@ def _search_several(
     if len(set(names)) < len(names):
         raise click.UsageError("Two of the tasks have the same name.")
     shares = read_weights(weights, names) if weights else dict.fromkeys(names, 1.0)
-    path = out or Path("runs") / f"several-{now()}"
+    path = out or new_path("several")
     plans = [
         Plan(path / each.task, folder, shared(each, len(found)), shares[each.task])
         for folder, each in zip(folders, found, strict=True)
@@ -209,11 +209,6 @@ def _print_improvement(task: str, snapshot: Snapshot) -> None:
         echo(f"{task}: {improvement_text(snapshot).strip()}")
 
 
-def now() -> str:
-    """The date and time as names of run folders have them."""
-    return f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-
-
 def _replay(context: click.Context, source: Path | None, out: Path | None) -> None:
     """Repeat the edits of a run."""
     if source is None or context.params["proposer"] != REPLAY:
@@ -229,7 +224,7 @@ def _replay(context: click.Context, source: Path | None, out: Path | None) -> No
             f"A replay takes everything but the device from {source}: leave {', '.join(sorted(others))} out."
         )
         raise click.UsageError(message)
-    path = out or Path("runs") / f"{source.name}-replayed-{now()}"
+    path = out or new_path(f"{source.name}-replayed")
     echo(f"Replaying {source} into {path}")
     with follow_search() as (follow, stop_requested):
         search_result, difference = replay(path, source, follow, stop_requested, **elsewhere)

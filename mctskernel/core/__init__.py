@@ -1,1 +1,1 @@
-"""Plain frozen data that every room shares."""
+"""Plain frozen data that all parts share."""

@@ -26,13 +26,13 @@ MAX_STOPS = 256  # full stops in a line, which is where a dotted key has to be
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, UnicodeEncodeError, RecursionError)
 """What msgspec raises for input that is no value of the type, whatever the bytes or the text."""
 
-MOST_TOLD = 400  # characters of a parser's message, which may quote all of a long input
+MOST_QUOTED = 400  # characters of a parser's message, which may quote all of a long input
 
 
 def excerpt(error: Exception | str) -> str:
     """A message, shortened for a sentence."""
     text = str(error)
-    return text if len(text) <= MOST_TOLD else f"{text[:MOST_TOLD]}..."
+    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}..."
 
 
 def indented_json(value: object, indent: int = 1) -> bytes:

@@ -57,10 +57,8 @@ Reply = Ready | Proposed
 REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
-class RulesBeside:
+class RuleProcess:
     """The rules' proposals for one task, from another process or, where that is lost, from here."""
-
-    name = "rules"
 
     def __init__(self, task: Task, language: Language | None) -> None:
         opening = Open(task.folder.resolve(), language)

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -22,6 +21,7 @@ from mctskernel.external.messages import ReplyError
 from mctskernel.external.session import Session, begin_session, open_session
 from mctskernel.loop import Snapshot, StopReason
 from mctskernel.report.view import View, load_view
+from mctskernel.run import new_path
 from mctskernel.tasks.builtin import builtin_tasks
 from mctskernel.tree.policy import Policy
 
@@ -113,7 +113,7 @@ class Engine:
             budget=Budget(evaluations=evaluations or most),
             policy=Policy(patience=PATIENCE),
         )
-        name = run or f"{task}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+        name = run or new_path(task).name
         path = self.run_path(name)
         with self.turn(watch):
             self._close()

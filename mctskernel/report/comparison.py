@@ -44,8 +44,8 @@ ONE_SIGMA = "one standard deviation of the model's error"
 EXACT = "as recorded"
 
 
-Ground = tuple[str, tuple[tuple[str, str], ...]]
-"""What runs must share for their times to be compared: a digest of the task's files, and the device."""
+TaskAndDevice = tuple[str, tuple[tuple[str, str], ...]]
+"""What runs must share for their times to be compared: a digest of the task's files, and the device's fingerprint."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class ComparedRun:
         return tuple(moments(read_events(self.view.folder.journal), self.view.refused))
 
     @cached_property
-    def ground(self) -> Ground:
+    def task_and_device(self) -> TaskAndDevice:
         """What another run must share: every file of the task but its starting kernels, and the device."""
         digest = hashlib.sha256()
         for file in sorted(self.view.folder.task.glob("*")):
@@ -178,14 +178,14 @@ class RunComparison:
 
 def compare_runs(runs: Sequence[ComparedRun]) -> RunComparison:
     """Compare the best kernel of the first of each task and device with those of the others. Raises RunError."""
-    grounds: dict[Ground, list[ComparedRun]] = defaultdict(list)
+    comparable: dict[TaskAndDevice, list[ComparedRun]] = defaultdict(list)
     for run in runs:
-        grounds[run.ground].append(run)
+        comparable[run.task_and_device].append(run)
     return RunComparison(
         tuple(map(_run_row, runs)),
         tuple(
             ratio
-            for first, *others in grounds.values()
+            for first, *others in comparable.values()
             for other in others
             if (ratio := _best_ratio(first, other)) is not None
         ),
@@ -287,9 +287,9 @@ def _notes(runs: Sequence[ComparedRun]) -> Iterator[str]:
 
 
 def _differences(first: ComparedRun, second: ComparedRun) -> Iterator[str]:
-    if first.ground == second.ground:
+    if first.task_and_device == second.task_and_device:
         return
-    if first.ground[0] == second.ground[0]:
+    if first.task_and_device[0] == second.task_and_device[0]:
         yield (
             f"{first.name} was timed on {first.device} and {second.name} on {second.device}: times of different "
             "devices are not compared. `mctskernel resume RUN --device gpu` times its kernels on this machine's GPU."
@@ -308,10 +308,10 @@ def _listed(names: Sequence[str]) -> str:
 def print_run_comparison(console: Console, comparison: RunComparison) -> None:
     """Print a table for each task and device, then the comparisons of kernels, and notes."""
     names = short_names([row.path for row in comparison.runs])
-    grounds: dict[tuple[str, str], list[RunRow]] = {}
+    groups: dict[tuple[str, str], list[RunRow]] = {}
     for row in comparison.runs:
-        grounds.setdefault((row.task, row.device), []).append(row)
-    for (task, device), rows in grounds.items():
+        groups.setdefault((row.task, row.device), []).append(row)
+    for (task, device), rows in groups.items():
         console.print(Text.assemble((task, "bold"), f" on {device}"), soft_wrap=True)
         console.print(_table(rows, names))
         for row in rows:

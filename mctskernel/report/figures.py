@@ -85,7 +85,7 @@ def draw(name: str, runs: Sequence[ComparedRun], path: Path | None, columns: int
 
 
 def _check(name: str, runs: Sequence[ComparedRun]) -> None:
-    if len({(run.ground, run.starting_kernel) for run in runs}) > 1:
+    if len({(run.task_and_device, run.starting_kernel) for run in runs}) > 1:
         raise RunError("A figure shows runs of one task, starting kernel and device.")
     if name == "money" and not any(moment.dollars for run in runs for moment in run.moments):
         raise RunError(

@@ -13,9 +13,9 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.user_errors import RunError
 from mctskernel.profiling.gpu.cuda_driver import describe_gpu
 from mctskernel.profiling.gpu.cupti import COUNTERS_FORBIDDEN
+from mctskernel.profiling.ncu_target import Freedom
 from mctskernel.profiling.processes.child_process import environment_without_secrets, worker_environment
 from mctskernel.profiling.processes.sessions import end_session
-from mctskernel.profiling.replay import Freedom
 from mctskernel.report.view import View
 from mctskernel.run import write_text
 
@@ -59,14 +59,14 @@ def profile_node(view: View, number: int) -> tuple[Path, str, bool]:
 
 
 def _write_report(view: View, source: Path, freedom: Freedom) -> Path:
-    """Profile what replaying a kernel launches between cuProfilerStart and cuProfilerStop. Raises DeviceError."""
+    """Profile what a kernel launches between cuProfilerStart and cuProfilerStop. Raises DeviceError."""
     report = source.with_suffix(".ncu-rep").resolve()
     report.unlink(missing_ok=True)
     seed = str(view.manifest.configuration.seed)
     printed = _run_ncu(
         *("--set", "full", "--clock-control", "none", "--profile-from-start", "off"),
         *("--target-processes", "application-only", "--export", str(report.with_suffix(""))),
-        *(sys.executable, "-P", "-m", "mctskernel.profiling.replay"),
+        *(sys.executable, "-P", "-m", "mctskernel.profiling.ncu_target"),
         *(str(view.folder.task.resolve()), str(source.resolve()), seed, freedom.value),
     )
     if not report.is_file():

@@ -112,6 +112,11 @@ class RunFolder:
         return load_task(self.task, read_manifest(self).configuration.language)
 
 
+def new_path(name: str) -> Path:
+    """Where something of this name goes that is made now: `runs/NAME-DATE-TIME`."""
+    return Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+
+
 def prepare_run(path: Path, task: Task) -> RunFolder:
     """Make the folder of a new run with a copy of its task. Raises RunError if it holds anything already."""
     with _sentences(path):

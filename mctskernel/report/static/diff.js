@@ -20,22 +20,22 @@ export function diffRows(old, made, changes, marked = new Map()) {
   return near(rows, marked);
 }
 
-/** A table of rows, whose lines are lists of [class, text], with the remarks on lines of the new source below them. */
+/** A table of rows, whose lines are lists of [class, text], with the notes on lines of the new source below them. */
 export function diffTable(rows, caption, marked = new Map()) {
   const body = rows.flatMap((row) => {
     if (row === null) return el("tr", { class: "gap" }, el("td", { colspan: 4 }, "⋯"));
     const [old, made, line, sign] = row;
     const kind = { "+": "added", "-": "removed" }[sign];
-    const remarks = made === null ? [] : (marked.get(made + 1) ?? []);
+    const notes = made === null ? [] : (marked.get(made + 1) ?? []);
     const shown = el(
       "tr",
-      { class: [kind, remarks.length ? "stalled" : ""].filter(Boolean).join(" ") },
+      { class: [kind, notes.length ? "stalled" : ""].filter(Boolean).join(" ") },
       el("td", { class: "line" }, old === null ? "" : String(old + 1)),
       el("td", { class: "line" }, made === null ? "" : String(made + 1)),
       el("td", { class: "sign" }, sign),
       el("td", { class: "code" }, line.map(([kind, text]) => (kind ? el("span", { class: kind }, text) : text))),
     );
-    return [shown, ...remarks.map((text) => el("tr", { class: "stall" }, el("td", { colspan: 3 }), el("td", {}, text)))];
+    return [shown, ...notes.map((text) => el("tr", { class: "stall" }, el("td", { colspan: 3 }), el("td", {}, text)))];
   });
   return el("div", { class: "scroll source", tabindex: "0", role: "region", "aria-label": caption }, el("table", {}, el("tbody", {}, body)));
 }

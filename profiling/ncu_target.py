@@ -1,9 +1,9 @@
-"""Runs one kernel's launch plan for NVIDIA's profiler to watch.
+"""The program that Nsight Compute profiles: it runs one kernel's launch plan.
 
-Run as `python -m mctskernel.profiling.replay TASK_FOLDER KERNEL_FILE SEED FREEDOM`, in a folder of its own, under a
+Run as `python -m mctskernel.profiling.ncu_target TASK_FOLDER KERNEL_FILE SEED FREEDOM`, in a folder of its own, under a
 profiler that waits for cuProfilerStart (`ncu --profile-from-start off`). `FREEDOM` says whether the process confines
 itself before it looks at the kernel (`Freedom`). What goes wrong is one sentence on standard error, after `COMPLAINT`:
-exit status 1 where the kernel can't be replayed, `LOST` where the GPU gave up on it.
+exit status 1 where the kernel can't be run, `LOST` where the GPU gave up on it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - what the tools share with the 
 
 
 class Freedom(enum.StrEnum):
-    """Whether a replayed kernel's process confines itself."""
+    """Whether the kernel's process confines itself."""
 
     CONFINED = "confined"
     FREE = "free"
@@ -73,7 +73,7 @@ def profile(task_folder: Path, kernel_file: Path, seed: int, freedom: Freedom) -
 
 
 def confinement(task_folder: Path, kernel_file: Path, scratch: Path) -> Confinement:
-    """What replaying on an open GPU takes, under a tool that is attached already: what its own process may, and the
+    """What running it on an open GPU takes, under a tool that is attached already: what its own process may, and the
     memory that the tool shares with it.
     """
     return Confinement(

@@ -1,4 +1,4 @@
-"""The process that replays a kernel under a tool, before it looks at the kernel; without a GPU, which comes first."""
+"""The process that runs a kernel under a profiler, before it looks at the kernel; without a GPU, which comes first."""
 
 import json
 import subprocess
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.slow
 
 CODE = """
 import json, pathlib, socket, sys
-from mctskernel.profiling import replay
-from mctskernel.profiling.replay import Freedom
+from mctskernel.profiling import ncu_target
+from mctskernel.profiling.ncu_target import Freedom
 
 task, kernel, secret = map(pathlib.Path, sys.argv[1:4])
 
@@ -41,9 +41,9 @@ def looked_at(*_):
 class Gpu:
     architecture = "sm_90"
 
-replay.open_gpu = lambda *_: Gpu()
-replay.prepare = looked_at  # the first that the kernel's text is given to
-replay.profile(task, kernel, 0, Freedom(sys.argv[4]))
+ncu_target.open_gpu = lambda *_: Gpu()
+ncu_target.prepare = looked_at  # the first that the kernel's text is given to
+ncu_target.profile(task, kernel, 0, Freedom(sys.argv[4]))
 """
 
 ALLOWED = {"reads the kernel", "reads the task", "writes its folder"}
@@ -66,7 +66,7 @@ def tried(task: Path, folder: Path, freedom: str) -> dict[str, str]:
 
 
 @NEEDS_LANDLOCK
-def test_a_replay_is_confined_before_it_reads_its_kernel(small_task: Path, tmp_path: Path) -> None:
+def test_the_process_is_confined_before_it_reads_its_kernel(small_task: Path, tmp_path: Path) -> None:
     found = tried(small_task, tmp_path, "confined")
     assert {name for name, result in found.items() if result == "done"} == ALLOWED
 
