@@ -29,12 +29,11 @@ TASK_FILE = "task.toml"
 class Read(msgspec.Struct, frozen=True):
     """A problem that was read; `reason` says why there is no starting kernel, and is empty where there is one.
 
-    `seconds` are counted from PyTorch's import on; `peak_bytes` is the largest resident memory of the process,
-    `gpu_bytes` about what its tensors take on a GPU. `precision` is empty where it is that of the tensors.
+    `seconds` are counted from PyTorch's import on; `gpu_bytes` is about what its tensors take on a GPU. `precision` is
+    empty where it is that of the tensors.
     """
 
     seconds: float
-    peak_bytes: int
     starts: tuple[str, ...] = ()
     gpu_bytes: int = 0
     reason: str = ""

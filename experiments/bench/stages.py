@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import shutil
 import time
 from collections.abc import Callable, Iterable
@@ -70,7 +69,7 @@ def read_stage(
             shutil.copytree(problem, folder / TASK)
             task = load_task(folder / TASK, language)
             further = sorted(each.name for each in start_files(problem, task.starting_kernel.language))
-            return Read(time.monotonic() - began, _peak_bytes(), ("kernel", *further), timed_bytes(task))
+            return Read(time.monotonic() - began, ("kernel", *further), timed_bytes(task))
         found = read_problem(problem, language)
         if found.has_kernel:
             write_problem(found, folder / TASK)
@@ -78,16 +77,14 @@ def read_stage(
                 set_plain_aside(folder / TASK)
             task = load_task(folder / TASK, language)
     except UserError as error:
-        return Read(time.monotonic() - began, _peak_bytes(), reason=excerpt(error))
+        return Read(time.monotonic() - began, reason=excerpt(error))
     spent = time.monotonic() - began
     if not found.has_kernel:
-        return Read(spent, _peak_bytes(), reason=found.notes[-1], notes=found.notes)
+        return Read(spent, reason=found.notes[-1], notes=found.notes)
     starts = sorted(name for name in found.files if name.startswith(("kernel.", "start_")))
     relaxed = Precision.RELAXED if task.precision is Precision.RELAXED else ""
     precision = relaxed or ("TF32" if task.numerics.tf32 else "")
-    return Read(
-        spent, _peak_bytes(), tuple(starts), timed_bytes(task), notes=found.notes, precision=precision
-    )
+    return Read(spent, tuple(starts), timed_bytes(task), notes=found.notes, precision=precision)
 
 
 def search_stage(caller: Caller, folder: Path, config: SearchConfig) -> Searched:
@@ -204,7 +201,3 @@ def _start(tree: Tree, node: int, first: str) -> Start:
     if not evaluation.ok:
         return Start(name, language, f"{evaluation.outcome}: {evaluation.message}")
     return Start(name, language, "ok", run_seconds(evaluation) or 0.0)
-
-
-def _peak_bytes() -> int:
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -229,17 +229,12 @@ COLUMNS: tuple[Cell, ...] = (
         lambda row: f"{row.searched.gpu_seconds:.1f}" if row.searched and row.searched.gpu_seconds else "",
     ),
 )
-"""The columns of the table; times in milliseconds."""
-
-
-def columns_of(rows: Sequence[Row]) -> tuple[Cell, ...]:
-    """The columns that have anything in them."""
-    return tuple(each for each in COLUMNS if any(each[1](row) for row in rows))
+"""The columns of the table, of which those that are empty are left out; times in milliseconds."""
 
 
 def document(rows: Sequence[Row], title: str, provenance: Provenance | None = None, waiting: int = 0) -> str:
     """The page of the table in Markdown; so many more problems are `waiting`."""
-    chosen = columns_of(rows)
+    chosen = [each for each in COLUMNS if any(each[1](row) for row in rows)]
     cells = [[cell(row) for _, cell in chosen] for row in rows]
     made = f"`{provenance.command}`; {provenance.machine}; {provenance.date}." if provenance else ""
     return page(
@@ -254,15 +249,6 @@ def document(rows: Sequence[Row], title: str, provenance: Provenance | None = No
         *_section("## Furthest behind", worst(rows)),
         *_section("## What failed", failures(rows)),
     )
-
-
-def latex(rows: Sequence[Row]) -> str:
-    """The table as a LaTeX tabular."""
-    chosen = columns_of(rows)
-    lines = [rf"\begin{{tabular}}{{l{'r' * (len(chosen) - 1)}}}", r"\hline"]
-    lines += [" & ".join(_escaped(name) for name, _ in chosen) + r" \\", r"\hline"]
-    lines += [" & ".join(_escaped(cell(row)) for _, cell in chosen) + r" \\" for row in rows]
-    return "\n".join([*lines, r"\hline", r"\end{tabular}"])
 
 
 def sentences(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -383,9 +369,3 @@ def _successes(speedups: Sequence[float | None], threshold: float) -> int:
 
 def _section(heading: str, lines: Sequence[str]) -> list[str]:
     return [heading, "\n".join(f"- {line}" for line in lines)] if lines else []
-
-
-def _escaped(text: str) -> str:
-    for letter in "&%_#$":
-        text = text.replace(letter, f"\\{letter}")
-    return text

@@ -22,7 +22,7 @@ from mctskernel.core.executor import CounterSet
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.experiments.bench.pipeline import Pipeline, Plan
 from mctskernel.experiments.bench.rows import ROW_FILE, draw, find_problems, natural, read_row
-from mctskernel.experiments.bench.table import document, latex, summary
+from mctskernel.experiments.bench.table import document, summary
 from mctskernel.experiments.results import provenance_here, write_result
 from mctskernel.profiling.devices import default_kind
 
@@ -108,7 +108,7 @@ def bench(
     Problems are those of KernelBench, SOL-ExecBench, flashinfer-bench or GPU MODE, task folders, and built-in tasks
     by name, which are timed beside PyTorch's operators. A problem that fails has a row with the reason.
 
-    OUT has the table as bench.md, bench.tex and bench.json, and the run of each problem. Where a benchmark was stopped,
+    OUT has the table as bench.md and bench.json, and the run of each problem. Where a benchmark was stopped,
     the same command continues with what is missing; without a FOLDER it prints the table of what is there.
 
         mctskernel bench KernelBench/level1 --seconds-per-problem 20 --out level1
@@ -142,7 +142,6 @@ def bench(
     text = document(rows, "Benchmark", provenance, waiting)
     try:
         write_whole(out / "bench.md", f"{text}\n".encode())
-        write_whole(out / "bench.tex", f"{latex(rows)}\n".encode())
         write_result(out / "bench.json", {"summary": summary(rows), "rows": rows}, provenance)
     except OSError as error:
         echo(f"mctskernel: The table can't be written: {error}.", err=True)
