@@ -69,7 +69,8 @@ from mctskernel.run.search import finish, open_search
 from mctskernel.tasks.starts import best_start, set_plain_aside, start_name
 from mctskernel.tree.journal import MemoryJournal, read_tree
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.search import TreeSearch, Try
+from mctskernel.tree.search import TreeSearch
+from mctskernel.tree.strategies.strategy import Step
 from mctskernel.tree.trajectory import edit_title, run_seconds
 
 WHERE = "\nWrite the answer, and nothing else, into one file: "
@@ -275,12 +276,12 @@ def _print(cell: Cell, tree: Tree, known: int) -> None:
         click.echo(f"{cell.name}: {edit_title(tree, made)}: {_result(made)}")
 
 
-def _next_edit(search: Search, node: int, most: int) -> Try | None:
+def _next_edit(search: Search, node: int, most: int) -> Step | None:
     tree = search.tree_search.tree
     untried = tree.nodes[node].untried
     if not untried or len(tree.nodes) >= most:
         return None
-    return Try(node, untried[0], search.tree_search.edit(node, untried[0]))
+    return Step(node, untried[0])
 
 
 def _proposals(search: TreeSearch, node: int, text: str) -> tuple[int, Proposals]:

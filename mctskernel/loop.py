@@ -28,8 +28,8 @@ from mctskernel.profiling.reward import Reward, composite, is_eligible
 from mctskernel.registry import in_use
 from mctskernel.tasks.starts import are_evaluated, are_proposed, start_name, start_speedup, untried
 from mctskernel.tree.node import UNTRIED, Node, Tree
-from mctskernel.tree.search import Action, TreeSearch, Try
-from mctskernel.tree.strategies.strategy import Propose
+from mctskernel.tree.search import TreeSearch
+from mctskernel.tree.strategies.strategy import Action, Propose, Step
 from mctskernel.tree.trajectory import edit_title
 
 POLL_SECONDS = 0.1
@@ -292,8 +292,8 @@ class Search:
         match action:
             case Propose() as request:
                 return self._request_edits(request)
-            case Try() as attempt:
-                self._try(attempt)
+            case Step() as step:
+                self._try(step)
                 return True
         return False
 
@@ -306,11 +306,11 @@ class Search:
                 self.tree_search.propose(0, Proposals(self.starts, more=True))
             number = untried(self._tree)
             if number is not None:
-                return Try(0, number, self.tree_search.edit(0, number))
+                return Step(0, number)
         while self.wanted:
             node, number = self.wanted[0]
             if self._tree.nodes[node].fates[number] == UNTRIED:
-                return Try(node, number, self.tree_search.edit(node, number))
+                return Step(node, number)
             self.wanted.popleft()
         return self.tree_search.next_action()
 
@@ -345,13 +345,14 @@ class Search:
 
     # Evaluate
 
-    def _try(self, attempt: Try) -> None:
+    def _try(self, step: Step) -> None:
+        edit = self.tree_search.edit(step.node, step.edit)
         try:
-            kernel = apply(self.tree_search.kernel(attempt.node), attempt.edit)
+            kernel = apply(self.tree_search.kernel(step.node), edit)
         except PatchError as error:
-            self.tree_search.refuse(attempt, str(error))
+            self.tree_search.refuse(step, str(error))
             return
-        node = self.tree_search.submit(attempt, kernel)
+        node = self.tree_search.submit(step, kernel)
         if node is not None:
             self._unsubmitted.append(node)
             self._submit()

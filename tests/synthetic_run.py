@@ -17,7 +17,8 @@ from mctskernel.core.task_file import load_task
 from mctskernel.profiling.reward import composite
 from mctskernel.run import RunFolder, prepare_run, write_manifest
 from mctskernel.tree.journal import Journal, read_tree
-from mctskernel.tree.search import TreeSearch, Try
+from mctskernel.tree.search import TreeSearch
+from mctskernel.tree.strategies.strategy import Step
 
 CONFIGURATION = SearchConfig(
     task="double", device="model", proposer="rules", seed=3, workers=1, budget=Budget(evaluations=10)
@@ -88,7 +89,7 @@ class SyntheticRun:
             made = []
             for number, (edit, (_, evaluation)) in enumerate(zip(edits, stories, strict=True)):
                 assert isinstance(edit.change, WholeSource)
-                child = search.submit(Try(node, number, edit), Kernel(edit.change.source))
+                child = search.submit(Step(node, number), Kernel(edit.change.source))
                 assert child is not None
                 parent = search.tree.nodes[node].evaluation
                 search.evaluate(child, evaluation, composite(evaluation, parent, self.root))

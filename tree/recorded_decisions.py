@@ -11,7 +11,8 @@ import msgspec
 from mctskernel.core.proposer import Proposals
 from mctskernel.tree.blobs import BlobStore, get_edit, get_exchange
 from mctskernel.tree.events import Duplicated, Event, Proposed, Refused, Submitted
-from mctskernel.tree.search import Action, TreeSearch, Try
+from mctskernel.tree.search import TreeSearch
+from mctskernel.tree.strategies.strategy import Step
 
 Decision = Proposed | Submitted | Duplicated | Refused
 
@@ -36,7 +37,7 @@ class RecordedDecisions:
         """Whether a kernel is still to be made."""
         return any(isinstance(each, Submitted) for each in self._left)
 
-    def next(self, search: TreeSearch) -> Action | None:
+    def next(self, search: TreeSearch) -> Step | None:
         """What to do next; None before the node that it is about is evaluated, and at the end."""
         nodes, expected = search.tree.nodes, self._submitted
         if expected is not None and (
@@ -51,8 +52,7 @@ class RecordedDecisions:
             self._left.popleft()
             if not isinstance(event, Proposed):
                 self._submitted = event if isinstance(event, Submitted) else None
-                number = event.edit or 0
-                return Try(node, number, search.edit(node, number))
+                return Step(node, event.edit or 0)
             search.propose(node, self._proposals(event))
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import msgspec
@@ -43,7 +43,7 @@ from mctskernel.tree.journal import EventLog
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.replay import advance, check
-from mctskernel.tree.strategies.strategy import Propose, Step, Strategy
+from mctskernel.tree.strategies.strategy import Action, Propose, Step, Strategy
 from mctskernel.tree.trajectory import TrackRecord, edit_attempts, lineage_attempts
 
 GAINS_ELSEWHERE = 8  # how many edits that made other kernels faster a proposer sees
@@ -51,18 +51,6 @@ GAINS_ELSEWHERE = 8  # how many edits that made other kernels faster a proposer 
 BESIDE = 12  # how many other edits of the kernels that led to a node a proposer sees
 
 REPAIR_WINDOW = 32  # evaluations, the latest, among which a failure to repair is looked for
-
-
-@dataclass(frozen=True)
-class Try:
-    """Apply edit number `number` to the kernel of `node`, then call `submit` or `refuse`."""
-
-    node: int
-    number: int
-    edit: Edit
-
-
-Action = Propose | Try  # what to do next
 
 
 class TreeSearch:
@@ -98,15 +86,7 @@ class TreeSearch:
         return tuple(self.tree.pending)
 
     def next_action(self) -> Action | None:
-        """What to do next; None if that is nothing, before something comes back. Changes nothing."""
-        match self.next_step():
-            case Step(node, number):
-                return Try(node, number, self.edit(node, number))
-            case request:
-                return request
-
-    def next_step(self) -> Step | Propose | None:
-        """The strategy's next step, unless a repair comes first. Changes nothing."""
+        """The strategy's next step, unless a repair comes first; None before something comes back. Changes nothing."""
         repair = _repair(self.tree) if self.tree.policy.repair == "at-once" else None
         with in_use("strategy", self.tree.policy.strategy):
             return repair or self._strategy.step(self.tree, self._rng)
@@ -131,9 +111,9 @@ class TreeSearch:
             )
         )
 
-    def submit(self, attempt: Try, kernel: Kernel) -> int | None:
+    def submit(self, step: Step, kernel: Kernel) -> int | None:
         """Record the kernel that an edit made. Returns its node, to be evaluated; None if the kernel is known."""
-        at, parent, edit = self._clock(), attempt.node, attempt.number
+        at, parent, edit = self._clock(), step.node, step.edit
         known = self.tree.by_identity.get(kernel.identity)
         if known is not None:
             self._record(Duplicated(node=parent, edit=edit, of=known, at=at))
@@ -142,9 +122,9 @@ class TreeSearch:
         self._record(Submitted(node=node, kernel=record, parent=parent, edit=edit, at=at))
         return node
 
-    def refuse(self, attempt: Try, reason: str) -> None:
+    def refuse(self, step: Step, reason: str) -> None:
         """Record that an edit made no kernel, and why, in a sentence."""
-        self._record(Refused(node=attempt.node, edit=attempt.number, reason=reason, at=self._clock()))
+        self._record(Refused(node=step.node, edit=step.edit, reason=reason, at=self._clock()))
 
     def evaluate(self, node: int, evaluation: Evaluation, score: Score) -> None:
         """Record a node's evaluation, in place of the one that it has. The reward must be finite."""
@@ -215,7 +195,7 @@ class TreeSearch:
         return np.random.default_rng((self.tree.seed, self.tree.events))
 
 
-def _repair(tree: Tree) -> Step | Propose | None:
+def _repair(tree: Tree) -> Action | None:
     """What repairs the latest failure that was given no edits, or has some and none that worked or is pending.
 
     A failure is given edits once. `repair_depth` bounds how many failures may follow each other.

@@ -50,7 +50,8 @@ from mctskernel.tasks.starts import best_start, copy_other_starts, starting_poin
 from mctskernel.tree.journal import Journal, read_events, read_tree
 from mctskernel.tree.node import Tree
 from mctskernel.tree.recorded_decisions import RecordedDecisions
-from mctskernel.tree.search import Action, TreeSearch
+from mctskernel.tree.search import TreeSearch
+from mctskernel.tree.strategies.strategy import Action
 
 OTHER_START = "The search began at another start."
 

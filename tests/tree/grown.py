@@ -14,8 +14,8 @@ from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.replay import replay
-from mctskernel.tree.search import TreeSearch, Try
-from mctskernel.tree.strategies.strategy import Propose
+from mctskernel.tree.search import TreeSearch
+from mctskernel.tree.strategies.strategy import Propose, Step
 
 SOURCES = itertools.count()
 
@@ -61,16 +61,17 @@ class Grown:
         self.offer_sources(request.node, *sources, priors=priors)
         return request.node
 
-    def next_try(self) -> Try:
-        attempt = self.search.next_action()
-        assert isinstance(attempt, Try), attempt
-        return attempt
+    def next_edit(self) -> tuple[Step, Edit]:
+        """What is to be tried next."""
+        step = self.search.next_action()
+        assert isinstance(step, Step), step
+        return step, self.search.edit(step.node, step.edit)
 
-    def submit(self) -> tuple[Try, int | None]:
+    def submit(self) -> tuple[Edit, int | None]:
         """Submit what is to be tried next."""
-        attempt = self.next_try()
-        assert isinstance(attempt.edit.change, WholeSource)
-        return attempt, self.search.submit(attempt, Kernel(attempt.edit.change.source))
+        step, edit = self.next_edit()
+        assert isinstance(edit.change, WholeSource)
+        return edit, self.search.submit(step, Kernel(edit.change.source))
 
     def try_next(self, reward: float, outcome: Outcome = Outcome.OK) -> int:
         """Submit and evaluate what is to be tried next. Returns its node, which must be new."""
@@ -90,9 +91,9 @@ class Grown:
 
     def begin(self, node: int, number: int) -> int:
         """Submit the kernel of an edit. Returns its node."""
-        attempt = Try(node, number, self.search.edit(node, number))
-        assert isinstance(attempt.edit.change, WholeSource)
-        made = self.search.submit(attempt, Kernel(attempt.edit.change.source))
+        change = self.search.edit(node, number).change
+        assert isinstance(change, WholeSource)
+        made = self.search.submit(Step(node, number), Kernel(change.source))
         assert made is not None
         return made
 

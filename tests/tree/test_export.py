@@ -21,7 +21,7 @@ from mctskernel.core.evaluation import (
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Attempt
 from mctskernel.tree.export import export, from_json, to_json
-from mctskernel.tree.search import Try
+from mctskernel.tree.strategies.strategy import Step
 from mctskernel.tree.trajectory import (
     KEPT,
     TrackRecord,
@@ -61,9 +61,9 @@ def story() -> Grown:
         Edit(Category.TUNING, "t", WholeSource("root")),
     ]
     story.offer(1, *edits)
-    story.search.evaluate(story.search.submit(Try(1, 0, edits[0]), Kernel("vector")), *timed(6.0, BANDWIDTH))
-    story.search.submit(Try(1, 1, edits[1]), Kernel("root"))
-    story.search.refuse(story.next_try(), "The patch doesn't fit.")
+    story.search.evaluate(story.search.submit(Step(1, 0), Kernel("vector")), *timed(6.0, BANDWIDTH))
+    story.search.submit(Step(1, 1), Kernel("root"))
+    story.search.refuse(story.next_edit()[0], "The patch doesn't fit.")
     return story
 
 

@@ -9,8 +9,7 @@ from mctskernel.core.edit import Category, Edit, Factor, Settings
 from mctskernel.core.evaluation import Evaluation, Outcome, Score, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Proposals
-from mctskernel.tree.search import Try
-from mctskernel.tree.strategies.strategy import Propose
+from mctskernel.tree.strategies.strategy import Propose, Step
 from tests.tree.grown import Grown
 
 FACTORS, LEVELS = 12, 6
@@ -53,8 +52,8 @@ def test_a_large_tree_grows_and_is_replayed(strategy: str, sizes: tuple[int, ...
             if isinstance(action, Propose):
                 grown.search.propose(action.node, Proposals(edits(nodes[action.node])))
                 continue
-            assert isinstance(action, Try)
-            (factor,) = action.edit.factors
+            assert isinstance(action, Step)
+            (factor,) = grown.search.edit(action.node, action.edit).factors
             changed = list(nodes[action.node])
             changed[int(factor.name[1:])] = int(factor.level)
             made = grown.search.submit(action, kernel(tuple(changed)))

@@ -29,7 +29,7 @@ def grown() -> Grown:
     grown.try_next(0.7)
     grown.try_next(-1.0, Outcome.WRONG_RESULT)
     assert grown.submit()[1] is None  # the root again
-    grown.search.refuse(grown.next_try(), "The patch doesn't apply.")
+    grown.search.refuse(grown.next_edit()[0], "The patch doesn't apply.")
     grown.search.resume()
     grown.offer_sources(0, "d")
     grown.submit()

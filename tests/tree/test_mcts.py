@@ -14,8 +14,8 @@ from mctskernel.core.user_errors import MisuseError
 from mctskernel.tree.edit_model.score import Prospects, expected_improvement, log_excess
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
-from mctskernel.tree.search import TreeSearch, Try
-from mctskernel.tree.strategies.strategy import Generators, Propose
+from mctskernel.tree.search import TreeSearch
+from mctskernel.tree.strategies.strategy import Generators, Propose, Step
 from tests.tree.grown import Grown, edit
 
 
@@ -52,9 +52,8 @@ def test_what_edits_did_apart_is_expected_of_them_together() -> None:
     # The six are known; what may be tried are pairs of them, all of one node.
     pairs = [(tile, warps) for tile in range(3) for warps in range(3)]
     tree.offer(0, *(edit(tile=float(tile), warps=float(warps)) for tile, warps in pairs))
-    request = tree.search.next_action()
-    assert isinstance(request, Try)
-    assert {factor.name: factor.level for factor in request.edit.factors} == {"tile": 2.0, "warps": 1.0}
+    _, wanted = tree.next_edit()
+    assert {factor.name: factor.level for factor in wanted.factors} == {"tile": 2.0, "warps": 1.0}
 
 
 def test_an_edit_that_failed_elsewhere_comes_late() -> None:
@@ -66,10 +65,9 @@ def test_an_edit_that_failed_elsewhere_comes_late() -> None:
     for number, gain in ((2, 2.0), (3, 1.0), (4, 1.0)):
         tree.make(0, number, gain)
     tree.offer(good, edit(b=1.0), edit(c=1.0))
-    request = tree.search.next_action()
-    assert isinstance(request, Try)
-    assert request.node == good
-    assert request.edit.factors[0].name == "c"
+    step, wanted = tree.next_edit()
+    assert step.node == good
+    assert wanted.factors[0].name == "c"
 
 
 def test_of_two_ways_to_the_same_decisions_the_one_from_the_faster_kernel_is_taken() -> None:
@@ -78,7 +76,7 @@ def test_of_two_ways_to_the_same_decisions_the_one_from_the_faster_kernel_is_tak
     slow, fast = tree.make(0, 0, 1.1), tree.make(0, 1, 1.5)
     tree.offer(slow, edit(b=1.0))
     tree.offer(fast, edit(a=1.0))
-    assert tree.next_try().node == fast
+    assert tree.next_edit()[0].node == fast
 
 
 @pytest.mark.parametrize("duplicate", [False, True])
@@ -88,18 +86,18 @@ def test_what_would_decide_the_same_as_a_node_or_a_duplicate_is_left_for_the_end
     first, second, slow = (tree.make(0, number, gain) for number, gain in enumerate((3.0, 1.2, 0.001)))
     tree.offer(first, edit(b=1.0))
     if duplicate:
-        assert tree.search.submit(Try(first, 0, tree.search.edit(first, 0)), Kernel("root")) is None
+        assert tree.search.submit(Step(first, 0), Kernel("root")) is None
     else:
         tree.offer(tree.make(first, 0, 3.1))
     tree.offer(second, edit(a=1.0))
     tree.offer(slow, edit(a=1.0))
     tree.offer(0)
     tree.offer(first)
-    assert tree.next_try().node == slow
+    assert tree.next_edit()[0].node == slow
     tree.make(slow, 0, 0.001)
     tree.offer(len(tree.tree.nodes) - 1)
     tree.offer(slow)
-    assert tree.next_try().node == second
+    assert tree.next_edit()[0].node == second
 
 
 def test_a_reply_that_is_awaited_holds_up_nobody() -> None:
@@ -107,15 +105,14 @@ def test_a_reply_that_is_awaited_holds_up_nobody() -> None:
     request = tree.search.next_action()
     assert request == Propose(0)
     tree.offer(0, edit(a=1.0), edit(b=1.0))
-    assert isinstance(tree.search.next_action(), Try)
+    assert isinstance(tree.search.next_action(), Step)
 
 
 def test_proposers_are_believed_while_little_is_known() -> None:
     tree = modelled()
     tree.offer(0, edit(a=1.0, prior=0.1), edit(b=1.0, prior=1.0))
-    request = tree.search.next_action()
-    assert isinstance(request, Try)
-    assert request.edit.factors[0].name == "b"
+    _, wanted = tree.next_edit()
+    assert wanted.factors[0].name == "b"
 
 
 def bandit(**choices: Any) -> Grown:
@@ -146,7 +143,7 @@ def test_a_node_is_worth_the_greatest_reward_below_it_or_the_mean(value: str, ch
     grown.offer(3)
     grown.offer_sources(second, "x")
     grown.offer_sources(4, "y")
-    assert grown.next_try().node == {1: 4, 2: second}[chosen]
+    assert grown.next_edit()[0].node == {1: 4, 2: second}[chosen]
 
 
 def test_widening_admits_children_as_visits_grow() -> None:
@@ -166,7 +163,7 @@ def test_widening_admits_children_as_visits_grow() -> None:
 def test_pending_evaluations_count_for_widening() -> None:
     grown = Grown(widening_factor=1.0, widening_exponent=1.0)
     grown.propose("a", "b", "c")
-    assert [grown.submit()[0].edit.title for _ in range(3)] == ["a", "b", "c"]
+    assert [grown.submit()[0].title for _ in range(3)] == ["a", "b", "c"]
 
 
 def test_a_node_whose_proposer_was_asked_is_passed_over_until_the_search_resumes() -> None:
@@ -189,7 +186,8 @@ def test_exhausted_subtrees_are_passed_over() -> None:
 def test_plain_uct_tries_every_edit_before_it_goes_on_below() -> None:
     grown = Grown(strategy="uct", exploration=1.4)
     grown.propose(*"abcdef")
-    assert [grown.submit()[0].node for _ in range(6)] == [0] * 6
+    made = [grown.submit()[1] for _ in range(6)]
+    assert [grown.node(each or 0).parent for each in made] == [0] * 6
     for node in range(1, 7):
         grown.evaluate(node, float(node))
     assert grown.propose() == 0

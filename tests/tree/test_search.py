@@ -23,8 +23,8 @@ from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.replay import TreeError, apply, replay
-from mctskernel.tree.search import TreeSearch, Try
-from mctskernel.tree.strategies.strategy import Propose
+from mctskernel.tree.search import TreeSearch
+from mctskernel.tree.strategies.strategy import Propose, Step
 from tests.tree.grown import Grown
 
 OUTCOMES = (*[Outcome.OK] * 6, Outcome.BUILD_ERROR, Outcome.TIMEOUT)
@@ -112,8 +112,8 @@ class Driver:
                 self.requests.append(node)
             case Propose(node):
                 self._reply(node)
-            case Try() as attempt:
-                self._try(attempt)
+            case Step() as step:
+                self._try(step)
         return True
 
     def resume(self) -> None:
@@ -130,12 +130,13 @@ class Driver:
         else:
             self._reply(self.requests.pop(number - len(self.in_flight)))
 
-    def _try(self, attempt: Try) -> None:
-        if not self.landscape.applies(attempt.node, attempt.number):
-            self.search.refuse(attempt, "The patch doesn't apply.")
+    def _try(self, step: Step) -> None:
+        if not self.landscape.applies(step.node, step.edit):
+            self.search.refuse(step, "The patch doesn't apply.")
             return
-        assert isinstance(attempt.edit.change, WholeSource)
-        node = self.search.submit(attempt, Kernel(attempt.edit.change.source))
+        change = self.search.edit(step.node, step.edit).change
+        assert isinstance(change, WholeSource)
+        node = self.search.submit(step, Kernel(change.source))
         if node is not None:
             self.in_flight.append(node)
 
@@ -215,13 +216,13 @@ def test_steps_are_legal_and_another_process_makes_the_same(
     driver = with_strategy(drawn, name, data)
     for number in range(steps):
         if number == steps - 1 or driver.rng.random() < 0.1:
-            found, before = driver.search.next_step(), len(driver.journal.events)
+            found, before = driver.search.next_action(), len(driver.journal.events)
             assert found is None or driver.tree.nodes[found.node].ready
-            assert driver.search.next_step() == found
+            assert driver.search.next_action() == found
             assert len(driver.journal.events) == before
             replayed = replay(driver.journal.events)
             assert replayed == driver.tree
-            assert TreeSearch(replayed, MemoryJournal(), driver.blobs).next_step() == found
+            assert TreeSearch(replayed, MemoryJournal(), driver.blobs).next_action() == found
         if driver.rng.random() < 0.03:
             driver.resume()
         if not driver.step():
@@ -277,7 +278,7 @@ def test_texts_come_back() -> None:
     assert evaluation.log == "ptxas info"
     patch = Edit(Category.REPAIR, "t", Patch((Block("a", "b\n"), Block("c", ""))), "why", "what", 2.0, "me")
     grown.offer(0, patch)
-    assert grown.next_try().edit == patch
+    assert grown.next_edit()[1] == patch
 
 
 def test_what_json_cannot_hold_is_made_storable() -> None:
@@ -295,7 +296,7 @@ def test_what_json_cannot_hold_is_made_storable() -> None:
     assert evaluation.message == "unpaired ?"
     assert evaluation.checks[0].error > 1e308
     grown.offer(0, Edit(Category.TUNING, "\udc80", Patch((Block("a", "\udc80"),))))
-    assert grown.next_try().edit == Edit(Category.TUNING, "?", Patch((Block("a", "?"),)))
+    assert grown.next_edit()[1] == Edit(Category.TUNING, "?", Patch((Block("a", "?"),)))
     assert grown.replayed() == grown.tree
 
 
@@ -363,7 +364,7 @@ def test_a_known_kernel_costs_nothing() -> None:
     a, b = grown.grow(0, 1.0, 2.0)
     source = grown.search.kernel(b).source
     grown.offer_sources(a, source)
-    assert grown.search.submit(Try(a, 0, grown.search.edit(a, 0)), Kernel(source)) is None
+    assert grown.search.submit(Step(a, 0), Kernel(source)) is None
     assert grown.node(a).visits == 1
     assert grown.tree.transpositions == {(a, b): 0}
     assert grown.replayed() == grown.tree
@@ -404,12 +405,12 @@ def test_repairs_at_once_come_first_until_one_of_them_works(name: str) -> None:
     assert grown.search.next_action() == Propose(1)
     grown.propose("worse", "repaired", "other")
     grown.try_next(-1.0, Outcome.BUILD_ERROR)
-    assert grown.submit()[0].edit.title == "repaired"  # which is pending: the search continues elsewhere
+    assert grown.submit()[0].title == "repaired"  # which is pending: the search continues elsewhere
     if name == "mcts":
-        assert grown.next_try().edit.title == "fine"
+        assert grown.next_edit()[1].title == "fine"
     grown.evaluate(3, 1.0)
     action = grown.search.next_action()
-    assert not isinstance(action, Try) or action.edit.title != "other"
+    assert not isinstance(action, Step) or grown.node(action.node).edits[action.edit].title != "other"
 
 
 def test_a_quarantined_kernel_has_no_children() -> None:

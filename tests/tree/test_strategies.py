@@ -11,7 +11,6 @@ import pytest
 from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Outcome
 from mctskernel.tree.choices import open_strategy
-from mctskernel.tree.search import Try
 from mctskernel.tree.strategies.strategy import Propose, Step
 from tests.tree.grown import Grown, edit
 
@@ -34,10 +33,10 @@ def play(
         if isinstance(action, Propose):
             grown.propose(*game.get(grown.search.kernel(action.node).source, ()))
             continue
-        attempt, node = grown.submit()
+        edit, node = grown.submit()
         if node is not None:
-            tried.append(attempt.edit.title)
-            grown.evaluate(node, rewards[attempt.edit.title])
+            tried.append(edit.title)
+            grown.evaluate(node, rewards[edit.title])
     return " ".join(tried)
 
 
@@ -81,9 +80,9 @@ def test_greedy_goes_on_while_the_best_waits_for_a_reply() -> None:
     grown.try_next(1.0)
     assert grown.search.next_action() == Propose(1)
     grown.search.request(1)
-    assert grown.submit()[0].edit.title == "b"
+    assert grown.submit()[0].title == "b"
     grown.offer_sources(1, "aa")
-    assert grown.next_try().edit.title == "aa"
+    assert grown.next_edit()[1].title == "aa"
 
 
 def test_greedy_repairs_a_failure_only_when_nothing_that_works_is_left() -> None:
@@ -120,7 +119,7 @@ def test_annealing_at_zero_climbs() -> None:
     grown = Grown(strategy="annealing", temperature=0.0)
     grown.propose(*(f"{number}" for number in range(9)))
     for _ in range(4):
-        assert grown.next_try().node == 0
+        assert grown.next_edit()[0].node == 0
         grown.try_next(-0.01)
     better = grown.try_next(0.01)
     assert grown.search.next_action() == Propose(better)
@@ -146,7 +145,7 @@ def test_annealing_cools_and_is_heated_again() -> None:
     grown.propose(*(f"{number}" for number in range(9)))
     for _ in range(2):
         grown.try_next(-1.0)
-        assert isinstance(grown.search.next_action(), Try)
+        assert isinstance(grown.search.next_action(), Step)
     third = grown.try_next(-1.0)
     assert grown.search.next_action() == Propose(third)
 

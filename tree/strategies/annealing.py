@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Meta
 
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.strategies.strategy import Generators, Propose, Step, expand_at_random, ready_nodes
+from mctskernel.tree.strategies.strategy import Action, Generators, expand_at_random, ready_nodes
 
 MOVES = 32
 """Moves between known kernels after which a walk that finds nothing to try continues at a random node."""
@@ -48,7 +48,7 @@ class Annealing:
         self._seen = 0
         self._generator: np.random.Generator | None = None
 
-    def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
+    def step(self, tree: Tree, rng: Generators) -> Action | None:
         nodes = ready_nodes(tree)
         if not nodes:
             return None

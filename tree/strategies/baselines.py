@@ -10,9 +10,8 @@ from msgspec import Meta
 
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.strategies.strategy import (
+    Action,
     Generators,
-    Propose,
-    Step,
     expand,
     expand_at_random,
     fastest,
@@ -27,7 +26,7 @@ class Greedy:
     Source: iterative refinement in Ouyang et al., "KernelBench: Can LLMs write efficient GPU kernels?", 2025.
     """
 
-    def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
+    def step(self, tree: Tree, rng: Generators) -> Action | None:  # noqa: ARG002 - a Strategy
         nodes = ready_nodes(tree)
         return expand(fastest(nodes)) if nodes else None
 
@@ -35,14 +34,14 @@ class Greedy:
 class BestOfN:
     """Edits of the root alone, as long as there are any: repeated sampling (Ouyang et al., 2025)."""
 
-    def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
+    def step(self, tree: Tree, rng: Generators) -> Action | None:  # noqa: ARG002 - a Strategy
         return expand(tree.nodes[0]) if tree.nodes and tree.nodes[0].ready else None
 
 
 class RandomSearch:
     """A random edit of a random ready node (Bergstra and Bengio, 2012)."""
 
-    def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
+    def step(self, tree: Tree, rng: Generators) -> Action | None:
         nodes = ready_nodes(tree)
         if not nodes:
             return None
@@ -73,7 +72,7 @@ class BeamSearch:
         self._seen = 0
         self._levels: list[list[tuple[float, int, int]]] = []
 
-    def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
+    def step(self, tree: Tree, rng: Generators) -> Action | None:  # noqa: ARG002 - a Strategy
         self._update(tree)
         nodes = ready_nodes(tree)
         if not nodes:
@@ -138,7 +137,7 @@ class EpsilonNet:
         self._seen = 0
         self._members: list[Node] = []
 
-    def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
+    def step(self, tree: Tree, rng: Generators) -> Action | None:
         for node in map(tree.nodes.__getitem__, tree.evaluated[self._seen :]):
             if all(abs(node.reward - other.reward) > self._options.radius for other in self._members):
                 self._members.append(node)

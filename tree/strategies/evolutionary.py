@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.strategies.strategy import Generators, Propose, Step, expand_at_random, ready_nodes
+from mctskernel.tree.strategies.strategy import Action, Generators, Step, expand_at_random, ready_nodes
 
 
 class EvolutionaryOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,7 +38,7 @@ class Evolutionary:
         self._kinds: dict[int, frozenset[str]] = {}
         self._elites: dict[frozenset[str], Node] = {}
 
-    def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
+    def step(self, tree: Tree, rng: Generators) -> Action | None:
         self._update(tree)
         nodes = ready_nodes(tree)
         if not nodes:

@@ -21,7 +21,7 @@ from mctskernel.tree.edit_model.frontier import Candidate, Frontier
 from mctskernel.tree.edit_model.model import CHOSEN, EditModel
 from mctskernel.tree.edit_model.score import Prospects, expected_improvement
 from mctskernel.tree.node import Tree
-from mctskernel.tree.strategies.strategy import Generators, Propose, Step
+from mctskernel.tree.strategies.strategy import Action, Generators, Propose, Step
 
 LARGEST_FRONTIER, LARGEST_TABLE = 16384, 1 << 20
 """What may be tried, at most, and that times the kernels that are learnt from: beyond either, only edits of the fastest
@@ -56,7 +56,7 @@ class Mcts:
         self._model: EditModel | None = None
         self._scanned = 0
 
-    def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
+    def step(self, tree: Tree, rng: Generators) -> Action | None:  # noqa: ARG002 - a Strategy
         if not tree.evaluated:
             return None
         with _one_thread():
@@ -105,7 +105,7 @@ class Mcts:
             model.keep(frontier.shrink(tree, room))
         return model.prospects(tree)
 
-    def _leftover(self, tree: Tree) -> Step | Propose | None:
+    def _leftover(self, tree: Tree) -> Action | None:
         """The oldest of the edits that would decide nothing new, for which the model sees no reason."""
         while self._scanned < len(tree.nodes):
             node = tree.nodes[self._scanned]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.strategies.strategy import Generators, Propose, Step, expand
+from mctskernel.tree.strategies.strategy import Action, Generators, expand
 
 Array = npt.NDArray[Any]
 
@@ -53,7 +53,7 @@ class Puct:
     def __init__(self, options: PuctOptions) -> None:
         self._options = options
 
-    def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:  # noqa: ARG002 - a Strategy
+    def step(self, tree: Tree, rng: Generators) -> Action | None:  # noqa: ARG002 - a Strategy
         if not tree.nodes or not tree.nodes[0].open:
             return None
         node = tree.nodes[0]

@@ -29,6 +29,9 @@ class Propose:
     node: int
 
 
+Action = Step | Propose
+
+
 class Strategy(Protocol):
     """Grows one tree. What it remembers between calls only saves time.
 
@@ -36,7 +39,7 @@ class Strategy(Protocol):
     options names their struct as its attribute `Options`, and is made with one; others are made with nothing.
     """
 
-    def step(self, tree: Tree, rng: Generators) -> Step | Propose | None:
+    def step(self, tree: Tree, rng: Generators) -> Action | None:
         """Choose what is next among `ready` nodes; None before something pending comes back, or for ever."""
 
 
@@ -50,12 +53,12 @@ def fastest(nodes: Iterable[Node]) -> Node:
     return max(nodes, key=lambda node: (node.reward, -node.id))
 
 
-def expand(node: Node) -> Step | Propose:
+def expand(node: Node) -> Action:
     """Try the edit of a node with the greatest prior, or ask for edits if none waits."""
     return Step(node.id, node.untried[0]) if node.untried else Propose(node.id)
 
 
-def expand_at_random(node: Node, generator: np.random.Generator) -> Step | Propose:
+def expand_at_random(node: Node, generator: np.random.Generator) -> Action:
     """Try a random edit of a node, or ask for edits if none waits."""
     if not node.untried:
         return Propose(node.id)
