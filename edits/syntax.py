@@ -44,7 +44,7 @@ class Source:
         return frozenset(text_of(field(node, "name")) for node in _defines(self.root))
 
     @cached_property
-    def integer_macros(self) -> tuple[Macro, ...]:
+    def integer_macros(self) -> tuple[Constant, ...]:
         """Object-like macros defined once, outside any condition, as a whole-number literal."""
         names = [text_of(field(node, "name")) for node in _defines(self.root)]
         found = (_integer_macro(node) for node in walk(self.root, "preproc_def"))
@@ -66,8 +66,11 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Macro:
-    """`#define name value` with a whole-number literal; `start` and `end` are the literal's bytes."""
+class Constant:
+    """A whole number that a source names, as `#define name value` does; `start` and `end` are those of the number.
+
+    They count bytes in CUDA C++, and characters in Triton, where `name = value` is one.
+    """
 
     name: str
     value: int
@@ -231,7 +234,7 @@ def _defines(root: Node) -> Iterator[Node]:
     return walk(root, "preproc_def", "preproc_function_def")
 
 
-def _integer_macro(node: Node) -> Macro | None:
+def _integer_macro(node: Node) -> Constant | None:
     value = node.child_by_field_name("value")
     if value is None or enclosing(node, *_CONDITIONALS) is not None:
         return None
@@ -240,7 +243,7 @@ def _integer_macro(node: Node) -> Macro | None:
     if number is None:
         return None
     start = value.start_byte
-    return Macro(text_of(field(node, "name")), number, start, start + len(literal.encode()))
+    return Constant(text_of(field(node, "name")), number, start, start + len(literal.encode()))
 
 
 def _function(node: Node) -> Function:

@@ -7,7 +7,7 @@ task/            the task of the kernels
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,24 +77,12 @@ def with_tunables(kernel: Kernel, values: Mapping[str, int]) -> Kernel:
     """The kernel with other macros, in Triton other constants and OPTIONS. Raises RunError for an unknown name."""
     if kernel.language is Language.CUDA:
         source = syntax.parse(kernel.source)
-        macros = {each.name: each for each in source.integer_macros}
-        _check_known(values, macros)
-        changes = [
-            syntax.Replacement(macros[name].start, macros[name].end, str(value))
-            for name, value in values.items()
-        ]
-        return replace(kernel, source=syntax.replace(source, changes))
+        return replace(kernel, source=syntax.replace(source, _changes(source.integer_macros, values)))
     module = triton.parse(kernel.source)
     if module is None:
         raise RunError("The source is no module of Triton kernels.")
-    constants = {each.name: each for each in module.constants}
-    _check_known(values, (*constants, *OPTIONS))
-    replacements = [
-        syntax.Replacement(constants[name].start, constants[name].end, str(value))
-        for name, value in values.items()
-        if name in constants
-    ]
-    result = replace(kernel, source=triton.replaced(module, replacements))
+    changes = _changes(module.constants, values, OPTIONS)
+    result = replace(kernel, source=triton.replaced(module, changes))
     options: dict[str, Any] = {name: values[name] for name in OPTIONS if name in values}
     if not options:
         return result
@@ -106,6 +94,16 @@ def with_tunables(kernel: Kernel, values: Mapping[str, int]) -> Kernel:
     return with_plan(result, replace(plan, launches=tuple(launches)))
 
 
-def _check_known(values: Mapping[str, int], known: Collection[str]) -> None:
-    if unknown := next((name for name in values if name not in known), None):
-        raise RunError(f"There is no tunable '{unknown}' (known: {', '.join(known) or 'none'}).")
+def _changes(
+    constants: Iterable[syntax.Constant], values: Mapping[str, int], others: Sequence[str] = ()
+) -> list[syntax.Replacement]:
+    """What sets constants to these values, but for `others`. Raises RunError for an unknown name."""
+    known = {each.name: each for each in constants}
+    if unknown := next((name for name in values if name not in (*known, *others)), None):
+        names = ", ".join((*known, *others)) or "none"
+        raise RunError(f"There is no tunable '{unknown}' (known: {names}).")
+    return [
+        syntax.Replacement(known[name].start, known[name].end, str(value))
+        for name, value in values.items()
+        if name in known
+    ]

@@ -93,14 +93,14 @@ def grid_size(context: Context) -> Iterator[Proposal]:
             )
 
 
-def _neighbours(context: Context, macro: cu.Macro, largest: int, why: str) -> Iterator[Proposal]:
+def _neighbours(context: Context, macro: cu.Constant, largest: int, why: str) -> Iterator[Proposal]:
     effect = "Another balance of parallelism, reuse and registers."
     for value, prior in _values_near(context, macro):
         if value <= largest:
             yield from _set(context, {macro: value}, why, effect, prior)
 
 
-def _values_near(context: Context, macro: cu.Macro) -> list[tuple[float, float]]:
+def _values_near(context: Context, macro: cu.Constant) -> list[tuple[float, float]]:
     """Other values with their priors: those that an assertion lists, nearest first, else by powers of two."""
     listed = sorted(_listed(context, macro.name) - {macro.value}, key=lambda each: abs(each - macro.value))
     if listed:
@@ -110,7 +110,7 @@ def _values_near(context: Context, macro: cu.Macro) -> list[tuple[float, float]]
     ]
 
 
-def _together(context: Context, first: cu.Macro, second: cu.Macro, factor: float) -> Iterator[Proposal]:
+def _together(context: Context, first: cu.Constant, second: cu.Constant, factor: float) -> Iterator[Proposal]:
     """Two sizes scaled at once, where that leaves every block as it is."""
     values = {macro: macro.value * factor for macro in (first, second)}
     if any(value % 1 for value in values.values()) or max(values.values()) > LARGEST_TILE:
@@ -121,7 +121,7 @@ def _together(context: Context, first: cu.Macro, second: cu.Macro, factor: float
 
 
 def _set(
-    context: Context, wanted: Mapping[cu.Macro, float], why: str, effect: str, prior: float
+    context: Context, wanted: Mapping[cu.Constant, float], why: str, effect: str, prior: float
 ) -> Iterator[Proposal]:
     """The edit, unless a value isn't whole, an assertion forbids it, or blocks grow too large or lose whole warps."""
     if any(value < 1 or value % 1 for value in wanted.values()):
@@ -158,12 +158,12 @@ def _most_threads(context: Context) -> tuple[int, ...]:
     )
 
 
-def _with_values(context: Context, values: Mapping[cu.Macro, float]) -> str:
+def _with_values(context: Context, values: Mapping[cu.Constant, float]) -> str:
     changes = [cu.Replacement(macro.start, macro.end, f"{value:.0f}") for macro, value in values.items()]
     return cu.replace(context.source, changes)
 
 
-def _threads(context: Context, values: Mapping[cu.Macro, float]) -> tuple[int, ...] | None:
+def _threads(context: Context, values: Mapping[cu.Constant, float]) -> tuple[int, ...] | None:
     """Threads in a block of each launch with other values for some macros; None if that can't be launched."""
     if not values:
         return tuple(launch.threads for launch in context.resolved[0].launches)
@@ -175,7 +175,7 @@ def _threads(context: Context, values: Mapping[cu.Macro, float]) -> tuple[int, .
     return tuple(launch.threads for launch in resolved.launches)
 
 
-def block_macros(context: Context) -> list[cu.Macro]:
+def block_macros(context: Context) -> list[cu.Constant]:
     """Macros that are an axis of a block, and on whose value nothing depends silently."""
     axes = {str(extent) for launch in context.plan.launches for extent in launch.block}
     return [
@@ -214,7 +214,7 @@ def _ties_axes(function: cu.Function, name: str) -> bool:
     return named != strides or measured
 
 
-def _repeated_as_literal(context: Context, macro: cu.Macro) -> bool:
+def _repeated_as_literal(context: Context, macro: cu.Constant) -> bool:
     """Whether a shared array is as large as the block, or as its number of warps, without naming the macro."""
     suspects = {macro.value, macro.value // WARP_THREADS} - {0, 1, WARP_THREADS}
     return any(

@@ -16,17 +16,7 @@ from mctskernel.core.launch_plan import Launch, LaunchPlan, TritonOptions
 from mctskernel.edits import rule as rules
 from mctskernel.edits.plan_text import with_plan
 from mctskernel.edits.rule import Proposal, Rule, Subject
-from mctskernel.edits.syntax import Replacement
-
-
-@dataclass(frozen=True)
-class Constant:
-    """A whole number that the module names, as `BLOCK = 128` does; `start` and `end` are those of the number."""
-
-    name: str
-    value: int
-    start: int
-    end: int
+from mctskernel.edits.syntax import Constant, Replacement
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from mctskernel.core.edit import Category, Factor
 from mctskernel.core.expression import names_in
 from mctskernel.core.launch_plan import WARP_THREADS, LaunchPlanError, ResolvedOptions, resolve_options
 from mctskernel.edits.rule import Proposal
-from mctskernel.edits.syntax import Replacement
+from mctskernel.edits.syntax import Constant, Replacement
 from mctskernel.edits.triton import module as py
 
 SMALLEST_DOT = 16  # the least extent of a tile that `tl.dot` multiplies
@@ -232,7 +232,7 @@ def stages(context: py.TritonContext) -> Iterator[Proposal]:
                 )
 
 
-def block_constants(context: py.TritonContext) -> list[py.Constant]:
+def block_constants(context: py.TritonContext) -> list[Constant]:
     """The constants that are sizes of blocks, which a loop or the grid covers the data with, in order."""
     return [
         constant
@@ -279,9 +279,7 @@ def _is_step(function: ast.FunctionDef, name: str) -> bool:
     return any(name in py.names_read(each) for each in (*steps, *counts))
 
 
-def _set(
-    context: py.TritonContext, values: Mapping[py.Constant, float], *, prior: float
-) -> Iterator[Proposal]:
+def _set(context: py.TritonContext, values: Mapping[Constant, float], *, prior: float) -> Iterator[Proposal]:
     """The edit, unless it makes blocks that are too small, or too large for their warps."""
     if any(not value.is_integer() or value < 1 for value in map(float, values.values())):
         return
