@@ -440,5 +440,5 @@ def _flat(prefix: str, fields: Mapping[str, object]) -> Iterator[tuple[str, str]
     for name, value in fields.items():
         if isinstance(value, dict):
             yield from _flat(f"{prefix}{name}.", value)
-        elif value is not None and value != "":
+        elif value not in (None, "", []):
             yield f"{prefix}{name}", str(value)
