@@ -107,7 +107,7 @@ def load_run(path: str | Path) -> Run:
 
 
 def read_kernel(file: Path) -> Kernel:
-    """A kernel from a file, in the language that its suffix says. Raises TaskError."""
+    """Read a kernel from a file, in the language that its suffix says. Raises TaskError."""
     language = language_of(file)
     if language is None:
         suffixes = " nor in ".join(each.suffix for each in SOURCE_LANGUAGES)

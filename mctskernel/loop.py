@@ -464,7 +464,7 @@ class Search:
 
 
 def root_failure(tree: Tree) -> str:
-    """Why the starting kernel can't be searched from, in a sentence."""
+    """Return why the starting kernel can't be searched from, in a sentence."""
     evaluation = tree.nodes[0].evaluation
     if evaluation is None:
         return "The starting kernel was not evaluated."

@@ -53,7 +53,7 @@ _SLOW_CODE = re.compile(r"\(C7\d{3}\) Potential Performance Loss[^\n]*")
 
 
 def flags(evaluation: Evaluation) -> tuple[str, ...]:
-    """The compiler's warnings about speed, for people and language models. They refuse nothing."""
+    """Return the compiler's warnings about speed, for people and language models. They refuse nothing."""
     warnings = [f"ptxas: {found}" for found in dict.fromkeys(_SLOW_CODE.findall(evaluation.log))]
     for found in evaluation.resources:
         if found.spill_store_bytes or found.spill_load_bytes:
@@ -74,7 +74,7 @@ def flags(evaluation: Evaluation) -> tuple[str, ...]:
 
 
 def flags_against(evaluation: Evaluation, parent: Evaluation) -> tuple[str, ...]:
-    """Warnings about what got worse since the parent: shapes that are slower, registers past a power of two."""
+    """Return warnings about what got worse since the parent: shapes that are slower, registers past a power of two."""
     before = {found.kernel: found.registers for found in parent.resources}
     warnings = slower_shapes(evaluation, parent)
     for found in evaluation.resources:
@@ -94,7 +94,7 @@ def _warps(registers: int) -> int:
 
 
 def floor_seconds(task: Task, shape: Shape, peaks: Peaks) -> float:
-    """The least time that any kernel of the task can take at one shape, from the roofline.
+    """Return the least time that any kernel of the task can take at one shape, from the roofline.
 
     Inputs come from DRAM, since L2 holds none of them when the clock starts; of the outputs, as much as L2
     holds may still be on its way to DRAM when it stops. A task's `flops` are those of the plain algorithm: one that
@@ -108,7 +108,7 @@ def floor_seconds(task: Task, shape: Shape, peaks: Peaks) -> float:
 
 
 def quarantine_reason(task: Task, timings: Sequence[Timing], peaks: Peaks) -> str:
-    """Why the timings, one for each search shape in order, are impossible; empty when they aren't."""
+    """Return why the timings, one for each search shape in order, are impossible; empty when they aren't."""
     for shape, timing in zip(task.search_shapes, timings, strict=True):
         floor = floor_seconds(task, shape, peaks)
         if not math.isfinite(timing.seconds) or timing.seconds <= 0:
@@ -122,7 +122,7 @@ def quarantine_reason(task: Task, timings: Sequence[Timing], peaks: Peaks) -> st
 
 
 def outside_reason(seconds: float, kernel_seconds: Sequence[float]) -> str:
-    """Why a plan is refused that spends its time outside its own kernels; empty when it isn't.
+    """Return why a plan is refused that spends its time outside its own kernels; empty when it isn't.
 
     `seconds` is the time of the whole plan, `kernel_seconds` that of each of its kernels alone (the counter
     `gpu__time_duration.sum`), both on a cold cache.
@@ -140,7 +140,7 @@ def outside_reason(seconds: float, kernel_seconds: Sequence[float]) -> str:
 
 
 def library_reason(ptx: str) -> str:
-    """Why a kernel is refused whose PTX calls functions that it doesn't define; empty when it calls none.
+    """Return why a kernel is refused whose PTX calls functions that it doesn't define; empty when it calls none.
 
     Printing and failed assertions are the driver's and allowed. Launching kernels from a kernel is the device
     runtime's, and memory from the device's heap is in no launch plan.
@@ -161,14 +161,14 @@ _ALLOWED_FUNCTIONS = frozenset({"vprintf", "__assertfail"})
 
 
 def chance_flag(first: bytes, second: bytes, label: str) -> str:
-    """A sentence when runs on the same inputs gave different bytes, which a `deterministic` task refuses."""
+    """Return a sentence when runs on the same inputs gave different bytes, which a `deterministic` task refuses."""
     if first == second:
         return ""
     return f"Two runs on the same inputs differ, at {label}: the result depends on chance."
 
 
 def worn_check(check: Check, runs: int) -> Check:
-    """The check of a run after `runs` others: a kernel may depend on what they left in its variables."""
+    """Return the check of a run after `runs` others: a kernel may depend on what they left in its variables."""
     if check.passed:
         return check
     message = f"{check.message} Its first run was right; this one followed {runs} others and depends on what they left."
@@ -176,7 +176,7 @@ def worn_check(check: Check, runs: int) -> Check:
 
 
 def slower_shapes(evaluation: Evaluation, parent: Evaluation | None) -> list[str]:
-    """A sentence for each shape at which the kernel is slower than its parent by more than the noise."""
+    """Return a sentence for each shape at which the kernel is slower than its parent by more than the noise."""
     if parent is None:
         return []
     before = {timing.shape: timing for timing in parent.timings}
@@ -189,24 +189,24 @@ def slower_shapes(evaluation: Evaluation, parent: Evaluation | None) -> list[str
 
 
 def is_slower(timing: Timing, reference: Timing) -> bool:
-    """Whether one timing is worse than another by more than the noise, intervals included."""
+    """Return whether one timing is worse than another by more than the noise, intervals included."""
     return timing.seconds > reference.seconds * (1 + NOISE) and timing.low > reference.high
 
 
 def refusal(evaluation: Evaluation, root: Evaluation) -> str:
-    """Why a kernel is not the answer at the held-out shapes, given the baseline's search, as a sentence; or empty."""
+    """Return why a kernel is not the answer at the held-out shapes, given the baseline's search; empty if it is."""
     return disbelief(evaluation) or " ".join(regressions(evaluation, root))
 
 
 def disbelief(evaluation: Evaluation) -> str:
-    """Why a kernel is wrong or its time impossible, as a sentence; empty for one that is correct and perhaps slow."""
+    """Return why a kernel is wrong or its time impossible; empty for one that is correct and perhaps slow."""
     if not evaluation.ok:
         return f"{evaluation.outcome}: {evaluation.message}"
     return evaluation.quarantine
 
 
 def regressions(evaluation: Evaluation, root: Evaluation) -> Iterator[str]:
-    """A sentence on each held-out shape that is slower, by more than noise, a launch or the model's uncertainty."""
+    """Return a sentence on each held-out shape that is slower by more than noise, a launch or the model's error."""
     for timing in evaluation.timings:
         baseline = timing.baseline_seconds
         if baseline is None or timing.low - baseline <= LAUNCH_SECONDS:
@@ -227,7 +227,7 @@ def _uncertainty(evaluation: Evaluation, root: Evaluation) -> float:
 
 
 def beside(timing: Timing, reference: Timing) -> Timing:
-    """A timing as it would be where and when another one at its shape was taken.
+    """Return a timing as it would be where and when another one at its shape was taken.
 
     It is scaled by the starting kernel's times beside the two, whose own uncertainty makes its interval wider; it is
     unchanged where that wasn't timed beside both.
@@ -250,7 +250,7 @@ def beside(timing: Timing, reference: Timing) -> Timing:
 
 
 def timings_beside(evaluation: Evaluation, reference: Evaluation) -> tuple[Timing, ...]:
-    """An evaluation's timings, each as it would be beside the reference's at its shape, where there is one."""
+    """Return an evaluation's timings, each as it would be beside the reference's at its shape, where there is one."""
     theirs = {timing.shape: timing for timing in reference.timings}
     return tuple(
         beside(timing, theirs[timing.shape]) if timing.shape in theirs else timing

@@ -62,7 +62,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def composite(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:
-    """The time, relief of the parent's bottleneck, and penalties; the reward of a failure for a quarantined kernel."""
+    """Add up time, relief of the parent's bottleneck, and penalties; a quarantined kernel is rewarded as a failure."""
     return _refused(evaluation, parent, root) or _scored(
         evaluation,
         root,
@@ -73,12 +73,12 @@ def composite(evaluation: Evaluation, parent: Evaluation | None, root: Evaluatio
 
 
 def time_alone(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:
-    """The composite's time term alone, without counters and resources."""
+    """Take the composite's time term alone, without counters and resources."""
     return _refused(evaluation, parent, root) or _scored(evaluation, root)
 
 
 def unguarded(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:
-    """The composite without guardrails, for ablations: the final validation applies them all the same."""
+    """Take the composite without guardrails, for ablations: the final validation applies them all the same."""
     return _failed(evaluation, parent, root) or _scored(
         evaluation, root, relief=_relief(evaluation, parent), spills=-SPILLS if _spills(evaluation) else 0.0
     )
@@ -148,19 +148,19 @@ def _relief(evaluation: Evaluation, parent: Evaluation | None) -> float:
 
 
 def is_eligible(evaluation: Evaluation) -> bool:
-    """Whether a kernel may be the answer, subject to the final validation: ok, timed, and not quarantined."""
+    """Return whether a kernel may be the answer, subject to the final validation: ok, timed, and not quarantined."""
     return evaluation.ok and not evaluation.quarantine and bool(evaluation.timings)
 
 
 def fastest_first(evaluations: Iterable[tuple[Key, Evaluation]], root: Evaluation) -> list[Key]:
-    """The keys of the eligible evaluations by time alone; earlier ones first among equals."""
+    """Return the keys of the eligible evaluations by time alone; earlier ones first among equals."""
     gains = [(key, log_speedup(each, root)) for key, each in evaluations if is_eligible(each)]
     known = [(key, gain) for key, gain in gains if gain is not None]
     return [key for key, _ in sorted(known, key=lambda pair: -pair[1])]
 
 
 def are_tied(first: Evaluation, second: Evaluation) -> bool:
-    """Whether two modelled times differ by less than the uncertainty of their ratio; measured ones never tie here."""
+    """Return whether two modelled times differ by less than their ratio's uncertainty; measured ones never tie."""
     if first.source is not Source.MODELLED or second.source is not Source.MODELLED:
         return False
     gain = log_speedup(first, second)
@@ -194,7 +194,7 @@ class Gain:
 
 
 def gain_of(after: Evaluation, before: Evaluation) -> Gain | None:
-    """What `after` gains on `before`: the mean over the shapes of log(time before / time after).
+    """Return what `after` gains on `before`: the mean over the shapes of log(time before / time after).
 
     Times are compared beside each other (`guardrails.beside`). The noise of measured times
     is `guardrails.NOISE` or, if that is more, what their intervals allow; that of modelled ones is one standard

@@ -86,7 +86,7 @@ def to_json(tree: Tree) -> str:
 
 
 def from_json(text: str | bytes) -> ExportedTree:
-    """The tree of a JSON text; raises `msgspec.DecodeError` for anything else."""
+    """Read the tree of a JSON text; raises `msgspec.DecodeError` for anything else."""
     return msgspec.json.decode(text, type=ExportedTree)
 
 

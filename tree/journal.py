@@ -139,7 +139,7 @@ class Journal:
 
 
 def is_being_written(path: Path) -> bool:
-    """Whether a process has the journal open for appending. Finding out takes its lock for a moment."""
+    """Return whether a process has the journal open for appending. Finding out takes its lock for a moment."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -154,7 +154,7 @@ def is_being_written(path: Path) -> bool:
 
 
 def read_tree(path: Path) -> Tree:
-    """The tree that a journal's events make. Raises RunError."""
+    """Build the tree that a journal's events make. Raises RunError."""
     tree = Tree()
     for number, line in _lines(path):
         _applied(tree, line, path, number)
@@ -162,7 +162,7 @@ def read_tree(path: Path) -> Tree:
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """The events of a journal, in order. Raises RunError."""
+    """Read the events of a journal, in order. Raises RunError."""
     for number, line in _lines(path):
         yield _event(line, path, number)
 

@@ -104,7 +104,7 @@ class Tree:
         return bool(self.nodes) and not (self.nodes[0].open or self.pending or self.requested)
 
     def lineage(self, node: int) -> list[int]:
-        """The nodes from the root to a node, each made by an edit of the one before."""
+        """Return the nodes from the root to a node, each made by an edit of the one before."""
         found = [node]
         while (parent := self.nodes[found[-1]].parent) is not None:
             found.append(parent)

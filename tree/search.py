@@ -86,7 +86,7 @@ class TreeSearch:
         return tuple(self.tree.pending)
 
     def next_action(self) -> Action | None:
-        """The strategy's next step, unless a repair comes first; None before something comes back. Changes nothing."""
+        """Return a repair, or else the strategy's step; None before something comes back. Changes nothing."""
         repair = _repair(self.tree) if self.tree.policy.repair == "at-once" else None
         with in_use("strategy", self.tree.policy.strategy):
             return repair or self._strategy.step(self.tree, self._rng)
@@ -141,7 +141,7 @@ class TreeSearch:
         return get_edit(self._blobs, self.tree.nodes[node].edits[number])
 
     def evaluation(self, node: int) -> Evaluation | None:
-        """The evaluation of a node with its log; None while it is pending."""
+        """Return the evaluation of a node with its log; None while it is pending."""
         found = self.tree.nodes[node]
         if found.evaluation is None or not found.log:
             return found.evaluation
@@ -178,7 +178,7 @@ class TreeSearch:
         return tuple(each for each in found if each.node not in lineage)[-BESIDE:]
 
     def proposal_seed(self, node: int) -> int:
-        """A seed for a proposer's next reply about a node, the same in a search that is repeated or resumed."""
+        """Return a seed for a proposer's next reply about a node, the same in a search that is repeated or resumed."""
         text = f"{self.tree.seed} {node} {len(self.tree.nodes[node].edits)}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 

@@ -53,7 +53,7 @@ class TrackRecord:
         return {name: tuple(gains) for name, gains in self._log_gains.items()}
 
     def elsewhere(self, tree: Tree, node: int, count: int) -> tuple[Attempt, ...]:
-        """The edits with the greatest gains but for those that led to a node or begin there, at the most `count`."""
+        """Return the `count` edits with the greatest gains, without those that led to a node or begin there."""
         own = set(tree.lineage(node))
         ranked = sorted(self._greatest, key=lambda each: (-each[0], each[1]))
         others = (made for _, made in ranked if made not in own and tree.nodes[made].parent != node)
@@ -79,38 +79,38 @@ class TrackRecord:
 
 
 def trajectory(tree: Tree, node: int) -> tuple[Step, ...]:
-    """The steps from the root to a node; the node itself is left out while its evaluation is pending."""
+    """Return the steps from the root to a node; the node itself is left out while its evaluation is pending."""
     lineage = (tree.nodes[number] for number in tree.lineage(node))
     return tuple(step for each in lineage if (step := _step(tree, each)))
 
 
 def lineage_attempts(tree: Tree, node: int) -> tuple[Attempt, ...]:
-    """The edits that made a node's kernel, the first one first."""
+    """Return the edits that made a node's kernel, the first one first."""
     found = (attempt_of(tree, tree.nodes[number]) for number in tree.lineage(node))
     return tuple(attempt for attempt in found if attempt)
 
 
 def edit_attempts(tree: Tree, node: int) -> tuple[Attempt, ...]:
-    """The edits of a node that were tried, in the order of their proposal; without pending ones."""
+    """Return the edits of a node that were tried, in the order of their proposal; without pending ones."""
     found = (edit_attempt(tree, tree.nodes[node], number) for number in range(len(tree.nodes[node].edits)))
     return tuple(attempt for attempt in found if attempt)
 
 
 def attempt_of(tree: Tree, node: Node) -> Attempt | None:
-    """The edit that made a node, and how it ended; None of the root and of a pending node."""
+    """Return the edit that made a node, and how it ended; None of the root and of a pending node."""
     if node.parent is None or node.edit is None:
         return None
     return edit_attempt(tree, tree.nodes[node.parent], node.edit)
 
 
 def edit_title(tree: Tree, node: Node) -> str:
-    """The title of the edit that made a node; `starting kernel` for the root."""
+    """Return the title of the edit that made a node; `starting kernel` for the root."""
     edit = tree.made_by(node)
     return edit.title if edit is not None else STARTING_KERNEL
 
 
 def run_seconds(evaluation: Evaluation) -> float | None:
-    """Seconds of one run, the geometric mean over the timed shapes; None where nothing was timed."""
+    """Return seconds of one run, the geometric mean over the timed shapes; None where nothing was timed."""
     seconds = [timing.seconds for timing in evaluation.timings]
     if not seconds or min(seconds) <= 0:
         return None
@@ -136,7 +136,7 @@ def _gain(parent: Score | None, node: Score) -> float:
 
 
 def edit_attempt(tree: Tree, node: Node, number: int) -> Attempt | None:
-    """An edit of a node and how it ended; None while it waits or is pending."""
+    """Return an edit of a node and how it ended; None while it waits or is pending."""
     edit, fate = node.edits[number], node.fates[number]
     if fate.reason:
         return _attempt(edit, Outcome.REJECTED, 0.0, fate.reason)

@@ -35,7 +35,7 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
 
     def left(self, evaluations: int, seconds: float, dollars: float) -> Budget:
-        """What is left of it when so much is spent; never less than nothing."""
+        """Return what is left of it when so much is spent; never less than nothing."""
         return Budget(
             None if self.evaluations is None else max(0, self.evaluations - evaluations),
             None if self.seconds is None else max(0.0, self.seconds - seconds),
@@ -43,6 +43,6 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def spent_fraction(self, evaluations: int, seconds: float, dollars: float) -> float:
-        """How much of it is spent when so much is, from 0 to 1, by whichever limit is nearest."""
+        """Return how much of it is spent when so much is, from 0 to 1, by whichever limit is nearest."""
         pairs = ((evaluations, self.evaluations), (seconds, self.seconds), (dollars, self.dollars))
         return min(1.0, max((spent / limit for spent, limit in pairs if limit), default=0.0))

@@ -59,7 +59,7 @@ _SOURCES = {"model": Source.MODELLED, "recorded": Source.RECORDED}
 
 
 def source_of(fingerprint: Mapping[str, str]) -> Source:
-    """What kind of numbers a device of this fingerprint gives."""
+    """Return what kind of numbers a device of this fingerprint gives."""
     return _SOURCES.get(fingerprint.get("device", ""), Source.MEASURED)
 
 
@@ -74,4 +74,4 @@ class Device(Protocol):
         """Build, verify, time and count one kernel. Raises DeviceError when the machine is broken."""
 
     def fingerprint(self) -> dict[str, str]:
-        """What a time from this device may be compared with: hardware, driver, compilers, versions."""
+        """Return what a time from this device may be compared with: hardware, driver, compilers, versions."""

@@ -89,7 +89,7 @@ class Edit:
 
 
 def decided(category: Category, title: str, factors: tuple[Factor, ...]) -> tuple[Factor, ...]:
-    """What an edit decides: its factors or, where it names none, that its title is done."""
+    """Return what an edit decides: its factors or, where it names none, that its title is done."""
     return factors or (Factor(f"{category}: {title}", DONE),)
 
 

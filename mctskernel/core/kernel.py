@@ -43,7 +43,7 @@ SOURCE_LANGUAGES = (Language.CUDA, Language.TRITON)
 
 
 def language_of(file: Path) -> Language | None:
-    """The language of a file with a kernel, by its suffix."""
+    """Return the language of a file with a kernel, by its suffix."""
     return next((each for each in SOURCE_LANGUAGES if each.suffix == file.suffix), None)
 
 

@@ -148,7 +148,7 @@ class Proposer(Protocol):
     """Turns a node and its evidence into edits."""
 
     def propose(self, request: ProposalRequest) -> Proposals:
-        """Edits of the request's kernel; none when nothing applies.
+        """Propose edits of the request's kernel; none when nothing applies.
 
         Whatever a model or its server does comes back as exchanges and losses. Several threads may call this at once
         where it takes long (`mctskernel.edits.async_proposer`).

@@ -31,13 +31,13 @@ class Estimate:
 
 
 def percentile_interval(resampled: Array) -> tuple[float, float]:
-    """The 95 % percentile interval of a statistic that was computed of resampled data."""
+    """Return the 95 % percentile interval of a statistic that was computed of resampled data."""
     low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
 
 
 def estimate(groups: Sequence[Array]) -> Estimate:
-    """The mean over groups of their means, resampled within groups (Efron, 1979, stratified)."""
+    """Return the mean over groups of their means, resampled within groups (Efron, 1979, stratified)."""
     rng = np.random.default_rng(0)
     resampled = np.mean(
         [group[rng.integers(len(group), size=(RESAMPLES, len(group)))].mean(axis=1) for group in groups],
@@ -47,7 +47,7 @@ def estimate(groups: Sequence[Array]) -> Estimate:
 
 
 def ratio_of_medians(pairs: Sequence[tuple[Array, Array]]) -> Estimate:
-    """The geometric mean over pairs of samples of the first's median over the second's.
+    """Return the geometric mean over pairs of samples of the first's median over the second's.
 
     The samples are resampled independently, since they are not paired. Values are positive. Source: Efron and
     Tibshirani, "An Introduction to the Bootstrap", 1993, chapters 8 and 13.
@@ -60,7 +60,7 @@ def ratio_of_medians(pairs: Sequence[tuple[Array, Array]]) -> Estimate:
 
 
 def sign_flip_p(differences: Array) -> float:
-    """The two-sided p-value of the sign-flip (paired randomisation) test that the mean difference is 0.
+    """Return the two-sided p-value of the sign-flip (paired randomisation) test that the mean difference is 0.
 
     Exact for up to `EXACT` differences, with random signs for more; then the observed signs count as one of the draws.
     With n differences it is never below 2 / 2^n. Source: Fisher, "The Design of Experiments", 1935, section 21; Phipson
@@ -78,7 +78,7 @@ def sign_flip_p(differences: Array) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values of several tests, adjusted by Holm's sequentially rejective procedure (1979)."""
+    """Adjust p-values of several tests by Holm's sequentially rejective procedure (1979)."""
     adjusted, least = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
@@ -87,7 +87,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def share_interval(successes: int, count: int) -> tuple[float, float]:
-    """The 95 % Wilson interval (1927) of a proportion; 0 to 1 where `count` is 0."""
+    """Return the 95 % Wilson interval (1927) of a proportion; 0 to 1 where `count` is 0."""
     if not count:
         return 0.0, 1.0
     square, share = _NORMAL_QUANTILE**2 / count, successes / count
@@ -100,14 +100,14 @@ _NORMAL_QUANTILE = 1.959964
 
 
 def rank_correlation(first: Array, second: Array) -> float:
-    """Spearman's rank correlation (1904), ties at their mean rank; NaN for too few or constant values."""
+    """Return Spearman's rank correlation (1904), ties at their mean rank; NaN for too few or constant values."""
     if len(first) < FEWEST_FOR_A_RANKING or not np.ptp(first) or not np.ptp(second):
         return math.nan
     return float(np.corrcoef(ranks(first), ranks(second))[0, 1])
 
 
 def ranks(values: Array) -> Array:
-    """Ranks from 1, ties sharing the mean of theirs."""
+    """Return the ranks from 1, ties sharing the mean of theirs."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return np.asarray((ends - (counts - 1) / 2.0)[inverse])

@@ -122,7 +122,7 @@ class Tensor:
         return tuple(evaluate_int(extent, shape) for extent in self.shape)
 
     def limits(self, shape: Shape) -> tuple[float, float]:
-        """The range of the distribution at one shape."""
+        """Return the range of the distribution at one shape."""
         return float(evaluate(self.low, shape)), float(evaluate(self.high, shape))
 
     def nbytes(self, shape: Shape) -> int:
@@ -265,11 +265,11 @@ class Task:
         return tuple(dict.fromkeys(tensor.name for tensor in (*self.inputs, *self.outputs)))
 
     def buffers(self, shape: Shape) -> dict[str, Buffer]:
-        """What a launch plan's arguments can point to, at a shape."""
+        """Return what a launch plan's arguments can point to, at a shape."""
         return {each.name: Buffer(each.dtype, each.extents(shape)) for each in (*self.inputs, *self.outputs)}
 
     def resolved(self, kernel: Kernel, shape: Shape) -> ResolvedPlan:
-        """A kernel's launch plan at a shape. Raises LaunchPlanError."""
+        """Resolve a kernel's launch plan at a shape. Raises LaunchPlanError."""
         return resolve(plan_of(kernel), self.names(shape, kernel), self.buffers(shape))
 
     @property
@@ -278,7 +278,7 @@ class Task:
         return frozenset(tensor.name for tensor in self.outputs) & {tensor.name for tensor in self.inputs}
 
     def receivers(self, key: str) -> tuple[Tensor, ...]:
-        """The inputs that have what `key` names: `nan`, `infinity`, `denormals`, or other `scales` than the drawn.
+        """Return the inputs that have what `key` names: `nan`, `infinity`, `denormals`, or `scales` beside the drawn.
 
         Every float where the contract states it; otherwise those drawn from a normal distribution.
         """
@@ -305,7 +305,7 @@ class Task:
         )
 
     def tolerance_of(self, output: str, shape: Shape | None = None) -> Tolerance:
-        """The tolerance of one output, at a shape if one is given. Of several that fit, the last wins."""
+        """Return the tolerance of one output, at a shape if one is given. Of several that fit, the last wins."""
         tolerance = self.tolerances.get(output, self.tolerance)
         for entry in self.tolerances_at:
             if shape is not None and entry.fits(shape):
@@ -313,7 +313,7 @@ class Task:
         return tolerance
 
     def names(self, shape: Shape, kernel: Kernel) -> dict[str, Number]:
-        """What a launch plan's expressions may use: macros, scalars, dimensions (the last wins)."""
+        """Return what a launch plan's expressions may use: macros, scalars, dimensions (the last wins)."""
         seen = {name: size for name, size in shape.items() if name != self.inputs_by}
         return {**kernel.macros, **self.scalars, **seen}
 
@@ -349,7 +349,7 @@ class Task:
     def expected(
         self, inputs: Mapping[str, Array], shape: Shape, part: Chosen | None = None
     ) -> dict[str, Array]:
-        """The reference's outputs for inputs of any precision; call it with float64 inputs for the truth.
+        """Compute the reference's outputs for inputs of any precision; call it with float64 inputs for the truth.
 
         Only the `part` of an output is copied from a device where the reference leaves it.
         """
@@ -392,12 +392,12 @@ class Task:
 
 
 def short_caveats(caveats: Collection[str]) -> str:
-    """The caveats of a task as they follow a number: `, relaxed precision`."""
+    """Return the caveats of a task as they follow a number: `, relaxed precision`."""
     return "".join(f", {each.partition(':')[0]}" for each in caveats)
 
 
 def shape_label(shape: Shape) -> str:
-    """A shape as people write it: `rows=8192 cols=4096`."""
+    """Return a shape as people write it: `rows=8192 cols=4096`."""
     return " ".join(f"{name}={value}" for name, value in shape.items())
 
 

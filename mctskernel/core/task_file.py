@@ -235,7 +235,7 @@ class _Numerics(msgspec.Struct, forbid_unknown_fields=True):
     tf32: frozenset[Operator] | UnsetType = UNSET
 
     def numerics(self, tolerances: Collection[Tolerance]) -> Numerics:
-        """Where nothing may differ, denormals are preserved unless the table says otherwise."""
+        """Return the contract; where nothing may differ, denormals are preserved unless the table says otherwise."""
         exact = all(each.relative == each.absolute == 0 for each in tolerances)
         usual = {"denormals": Denormals.PRESERVE if exact else Denormals.UNSPECIFIED}
         stated = _stated(self)
@@ -280,7 +280,7 @@ def _space_task(folder: Path, file: _SpaceFile, where: Path) -> Task:
 
 
 def task_of(spec: DeviceSpec) -> Task:
-    """The task of a device, with the shapes of its trial. Raises TaskError."""
+    """Load the task of a device, with the shapes of its trial. Raises TaskError."""
     task = load_task(spec.task_folder, spec.language)
     match spec.trial:
         case Trial.SEARCH:
@@ -305,17 +305,17 @@ def write_new_task(folder: Path, files: Mapping[str, str | bytes]) -> None:
 
 
 def languages(folder: Path) -> tuple[Language, ...]:
-    """The languages that a task folder has a starting kernel in, besides one under another name."""
+    """Return the languages that a task folder has a starting kernel in, besides one under another name."""
     return tuple(language for language in SOURCE_LANGUAGES if (folder / f"kernel{language.suffix}").is_file())
 
 
 def start_files(folder: Path, language: Language) -> list[Path]:
-    """A task folder's further starting points in a language, by name: `start_NAME.cu`, `start_NAME.py`."""
+    """Return a task folder's further starting points in a language, by name: `start_NAME.cu`, `start_NAME.py`."""
     return sorted(folder.glob(f"start_*{language.suffix}"))
 
 
 def other_starts(folder: Path, language: Language | None = None) -> dict[Path, Kernel]:
-    """What the files of starting points hold, those in Triton only where it is installed. Raises TaskError."""
+    """Read what the files of starting points hold, those in Triton only where it is installed. Raises TaskError."""
     languages = (language,) if language else SOURCE_LANGUAGES if find_spec("triton") else (Language.CUDA,)
     return {file: Kernel(read_text(file), each) for each in languages for file in start_files(folder, each)}
 
@@ -432,7 +432,7 @@ def _check_links(folder: Path) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file of a task or problem, with plain line ends. Raises TaskError."""
+    """Read the text of a file of a task or problem, with plain line ends. Raises TaskError."""
     try:
         return documents.read_text(path)
     except DocumentError as error:
@@ -440,7 +440,7 @@ def read_text(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file of a task or problem. Raises TaskError."""
+    """Read the content of a file of a task or problem. Raises TaskError."""
     try:
         return documents.read_file(path)
     except DocumentError as error:

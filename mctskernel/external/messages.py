@@ -155,7 +155,7 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 def make_ask(request: ProposalRequest, device: tuple[str, ...] = ()) -> Ask:
-    """The ask of a request, with what is known of the device in sentences."""
+    """Make the ask of a request, with what is known of the device in sentences."""
     evaluation = request.evaluation
     diagnosis = evaluation.diagnosis
     evidence = AskedEvidence(
@@ -204,13 +204,13 @@ def asked_task(task: Task, device: tuple[str, ...] = ()) -> AskedTask:
 
 
 def proposals_of(reply: Reply) -> Proposals:
-    """The listed edits of a reply. Asked again, the program may have others."""
+    """Return the listed edits of a reply. Asked again, the program may have others."""
     edits = tuple(_edit(each, reply.proposer) for each in reply.edits or ())
     return Proposals(edits, dollars=reply.dollars, more=True)
 
 
 def written_proposals(text: str, kernel: Kernel, proposer: str) -> Proposals:
-    """What a language model's answer proposes for a kernel, and what of it can't be used."""
+    """Read what a language model's answer proposes for a kernel, and what of it can't be used."""
     reading = read_reply(text, kernel, MOST_EDITS)
     edits = tuple(replace(edit, proposer=proposer) for edit in reading.edits)
     unfit = (Dropped(each.loss, f"The edit '{each.edit.title}': {each.reason}") for each in reading.unfit)
@@ -218,7 +218,7 @@ def written_proposals(text: str, kernel: Kernel, proposer: str) -> Proposals:
 
 
 def read_replies(text: str) -> tuple[Reply, ...]:
-    """Replies in JSON, one a line, or the answer to an `ask --text`, which names its node. Raises ReplyError."""
+    """Read replies in JSON, one a line, or the answer to an `ask --text`, which names its node. Raises ReplyError."""
     if text.strip() and not text.lstrip().startswith("{"):
         named = _NODE_LINE.search(text)
         if named is None:

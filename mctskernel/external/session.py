@@ -92,7 +92,7 @@ class Session:
         return self.stop_reason is not StopReason.WAITING
 
     def ask(self, count: int) -> tuple[Ask, ...]:
-        """The nodes that need edits next, at the most so many; none when the search is over.
+        """Return the nodes that need edits next, at the most so many; none when the search is over.
 
         Edits of earlier replies are evaluated first, where they promise more. Called again without a `tell`, it returns
         the same.
@@ -100,12 +100,12 @@ class Session:
         return tuple(make_ask(request, self._device) for request in self._requests(count))
 
     def ask_text(self, edits: int = EDITS) -> str | None:
-        """The next node as a text with all that a writer of kernels needs, and how to answer; None without a node."""
+        """Return the next node as a text with all that its answer needs, and how to answer; None without a node."""
         asked = self._next_request()
         return ask_text(asked[0], edits, asked[1]) if asked else None
 
     def ask_parts(self, answer: str, edits: int, *, elsewhere: bool) -> tuple[int, str, str] | None:
-        """The next node, the text for all nodes, and the text about this one; `elsewhere`: what worked on others."""
+        """Return the next node, the text for all nodes and that about this one; `elsewhere`: what worked on others."""
         if (asked := self._next_request()) is None:
             return None
         request, device = asked
@@ -234,12 +234,12 @@ def _session(
 def device_sentences(
     fingerprint: Mapping[str, str], task: Task, flops: Mapping[str, float] | None = None
 ) -> tuple[str, ...]:
-    """The device that evaluates a run's kernels, in sentences; `flops` are those of its products, by shape."""
+    """Return the device that evaluates a run's kernels, in sentences; `flops` are those of its products, by shape."""
     return briefing_of(fingerprint.get("gpu", ""), fingerprint.get("architecture", ""), task, flops or {})
 
 
 def edit_result(tree: Tree, number: int, edit: int) -> EditResult:
-    """What became of an edit of a node."""
+    """Return what became of an edit of a node."""
     node, attempt = tree.nodes[number], edit_attempt(tree, tree.nodes[number], edit)
     title, fate = node.edits[edit].title, node.fates[edit]
     if attempt is None:

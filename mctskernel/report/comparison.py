@@ -100,7 +100,7 @@ class ComparedRun:
 
 
 def find_runs(path: Path) -> tuple[ComparedRun, ...]:
-    """The runs of one side: a run, or those in a folder of runs. Raises RunError."""
+    """Return the runs of one side: a run, or those in a folder of runs. Raises RunError."""
     single = (path / "run.json").exists()
     found = [path] if single else sorted(each.parent for each in path.glob("*/run.json"))
     if not found:
@@ -326,7 +326,7 @@ def print_run_comparison(console: Console, comparison: RunComparison) -> None:
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """Paths without the folder that all of them are in."""
+    """Return paths without the folder that all of them are in."""
     parts = [Path(path).parts for path in paths]
     shared = 0
     while all(len(each) > shared + 1 and each[shared] == parts[0][shared] for each in parts):

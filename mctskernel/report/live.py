@@ -27,7 +27,7 @@ NOTEWORTHY = 10  # evaluations without a gain that are said
 
 @contextmanager
 def following(console: Console) -> Iterator[Callable[[Snapshot], None]]:
-    """A function to call with every snapshot of the search, until the block ends."""
+    """Show the progress of a search until the block ends; yields what to call with every snapshot."""
     pace = Pace()
     if not console.is_terminal:
         yield _plain_lines(console, pace)
@@ -51,7 +51,7 @@ class Pace:
         self._recent: deque[tuple[int, float, float]] = deque(maxlen=RECENT + 1)
 
     def text(self, snapshot: Snapshot) -> str:
-        """Evaluations a second, and seconds spent and left."""
+        """Return the evaluations a second, and seconds spent and left."""
         now = snapshot.evaluations, snapshot.elapsed_seconds, snapshot.spent_fraction
         if not self._recent or self._recent[-1][0] != now[0]:
             self._recent.append(now)
@@ -63,7 +63,7 @@ class Pace:
 
 
 def counts_text(snapshot: Snapshot) -> str:
-    """The number of evaluations, the best speed-up so far, and for how long nothing was faster."""
+    """Return the number of evaluations, the best speed-up so far, and for how long nothing was faster."""
     limit, patience, without = snapshot.budget.evaluations, snapshot.budget.patience, snapshot.without_gain
     done = (
         f"{snapshot.evaluations}/{limit} evaluations"
@@ -87,7 +87,7 @@ def outcomes_text(snapshot: Snapshot) -> str:
 
 
 def validation_text(snapshot: Snapshot) -> str:
-    """The final validation that goes on, and what is left of a budget in seconds."""
+    """Return the final validation that goes on, and what is left of a budget in seconds."""
     limit = f" of {snapshot.budget.seconds:.0f}" if snapshot.budget.seconds else ""
     return (
         f"Final validation of node {snapshot.best_node} in a new process, with a fresh seed: "

@@ -120,16 +120,16 @@ class Run:
         return None if number is None else RunNode(self, number)
 
     def node(self, number: int) -> RunNode:
-        """A node by its number. Raises RunError for one that doesn't exist."""
+        """Return a node by its number. Raises RunError for one that doesn't exist."""
         return RunNode(self, self.view.node(number).id)
 
     def path_to(self, node: int | RunNode) -> tuple[RunNode, ...]:
-        """The nodes from the starting kernel to a node."""
+        """Return the nodes from the starting kernel to a node."""
         number = node.id if isinstance(node, RunNode) else self.view.node(node).id
         return tuple(RunNode(self, each) for each in self.view.tree.lineage(number))
 
     def tree(self) -> TreeView:
-        """The tree as an interactive widget. Needs the extra `notebook`."""
+        """Show the tree as an interactive widget. Needs the extra `notebook`."""
         from mctskernel.report.widget import TreeView  # noqa: PLC0415 - an extra
 
         return TreeView(Parts(self.view, self.document))

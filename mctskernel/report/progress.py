@@ -30,7 +30,7 @@ class Moment:
 
 
 def moments(events: Iterable[Event], refused: Collection[int] = ()) -> Iterator[Moment]:
-    """A journal's moments; nodes that the final validation `refused` count, and are never the best."""
+    """Return a journal's moments; nodes that the final validation `refused` count, and are never the best."""
     evaluations, seconds, dollars = 0, 0.0, 0.0
     best: Evaluated | None = None
     last: float | None = None

@@ -98,7 +98,7 @@ class RunFolder:
         return self.path / "profiles"
 
     def device_spec(self, configuration: SearchConfig) -> DeviceSpec:
-        """How a worker opens this run's device."""
+        """Describe this run's device for a worker."""
         return DeviceSpec(
             configuration.device,
             self.task,
@@ -108,12 +108,12 @@ class RunFolder:
         )
 
     def load_task(self) -> Task:
-        """The task as it was when the run began, with the kernel that it started from. Raises TaskError."""
+        """Load the task as it was when the run began, with the kernel that it started from. Raises TaskError."""
         return load_task(self.task, read_manifest(self).configuration.language)
 
 
 def new_path(name: str) -> Path:
-    """Where something of this name goes that is made now: `runs/NAME-DATE-TIME`."""
+    """Return a new path for a run or what else has this name: `runs/NAME-DATE-TIME`."""
     return Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
 
 
@@ -156,7 +156,7 @@ def discard_run(folder: RunFolder) -> None:
 
 
 def open_run(path: Path) -> RunFolder:
-    """A run folder for reading. Raises RunError when it isn't one."""
+    """Open a run folder for reading. Raises RunError when it isn't one."""
     folder = RunFolder(path)
     if not folder.manifest.is_file():
         raise RunError(f"{path} is not a run: it has no run.json.")
@@ -220,12 +220,12 @@ def write_answer(folder: RunFolder, search: TreeSearch, answer: Answer) -> None:
 
 
 def read_answer(folder: RunFolder) -> Answer | None:
-    """The answer of a run; None while its search hasn't stopped yet. Raises RunError."""
+    """Read the answer of a run; None while its search hasn't stopped yet. Raises RunError."""
     return read_json(folder.best / "answer.json", Answer)
 
 
 def read_json(path: Path, kind: type[T]) -> T | None:
-    """The content of a file of results; None where there is none. Raises RunError."""
+    """Read a file of results; None where there is none. Raises RunError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
@@ -235,7 +235,7 @@ def read_json(path: Path, kind: type[T]) -> T | None:
 
 
 def spent_seconds(events: Iterable[Event]) -> float:
-    """Seconds that the processes of a run have spent on it, pauses between them left out."""
+    """Return the seconds that the processes of a run have spent on it, pauses between them left out."""
     total, began, last = 0.0, 0.0, 0.0
     for event in events:
         if began == 0.0 or isinstance(event, Resumed):
@@ -245,7 +245,7 @@ def spent_seconds(events: Iterable[Event]) -> float:
 
 
 def exchanges_of(folder: RunFolder) -> Iterator[Exchange]:
-    """What a run's models were asked and said. Raises RunError."""
+    """Return what a run's models were asked and said. Raises RunError."""
     for event in read_events(folder.journal):
         if isinstance(event, Proposed):
             yield from (get_exchange(folder.blobs, record) for record in event.exchanges)

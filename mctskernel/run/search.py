@@ -190,7 +190,7 @@ def reopen(
     *,
     counters: CounterSet | None = None,
 ) -> Iterator[tuple[RunFolder, SearchConfig, Executor]]:
-    """What it takes to continue a run, with another budget, workers, executor and counters if they are given.
+    """Open what continues a run, with another budget, workers, executor and counters if they are given.
 
     Raises RunError, also on a machine with another model of GPU or other compilers.
     """
@@ -221,7 +221,7 @@ def open_search(
     *,
     async_proposer: AsyncProposer | None = None,
 ) -> Iterator[tuple[Search, tuple[int, ...]]]:
-    """A search of a run, begun or resumed, and the nodes that are to be evaluated first.
+    """Open the search of a run, begun or resumed; yields it and the nodes that are to be evaluated first.
 
     An `async_proposer` is asked for edits in place of the run's own. Raises RunError,
     SpaceError and ModelError.
@@ -329,7 +329,7 @@ def _advice(stop_reason: StopReason, budget: Budget, proposer: str) -> str:
 
 
 def steady_clock() -> Callable[[], float]:
-    """Seconds since the epoch, by which a search spends no days when the machine's clock is set while it runs."""
+    """Return a clock of seconds since the epoch that doesn't jump when the machine's clock is set."""
     began = time.time() - time.monotonic()
     return lambda: began + time.monotonic()
 

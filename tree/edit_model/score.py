@@ -28,7 +28,7 @@ class Prospects:
 
 
 def expected_improvement(prospects: Prospects) -> Array:
-    """The logarithm of how much faster than the fastest kernel each is expected to be, a slower one counting as 0.
+    """Return how much faster than the fastest each kernel is expected to be, as a logarithm; a slower one counts as 0.
 
     Source: Jones, Schonlau and Welch, "Efficient global optimization of expensive black-box functions", 1998.
     """

@@ -69,7 +69,7 @@ class Mcts:
         return Step(found.node, found.edit)
 
     def greatest_improvement(self, tree: Tree) -> float:
-        """The greatest expected improvement of the logarithm of the speed-up; 0 where nothing can be tried."""
+        """Return the greatest expected improvement of the logarithm of the speed-up; 0 where nothing can be tried."""
         if not tree.evaluated:
             return 0.0
         with _one_thread():

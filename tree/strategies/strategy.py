@@ -44,12 +44,12 @@ class Strategy(Protocol):
 
 
 def ready_nodes(tree: Tree) -> list[Node]:
-    """The nodes of which an edit can be tried, or more can be asked for, in order of creation."""
+    """Return the nodes of which an edit can be tried, or more can be asked for, in order of creation."""
     return [node for node in tree.nodes if node.ready]
 
 
 def fastest(nodes: Iterable[Node]) -> Node:
-    """The node with the greatest reward of its own, the oldest of equals."""
+    """Return the node with the greatest reward of its own, the oldest of equals."""
     return max(nodes, key=lambda node: (node.reward, -node.id))
 
 
