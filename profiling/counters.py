@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from mctskernel.core.executor import CounterSet
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
 from mctskernel.profiling.machine_code.functions import Pipe
 from mctskernel.profiling.model.price import Price, Term, sm_cycles_per_second
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     # Only what is priced needs a compiler; what binds a kernel is read where there is none.
     from mctskernel.profiling.model.work import KernelWork
 
-
-from mctskernel.core.executor import CounterSet
+Counters = Mapping[str, float]
 
 TIME = "gpu__time_duration.sum"
 CYCLES = "sm__cycles_elapsed.max"
@@ -130,7 +130,13 @@ def _stalls(work: KernelWork, warps_per_scheduler: float, issue: float) -> dict[
     }
 
 
-def combined_counters(launches: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def dram_bytes(counters: Counters) -> float:
+    """What moved to and from DRAM, counted together or apart."""
+    apart = counters.get(DRAM_READ, 0.0) + counters.get(DRAM_WRITE, 0.0)
+    return counters.get(DRAM_BYTES, apart)
+
+
+def combined_counters(launches: Sequence[Counters]) -> dict[str, float]:
     """Counters of a plan: totals add up, sectors per request follow from them, the rest is weighted by time."""
     names = dict.fromkeys(name for launch in launches for name in launch)
     return with_ratios(
@@ -138,7 +144,7 @@ def combined_counters(launches: Sequence[Mapping[str, float]]) -> dict[str, floa
     )
 
 
-def with_ratios(counters: Mapping[str, float]) -> dict[str, float]:
+def with_ratios(counters: Counters) -> dict[str, float]:
     """With sectors per request, where their parts were read."""
     found = dict(counters)
     for ratio, sectors, requests in (
@@ -150,7 +156,7 @@ def with_ratios(counters: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def _combined(name: str, launches: Sequence[Mapping[str, float]]) -> float:
+def _combined(name: str, launches: Sequence[Counters]) -> float:
     if name.endswith(".sum") or name == CYCLES:
         return sum(launch[name] for launch in launches)
     weights = [launch.get(TIME, 1.0) for launch in launches]

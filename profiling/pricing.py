@@ -23,6 +23,7 @@ from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch, Resolve
 from mctskernel.core.task import Array, Shape, Task, shape_label
 from mctskernel.profiling.architecture import Architecture
 from mctskernel.profiling.candidate import Candidate, RefusedError, check_launch, prepare
+from mctskernel.profiling.causes import combined_diagnosis
 from mctskernel.profiling.counters import (
     DRAM_BYTES,
     DRAM_READ,
@@ -35,7 +36,7 @@ from mctskernel.profiling.counters import (
     combined_counters,
     modelled_counters,
 )
-from mctskernel.profiling.diagnosis import combined_diagnosis, diagnose
+from mctskernel.profiling.diagnosis import diagnose
 from mctskernel.profiling.emulation import Emulable, emulable
 from mctskernel.profiling.emulator import Module
 from mctskernel.profiling.machine_code.cubin import DisassemblerError, disassembling

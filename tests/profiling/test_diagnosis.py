@@ -7,8 +7,9 @@ import pytest
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.architecture import load_architecture, occupancy
+from mctskernel.profiling.causes import combined_diagnosis
 from mctskernel.profiling.counters import modelled_counters
-from mctskernel.profiling.diagnosis import combined_diagnosis, diagnose, diagnose_counters
+from mctskernel.profiling.diagnosis import diagnose, diagnose_counters
 from mctskernel.profiling.machine_code.functions import Pipe
 from mctskernel.profiling.model.price import price
 from mctskernel.profiling.model.scoreboard import Chain
