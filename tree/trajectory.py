@@ -19,7 +19,7 @@ KEPT = 64  # gains that are kept, the greatest: enough that some are left withou
 
 
 @dataclass(frozen=True)
-class Step:
+class PathStep:
     """An evaluated node and the edit that led to it (None for the root).
 
     `seconds` is None where nothing was timed; `gain` is the parent's time over the node's, 0 if unknown.
@@ -78,7 +78,7 @@ class TrackRecord:
                 heapq.heappop(self._greatest)
 
 
-def trajectory(tree: Tree, node: int) -> tuple[Step, ...]:
+def trajectory(tree: Tree, node: int) -> tuple[PathStep, ...]:
     """Return the steps from the root to a node; the node itself is left out while its evaluation is pending."""
     lineage = (tree.nodes[number] for number in tree.lineage(node))
     return tuple(step for each in lineage if (step := _step(tree, each)))
@@ -117,11 +117,11 @@ def run_seconds(evaluation: Evaluation) -> float | None:
     return statistics.geometric_mean(seconds)
 
 
-def _step(tree: Tree, node: Node) -> Step | None:
+def _step(tree: Tree, node: Node) -> PathStep | None:
     if node.evaluation is None or node.score is None:
         return None
     parent = None if node.parent is None else tree.nodes[node.parent]
-    return Step(
+    return PathStep(
         node=node.id,
         edit=tree.made_by(node),
         seconds=run_seconds(node.evaluation),

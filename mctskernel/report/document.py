@@ -30,7 +30,7 @@ from mctskernel.tasks.starts import start_name
 from mctskernel.tree.events import EditRecord, Evaluated, Submitted
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.trajectory import STARTING_KERNEL, Step, edit_title, run_seconds
+from mctskernel.tree.trajectory import STARTING_KERNEL, PathStep, edit_title, run_seconds
 
 SCHEMA = "mctskernel.view"
 SCHEMA_VERSION = 1
@@ -201,7 +201,7 @@ def view_story(view: View) -> Story:
     return Story(tuple(story_step(view, step) for step in steps), notes)
 
 
-def story_step(view: View, step: Step) -> StoryStep:
+def story_step(view: View, step: PathStep) -> StoryStep:
     comparison = view.comparison(step.node)
     return StoryStep(
         node=step.node,

@@ -23,7 +23,7 @@ from mctskernel.run.search import NOTHING_HELD_OUT
 from mctskernel.tasks.starts import best_start, start_name, start_speedup
 from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.trajectory import Step, trajectory
+from mctskernel.tree.trajectory import PathStep, trajectory
 
 IN_FLIGHT = Evaluation(Outcome.OK, Source.MODELLED)
 """In place of the evaluation of a node that has none: nothing was found of it."""
@@ -134,10 +134,10 @@ class View:
         return start_speedup(self.tree, self.refused)
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[PathStep, ...]:
         return self.path(self.best.id)
 
-    def path(self, number: int) -> tuple[Step, ...]:
+    def path(self, number: int) -> tuple[PathStep, ...]:
         """The path from the root to a node, with speed-ups over the fastest start."""
         found = trajectory(self.tree, number)
         return tuple(replace(step, speedup=step.speedup / self.start_speedup) for step in found)
