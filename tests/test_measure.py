@@ -6,13 +6,11 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.resampling import rank_correlation
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import RunError
 from mctskernel.loop import Search, StopReason
@@ -169,17 +167,6 @@ def test_a_run_without_a_good_node_is_a_sentence(tmp_path: Path, task: Path) -> 
     run.folder.journal.write_bytes(b"")
     with pytest.raises(RunError, match="no evaluation yet"):
         best_lineages(run.folder, 5)
-
-
-def test_rank_correlation() -> None:
-    values = np.array([3.0, 1.0, 2.0, 10.0])
-    assert rank_correlation(values, values**3) == pytest.approx(1.0)
-    assert rank_correlation(values, -values) == pytest.approx(-1.0)
-    # Worked by hand: ranks 1 2 3 4 against 1.5 1.5 3 4, covariance 4.5 / sqrt(5 * 4.5).
-    tied = rank_correlation(np.array([1.0, 2.0, 3.0, 4.0]), np.array([5.0, 5.0, 6.0, 7.0]))
-    assert tied == pytest.approx(4.5 / (5 * 4.5) ** 0.5)
-    assert np.isnan(rank_correlation(values, np.ones(4)))
-    assert np.isnan(rank_correlation(values[:2], values[:2]))
 
 
 def same_kernels(before: View, after: Tree) -> list[Node]:

@@ -15,9 +15,7 @@ RESAMPLES = 2000
 CONFIDENCE = 0.95
 
 EXACT = 12  # up to this many differences every combination of signs is tried
-
 FLIPS = 10_000  # random combinations of signs for more differences
-
 FEWEST_FOR_A_RANKING = 3  # with two values, any ranking agrees half of the time
 
 
