@@ -32,8 +32,8 @@ class Answer:
 
     `speedup` is over the fastest start, which is the answer when nothing faster passed; `node` is None when no start
     passed either. `timings` are those of the final validation, at held-out shapes beside that start's, and `notes` what
-    it noticed besides. `caveats` are the task's. `validated` says that this came to its
-    end. It is the answer of the tree's first `evaluations`.
+    it noticed besides. `caveats` are the task's. `validated` says that this came to its end. It is the answer of the
+    tree's first `evaluations`.
     """
 
     node: int | None

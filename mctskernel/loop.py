@@ -64,9 +64,9 @@ class StopReason(enum.StrEnum):
 class Snapshot:
     """The state of a search after an evaluation; `improved_by` names the edit when it is a new best.
 
-    `best_speedup` is over the fastest start, and 1 until all of them were evaluated.
-    `note` is what the executor says anew, and then nothing else has changed. `without_gain` counts evaluations since
-    the best one. `validating` is how many seconds the final validation of `best_node` has taken so far.
+    `best_speedup` is over the fastest start, and 1 until all of them were evaluated. `note` is what the executor says
+    anew, and then nothing else has changed. `without_gain` counts evaluations since the best one. `validating` is how
+    many seconds the final validation of `best_node` has taken so far.
     """
 
     budget: Budget
@@ -99,10 +99,10 @@ ABANDONED = Proposals((), dropped=(Dropped(Loss.NO_REPLY, "The search stopped be
 class Search:
     """What a search works with. `spent_seconds` were spent on the run before.
 
-    `clock` counts seconds from an arbitrary moment. `choose` says what to do next in place of the tree's policy.
-    An `async_proposer` is asked for edits in place of the proposer, and
-    the search goes on meanwhile. `starts` are edits of the root that are tried before anything else. The `fingerprint`
-    is the executor's. Edits that are `wanted`, by node and number, are tried next.
+    `clock` counts seconds from an arbitrary moment. `choose` says what to do next in place of the tree's policy. An
+    `async_proposer` is asked for edits in place of the proposer, and the search goes on meanwhile. `starts` are edits
+    of the root that are tried before anything else. The `fingerprint` is the executor's. Edits that are `wanted`, by
+    node and number, are tried next.
     """
 
     tree_search: TreeSearch

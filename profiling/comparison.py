@@ -237,8 +237,8 @@ class Noise:
     the square root of its extent. Where numbers are `equal`, roundings of a sum repeat and add up to more.
 
     That takes calls of the reference, so it is done when it is first asked for; `truth` is what it gives for the inputs
-    as they are. Inputs of few digits are moved by their
-    own roundings where they are `stored` so, else by those of arithmetic. `part` is what is compared of an output.
+    as they are. Inputs of few digits are moved by their own roundings where they are `stored` so, else by those of
+    arithmetic. `part` is what is compared of an output.
     """
 
     task: Task

@@ -196,10 +196,9 @@ class Gain:
 def gain_of(after: Evaluation, before: Evaluation) -> Gain | None:
     """Return what `after` gains on `before`: the mean over the shapes of log(time before / time after).
 
-    Times are compared beside each other (`guardrails.beside`). The noise of measured times
-    is `guardrails.NOISE` or, if that is more, what their intervals allow; that of modelled ones is one standard
-    deviation of their ratio (`model.price`). None unless both times are eligible for rewards, of one
-    source and of the same shapes.
+    Times are compared beside each other (`guardrails.beside`). The noise of measured times is `guardrails.NOISE` or, if
+    that is more, what their intervals allow; that of modelled ones is one standard deviation of their ratio
+    (`model.price`). None unless both times are eligible for rewards, of one source and of the same shapes.
     """
     if not (is_eligible(after) and is_eligible(before)) or after.source is not before.source:
         return None

@@ -17,10 +17,10 @@ SCHEMA_VERSION = 1
 class ExportedNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node. What comes from the evaluation is None while it is pending.
 
-    `kernel` is its identity; `source_blob` and `log_blob` name texts in the run's `blobs` (empty: no log);
-    `numbers` says where figures come from; `seconds` is the time of one run, the geometric mean over shapes;
-    `gpu` is the UUID of the GPU that timed it; then come the least
-    clock of its multiprocessors in MHz, its highest temperature in degrees Celsius, and how many runs were dropped.
+    `kernel` is its identity; `source_blob` and `log_blob` name texts in the run's `blobs` (empty: no log); `numbers`
+    says where figures come from; `seconds` is the time of one run, the geometric mean over shapes; `gpu` is the UUID of
+    the GPU that timed it; then come the least clock of its multiprocessors in MHz, its highest temperature in degrees
+    Celsius, and how many runs were dropped.
     """
 
     id: int

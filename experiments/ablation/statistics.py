@@ -44,9 +44,9 @@ class ArmRow:
 class Comparison:
     """An arm against the baseline after `at` evaluations: the mean difference of their scores over pairs.
 
-    The arm was ahead in `won` pairs and behind in `lost`, and its mean was
-    higher on `subjects_won` of the subjects. `adjusted_p` is Holm's, for all comparisons of the table. Of fewer than
-    `FEWEST` pairs there is neither interval nor p-value.
+    The arm was ahead in `won` pairs and behind in `lost`, and its mean was higher on `subjects_won` of the subjects.
+    `adjusted_p` is Holm's, for all comparisons of the table. Of fewer than `FEWEST` pairs there is neither interval nor
+    p-value.
     """
 
     arm: str

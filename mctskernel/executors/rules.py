@@ -57,8 +57,10 @@ Reply = Ready | Proposed
 REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
-class RuleProcess:
+class RulesBeside:
     """The rules' proposals for one task, from another process or, where that is lost, from here."""
+
+    name = "rules"
 
     def __init__(self, task: Task, language: Language | None) -> None:
         opening = Open(task.folder.resolve(), language)

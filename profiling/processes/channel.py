@@ -1,8 +1,7 @@
 """Messages between two processes: MessagePack behind a length, on one socket.
 
 Each side decodes into types that it names, so that a process that a candidate has subverted can send nothing but
-well-formed values of bounded size. `serve` is the child's side; every kind of child may
-answer `Ready` or `Broken`.
+well-formed values of bounded size. `serve` is the child's side; every kind of child may answer `Ready` or `Broken`.
 """
 
 from __future__ import annotations
