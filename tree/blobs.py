@@ -13,14 +13,14 @@ from mctskernel.core.proposer import Exchange
 from mctskernel.tree.events import EditRecord, KernelRecord, storable, storable_text
 
 
-class BlobStore(Protocol):
+class Blobs(Protocol):
     """Where texts are kept. A text must be on disk before `put` returns: an event may name it next."""
 
     def put(self, text: str) -> str:
-        """Keeps a text and returns its name, `digest(text)`."""
+        """Keep a text and return its name, `digest(text)`."""
 
     def get(self, name: str) -> str:
-        """The text of a name; raises KeyError for an unknown one."""
+        """The text of a name. Raises KeyError for an unknown one."""
 
 
 class MemoryBlobs:
@@ -43,38 +43,38 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def put_text(blobs: BlobStore, text: str) -> str:
-    """Keeps a text of any origin and returns its name."""
+def put_text(blobs: Blobs, text: str) -> str:
+    """Keep a text of any origin and return its name."""
     return blobs.put(storable_text(text))
 
 
-def put_kernel(blobs: BlobStore, kernel: Kernel) -> KernelRecord:
+def put_kernel(blobs: Blobs, kernel: Kernel) -> KernelRecord:
     return KernelRecord(kernel.identity, blobs.put(kernel.source), kernel.language)
 
 
-def get_kernel(blobs: BlobStore, record: KernelRecord) -> Kernel:
+def get_kernel(blobs: Blobs, record: KernelRecord) -> Kernel:
     return Kernel(blobs.get(record.source), record.language)
 
 
-def put_edit(blobs: BlobStore, edit: Edit) -> EditRecord:
-    """Keeps what an edit changes. A prior that isn't a positive number becomes the least promise."""
+def put_edit(blobs: Blobs, edit: Edit) -> EditRecord:
+    """Keep what an edit changes. A prior that isn't a positive number becomes the least promise."""
     change = "" if isinstance(edit.change, Settings) else blobs.put(_encode_change(edit.change))
     prior = edit.prior if LEAST_PRIOR < edit.prior < float("inf") else LEAST_PRIOR
     return EditRecord(**{**vars(edit), "change": change, "prior": prior})
 
 
-def get_edit(blobs: BlobStore, record: EditRecord) -> Edit:
+def get_edit(blobs: Blobs, record: EditRecord) -> Edit:
     change = _CHANGE.decode(blobs.get(record.change)) if record.change else Settings()
     return Edit(**{**msgspec.structs.asdict(record), "change": change})
 
 
-def put_exchange(blobs: BlobStore, exchange: Exchange) -> Exchange:
+def put_exchange(blobs: Blobs, exchange: Exchange) -> Exchange:
     """An exchange whose texts are names of blobs."""
     reply = put_text(blobs, exchange.reply) if exchange.reply else ""
     return msgspec.structs.replace(exchange, prompt=put_text(blobs, exchange.prompt), reply=reply)
 
 
-def get_exchange(blobs: BlobStore, record: Exchange) -> Exchange:
+def get_exchange(blobs: Blobs, record: Exchange) -> Exchange:
     reply = blobs.get(record.reply) if record.reply else ""
     return msgspec.structs.replace(record, prompt=blobs.get(record.prompt), reply=reply)
 

@@ -9,7 +9,7 @@ from itertools import islice
 import msgspec
 
 from mctskernel.core.proposer import Proposals
-from mctskernel.tree.blobs import BlobStore, get_edit, get_exchange
+from mctskernel.tree.blobs import Blobs, get_edit, get_exchange
 from mctskernel.tree.events import Duplicated, Event, Proposed, Refused, Submitted
 from mctskernel.tree.search import TreeSearch
 from mctskernel.tree.strategies.strategy import Step
@@ -25,7 +25,7 @@ class RecordedDecisions:
     """
 
     def __init__(
-        self, recorded: Iterable[Event], blobs: BlobStore, nodes: Sequence[int], made: Iterable[Event]
+        self, recorded: Iterable[Event], blobs: Blobs, nodes: Sequence[int], made: Iterable[Event]
     ) -> None:
         count = sum(1 for event in made if _about(event) is not None)
         self._left = deque(islice(_numbered_anew(recorded, nodes), count, None))

@@ -18,7 +18,7 @@ from mctskernel.core.proposer import Attempt, ProposalRequest, Proposals
 from mctskernel.core.task import Task
 from mctskernel.registry import in_use
 from mctskernel.tree.blobs import (
-    BlobStore,
+    Blobs,
     get_edit,
     get_kernel,
     put_edit,
@@ -62,7 +62,7 @@ class TreeSearch:
     """
 
     def __init__(
-        self, tree: Tree, journal: EventLog, blobs: BlobStore, clock: Callable[[], float] = time.time
+        self, tree: Tree, journal: EventLog, blobs: Blobs, clock: Callable[[], float] = time.time
     ) -> None:
         self.tree = tree
         self._journal = journal

@@ -29,7 +29,7 @@ from mctskernel.edits.patch import as_patch
 from mctskernel.profiling.reward import gain_of, is_eligible, log_speedup
 from mctskernel.report.notes import EditKey, exchange_by_edit
 from mctskernel.run import RunFolder, read_manifest, run_identity
-from mctskernel.tree.blobs import BlobStore
+from mctskernel.tree.blobs import Blobs
 from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import lineage_attempts, run_seconds
@@ -304,7 +304,7 @@ def _families(folder: RunFolder) -> Iterator[Family]:
 
 
 def _context(  # noqa: PLR0917 - a node and what it belongs to, from the outside in
-    blobs: BlobStore, tree: Tree, node: Node, evaluation: Evaluation, task: Task, architecture: str
+    blobs: Blobs, tree: Tree, node: Node, evaluation: Evaluation, task: Task, architecture: str
 ) -> Context:
     causes = evaluation.diagnosis.causes if evaluation.diagnosis else ()
     return Context(
@@ -340,7 +340,7 @@ def _result(evaluation: Evaluation, before: Evaluation, speedup: float) -> Resul
 
 
 def _action(
-    blobs: BlobStore, node: Node, parent: Node, before: str, exchanges: Mapping[EditKey, Exchange]
+    blobs: Blobs, node: Node, parent: Node, before: str, exchanges: Mapping[EditKey, Exchange]
 ) -> Action:
     edit, after = parent.edits[node.edit or 0], blobs.get(node.kernel.source)
     call = exchanges.get((parent.id, edit.content))

@@ -223,8 +223,7 @@ def open_search(
 ) -> Iterator[tuple[Search, tuple[int, ...]]]:
     """Open the search of a run, begun or resumed; yields it and the nodes that are to be evaluated first.
 
-    An `async_proposer` is asked for edits in place of the run's own. Raises RunError,
-    SpaceError and ModelError.
+    An `async_proposer` is asked for edits in place of the run's own. Raises RunError, SpaceError and ModelError.
     """
     task = folder.load_task()
     recorded = executor.clock if isinstance(executor, RecordedExecutor) else None
