@@ -66,7 +66,7 @@ from mctskernel.problems.registry import read_problem, write_problem
 from mctskernel.profiling.processes.forked import CallError, ForkedCall, wait_for
 from mctskernel.run import RunFolder, open_run, prepare_run, read_answer, read_manifest, write_manifest
 from mctskernel.run.search import finish, open_search
-from mctskernel.tasks.starts import best_start, set_plain_aside, start_name
+from mctskernel.tasks.starts import best_start, set_plain_aside, start_name, start_nodes
 from mctskernel.tree.journal import MemoryJournal, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.search import TreeSearch
@@ -203,7 +203,7 @@ def _evaluate_starts(out: Path, study: Study, cell: Cell, executor: Callable[[],
     except BaseException:
         shutil.rmtree(cell.path, ignore_errors=True)
         raise
-    for node in [0, *(each for each in tree.nodes[0].children if start_name(tree, each))]:
+    for node in start_nodes(tree):
         click.echo(f"{cell.problem}: {start_name(tree, node) or 'start'}: {_result(tree.nodes[node])}")
 
 

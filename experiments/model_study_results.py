@@ -17,7 +17,7 @@ from mctskernel.core.resampling import estimate, sign_flip_p
 from mctskernel.edits.llm.experts import Feedback
 from mctskernel.experiments.results import page, table
 from mctskernel.run import exchanges_of, open_run, read_answer, read_json, read_manifest
-from mctskernel.tasks.starts import best_start, start_name
+from mctskernel.tasks.starts import best_start, start_nodes
 from mctskernel.tree.journal import read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import run_seconds
@@ -153,7 +153,7 @@ def _row(out: Path, cell: Cell) -> Row:
         seconds or math.nan,
         valid_speedup(best) / valid_speedup(start),
         eager / seconds if eager and seconds else None,
-        tree.evaluations - 1 - sum(bool(start_name(tree, each)) for each in tree.nodes[0].children),
+        tree.evaluations - len(start_nodes(tree)),
         sum(1 for _ in exchanges_of(folder)),
         len(written),
         sum(each.outcome is Outcome.OK for each in written),

@@ -11,7 +11,7 @@ from mctskernel.core.quantities import time_text
 from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.architecture import NOTHING, architecture_of, least_seconds
 from mctskernel.profiling.changes import compare
-from mctskernel.tasks.starts import PROPOSER, origin, start_name, start_speedup
+from mctskernel.tasks.starts import PROPOSER, origin, start_name, start_nodes, start_speedup
 from mctskernel.tree.node import Tree
 from mctskernel.tree.search import TreeSearch
 from mctskernel.tree.trajectory import edit_title, run_seconds
@@ -64,13 +64,12 @@ def _standing(
 ) -> Iterator[str]:
     """The starts, the fastest kernel that came from each, and how far the fastest of all is from the least time."""
     nodes = search.tree.nodes
-    starts = [0, *(each for each in nodes[0].children if start_name(search.tree, each))]
     fastest: dict[str, int] = {}
     for node in nodes:
         name = origin(search.tree, node.id)
         if valid_speedup(node) > valid_speedup(nodes[fastest.get(name, 0)]) or name not in fastest:
             fastest[name] = node.id
-    for start in starts:
+    for start in start_nodes(search.tree):
         name = start_name(search.tree, start)
         yield f"{_kernel(search, start)}."
         if (best := fastest.get(name, start)) != start:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.core.disk import write_whole
-from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.documents import UNDECODABLE, excerpt, indented_json
 from mctskernel.core.kernel import Language
 from mctskernel.core.user_errors import MisuseError, RunError
 from mctskernel.problems.registry import is_problem
@@ -165,7 +165,7 @@ def read_row(folder: Path) -> Row:
 def write_row(row: Row, folder: Path) -> None:
     """Keep a row. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / ROW_FILE, msgspec.json.format(msgspec.json.encode(row), indent=1) + b"\n")
+    write_whole(folder / ROW_FILE, indented_json(row))
 
 
 def natural(path: Path | str) -> tuple[object, ...]:

@@ -28,7 +28,7 @@ from mctskernel.profiling.gpu.lock import held_seconds
 from mctskernel.profiling.processes.forked import Caller
 from mctskernel.run import RunFolder, read_manifest
 from mctskernel.run.search import OtherDeviceError, SearchResult, begin, resume
-from mctskernel.tasks.starts import PLAIN, origin, set_plain_aside, start_name
+from mctskernel.tasks.starts import PLAIN, origin, set_plain_aside, start_name, start_nodes
 from mctskernel.tree.node import Tree
 from mctskernel.tree.trajectory import run_seconds
 
@@ -159,7 +159,7 @@ def _searched(found: SearchResult, **seconds: float) -> Searched:
     return Searched(
         evaluations=tree.evaluations,
         gpu_seconds=held_seconds(),
-        starts=tuple(_start(tree, node, first) for node in _starts(tree)),
+        starts=tuple(_start(tree, node, first) for node in start_nodes(tree)),
         best_seconds=(run_seconds(best) or 0.0) if best is not None else 0.0,
         speedup=answer.speedup,
         origin=(origin(tree, answer.node) or first) if answer.node is not None else "",
@@ -186,11 +186,6 @@ def _stage_seconds(evaluations: Iterable[Evaluation | None]) -> dict[str, float]
         for stage, seconds in (evaluation.stage_seconds if evaluation is not None else {}).items():
             total[stage] = total.get(stage, 0.0) + seconds
     return total
-
-
-def _starts(tree: Tree) -> list[int]:
-    """The nodes of the starting kernels."""
-    return [0, *(each for each in tree.nodes[0].children if start_name(tree, each))] if tree.nodes else []
 
 
 def _start(tree: Tree, node: int, first: str) -> Start:

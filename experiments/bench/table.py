@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -49,7 +49,7 @@ class Against(msgspec.Struct, frozen=True):
     baseline: str
     known: int
     fast: tuple[FastP, ...]
-    mean: tuple[float, float, float] | None
+    mean: tuple[float, float, float]
     even: int
     behind: int
 
@@ -100,11 +100,13 @@ def geometric_mean(values: Sequence[float]) -> Estimate:
     return Estimate(math.exp(found.mean), math.exp(found.low), math.exp(found.high))
 
 
-def against(rows: Sequence[Row], baseline: str) -> Against:
-    """Score all problems against a baseline."""
+def _against(rows: Sequence[Row], baseline: str) -> Against | None:
+    """Score all problems against a baseline; None without a time of it."""
     speedups = [speedup_over(row, baseline) for row in rows]
     known = [each for each in speedups if each is not None]
-    mean = geometric_mean(known) if known else None
+    if not known:
+        return None
+    mean = geometric_mean(known)
     return Against(
         baseline,
         len(known),
@@ -116,10 +118,14 @@ def against(rows: Sequence[Row], baseline: str) -> Against:
             )
             for threshold in THRESHOLDS
         ),
-        (mean.mean, mean.low, mean.high) if mean is not None else None,
+        (mean.mean, mean.low, mean.high),
         sum(each >= EQUAL for each in known),
         sum(each < BEHIND for each in known),
     )
+
+
+def _against_all(rows: Sequence[Row]) -> tuple[Against, ...]:
+    return tuple(found for each in BASELINES if (found := _against(rows, each)) is not None)
 
 
 def summary(rows: Sequence[Row]) -> Summary:
@@ -144,10 +150,8 @@ def summary(rows: Sequence[Row]) -> Summary:
             str(language): sum(_found(row, language) == "ok" for row in rows) for language in SOURCE_LANGUAGES
         },
         valid=sum(row.is_valid for row in rows),
-        against=tuple(found for each in BASELINES if (found := against(rows, each)).known),
-        in_order=tuple(
-            found for each in BASELINES if len(others) < len(rows) and (found := against(others, each)).known
-        ),
+        against=_against_all(rows),
+        in_order=_against_all(others) if len(others) < len(rows) else (),
         floor_shares={level: median(each) for level, each in shares.items()},
         medians={
             "reading, s": median(row.read.seconds for row in rows if row.read is not None),
@@ -234,6 +238,7 @@ COLUMNS: tuple[Cell, ...] = (
 
 def document(rows: Sequence[Row], title: str, provenance: Provenance | None = None, waiting: int = 0) -> str:
     """The page of the table in Markdown; so many more problems are `waiting`."""
+    found = summary(rows)
     chosen = [each for each in COLUMNS if any(each[1](row) for row in rows)]
     cells = [[cell(row) for _, cell in chosen] for row in rows]
     made = f"`{provenance.command}`; {provenance.machine}; {provenance.date}." if provenance else ""
@@ -241,8 +246,8 @@ def document(rows: Sequence[Row], title: str, provenance: Provenance | None = No
         title,
         made,
         f"{waiting} more problems weren't searched: the same command goes on with them." if waiting else "",
-        *sentences(rows),
-        _fast_table(rows),
+        *_sentences(rows, found),
+        _fast_table(found.against),
         "Times are in milliseconds, of the whole function with a cold L2 cache. "
         "Precision is what PyTorch itself computes in: TF32 where its settings have products in it.",
         table([name for name, _ in chosen], cells) if rows else "",
@@ -251,45 +256,30 @@ def document(rows: Sequence[Row], title: str, provenance: Provenance | None = No
     )
 
 
-def sentences(rows: Sequence[Row]) -> tuple[str, ...]:
-    """What the rows say together, in sentences."""
-    found = summary(rows)
+def _sentences(rows: Sequence[Row], found: Summary) -> Iterator[str]:
+    """What the rows say together, in sentences, some of them empty."""
     right = ", ".join(f"{count} right in {language}" for language, count in found.right.items())
-    counts = (
+    yield (
         f"{found.problems} problems: {found.read} read, {found.started} with a starting kernel, {right}, {found.valid} "
         "with an answer that passed the final validation."
     )
-    means = [
-        f"Over {_mean(each)}; ahead or equal within 2 % on {each.even}, below {BEHIND:g} on {each.behind}."
-        for each in found.against
-    ]
-    moved = sum(map(is_reordered, rows))
-    if moved:
-        means.append(
+    for each in found.against:
+        yield f"Over {_mean(each)}; ahead or equal within 2 % on {each.even}, below {BEHIND:g} on {each.behind}."
+    if moved := sum(map(is_reordered, rows)):
+        yield (
             f"In the {moved} marked * sums, means or average pools come before the products whose results they reduce, "
             "an algebraic change that saves most of the work, and that torch.compile doesn't make. Without these: "
             f"{'; '.join(map(_mean, found.in_order)) or 'no times'}."
         )
     shares = ", ".join(f"{share:.0%} of {level}" for level, share in found.floor_shares.items())
-    share = f"At the median the answers reach these shares of the roofline: {shares}." if shares else ""
+    yield f"At the median the answers reach these shares of the roofline: {shares}." if shares else ""
     medians = ", ".join(f"{name} {value:.3g}" for name, value in found.medians.items() if value)
+    yield f"Medians: {medians}." if medians else ""
     totals = ", ".join(f"{name} {value:.0f}" for name, value in found.totals.items() if value)
-    return tuple(
-        filter(
-            None,
-            (
-                counts,
-                *means,
-                share,
-                f"Medians: {medians}." if medians else "",
-                f"In all: {totals}." if totals else "",
-            ),
-        )
-    )
+    yield f"In all: {totals}." if totals else ""
 
 
 def _mean(each: Against) -> str:
-    assert each.mean is not None  # noqa: S101 - something is known
     mean, low, high = each.mean
     return f"{each.baseline}: geometric mean {mean:.2f} ({low:.2f} to {high:.2f}) of {each.known}"
 
@@ -328,8 +318,7 @@ def failures(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def _fast_table(rows: Sequence[Row]) -> str:
-    found = summary(rows).against
+def _fast_table(found: Sequence[Against]) -> str:
     if not found:
         return ""
     columns = ["more than", *(each.baseline for each in found)]

@@ -94,6 +94,11 @@ def origin(tree: Tree, node: int) -> str:
     return next((name for each in tree.lineage(node) if (name := start_name(tree, each))), "")
 
 
+def start_nodes(tree: Tree) -> list[int]:
+    """The nodes of all starts, the starting kernel first; none in an empty tree."""
+    return [0, *(each for each in tree.nodes[0].children if start_name(tree, each))] if tree.nodes else []
+
+
 def start_name(tree: Tree, node: int) -> str:
     """The name of a node that is a starting point itself; empty for any other."""
     made = tree.nodes[node]
@@ -107,8 +112,8 @@ def best_start(tree: Tree, refused: Container[int] = ()) -> int:
     """The node of the fastest start with a valid time that isn't among `refused`; the root where that is unknown."""
     scored = {
         each: node.score.speedup
-        for each in (tree.nodes[0].children if tree.nodes else ())
-        if each not in refused and start_name(tree, each)
+        for each in start_nodes(tree)[1:]
+        if each not in refused
         if (node := tree.nodes[each]).score and node.evaluation and is_eligible(node.evaluation)
     }
     best = max(scored, key=scored.__getitem__, default=0)
