@@ -1,4 +1,4 @@
-"""What is installed: the rooms under their one name, with everything that they import."""
+"""What is installed: the packages at the root under one name, with everything that they import."""
 
 import ast
 import configparser
@@ -15,7 +15,7 @@ import pytest
 import mctskernel
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("tree", "profiling", "edits", "experiments")
+PACKAGES = ("tree", "profiling", "edits", "experiments")
 
 SETUP = configparser.ConfigParser()
 SETUP.read(ROOT / "setup.cfg")
@@ -49,12 +49,12 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
     run(installed / "mctskernel", "report", "run")
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_is_reached_through_a_relative_link(room: str) -> None:
-    link = ROOT / "mctskernel" / room
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_at_the_root_is_reached_through_a_relative_link(package: str) -> None:
+    link = ROOT / "mctskernel" / package
     assert link.is_symlink()
-    assert str(link.readlink()) == f"../{room}"
-    assert (ROOT / room / "__init__.py").is_file()
+    assert str(link.readlink()) == f"../{package}"
+    assert (ROOT / package / "__init__.py").is_file()
 
 
 def test_every_import_is_declared() -> None:
@@ -71,7 +71,7 @@ def test_every_import_is_declared() -> None:
     distributions = importlib.metadata.packages_distributions()
     missing = {
         f"{file.relative_to(ROOT)}: {name}"
-        for folder in ("mctskernel", *ROOMS)
+        for folder in ("mctskernel", *PACKAGES)
         for file in (ROOT / folder).rglob("*.py")
         for name in _third_party_imports(file)
         if not declared & {_canonical(each) for each in distributions.get(name, [name])}
@@ -109,7 +109,7 @@ def test_the_files_beside_the_code_are_package_data() -> None:
     }
     data = {
         file
-        for folder in ("mctskernel", *(f"mctskernel/{room}" for room in ROOMS))
+        for folder in ("mctskernel", *(f"mctskernel/{package}" for package in PACKAGES))
         for file in (ROOT / folder).rglob("*")
         if file.is_file() and file.suffix not in {".py", ".pyc"}
     }
