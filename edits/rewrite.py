@@ -42,7 +42,7 @@ def apply(context: Context, rewrite: Rewrite) -> str:
     if rewrite.functions or rewrite.about is not None:
         changes.append(_heading(source, function, rewrite))
     if rewrite.defines:
-        changes.append(_defines(source, rewrite.defines))
+        changes.append(cu.define(source, rewrite.defines))
     kernel = Kernel(cu.replace(source, changes))
     if rewrite.plan is not None:
         kernel = with_plan(kernel, rewrite.plan)
@@ -148,17 +148,6 @@ def _heading(source: cu.Source, function: cu.Function, rewrite: Rewrite) -> cu.R
     if rewrite.about is None:
         return cu.Replacement(start.start_byte, start.start_byte, text)
     return cu.Replacement(start.start_byte, anchor.start_byte, f"{text}// {rewrite.about}\n")
-
-
-def _defines(source: cu.Source, defines: Mapping[str, int | str]) -> cu.Replacement:
-    text = "".join(f"#define {name} {value}\n" for name, value in defines.items())
-    kernels = source.functions[0].node.start_byte if source.functions else 0
-    existing = [n for n in source.root.children if n.type == "preproc_def" and n.end_byte <= kernels]
-    if existing:
-        return cu.Replacement(existing[-1].end_byte, existing[-1].end_byte, text)
-    lead = leading_comment(source.text)
-    position = len(source.text[: lead[1] + 2].encode()) if lead is not None else 0
-    return cu.Replacement(position, position, f"\n{text}".rstrip("\n"))
 
 
 def _uses(text: str, macro: Node) -> int:

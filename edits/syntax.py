@@ -7,12 +7,14 @@ macros, and a function with conditional compilation inside it counts as not `cle
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser, Query, QueryCursor
+
+from mctskernel.core.kernel import leading_comment
 
 _CONDITIONALS = frozenset({"preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif"})
 
@@ -149,14 +151,16 @@ def replace(source: Source, replacements: Iterable[Replacement]) -> str:
     return b"".join([*pieces, data[position:]]).decode()
 
 
-def define(source: Source, name: str, value: int) -> Replacement:
-    """A new `#define`, after the last one at the top of the file or before the first code."""
-    text = f"#define {name} {value}\n"
-    defines = [node for node in source.root.children if node.type == "preproc_def"]
-    if defines:
-        return insert_after(defines[-1], text)
-    first = next(node for node in source.root.children if node.type != "comment")
-    return insert_before(first, text + "\n")
+def define(source: Source, values: Mapping[str, int | str]) -> Replacement:
+    """A `#define` for each value, after those above the first function or, without any, after the leading comment."""
+    text = "".join(f"#define {name} {value}\n" for name, value in values.items())
+    code = source.functions[0].node.start_byte if source.functions else 0
+    existing = [n for n in source.root.children if n.type == "preproc_def" and n.end_byte <= code]
+    if existing:
+        return insert_after(existing[-1], text)
+    lead = leading_comment(source.text)
+    position = len(source.text[: lead[1] + 2].encode()) if lead is not None else 0
+    return Replacement(position, position, f"\n{text}".rstrip("\n"))
 
 
 def indentation(source: Source, node: Node) -> str:

@@ -6,7 +6,7 @@ index, a body without barriers and warp exchanges, and a grid that divides the g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tree_sitter import Node
@@ -69,7 +69,7 @@ def coarsen_threads(context: Context) -> Iterator[Proposal]:
                 continue
             yield Proposal(
                 f"compute {items} elements per thread along {found.axis}{context.where(found.function.name)}",
-                _wrapped(context, found, opening, grid, (name, items)),
+                _wrapped(context, found, opening, grid, {name: items}),
                 rationale="Independent elements in one thread overlap loads and share index arithmetic.",
                 expected_effect=f"Up to {items} times as many loads in flight for each warp.",
                 prior=1.0 if items == ITEMS[0] else 0.7,
@@ -94,7 +94,7 @@ def grid_stride_loop(context: Context) -> Iterator[Proposal]:
         extent = f"min({grid}, ceil_div({found.count}, {found.planned_block}))"
         yield Proposal(
             f"grid-stride loop with {blocks} blocks{context.where(found.function.name)}",
-            _wrapped(context, found, opening, extent, (grid, blocks)),
+            _wrapped(context, found, opening, extent, {grid: blocks}),
             rationale=f"{blocks} blocks fill {MULTIPROCESSORS} multiprocessors once; their threads do the "
             "rest without further blocks being started.",
             expected_effect="No blocks to launch after the first wave, and no tail.",
@@ -178,7 +178,7 @@ def _block_in_kernel(context: Context, launch: Launch, value: Node, axis: str) -
 
 
 def _wrapped(
-    context: Context, found: CoveredIndex, opening: tuple[str, ...], grid: str, macro: tuple[str, int]
+    context: Context, found: CoveredIndex, opening: tuple[str, ...], grid: str, macro: Mapping[str, int]
 ) -> str:
     """The source with a loop around the index and what follows it, and the plan with the new extent."""
     source, function = context.source, found.function
@@ -188,7 +188,7 @@ def _wrapped(
         cu.swap(found.index.node, f"\n{indent}".join(opening)),
         *_shifted(source.text.encode(), found.index.node.end_byte, end),
         cu.Replacement(end, end, f"{indent}}}\n"),
-        cu.define(source, *macro),
+        cu.define(source, macro),
         *(cu.swap(node, "continue;") for node in cu.walk(found.guard, "return_statement")),
     ]
     position = AXES.index(found.axis)

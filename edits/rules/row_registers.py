@@ -301,5 +301,4 @@ def _with_threads(text: str, threads: Threads) -> str:
         return text
     source = cu.parse(text)
     (macro,) = [macro for macro in source.integer_macros if macro.name == threads.macro]
-    data = source.text.encode()
-    return (data[: macro.start] + str(threads.value).encode() + data[macro.end :]).decode()
+    return cu.replace(source, [cu.Replacement(macro.start, macro.end, str(threads.value))])

@@ -242,7 +242,7 @@ def _is_bounded(context: Context, name: str) -> bool:
     """Whether an assertion at the top of the file has bounds for the name alone, as for a choice."""
     return any(
         re.search(rf"static_assert\({name} >= \d+ && {name} <= \d+\b", cu.text_of(node))
-        for node in cu.walk(context.source.root, "static_assert_declaration")
+        for node in context.source.assertions
     )
 
 
