@@ -57,7 +57,7 @@ class Client:
                 "US dollars for a million tokens, or --price 0 0 for a server of your own."
             )
         self._options, self._price = options, price or Price(0.0, 0.0)
-        self._budget = Budget(dollars_left)
+        self._budget = DollarBudget(dollars_left)
         self._has_key = bool(key)
         self._has_answered = False
         self._host = urlsplit(options.url).hostname or ""
@@ -321,7 +321,7 @@ class _Usage(msgspec.Struct):
     prompt_tokens_details: _Details | None = None
 
 
-class Budget:
+class DollarBudget:
     """US dollars that are left, some of them held for requests in flight; None is no limit."""
 
     def __init__(self, dollars: float | None) -> None:

@@ -75,15 +75,15 @@ def _tried(name: str, see: Callable[[], str], remedy: str, required: bool) -> Ca
         return Capability(name, present=False, seen=seen, remedy=remedy, required=required)
 
 
-def _verdict(found: Sequence[Capability], open_to: Sequence[Capability]) -> str:
+def _verdict(found: Sequence[Capability], unconfined: Sequence[Capability]) -> str:
     """What can be done here, and the one command to go on with."""
     missing = [each for each in found if each.required and not each.present]
     if missing:
         return f"Nothing can be searched yet. First: {missing[0].remedy}"
     has_gpu = any(each.name == GPU and each.present for each in found)
     where = "on this GPU" if has_gpu else "on a model of an H100, as there is no GPU here; times are modelled"
-    care = " Search kernels of strangers only in a container." if open_to else ""
-    return f"Ready to search {where}.{care}\nNext: mctskernel search {DEFAULT_TASK}"
+    warning = " Search untrusted kernels only in a container." if unconfined else ""
+    return f"Ready to search {where}.{warning}\nNext: mctskernel search {DEFAULT_TASK}"
 
 
 def _python() -> str:
