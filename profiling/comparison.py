@@ -37,8 +37,8 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """`error` is a fraction of what is allowed; a failure has a `message` and the `guard` that it failed."""
+class Deviation:
+    """How far an output is off: `error` is a fraction of what is allowed; too far, it has a `message` and a `guard`."""
 
     error: float
     message: str = ""
@@ -52,7 +52,7 @@ class Comparison:
 
 def compare(
     actual: Array, expected: Array, plain: Array, tolerance: Tolerance, *, noise: Array | None = None
-) -> Comparison:
+) -> Deviation:
     """One output against its reference, as `Tolerance` says; integers and truth values within its absolute part.
 
     `noise` is what each element may be off in any case. Where it isn't known, an element of a single row is taken to be
@@ -63,7 +63,7 @@ def compare(
     a type without infinities may be its largest number too. A truth value is a byte of 0 or 1.
     """
     if actual.shape != expected.shape:
-        return Comparison(float("inf"), f"it has the shape {actual.shape}, not {expected.shape}.")
+        return Deviation(float("inf"), f"it has the shape {actual.shape}, not {expected.shape}.")
     if not is_floating(actual.dtype):
         return _compare_integers(actual, expected, tolerance)
     truth = expected.astype(np.float64)
@@ -98,9 +98,9 @@ def compare(
     limit = tolerance.ratio * float(usual.max(initial=0.0))
     beyond = (excess > limit) & (error > unavoidable)
     if not beyond.any():
-        return Comparison(worst)
+        return Deviation(worst)
     index = np.unravel_index(int(np.where(beyond, excess, 0.0).argmax()), error.shape)
-    return Comparison(
+    return Deviation(
         max(worst, float(excess[index]) / limit if limit else float("inf")),
         f"its error of {error[index]:.3g} at {_index(index)} is more than {tolerance.ratio:g} times that of the plain "
         "reference in the same precision.",
@@ -132,7 +132,7 @@ def _distance(actual: Array, truth: Array) -> Array:
     return distance
 
 
-def _compare_integers(actual: Array, expected: Array, tolerance: Tolerance) -> Comparison:
+def _compare_integers(actual: Array, expected: Array, tolerance: Tolerance) -> Deviation:
     with np.errstate(all="ignore"):
         if actual.dtype.kind == "b":
             # The byte itself: numpy takes every one but 0 for true.
@@ -155,10 +155,10 @@ def _plain_errors(plain: Array, truth: Array, dtype: np.dtype[np.generic]) -> Ar
     return np.asarray(np.maximum(error, 0.5 * rounding_unit(dtype) * np.where(finite, np.abs(truth), 0.0)))
 
 
-def _describe(actual: Array, expected: Array, wrong: Mask, error: float) -> Comparison:
+def _describe(actual: Array, expected: Array, wrong: Mask, error: float) -> Deviation:
     count = int(wrong.sum())
     if not count:
-        return Comparison(error)
+        return Deviation(error)
     first = np.unravel_index(int(wrong.argmax()), wrong.shape)
     message = (
         f"{count} of {wrong.size} elements, the first at {_index(first)}: "
@@ -168,7 +168,7 @@ def _describe(actual: Array, expected: Array, wrong: Mask, error: float) -> Comp
     if unwritten:
         share = "all" if unwritten == count else f"{unwritten}"
         message += f" It looks as if {share} of them were never written."
-    return Comparison(error, message, Guard.POISON if unwritten else Guard.COMPARISON)
+    return Deviation(error, message, Guard.POISON if unwritten else Guard.COMPARISON)
 
 
 def _scale(magnitude: Array, noise: Array | None, dtype: DType) -> Array:

@@ -18,7 +18,7 @@ from mctskernel.core.dtypes import is_floating, numpy_dtype
 from mctskernel.core.evaluation import Check, Guard
 from mctskernel.core.task import Array, Chosen, Shape, Task, TaskError, Tensor, Tolerance, shape_label
 from mctskernel.profiling.comparison import (
-    Comparison,
+    Deviation,
     Mask,
     Noise,
     compare,
@@ -182,7 +182,7 @@ def check_outputs(
     case: Case, outputs: Mapping[str, Array], inputs_afterwards: Mapping[str, Array] | None = None
 ) -> Check:
     """Check one run of a kernel. `inputs_afterwards` is what the input buffers hold at its end."""
-    worst = Comparison(0.0)
+    worst = Deviation(0.0)
     for name in case.expected:
         comparison = _compared(case, name, outputs[name])
         if not comparison.passed:
@@ -200,7 +200,7 @@ def check_outputs(
     return _check(case, worst.error, "")
 
 
-def _compared(case: Case, name: str, actual: Array) -> Comparison:
+def _compared(case: Case, name: str, actual: Array) -> Deviation:
     truth = case.expected[name]
     if name in case.alternatives and actual.shape == truth.shape:
         truth = nearest_truth(actual, truth, case.alternatives[name], case.unsettled.get(name))

@@ -12,7 +12,7 @@ from mctskernel.core.dtypes import is_floating
 from mctskernel.core.evaluation import Check, Guard, Outcome, Timing
 from mctskernel.core.resampling import percentile_interval
 from mctskernel.core.task import Array, Tolerance
-from mctskernel.profiling.comparison import Comparison, compare
+from mctskernel.profiling.comparison import Deviation, compare
 from mctskernel.profiling.pytorch.client import ModuleError, Round
 from mctskernel.profiling.pytorch.memory import Snapshot
 from mctskernel.profiling.pytorch.protocol import TensorSpec, arrays
@@ -97,7 +97,7 @@ def check_outputs(drawn: Round, outputs: Array, seed: int) -> Check:
 
 def compare_tensor(
     spec: TensorSpec, actual: Array, truth: Array, plain: Array, factor: float = 1.0
-) -> Comparison:
+) -> Deviation:
     """One output against the reference in 64-bit floats, with the plain reference's own error as a yardstick."""
     if spec.numpy.kind == "c":
         real = TensorSpec({"complex64": "float32", "complex128": "float64"}[spec.dtype], (*spec.shape, 2))
