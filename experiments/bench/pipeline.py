@@ -1,8 +1,8 @@
-"""Problems read, searched and timed beside each other, so that the GPU waits for none of them.
+"""Problems read, searched and timed, each in processes of its own.
 
-While some problems are searched others are read, in processes of their own; PyTorch's functions follow. The searches on
-a GPU take turns at evaluations by its lock, so that nothing is timed beside anything else: one compiles,
-opens or validates while another one measures. What fails or hangs costs its own problem alone.
+While some problems are searched others are read; PyTorch's functions follow. Each GPU has one search unless more are
+asked for: searches beside each other wait for the GPU's lock, and each takes several times as long to open, to evaluate
+a kernel, and to validate its answer. What fails or hangs costs its own problem alone.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from mctskernel.core.user_errors import RunError, UserError
 from mctskernel.experiments.bench.rows import Read, Row, Searched, name_of, read_row, write_row
 from mctskernel.experiments.bench.stages import (
     FIRST,
-    READY,
     RUN,
     TASK,
-    VALIDATING,
     Progress,
     read_stage,
     search_stage,
@@ -50,8 +48,8 @@ READ_SECONDS = 180.0
 MOST_FAILURES = 3
 """How many searches in a row may fail on a GPU, while there are others, before it is left out."""
 
-MORE_SECONDS = 150.0
-"""How long opening a device may take, and a final validation that waits for others."""
+MORE_SECONDS = 300.0
+"""How long opening a device and a final validation may take."""
 
 COMPILE_SHARE, COMPILE_SECONDS = 3.0, 60.0
 """How many times a search's seconds torch.compile may take for the problem, and for how long in any case."""
@@ -63,9 +61,6 @@ CONTEXT_BYTES = 2 << 30
 TENSOR_SETS = 5
 """What a problem takes on a GPU: contexts, and its tensors in the search or its validation, in 64-bit floats for the
 reference and its noise, and in PyTorch."""
-
-AHEAD = 2
-"""How many problems are opened on each GPU while others are searched: one of them may take long."""
 
 POLL_SECONDS = 0.2
 HEARTBEAT_SECONDS = 15.0
@@ -94,11 +89,6 @@ class Plan:
         return self.at_a_time * max(1, len(self.gpus))
 
     @property
-    def ahead(self) -> int:
-        """How many problems are opened while others are searched."""
-        return AHEAD * max(1, len(self.gpus))
-
-    @property
     def timings(self) -> int:
         """How many problems' PyTorch functions are compiled and timed at a time."""
         return TIMINGS * max(1, len(self.gpus))
@@ -117,12 +107,6 @@ class _Running:
     deadline: float
     gpu: str = ""
     progress: Progress | None = None
-    is_ready: bool = False
-    """Of a search: whether the device is open, so that it may begin when another one has ended."""
-
-    has_begun: bool = False
-    is_validating: bool = False
-    """Of a search: another one may begin beside the final validation."""
 
 
 class Pipeline:
@@ -158,11 +142,6 @@ class Pipeline:
                 each.call.close()
 
     @property
-    def is_complete(self) -> bool:
-        """Whether no stage of any problem is missing."""
-        return not any(self._missing(problem) for problem in self.rows)
-
-    @property
     def _done(self) -> int:
         """How many problems lack nothing that is to come."""
         busy = {each.problem for each in self._running}
@@ -173,7 +152,7 @@ class Pipeline:
     def _begin_more(self, end: float) -> bool:
         """Begin what there is room for; whether anything began."""
         before = len(self._running)
-        stages = Counter(each.stage for each in self._running if not each.is_validating)
+        stages = Counter(each.stage for each in self._running)
         ahead = [problem for problem in self.rows if self._missing(problem) == SEARCH]
         room = self._plan.searches + self._plan.readers - len(ahead)
         for problem in self._to_begin(READ, min(self._plan.readers, room) - stages[READ]):
@@ -185,15 +164,15 @@ class Pipeline:
         is_late = self._plan.baselines and left < min(reserve, self._plan.seconds / 2)
         needed = self._plan.search_seconds if self._plan.search_seconds < math.inf else 0.0
         if needed < left and not is_late:
-            for problem in self._to_begin(SEARCH, self._plan.searches + self._plan.ahead - stages[SEARCH]):
+            for problem in self._to_begin(SEARCH, self._plan.searches - stages[SEARCH]):
                 gpu = self._gpu_for(problem)
                 if gpu is not None:
                     config = self._configured(problem, gpu)
                     folder = self._folder(problem)
-                    self._begin(problem, SEARCH, MORE_SECONDS, search_stage, folder, config, gpu=gpu)
+                    limit = self._plan.search_seconds + MORE_SECONDS
+                    self._begin(problem, SEARCH, limit, search_stage, folder, config, gpu=gpu)
         # Autotuning uses a GPU for as long as a search does: it waits until no other search is to begin.
-        is_awaited = any(each.stage != TIME and not each.has_begun for each in self._running)
-        if self._plan.baselines and (is_late or not (missing[READ] or missing[SEARCH] or is_awaited)):
+        if self._plan.baselines and (is_late or not (missing[READ] or missing[SEARCH] or stages[READ])):
             for problem in self._to_begin(TIME, self._plan.timings - stages[TIME]):
                 self._begin_timing(problem)
         return len(self._running) > before
@@ -229,18 +208,22 @@ class Pipeline:
         self._running.append(_Running(call, problem, stage, time.monotonic() + limit, gpu))
 
     def _begin_timing(self, problem: Path) -> None:
-        """Begin to time PyTorch's functions beside a problem's answer, on the GPU where there is most room."""
-        folder = self._folder(problem)
+        """Begin to time PyTorch's functions beside a problem's answer, on the GPU without a search with most room."""
+        busy: dict[str, list[_Running]] = {uuid: [] for uuid in self._gpus}
+        for each in self._running:
+            busy.get(each.gpu, []).append(each)
         room = {
-            uuid: size
-            - sum(self._bytes(each.problem, 1) for each in self._running if each.gpu == uuid)
+            uuid: self._gpus[uuid]
+            - sum(self._bytes(each.problem, 1) for each in here)
             - self._bytes(problem, 1)
-            for uuid, size in self._gpus.items()
+            for uuid, here in busy.items()
+            if not any(each.stage == SEARCH for each in here)
         }
         gpu = max(room, key=room.__getitem__, default="")
-        if gpu and room[gpu] < 0 and any(each.gpu == gpu for each in self._running):
+        if not gpu or (room[gpu] < 0 and busy[gpu]):
             return
         self._tried.add((problem, TIME))
+        folder = self._folder(problem)
         limit = min(max(COMPILE_SHARE * self._plan.search_seconds, COMPILE_SECONDS), LIMIT_SECONDS)
         try:
             call = begin_timing(folder / TASK, gpu, limit, folder / "log")
@@ -272,9 +255,8 @@ class Pipeline:
             here = [each for each in busy if each.gpu == uuid]
             if self._failed_on.get(problem) == uuid and (here or len(self._gpus) > 1):
                 continue
-            busy_here = sum(not each.is_validating for each in here)
             needed = self._bytes(problem) + sum(self._bytes(each.problem) for each in here)
-            if not here or (busy_here < self._plan.at_a_time + AHEAD and needed < size):
+            if not here or (len(here) < self._plan.at_a_time and needed < size):
                 return uuid
         return None
 
@@ -305,17 +287,9 @@ class Pipeline:
 
     def _look_after(self, running: _Running) -> None:
         is_over = running.call.collect()
-        if running.call.said:
-            for said in running.call.said:
-                if said == READY:
-                    running.is_ready, running.deadline = True, math.inf
-                running.is_validating |= said == VALIDATING
-                running.progress = said if isinstance(said, Progress) else running.progress
-            running.call.said.clear()
-        if running.is_ready and not running.has_begun and self._has_room(running.gpu):
-            running.has_begun = True
-            running.deadline = time.monotonic() + self._plan.search_seconds + MORE_SECONDS
-            running.call.send("go")
+        for said in running.call.said:
+            running.progress = said if isinstance(said, Progress) else running.progress
+        running.call.said.clear()
         if is_over:
             self._end(running)
             self._record(running)
@@ -324,11 +298,6 @@ class Pipeline:
             running.call.ended = CallError("It was ended, since it took too long.")
             self._again.add((running.problem, running.stage))  # once is enough
             self._record(running)
-
-    def _has_room(self, gpu: str) -> bool:
-        """Whether another search may begin on a GPU."""
-        searching = (each.has_begun and not each.is_validating and each.gpu == gpu for each in self._running)
-        return sum(searching) < self._plan.at_a_time
 
     def _end(self, running: _Running) -> None:
         self._running.remove(running)
@@ -397,8 +366,6 @@ class Pipeline:
         parts = [f"{done} of {total} problems are done"]
         if at:
             parts.append(f"searching {', '.join(at)}")
-        if mean := _mean_speedup(self.rows.values()):
-            parts.append(mean)
         if done > self._done_before:
             left = (now - self._began) / (done - self._done_before) * (total - done)
             parts.append(f"about {left:.0f} s left")
@@ -431,14 +398,3 @@ def _outcome(row: Row) -> str:
         f"{over}{found.speedup:.2f}x over its fastest start, {1e3 * found.best_seconds:.4g} ms, "
         f"{found.evaluations} evaluations, {found.wall_seconds:.0f} s.{failed}"
     )
-
-
-def _mean_speedup(rows: Any) -> str:
-    """The geometric mean so far over the fastest of PyTorch's times."""
-    found = [
-        min(row.baselines.seconds.values()) / row.baselines.best_seconds for row in rows if row.baselines
-    ]
-    if not found:
-        return ""
-    mean = math.exp(math.fsum(map(math.log, found)) / len(found))
-    return f"geometric mean {mean:.2f}x over the fastest of PyTorch's"

@@ -43,7 +43,6 @@ FIRST = (
 """What the processes have imported before they begin."""
 
 TASK, RUN = "task", "run"
-READY, VALIDATING = "ready", "validating"
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -90,33 +89,27 @@ def read_stage(
 def search_stage(caller: Caller, folder: Path, config: SearchConfig) -> Searched:
     """Search the task of a problem's folder, or go on with the run that is there, until its budget is spent.
 
-    Says READY when the device is open, and waits for a message. Where no start is right, the plain kernel is
-    searched from. A run of another model of GPU is begun anew. Raises what `begin` raises for a machine or a folder
-    that can't be used.
+    Sends its progress. Where no start is right, the plain kernel is searched from. A run of another model of GPU is
+    begun anew. Raises what `begin` raises for a machine or a folder that can't be used.
     """
+    began = time.monotonic()
     gc.freeze()  # what was imported stays: to look through it takes as long as an evaluation
     if config.device == "gpu":
         import torch  # noqa: PLC0415 - an extra
 
         # In a fork the first thread has to do this, before the driver is used otherwise.
         torch.cuda.init()  # type: ignore[no-untyped-call] # PyTorch declares no types of it
-    began = time.monotonic()
     validating: list[float] = []
-    waited = elapsed = opening = 0.0
+    elapsed = opening = 0.0
 
     def ready() -> None:
-        nonlocal waited, opening
-        opened = time.monotonic()
-        opening = opened - began
-        caller.say(READY)
-        caller.receive()
-        waited = time.monotonic() - opened
+        nonlocal opening
+        opening = time.monotonic() - began
 
     def follow(snapshot: Snapshot) -> None:
         nonlocal elapsed
         if snapshot.validating is not None and not validating:
             validating.append(time.monotonic())
-            caller.say(VALIDATING)
         if not validating:
             elapsed = snapshot.elapsed_seconds
         caller.say(Progress(snapshot.evaluations, snapshot.best_speedup))
@@ -130,7 +123,7 @@ def search_stage(caller: Caller, folder: Path, config: SearchConfig) -> Searched
     ended = time.monotonic()
     return _searched(
         found,
-        wall_seconds=ended - began - waited,
+        wall_seconds=ended - began,
         opening_seconds=opening,
         search_seconds=elapsed,
         validation_seconds=ended - validating[0] if validating else 0.0,

@@ -70,7 +70,7 @@ MOST_COMPILERS, CORES_OF_READER = 8, 16
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Concurrent searches on each GPU; meanwhile the next problem is opened and the last one validated.",
+    help="Concurrent searches on each GPU, which slow each other down.",
 )
 @click.option(
     "--baselines/--no-baselines",

@@ -28,7 +28,7 @@ from mctskernel.experiments.bench.rows import (
     read_row,
     write_row,
 )
-from mctskernel.experiments.bench.stages import READY, read_stage, search_stage
+from mctskernel.experiments.bench.stages import read_stage, search_stage
 from mctskernel.experiments.bench.table import document, fast_p, summary
 from mctskernel.problems.pytorch_timing import floor_seconds
 from mctskernel.profiling.ceilings import Ceilings
@@ -175,19 +175,22 @@ def test_a_full_disk_costs_the_rows_on_it_and_not_the_table(tmp_path: Path) -> N
 
 
 class FakeCall:
-    """Stands in for a process: reads at once, and searches unless its GPU is among the `lost`."""
+    """Stands in for a process: reads at once, and searches unless its GPU is among the `lost`, alone on it."""
 
     lost: frozenset[str] = frozenset()
     searched: ClassVar[list[tuple[str, str]]] = []
+    searching: ClassVar[set[str]] = set()
 
     def __init__(self, function: Callable[..., object], *arguments: Any, log: Path) -> None:
         self.said: list[object] = []
+        self.gpus: tuple[str, ...] = ()
         self.ended: object = READ
         if function is search_stage:
             folder, config = arguments
-            (gpu,) = config.executor.gpus
+            (gpu,) = self.gpus = config.executor.gpus
+            assert gpu not in self.searching
+            self.searching.add(gpu)
             self.searched.append((folder.name, gpu))
-            self.said.append(READY)
             self.ended = SEARCHED if gpu not in self.lost else CallError("The GPU is lost.")
 
     def collect(self) -> bool:
@@ -197,7 +200,7 @@ class FakeCall:
         pass
 
     def close(self) -> None:
-        pass
+        self.searching.difference_update(self.gpus)
 
 
 @pytest.mark.parametrize("lost", [(), ("b",), ("a", "b", "c", "d")])
@@ -298,7 +301,6 @@ def test_a_problem_that_hangs_or_is_stopped_is_repeated(
         made.run(lambda: False)
     assert made.rows[file].failures == {"read": "It was ended, since it took too long."}
     again = Pipeline([file], tmp_path / "out", plan, lambda _: None)
-    assert not again.is_complete
     again.run(lambda: True)
     assert not again.rows[file].reason.startswith("It could")
 
