@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,16 +34,63 @@ SCRATCH_POISON = 0xCBCBCBCB  # the contents of a scratch buffer before its kerne
 
 _BYTES = np.dtype(np.uint8)
 
+FEWEST_SCRATCH_BYTES, MOST_SCRATCH_BYTES = 1 << 24, 1 << 30
+"""Of a scratch buffer, for which so much is kept at least, or nothing above."""
+
+
+class ScratchMemory:
+    """Memory for scratch buffers, kept from one kernel to the next. Nobody may write to what is `unused`.
+
+    A kernel is bound dozens of times for an evaluation, and the driver may take a tenth of a second to map memory while
+    another process opens the GPU.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[DeviceBuffer] = []
+        self._taken: list[int] = []
+
+    @property
+    def unused(self) -> list[Segment]:
+        """Every byte that nobody has taken."""
+        pairs = zip(self._kept, (*self._taken, *(0 for _ in self._kept)), strict=False)
+        return [Segment(each.address + start, each.nbytes - start) for each, start in pairs]
+
+    @contextmanager
+    def buffers(self, places: Iterable[ScratchPlace]) -> Iterator[dict[str, GuardedBuffer]]:
+        """Buffers by name, overwritten at the end, beside those that others have. Raises CudaError."""
+        before, found = len(self._taken), dict[str, GuardedBuffer]()
+        try:
+            for each in places:
+                found[each.name] = GuardedBuffer(
+                    each.name, each.nbytes, self._take(guarded_bytes(each.nbytes))
+                )
+            yield found
+        finally:
+            while len(self._taken) > before:
+                nbytes, kept = self._taken.pop(), self._kept[len(self._taken)]
+                with suppress(CudaError):  # the context may be lost
+                    kept.part(0, nbytes).fill(GUARD_WORD)
+                if nbytes > MOST_SCRATCH_BYTES:
+                    self._kept.pop(len(self._taken)).free()
+
+    def _take(self, nbytes: int) -> DeviceBuffer:
+        place = len(self._taken)
+        if place < len(self._kept) and self._kept[place].nbytes < nbytes:
+            self._kept.pop(place).free()
+        if place == len(self._kept) or self._kept[place].nbytes < nbytes:
+            self._kept.insert(place, DeviceBuffer(max(nbytes, FEWEST_SCRATCH_BYTES)))
+        self._taken.append(nbytes)
+        return self._kept[place].part(0, nbytes)
+
 
 class GuardedBuffer:
     """A buffer between guards that show writes beyond its ends; the one behind begins with the next 32-bit word."""
 
-    def __init__(self, name: str, nbytes: int) -> None:
+    def __init__(self, name: str, nbytes: int, whole: DeviceBuffer | None = None) -> None:
         self.name = name
         self.nbytes = nbytes
         self._words = -(-nbytes // 4)
-        pages = -(-(2 * GUARD_BYTES + 4 * self._words) // PAGE_BYTES)
-        self._whole = DeviceBuffer(pages * PAGE_BYTES)
+        self._whole = whole or DeviceBuffer(guarded_bytes(nbytes))
         self.address = self._whole.address + GUARD_BYTES
         self._whole.fill(GUARD_WORD)
 
@@ -81,11 +128,10 @@ class GuardedBuffer:
                 return f"it writes {distances.min()} bytes {where} the buffer '{self.name}' of {self.nbytes} bytes."
         return ""
 
-    def free(self) -> None:
-        """Overwrite and free the memory; harmless when the context is lost."""
-        with suppress(CudaError):
-            self._whole.fill(GUARD_WORD)
-        self._whole.free()
+
+def guarded_bytes(nbytes: int) -> int:
+    """The size of a buffer of so many bytes with its guards."""
+    return -(-(2 * GUARD_BYTES + 4 * -(-nbytes // 4)) // PAGE_BYTES) * PAGE_BYTES
 
 
 def _written(guard: np.ndarray) -> np.ndarray:
@@ -193,17 +239,6 @@ def place(tensors: Iterable[TensorPlace], window: SharedWindow, draw: Drawer) ->
     return arena
 
 
-@contextmanager
-def scratch_buffers(places: Iterable[ScratchPlace]) -> Iterator[dict[str, GuardedBuffer]]:
-    """Scratch buffers by name, freed at the end."""
-    with ExitStack() as stack:
-        buffers: dict[str, GuardedBuffer] = {}
-        for each in places:
-            buffers[each.name] = GuardedBuffer(each.name, each.nbytes)
-            stack.callback(buffers[each.name].free)
-        yield buffers
-
-
 @dataclass(frozen=True)
 class Variable:
     """A `__device__` or `__constant__` variable, and its contents when its module was loaded."""
@@ -261,6 +296,7 @@ class BoundPlan:
     launches: Sequence[PreparedLaunch]
     scratch: Sequence[GuardedBuffer]
     zeroed: Sequence[GuardedBuffer]
+    memory: ScratchMemory
 
     def restore(self, variant: int = 0) -> None:
         """Reset inputs, outputs, scratch and variables, in stream order."""
@@ -287,8 +323,9 @@ class BoundPlan:
 
     @property
     def guards(self) -> list[Segment]:
-        """The guards around the buffers that it may write."""
-        return [*self.arena.guards, *(guard for each in self.scratch for guard in each.guards)]
+        """The guards around the buffers that it may write, and scratch memory that nobody has."""
+        guards = (guard for each in self.scratch for guard in each.guards)
+        return [*self.arena.guards, *guards, *self.memory.unused]
 
     def overrun(self) -> str:
         """A sentence about the first buffer that was written beyond its ends."""
@@ -296,9 +333,9 @@ class BoundPlan:
 
 
 @contextmanager
-def bound(plan: Plan, arena: Arena, kernel: LoadedKernel) -> Iterator[BoundPlan]:
-    """Bind a plan, with scratch buffers that are freed at the end."""
-    with scratch_buffers(plan.scratch) as scratch:
+def bound(plan: Plan, arena: Arena, kernel: LoadedKernel, memory: ScratchMemory) -> Iterator[BoundPlan]:
+    """Bind a plan, with scratch buffers that are given back at the end."""
+    with memory.buffers(plan.scratch) as scratch:
         buffers = {**{name: tensor.buffer for name, tensor in arena.tensors.items()}, **scratch}
         named = {name: buffer.address.to_bytes(8, "little") for name, buffer in buffers.items()}
         for each in plan.tensor_maps:
@@ -322,7 +359,7 @@ def bound(plan: Plan, arena: Arena, kernel: LoadedKernel) -> Iterator[BoundPlan]
             for launch in plan.launches
         ]
         zeroed = [scratch[each.name] for each in plan.scratch if each.zero]
-        yield BoundPlan(arena, kernel, launches, list(scratch.values()), zeroed)
+        yield BoundPlan(arena, kernel, launches, list(scratch.values()), zeroed, memory)
 
 
 def _variable(module: LoadedModule, name: str) -> Variable | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -219,6 +220,12 @@ class DeviceBuffer:
         self._words = max(1, -(-nbytes // 4))
         self._pointer = call(cu.cuMemAlloc, 4 * self._words)
         self.address = int(self._pointer)
+
+    def part(self, start: int, nbytes: int) -> DeviceBuffer:
+        """Some of its bytes, which are freed with it."""
+        found = copy(self)
+        found.address, found.nbytes, found._words = self.address + start, nbytes, -(-nbytes // 4)
+        return found
 
     def fill(self, word: int) -> None:
         """Fill with a 32-bit pattern, in stream order."""

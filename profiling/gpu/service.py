@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from mctskernel.core.device import DeviceError
-from mctskernel.profiling.gpu.buffers import Arena, BoundPlan, LoadedKernel, bound, place
+from mctskernel.profiling.gpu.buffers import Arena, BoundPlan, LoadedKernel, ScratchMemory, bound, place
 from mctskernel.profiling.gpu.cuda_driver import CudaError, DeviceBuffer, free_bytes, open_gpu
 from mctskernel.profiling.gpu.cupti import (
     CountersBusyError,
@@ -56,6 +56,7 @@ class GpuService:
         self._arenas: dict[int, Arena] = {}
         self._input_digests: dict[int, list[int]] = {}
         self._kernels: dict[int, LoadedKernel] = {}
+        self._scratch = ScratchMemory()
 
     def open(self, request: OpenGpu) -> Opened | Broken:
         """Make the context and set up the counters."""
@@ -249,7 +250,7 @@ class GpuService:
         if not self._metrics:
             return Counted((), "There are no counters here.")
         with self._bound(request.plan) as plan:
-            foreign = self._foreign([request.plan.arena])
+            foreign = [*self._foreign([request.plan.arena]), *self._scratch.unused]
             before = self._digests.now(foreign)
 
             def run_cold() -> None:
@@ -277,4 +278,4 @@ class GpuService:
         return Ready()
 
     def _bound(self, plan: Plan) -> AbstractContextManager[BoundPlan]:
-        return bound(plan, self._arenas[plan.arena], self._kernels[plan.slot])
+        return bound(plan, self._arenas[plan.arena], self._kernels[plan.slot], self._scratch)

@@ -11,7 +11,7 @@ from cuda.bindings import driver as cu
 
 from mctskernel.core.tensor_map import ResolvedTensorMap
 from mctskernel.profiling.gpu import buffers, cuda_driver, tensor_maps
-from mctskernel.profiling.gpu.protocol import Packed, Plan, PlannedLaunch
+from mctskernel.profiling.gpu.protocol import Packed, Plan, PlannedLaunch, ScratchPlace
 
 MAP = ResolvedTensorMap("m", "x", "float32", (100, 3, 8), (64, 2, 4), (1, 2, 1), 64, 0, "nan")
 
@@ -38,7 +38,7 @@ class Driver:
         self.calls.append((function, *arguments))
         if function is tensor_maps._encode_tiled:
             assert function(*arguments) == (cu.CUresult.CUDA_SUCCESS,)
-        return None
+        return len(self.calls) << 32 if function is cu.cuMemAlloc else None
 
     def encoding(self, *arguments: Any) -> int:
         target, kind, rank, address, *arrays = arguments[:8]
@@ -121,10 +121,10 @@ def test_each_binding_encodes_maps_of_its_own_buffers(driver: Driver) -> None:
         modules = (Module(),)
 
     launch = PlannedLaunch(0, "k", (1, 1, 1), (1, 1, 1), 0, ("m", "x", Packed(b"1234")))
-    plan = Plan(0, 0, (launch,), tensor_maps=(MAP,))
+    plan, memory = Plan(0, 0, (launch,), tensor_maps=(MAP,)), buffers.ScratchMemory()
     for address in (1 << 20, 1 << 21):
         tensors = {"x": buffers.Tensor(Buffer(address), (), 0, output=False)}  # type: ignore[arg-type]
-        with buffers.bound(plan, buffers.Arena(tensors), Kernel()) as found:  # type: ignore[arg-type]
+        with buffers.bound(plan, buffers.Arena(tensors), Kernel(), memory) as found:  # type: ignore[arg-type]
             arguments = [each.tobytes() for each in found.launches[0]._arguments]
         assert arguments == [bytes([len(driver.maps)]) * 128, address.to_bytes(8, "little"), b"1234"]
         assert driver.maps[-1][1] == address
@@ -135,6 +135,30 @@ def test_each_binding_encodes_maps_of_its_own_buffers(driver: Driver) -> None:
             plan,
             buffers.Arena(small),
             Kernel(),  # type: ignore[arg-type]
+            memory,
         ),
     ):
         pass
+
+
+def test_scratch_memory_is_kept_unless_it_is_large_and_known_where_nobody_has_it(driver: Driver) -> None:
+    memory = buffers.ScratchMemory()
+
+    def bind(*sizes: int) -> list[int]:
+        places = [ScratchPlace(str(index), nbytes, zero=False) for index, nbytes in enumerate(sizes)]
+        with memory.buffers(places) as found:
+            taken = {each.address - buffers.GUARD_BYTES: each.nbytes for each in found.values()}
+            free = {segment.address: segment.nbytes for segment in memory.unused}
+        kept = {segment.address: segment.nbytes for segment in memory.unused}
+        for start, nbytes in taken.items():
+            whole = buffers.guarded_bytes(nbytes)
+            assert start not in free
+            assert free.get(start + whole, 0) + whole == kept.get(start, whole)
+        return list(taken)
+
+    first, large = bind(4, 8 << 20), buffers.MOST_SCRATCH_BYTES
+    assert bind(8 << 20, 4) == first
+    assert bind(4, large)[0] == first[0]
+    assert bind(4, 4)[1] not in first
+    frees = [call for call in driver.calls if call[0] is cu.cuMemFree]
+    assert len(frees) == 2, "what was too small, and what was large"
