@@ -59,12 +59,9 @@ class RangeProfiler:
     """Reads counters of every kernel that a function launches.
 
     The CUDA context must be current, and there is one of these at a time: from its first measurement until it is
-    closed, it holds the GPU's counters. Metrics that the GPU doesn't know are left out and listed in `missing`;
-    `passes` is how often a launch is repeated to collect the others. Raises CountersUnavailableError.
+    released, it holds the GPU's counters. Metrics that the GPU doesn't know are left out. Raises
+    CountersUnavailableError.
     """
-
-    missing: tuple[str, ...]
-    passes: int
 
     def __init__(self, metrics: Sequence[str]) -> None:
         self._cupti = _load()
@@ -73,7 +70,6 @@ class RangeProfiler:
         with _sentences():
             self._chip, self._available = self._examine_gpu()
             self._whole = self._schedule(metrics)
-        self.missing, self.passes = self._whole.missing, self._whole.passes
 
     def measure(
         self, run: Callable[[], None], launches: int = MAX_LAUNCHES, *, brief: bool = False
@@ -88,26 +84,15 @@ class RangeProfiler:
         with _sentences():
             schedule = self._one_pass() if brief else self._whole
             if self._session is not None and not self._session.fits(schedule, launches):
-                self._disable()
+                self.release()
             if self._session is None:
                 self._session = self._enable(schedule, max(USUAL_LAUNCHES, launches))
             try:
                 return self._measured(self._session, run)
             except BaseException:
                 # The passes are incomplete, and perhaps the context is lost: the next time starts afresh.
-                self._disable()
+                self.release()
                 raise
-
-    def release(self) -> None:
-        """Let other processes read counters on this GPU; the next measurement sets them up again."""
-        self._disable()
-
-    def close(self) -> None:
-        """Free CUPTI's objects; harmless when called again."""
-        self._disable()
-        for schedule in (self._whole, self._brief):
-            if schedule is not None:
-                schedule.close()
 
     def _examine_gpu(self) -> tuple[bytes, Bytes]:
         """The name of the current device's chip, and which of its counters are there."""
@@ -158,7 +143,8 @@ class RangeProfiler:
         image = (ctypes.c_uint8 * size.counterDataSize)()
         return _Session(enable.pRangeProfilerObject, schedule, launches, image)
 
-    def _disable(self) -> None:
+    def release(self) -> None:
+        """Let other processes read counters on this GPU; the next measurement sets them up again."""
         if self._session is not None:
             with suppress(api.CuptiError):
                 self._cupti.call(api.RangeProfilerDisable(pRangeProfilerObject=self._session.profiler))
@@ -202,7 +188,7 @@ class RangeProfiler:
 
 
 class _Schedule:
-    """Metrics that the chip knows, over as few passes as they take; the others are `missing`."""
+    """Metrics that the chip knows, over as few passes as they take."""
 
     def __init__(self, cupti: api.Cupti, chip: bytes, available: Bytes, metrics: Sequence[str]) -> None:
         self._cupti = cupti
@@ -212,14 +198,13 @@ class _Schedule:
             pCounterAvailabilityImage=ctypes.addressof(available),
         )
         cupti.call(host)
-        self._host: int | None = host.pHostObject
+        self._host = host.pHostObject
         units = {name: self._unit(name) for name in metrics}
         self.metrics = tuple(name for name, unit in units.items() if unit is not None)
         self._scales = [_BASE_UNITS.get(units[name] or "", 1.0) for name in self.metrics]
-        self.missing = tuple(name for name, unit in units.items() if unit is None)
         if not self.metrics:
             raise CountersUnavailableError(
-                f"CUPTI knows none of the {len(self.missing)} counters on the GPU {chip.decode()}: "
+                f"CUPTI knows none of the {len(metrics)} counters on the GPU {chip.decode()}: "
                 "pip install --upgrade nvidia-cuda-cupti."
             )
         # CUPTI reads the names through pointers whenever it is called: they must stay alive.
@@ -252,11 +237,9 @@ class _Schedule:
         }
 
     def close(self) -> None:
-        """Free CUPTI's object; harmless when called again."""
-        if self._host is not None:
-            with suppress(api.CuptiError):
-                self._cupti.call(api.HostDeinitialize(pHostObject=self._host))
-            self._host = None
+        """Free CUPTI's object."""
+        with suppress(api.CuptiError):
+            self._cupti.call(api.HostDeinitialize(pHostObject=self._host))
 
     def _unit(self, metric: str) -> str | None:
         """The metric's unit, or None when the chip has no such metric."""
