@@ -1,25 +1,29 @@
 """Starting points beside the starting kernel: of any language, tried first, once, and what speed-ups are told over."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from mctskernel.answer import choose
-from mctskernel.cli import main
+from mctskernel.cli import main, tasks
 from mctskernel.cli.errors import BAD_TASK
 from mctskernel.config import OUTSIDE, SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.task import Precision
 from mctskernel.core.task_file import load_task
 from mctskernel.loop import Search, Snapshot
+from mctskernel.problems.problem import Problem
+from mctskernel.problems.torch_task import COMPILED_START
+from mctskernel.profiling.processes.forked import CallError
 from mctskernel.report.view import load_view
 from mctskernel.run import RunFolder
 from mctskernel.run.search import OTHER_START, begin
 from mctskernel.tasks.starts import (
     best_start,
-    only_language,
     origin,
     set_plain_aside,
     start_speedup,
@@ -131,10 +135,6 @@ def test_without_a_kernel_file_the_first_start_is_the_root(write_task: WriteTask
     assert task.starting_kernel == TRITON
     assert [edit.title for edit in starting_points(task)] == ["start from b"]
     assert load_task(small_task).starting_kernel.language is Language.CUDA
-    assert (only_language(load_task(small_task)), only_language(task, Language.TRITON)) == (
-        None,
-        Language.TRITON,
-    )
     (small_task / "kernel.cu").unlink()
     assert load_task(small_task).starting_kernel == task.starting_kernel
 
@@ -183,3 +183,26 @@ def test_a_run_whose_kernels_are_all_refused_is_kept_beside_the_next(
     assert found.notes[0].endswith(f"is kept in run-refused-1. {OTHER_START}")
     (refused,) = read_tree(tmp_path / "run-refused-1" / "journal.jsonl").nodes
     assert refused.kernel.identity == landscape.kernel(1, 1).identity
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (Problem("", "", {"kernel.py": b""}), ""),
+        (Problem("", "", {}, ("It is none.",)), "It is none."),
+        (CallError("Lost."), "Lost."),
+    ],
+)
+def test_a_start_that_is_generated_meanwhile_is_added_or_it_is_said_why_not(
+    made: object,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = SimpleNamespace(ended=made, collect=lambda: True, close=lambda: None)
+    monkeypatch.setattr(tasks, "ForkedCall", lambda *_, **__: call)
+    with tasks.compiled_start("", Precision.LOCKED) as add:
+        add(tmp_path)
+    assert (tmp_path / COMPILED_START).exists() is (not said)
+    assert said in capsys.readouterr().err

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,8 +25,10 @@ from mctskernel.cli.following import (
 )
 from mctskernel.cli.options import Registered
 from mctskernel.cli.plain_console import echo
-from mctskernel.cli.tasks import find_task_or_problem
+from mctskernel.cli.tasks import compiled_start, find_task_or_problem
 from mctskernel.config import OUTSIDE, REPLAY, SearchConfig, for_task, read_config
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task, other_starts
 from mctskernel.executors import opening_ahead
 from mctskernel.loop import Snapshot, StopReason
@@ -36,13 +39,15 @@ from mctskernel.profiling.processes.forked import import_first
 from mctskernel.profiling.spaces import read_space
 from mctskernel.report.live import improvement_text
 from mctskernel.report.notes import counted
-from mctskernel.run import new_path
+from mctskernel.run import RunFolder, new_path
 from mctskernel.run.repeating import replay
 from mctskernel.run.search import begin
 from mctskernel.run.several import Plan, read_weights, search_all, shared, speedup_of_model
 from mctskernel.tasks.builtin import DEFAULT_TASK
 from mctskernel.tasks.space import choose_start, write_space_task
 from mctskernel.tasks.starts import set_plain_aside
+
+AddStart = Callable[[Path], None]  # to a run's task folder, once the device is open
 
 
 @click.command()
@@ -130,15 +135,24 @@ def search(
         return
     if weights is not None:
         raise click.UsageError("--weights is for several TASKs.")
+    add_start: AddStart | None = None
     if space is None:
         named = tasks[0] if tasks else DEFAULT_TASK
-        # Reading a problem takes as long as both.
         device = default_kind() if config.device == "auto" else config.device
-        if device == "gpu" and baselines and is_problem(named):
+        is_on_gpu = device == "gpu" and is_problem(named)
+        if is_on_gpu:
             import_first(FIRST)
         context.with_resource(opening_ahead(device, config.executor))
-        folder = find_task_or_problem(context, named, config.language, config.precision)
-        if device == "gpu" and is_problem(named):
+        read = partial(find_task_or_problem, context, named, precision=config.precision)
+        if is_on_gpu and config.language is None:
+            add_start = context.with_resource(compiled_start(named, config.precision))
+            try:
+                folder = read(Language.CUDA)
+            except TaskError:
+                folder = read(None)
+        else:
+            folder = read(config.language)
+        if is_on_gpu:
             set_plain_aside(folder)
     elif tasks:
         raise click.UsageError("Give a TASK or a --space, not both.")
@@ -146,10 +160,17 @@ def search(
         folder = Path(context.with_resource(TemporaryDirectory()))
         recorded = read_space(space)
         write_space_task(space, recorded, choose_start(recorded, config.seed).entry, folder)
-    search_task(folder, config, out, baselines=baselines)
+    search_task(folder, config, out, add_start, baselines=baselines)
 
 
-def search_task(folder: Path, config: SearchConfig, out: Path | None, *, baselines: bool = True) -> None:
+def search_task(
+    folder: Path,
+    config: SearchConfig,
+    out: Path | None,
+    add_start: AddStart | None = None,
+    *,
+    baselines: bool = True,
+) -> None:
     """Search one task folder in a new run, and print how it ended. Raises what `run.begin` raises."""
     gc.freeze()  # what was imported stays: to look through it takes as long as an evaluation
     task = load_task(folder, config.language)
@@ -162,7 +183,8 @@ def search_task(folder: Path, config: SearchConfig, out: Path | None, *, baselin
     echo(f"Searching {task.name} in {languages} on {config.device} with {workers} into {path}{note}")
     with pytorch_timing(folder, config.device, config.budget.seconds, wanted=baselines) as timing:
         with follow_search() as (follow, stop_requested):
-            search_result = begin(path, folder, config, follow, stop_requested)
+            ready = partial(add_start, RunFolder(path).task) if add_start else lambda: None
+            search_result = begin(path, folder, config, follow, stop_requested, ready=ready)
         time_pytorch(search_result, timing)
     print_outcome(search_result)
 

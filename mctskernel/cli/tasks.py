@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,8 +16,13 @@ from mctskernel.cli.plain_console import PlainConsole, deliver_json, echo
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Precision, TaskError, shape_label
 from mctskernel.core.task_file import load_task
-from mctskernel.problems.registry import is_problem, read_problem, write_problem
+from mctskernel.problems.problem import Problem
+from mctskernel.problems.registry import is_problem, read_beside, read_problem, write_problem
+from mctskernel.problems.torch_task import COMPILED_START
+from mctskernel.profiling.processes.forked import ForkedCall, wait_for
 from mctskernel.tasks.builtin import DEFAULT_TASK, builtin_tasks, find_task
+
+START_SECONDS = 20.0  # how long an open device waits for a start; most are there before
 
 
 @click.command()
@@ -45,6 +54,25 @@ def tasks(*, as_json: bool) -> None:
         shapes = ", ".join(shape_label(shape) for shape in task.search_shapes)
         table.add_row(f"{name} (default)" if name == DEFAULT_TASK else name, task.summary, shapes)
     PlainConsole().print(table)
+
+
+@contextmanager
+def compiled_start(name: str, precision: Precision) -> Iterator[Callable[[Path], None]]:
+    """Generate a problem's start from torch.compile in another process; yields what writes it into a task folder."""
+    call = ForkedCall(read_beside, Path(name), Language.TRITON, precision, log=Path(os.devnull))
+
+    def write(folder: Path) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not call.collect() and time.monotonic() < deadline:
+            wait_for([call], 1.0)
+        made = call.ended or f"There is no start from torch.compile after {START_SECONDS:.0f} s."
+        if isinstance(made, Problem) and made.has_kernel:
+            (folder / COMPILED_START).write_bytes(made.files["kernel.py"])
+        else:
+            echo(f"mctskernel: {made.notes[-1] if isinstance(made, Problem) else made}", err=True)
+
+    with closing(call):
+        yield write
 
 
 def find_task_or_problem(

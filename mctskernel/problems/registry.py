@@ -17,6 +17,7 @@ from mctskernel.problems.gpu_mode import GPU_MODE
 from mctskernel.problems.kernelbench.benchmark import KERNELBENCH
 from mctskernel.problems.problem import PROBLEM_FILE, Benchmark, Problem, read_record
 from mctskernel.problems.torch_reference import few_threads
+from mctskernel.profiling.processes.forked import Caller
 from mctskernel.tasks.builtin import builtin_tasks
 
 BENCHMARKS: Mapping[str, Benchmark] = {
@@ -55,6 +56,11 @@ def read_problem(
             if error.name != "torch":
                 raise
             raise TaskError(f"{path} needs PyTorch, which isn't installed: mctskernel[gpu].") from error
+
+
+def read_beside(_: Caller, path: Path, language: Language, precision: Precision) -> Problem:
+    """Read a problem in a process of its own (`ForkedCall`)."""
+    return read_problem(path, language, precision)
 
 
 def write_problem(problem: Problem, folder: Path) -> None:

@@ -135,6 +135,7 @@ def reference_text(
     )
 
 
+COMPILED_START = "start_torch_compile.py"
 NO_START = "There is no starting kernel"  # how a note begins that says why
 
 
@@ -161,7 +162,7 @@ def starting_kernels(task: TorchTask, language: Language | None = None) -> Draft
             missing.append(f"{NO_START} in CUDA C++: {error}")
     if language is Language.TRITON or (language is None and default_kind() == "gpu"):
         try:
-            files["start_torch_compile.py" if files else "kernel.py"] = compiled_start(
+            files[COMPILED_START if files else "kernel.py"] = compiled_start(
                 task.function,
                 task.inputs,
                 sizes=task.sizes,

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from typing import Any, Generic, TypeVar
 
 from mctskernel.core.documents import excerpt
 from mctskernel.core.user_errors import UserError
+from mctskernel.profiling import build_cache
 from mctskernel.profiling.processes.channel import die_with_parent
 from mctskernel.profiling.processes.sessions import end_session
 
@@ -38,7 +40,15 @@ JOIN_SECONDS = 1.0  # how long to wait for a process that was killed
 
 
 def import_first(modules: Sequence[str]) -> None:
-    """Start the server, which imports these modules but for missing ones; without effect once it runs."""
+    """Start the server, which imports these modules but for missing ones; without effect once it runs.
+
+    Bytecode is kept in the cache folder where Python may not keep it beside sources, as in many containers.
+    """
+    builds = build_cache.cache_folder()
+    if sys.dont_write_bytecode and builds is not None:
+        # Otherwise each process that imports PyTorch compiles it again, for eight seconds.
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(builds.parent / "bytecode")
+        sys.dont_write_bytecode = False
     # Otherwise PyTorch asks CUDA whether there is a GPU, which no fork could use after that.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     _FORKS.set_forkserver_preload(list(modules))
@@ -67,8 +77,14 @@ class ForkedCall(Generic[Result]):
         context = _FORKS if _forked else _FRESH
         self._connection, other = context.Pipe()
         self._process = context.Process(target=_call, args=(other, *self._call, _forked))
-        self._process.start()
-        other.close()
+
+        def start() -> None:
+            with other, suppress(OSError):  # which is seen when there is no process
+                self._process.start()
+
+        # The server forks nothing before it has imported everything.
+        self._starting = threading.Thread(target=start, daemon=True)
+        self._starting.start()
 
     def send(self, message: object) -> None:
         """Send a message, for which the call waits with `receive`."""
@@ -89,7 +105,7 @@ class ForkedCall(Generic[Result]):
                     case _:
                         self.ended = content
         except (EOFError, OSError):
-            self._process.join(JOIN_SECONDS)
+            self._join()
             if self._is_forked and self._process.exitcode == -signal.SIGSEGV:
                 self._start_afresh()
                 return False
@@ -109,11 +125,17 @@ class ForkedCall(Generic[Result]):
 
     def close(self) -> None:
         """End the process, whatever it is doing, and what it started."""
+        self._starting.join()
         if self._process.pid is not None and self._process.exitcode is None:
             end_session(self._process.pid)
             self._process.kill()
-        self._process.join(JOIN_SECONDS)
+        self._join()
         self._connection.close()
+
+    def _join(self) -> None:
+        self._starting.join()
+        if self._process.pid is not None:
+            self._process.join(JOIN_SECONDS)
 
 
 def wait_for(calls: Iterable[ForkedCall[Any]], seconds: float) -> None:

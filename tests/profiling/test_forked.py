@@ -1,12 +1,15 @@
 """Calls in forked processes: what they return, say and receive, and how they end."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mctskernel.core.task import TaskError
+from mctskernel.profiling import build_cache
 from mctskernel.profiling.processes.forked import CallError, ForkedCall, wait_for
 from tests.profiling.forked_calls import dies, doubled, fails, hangs
 
@@ -58,3 +61,12 @@ def test_closing_ends_a_call_that_hangs(tmp_path: Path) -> None:
     call.close()
     with pytest.raises(ProcessLookupError):
         os.kill(call.said[0], 0)
+
+
+def test_bytecode_is_kept_in_the_cache_where_none_may_be_beside_its_source(tmp_path: Path) -> None:
+    (tmp_path / "imported.py").write_text("")
+    code = "from mctskernel.profiling.processes.forked import import_first; import_first(()); import imported"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), build_cache.VARIABLE: str(tmp_path / "builds")}
+    subprocess.run([sys.executable, "-B", "-c", code], env=environment, check=True)
+    (kept,) = tmp_path.rglob("imported.*.pyc")
+    assert kept.is_relative_to(tmp_path / "bytecode")

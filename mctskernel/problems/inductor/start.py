@@ -43,12 +43,14 @@ def compiled_start(
     if not torch.cuda.is_available():
         raise InductorError("torch.compile needs a GPU to generate kernels, and there is none.")
     from torch._inductor.runtime import triton_helpers  # noqa: PLC0415
+    from torch._subclasses import fake_tensor  # noqa: PLC0415
 
     from mctskernel.problems.inductor.graph import traced  # noqa: PLC0415 - imports PyTorch
     from mctskernel.problems.plain_cuda.tracing import symbolic_tensors  # noqa: PLC0415 - as above
 
-    graph, symbolic = traced(function, inputs, distinct), symbolic_tensors(inputs, sizes, "cuda")
-    with _tf32_in_convolutions(tf32):
+    # Fake tensors would open the GPU, which keeps other processes waiting.
+    with patch.object(fake_tensor, "init_gpu_context"), _tf32_in_convolutions(tf32):
+        graph, symbolic = traced(function, inputs, distinct), symbolic_tensors(inputs, sizes, "cuda")
         source, configs = generate(graph, symbolic)
     found = {name: symbolic.env.replace(symbol.node.expr) for name, symbol in symbolic.symbols.items()}
     fixed = [name for name, symbol in found.items() if not symbol.free_symbols]
