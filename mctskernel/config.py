@@ -33,7 +33,6 @@ from mctskernel.executors import workers_on
 from mctskernel.profiling.architecture import FILE_SUFFIX, known_architectures, load_architecture
 from mctskernel.profiling.devices import default_kind
 from mctskernel.registry import check_name
-from mctskernel.tasks.starts import only_language
 from mctskernel.tree.choices import check_policy, choice_names, with_choices
 from mctskernel.tree.policy import Policy
 
@@ -224,7 +223,7 @@ def for_task(config: SearchConfig, task: Task) -> SearchConfig:
     return msgspec.structs.replace(
         config,
         proposer=PARAMETERS if task.space else config.proposer,
-        workers=config.workers or workers_on(device, only_language(task, config.language), config.executor),
+        workers=config.workers or workers_on(device, config.executor),
     )
 
 

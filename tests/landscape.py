@@ -145,7 +145,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Opener]:
     openers: list[Opener] = [lambda: InProcess(2)]
 
     @contextmanager
-    def opening(_spec: DeviceSpec, _workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
+    def opening(
+        _spec: DeviceSpec, _workers: int, _options: ExecutorOptions, *_: object
+    ) -> Iterator[Executor]:
         executor = openers[-1]()
         yield executor
         executor.close()

@@ -93,7 +93,7 @@ def _python() -> str:
 
 
 def _processors() -> str:
-    return f"{workers_on('model', None)} (the default for --workers)"
+    return f"{workers_on('model')} (the default for --workers)"
 
 
 def _compiler() -> str:

@@ -15,7 +15,7 @@ from rich.progress import MofNCompleteColumn, Progress
 from mctskernel.cli import options
 from mctskernel.cli.errors import LET_THROUGH
 from mctskernel.cli.plain_console import PlainConsole
-from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES
 from mctskernel.executors import workers_on
 from mctskernel.experiments.gauntlet.corpus import CORPUS, PYTORCH, read_corpus
 from mctskernel.experiments.gauntlet.run import Result, Venue, markdown, print_report, run_gauntlet
@@ -73,7 +73,7 @@ def gauntlet(
     if not entries:
         raise click.BadParameter("no entry is like that.", param_hint="--only")
     console = PlainConsole()
-    venue = Venue(device, architecture, seed, workers or workers_on(device, Language.CUDA))
+    venue = Venue(device, architecture, seed, workers or workers_on(device))
     with _progress(console, sum(entry.shows_on(device) for entry in entries)) as follow:
         report = run_gauntlet(entries, venue, follow)
     print_report(console, report)

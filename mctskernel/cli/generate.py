@@ -111,7 +111,7 @@ def generate(
     mixture = msgspec.convert(table.get("mixture", {}), MixtureOptions)
     effort = Effort(tries, chosen_experts(mixture.experts), mixture.in_flight)
     device = default_kind() if config.device == "auto" else config.device
-    workers = config.workers or workers_on(device, language)
+    workers = config.workers or workers_on(device)
     spec = DeviceSpec(device, folder, config.architecture, config.seed, language)
     opened = open_model(msgspec.convert(llm, LLMOptions), dollars_left=config.budget.dollars)
     echo(f"Generating a kernel in {order.language} on {device} into {folder}")

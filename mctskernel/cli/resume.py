@@ -97,7 +97,7 @@ def _measure(before: View, chosen: SearchConfig, nodes: int, out: Path | None) -
             path,
             device=chosen.device,
             architecture=chosen.architecture,
-            workers=chosen.workers or workers_on(chosen.device, configuration.language, chosen.executor),
+            workers=chosen.workers or workers_on(chosen.device, chosen.executor),
             executor=chosen.executor,
             best_nodes=nodes,
             follow=follow,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 
@@ -87,11 +87,3 @@ class Executor(Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """Warnings about this machine, in sentences: why there are no counters, for instance."""
-
-
-@runtime_checkable
-class BuildsAhead(Protocol):
-    """An executor that has time to build kernels before they are submitted."""
-
-    def build_ahead(self, kernels: Iterable[Kernel]) -> None:
-        """Build kernels that may be submitted."""

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions
-from mctskernel.core.kernel import Language
+from mctskernel.core.kernel import Kernel
 from mctskernel.registry import find
 
-Opener = Callable[[DeviceSpec, int, ExecutorOptions], AbstractContextManager[Executor]]
-"""Opens a device with a number of workers."""
+Opener = Callable[..., AbstractContextManager[Executor]]
+"""Opens a device with a number of workers and ExecutorOptions, and a GPU with what is likely to be evaluated."""
 
-GPU_COMPILERS = {Language.CUDA: 4, Language.TRITON: 8}
-"""Processes that compile for the one that holds a GPU. Triton takes a second and more over tensor-core kernels."""
-
-MORE_COMPILERS = {Language.CUDA: 2, Language.TRITON: 4}
-"""And for each further GPU: building a kernel takes about as long as evaluating it."""
+GPU_COMPILERS, MORE_COMPILERS = 8, 4
+"""Processes that compile for the one that holds a GPU, and for each further one. Tensor-core kernels take seconds."""
 
 
 def open_executor(
-    spec: DeviceSpec, workers: int = 1, options: ExecutorOptions = LOCAL
+    spec: DeviceSpec,
+    workers: int = 1,
+    options: ExecutorOptions = LOCAL,
+    likely: Callable[[int], Iterable[Kernel]] | None = None,
 ) -> AbstractContextManager[Executor]:
     """Open what evaluates kernels on the described device; use it as a context manager.
 
     `workers` are evaluations at a time on `model` and `recorded`, and processes that compile for those that hold the
-    GPUs on `gpu`. 0 is as many as there is room for. A registered device is opened by a call with these arguments.
+    GPUs on `gpu`. 0 is as many as there is room for. While GPUs are opened so many kernels that are `likely` to be
+    evaluated are built. A registered device is opened by a call with the first three arguments.
     Raises TaskError, SpaceError, DeviceError and RegistryError.
     """
     if options.engine == "ray":
@@ -36,7 +37,8 @@ def open_executor(
 
         return open_ray_executor(spec, workers, options)
     open_on: Opener = find("device", spec.kind)
-    return open_on(spec, workers or workers_on(spec.kind, spec.language, options), options)
+    ahead = (likely,) if spec.kind == "gpu" else ()
+    return open_on(spec, workers or workers_on(spec.kind, options), options, *ahead)
 
 
 def opening_ahead(device: str, options: ExecutorOptions = LOCAL) -> AbstractContextManager[None]:
@@ -49,8 +51,8 @@ def opening_ahead(device: str, options: ExecutorOptions = LOCAL) -> AbstractCont
     return nullcontext()
 
 
-def workers_on(device: str, language: Language | None, executor: ExecutorOptions = LOCAL) -> int:
-    """The default number of workers on a device: one for each core that this process may use. None is all languages.
+def workers_on(device: str, executor: ExecutorOptions = LOCAL) -> int:
+    """The default number of workers on a device: one for each core that this process may use.
 
     GPUs get at most `GPU_COMPILERS` and `MORE_COMPILERS`; a search-space cache gets one, since more would only decide
     before results are known. In a cluster it is 0, as many as there is room for,
@@ -66,10 +68,5 @@ def workers_on(device: str, language: Language | None, executor: ExecutorOptions
     # Imported here: it needs the driver's bindings, which a machine without a GPU may lack.
     from mctskernel.profiling.gpu.choice import chosen_gpus  # noqa: PLC0415 - as said above
 
-    return min(cores, compilers_for(len(chosen_gpus(executor.gpus).uuids), language))
-
-
-def compilers_for(gpus: int, language: Language | None) -> int:
-    """How many processes keep so many GPUs busy, at least one. None is all languages."""
-    language = language or Language.TRITON
-    return GPU_COMPILERS[language] + (gpus - 1) * MORE_COMPILERS[language]
+    gpus = len(chosen_gpus(executor.gpus).uuids)
+    return min(cores, GPU_COMPILERS + (gpus - 1) * MORE_COMPILERS)

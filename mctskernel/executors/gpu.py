@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -72,7 +72,12 @@ def emulated(kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
     return Checked(notes=tuple(flag for flag in found.flags if flag.startswith((STAND_IN, PARTLY))))
 
 
-def open_gpus(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) -> GpuExecutor:
+Likely = Callable[[int], Iterable[Kernel]]  # so many that are likely to be evaluated after the starts
+
+
+def open_gpus(
+    spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL, likely: Likely | None = None
+) -> GpuExecutor:
     """An executor on the GPUs of this machine that the options name. Raises TaskError and DeviceError."""
     choice, counters = _choice(options)
     return GpuExecutor(
@@ -82,6 +87,7 @@ def open_gpus(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) 
         architecture=choice.gpus[0].architecture,
         metrics=METRICS[counters],
         notes=(*choice.notes, *fewer_notes(counters, options.counters)),
+        likely=likely,
     )
 
 
@@ -96,54 +102,54 @@ def _choice(options: ExecutorOptions) -> tuple[Choice, CounterSet]:
     return choice, counters_for(len(choice.gpus), options.counters)
 
 
+@dataclass(frozen=True)
+class Begun:
+    """What of a final validation needs no GPU: a kernel's build in a new process, and its check, if any."""
+
+    built: Future[Prepared | Evaluation]
+    checked: Future[Checked] | None
+    ends_check: Interrupt
+
+
+def begin_validation(
+    spec: DeviceSpec, kernel: Kernel, architecture: str, check: ValidationCheck | None, interrupt: Interrupt
+) -> Begun:
+    """Begin to build a kernel anew, unless the interrupt is set meanwhile, and to check it."""
+    spec, ends_check = spec.in_final_validation, Interrupt()
+
+    def build() -> Prepared | Evaluation:
+        compiler = compile_worker(spec, architecture)
+        with closing(compiler), interrupt.calls(compiler.interrupt):
+            return compiler.prepare(kernel)
+
+    checked = None if check is None else in_thread(partial(check, kernel, spec, ends_check), "check")
+    return Begun(in_thread(build, "build anew"), checked, ends_check)
+
+
 def validate_finally(
-    spec: DeviceSpec,
-    kernel: Kernel,
-    baseline: Kernel,
-    architecture: str,
-    *,
-    service: str = GPU_SERVICE,
-    check: ValidationCheck | None = emulated,
-    interrupt: Interrupt | None = None,
+    spec: DeviceSpec, kernel: Begun, baseline: Begun, interrupt: Interrupt, service: str = GPU_SERVICE
 ) -> Evaluation:
     """Evaluate a kernel on held-out shapes on the GPU of a device, in new processes and with a new seed.
 
     The GPU is opened while the kernels are built. No counters are read. Raises DeviceError, also where the interrupt is
     set meanwhile.
     """
-    spec, interrupt = spec.in_final_validation, interrupt or Interrupt()
-    beside: Future[Checked] | None = None
-    if check is not None:
-        beside = in_thread(partial(check, kernel, spec, interrupt), "check")
     with (
-        closing(compile_worker(spec, architecture)) as compiler,
-        closing(compile_worker(spec, architecture)) as another,
-        closing(GpuEvaluator(spec, (), service)) as evaluator,
-        interrupt.calls(compiler.interrupt),
-        interrupt.calls(another.interrupt),
+        interrupt.calls(kernel.ends_check.set),
+        closing(GpuEvaluator(spec.in_final_validation, (), service)) as evaluator,
         interrupt.calls(evaluator.interrupt),
     ):
-        building = in_thread(partial(compiler.prepare, kernel), "compile")
-        building_baseline = in_thread(partial(another.prepare, baseline), "compile")
         evaluator.open()
-        built, other = building.result(), building_baseline.result()
+        built, other = kernel.built.result(), baseline.built.result()
         if isinstance(other, Prepared):
             evaluator.use_baseline(other.candidate)
         evaluation = evaluator.evaluate(built) if isinstance(built, Prepared) else built
-    if evaluation.ok and beside is not None:
-        evaluation = beside.result().added_to(evaluation)
+        evaluator.pause()
+        if evaluation.ok and kernel.checked is not None:
+            evaluation = kernel.checked.result().added_to(evaluation)
     if interrupt.is_set:
         raise DeviceError("The final validation was interrupted.")
     return evaluation
-
-
-@dataclass(frozen=True)
-class _Ahead:
-    """A check of the final validation that began while others are evaluated."""
-
-    identity: str
-    found: Future[Checked]
-    interrupt: Interrupt
 
 
 class GpuExecutor(TicketedExecutor):
@@ -152,8 +158,9 @@ class GpuExecutor(TicketedExecutor):
     `gpus` are the UUIDs of GPUs of one kind; without them it is that of `spec`. Where their `architecture` is given,
     kernels are built while the GPUs are opened. The next free GPU takes the next kernel that was built, and is held
     alone meanwhile, among all processes of the machine. Times are interleaved with the starting kernel's; the final
-    validation's `check` runs beside it. A GPU that is lost is left out from then on. Use it as a context manager, or
-    call `close`. Not shared between threads. Raises TaskError, and DeviceError where no GPU can be used.
+    validation's `check` runs beside it. Kernels that are `likely` to be evaluated are built before. A GPU that is lost
+    is left out from then on. Use it as a context manager, or call `close`. Not shared between threads. Raises
+    TaskError, and DeviceError where no GPU can be used.
     """
 
     def __init__(
@@ -167,6 +174,7 @@ class GpuExecutor(TicketedExecutor):
         service: str = GPU_SERVICE,
         check: ValidationCheck | None = emulated,
         notes: Sequence[str] = (),
+        likely: Likely | None = None,
     ) -> None:
         super().__init__()
         if workers < 1:
@@ -174,8 +182,8 @@ class GpuExecutor(TicketedExecutor):
         self._spec, self._metrics, self._service = spec, metrics, service
         self._check, self._notes = check, notes
         self._interrupt = Interrupt()
-        self._ahead: _Ahead | None = None
-        self._fastest, self._lock = math.inf, threading.Lock()
+        self._ahead: dict[str, Begun] = {}
+        self._fastest, self._lock, self._turns = math.inf, threading.Lock(), itertools.count()
         self._begun: dict[str, Future[Prepared | Evaluation]] = {}
         self._compilers: list[Worker] = []
         self._idle_compilers: queue.SimpleQueue[Worker] = queue.SimpleQueue()
@@ -188,7 +196,9 @@ class GpuExecutor(TicketedExecutor):
                 self._compilers.append(compile_worker(spec, architecture))
                 self._idle_compilers.put(self._compilers[-1])
             # The other starts are evaluated next.
-            self.build_ahead((starting, *other_starts(spec.task_folder, spec.language).values()))
+            self._build_ahead((starting, *other_starts(spec.task_folder, spec.language).values()))
+            if likely is not None:
+                in_thread(lambda: self._build_ahead(likely(workers + len(evaluators))), "build ahead")
 
         with ExitStack() as undo:
             undo.callback(self._close_compilers)
@@ -205,7 +215,7 @@ class GpuExecutor(TicketedExecutor):
         """How many evaluations can be in flight: one on each GPU that is left, and one for each compile worker."""
         return len(self._compilers) + self._gpus.size
 
-    def build_ahead(self, kernels: Iterable[Kernel]) -> None:
+    def _build_ahead(self, kernels: Iterable[Kernel]) -> None:
         """Build kernels that may be submitted, while nothing else needs the compile workers."""
         for kernel in kernels:
             if kernel.identity not in self._begun:
@@ -241,8 +251,8 @@ class GpuExecutor(TicketedExecutor):
     def interrupt(self) -> None:
         """Kill the processes; `close` cleans up. From any thread."""
         self._interrupt.set()
-        if self._ahead is not None:
-            self._ahead.interrupt.set()
+        for begun in tuple(self._ahead.values()):
+            begun.ends_check.set()
         for compiler in self._compilers:
             compiler.interrupt()
         for evaluator in self._gpus.evaluators:
@@ -257,42 +267,33 @@ class GpuExecutor(TicketedExecutor):
 
     def _gate(self, evaluator: GpuEvaluator, kernel: Kernel, baseline: Kernel) -> Evaluation:
         evaluator.pause()  # another process evaluates, and the next search may begin
-        return validate_finally(
-            replace(self._spec, gpu=evaluator.opened.gpu.uuid),
-            kernel,
-            baseline,
-            self._opened.gpu.architecture,
-            service=self._service,
-            check=self._check and self._found_ahead,
-            interrupt=self._interrupt,
-        )
+        begun, beside = (self._ahead.get(each.identity) for each in (kernel, baseline))
+        if begun is None or begun.ends_check.is_set:
+            begun = self._begin_validation(kernel, self._check)
+        beside = beside or self._begin_validation(baseline, None)
+        spec = replace(self._spec, gpu=evaluator.opened.gpu.uuid)
+        return validate_finally(spec, begun, beside, self._interrupt, self._service)
+
+    def _begin_validation(self, kernel: Kernel, check: ValidationCheck | None) -> Begun:
+        return begin_validation(self._spec, kernel, self._opened.gpu.architecture, check, self._interrupt)
 
     def _evaluate(self, evaluator: GpuEvaluator, prepared: Prepared, kernel: Kernel) -> Evaluation:
         evaluation = evaluator.evaluate(prepared)
-        if evaluation.ok and self._check is not None:
+        if evaluation.ok and not evaluation.quarantine:
+            # As fast as the loop takes it for: beside the starting kernel.
+            times = (each.seconds / (each.baseline_seconds or 1.0) for each in evaluation.timings)
             with self._lock:
-                self._check_ahead(kernel, sum(each.seconds for each in evaluation.timings), self._check)
+                self._validate_ahead(kernel, math.prod(times))
         return evaluation
 
-    def _check_ahead(self, kernel: Kernel, seconds: float, check: ValidationCheck) -> None:
-        """Begin to check the fastest kernel so far, on a core that compiles nothing: it may be the answer."""
-        if seconds >= self._fastest or (os.cpu_count() or 1) <= len(self._compilers):
+    def _validate_ahead(self, kernel: Kernel, time: float) -> None:
+        """Begin with the final validation of the fastest kernel so far, on cores that compile nothing."""
+        if time >= self._fastest or (os.cpu_count() or 1) <= len(self._compilers):
             return
-        self._fastest = seconds
-        if self._ahead is not None:
-            self._ahead.interrupt.set()
-        interrupt, spec = Interrupt(), self._spec.in_final_validation
-        found = in_thread(partial(check, kernel, spec, interrupt), "check ahead")
-        self._ahead = _Ahead(kernel.identity, found, interrupt)
-
-    def _found_ahead(self, kernel: Kernel, spec: DeviceSpec, interrupt: Interrupt) -> Checked:
-        """What the final validation's check found, which may have begun before."""
-        ahead = self._ahead
-        if ahead is not None and ahead.identity == kernel.identity:
-            with interrupt.calls(ahead.interrupt.set):
-                return ahead.found.result()
-        assert self._check is not None  # noqa: S101 - nothing is checked otherwise
-        return self._check(kernel, spec, interrupt)
+        self._fastest = time
+        for begun in self._ahead.values():
+            begun.ends_check.set()
+        self._ahead[kernel.identity] = self._begin_validation(kernel, self._check)
 
     def _compile(self, kernel: Kernel) -> Prepared | Evaluation:
         compiler = self._idle_compilers.get()
@@ -302,16 +303,17 @@ class GpuExecutor(TicketedExecutor):
             self._idle_compilers.put(compiler)
 
     def _begin(self, kernel: Kernel, finish: Finish) -> None:
-        self._compile_threads.submit(run, lambda: self._build(kernel, finish), finish)
+        turn = next(self._turns)
+        self._compile_threads.submit(run, lambda: self._build(kernel, finish, turn), finish)
 
-    def _build(self, kernel: Kernel, finish: Finish) -> Evaluation | None:
+    def _build(self, kernel: Kernel, finish: Finish, turn: int) -> Evaluation | None:
         """Build and pass on to the GPUs; the evaluation of a kernel that can't be built."""
         begun = self._begun.pop(kernel.identity, None)
         # What waits in the queue of this thread's pool would wait for this thread.
         result = self._compile(kernel) if begun is None or begun.cancel() else begun.result()
         if isinstance(result, Evaluation):
             return result
-        self._gpus.submit(lambda evaluator: self._evaluate(evaluator, result, kernel), finish)
+        self._gpus.submit(lambda evaluator: self._evaluate(evaluator, result, kernel), finish, turn)
         return None
 
 
@@ -325,7 +327,7 @@ MOST_LOSSES = 2
 """How many GPUs may be lost over one kernel before the kernel is blamed."""
 
 IDLE_SECONDS = 0.5
-"""After this long without a kernel a GPU's counters are released, for searches that share it."""
+"""How often a GPU without a kernel releases its counters where another search waits for them."""
 
 CLOSE_SECONDS = 1.0
 """How long to wait, when all is to stop, for the threads that drive GPUs."""
@@ -385,23 +387,23 @@ class GpuPool:
         for evaluator in self.evaluators:
             self._driving[evaluator] = in_thread(partial(self._drive, evaluator, prepare), "gpu")
 
-    def submit(self, work: Work, finish: Finish, *, first: bool = False) -> None:
+    def submit(self, work: Work, finish: Finish, turn: int = -1) -> None:
         """Have the next free GPU do some work, and call `finish` with the result in that GPU's thread.
 
-        What is to be done `first` waits for no other work that hasn't begun.
+        The work of the lowest turn that waits is next.
 
         The result is a DeviceError when no GPU is left, and any other error that `work` raises.
         """
         with self._lock:
             if self._broken is None:
-                self._put(_Job(work, finish), first=first)
+                self._put(_Job(work, finish), turn)
                 return
         finish(self._broken)
 
     def run(self, work: Work) -> Evaluation:
         """Have the next free GPU do some work before any other, and wait for the result. Raises its errors."""
         results: queue.SimpleQueue[Evaluation | Exception] = queue.SimpleQueue()
-        self.submit(work, results.put, first=True)
+        self.submit(work, results.put)
         result = results.get()
         if isinstance(result, Exception):
             raise result
@@ -412,7 +414,7 @@ class GpuPool:
         self._closed = True
         for evaluator in self._all:
             evaluator.interrupt()
-            self._put(None, first=True)
+            self._put(None)
         # A reference in numpy can't be interrupted: what its thread still uses is left to the end of this process.
         _, late = wait(self._driving.values(), CLOSE_SECONDS)
         for evaluator in self._all:
@@ -452,14 +454,13 @@ class GpuPool:
             self._lose(evaluator, error, job)
 
     def _next(self, evaluator: GpuEvaluator) -> _Job | None:
-        try:
-            return self._jobs.get(timeout=IDLE_SECONDS)[-1]
-        except queue.Empty:
-            evaluator.release_counters()
-            return self._jobs.get()[-1]
+        while True:
+            with suppress(queue.Empty):
+                return self._jobs.get(timeout=IDLE_SECONDS)[-1]
+            evaluator.share_counters()
 
-    def _put(self, job: _Job | None, *, first: bool = False) -> None:
-        self._jobs.put((0 if first else 1, next(self._numbers), job))
+    def _put(self, job: _Job | None, turn: int = -1) -> None:
+        self._jobs.put((turn, next(self._numbers), job))
 
     def _lose(self, evaluator: GpuEvaluator, error: DeviceError, job: _Job | None) -> None:
         """Go on without a GPU: hand its job on, or end all jobs when it was the last one."""

@@ -14,7 +14,7 @@ import msgspec
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.edit import Edit, WholeSource
-from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task
@@ -78,7 +78,9 @@ class RulesBeside:
 
 def _answer(tasks: list[Task], request: Open | Propose) -> tuple[Reply, bool]:
     if isinstance(request, Open):
-        tasks.append(load_task(request.folder, request.language))
+        tasks.append(task := load_task(request.folder, request.language))
+        begun = Evaluation(Outcome.OK, Source.MEASURED)  # the first proposals take twice as long as others
+        RuleProposer().propose(ProposalRequest(task, task.starting_kernel, begun))
         return Ready(), False
     found = RuleProposer().propose(ProposalRequest(tasks[0], request.kernel, request.evaluation))
     return Proposed(found.edits), False  # type: ignore[arg-type] # rules write whole texts

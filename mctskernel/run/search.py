@@ -6,7 +6,7 @@ import itertools
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,8 @@ from mctskernel.answer import Answer, choose
 from mctskernel.config import OUTSIDE, RULES, SearchConfig
 from mctskernel.core.budget import Budget
 from mctskernel.core.device import UUID, UUID_SEPARATOR
-from mctskernel.core.evaluation import Evaluation, Outcome, Source
-from mctskernel.core.executor import BuildsAhead, CounterSet, Executor, ExecutorOptions
+from mctskernel.core.evaluation import Evaluation, Outcome, Score, Source
+from mctskernel.core.executor import CounterSet, Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposer
 from mctskernel.core.task import Task
@@ -27,10 +27,10 @@ from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import RunError
 from mctskernel.edits.async_proposer import AsyncProposer, ExternalQueue, NoProposer, ThreadedProposer
 from mctskernel.edits.llm.experts import MixtureOptions
-from mctskernel.edits.patch import PatchError, apply
+from mctskernel.edits.patch import apply
 from mctskernel.executors import open_executor
 from mctskernel.executors.recorded import RecordedExecutor
-from mctskernel.executors.tickets import in_thread
+from mctskernel.executors.rules import RulesBeside
 from mctskernel.loop import Follower, Search, StopReason, root_failure
 from mctskernel.profiling.reward import fastest_first
 from mctskernel.registry import find_function
@@ -47,11 +47,12 @@ from mctskernel.run import (
 )
 from mctskernel.run.proposer import open_proposer
 from mctskernel.tasks.starts import best_start, copy_other_starts, starting_points
-from mctskernel.tree.journal import Journal, read_events, read_tree
+from mctskernel.tree.blobs import MemoryBlobs
+from mctskernel.tree.journal import Journal, MemoryJournal, read_events, read_tree
 from mctskernel.tree.node import Tree
 from mctskernel.tree.recorded_decisions import RecordedDecisions
 from mctskernel.tree.search import TreeSearch
-from mctskernel.tree.strategies.strategy import Action
+from mctskernel.tree.strategies.strategy import Action, Step
 
 OTHER_START = "The search began at another start."
 
@@ -152,33 +153,34 @@ def new_run(
         task.expected(task.draw_inputs(shape, seed=0), shape)
     folder = prepare_run(path, task)
     device = folder.device_spec(configuration)
-    opening = open_executor(device, configuration.workers, configuration.executor)
+    likely = (
+        partial(_likely, task, configuration) if configuration.proposer == RULES and not task.space else None
+    )
     try:
-        with opening as executor:
+        with open_executor(device, configuration.workers, configuration.executor, likely) as executor:
             fingerprint = executor.fingerprint()
-            if configuration.replayed is None:
-                opened = open_proposer(task, configuration, fingerprint, configuration.budget.dollars)
-                if configuration.proposer == RULES and isinstance(executor, BuildsAhead):
-                    # Beside the evaluation of the starting kernel.
-                    likely = _likely(task, opened, executor.capacity)
-                    in_thread(partial(executor.build_ahead, likely), "build ahead")
-                else:
-                    with opened:
-                        pass  # What a model lacks is met before there is a run.
+            if configuration.replayed is None and likely is None:
+                with open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
+                    pass  # What a model lacks is met before there is a run.
             write_manifest(folder, configuration, fingerprint, caveats=task.caveats)
             yield folder, executor
     finally:
         discard_run(folder)
 
 
-def _likely(task: Task, opened: AbstractContextManager[Proposer], count: int) -> Iterator[Kernel]:
-    """The kernels that edits of the starting kernel make which are likely to be tried first."""
-    request = ProposalRequest(task, task.starting_kernel, Evaluation(Outcome.OK, Source.MEASURED))
-    with opened as proposer:
-        edits = proposer.propose(request).edits[:count]
-    for edit in edits:
-        with suppress(PatchError):
-            yield apply(task.starting_kernel, edit)
+def _likely(task: Task, configuration: SearchConfig, count: int) -> Iterator[Kernel]:
+    """The kernels that rules make of the starting kernel and the policy takes first, as far as is known before."""
+    evaluation = Evaluation(Outcome.OK, Source.MEASURED)
+    search = TreeSearch(Tree(), MemoryJournal(), MemoryBlobs())
+    search.start(task.starting_kernel, configuration.policy, configuration.seed)
+    search.evaluate(0, evaluation, Score(1.0, 1.0))
+    with closing(RulesBeside(task, configuration.language)) as rules:
+        search.propose(0, rules.propose(ProposalRequest(task, task.starting_kernel, evaluation)))
+    while count and isinstance(step := search.next_action(), Step):
+        kernel = apply(task.starting_kernel, search.edit(step.node, step.edit))
+        if search.submit(step, kernel) is not None:
+            count -= 1
+            yield kernel
 
 
 @contextmanager

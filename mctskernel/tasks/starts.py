@@ -60,13 +60,6 @@ def copy_other_starts(task: Task, language: Language | None, target: Path) -> bo
     return False
 
 
-def only_language(task: Task, language: Language | None = None) -> Language | None:
-    """The language of all starts of a task, of those in one language if it is given; None for several."""
-    found = {task.starting_kernel.language}
-    found |= {kernel.language for kernel in other_starts(task.folder, language).values()}
-    return found.pop() if len(found) == 1 else None
-
-
 def untried(tree: Tree) -> int | None:
     """The number, among the root's edits, of a starting point that wasn't tried yet; None when all were."""
     return next((number for number, fate in _fates(tree).items() if fate == UNTRIED), None)

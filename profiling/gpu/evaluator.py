@@ -19,7 +19,7 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Check, Evaluation, GpuState, Guard, Outcome, Source, Timing
 from mctskernel.core.kernel import SOURCE_LANGUAGES
 from mctskernel.core.launch_plan import LaunchPlanError
-from mctskernel.core.task import Array, shape_label
+from mctskernel.core.task import shape_label
 from mctskernel.core.task_file import read_text, start_files, task_of
 from mctskernel.profiling.architecture import architecture_of
 from mctskernel.profiling.candidate import Candidate, RefusedError, check_block
@@ -45,7 +45,6 @@ from mctskernel.profiling.processes.child_process import LostError
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.profiling.ptx_text import variables
 from mctskernel.profiling.stages import Stages
-from mctskernel.profiling.verify import Case
 
 TIMING_SECONDS = 0.03  # Kernel time of a candidate at one search shape; the baseline's runs are not in it
 
@@ -113,17 +112,17 @@ class GpuEvaluator:
         for a reference that fails, and DeviceError for a GPU that can't be used.
         """
         task = task_of(self._spec)
-        with ThreadPoolExecutor(1, "draw") as thread:
+        with ThreadPoolExecutor(2, "draw") as threads:
             worker = GpuWorker(task, self._spec.seed, self._metrics, self._service, self._spec.gpu)
             self._worker = worker
             if self._interrupted:
                 worker.interrupt()
-            verified = thread.submit(worker.draw_verified)
+            if self._spec.gpu:
+                threads.submit(open_reference_device, task, self._spec.gpu)
+            verified = threads.submit(worker.draw_verified)
             opened = worker.opened
             self._lock = self._lock or GpuLock(opened.gpu.uuid)
             cases = verified.result()
-        if self._spec.gpu:
-            open_reference_device(task, self._spec.gpu)
         worker.place(cases, self._lock)
         return opened
 
@@ -136,11 +135,6 @@ class GpuEvaluator:
     def warning(self) -> str:
         """Why other processes may disturb this GPU's timings; empty where nothing is known."""
         return self._lock.warning if self._lock is not None else ""
-
-    @property
-    def pid(self) -> int:
-        """The number of the process that holds the GPU."""
-        return self._open_worker.pid
 
     def use_baseline(self, candidate: Candidate) -> None:
         """Interleave every timing with this kernel from now on; without effect if the GPU refuses it."""
@@ -169,16 +163,13 @@ class GpuEvaluator:
                 evaluation = replace(
                     begun, outcome=error.outcome, message=error.message, log=log, guard=error.guard
                 )
-            if self._own_counters.is_contended:
-                self.release_counters()
+            self.share_counters()
         return replace(evaluation, stage_seconds=stages.seconds)
 
-    def outputs(self, candidate: Candidate) -> list[tuple[Case, dict[str, Array]]]:
-        """The kernel's outputs at each verification case, right or wrong. Raises RefusedError and LostError."""
-        worker = self._open_worker
-        self._check_limits(candidate, worker.load(candidate))
-        worker.run(candidate, worker.arenas.verified)
-        return [(arena.case, arena.outputs()) for arena in worker.arenas.verified]
+    def share_counters(self) -> None:
+        """Release the GPU's counters if another process waits for them."""
+        if self._own_counters.is_contended:
+            self.release_counters()
 
     def release_counters(self) -> None:
         """Let other processes read counters on the GPU until the next kernel, which sets them up again."""

@@ -115,7 +115,6 @@ def give_back_memory(device: str) -> None:
         return
     import torch  # noqa: PLC0415 - as above
 
-    let_go()
     gc.collect()
     hold()
     number = torch.device(device).index

@@ -128,11 +128,6 @@ class GpuWorker:
         self._process.opened = self._set_up
 
     @property
-    def pid(self) -> int:
-        """The number of the process that holds the GPU; another one after each replacement."""
-        return self._process.pid
-
-    @property
     def has_baseline(self) -> bool:
         """Whether times are interleaved with a baseline, and not with the candidate itself."""
         return self._baseline is not None

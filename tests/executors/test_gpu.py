@@ -19,7 +19,14 @@ from mctskernel.core.device import DeviceError, DeviceSpec, Trial
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors import gpu
-from mctskernel.executors.gpu import Checked, GpuExecutor, emulated, validate_finally
+from mctskernel.executors.gpu import (
+    Checked,
+    GpuExecutor,
+    Likely,
+    begin_validation,
+    emulated,
+    validate_finally,
+)
 from mctskernel.executors.tickets import Interrupt
 from mctskernel.profiling import emulated_verification
 from mctskernel.profiling.emulated_verification import PARTLY
@@ -87,6 +94,24 @@ def test_what_only_hopper_has_reaches_the_gpu_process(
     assert evaluation.ok, evaluation.message
 
 
+def test_what_was_begun_ahead_too_late_is_built_where_it_is_needed(
+    small_task: Path, fake: pytest.MonkeyPatch
+) -> None:
+    names, submitted = ("slow", "slower", "faster"), threading.Event()
+
+    def likely(_: int) -> Iterator[Kernel]:
+        assert submitted.wait(60)
+        yield from map(kernel, names)
+
+    spec = DeviceSpec("gpu", small_task)
+    with GpuExecutor(spec, architecture="sm_90", service=SERVICE, check=None, likely=likely) as opened:
+        for ticket, name in enumerate(names):
+            opened.submit(ticket, kernel(name))
+        submitted.set()
+        found = [each for _ in names for each in opened.wait(60)]
+    assert [evaluation.ok for _, evaluation in found] == [True] * 3
+
+
 def test_a_right_kernel_is_timed_beside_the_starting_kernel_and_counted(executor: GpuExecutor) -> None:
     evaluation = evaluate(executor, "faster")
     assert evaluation.ok, evaluation.message
@@ -138,10 +163,10 @@ def test_a_kernel_that_was_disturbed_on_new_inputs_is_timed_in_a_process_that_ha
     executor: GpuExecutor,
 ) -> None:
     assert evaluate(executor, "faster").ok
-    pid = executor._gpus.evaluators[0].pid
+    pid = executor._gpus.evaluators[0]._open_worker._process.pid
     evaluation = evaluate(executor, "disturbed")
     assert evaluation.ok, evaluation.message
-    assert executor._gpus.evaluators[0].pid != pid
+    assert executor._gpus.evaluators[0]._open_worker._process.pid != pid
 
 
 @pytest.mark.slow
@@ -191,15 +216,15 @@ def test_the_final_validation_has_held_out_shapes_and_a_process_and_a_seed_of_it
     assert [timing.shape for timing in found[0].timings] == ["n=5000"]
     assert found[0].timings[0].baseline_seconds == pytest.approx(100e-6, rel=1e-3)
     assert found[0].checks[0].seed != found[1].checks[0].seed
-    pid = executor._gpus.evaluators[0].pid
+    pid = executor._gpus.evaluators[0]._open_worker._process.pid
     assert executor.final_validation(kernel("die"), kernel("twice")).outcome is Outcome.CRASH
-    assert executor._gpus.evaluators[0].pid == pid
+    assert executor._gpus.evaluators[0]._open_worker._process.pid == pid
 
 
 @pytest.mark.slow
 def test_a_gpu_process_that_dies_while_idle_is_replaced(executor: GpuExecutor) -> None:
     assert evaluate(executor, "faster").ok
-    os.kill(executor._gpus.evaluators[0].pid, signal.SIGKILL)
+    os.kill(executor._gpus.evaluators[0]._open_worker._process.pid, signal.SIGKILL)
     evaluate(executor, "faster")
     assert evaluate(executor, "faster").ok
 
@@ -223,8 +248,11 @@ def test_a_search_on_a_gpu_end_to_end(
 ) -> None:
     here = ["a0" * 16]
 
-    def open_fake(spec: DeviceSpec, workers: int, *_: object) -> GpuExecutor:
-        return GpuExecutor(spec, workers=workers, gpus=here, service=SERVICE, check=None)
+    expected: list[Kernel] = []
+
+    def open_fake(spec: DeviceSpec, workers: int, _: object, likely: Likely | None = None) -> GpuExecutor:
+        expected.extend(likely(2) if likely is not None else ())
+        return GpuExecutor(spec, workers=workers, gpus=here, service=SERVICE, check=None, likely=likely)
 
     monkeypatch.setattr(gpu, "open_gpus", open_fake)
     words = ["search", str(small_task), "--device", "gpu", "--workers", "1", "--budget", "6"]
@@ -233,7 +261,8 @@ def test_a_search_on_a_gpu_end_to_end(
     view = load_view(tmp_path / "run")
     assert view.manifest.fingerprint["gpu"] == "Fake GPU"
     assert (tmp_path / "run" / "best" / "answer.json").exists()
-    assert len(view.tree.nodes) > 2
+    tried = [node.kernel.identity for node in view.tree.nodes]
+    assert [each.identity for each in expected] == tried[1:3], "built before they are tried"
     here[0] = "b0" * 16
     for budget in ("8", "9"):
         done = CliRunner().invoke(main, ["resume", str(tmp_path / "run"), "--budget", budget])
@@ -292,7 +321,7 @@ def test_a_gpu_process_that_is_started_ahead_is_taken_over_once_and_closed_if_no
             for is_first in (True, False):
                 with closing(GpuEvaluator(DeviceSpec("gpu", small_task), ["counter"], SERVICE)) as evaluator:
                     evaluator.open()
-                    assert (evaluator.pid == pids[0]) is is_first
+                    assert (evaluator._open_worker._process.pid == pids[0]) is is_first
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
@@ -358,18 +387,19 @@ def test_the_fastest_kernel_is_checked_while_others_are_evaluated(
 def test_an_interrupt_ends_a_final_validation(small_task: Path, fake: pytest.MonkeyPatch) -> None:
     interrupt, ended = Interrupt(), threading.Event()
 
-    def endless(_kernel: Kernel, _spec: DeviceSpec, interrupt: Interrupt) -> Checked:
-        with interrupt.calls(ended.set):
+    def endless(_kernel: Kernel, _spec: DeviceSpec, ends: Interrupt) -> Checked:
+        with ends.calls(ended.set):
             interrupt.set()
-        assert ended.is_set()
+            assert ended.wait(60)
         return Checked()
 
-    kernels = kernel("faster"), kernel("twice")
     spec = DeviceSpec("gpu", small_task)
-    with pytest.raises(DeviceError):
-        validate_finally(spec, *kernels, "sm_90", service=SERVICE, check=endless, interrupt=interrupt)
-    with pytest.raises(DeviceError):
-        validate_finally(spec, *kernels, "sm_90", service=SERVICE, check=None, interrupt=interrupt)
+    for check in (endless, None):
+        begun = [
+            begin_validation(spec, kernel(name), "sm_90", check, interrupt) for name in ("faster", "twice")
+        ]
+        with pytest.raises(DeviceError):
+            validate_finally(spec, *begun, interrupt, SERVICE)
 
 
 @pytest.mark.slow

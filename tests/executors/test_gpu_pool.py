@@ -30,7 +30,7 @@ class FakeEvaluator:
     judged: list[str] = field(default_factory=list)
     warning: str = ""
     stopped: threading.Event = field(default_factory=threading.Event)
-    released: threading.Event = field(default_factory=threading.Event)
+    shared: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     closed: bool = False
 
     def __hash__(self) -> int:
@@ -52,9 +52,8 @@ class FakeEvaluator:
         self.stopped.wait(self.seconds)
         return replace(FINE, message=name)
 
-    def release_counters(self) -> None:
-        assert not self.released.is_set(), "once"
-        self.released.set()
+    def share_counters(self) -> None:
+        self.shared.release()
 
     def interrupt(self) -> None:
         self.stopped.set()
@@ -81,7 +80,7 @@ class Pool:
     def begin(self) -> None:
         self.pool.begin(lambda _: None)
 
-    def submit(self, *names: str) -> None:
+    def submit(self, *names: str, turn: int = 0) -> None:
         for name in names:
 
             def finish(result: Evaluation | Exception, name: str = name) -> None:
@@ -90,7 +89,7 @@ class Pool:
                     self.results[name] = result
                     self._finished.notify()
 
-            self.pool.submit(lambda evaluator, name=name: evaluator.judge(name), finish)
+            self.pool.submit(lambda evaluator, name=name: evaluator.judge(name), finish, turn)
 
     def wait(self, count: int) -> None:
         with self._finished:
@@ -172,12 +171,21 @@ def test_what_no_gpu_can_open_is_raised(error: Exception) -> None:
     assert all(fake.closed for fake in fakes)
 
 
-def test_a_gpu_without_work_releases_its_counters_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_those_that_wait_the_lowest_turn_is_next() -> None:
+    with Pool(FakeEvaluator()) as pool:
+        for turn, name in ((1, "second"), (2, "third"), (0, "first")):
+            pool.submit(name, turn=turn)
+        pool.begin()
+        pool.wait(3)
+    assert pool.fakes[0].judged == ["first", "second", "third"]
+
+
+def test_a_gpu_without_work_shares_its_counters_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "IDLE_SECONDS", 0.01)
     fake = FakeEvaluator()
     with Pool(fake) as pool:
         pool.begin()
-        assert fake.released.wait(20.0)
+        assert all(fake.shared.acquire(timeout=20.0) for _ in range(3))
         pool.submit("a")
         pool.wait(1)
         assert fake.judged == ["a"]

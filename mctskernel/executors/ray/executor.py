@@ -15,7 +15,7 @@ from mctskernel.core.evaluation import Evaluation, Guard, Outcome
 from mctskernel.core.executor import CounterSet
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import task_of
-from mctskernel.executors import compilers_for
+from mctskernel.executors import GPU_COMPILERS
 from mctskernel.executors.ray.actor import (
     CLOSING,
     Actor,
@@ -67,7 +67,7 @@ class RayExecutor(TicketedExecutor):
         task_of(spec)  # Raises TaskError before anything is started.
         on_gpu, self._source = spec.kind == "gpu", spec.source
         rooms = cluster.amounts("GPU" if on_gpu else "CPU")
-        compilers = (workers or compilers_for(1, spec.language)) if on_gpu else 1
+        compilers = (workers or GPU_COMPILERS) if on_gpu else 1
         slots = compilers + 1 if on_gpu else 1
         chosen = counters_for(max(rooms, default=0), counters) if on_gpu else None
         wanted = sum(rooms) if on_gpu else min(sum(rooms), workers or sum(rooms))

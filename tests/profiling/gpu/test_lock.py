@@ -64,14 +64,14 @@ def test_patience_ends_and_waiting_can_be_interrupted() -> None:
     with GpuLock(A).held():
         other = GpuLock(A)
         for patience in (0.0, 0.02):
-            with other.held(patience):
-                pass
+            with other.held(patience) as is_held:
+                assert not is_held
         third = GpuLock(A)
         threading.Timer(0.02, third.interrupt).start()
         with pytest.raises(InterruptedLockError), third.held():
             pytest.fail("It was never released.")
-    with other.held(0.0), GpuLock(A).held(0.0):
-        pass
+    with other.held(0.0) as is_held, GpuLock(A).held(0.0):
+        assert is_held
 
 
 def test_who_waits_has_a_turn_between_the_references_that_hold_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
