@@ -87,6 +87,14 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise DocumentError(f"is not valid TOML: {error}") from error
 
 
+def members(text: str) -> dict[str, Any]:
+    """The members of a TOML document; none of any other text."""
+    try:
+        return parse_toml(text)
+    except DocumentError:
+        return {}
+
+
 def read_as(document: object, kind: type[T]) -> T:
     """A parsed document as a struct. Raises DocumentError, which names the field and the nearest known name."""
     try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from mctskernel.core.documents import DocumentError, parse_toml
+from mctskernel.core.documents import members
 from mctskernel.core.expression import ExpressionError, evaluate_int
 
 
@@ -74,7 +74,7 @@ class Kernel:
             return self.macros
         return {
             name: value if isinstance(value, str) else +value
-            for name, value in _toml(self.source).items()
+            for name, value in members(self.source).items()
             if isinstance(value, int | float | str)
         }
 
@@ -190,14 +190,6 @@ def _statement(node: ast.stmt) -> _Statement:
         case ast.Call(func=ast.Attribute(attr="constexpr"), args=[wrapped]):
             value = wrapped
     return _Statement(text, name, ast.unparse(value))
-
-
-def _toml(source: str) -> Mapping[str, object]:
-    """A configuration's values, or nothing where it can't be read."""
-    try:
-        return parse_toml(source)
-    except DocumentError:
-        return {}
 
 
 def _constants(source: str) -> dict[str, int]:

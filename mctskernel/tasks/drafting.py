@@ -11,9 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from mctskernel.core.documents import DocumentError, parse_toml
+from mctskernel.core.documents import members
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Purpose
 from mctskernel.core.task import Task, TaskError, shape_label
@@ -78,7 +77,7 @@ _PLACEHOLDERS = {
 def draft_task(order: Order, model: Model, say: Say) -> Task:
     """Write task.toml, reference.py and a placeholder where they are missing. Raises NoKernelError and TaskError."""
     if order.has_task:
-        is_named = "kernel" in _keys(read_text(order.folder / "task.toml"))
+        is_named = "kernel" in members(read_text(order.folder / "task.toml"))
         if not (is_named or order.kernel_file.is_file() or start_files(order.folder, order.language)):
             order.kernel_file.write_text(_PLACEHOLDERS[order.language], "utf-8")
         return load_task(order.folder, order.language)
@@ -132,7 +131,7 @@ def _faults(order: Order, reference: str, task_file: str) -> Iterator[str]:
         yield "The reply has no reference."
     if not task_file.strip():
         yield "The reply has no task file."
-    unknown = sorted(_keys(task_file).keys() - _DRAFTED_KEYS) if not order.task_file else []
+    unknown = sorted(members(task_file).keys() - _DRAFTED_KEYS) if not order.task_file else []
     if unknown:
         known = ", ".join(sorted(_DRAFTED_KEYS))
         yield f"The task file has the key '{one_line(unknown[0], 40)}' (known: {known})."
@@ -160,7 +159,7 @@ def _size_faults(task: Task) -> Iterator[str]:
 
 def _write(order: Order, reference: str, task_file: str) -> Task:
     """Write the task with a name, a summary, and a warning about an unchecked reference. Raises TaskError."""
-    given, lines = _keys(task_file), []
+    given, lines = members(task_file), []
     if order.unverified_reference and given.get("unverified_reference", True) is not True:
         raise TaskError("task.toml says that the reference was checked, but a model is to write it.")
     if "name" not in given:
@@ -177,11 +176,3 @@ def _write(order: Order, reference: str, task_file: str) -> Task:
     (order.folder / "task.toml").write_text(text, "utf-8")
     (order.folder / "reference.py").write_text(reference.rstrip("\n") + "\n", "utf-8")
     return load_task(order.folder, order.language)
-
-
-def _keys(text: str) -> dict[str, Any]:
-    """The members of a task file; none of a text that is no TOML, which is refused later."""
-    try:
-        return parse_toml(text)
-    except DocumentError:
-        return {}

@@ -312,6 +312,10 @@ __device__ __forceinline__ Tile tile(int rows, int columns, int block) {
 // of blocks has tiles below each other, whose columns' operands they bring together.
 constexpr int PRODUCERS = 128;
 
+// Lines that one warp converts, threads that do so in place of PRODUCERS, how many steps before these they have L2 load them, and bytes
+// that say which units have new scales.
+constexpr int UNIT = 16, CONVERTERS = 256, AHEAD = 4, MARKS = 32;
+
 // A CUtensorMap with boxes of 64 x 64 numbers and the 128-byte swizzle; zeros where TMA can't read the tensor.
 struct alignas(64) TensorMap {
     unsigned long long words[16];
@@ -421,7 +425,7 @@ using Unsigned = typename UnsignedOf<BYTES>::Type;
 template <class T>
 struct PackedAs {
     using Element = T;
-    static constexpr bool TURNED = false;
+    static constexpr bool TURNED = false, CONVERTED = false;
     const void* data;
     const Range* ranges;
     int lines, steps;
@@ -438,6 +442,8 @@ struct PackedAs {
         return __half2float(*reinterpret_cast<const __half*>(from + swizzled(line % LINES, chunk)))
             + __half2float(*reinterpret_cast<const __half*>(from + swizzled(line % LINES, chunk + 4)));
     }
+
+    __device__ __forceinline__ float factor(int line) const { return power_of_two(-ranges[line].exponent()); }
 
     // What undoes the scaling of a line; no number where it has infinities.
     __device__ __forceinline__ float unscale(int line) const {
@@ -477,6 +483,195 @@ struct PackedAs {
 
 using Packed = PackedAs<float>;
 
+// Of a power of two, or no number of none.
+__device__ __forceinline__ float inverse(float power) {
+    return fmaf(power, 0.0f, __int_as_float(0x7f000000 - __float_as_int(power)));
+}
+
+// What a lane has of a step of UNIT lines: four terms of each of four lines, or four terms of each four lines.
+struct Share {
+    float4 of[4];
+};
+
+// The scales of these lines.
+struct Scales {
+    float of[4];
+};
+
+// A matrix of fp32 where it is in memory, with terms or else lines that are neighbours. Those who bring operands write it into shared
+// memory as pairs: a warp has UNIT lines, which it scales by their largest number so far, with 8 bits to spare. Where those are too
+// few it marks the step, from which on lines have other scales.
+template <bool BY_TERM>
+struct Unpacked {
+    using Element = float;
+    static constexpr bool TURNED = !BY_TERM, CONVERTED = true;
+    const float* data;
+    int lines, terms;
+    long long stride;
+    bool vector = is_aligned(data, stride * 4);
+
+    __device__ __forceinline__ float element(int line, int term) const {
+        return line < lines && term < terms ? data[BY_TERM ? line * stride + term : term * stride + line] : 0.0f;
+    }
+
+    __device__ __forceinline__ float factor(int) const { return 1.0f; }
+
+    // Nothing is copied.
+    __device__ __forceinline__ bool is_copied() const { return false; }
+
+    template <int COUNT>
+    __device__ __forceinline__ int bytes(int) const { return 0; }
+
+    template <int COUNT>
+    __device__ __forceinline__ void copy(unsigned, int, int, unsigned, int, int) const {}
+
+    // By the producers: a step of COUNT lines as pairs, which a table has the scales of.
+    template <int COUNT>
+    __device__ __forceinline__ void load(unsigned to, int line, int step, const float* unscale) const {
+        for (int i = threadIdx.x % PRODUCERS; i < COUNT * 4; i += PRODUCERS) {
+            const int down = BY_TERM ? i / 4 : i / (STEP<float> * 8) * LINES + i % 8 * 8, deep = BY_TERM ? i % 4 * 8 : i / 8 % STEP<float>;
+            float v[8];
+            #pragma unroll
+            for (int j = 0; j < 8; ++j) {
+                const int own = down + (BY_TERM ? 0 : j);
+                v[j] = element(line + own, step * STEP<float> + deep + (BY_TERM ? j : 0)) * inverse(unscale[own]);
+            }
+            uint4 high, low;
+            split_eight(v, 1.0f, high, low);
+            const unsigned at = BY_TERM ? to + swizzled(down, i % 4) : to + i / (STEP<float> * 8) * (STEP_BYTES / 2) + swizzled(deep, i % 8);
+            asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(high.x), "r"(high.y), "r"(high.z), "r"(high.w) : "memory");
+            asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(BY_TERM ? at ^ 64 : at + COUNT * 64), "r"(low.x), "r"(low.y),
+                "r"(low.z), "r"(low.w) : "memory");
+        }
+    }
+
+    // What undoes the scaling of a line by the largest of its numbers, by a warp.
+    __device__ __forceinline__ float unscale(int line, const Tile& tile) const {
+        unsigned most = 0;
+        for (int term = tile.first_step * STEP<float> + threadIdx.x % 32; term < tile.last_step * STEP<float>; term += 32) {
+            most = max(most, __float_as_uint(element(line, term)) & 0x7fffffff);
+        }
+        most = __reduce_max_sync(0xffffffff, most);
+        return most >= INFINITE ? __int_as_float(0x7fffffff) : power_of_two(-exponent_of(most));
+    }
+
+#if BLOCKS_WGMMA
+    // Half a warp stores to different banks.
+    __device__ __forceinline__ static int outer(int i) {
+        const int lane = threadIdx.x % 32;
+        return BY_TERM ? (i >> 1) * 8 + (i & 1) * 2 + (lane >> 4) + (lane >> 3 & 1) * 4 : i * 8 + (lane >> 2 & 3) * 2 + (lane >> 4);
+    }
+
+    __device__ __forceinline__ static int inner() { return BY_TERM ? threadIdx.x % 8 * 4 : threadIdx.x % 4 * 4; }
+
+    __device__ __forceinline__ static bool is_first_of_line() { return BY_TERM ? threadIdx.x % 8 == 0 : threadIdx.x % 32 < 4; }
+
+    __device__ __forceinline__ static int line_of(int i) { return BY_TERM ? outer(i) : inner() + i; }
+
+    __device__ __forceinline__ void fetch(Share& share, int line, int step) const {
+        const int term = step * STEP<float>;
+        // Computed anew each time, since registers are few.
+        long long stride = this->stride;
+        asm volatile("" : "+l"(stride));
+        if (vector && line + UNIT <= lines && term + STEP<float> <= terms) {
+            const float* from = data + (BY_TERM ? (line + outer(0)) * stride + term + inner() : (term + outer(0)) * stride + line + inner());
+            #pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float* at = from + (BY_TERM ? (i >> 1) * 8 + (i & 1) * 2 : i * 8) * stride;
+                asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.f32 {%0, %1, %2, %3}, [%4];"
+                    : "=f"(share.of[i].x), "=f"(share.of[i].y), "=f"(share.of[i].z), "=f"(share.of[i].w) : "l"(at));
+            }
+            const int later = term + AHEAD * STEP<float>, lane = threadIdx.x % 32;
+            if (later + STEP<float> <= terms && (!BY_TERM || lane < UNIT)) {
+                asm volatile("prefetch.global.L2 [%0];"
+                             ::"l"(data + (BY_TERM ? (line + lane) * stride + later : (later + lane) * stride + line)));
+            }
+            return;
+        }
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            float* to = reinterpret_cast<float*>(&share.of[i]);
+            int first = BY_TERM ? line + outer(i) : line + inner(), k = BY_TERM ? term + inner() : term + outer(i);
+            asm volatile("" : "+r"(first), "+r"(k));
+            const float* at = data + (BY_TERM ? first * stride + k : k * stride + first);
+            const int left = BY_TERM ? (first < lines ? terms - k : 0) : (k < terms ? lines - first : 0);
+            #pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                to[j] = j < left ? at[j] : 0.0f;
+            }
+        }
+    }
+
+    template <int COUNT>
+    __device__ __forceinline__ static void write(const Share& share, const Scales& scales, unsigned to, int first) {
+        const int chunk = BY_TERM ? threadIdx.x % 8 >> 1 : (first % LINES + inner()) >> 3;
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float* v = reinterpret_cast<const float*>(&share.of[i]);
+            unsigned high[2], low[2];
+            #pragma unroll
+            for (int j = 0; j < 4; j += 2) {
+                const float x = v[j] * scales.of[BY_TERM ? i : j], y = v[j + 1] * scales.of[BY_TERM ? i : j + 1];
+                const __half2 h = __floats2half2_rn(x, y);
+                const float2 back = __half22float2(h);
+                const __half2 l = __floats2half2_rn(x - back.x, y - back.y);
+                high[j / 2] = *reinterpret_cast<const unsigned*>(&h);
+                low[j / 2] = *reinterpret_cast<const unsigned*>(&l);
+            }
+            const unsigned at = to + (threadIdx.x & 1) * 8
+                + (BY_TERM ? swizzled(first + outer(i), chunk) : first / LINES * (STEP_BYTES / 2) + swizzled(outer(i), chunk));
+            asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(high[0]), "r"(high[1]) : "memory");
+            asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(BY_TERM ? at ^ 64 : at + COUNT * 64), "r"(low[0]), "r"(low[1]) : "memory");
+        }
+    }
+
+    // Write a unit of COUNT lines' step, and whether it has new scales, by which lines `change`.
+    template <int COUNT>
+    __device__ __forceinline__ static void keep(const Share& share, Scales& scales, unsigned to, int first, unsigned marks, unsigned change) {
+        float most[4] = {};
+        bool large = false;
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float* v = reinterpret_cast<const float*>(&share.of[i]);
+            #pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                most[BY_TERM ? i : j] = fmaxf(most[BY_TERM ? i : j], fabsf(v[j]));
+            }
+        }
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            large |= most[i] * scales.of[i] >= 32768.0f;
+        }
+        write<COUNT>(share, scales, to, first);
+        const bool changes = __any_sync(0xffffffff, large);
+        if (threadIdx.x % 32 == 0) {
+            asm volatile("st.shared.u8 [%0], %1;" ::"r"(marks + first / UNIT), "r"((int)changes) : "memory");
+        }
+        if (!changes) {
+            return;
+        }
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            #pragma unroll
+            for (int apart = BY_TERM ? 1 : 4; apart < (BY_TERM ? 8 : 32); apart *= 2) {
+                most[i] = fmaxf(most[i], __shfl_xor_sync(0xffffffff, most[i], apart));
+            }
+            const unsigned bits = __float_as_uint(most[i]);
+            const float now = !(most[i] * scales.of[i] >= 32768.0f) ? scales.of[i]
+                : bits >= INFINITE ? __int_as_float(0x7fffffff) : power_of_two(exponent_of(bits) - 8);
+            if (is_first_of_line()) {
+                asm volatile("st.shared.f32 [%0], %1;" ::"r"(change + (first + line_of(i)) * 4), "f"(now * inverse(scales.of[i])) : "memory");
+            }
+            scales.of[i] = now;
+        }
+        write<COUNT>(share, scales, to, first);
+    }
+#endif
+};
+
+// The scale of a line of which all numbers so far are zeros: any that isn't tiny changes it.
+constexpr unsigned UNSCALED = (106 + 127) << 23;
+
 // A matrix where it is in memory: as the `batch`th of a tensor that a map is of, or loaded by threads. Its terms are neighbours, or
 // else its lines are, of 16-bit numbers; `stride` is the distance of two lines, or else of two terms. A step in shared memory is made
 // of boxes of BOX lines and a step's terms, in which neighbours in memory are neighbours, 128 swizzled bytes of them.
@@ -484,7 +679,7 @@ template <class T, bool BY_TERM, int BOX = LINES>
 struct Stored {
     static_assert(BY_TERM ? BOX % 8 == 0 : BOX == LINES, "Boxes have 64 neighbours");
     using Element = T;
-    static constexpr bool TURNED = !BY_TERM;
+    static constexpr bool TURNED = !BY_TERM, CONVERTED = false;
     const TensorMap* map;
     const T* data;
     int lines, terms, batch;
@@ -637,16 +832,18 @@ __device__ __forceinline__ unsigned long long descriptor(unsigned start, unsigne
 // Issue the products of a step; `wait` waits until at most so many steps' products are unfinished.
 template <int M, int N, class T = float, class U = T, bool TURNED_A = false, bool TURNED_B = false>
 __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bool adds) {
-    const unsigned long long a = descriptor(stage + (M > 64 ? threadIdx.x >> 7 : 0) * STEP_BYTES);
+    constexpr int OWN = SAME<T, float> && TURNED_A ? STEP_BYTES / 2 : STEP_BYTES;
+    const unsigned long long a = descriptor(stage + (M > 64 ? threadIdx.x >> 7 : 0) * OWN);
     const unsigned long long b = descriptor(stage + M * 128, TURNED_B ? STEP<T> * 128 : 16);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
     if constexpr (SAME<T, float>) {
         #pragma unroll
         for (int k = 0; k < 4; k += 2) {
             const unsigned long long high = b + k * (TURNED_B ? 64 : 1), low = high + (TURNED_B ? N * 4 : 4);
-            wgmma<__half, __half, 0, TURNED_B>(sum, a + k + 4, high, k > 0 || adds);
-            wgmma<__half, __half, 0, TURNED_B>(sum, a + k, low, 1);
-            wgmma<__half, __half, 0, TURNED_B>(sum, a + k, high, 1);
+            const unsigned long long high_a = a + k * (TURNED_A ? 64 : 1), low_a = high_a + (TURNED_A ? M * 4 : 4);
+            wgmma<__half, __half, TURNED_A, TURNED_B>(sum, low_a, high, k > 0 || adds);
+            wgmma<__half, __half, TURNED_A, TURNED_B>(sum, high_a, low, 1);
+            wgmma<__half, __half, TURNED_A, TURNED_B>(sum, high_a, high, 1);
         }
     } else {
         #pragma unroll
@@ -672,18 +869,19 @@ __device__ __forceinline__ void publish() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Of 64 K registers, two groups that multiply leave producers 56 a thread and have 224, and three have 152.
-template <int GROUPS>
+// Of 64 K registers, two groups that multiply leave producers 56 a thread and have 224, and three have 152; or those that convert have
+// 96 a thread and two groups 160, or 136 and one 224.
+template <int GROUPS, bool CONVERTS = false>
 __device__ __forceinline__ void fewer_registers() {
-    if constexpr (GROUPS > 1) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+    if constexpr (GROUPS > 1 || CONVERTS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(CONVERTS ? (GROUPS == 1 ? 136 : 96) : 56));
     }
 }
 
-template <int GROUPS>
+template <int GROUPS, bool CONVERTS = false>
 __device__ __forceinline__ void more_registers() {
-    if constexpr (GROUPS > 1) {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(GROUPS == 2 ? 224 : 152));
+    if constexpr (GROUPS > 1 || CONVERTS) {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONVERTS ? (GROUPS == 1 ? 224 : 160) : GROUPS == 2 ? 224 : 152));
     }
 }
 #else
@@ -774,9 +972,10 @@ __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bo
     #pragma unroll
     for (int k = 0; k < 4; k += 2) {
         unsigned high_a[4], low_a[4], high_b[4], low_b[4];
-        const unsigned from_a = fragment(stage, line + first * 8, k + second);
-        load_fragments(high_a, from_a);
-        load_fragments(low_a, from_a ^ 64);
+        const unsigned from_a = TURNED_A ? fragment(stage + line / LINES * (STEP_BYTES / 2), (k + second) * 8, line % LINES / 8 + first)
+                                         : fragment(stage, line + first * 8, k + second);
+        load_fragments<TURNED_A>(high_a, from_a);
+        load_fragments<TURNED_A>(low_a, TURNED_A ? from_a + M * 64 : from_a ^ 64);
         #pragma unroll
         for (int n = 0; n < N; n += 16) {
             const unsigned lines = stage + M * 128;
@@ -798,7 +997,89 @@ __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bo
 template <int UNFINISHED, int COUNT>
 __device__ __forceinline__ void wait(float (&)[COUNT]) {}
 
-__device__ __forceinline__ void publish() {}
+// Where threads bring operands: a step of one, which may have to be converted by the scales of its lines, found first.
+template <int COUNT, class Operand>
+__device__ __forceinline__ void load_step(const Operand& operand, unsigned to, int line, int step, const float* unscale) {
+    if constexpr (Operand::CONVERTED) {
+        operand.template load<COUNT>(to, line, step, unscale);
+    } else {
+        operand.template load<COUNT>(to, line, step);
+    }
+}
+#endif
+
+// By the last THREADS: what undoes the scaling of COUNT lines, unless those who convert them know it.
+template <int COUNT, int THREADS, class Operand>
+__device__ __forceinline__ void find_scales(const Operand& operand, float* unscale, int line, const Tile& tile) {
+    const int thread = threadIdx.x - (blockDim.x - THREADS);
+    if constexpr (!Operand::CONVERTED) {
+        for (int i = thread; i < COUNT; i += THREADS) {
+            unscale[i] = operand.unscale(line + i);
+        }
+    } else if constexpr (!BLOCKS_WGMMA) {
+        for (int i = thread / 32; i < COUNT; i += THREADS / 32) {
+            unscale[i] = operand.unscale(line + i, tile);
+        }
+    }
+}
+
+#if BLOCKS_WGMMA
+// use_a(i, line) or use_b(i, line) for the units of a warp, of which there may be one less.
+template <int WARPS, int OF_A, int UNITS, int EACH, class UseA, class UseB>
+__device__ __forceinline__ void each_unit(int warp, UseA use_a, UseB use_b) {
+    #pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+        const int unit = i * WARPS + warp;
+        if ((i + 1) * WARPS <= OF_A || (i * WARPS < OF_A && unit < OF_A)) {
+            use_a(i, unit * UNIT);
+        } else if ((i + 1) * WARPS <= UNITS || unit < UNITS) {
+            use_b(i, (unit - OF_A) * UNIT);
+        }
+    }
+}
+
+template <class Operand>
+__device__ __forceinline__ void fetch_share(const Operand& operand, Share& share, int line, int step) {
+    if constexpr (Operand::CONVERTED) {
+        operand.fetch(share, line, step);
+    }
+}
+
+template <int COUNT, class Operand>
+__device__ __forceinline__ void keep_share(const Operand&, const Share& share, Scales& scales, unsigned to, int line, unsigned marks,
+        unsigned change) {
+    if constexpr (Operand::CONVERTED) {
+        Operand::template keep<COUNT>(share, scales, to, line, marks, change);
+    }
+}
+
+template <class Operand>
+__device__ __forceinline__ void tell_scales(const Operand&, const Scales& scales, float* unscale) {
+    if constexpr (Operand::CONVERTED) {
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if (Operand::is_first_of_line()) {
+                unscale[Operand::line_of(i)] = inverse(scales.of[i]);
+            }
+        }
+    }
+}
+
+// Whether any lines have new scales from a step on, and the factor by which a line's changes.
+__device__ __forceinline__ bool marked(unsigned marks) {
+    unsigned v[8];
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(marks) : "memory");
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v[4]), "=r"(v[5]), "=r"(v[6]), "=r"(v[7]) : "r"(marks + 16) : "memory");
+    return (v[0] | v[1] | v[2] | v[3] | v[4] | v[5] | v[6] | v[7]) != 0;
+}
+
+__device__ __forceinline__ float changed(unsigned marks, unsigned changes, int line) {
+    unsigned mark;
+    float change;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(mark) : "r"(marks + line / UNIT) : "memory");
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(change) : "r"(changes + line * 4) : "memory");
+    return mark ? change : 1.0f;
+}
 #endif
 
 // The row and column, within a tile, of a thread's sum.
@@ -811,8 +1092,9 @@ __device__ __forceinline__ int column_of(int i) {
 }
 
 // An element's product in fp32 arithmetic, for what pairs of fp16 can't tell.
-__device__ __forceinline__ float exact_product(const Packed& a, const Packed& b, int row, int column, const Tile& tile) {
-    const float left = power_of_two(-a.ranges[row].exponent()), right = power_of_two(-b.ranges[column].exponent());
+template <class A, class B>
+__device__ __forceinline__ float exact_product(const A& a, const B& b, int row, int column, const Tile& tile) {
+    const float left = a.factor(row), right = b.factor(column);
     float sum = 0.0f;
     for (int term = tile.first_step * STEP<float>; term < tile.last_step * STEP<float>; ++term) {
         sum = fmaf(a.element(row, term) * left, b.element(column, term) * right, sum);
@@ -822,18 +1104,17 @@ __device__ __forceinline__ float exact_product(const Packed& a, const Packed& b,
 
 // Undo the scaling of sums, by what `unscale` says of the tile's rows and columns. Where that gives no number, infinities are among
 // the factors, or beyond what scaled sums can hold.
-template <int M, int N>
-__device__ __forceinline__ void finish(float (&sum)[N / 2], const float* unscale, const Packed& a, const Packed& b,
-        const Tile& tile) {
+template <int M, int N, class A, class B>
+__device__ __forceinline__ void finish(float (&sum)[N / 2], const float* unscale, const A& a, const B& b, const Tile& tile) {
+    // Beyond the edges there may be anything.
+    const int rows = a.lines - tile.row, columns = b.lines - tile.column;
     bool exactly = false;
     #pragma unroll
     for (int i = 0; i < N / 2; ++i) {
         sum[i] = sum[i] * unscale[row_of(i)] * unscale[M + column_of(i)];
-        exactly |= !(fabsf(sum[i]) < __int_as_float(INFINITE));
+        exactly |= !(fabsf(sum[i]) < __int_as_float(INFINITE)) && row_of(i) < rows && column_of(i) < columns;
     }
     if (exactly) {
-        // Beyond the edges there may be anything.
-        const int rows = a.lines - tile.row, columns = b.lines - tile.column;
         float found[N / 2];
         #pragma unroll
         for (int i = 0; i < N / 2; ++i) {
@@ -896,13 +1177,15 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     using OfB = decltype(b_of(Tile()));
     using T = typename OfA::Element;
     using U = typename OfB::Element;
-    constexpr bool PAIRS = SAME<T, float>, APART = PAIRS || sizeof(T) == 1;
+    constexpr bool PAIRS = SAME<T, float>, APART = PAIRS || sizeof(T) == 1, CONVERTS = OfA::CONVERTED || OfB::CONVERTED;
+    constexpr int PRODUCING = CONVERTS ? CONVERTERS : PRODUCERS;
+    static_assert(!CONVERTS || (CLUSTER == 1 && TURNS == 1 && M * N <= 128 * 128), "Registers are few where others convert");
     static_assert(M == 64 || M == 128 || (M == 192 && !APART), "Tiles have 64, 128 or 192 rows");
-    static_assert(N % (OfB::TURNED || PAIRS ? 64 : 16) == 0 && N <= (APART || M == 192 ? 192 : 256), "and 16, 32, 48 to 256 columns");
+    static_assert(N % (OfB::TURNED || (PAIRS && !OfB::CONVERTED) ? 64 : 16) == 0 && N <= (APART || M == 192 ? 192 : 256), "and 16, 32, 48 to 256 columns");
     static_assert(TURNS == 1 || (TURNS == 2 && M == 64 && !PAIRS), "Two warp groups take turns with 64 rows each");
     constexpr int TOGETHER = CLUSTER * PARTS;
     static_assert(PARTS == 1 || (CLUSTER == 1 && TURNS == 1), "Blocks that sum parts share nothing");
-    static_assert((!OfA::TURNED && !OfB::TURNED) || sizeof(T) == 2, "Tensor cores turn 16-bit numbers only");
+    static_assert((!OfA::TURNED && !OfB::TURNED) || sizeof(T) == 2 || CONVERTS, "Tensor cores turn 16-bit numbers only");
     constexpr int STAGE = (M + N) * 128, WINDOW = PAIRS ? 4 : 1, GROUPS = M / 64 * TURNS;
     const unsigned start = (unsigned)__cvta_generic_to_shared(shared), memory = (start + 1023) & ~1023u;
     // For two tiles by turns, as the next one begins before the last one ends.
@@ -922,11 +1205,11 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     };
 #if BLOCKS_WGMMA
     const unsigned full = memory + STAGES * STAGE + (M + N) * 8, empty = full + 8 * STAGES, done = empty + 8 * STAGES;
-    const unsigned order = done + 16;
+    const unsigned order = done + 16, marks = order + 16, changes = marks + MARKS * STAGES;
     constexpr int EVERYONE = (1 << CLUSTER) - 1;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
-            init_barrier(full + 8 * i, PRODUCERS / 32);
+            init_barrier(full + 8 * i, PRODUCING / 32);
             init_barrier(empty + 8 * i, M / 16 * CLUSTER);
         }
         init_barrier(done, M / 16);
@@ -935,6 +1218,11 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
         init_barrier(order + 8, 4);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
+    if constexpr (CONVERTS) {
+        for (int i = threadIdx.x; i < MARKS / 4 * STAGES; i += blockDim.x) {
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(marks + i * 4), "r"(0) : "memory");
+        }
+    }
     if constexpr (CLUSTER > 1) {
         cluster_barrier();
     }
@@ -942,8 +1230,12 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     // The same in all threads of a warp, as the compiler sees.
     const int group = __shfl_sync(0xffffffff, threadIdx.x >> 7, 0), lane = threadIdx.x % 32;
     int stage = 0, turn = 0;
-    if (group == GROUPS) {
-        fewer_registers<GROUPS>();
+    if (group >= GROUPS) {
+        fewer_registers<GROUPS, CONVERTS>();
+        constexpr int WARPS = PRODUCING / 32, OF_A = OfA::CONVERTED ? M / UNIT : 0, UNITS = OF_A + (OfB::CONVERTED ? N / UNIT : 0);
+        // Units that a warp converts, and of how many steps it loads them before: as many as fit into registers.
+        constexpr int EACH = CONVERTS ? (UNITS + WARPS - 1) / WARPS : 1, DEEP = CONVERTS && EACH < 3 ? (GROUPS == 1 ? 4 : 3) / EACH : 1;
+        const int own_warp = __shfl_sync(0xffffffff, threadIdx.x >> 5, 0) - 4 * GROUPS;
         unsigned free = 1, parity = 1;
         #pragma unroll 1
         for (int number = blockIdx.x / TOGETHER; number < tiling.count(); number += apart) {
@@ -952,8 +1244,16 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             const OfB b = b_of(tile);
             const bool copies_a = a.is_copied(), copies_b = b.is_copied();
             const int bytes = (copies_a ? a.template bytes<M>(tile.row) : 0) + (copies_b ? b.template bytes<N>(tile.column) : 0);
-            #pragma unroll 1
-            for (int step = tile.first_step; step < tile.last_step; ++step) {
+            Share share[DEEP][EACH];
+            Scales scales[EACH];
+            auto fetch = [&](Share (&to)[EACH], int step) {
+                if (step < tile.last_step) {
+                    each_unit<WARPS, OF_A, UNITS, EACH>(own_warp,
+                        [&](int i, int line) { fetch_share(a, to[i], tile.row + line, step); },
+                        [&](int i, int line) { fetch_share(b, to[i], tile.column + line, step); });
+                }
+            };
+            auto bring = [&](const Share (&from)[EACH], int step) {
                 const unsigned to = memory + stage * STAGE, barrier = full + 8 * stage;
                 wait_for(empty + 8 * stage, free);
                 if (threadIdx.x == 128 * GROUPS) {
@@ -965,21 +1265,32 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                         b.template copy<N>(to + M * 128, tile.column, step, barrier, CLUSTER > 1 ? rank : 0, CLUSTER > 1 ? EVERYONE : 0);
                     }
                 }
-                if (!copies_a) {
-                    a.template load<M>(to, tile.row, step);
+                if constexpr (CONVERTS) {
+                    const unsigned mark = marks + MARKS * stage, change = changes + (M + N) * 4 * stage;
+                    each_unit<WARPS, OF_A, UNITS, EACH>(own_warp,
+                        [&](int i, int line) { keep_share<M>(a, from[i], scales[i], to, line, mark, change); },
+                        [&](int i, int line) {
+                            keep_share<N>(b, from[i], scales[i], to + M * 128, line, mark + M / UNIT, change + M * 4);
+                        });
+                } else {
+                    if (!copies_a) {
+                        a.template load<M>(to, tile.row, step);
+                    }
+                    if (!copies_b) {
+                        b.template load<N>(to + M * 128, tile.column, step);
+                    }
                 }
-                if (!copies_b) {
-                    b.template load<N>(to + M * 128, tile.column, step);
-                }
-                if (!copies_a || !copies_b) {
+                if (CONVERTS || !copies_a || !copies_b) {
                     publish();
                 }
                 if constexpr (PAIRS) {
                     if (step == tile.last_step - 1) {
                         wait_for(done + 8 * turn, parity);
-                        for (int i = threadIdx.x - 128 * GROUPS; i < M + N; i += PRODUCERS) {
-                            unscale[turn * (M + N) + i] = i < M ? a.unscale(tile.row + i) : b.unscale(tile.column + i - M);
-                        }
+                        float* of = unscale + turn * (M + N);
+                        find_scales<M, PRODUCING>(a, of, tile.row, tile);
+                        find_scales<N, PRODUCING>(b, of + M, tile.column, tile);
+                        each_unit<WARPS, OF_A, UNITS, EACH>(own_warp, [&](int i, int line) { tell_scales(a, scales[i], of + line); },
+                            [&](int i, int line) { tell_scales(b, scales[i], of + M + line); });
                     }
                 }
                 __syncwarp();
@@ -988,6 +1299,26 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                 }
                 free ^= stage == STAGES - 1;
                 stage = stage == STAGES - 1 ? 0 : stage + 1;
+            };
+            if constexpr (CONVERTS) {
+                #pragma unroll
+                for (int i = 0; i < EACH * 4; ++i) {
+                    scales[i / 4].of[i % 4] = __int_as_float(UNSCALED);
+                }
+                #pragma unroll
+                for (int i = 0; i < DEEP; ++i) {
+                    fetch(share[i], tile.first_step + i);
+                }
+            }
+            #pragma unroll 1
+            for (int step = tile.first_step; step < tile.last_step; step += DEEP) {
+                #pragma unroll
+                for (int i = 0; i < DEEP; ++i) {
+                    if (step + i < tile.last_step) {
+                        bring(share[i], step + i);
+                        fetch(share[i], step + i + DEEP);
+                    }
+                }
             }
             parity ^= turn;
             turn ^= 1;
@@ -997,7 +1328,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             }
         }
     } else {
-        more_registers<GROUPS>();
+        more_registers<GROUPS, CONVERTS>();
         unsigned parity = 0, before_it = group == 0;
         const int own = TURNS == 2 ? group : 0;
         // Beyond the stages of a tile that the other group multiplies.
@@ -1050,6 +1381,18 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                 #pragma unroll 1
                 do {
                     wait_for(full + 8 * stage, parity);
+                    if constexpr (CONVERTS) {
+                        if (step > tile.first_step && marked(marks + MARKS * stage)) {
+                            wait<0>(sum);
+                            const unsigned mark = marks + MARKS * stage, change = changes + (M + N) * 4 * stage;
+                            #pragma unroll
+                            for (int i = 0; i < N / 2; ++i) {
+                                result[i] += adds ? sum[i] : 0.0f;
+                                result[i] *= changed(mark, change, row_of(i)) * changed(mark, change, M + column_of(i));
+                            }
+                            adds = false;
+                        }
+                    }
                     products<M, N, T, U, OfA::TURNED, OfB::TURNED>(APART ? sum : result, memory + stage * STAGE, adds);
                     adds = true;
                     wait<1>(APART ? sum : result);
@@ -1104,7 +1447,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
         cluster_barrier();
     }
 #else
-    const bool produces = threadIdx.x >= 128 * GROUPS, multiplies = threadIdx.x < 2 * M;
+    const bool produces = threadIdx.x >= 128 * GROUPS && threadIdx.x < 128 * GROUPS + PRODUCERS, multiplies = threadIdx.x < 2 * M;
     for (int number = PARTS > 1 && rank > 0 ? tiling.count() : blockIdx.x / TOGETHER; number < tiling.count(); number += apart) {
         Tile tile = tile_of(number);
         const OfA a = a_of(tile);
@@ -1112,8 +1455,8 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
         auto copy = [&](int step) {
             const unsigned to = memory + (step - tile.first_step) % STAGES * STAGE;
             if (step < tile.last_step) {
-                a.template load<M>(to, tile.row, step);
-                b.template load<N>(to + M * 128, tile.column, step);
+                load_step<M>(a, to, tile.row, step, unscale);
+                load_step<N>(b, to + M * 128, tile.column, step, unscale + M);
             }
             asm volatile("cp.async.commit_group;" ::: "memory");
         };
@@ -1123,9 +1466,11 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
         }
         __syncthreads();
         if constexpr (PAIRS) {
-            for (int i = threadIdx.x; i < M + N; i += 128 * GROUPS + PRODUCERS) {
-                unscale[i] = i < M ? a.unscale(tile.row + i) : b.unscale(tile.column + i - M);
+            if (threadIdx.x >= 128 * GROUPS) {
+                find_scales<M, PRODUCING>(a, unscale, tile.row, tile);
+                find_scales<N, PRODUCING>(b, unscale + M, tile.column, tile);
             }
+            __syncthreads();
         }
         for (int step = tile.first_step; produces && step < tile.first_step + STAGES - 1; ++step) {
             copy(step);

@@ -85,6 +85,9 @@ TOGETHER, PARTS_OF_CLUSTER = 2, (1, 2, 4, 8)
 MOST_SHARED, BESIDE_STAGES = 232448, 4096
 """Bytes of shared memory of a block, and of those that aren't stages."""
 
+CONVERT, MOST_CONVERTED = 9e-7, 128
+"""Seconds of a step of an operand that blocks convert to pairs, and lines of it and of the other one in a tile."""
+
 _TILES_OF = {torch.float32: TILES, **dict.fromkeys(FP8, FP8_TILES)}
 _PRODUCTS = {"aten.mm", "aten.bmm"}
 _FOLLOWED = {"aten.mm", "aten.convolution"}
@@ -121,15 +124,21 @@ class Product:
         """Whether storing takes long beside a tile's few steps: by way of shared memory it overlaps the next tile's."""
         return self.sizes[3] * 2 <= SHORT and self.dtypes[0].itemsize == 2
 
+    @property
+    def is_pairs(self) -> bool:
+        """Whether numbers of fp32 are multiplied as pairs of fp16."""
+        return self.dtypes[0] is torch.float32 and not self.in_tf32
+
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """Kernels that bring operands into the form that the product reads, its own, and one that adds up parts."""
         schedule.include(HEADER)
         if few := self._few(schedule, place):
             yield self._of_few(schedule, place, few)
             return
-        given = yield from self._given(schedule, place)
+        converted = self._converted(schedule, place)
+        given = yield from self._given(schedule, place, converted)
         units = [LINES if self.is_short else _unit(each) for each in given]
-        tiling = _tiling(self.sizes, self.dtypes[0], numbers(self.nodes[-1]), units, in_tf32=self.in_tf32)
+        tiling = self._tiling(numbers(self.nodes[-1]), units, is_converted=bool(converted))
         if tiling.is_exchanged:
             given.reverse()
         target, split = place, schedule.macro("SPLITS", tiling.splits) if tiling.splits > 1 else ""
@@ -146,40 +155,30 @@ class Product:
             )
 
     def _of_tiles(
-        self,
-        schedule: Schedule,
-        target: Place,
-        given: Sequence[_Packed | _Stored],
-        tiling: _Tiling,
-        split: str,
+        self, schedule: Schedule, target: Place, given: Sequence[_Given], tiling: _Tiling, split: str
     ) -> tuple[str, str]:
         """The kernel of the product on tiles; `target` has parts of the sums if terms are `split`."""
         is_half, unit = self.in_tf32 or self.dtypes[0].itemsize == 2, _unit(given[1])
         tile_m = schedule.macro("TILE_M", tiling.rows, 64, 128, *([192] if is_half else []))
         wide = (each for each in WIDTHS if each % unit == 0 and (is_half or each <= 192))
         tile_n = schedule.macro("TILE_N", tiling.columns, *sorted({tiling.columns, *wide}))
-        is_pairs = isinstance(given[0], _Packed) and given[0].ranges
-        turns = "1" if is_pairs else schedule.macro("TURNS", tiling.turns, 1, 2)
+        turns = "1" if self.is_pairs else schedule.macro("TURNS", tiling.turns, 1, 2)
         is_staged = self.is_short and target.dtype.itemsize == 2 and not tiling.is_exchanged
         staged = 2 * tiling.rows * tiling.columns * tiling.turns + 2048 if is_staged else 0
-        stages = schedule.macro("STAGES", _stages(tiling.rows, tiling.columns, staged))
+        line, others = (132, 256) if tiling.is_converted else (128, 128)
+        stages = schedule.macro("STAGES", _stages(tiling.rows, tiling.columns, staged, line))
         group, blocks = schedule.macro("GROUP", 8), schedule.macro("BLOCKS", MULTIPROCESSORS)
         cluster = schedule.macro("CLUSTER", tiling.together, 1, TOGETHER)
         parts = schedule.macro("PARTS", tiling.parts, *PARTS_OF_CLUSTER)
-        beside, threads = f"({cluster} * {parts})", f"2 * {tile_m} * {turns} + 128"
-        shared = f"{stages} * ({tile_m} + {tile_n}) * 128 + {BESIDE_STAGES}"
+        beside, threads = f"({cluster} * {parts})", f"2 * {tile_m} * {turns} + {others}"
+        shared = f"{stages} * ({tile_m} + {tile_n}) * {line} + {BESIDE_STAGES}"
         shared += f" + 2 * {tile_m} * {tile_n} * {turns} + 2048" if staged else ""
-        if is_half:
-            schedule.require(f"{tile_m} <= 128 || {tile_n} <= 192")
-        schedule.require(f"{turns} == 1 || ({tile_m} == 64 && {parts} == 1)")
-        schedule.require(
-            f"({parts} == 1 || {cluster} == 1) && {blocks} >= {beside} && {tile_n} % (8 * {parts}) == 0"
-        )
+        schedule.require(f"{blocks} >= {beside} && {tile_n} % (8 * {parts}) == 0")
         schedule.require(f"{stages} >= 3 && {shared} <= {MOST_SHARED}")
         schedule.require(f"{group} >= 1 && {group} <= 64")
         boxes = ((tile_m, tile_m), (f"{tile_n} / {cluster}", f"{tile_n} // {cluster}"))
         mapped = [
-            each.mapped(schedule, *box) if isinstance(each, _Stored) else each
+            each.mapped(schedule, *box) if isinstance(each, _Stored) and not each.is_pairs else each
             for each, box in zip(given, boxes, strict=True)
         ]
         names = Names.of(schedule.body(target))
@@ -191,7 +190,6 @@ class Product:
         sums, store = f"const float (&{names.sums})[{tile_n} / 2 / {parts}]", ""
         maps = [each.map for each in mapped if isinstance(each, _Stored) and each.map]
         if staged:
-            schedule.require(f"{tile_n} % {LINES} == 0 && {parts} == 1")
             maps.append(schedule.add_tensor_map(target, _matrices(target.extents), (1, 16, LINES)))
             store = f"store_boxes<{tile_m}, {tile_n}, {stages}>(&{maps[-1]}, {names.shared}, "
         made = self._function(schedule, target, (call, sums, store), f"{threads}, 1", mapped)
@@ -200,16 +198,21 @@ class Product:
         grid = f"{beside} * min({blocks} // {beside}, {grid})"
         return schedule.function(made), schedule.launch(made, grid, threads, shared, beside)
 
+    def _tiling(self, result: torch.dtype, units: Sequence[int], *, is_converted: bool) -> _Tiling:
+        """The tiles with the least time; their columns are multiples of a unit of each operand."""
+        widths, slower = (self.dtypes[0].itemsize, result.itemsize), 0.5 if self.in_tf32 else 1.0
+        table = HALF_TILES if self.in_tf32 else _TILES_OF.get(self.dtypes[0], HALF_TILES)
+        possible = (
+            (replace(each, is_converted=is_converted), rate)
+            for each, rate in _tilings(self.sizes, table, units)
+        )
+        return min((_seconds(self.sizes, widths, each, rate * slower), each) for each, rate in possible)[1]
+
     def _few(self, schedule: Schedule, place: Place) -> list[_Stored]:
         """The operands, where one of them has few lines and both can be read where they are, that one first."""
-        names = Names.of(schedule.body(place))
-        found = [(each, each.memory(schedule, place, names)) for each in self._operands()]
-        given = [_Stored(each, memory) for each, memory in found if memory]
-        given = given[:: 1 if self.sizes[1] <= self.sizes[2] else -1]
-        most = (
-            MOST_FEW[given[-1].memory.by_term] if len(given) == 2 and self.dtypes[0] is torch.float32 else 0
-        )
-        return given if min(self.sizes[1:3]) <= most else []
+        given = self._in_memory(schedule, place)
+        is_few = len(given) == 2 and min(self.sizes[1:3]) <= MOST_FEW[given[-1].memory.by_term]
+        return given if is_few and self.dtypes[0] is torch.float32 else []
 
     def _of_few(self, schedule: Schedule, place: Place, given: Sequence[_Stored]) -> tuple[str, str]:
         """The kernel of a product of few rows or columns."""
@@ -218,9 +221,9 @@ class Product:
         rows = next(each for each in FEW if each >= min(count, FEW[-1]))
         widths = (16, 8, 4, 2, 1) if by_term else (128, 64, 32)
         enough = (each for each in widths if self.sizes[0] * others / each > MULTIPROCESSORS - 5)
-        chosen = next(enough, widths[-1])
+        chosen = next(enough, 1) if by_term else 128 if rows <= 4 else 64
         few, columns = schedule.macro("FEW", rows, *FEW), schedule.macro("COLUMNS", chosen, *widths)
-        threads = schedule.macro("THREADS", 512 if chosen in {1, 2, 32} else 256, 128, 256, 512)
+        threads = schedule.macro("THREADS", 512 if chosen in {1, 2, 128} else 256, 128, 256, 512)
         if not by_term:
             schedule.require(f"{few} * {columns} * {threads} <= {12 << 15}")
         call = f"blocks::multiply_few<{few}, {columns}, {threads}>("
@@ -238,22 +241,36 @@ class Product:
             )
         ]
 
-    def _given(
-        self, schedule: Schedule, place: Place
-    ) -> Generator[tuple[str, str], None, list[_Packed | _Stored]]:
-        """The operands: pairs packed, others where they are if tensor cores can read them, else stored first."""
-        node: Any = self.nodes[0]
-        operands = self._operands()
-        if self.dtypes[0] is torch.float32 and not self.in_tf32:
-            pairs = self._packed(schedule, operands)
-            yield from _packing(schedule, node, pairs)
-            return [*pairs]
-        given: list[_Packed | _Stored] = []
+    def _in_memory(self, schedule: Schedule, place: Place) -> list[_Stored]:
+        """The operands that are matrices in memory, that of fewer lines first."""
         names = Names.of(schedule.body(place))
-        for each in operands:
+        found = [(each, each.memory(schedule, place, names)) for each in self._operands()]
+        given = [_Stored(each, memory) for each, memory in found if memory]
+        return given[:: 1 if self.sizes[1] <= self.sizes[2] else -1]
+
+    def _converted(self, schedule: Schedule, place: Place) -> list[_Stored]:
+        """The operand of fp32 numbers that blocks convert: so few tiles read it that packing it would take longer."""
+        is_some = self.is_pairs and min(self.sizes[1:3]) <= MOST_CONVERTED
+        found, name = self._in_memory(schedule, place), "b" if self.sizes[1] <= self.sizes[2] else "a"
+        return [replace(each, is_pairs=True) for each in found if is_some and each.operand.name == name]
+
+    def _given(
+        self, schedule: Schedule, place: Place, converted: Sequence[_Stored]
+    ) -> Generator[tuple[str, str], None, list[_Given]]:
+        """The operands where they are if tensor cores can read them or blocks convert them, else packed or stored."""
+        node: Any = self.nodes[0]
+        given: list[_Given] = []
+        names = Names.of(schedule.body(place))
+        if self.is_pairs:
+            known = [each.operand.name for each in converted]
+            packed = self._packed(schedule, [each for each in self._operands() if each.name not in known])
+            yield from _packing(schedule, node, packed)
+            return sorted([*packed, *converted], key=lambda each: each.operand.name)
+        for each in self._operands():
             memory = each.memory(schedule, place, names)
             can_turn = each.dtype.itemsize == 2
-            if memory and (memory.by_term or can_turn) and _can_be_copied(schedule, memory):
+            aligned = memory and schedule.estimate((memory.stride,)) * each.dtype.itemsize % 16 == 0
+            if memory and aligned and (memory.by_term or can_turn):
                 given.append(_Stored(each, memory))
             elif self.in_tf32:
                 packed = _Packed(each, self._buffer(schedule, each))
@@ -275,12 +292,12 @@ class Product:
         return buffer
 
     def _packed(self, schedule: Schedule, operands: Sequence[Operand]) -> list[_Packed]:
-        node = self.nodes[0]
-        extents = (self.batch, self.rows + self.columns, sympy.Integer(2))
+        node, lines = self.nodes[0], [each.lines for each in operands]
+        extents = (self.batch, sympy.Add(*lines), sympy.Integer(2))
         ranges = Place(schedule.fresh(f"{node.name}_ranges"), torch.int32, extents)
         schedule.add_scratch(ranges, zero=True)
-        first, other = (_Packed(each, self._buffer(schedule, each), ranges) for each in operands)
-        return [first, replace(other, before=self.rows)]
+        first, *other = (_Packed(each, self._buffer(schedule, each), ranges) for each in operands)
+        return [first, *(replace(each, before=lines[0]) for each in other)]
 
     def _function(
         self,
@@ -288,7 +305,7 @@ class Product:
         target: Place,
         words: tuple[str, str, str],
         threads: str,
-        given: Sequence[_Packed | _Stored],
+        given: Sequence[_Given],
     ) -> Function:
         """A kernel that is a call with operands, and with what stores the sums of a tile as a parameter.
 
@@ -394,12 +411,13 @@ class _Packed:
 
 @dataclass(frozen=True)
 class _Stored:
-    """An operand where it is in memory, and its tensor map's name, if TMA can read such, with the lines of a box."""
+    """An operand in memory: for blocks to convert, or its tensor map's name, if TMA can read it, and a box's lines."""
 
     operand: Operand
     memory: Memory
     map: str = ""
     box: str = ""
+    is_pairs: bool = False
 
     def mapped(self, schedule: Schedule, lines: str, in_plan: str) -> _Stored:
         """The operand with a tensor map, of boxes with so many lines where terms are neighbours."""
@@ -417,6 +435,9 @@ class _Stored:
         """The operand in the kernel of the product."""
         del schedule, batch  # its expressions have them
         found, operand = self.memory, self.operand
+        if self.is_pairs:
+            sizes = f"{in_cpp(operand.lines)}, {in_cpp(operand.terms)}, {in_cpp(found.stride)}"
+            return f"blocks::Unpacked<{'true' if found.by_term else 'false'}>{{{found.data}, {sizes}}}"
         kind = f"{KINDS[operand.dtype]}, {'true' if found.by_term else 'false'}{self.box}"
         pointer, at = (f"&{self.map}", found.batch) if self.map else ("nullptr", "0")
         data = found.data if operand.dtype.itemsize == 2 else f"(const {KINDS[operand.dtype]}*)({found.data})"
@@ -424,26 +445,24 @@ class _Stored:
         return f"blocks::Stored<{kind}>{{{pointer}, {data}, {sizes}}}"
 
 
+_Given = _Packed | _Stored
+
+
 def _matrices(extents: Sequence[sympy.Expr]) -> tuple[sympy.Expr, ...]:
     """The extents of a batch of matrices, of which there may be one."""
     return (*[ONE] * (3 - len(extents)), *extents)
 
 
-def _grid(given: Sequence[_Packed | _Stored], rows: str, columns: str, batch: sympy.Expr) -> str:
+def _grid(given: Sequence[_Given], rows: str, columns: str, batch: sympy.Expr) -> str:
     """The tiles of a product, in a plan."""
     high, wide = (count_in_plan((each.operand.lines,)) for each in given)
     tiles = f"ceil_div({high}, {rows}) * ceil_div({wide}, {columns})"
     return tiles if batch == ONE else f"{tiles} * {count_in_plan((batch,))}"
 
 
-def _unit(operand: _Packed | _Stored) -> int:
+def _unit(operand: _Given) -> int:
     """What the columns of a tile are multiples of."""
     return 16 if isinstance(operand, _Stored) and operand.memory.by_term else LINES
-
-
-def _can_be_copied(schedule: Schedule, memory: Memory) -> bool:
-    """Whether TMA can read a matrix of typical sizes."""
-    return schedule.estimate((memory.stride,)) * memory.place.dtype.itemsize % 16 == 0
 
 
 def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed]) -> Iterator[tuple[str, str]]:
@@ -548,7 +567,9 @@ def _seconds(
     if parts > 1 and count > 1:
         return math.inf
     area, own = tile[0] * tile[1], terms / splits / parts
-    products = area * own * MULTIPROCESSORS / (RATE * rate)
+    if tiling.is_converted and (tiling.together > 1 or max(tile) > MOST_CONVERTED):
+        return math.inf
+    products = max(area * own * MULTIPROCESSORS / (RATE * rate), own / 32 * CONVERT * tiling.is_converted)
     loads = (tile[0] + tile[1] / tiling.together) * own * widths[0]
     steps = own * widths[0] / 128
 
@@ -589,7 +610,7 @@ class _Tiling:
     """Tiles of a product.
 
     Of warp groups that take turns, of a cluster's tiles and parts of a tile's terms, of parts of all terms, and whether
-    operands are exchanged, so that the result's columns are the tiles' rows.
+    operands are exchanged, so that the result's columns are the tiles' rows; and whether blocks convert one.
     """
 
     rows: int
@@ -599,20 +620,7 @@ class _Tiling:
     parts: int = 1
     splits: int = 1
     is_exchanged: bool = False
-
-
-def _tiling(
-    sizes: tuple[float, float, float, float],
-    dtype: torch.dtype,
-    result: torch.dtype,
-    units: Sequence[int],
-    *,
-    in_tf32: bool,
-) -> _Tiling:
-    """The tiles with the least time; their columns are multiples of a unit of each operand."""
-    widths, slower = (dtype.itemsize, result.itemsize), 0.5 if in_tf32 else 1.0
-    possible = _tilings(sizes, HALF_TILES if in_tf32 else _TILES_OF.get(dtype, HALF_TILES), units)
-    return min((_seconds(sizes, widths, each, rate * slower), each) for each, rate in possible)[1]
+    is_converted: bool = False
 
 
 def _tilings(
@@ -636,8 +644,8 @@ def _tilings(
                         yield _Tiling(high, wide, turns, together, parts, split, is_exchanged), rate
 
 
-def _stages(rows: int, columns: int, beside: int = 0) -> int:
-    return min((MOST_SHARED - BESIDE_STAGES - beside) // ((rows + columns) * 128), 12)
+def _stages(rows: int, columns: int, beside: int = 0, line: int = 128) -> int:
+    return min((MOST_SHARED - BESIDE_STAGES - beside) // ((rows + columns) * line), 12)
 
 
 def _shape(node: Node, traced: Traced) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr, sympy.Expr] | None:
