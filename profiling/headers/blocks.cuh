@@ -1013,6 +1013,7 @@ template <int COUNT, int THREADS, class Operand>
 __device__ __forceinline__ void find_scales(const Operand& operand, float* unscale, int line, const Tile& tile) {
     const int thread = threadIdx.x - (blockDim.x - THREADS);
     if constexpr (!Operand::CONVERTED) {
+        #pragma unroll 1
         for (int i = thread; i < COUNT; i += THREADS) {
             unscale[i] = operand.unscale(line + i);
         }

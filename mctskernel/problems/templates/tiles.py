@@ -263,9 +263,9 @@ class Product:
         names = Names.of(schedule.body(place))
         if self.is_pairs:
             known = [each.operand.name for each in converted]
-            packed = self._packed(schedule, [each for each in self._operands() if each.name not in known])
-            yield from _packing(schedule, node, packed)
-            return sorted([*packed, *converted], key=lambda each: each.operand.name)
+            pairs = self._packed(schedule, [each for each in self._operands() if each.name not in known])
+            yield from _packing(schedule, node, pairs)
+            return sorted([*pairs, *converted], key=lambda each: each.operand.name)
         for each in self._operands():
             memory = each.memory(schedule, place, names)
             can_turn = each.dtype.itemsize == 2
