@@ -1164,11 +1164,12 @@ __device__ __forceinline__ void add_parts(float (&slice)[N / 2 / PARTS], const f
 }
 #endif
 
-// The tiles of A B that a block computes, by 2 M TURNS + PRODUCERS threads: the first 2 M TURNS call use(tile, sums) for each; a thread
-// has the sums of row_of(i) and column_of(i). Two warp groups that take TURNS have a tile of 64 rows each: one multiplies while the
-// other one stores. `a_of(tile)` and `b_of(tile)` are the operands. `shared` has STAGES * (M + N) * 128 + 4096
-// bytes. Blocks of a cluster of CLUSTER are below each other, and share what they copy of columns: `tiling` has tiles of M * CLUSTER
-// rows. Those of one of PARTS each sum a part of a tile's terms, and use N / PARTS columns.
+// The tiles of A B that a block computes, by 2 M TURNS + PRODUCERS threads, or CONVERTERS: the first 2 M TURNS call use(tile,
+// sums) for each; a thread has the sums of row_of(i) and column_of(i). Two warp groups that take TURNS have a tile of 64 rows
+// each: one multiplies while the other one stores. `a_of(tile)` and `b_of(tile)` are the operands. `shared` has STAGES * (M + N) *
+// 128 + 4096 bytes, and (M + N) * 4 more for each stage if it converts. Blocks of a cluster of CLUSTER are below each other, and
+// share what they copy of columns: `tiling` has tiles of M * CLUSTER rows. Those of one of PARTS each sum a part of a tile's
+// terms, and use N / PARTS columns.
 //
 // Tensor cores cut off what doesn't fit a sum's 24 bits, and of fp8 a sum's 14. So that this doesn't add up, sums of 128 terms, WINDOW
 // steps, are added to the result in fp32.
