@@ -75,6 +75,10 @@ struct Sizes {
     int input[3], output[3], places[3];
 };
 
+// A warp has 16 rows: OF_WARP output channels, each of which has the STACK phases of a block; others are empty.
+template <int STACK, int ROWS = 16>
+constexpr int OUTPUTS_OF = ROWS / 16 * (16 / STACK);
+
 // What a block needs for a geometry, which has EXACT, TAPS, PHASES, STACK, MOST_TAPS (of a section), HALO_ROWS, HALO_COLUMNS, STEPS (of
 // the input for a place) and OUT (of the result for a place). Strips have equal numbers of columns, at most STRIP; a stage has DEEP steps of channels.
 template <class Geometry, int ROWS, int STRIP, int DEEP>
@@ -198,7 +202,7 @@ __device__ __forceinline__ auto divisor(float by) {
 template <class Geometry, int ROWS, int DEEP, class T, class Value>
 __device__ __forceinline__ void pack_weights(T* to, long long i, const Sizes& sizes,
         const Tap<Geometry::STACK>* taps, const Section* sections, Value value) {
-    constexpr int OWN = ROWS / Geometry::STACK, CHUNK = TERMS<T>, ALL = DEEP * STEP<T> * ROWS;
+    constexpr int STACK = Geometry::STACK, OWN = OUTPUTS_OF<STACK, ROWS>, CHUNK = TERMS<T>, ALL = DEEP * STEP<T> * ROWS;
     const int stages = ceil_div(sizes.channels, DEEP * STEP<T>), blocks = ceil_div(sizes.rows, OWN);
     const long long all = (long long)sizes.groups * blocks * Geometry::TAPS * stages * ALL;
     if (i >= all) {
@@ -211,10 +215,11 @@ __device__ __forceinline__ void pack_weights(T* to, long long i, const Sizes& si
     const Tap<Geometry::STACK>& tap = taps[rest % Geometry::TAPS];
     const Section section = sections[tap.section];
     const int block = rest / Geometry::TAPS % blocks, group = rest / Geometry::TAPS / blocks;
-    const int number = rest % Geometry::TAPS - section.first, row = block * OWN + line / Geometry::STACK, channel = (stage * DEEP * 2 + chunk) * CHUNK + k;
+    const int number = rest % Geometry::TAPS - section.first, channel = (stage * DEEP * 2 + chunk) * CHUNK + k;
+    const int of_warp = line % 16 / STACK, row = block * OWN + line / 16 * OUTPUTS_OF<STACK> + of_warp;
     const long long unit =
         ((long long)group * blocks + block) * Geometry::TAPS * stages + section.first * stages + stage * section.taps + number;
-    const int weight = row < sizes.rows && channel < sizes.channels ? tap.weights[line % Geometry::STACK] : -1;
+    const int weight = of_warp < OUTPUTS_OF<STACK> && row < sizes.rows && channel < sizes.channels ? tap.weights[line % 16 % STACK] : -1;
     const float full = weight >= 0 ? value(group, row, channel, weight) : 0.0f;
     T* at = to + unit * ((Geometry::EXACT ? 2 : 1) * ALL) + (chunk * ROWS + line) * CHUNK + k;
     if constexpr (sizeof(T) == 2) {
@@ -265,7 +270,7 @@ struct Layout {
 template <class Geometry, int ROWS, int STRIP, int VECTOR>
 __device__ __forceinline__ void lay_out(Layout& layout, const Sizes& sizes) {
     const int strips = ceil_div(sizes.places[2], STRIP), width = min(ceil_div(ceil_div(sizes.places[2], strips), VECTOR) * VECTOR, STRIP);
-    const int blocks = ceil_div(sizes.rows, ROWS / Geometry::STACK), across = ceil_div(sizes.places[2], width);
+    const int blocks = ceil_div(sizes.rows, OUTPUTS_OF<Geometry::STACK, ROWS>), across = ceil_div(sizes.places[2], width);
     const int pitch = width + Geometry::HALO_COLUMNS, rows = sizes.places[1] + Geometry::HALO_ROWS;
     const int own = ceil_div(sizes.places[0] * rows * pitch, OF_BLOCK / ROWS);
     const int divisors[] = {blocks, sizes.groups, across, own, pitch, rows};
@@ -599,7 +604,8 @@ constexpr bool JOINS<Pairs<LARGER, Index>> = true;
 template <class Geometry, int ROWS, int GROUPS, int VECTOR, class Part, int BLOCKS, int SUMS, class T, class Value, class Index>
 __device__ __forceinline__ void store(T* to, unsigned char* shared, const float (&sum)[BLOCKS][SUMS], const Sizes& sizes,
         const Part& part, Value value, Index index) {
-    constexpr int STACK = Geometry::STACK, OWN = ROWS / STACK;
+    constexpr int STACK = Geometry::STACK, OWN = OUTPUTS_OF<STACK, ROWS>;
+    static_assert(GROUPS == 1 || 8 % STACK == 0, "Rows of a warp go through its shared memory all at once");
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int first_row = part.group * sizes.rows + part.block * OWN, own = min(OWN, sizes.rows - part.block * OWN);
     // Rows that go through a warp's shared memory at a time.
@@ -685,17 +691,27 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
             return;
         }
     }
+    // Of many, some at a time.
     decltype(index(0, 0, 0, 0, 0)) offsets[COUNT];
-    #pragma unroll
-    for (int n = 0; n < COUNT; ++n) {
-        const At place = found(n);
-        offsets[n] = place.image < 0 ? -1 : index(place.image, first_row, place.depth, place.row, place.column);
+    auto find = [&](int from, int to) {
+        #pragma unroll
+        for (int n = from; n < to; ++n) {
+            const At place = found(n);
+            offsets[n] = place.image < 0 ? -1 : index(place.image, first_row, place.depth, place.row, place.column);
+        }
+    };
+    constexpr bool ALL = STACK <= 4;
+    if (ALL) {
+        find(0, COUNT);
     }
     // By way of shared memory, so that threads that are neighbours store neighbours.
     #pragma unroll
     for (int part_of = 0; part_of < BLOCKS * SUMS / 16; ++part_of) {
         const int m = part_of % BLOCKS, first = part_of / BLOCKS * 32;
-        const int row = (Share<ROWS, GROUPS>::row() + m * 64 + warp % 4 * 16) / STACK;
+        const int row = (Share<ROWS, GROUPS>::row() / 16 + m * 4 + warp % 4) * OUTPUTS_OF<STACK>;
+        if (!ALL && m == 0) {
+            find(part_of / BLOCKS * STACK, (part_of / BLOCKS + 1) * STACK);
+        }
         // The compiler has to see that a warp takes one way.
         if (__shfl_sync(0xffffffff, (int)(row >= own), 0)) {
             continue;
@@ -1128,12 +1144,12 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
     const int channel_stages = ceil_div(sizes.channels, DEEP * STEP<T>);
     shared += -shared_address(shared) & 1023u;
     auto weights_of = [&](const Mine& part) {
-        return weights + ((long long)part.group * ceil_div(sizes.rows, ROWS / Geometry::STACK) + part.block) * Geometry::TAPS
+        return weights + ((long long)part.group * ceil_div(sizes.rows, OUTPUTS_OF<Geometry::STACK, ROWS>) + part.block) * Geometry::TAPS
             * channel_stages * PACKED;
     };
     float sum[BLOCKS][SUMS];
     using Reduces = Passes<Index>;
-    const int all = Reduces::REDUCES ? ceil_div(sizes.rows, ROWS / Geometry::STACK) : 1;
+    const int all = Reduces::REDUCES ? ceil_div(sizes.rows, OUTPUTS_OF<Geometry::STACK, ROWS>) : 1;
     // In memory, as few need it: the compiler doesn't see that min() is 0.
     alignas(8) unsigned char states[Reduces::BYTES * (SUMS / 16 * Geometry::STACK) + 8];
     unsigned char* kept = states + (Reduces::REDUCES ? min(all, 0) : 0);

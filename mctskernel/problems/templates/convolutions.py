@@ -47,8 +47,8 @@ MANY_PARTS = 8
 MOST_TAPS = {False: 21, True: 7}
 """Taps whose weights a stage holds, for each of TF32 and exact products."""
 
-STACKED = {2, 4}
-"""Phases that a block computes, if it computes several."""
+MOST_STACKED = 16
+"""Phases that a block computes: as many as a warp has rows."""
 
 FEW = 32
 """Inputs times outputs of a group below which tensor cores would mostly multiply zeros."""
@@ -111,7 +111,7 @@ class Geometry:
     @property
     def stack(self) -> int:
         """Phases that a block computes, of columns beside each other."""
-        return self.out[2] if self.out[2] in STACKED and self.stacked else 1
+        return self.out[2] if self.out[2] <= MOST_STACKED and self.stacked else 1
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -217,6 +217,11 @@ class Tables:
         return max(row for row, _, _ in taps), columns + (columns % 2 if self.geometry.stack == 1 else 0)
 
     @property
+    def is_even(self) -> bool:
+        """Whether what 8 rows compute are all phases of some outputs."""
+        return 8 % self.geometry.stack == 0
+
+    @property
     def phases(self) -> int:
         """Of blocks."""
         return math.prod(self.geometry.out) // self.geometry.stack
@@ -298,7 +303,7 @@ class Convolution:
         # More warps compute what follows, and products take more of shared memory's time.
         follows = self.held is not node or bool(self.pool or self.epilogue)
         of_channels = self.epilogue is not None and not self.epilogue.parts
-        several = of_channels or (follows and self.tables.exact)
+        several = (of_channels or (follows and self.tables.exact)) and self.tables.is_even
         shape = self._choice(schedule, channels, rows, places)
         # With so many threads 256 places are multiplied by halves, which read more of shared memory.
         is_wide = shape[0] == MOST_ROWS and not self.tables.exact and numbers(node) is torch.float32
@@ -315,7 +320,7 @@ class Convolution:
         terms = WORDS * 4 // numbers(node).itemsize
         extents = (
             sympy.Integer(groups),
-            _parts(rows, sympy.floor(tile / self.tables.geometry.stack)),
+            _parts(rows, sympy.floor(tile * (16 // self.tables.geometry.stack) / 16)),
             sympy.Integer(sum(len(each.taps) for each in self.tables.sections)),
             _parts(channels, deep * terms),
             sympy.Integer(self.tables.parts),
@@ -480,7 +485,8 @@ class Convolution:
             f"({tile} == 64 || {tile} == 128) && {strip} >= 1 && {strip} <= {WIDEST} && {deep} >= 1 && {stages} >= 2"
         )
         schedule.require(
-            f"({warp_groups} == 1 && ({loaders} == 1 || {loaders} == 2)) || ({warp_groups} == 2 && {loaders} == 1)"
+            f"({warp_groups} == 1 && ({loaders} == 1 || {loaders} == 2))"
+            + f" || ({warp_groups} == 2 && {loaders} == 1)" * self.tables.is_even
         )
         schedule.require(f"{vector} == 1 || {vector} == 2")
         schedule.require(f"{stage.format('/')} + {STORING} <= {MOST_SHARED}")
@@ -488,7 +494,7 @@ class Convolution:
         strips = f"ceil_div({across}, {strip})"
         high = f"({count_in_plan((places[1],))} + {rows})"
         planes = count_in_plan((out[0], places[0]))
-        own = f"({tile} // {self.tables.geometry.stack})"
+        own = f"({tile} * {16 // self.tables.geometry.stack} // 16)"
         grid = (
             f"ceil_div({planes} * {high} * (ceil_div({across}, {strips}) + {columns}), {OF_BLOCK} // {tile})"
             f" * {strips}"
@@ -696,6 +702,8 @@ class _Behind(NamedTuple):
 
 def _pays(epilogue: Epilogue, tables: Tables, rows: float, traced: Traced) -> bool:
     """Whether a block has all channels of its places, or an image so many places that its last part counts little."""
+    if not tables.is_even:
+        return False
     if not epilogue.parts:
         return rows * tables.geometry.stack <= MOST_ROWS
     extents = extents_of(epilogue.held, traced)
