@@ -177,6 +177,20 @@ __device__ __forceinline__ float erf(float x) {
     return copysignf(fmaf(-sum, power_of_two(x * x * -1.4426950408889634f), 1.0f), x);
 }
 
+// x (1 + erf(x / sqrt(2))) / 2, by the same series.
+template <int MATH>
+__device__ __forceinline__ float gelu(float x) {
+    if (MATH != 1) {
+        return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
+    }
+    const float t = inverse(fmaf(0.2316419f, fabsf(x), 1.0f));
+    float sum = fmaf(t, 0.5307027145f, -0.7265760135f);
+    sum = fmaf(t, sum, 0.7107068705f);
+    sum = fmaf(t, sum, -0.142248368f);
+    sum = fmaf(t, sum, 0.127414796f) * t;
+    return fmaf(-fabsf(x), sum * power_of_two(x * x * -0.7213475204444817f), fmaxf(x, 0.0f));
+}
+
 // What numbers are divided by, with a relative error of 1.2e-7 as a product.
 struct Inverse {
     float of;
@@ -1121,6 +1135,66 @@ __device__ __forceinline__ void reduce(T* to, unsigned char* shared, const float
     use(places);
 }
 
+// Compute again, one after another, sums that aren't finite: a tap that is not of all phases has weights of 0, which make NaN of an infinite input.
+template <class Geometry, int ROWS, int DEEP, int GROUPS, class Part, int BLOCKS, int SUMS, class T>
+__device__ __forceinline__ void mend(float (&sum)[BLOCKS][SUMS], const T* input, const T* packed, const Sizes& sizes, const Part& part,
+        const Section* sections, const Tap<Geometry::STACK>* taps, const int* phases) {
+    using Mine = Share<ROWS, GROUPS>;
+    constexpr int STACK = Geometry::STACK, CHUNK = TERMS<T>, ALL = DEEP * STEP<T> * ROWS;
+    float zero[4] = {};
+    #pragma unroll
+    for (int i = 0; i < BLOCKS * SUMS; ++i) {
+        zero[i % 4] = fmaf(sum[i / SUMS][i % SUMS], 0.0f, zero[i % 4]);
+    }
+    if (zero[0] + zero[1] + zero[2] + zero[3] == 0.0f) {
+        return;
+    }
+    float found[BLOCKS * SUMS];
+    #pragma unroll
+    for (int i = 0; i < BLOCKS * SUMS; ++i) {
+        found[i] = sum[i / SUMS][i % SUMS];
+    }
+    const int lane = threadIdx.x % 32, stages = ceil_div(sizes.channels, DEEP * STEP<T>);
+    const long long size = (long long)sizes.input[0] * sizes.input[1] * sizes.input[2];
+    #pragma unroll 1
+    for (int i = 0; i < BLOCKS * SUMS; ++i) {
+        const int n = Mine::place() + i % SUMS / 4 * 8 + lane % 4 * 2 + i % 2;
+        const int line = Mine::row() + i / SUMS * 64 + threadIdx.x / 32 % 4 * 16 + i / 2 % 2 * 8 + lane / 4, of_stack = line % 16 % STACK;
+        if (found[i] * 0.0f == 0.0f || !result_at<Geometry>(part, sizes, n, of_stack).inside) {
+            continue;
+        }
+        const Place place = part.place(n);
+        const T* plane = input + ((long long)place.image * sizes.groups + part.group) * sizes.channels * size;
+        found[i] = 0.0f;
+        for (int number = phases[part.phase]; number < phases[part.phase + 1]; ++number) {
+            const Section section = sections[number];
+            for (int t = 0; t < section.taps; ++t) {
+                const Tap<STACK>& tap = taps[section.first + t];
+                if (tap.weights[of_stack] < 0) {
+                    continue;
+                }
+                const int depth = place.depth * Geometry::STEPS[0] + section.depth, row = (place.row + tap.row) * Geometry::STEPS[1] + section.row;
+                const int column = (part.strip + place.column + tap.column) * Geometry::STEPS[2] + section.column;
+                if (depth < 0 || depth >= sizes.input[0] || row < 0 || row >= sizes.input[1] || column < 0 || column >= sizes.input[2]) {
+                    continue;
+                }
+                const T* from = plane + ((long long)depth * sizes.input[1] + row) * sizes.input[2] + column;
+                for (int channel = 0; channel < sizes.channels; ++channel) {
+                    const int unit = section.first * stages + channel / (DEEP * STEP<T>) * section.taps + t;
+                    const T* weight = packed + (long long)unit * (Geometry::EXACT ? 2 : 1) * ALL
+                        + (channel / CHUNK % (2 * DEEP) * ROWS + line) * CHUNK + channel % CHUNK;
+                    const float x = load_number(from + channel * size);
+                    found[i] = fmaf(Geometry::EXACT || sizeof(T) == 2 ? x : rounded(x), (float)weight[0] + (Geometry::EXACT ? (float)weight[ALL] : 0.0f), found[i]);
+                }
+            }
+        }
+    }
+    #pragma unroll
+    for (int i = 0; i < BLOCKS * SUMS; ++i) {
+        sum[i / SUMS][i % SUMS] = found[i];
+    }
+}
+
 // Store value(image, channel, depth, row, column, sum) of all places at to[index(image, channel, depth, row, column)]. `shared` has
 // STAGES stages, and STORING bytes and 1024 more. GROUPS warp groups multiply, TEAMS of two warps load stages in turn. Blocks take
 // parts in turn.
@@ -1154,6 +1228,10 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
     alignas(8) unsigned char states[Reduces::BYTES * (SUMS / 16 * Geometry::STACK) + 8];
     unsigned char* kept = states + (Reduces::REDUCES ? min(all, 0) : 0);
     auto finish = [&](const Mine& part, const Turn& turn) {
+        if constexpr (Geometry::STACK > 1) {
+            mend<Geometry, ROWS, DEEP, GROUPS>(sum, input, weights_of(part), sizes, part, sections, taps, phases);
+            __syncwarp();
+        }
         if constexpr (Reduces::REDUCES) {
             reduce<Geometry, ROWS, GROUPS>(to, shared + STAGES * Own::STAGE, sum, sizes, layout, part, turn, kept, value, index.use);
         } else if constexpr (KEEPS<Index>) {

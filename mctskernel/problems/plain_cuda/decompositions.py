@@ -42,7 +42,7 @@ _FURTHER = (
 )
 """Operators that core ATen keeps, and PyTorch can decompose."""
 
-_KEPT = "ones zeros full full_like zeros_like ones_like silu diag_embed".split()
+_KEPT = "ones zeros full full_like zeros_like ones_like mish silu diag_embed".split()
 """Operators that core ATen decomposes, and that read better whole, or are known by their names."""
 
 _DROPOUTS = {

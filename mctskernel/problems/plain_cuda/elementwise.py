@@ -191,6 +191,17 @@ def _gelu(body: Body, node: Node, index: Index) -> str:
     return body.let(node_type(node), node.name, _filled(text, [value], dtype, given))
 
 
+@rule("mish", kind=Kind.ELEMENT)
+def _mish(body: Body, node: Node, index: Index) -> str:
+    """With e = exp(x), tanh(log(1 + e)) is n / (n + 2) of n = e (e + 2)."""
+    dtype = numbers(node)
+    value = operand(body, argument(node, "self"), index, dtype)
+    power = _filled("exp{f}(fmin{f}({0}, ({kind})20))", [value], dtype)
+    power = body.let(node_type(node), f"{node.name}_exp", power)
+    text = "{0} * {over}({1} * ({1} + ({kind})2), {1} * ({1} + ({kind})2) + ({kind})2)"
+    return body.let(node_type(node), node.name, _filled(text, [value, power], dtype))
+
+
 @rule("_to_copy", kind=Kind.ELEMENT)
 def _cast(body: Body, node: Node, index: Index) -> str:
     source = argument(node, "self")

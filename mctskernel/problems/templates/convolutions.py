@@ -35,11 +35,8 @@ if TYPE_CHECKING:
 
 CONVOLUTION = "aten.convolution"
 
-OF_BLOCK, WORDS, PRODUCERS = 64 * 256, 8, 64
+OF_BLOCK, MOST_ROWS, WORDS, PRODUCERS = 64 * 256, 128, 8, 64
 """Of a block and a stage, as the header has them."""
-
-MOST_ROWS = 128
-"""Of a block."""
 
 MANY_PARTS = 8
 """Parts of an image with which it matters little that the last one is not full."""
@@ -62,24 +59,17 @@ TOGETHER = (16, 12, 8, 4)
 TILE_CYCLES, TAP_CYCLES, DIRECT_CYCLES = 11, 3.4, 0.0165
 """Cycles of a multiprocessor for a place: of 64 rows, 8 terms of each in three products, and one term in fp32."""
 
-MOST_STATIC = 48 << 10
-"""Bytes of shared memory that need no permission."""
-
 FEW_STEPS = 24
 """Products along which sums are short: storing them takes longer, and smaller blocks overlap it better."""
 
-WIDEST = 4096
-"""Columns of a strip."""
-
-STORING = 11264
-"""Bytes of shared memory beside stages."""
+WIDEST, STORING = 4096, 11264
+"""Columns of a strip, and bytes of shared memory beside stages."""
 
 BLOCKS = 2112
 """16 for each multiprocessor of the GPUs that templates are made for: those that come later even the others out."""
 
-MOST_SHARED = 232448
-SHARED = 101 << 10
-"""Bytes of stages with which two blocks fit on a multiprocessor."""
+MOST_STATIC, SHARED, MOST_SHARED = 48 << 10, 101 << 10, 232448
+"""Bytes of shared memory: that need no permission, of stages where two blocks fit on a multiprocessor, and of one."""
 
 
 _SUMS = {"sum", "mean", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
@@ -200,11 +190,6 @@ class Tables:
     exact: bool
 
     @property
-    def parts(self) -> int:
-        """Numbers in TF32 that a factor is the sum of."""
-        return 2 if self.exact else 1
-
-    @property
     def most_taps(self) -> int:
         """Of a section."""
         return max(len(each.taps) for each in self.sections)
@@ -233,7 +218,7 @@ class Tables:
 
     def stage(self, rows: int, strip: int, deep: int) -> int:
         """Bytes of a stage."""
-        return self.parts * deep * (self.lines(rows, strip) + self.most_taps * rows) * WORDS * 4
+        return (1 + self.exact) * deep * (self.lines(rows, strip) + self.most_taps * rows) * WORDS * 4
 
     def text(self, name: str, *, by_image: bool) -> str:
         """The definitions in C++; parts of blocks may be of one image each."""
@@ -311,8 +296,7 @@ class Convolution:
         choice = (*shape, 2 if several else 1, loaders, BLOCKS)
         macros = tuple(schedule.macro(*each) for each in zip(named, choice, strict=True))
         is_stored = bool(self.epilogue and self.epilogue.stored)
-        vector = "2" if self.pool or is_stored else "1" if self.epilogue else ""
-        vector = vector or schedule.macro("VECTOR", 2 - schedule.estimate(out[-1:]) % 2)
+        in_pairs = self.pool or is_stored or (not self.epilogue and schedule.estimate(out[-1:]) % 2 == 0)
         name = schedule.fresh(node.name)
         schedule.define(self.tables.text(name, by_image=bool(self.epilogue and self.epilogue.by_image)))
         sizes = _sizes(node, body, places)
@@ -323,7 +307,7 @@ class Convolution:
             _parts(rows, sympy.floor(tile * (16 // self.tables.geometry.stack) / 16)),
             sympy.Integer(sum(len(each.taps) for each in self.tables.sections)),
             _parts(channels, deep * terms),
-            sympy.Integer(self.tables.parts),
+            sympy.Integer(1 + self.tables.exact),
             deep * terms * tile,
         )
         packed = Place(schedule.fresh(f"{node.name}_weights"), numbers(node), extents)
@@ -340,7 +324,7 @@ class Convolution:
             schedule.add_scratch(target)
         of_block = f"{name}_geometry, {tile}, {macros[1]}, {macros[4]}"
         follow = self._follow(schedule, target if self.pool else place, step, of_block)
-        words = name, sizes, (*macros, vector)
+        words = name, sizes, (*macros, "2" if in_pairs else "1")
         also = (step.buffer,) if step and step.buffer and is_stored else ()
         yield self._product(schedule, (target, *also), words, (schedule.places[tensor], packed), follow)
         if self.pool or is_stored:
@@ -378,17 +362,18 @@ class Convolution:
         steps = math.ceil(schedule.estimate((channels,)) / (WORDS * 4 // numbers(self.nodes[0]).itemsize))
         sections = self.tables.sections
         taps = sum(len(each.taps) for each in sections) / self.tables.phases
-        deep = 2 if steps > 1 and self.tables.most_taps < 6 else 1
+        deep = 2 if steps > 1 and self.tables.most_taps < 3 else 1
         stack = self.tables.geometry.stack
-        is_short = stack == 1 and deep == 1 and steps * taps <= FEW_STEPS
+        is_short = stack == 1 and deep == 1 and steps * taps < FEW_STEPS
         channels_of_block = self.epilogue is not None and not self.epilogue.parts
         is_wide = schedule.estimate((rows,)) * stack > 64 and (channels_of_block or not is_short)
 
         def cost(tile: int, strip: int) -> float:
             """Cycles, about: of products, loading and storing."""
             loads = steps * len(sections) / self.tables.phases * self.tables.lines(tile, strip)
-            cycles = steps * taps * 128 + 2.5 * loads + 2500 * (1 + 32 / strip)
-            return math.ceil(columns / strip) * (strip + self.tables.halo[1]) * cycles
+            cycles = steps * taps * 128 + (6 if self.tables.exact else 2.5) * loads + 2500 * (1 + 32 / strip)
+            alone = 1 if 2 * self.tables.stage(tile, strip, deep) <= SHARED else 1.6
+            return math.ceil(columns / strip) * (strip + self.tables.halo[1]) * cycles * alone
 
         widths = {
             math.ceil(columns / parts / 2) * 2 for parts in range(math.ceil(columns / WIDEST), columns + 1)
@@ -399,7 +384,9 @@ class Convolution:
             strip = min(costs, key=lambda each: (costs[each], -each))
             if channels_of_block or 2 * self.tables.stage(tile, strip, deep) <= SHARED:
                 break  # two blocks on a multiprocessor
-        return tile, strip, deep, min(max(SHARED // self.tables.stage(tile, strip, deep), 2), 4)
+        stage = self.tables.stage(tile, strip, deep)
+        memory = SHARED if 2 * stage <= SHARED else MOST_SHARED - STORING
+        return tile, strip, deep, min(max(memory // stage, 2), 4)
 
     def _packing(self, schedule: Schedule, packed: Place, words: _Words) -> tuple[str, str]:
         """The kernel that packs the weights."""
@@ -427,14 +414,15 @@ class Convolution:
         """What becomes of sums, as arguments in C++, and what it reads."""
         held = schedule.place("", self.held) if self.epilogue else place
         value, at, names = _epilogue((self.nodes[0], self.held), schedule, held)
-        text, reads = _index(at, names), list[Place]()
+        text, reads = _function(at, names), list[Place]()
         if self.pool:
             text = f"convolutions::pairs<{str(self.pool.is_largest).lower()}>({text})"
         elif self.epilogue and step:
             text, reads = self.epilogue.of_places(schedule, step, of_block, value.text(), text)
         elif self.epilogue:
             text, reads = self.epilogue.of_channels(schedule, place, of_block)
-        return f"{_of_sum(value, names)},\n        {text}", [*value.reads.values(), *reads]
+        of_sum = _function(value, names, f"float {names[-1]}")
+        return f"        {of_sum},\n        {text}", [*value.reads.values(), *reads]
 
     def _product(
         self,
@@ -453,7 +441,8 @@ class Convolution:
         places = self._places(out)
         groups = int(argument(node, "groups"))
         shared = body.fresh("shared")
-        call = f"{name}_geometry, {tile}, {strip}, {deep}, {stages}, {warp_groups}, {loaders}, {vector}"
+        teams = f"1 + ({loaders} - 1) * (2 - {warp_groups})"  # with two warp groups there is no third one
+        call = f"{name}_geometry, {tile}, {strip}, {deep}, {stages}, {warp_groups}, {teams}, {vector}"
         text = (
             f"    extern __shared__ unsigned char {shared}[];\n"
             f"    const convolutions::Sizes sizes = {{{sizes}}};\n"
@@ -463,7 +452,7 @@ class Convolution:
             f"        {name}_sections, {name}_taps, {name}_phases,\n"
             f"{by_header(follow[0], schedule, self.nodes[:1])});"
         )
-        threads = f"128 * {warp_groups} + {PRODUCERS} * {loaders}"
+        threads = f"128 * {warp_groups} + {PRODUCERS} * ({teams})"
         reads = {each.name: each for each in (tensor, packed, *follow[1])}
         for each in written:
             reads.pop(each.name, None)
@@ -480,15 +469,13 @@ class Convolution:
         lines = (
             f"(({OF_BLOCK} {{0}} {tile} + {columns + rows * columns + 31} + {rows} * {strip}) {{0}} 32 * 32)"
         )
-        stage = f"{stages} * {deep} * {self.tables.parts * WORDS * 4} * ({lines} + {self.tables.most_taps} * {tile})"
+        of_step = (1 + self.tables.exact) * WORDS * 4
+        stage = f"{stages} * {deep} * {of_step} * ({lines} + {self.tables.most_taps} * {tile})"
         schedule.require(
             f"({tile} == 64 || {tile} == 128) && {strip} >= 1 && {strip} <= {WIDEST} && {deep} >= 1 && {stages} >= 2"
         )
-        schedule.require(
-            f"({warp_groups} == 1 && ({loaders} == 1 || {loaders} == 2))"
-            + f" || ({warp_groups} == 2 && {loaders} == 1)" * self.tables.is_even
-        )
-        schedule.require(f"{vector} == 1 || {vector} == 2")
+        groups_of = f"({warp_groups} == 1" + f" || {warp_groups} == 2" * self.tables.is_even + ")"
+        schedule.require(f"{groups_of} && ({loaders} == 1 || {loaders} == 2)")
         schedule.require(f"{stage.format('/')} + {STORING} <= {MOST_SHARED}")
         across = count_in_plan((places[2],))
         strips = f"ceil_div({across}, {strip})"
@@ -535,7 +522,8 @@ class DirectConvolution:
         outputs = schedule.macro("OUTPUTS", self.outputs) if self.outputs > 1 else ""
         weights = _weights(node, body)
         value, index, names = _epilogue(self.nodes, schedule, place)
-        follow = f"{_of_sum(value, names)},\n        {_index(index, names)}"
+        of_sum = _function(value, names, f"float {names[-1]}")
+        follow = f"        {of_sum},\n        {_function(index, names)}"
         result, images = (schedule.parameter(each.name) for each in (place, found))
         call = f"convolve_directly<{name}_geometry, {run}>({result}, {images}"
         shared = ""
@@ -624,14 +612,9 @@ def _epilogue(nodes: Sequence[Node], schedule: Schedule, place: Place) -> tuple[
     return value, at, names
 
 
-def _index(index: Body, names: tuple[str, ...]) -> str:
-    arguments = ", ".join(f"int {each}" for each in names[:-1])
-    return f"[&]({arguments}) {{\n{index.text()}\n        }}"
-
-
-def _of_sum(value: Body, names: tuple[str, ...]) -> str:
-    arguments = ", ".join(f"int {each}" for each in names[:-1])
-    return f"        [&]({arguments}, float {names[-1]}) {{\n{value.text()}\n        }}"
+def _function(body: Body, names: tuple[str, ...], *further: str) -> str:
+    arguments = ", ".join((*(f"int {each}" for each in names[:-1]), *further))
+    return f"[&]({arguments}) {{\n{body.text()}\n        }}"
 
 
 def convolutions(
@@ -658,12 +641,11 @@ def convolutions(
         is_few = inputs <= EXACT or (bool(traced.moved) and any(map(_is_sum, tensors(node)[:2])))
         exact = is_few and numbers(node) is torch.float32
         terms = inputs * math.prod(geometry.kernel)
-        if is_few and not geometry.transposed and _is_direct(terms, inputs, rows):
+        own = geometry.in_pairs() if rows <= MOST_ROWS // 4 else geometry
+        tables = Tables(own, tuple(own.sections(MOST_TAPS[exact])), exact)
+        if is_few and not geometry.transposed and _is_direct(terms, inputs, rows, tables):
             yield DirectConvolution(nodes, geometry, min(TOGETHER, key=lambda each: (-rows % each, -each)))
             continue
-        if rows <= MOST_ROWS // 4:
-            geometry = geometry.in_pairs()
-        tables = Tables(geometry, tuple(geometry.sections(MOST_TAPS[exact])), exact)
         if 2 * tables.stage(64, 8, 1) > MOST_SHARED - STORING:
             continue
         if not {*outputs} & {*nodes}:
@@ -711,10 +693,10 @@ def _pays(epilogue: Epilogue, tables: Tables, rows: float, traced: Traced) -> bo
     return places >= MANY_PARTS * OF_BLOCK / MOST_ROWS * math.prod(tables.geometry.out)
 
 
-def _is_direct(terms: float, inputs: float, rows: float) -> bool:
+def _is_direct(terms: float, inputs: float, rows: float, tables: Tables) -> bool:
     """Whether fp32 takes fewer cycles than three products in TF32, which fill 64 rows and steps of 8 inputs."""
-    steps = math.ceil(inputs / WORDS) * terms / inputs
-    products = math.ceil(rows / 64) * (TILE_CYCLES + steps * TAP_CYCLES)
+    steps = math.ceil(inputs / WORDS) * sum(len(each.taps) for each in tables.sections)
+    products = math.ceil(rows / 64) * (TILE_CYCLES + steps * TAP_CYCLES) / tables.geometry.beside
     return terms * max(TOGETHER) * 4 <= MOST_STATIC and rows * terms * DIRECT_CYCLES < products
 
 

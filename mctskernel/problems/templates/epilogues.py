@@ -33,6 +33,7 @@ MANY = 256
 """Parts of a row up to which a warp merges them."""
 
 _FUNCTION, _DIVISOR = re.compile(r"\b(exp|log|log1p|tanh|erf)f\("), re.compile(r"/ ([\d.]+f)\b")
+_GELU = re.compile(r"0\.5f \* (\S+|\(.+?\)) \* \(1\.0f \+ erff\(\1 \* 0\.7071067811865476f\)\)")
 _WORDS = ("number", "image", "channel", "depth", "row", "column", "value")
 
 Written = tuple[str, list[Place]]
@@ -118,13 +119,13 @@ class Epilogue:
         functions = _Functions(self, schedule, step.buffer)
         schedule.define(step.definition())
         pairs = [part for part in step.parts if len(part.nodes) > 1]
-        head = f"{step.struct}& state, "
+        head, each = f"{step.struct}& state, ", "for (auto& state : of_channels.of)"
         lines = [f"auto of_channels = places.begun({step.struct}{step.starts});"]
         lines.append(f"places.add(of_channels, {functions.adding(step, 'state', head, _WORDS[1:])});")
         for part in pairs:
             names = [f"state.{member.name}" for member in part.members]
             if part.kind == "moments":
-                lines.append(_for_each(f"{names[0]} /= fmaxf({names[2]}, 1.0f);"))
+                lines.append(f"{each} {{ {names[0]} /= fmaxf({names[2]}, 1.0f); }}")
             functions.give(part.nodes[0], names[0], finish=False)
         if pairs:
             seconds = functions.adding(step, "state", head, _WORDS[1:], seconds=True)
@@ -132,7 +133,7 @@ class Epilogue:
         for part in pairs:
             if part.kind == "softmax":
                 top, total = (f"state.{member.name}" for member in part.members)
-                lines.append(_for_each(f"{total} = {top} == -CUDART_INF_F ? 0.0f : {total};"))
+                lines.append(f"{each} {{ {total} = {top} == -CUDART_INF_F ? 0.0f : {total}; }}")
         count = f"{step.count} / ({in_cpp(self.channels)})"
         lines.append(f"places.keep(of_channels, {schedule.parameter(step.buffer.name)}, {count});")
         is_placed = functions.is_placed or _is_placed(sums, functions.names[1:])
@@ -195,6 +196,7 @@ def by_header(text: str, schedule: Schedule, nodes: Iterable[Node]) -> str:
         return text
     schedule.include(HEADER)
     math = schedule.macro("MATH", 1)
+    text = _GELU.sub(rf"convolutions::gelu<{math}>(\1)", text)
     text = _FUNCTION.sub(rf"convolutions::\1<{math}>(", text)
     return _DIVISOR.sub(rf"/ convolutions::divisor<{math}>(\1)", text)
 
@@ -205,10 +207,6 @@ def _held(held: Node, group: RowGroup, traced: Traced) -> Iterator[Node]:
         if follower_of(held, [source, group.nodes[-1]], traced, group.reductions[:number]) is source:
             yield source
             held = source
-
-
-def _for_each(statement: str) -> str:
-    return f"for (auto& state : of_channels.of) {{ {statement} }}"
 
 
 class _Merging(RowWriter):

@@ -39,7 +39,7 @@ UNARY = together(
     F.gelu,
     new_gelu,
     lambda x: F.gelu(x, approximate="tanh"),
-    F.silu,
+    lambda x: F.mish(4 * F.silu(x)),
     F.softplus,
     F.hardswish,
     lambda x: x.clamp(-0.5, 0.5),
