@@ -183,7 +183,6 @@ def drafted(
     arguments, given = _arguments(names["Model"], watched)
     _require_memory(names, given, memory, path.name)
     original = made_model(names)
-    _refuse_recurrent(original, path.name)
     shared = {id(each): each for each in state_of(original).values()}
     pure = without_running_statistics(copied(original, shared))
     members = (*given, *weight_operands(pure, {each.name for each in given}))
@@ -228,16 +227,6 @@ def drafted(
     if precision is Precision.RELAXED:
         task = replace(task, tolerance=relaxed(Bound(TOLERANCE, TOLERANCE)))
     return replace(task, problem=problem, notes=tuple(_notes(operands, problem, task)))
-
-
-def _refuse_recurrent(model: Any, name: str) -> None:
-    """Raise TaskError for recurrent layers, whose steps are hidden in one operator that PyTorch can't trace."""
-    for place, module in model.named_modules():
-        if isinstance(module, torch.nn.RNNBase):
-            raise TaskError(
-                f"{name} has the recurrent layer '{place}' ({type(module).__name__}): each of its steps waits for the "
-                "one before, and a launch plan would need kernels for every step."
-            )
 
 
 def _task(operands: Operands, problem: ModuleProblem) -> TorchTask:

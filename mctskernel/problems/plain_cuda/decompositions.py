@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from mctskernel.problems.plain_cuda import PlainCudaError
+from mctskernel.problems.plain_cuda.recurrent import recurrent
 
 aten = torch.ops.aten
 
@@ -83,6 +84,15 @@ class PlainFunctions(TorchFunctionMode):
             others = patch.multiple(functional, **_PLAIN_IN_FUNCTIONAL)  # type: ignore[call-overload] # any functions
         with others:
             return called(*args, **(kwargs or {}))
+
+
+class RecurrentLayers(TorchFunctionMode):
+    """Calls recurrent layers as few operators, for tensors without values."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return _LAYERS.get(function, function)(*args, **(kwargs or {}))
 
 
 def _attention(
@@ -171,6 +181,41 @@ def _lstm_cell(tensor: Tensor, state: Sequence[Tensor], *parameters: Tensor | No
     return torch.sigmoid(given) * torch.tanh(cell), cell
 
 
+def _recurrent(kind: str) -> Callable[..., tuple[Tensor, ...]]:
+    """What torch.lstm and the like return."""
+
+    def layers(tensor: Tensor, state: Any, parameters: Any, biased: Any, *given: Any) -> tuple[Tensor, ...]:
+        states = [state] if isinstance(state, Tensor) else state
+        if not isinstance(biased, bool) or len({each.shape[-1] for each in states}) > 1:
+            raise PlainCudaError(
+                "This function has a recurrent layer of packed sequences or with projections."
+            )
+        count, dropout, trained, both_ways, batch_first = given
+        if dropout and trained and count > 1:
+            raise PlainCudaError(
+                "This function draws random numbers (dropout), which a kernel can't reproduce."
+            )
+        directions, size, each = 1 + both_ways, states[0].shape[-1], 4 if biased else 2
+        last: list[Tensor] = []
+        for layer in range(count):
+            first = layer * directions
+            members = [parameters[each * n : each * (n + 1)] for n in range(first, first + directions)]
+            weight, of_hidden, *biases = (
+                members[0] if not both_ways else map(torch.cat, zip(*members, strict=True))
+            )
+            bias, other = biases or (None, of_hidden.new_zeros(of_hidden.shape[0]))
+            gates = _linear(tensor, weight, bias)
+            gates = gates.transpose(0, 1) if batch_first and not layer else gates
+            found = recurrent(gates, of_hidden, other, states[0], states[-1], kind, first, directions)
+            ends = (found[:, -1, :, :size], found[:, 0, :, size:])
+            last += ends[:directions]
+            tensor = found[0]
+        ends_of = torch.stack(last, 1)
+        return (tensor.transpose(0, 1) if batch_first else tensor, *ends_of.unbind())
+
+    return layers
+
+
 def _max_pool1d(
     tensor: Tensor,
     kernel_size: Any,
@@ -220,6 +265,14 @@ def _embedding_bag(indices: Tensor, weight: Tensor, *given: Any, **named: Any) -
     return rows.amax(1) if mode == "max" else rows.sum(1) if mode == "sum" else rows.mean(1)
 
 
+_LAYERS: Mapping[Any, Callable[..., Any]] = {
+    torch.lstm: _recurrent("Lstm"),
+    torch.gru: _recurrent("Gru"),
+    torch.rnn_tanh: _recurrent("Tanh"),
+    torch.rnn_relu: _recurrent("Relu"),
+}
+
+
 _PLAIN_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.scaled_dot_product_attention: _attention,
     torch.nn.functional.linear: _linear,
@@ -228,6 +281,7 @@ _PLAIN_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.bilinear: _bilinear,
     torch.nn.functional.embedding_bag: _embedding_bag,
     **dict.fromkeys((torch.take_along_dim, torch.Tensor.take_along_dim), _take_along_dim),
+    **_LAYERS,
     torch.gru_cell: _gru_cell,
     torch.lstm_cell: _lstm_cell,
     torch.max_pool1d: _max_pool1d,

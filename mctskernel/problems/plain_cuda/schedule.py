@@ -28,6 +28,7 @@ from mctskernel.problems.plain_cuda.element_types import (
     stored_type,
 )
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_plan, product
+from mctskernel.problems.plain_cuda.recurrent import MOST_BLOCKS, layer_kernel
 from mctskernel.problems.plain_cuda.reductions import (
     accumulated,
     finished,
@@ -269,6 +270,8 @@ class Schedule:
                 self._scratch.append(place)
             if node in last:
                 yield from last[node].kernels(self, place)
+            elif rule_of(node).kind is Kind.RECURRENT:
+                yield layer_kernel(self, node, place, MOST_BLOCKS if self._templates else 1)
             else:
                 yield from map(self.kernel, self._jobs_of(node, place))
             self.places[node] = place
