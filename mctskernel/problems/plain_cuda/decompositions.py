@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -160,27 +159,6 @@ def _linear(tensor: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     return found if bias is None else found + bias
 
 
-def _gates(tensor: Tensor, hidden: Tensor, *parameters: Any) -> list[tuple[Tensor, Tensor]]:
-    """What a recurrent cell's input and its hidden state give to each gate."""
-    weight, of_hidden, *biases = parameters
-    bias, other = biases or (None, None)
-    size, given, kept = hidden.shape[-1], _linear(tensor, weight, bias), _linear(hidden, of_hidden, other)
-    starts = range(of_hidden.shape[0] // size)
-    return [(given.narrow(-1, n * size, size), kept.narrow(-1, n * size, size)) for n in starts]
-
-
-def _gru_cell(tensor: Tensor, hidden: Tensor, *parameters: Tensor | None) -> Tensor:
-    (reset, update, new) = _gates(tensor, hidden, *parameters)
-    found = torch.tanh(new[0] + torch.sigmoid(torch.add(*reset)) * new[1])
-    return found + torch.sigmoid(torch.add(*update)) * (hidden - found)
-
-
-def _lstm_cell(tensor: Tensor, state: Sequence[Tensor], *parameters: Tensor | None) -> tuple[Tensor, Tensor]:
-    taken, forgotten, new, given = itertools.starmap(torch.add, _gates(tensor, state[0], *parameters))
-    cell = torch.sigmoid(forgotten) * state[1] + torch.sigmoid(taken) * torch.tanh(new)
-    return torch.sigmoid(given) * torch.tanh(cell), cell
-
-
 def _recurrent(kind: str) -> Callable[..., tuple[Tensor, ...]]:
     """What torch.lstm and the like return."""
 
@@ -265,6 +243,14 @@ def _embedding_bag(indices: Tensor, weight: Tensor, *given: Any, **named: Any) -
     return rows.amax(1) if mode == "max" else rows.sum(1) if mode == "sum" else rows.mean(1)
 
 
+def _cell(kind: str, tensor: Tensor, state: Any, *parameters: Tensor | None) -> list[Tensor]:
+    """A step of a layer: its result and its states."""
+    states = [each.unsqueeze(0) for each in ([state] if isinstance(state, Tensor) else state)]
+    given = [each for each in parameters if each is not None]
+    found = _recurrent(kind)(tensor.unsqueeze(0), states, given, len(given) > 2, 1, 0.0, False, False, False)
+    return [each.squeeze(0) for each in found]
+
+
 _LAYERS: Mapping[Any, Callable[..., Any]] = {
     torch.lstm: _recurrent("Lstm"),
     torch.gru: _recurrent("Gru"),
@@ -282,8 +268,8 @@ _PLAIN_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.embedding_bag: _embedding_bag,
     **dict.fromkeys((torch.take_along_dim, torch.Tensor.take_along_dim), _take_along_dim),
     **_LAYERS,
-    torch.gru_cell: _gru_cell,
-    torch.lstm_cell: _lstm_cell,
+    torch.gru_cell: lambda *given: _cell("Gru", *given)[0],
+    torch.lstm_cell: lambda *given: _cell("Lstm", *given)[1:],
     torch.max_pool1d: _max_pool1d,
     torch.nn.functional.max_pool1d: _max_pool1d,
 }

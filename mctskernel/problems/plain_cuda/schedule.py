@@ -270,15 +270,19 @@ class Schedule:
                 self._scratch.append(place)
             if node in last:
                 yield from last[node].kernels(self, place)
-            elif rule_of(node).kind is Kind.RECURRENT:
-                yield layer_kernel(self, node, place, MOST_BLOCKS if self._templates else 1)
             else:
-                yield from map(self.kernel, self._jobs_of(node, place))
+                yield from self._plain(node, place)
             self.places[node] = place
         for name, node in self._results:
             if name not in names.values():
                 place = self.place(name, node)
                 yield self.kernel(self.whole(node, place))
+
+    def _plain(self, node: Node, place: Place) -> Iterator[tuple[str, str]]:
+        if rule_of(node).kind is Kind.RECURRENT:
+            yield layer_kernel(self, node, place, MOST_BLOCKS if self._templates else 1)
+        else:
+            yield from map(self.kernel, self._jobs_of(node, place))
 
     def _jobs_of(self, node: Node, place: Place) -> Iterator[Job]:
         """One kernel for a node, two for one that writes by indices, or three for a large reduction to few results."""
