@@ -174,6 +174,24 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
         (tensor("x", "rows cols", "bfloat16"), tensor("w", "cols", "bfloat16")),
     ),
+    "recurrent": (
+        together(
+            lambda x, h, w, v, b: torch.lstm(x, (h, -h), (w, v, b, b) * 2, True, 1, 0.0, False, True, False),
+            lambda x, h, w, v, b: torch.gru(
+                x, h, (w[:15], v[:15], w[15:, :5].repeat(3, 1), v[:15]), False, 2, 0.0, False, False, False
+            ),
+            lambda x, h, w, v, b: torch.rnn_relu(
+                x.transpose(0, 1), h[:1], (w[:5], v[:5], b[:5], b[5:10]), True, 1, 0.0, False, False, True
+            ),
+        ),
+        (
+            tensor("x", "5 rows 6"),
+            tensor("h", "2 rows 5"),
+            tensor("w", "20 6"),
+            tensor("v", "20 5"),
+            tensor("b", "20"),
+        ),
+    ),
     "whole": (
         together(
             lambda a, b: a // (b + 1) - a % (b + 1) * 2, lambda a, b: a.sum(1), lambda a, b: (a > b) & (b > 1)
