@@ -194,23 +194,9 @@ def _recurrent(kind: str) -> Callable[..., tuple[Tensor, ...]]:
     return layers
 
 
-def _max_pool1d(
-    tensor: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Tensor:
-    if return_indices:
-        raise PlainCudaError("This function returns indices of a maximum.")
-    size, step, pad, gap = (
-        each[0] if isinstance(each, tuple | list) else each
-        for each in (kernel_size, stride or kernel_size, padding, dilation)
-    )
-    wide = tensor.unsqueeze(-2)
-    return torch.max_pool2d(wide, (1, size), (1, step), (0, pad), (1, gap), ceil_mode).squeeze(-2)
+def _max_pool1d(*given: Any, return_indices: bool = False, **named: Any) -> Any:
+    found = torch.max_pool1d_with_indices(*given, **named)
+    return found if return_indices else found[0]
 
 
 def _bilinear(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
