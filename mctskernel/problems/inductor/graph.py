@@ -98,7 +98,7 @@ def _average(x: Any, window: Any, stride: Any = (), padding: Any = (0,), *others
     """A large average pool as pools along fewer axes, one after another."""
     rank = len(window)
     size, step, pad = ([*each] * (rank // len(each)) for each in (window, stride or window, padding))
-    ceil_mode, with_padding, divisor = (*others, *(False, True, None)[len(others) :])
+    ceil_mode, with_padding, divisor = list[Any](others) + [False, True, None][len(others) :]
     is_plain = not (ceil_mode or divisor) and (with_padding or not any(pad))
     if prod(size) <= MOST_AVERAGED or size == step or max(size[-2:]) == prod(size[-2:]) or not is_plain:
         return NotImplemented

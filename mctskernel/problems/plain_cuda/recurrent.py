@@ -32,8 +32,8 @@ ROOM = 112
 """Multiprocessors on which there is room for clusters."""
 
 
-_LIBRARY = torch.library.Library("mctskernel", "FRAGMENT")
-_LIBRARY.define(
+_LIBRARY = torch.library.Library("mctskernel", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define(  # type: ignore[no-untyped-call] # PyTorch has no types there
     "recurrent(Tensor gates, Tensor weight, Tensor bias, Tensor hidden, Tensor cell, str kind, int first, int "
     "directions) -> Tensor"
 )
@@ -46,7 +46,7 @@ which `first` is this layer's first one.
 """
 
 
-@torch.library.register_fake("mctskernel::recurrent")
+@torch.library.register_fake("mctskernel::recurrent")  # type: ignore[untyped-decorator]
 def _states(gates: Any, *given: Any) -> Any:
     _, _, hidden, _, kind, _, directions = given
     return gates.new_empty(1 + (kind == "Lstm"), *gates.shape[:2], directions * hidden.shape[2])
@@ -66,7 +66,7 @@ torch.library.register_autograd(  # that there are gradients is all that is aske
 
 @register_flop_formula(recurrent)
 def _work(gates: Any, weight: Any, *_: Any, **__: Any) -> int:
-    return 2 * math.prod(gates) * int(weight[-1])
+    return int(2 * math.prod(gates) * weight[-1])
 
 
 def _alone(*_: Any) -> str:
