@@ -159,39 +159,29 @@ def _linear(tensor: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     return found if bias is None else found + bias
 
 
-def _recurrent(kind: str) -> Callable[..., tuple[Tensor, ...]]:
+def _recurrent(
+    kind: str, tensor: Tensor, state: Any, parameters: Any, biased: Any, *given: Any
+) -> tuple[Tensor, ...]:
     """What torch.lstm and the like return."""
-
-    def layers(tensor: Tensor, state: Any, parameters: Any, biased: Any, *given: Any) -> tuple[Tensor, ...]:
-        states = [state] if isinstance(state, Tensor) else state
-        if not isinstance(biased, bool) or len({each.shape[-1] for each in states}) > 1:
-            raise PlainCudaError(
-                "This function has a recurrent layer of packed sequences or with projections."
-            )
-        count, dropout, trained, both_ways, batch_first = given
-        if dropout and trained and count > 1:
-            raise PlainCudaError(
-                "This function draws random numbers (dropout), which a kernel can't reproduce."
-            )
-        directions, size, each = 1 + both_ways, states[0].shape[-1], 4 if biased else 2
-        last: list[Tensor] = []
-        for layer in range(count):
-            first = layer * directions
-            members = [parameters[each * n : each * (n + 1)] for n in range(first, first + directions)]
-            weight, of_hidden, *biases = (
-                members[0] if not both_ways else map(torch.cat, zip(*members, strict=True))
-            )
-            bias, other = biases or (None, of_hidden.new_zeros(of_hidden.shape[0]))
-            gates = _linear(tensor, weight, bias)
-            gates = gates.transpose(0, 1) if batch_first and not layer else gates
-            found = recurrent(gates, of_hidden, other, states[0], states[-1], kind, first, directions)
-            ends = (found[:, -1, :, :size], found[:, 0, :, size:])
-            last += ends[:directions]
-            tensor = found[0]
-        ends_of = torch.stack(last, 1)
-        return (tensor.transpose(0, 1) if batch_first else tensor, *ends_of.unbind())
-
-    return layers
+    states = [state] if isinstance(state, Tensor) else state
+    if not isinstance(biased, bool) or len({each.shape[-1] for each in states}) > 1:
+        raise PlainCudaError("This function has a recurrent layer of packed sequences or with projections.")
+    count, dropout, trained, both_ways, batch_first = given
+    if dropout and trained and count > 1:
+        raise PlainCudaError("This function draws random numbers (dropout), which a kernel can't reproduce.")
+    directions, size, each = 1 + both_ways, states[0].shape[-1], 4 if biased else 2
+    last: list[Tensor] = []
+    for first in range(0, count * directions, directions):
+        members = [parameters[each * n : each * (n + 1)] for n in range(first, first + directions)]
+        joined = map(torch.cat, zip(*members, strict=True)) if both_ways else members[0]
+        weight, of_hidden, *biases = joined
+        bias, other = biases or (None, of_hidden.new_zeros(of_hidden.shape[0]))
+        gates = _linear(tensor, weight, bias)
+        gates = gates.transpose(0, 1) if batch_first and not first else gates
+        found = recurrent(gates, of_hidden, other, states[0], states[-1], kind, first, directions)
+        last += (found[:, -1, :, :size], found[:, 0, :, size:])[:directions]
+        tensor = found[0]
+    return (tensor.transpose(0, 1) if batch_first else tensor, *torch.stack(last, 1).unbind())
 
 
 def _max_pool1d(*given: Any, return_indices: bool = False, **named: Any) -> Any:
@@ -233,15 +223,15 @@ def _cell(kind: str, tensor: Tensor, state: Any, *parameters: Tensor | None) -> 
     """A step of a layer: its result and its states."""
     states = [each.unsqueeze(0) for each in ([state] if isinstance(state, Tensor) else state)]
     given = [each for each in parameters if each is not None]
-    found = _recurrent(kind)(tensor.unsqueeze(0), states, given, len(given) > 2, 1, 0.0, False, False, False)
+    found = _recurrent(kind, tensor.unsqueeze(0), states, given, len(given) > 2, 1, 0.0, False, False, False)
     return [each.squeeze(0) for each in found]
 
 
 _LAYERS: Mapping[Any, Callable[..., Any]] = {
-    torch.lstm: _recurrent("Lstm"),
-    torch.gru: _recurrent("Gru"),
-    torch.rnn_tanh: _recurrent("Tanh"),
-    torch.rnn_relu: _recurrent("Relu"),
+    torch.lstm: partial(_recurrent, "Lstm"),
+    torch.gru: partial(_recurrent, "Gru"),
+    torch.rnn_tanh: partial(_recurrent, "Tanh"),
+    torch.rnn_relu: partial(_recurrent, "Relu"),
 }
 
 
