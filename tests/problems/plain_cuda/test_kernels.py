@@ -16,6 +16,7 @@ from tests.problems.plain_cuda.verified import SIZES, source_of, tensor, wrong
 
 pytestmark = pytest.mark.slow
 
+TWO_LAYERS = False, 2, 0.0, False, False  # without biases and dropout
 X = tensor("x", "rows cols")
 IMAGE = tensor("x", "n 4 h w")
 
@@ -177,20 +178,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "recurrent": (
         together(
             lambda x, h, w, v, b: torch.lstm(x, (h, -h), (w, v, b, b) * 2, True, 1, 0.0, False, True, False),
-            lambda x, h, w, v, b: torch.gru(
-                x, h, (w[:15], v[:15], w[15:, :5].repeat(3, 1), v[:15]), False, 2, 0.0, False, False, False
-            ),
+            lambda x, h, w, v, b: torch.gru(x, h, (w[:15], v[:15], v[5:], v[:15]), *TWO_LAYERS, False),
             lambda x, h, w, v, b: torch.rnn_relu(
-                x.transpose(0, 1), h[:1], (w[:5], v[:5], b[:5], b[5:10]), True, 1, 0.0, False, False, True
+                x.transpose(0, 1), h, (w[:5], v[:5], v[5:10], v[-5:]), *TWO_LAYERS, True
             ),
         ),
-        (
-            tensor("x", "5 rows 6"),
-            tensor("h", "2 rows 5"),
-            tensor("w", "20 6"),
-            tensor("v", "20 5"),
-            tensor("b", "20"),
-        ),
+        tuple(map(tensor, "xhwvb", ("5 rows 6", "2 rows 5", "20 6", "20 5", "20"))),
     ),
     "whole": (
         together(
