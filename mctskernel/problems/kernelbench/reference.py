@@ -154,8 +154,6 @@ def module_function(
     import torch  # noqa: PLC0415 - as said above
     from torch.func import functional_call  # noqa: PLC0415 - as said above
 
-    from mctskernel.problems.plain_cuda.decompositions import RecurrentLayers  # noqa: PLC0415 - imports PyTorch
-
     names = [each.input for each in arguments if each.input] + list(state)
     unused = {place: each for place, each in model.named_parameters() if place not in state.values()}
 
@@ -166,7 +164,12 @@ def module_function(
         }
         like = next(filter(torch.is_floating_point, tensors), None)
         others = {place: each if like is None else each.to(like) for place, each in unused.items()}
-        with RecurrentLayers() if tensors[0].is_meta else nullcontext():
+        context: Any = nullcontext()
+        if tensors[0].is_meta:
+            from mctskernel.problems.plain_cuda.decompositions import RecurrentLayers  # noqa: PLC0415 - a second
+
+            context = RecurrentLayers()
+        with context:
             return functional_call(
                 model,
                 others | {place: given[name] for name, place in state.items()},
