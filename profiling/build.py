@@ -116,7 +116,8 @@ def _include_folders() -> tuple[str, ...]:
 
 def standalone(source: str) -> str:
     """A source with the text of our own headers in place of their `#include`, for compilers that don't have them."""
-    for file in sorted(_OWN_HEADERS.iterdir()):
+    # Those that include others come first.
+    for file in sorted(_OWN_HEADERS.iterdir(), key=lambda each: '#include "' not in each.read_text("utf-8")):
         text = file.read_text(encoding="utf-8").replace("#pragma once\n", "")
         include = rf"^[ \t]*#[ \t]*include[ \t]*[<\"]{re.escape(file.name)}[>\"][^\n]*"
         before, *after = re.split(include, source, flags=re.M)

@@ -42,7 +42,7 @@ PLAIN_HEADERS = frozenset(
 )
 """Headers of the C and C++ libraries that are useful in a kernel: those of `system_headers/`."""
 
-OWN_HEADERS = frozenset({"attention.cuh", "blocks.cuh", "convolutions.cuh", "rows.cuh"})
+OWN_HEADERS = frozenset({"attention.cuh", "blocks.cuh", "convolutions.cuh", "recurrent.cuh", "rows.cuh"})
 
 HEADERS = CUDA_HEADERS | PLAIN_HEADERS | OWN_HEADERS
 

@@ -227,7 +227,7 @@ def _building_blocks(task: Task, kernel: Kernel) -> dict[str, Any]:
     return {"headers": headers, "example": "" if is_shown else fenced(example, "cuda", EXAMPLE_CHARACTERS)}
 
 
-_OWN_HEADER = re.compile(r"^#include <((?:attention|blocks|convolutions|rows)\.cuh)>", re.M)
+_OWN_HEADER = re.compile(r"^#include <((?:attention|blocks|convolutions|recurrent|rows)\.cuh)>", re.M)
 
 _OPERATORS = re.compile(r"^// (aten\.\w+(?:, aten\.\w+)*)$", re.M)
 """How plain kernels name the operators that they compute; not those that merge parts of sums."""

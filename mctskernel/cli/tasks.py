@@ -80,10 +80,9 @@ def find_task_or_problem(
 ) -> Path:
     """The folder of a task; of a benchmark's problem a temporary one, until the command ends. Raises TaskError."""
     if not is_problem(name):
-        if Path(name).suffix == ".py" and Path(name).is_file():
-            raise TaskError(
-                f"{name} is no benchmark's problem: KernelBench's have a class Model and get_inputs."
-            )
+        if Path(name).suffix == ".py":
+            why = "is no benchmark's problem: KernelBench's have a class Model and get_inputs"
+            raise TaskError(f"{name} {why if Path(name).is_file() else 'does not exist'}.")
         if precision is Precision.RELAXED:
             raise TaskError(
                 f"{name} is no benchmark's problem, whose tolerance --precision relaxed takes; task.toml says which "

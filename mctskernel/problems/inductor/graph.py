@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ def traced(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape)
     with untraceable():
         symbolic = symbolic_tensors(inputs, sizes, "cuda")
         decompositions = {**select_decomp_table(), aten.convolution.default: _convolution}
+        decompositions |= {aten.avg_pool2d.default: _average, aten.avg_pool3d.default: _average}
         with symbolic.mode, sdpa_kernel(SDPBackend.MATH):
             graph = make_fx(torch.func.functionalize(called, remove="mutations"), decompositions)(
                 *symbolic.tensors
@@ -86,6 +88,27 @@ def _convolution(x: Any, weight: Any, bias: Any, *settings: Any) -> Any:
     found = aten.convolution(x, weight, None, stride, padding, **plain)
     found = found.squeeze(2) if lifted else found
     return found if bias is None else found + bias.reshape(-1, *[1] * (found.dim() - 2))
+
+
+MOST_AVERAGED = 25
+"""Numbers of a window; average pools of larger ones that overlap Inductor leaves to PyTorch."""
+
+
+def _average(x: Any, window: Any, stride: Any = (), padding: Any = (0,), *others: Any) -> Any:
+    """A large average pool as pools along fewer axes, one after another."""
+    rank = len(window)
+    size, step, pad = ([*each] * (rank // len(each)) for each in (window, stride or window, padding))
+    ceil_mode, with_padding, divisor = list[Any](others) + [False, True, None][len(others) :]
+    is_plain = not (ceil_mode or divisor) and (with_padding or not any(pad))
+    if prod(size) <= MOST_AVERAGED or size == step or max(size[-2:]) == prod(size[-2:]) or not is_plain:
+        return NotImplemented
+    # Planes, or rows, and then the axis before.
+    ones, noughts = [1] * (3 - rank), [0] * (3 - rank)
+    inside = x.flatten(-4, -3) if rank == 3 else x
+    inside = aten.avg_pool2d(inside, ones + size[1:], ones + step[1:], noughts + pad[1:])
+    planes = inside.unflatten(-3, x.shape[-4:-2]).flatten(-2) if rank == 3 else inside
+    found = aten.avg_pool2d(planes, [size[0], 1], [step[0], 1], [pad[0], 0])
+    return found.unflatten(-1, inside.shape[-2:]) if rank == 3 else found
 
 
 def _spread(tensor: Any, steps: Sequence[int]) -> Any:

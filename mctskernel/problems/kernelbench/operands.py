@@ -233,7 +233,10 @@ class Operands:
 
     def check_result(self) -> None:
         """Raise TaskError unless the result at the problem's own sizes is a tensor."""
-        with blamed(f"{self.name} fails on meta tensors: its forward raised"), Operators():
+        with (
+            blamed(f"The forward of {self.name}, called with meta tensors (sizes alone), raised"),
+            Operators(),
+        ):
             result = called(self.function, self.inputs, self.sizes, "meta")
         if not isinstance(result, torch.Tensor):
             what = "nothing" if result is None else f"a {type(result).__name__}"

@@ -10,7 +10,7 @@ import functools
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from types import CellType, FunctionType, ModuleType
@@ -151,20 +151,30 @@ def module_function(
     model: Any, arguments: Sequence[Argument], state: Mapping[str, str], scalars: Sequence[str]
 ) -> Callable[..., Any]:
     """The model's forward as a function of the inputs in `arguments`, in this order, and then those in `state`."""
+    import torch  # noqa: PLC0415 - as said above
     from torch.func import functional_call  # noqa: PLC0415 - as said above
 
     names = [each.input for each in arguments if each.input] + list(state)
+    unused = {place: each for place, each in model.named_parameters() if place not in state.values()}
 
     def function(*tensors: Any) -> Any:
         given = {
             name: tensor.reshape(()) if name in scalars else tensor
             for name, tensor in zip(names, tensors, strict=True)
         }
-        return functional_call(
-            model,
-            {place: given[name] for name, place in state.items()},
-            tuple(given[each.input] if each.input else each.value for each in arguments),
-        )
+        like = next(filter(torch.is_floating_point, tensors), None)
+        others = {place: each if like is None else each.to(like) for place, each in unused.items()}
+        context: Any = nullcontext()
+        if tensors[0].is_meta:
+            from mctskernel.problems.plain_cuda.decompositions import RecurrentLayers  # noqa: PLC0415 - a second
+
+            context = RecurrentLayers()
+        with context:
+            return functional_call(
+                model,
+                others | {place: given[name] for name, place in state.items()},
+                tuple(given[each.input] if each.input else each.value for each in arguments),
+            )
 
     return function
 

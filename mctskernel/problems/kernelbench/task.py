@@ -183,21 +183,25 @@ def drafted(
     arguments, given = _arguments(names["Model"], watched)
     _require_memory(names, given, memory, path.name)
     original = made_model(names)
-    _refuse_recurrent(original, path.name)
     shared = {id(each): each for each in state_of(original).values()}
     pure = without_running_statistics(copied(original, shared))
     members = (*given, *weight_operands(pure, {each.name for each in given}))
     whole = Dimensions({}, tuple(each.size for each in members), {})
-    operands = _shaped(Operands(path.name, pure, arguments, members, watched, whole), most_dimensions)
+    still = copied(pure, shared)
+    for each in still.modules():
+        if isinstance(each, torch.nn.modules.dropout._DropoutNd):
+            each.p = 0.0  # else nothing can be traced
+    operands = _shaped(Operands(path.name, still, arguments, members, watched, whole), most_dimensions)
     tensors = (*operands.inputs, *operands.outputs)
     memory.require(sum(each.nbytes(operands.sizes) for each in tensors), path.name)
     smallest = min(operands.awkward_shapes[0], key=operands.work)
     values, on_meta = None, drawn_tensors(operands.inputs, smallest, "meta")
+    function = replace(operands, model=pure).function
     if operands.can_run(smallest):
         values = operands.values(smallest, seed=0)
-        check_calls(pure, operands.function, values, operands.state, path.name)
+        check_calls(pure, function, values, operands.state, path.name)
     else:
-        check_operators(pure, operands.function, on_meta, operands.state, path.name)
+        check_operators(pure, function, on_meta, operands.state, path.name)
     parameters = dict(pure.named_parameters())
     trained = {name for name, place in operands.state.items() if place in parameters}
     used = used_state(operands.function, on_meta, trained)
@@ -228,16 +232,6 @@ def drafted(
     if precision is Precision.RELAXED:
         task = replace(task, tolerance=relaxed(Bound(TOLERANCE, TOLERANCE)))
     return replace(task, problem=problem, notes=tuple(_notes(operands, problem, task)))
-
-
-def _refuse_recurrent(model: Any, name: str) -> None:
-    """Raise TaskError for recurrent layers, whose steps are hidden in one operator that PyTorch can't trace."""
-    for place, module in model.named_modules():
-        if isinstance(module, torch.nn.RNNBase):
-            raise TaskError(
-                f"{name} has the recurrent layer '{place}' ({type(module).__name__}): each of its steps waits for the "
-                "one before, and a launch plan would need kernels for every step."
-            )
 
 
 def _task(operands: Operands, problem: ModuleProblem) -> TorchTask:

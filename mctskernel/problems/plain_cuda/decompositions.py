@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -17,6 +16,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from mctskernel.problems.plain_cuda import PlainCudaError
+from mctskernel.problems.plain_cuda.recurrent import recurrent
 
 aten = torch.ops.aten
 
@@ -85,6 +85,15 @@ class PlainFunctions(TorchFunctionMode):
             return called(*args, **(kwargs or {}))
 
 
+class RecurrentLayers(TorchFunctionMode):
+    """Calls recurrent layers as few operators, for tensors without values."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return _LAYERS.get(function, function)(*args, **(kwargs or {}))
+
+
 def _attention(
     query: Tensor,
     key: Tensor,
@@ -150,44 +159,34 @@ def _linear(tensor: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     return found if bias is None else found + bias
 
 
-def _gates(tensor: Tensor, hidden: Tensor, *parameters: Any) -> list[tuple[Tensor, Tensor]]:
-    """What a recurrent cell's input and its hidden state give to each gate."""
-    weight, of_hidden, *biases = parameters
-    bias, other = biases or (None, None)
-    size, given, kept = hidden.shape[-1], _linear(tensor, weight, bias), _linear(hidden, of_hidden, other)
-    starts = range(of_hidden.shape[0] // size)
-    return [(given.narrow(-1, n * size, size), kept.narrow(-1, n * size, size)) for n in starts]
+def _recurrent(
+    kind: str, tensor: Tensor, state: Any, parameters: Any, biased: Any, *given: Any
+) -> tuple[Tensor, ...]:
+    """What torch.lstm and the like return."""
+    states = [state] if isinstance(state, Tensor) else state
+    if not isinstance(biased, bool) or len({each.shape[-1] for each in states}) > 1:
+        raise PlainCudaError("This function has a recurrent layer of packed sequences or with projections.")
+    count, dropout, trained, both_ways, batch_first = given
+    if dropout and trained and count > 1:
+        raise PlainCudaError("This function draws random numbers (dropout), which a kernel can't reproduce.")
+    directions, size, each = 1 + both_ways, states[0].shape[-1], 4 if biased else 2
+    last: list[Tensor] = []
+    for first in range(0, count * directions, directions):
+        members = [parameters[each * n : each * (n + 1)] for n in range(first, first + directions)]
+        joined = map(torch.cat, zip(*members, strict=True)) if both_ways else members[0]
+        weight, of_hidden, *biases = joined
+        bias, other = biases or (None, of_hidden.new_zeros(of_hidden.shape[0]))
+        gates = _linear(tensor, weight, bias)
+        gates = gates.transpose(0, 1) if batch_first and not first else gates
+        found = recurrent(gates, of_hidden, other, states[0], states[-1], kind, first, directions)
+        last += (found[:, -1, :, :size], found[:, 0, :, size:])[:directions]
+        tensor = found[0]
+    return (tensor.transpose(0, 1) if batch_first else tensor, *torch.stack(last, 1).unbind())
 
 
-def _gru_cell(tensor: Tensor, hidden: Tensor, *parameters: Tensor | None) -> Tensor:
-    (reset, update, new) = _gates(tensor, hidden, *parameters)
-    found = torch.tanh(new[0] + torch.sigmoid(torch.add(*reset)) * new[1])
-    return found + torch.sigmoid(torch.add(*update)) * (hidden - found)
-
-
-def _lstm_cell(tensor: Tensor, state: Sequence[Tensor], *parameters: Tensor | None) -> tuple[Tensor, Tensor]:
-    taken, forgotten, new, given = itertools.starmap(torch.add, _gates(tensor, state[0], *parameters))
-    cell = torch.sigmoid(forgotten) * state[1] + torch.sigmoid(taken) * torch.tanh(new)
-    return torch.sigmoid(given) * torch.tanh(cell), cell
-
-
-def _max_pool1d(
-    tensor: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Tensor:
-    if return_indices:
-        raise PlainCudaError("This function returns indices of a maximum.")
-    size, step, pad, gap = (
-        each[0] if isinstance(each, tuple | list) else each
-        for each in (kernel_size, stride or kernel_size, padding, dilation)
-    )
-    wide = tensor.unsqueeze(-2)
-    return torch.max_pool2d(wide, (1, size), (1, step), (0, pad), (1, gap), ceil_mode).squeeze(-2)
+def _max_pool1d(*given: Any, return_indices: bool = False, **named: Any) -> Any:
+    found = torch.max_pool1d_with_indices(*given, **named)
+    return found if return_indices else found[0]
 
 
 def _bilinear(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -220,6 +219,22 @@ def _embedding_bag(indices: Tensor, weight: Tensor, *given: Any, **named: Any) -
     return rows.amax(1) if mode == "max" else rows.sum(1) if mode == "sum" else rows.mean(1)
 
 
+def _cell(kind: str, tensor: Tensor, state: Any, *parameters: Tensor | None) -> list[Tensor]:
+    """A step of a layer: its result and its states."""
+    states = [each.unsqueeze(0) for each in ([state] if isinstance(state, Tensor) else state)]
+    given = [each for each in parameters if each is not None]
+    found = _recurrent(kind, tensor.unsqueeze(0), states, given, len(given) > 2, 1, 0.0, False, False, False)
+    return [each.squeeze(0) for each in found]
+
+
+_LAYERS: Mapping[Any, Callable[..., Any]] = {
+    torch.lstm: partial(_recurrent, "Lstm"),
+    torch.gru: partial(_recurrent, "Gru"),
+    torch.rnn_tanh: partial(_recurrent, "Tanh"),
+    torch.rnn_relu: partial(_recurrent, "Relu"),
+}
+
+
 _PLAIN_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.scaled_dot_product_attention: _attention,
     torch.nn.functional.linear: _linear,
@@ -228,8 +243,9 @@ _PLAIN_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.bilinear: _bilinear,
     torch.nn.functional.embedding_bag: _embedding_bag,
     **dict.fromkeys((torch.take_along_dim, torch.Tensor.take_along_dim), _take_along_dim),
-    torch.gru_cell: _gru_cell,
-    torch.lstm_cell: _lstm_cell,
+    **_LAYERS,
+    torch.gru_cell: lambda *given: _cell("Gru", *given)[0],
+    torch.lstm_cell: lambda *given: _cell("Lstm", *given)[1:],
     torch.max_pool1d: _max_pool1d,
     torch.nn.functional.max_pool1d: _max_pool1d,
 }

@@ -33,6 +33,8 @@ class Kind(enum.Enum):
     """Like `STORED`, but each thread writes all elements along an axis."""
     SCATTERED = enum.auto()
     """Like `STORED`, but a copy of the first operand, to which each thread then adds an element of another one."""
+    RECURRENT = enum.auto()
+    """Like `STORED`, by blocks of threads that wait for each other."""
 
 
 @dataclass(frozen=True)

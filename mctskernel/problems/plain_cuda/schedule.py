@@ -28,6 +28,7 @@ from mctskernel.problems.plain_cuda.element_types import (
     stored_type,
 )
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_plan, product
+from mctskernel.problems.plain_cuda.recurrent import MOST_BLOCKS, layer_kernel
 from mctskernel.problems.plain_cuda.reductions import (
     accumulated,
     finished,
@@ -270,12 +271,18 @@ class Schedule:
             if node in last:
                 yield from last[node].kernels(self, place)
             else:
-                yield from map(self.kernel, self._jobs_of(node, place))
+                yield from self._plain(node, place)
             self.places[node] = place
         for name, node in self._results:
             if name not in names.values():
                 place = self.place(name, node)
                 yield self.kernel(self.whole(node, place))
+
+    def _plain(self, node: Node, place: Place) -> Iterator[tuple[str, str]]:
+        if rule_of(node).kind is Kind.RECURRENT:
+            yield layer_kernel(self, node, place, MOST_BLOCKS if self._templates else 1)
+        else:
+            yield from map(self.kernel, self._jobs_of(node, place))
 
     def _jobs_of(self, node: Node, place: Place) -> Iterator[Job]:
         """One kernel for a node, two for one that writes by indices, or three for a large reduction to few results."""

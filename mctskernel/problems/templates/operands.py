@@ -119,11 +119,16 @@ class Operand:
         value = body.read(self.node, index)
         if len(body.loads) != 1:
             return None
-        ((node, found),) = body.loads
+        (((node, found), offset),) = body.loads.items()
         place = schedule.places[node]
         own = (names.line, names.term)
         if place.dtype is not self.dtype or value != body.load(place, found):
             return None
+        extents, first = {names.line: self.lines, names.term: self.terms, names.batch: self.batch}, index[:-2]
+        for order in ((*first, *own), (*first, *own[::-1])):
+            sizes = tuple(extents[each] for each in order)
+            if offset == body.flat(order, sizes):  # several axes as one
+                place, found = Place(place.name, place.dtype, sizes), order
         if self.lines == ONE and found[-2:] == ("0", names.term):
             found = (*found[:-2], *own)
         if any(found.count(each) != 1 for each in own):

@@ -20,6 +20,7 @@ from mctskernel.problems.plain_cuda.element_types import converted, stored
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.rules import (
     Kind,
+    argument,
     base_name,
     behind,
     operator_name,
@@ -29,6 +30,7 @@ from mctskernel.problems.plain_cuda.rules import (
 )
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.operands import FP8, LINES, STEPS, Memory, Names, Operand, map_given
+from mctskernel.problems.templates.row_space import extents_of
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -190,9 +192,12 @@ class Product:
         sums, store = f"const float (&{names.sums})[{tile_n} / 2 / {parts}]", ""
         maps = [each.map for each in mapped if isinstance(each, _Stored) and each.map]
         if staged:
-            maps.append(schedule.add_tensor_map(target, _matrices(target.extents), (1, 16, LINES)))
+            whole = schedule.place("", self.nodes[0]).extents
+            maps.append(schedule.add_tensor_map(target, _matrices(whole), (1, 16, LINES)))
             store = f"store_boxes<{tile_m}, {tile_n}, {stages}>(&{maps[-1]}, {names.shared}, "
-        made = self._function(schedule, target, (call, sums, store), f"{threads}, 1", mapped)
+        made = self._function(
+            schedule, target, (call, sums, store), f"{threads}, 1", mapped, stored_parts=bool(split)
+        )
         made = replace(made, given=tuple(map(map_given, maps)))
         grid = _grid(given, f"({tile_m} * {cluster})", tile_n, self.batch) + (f" * {split}" if split else "")
         grid = f"{beside} * min({blocks} // {beside}, {grid})"
@@ -306,14 +311,15 @@ class Product:
         words: tuple[str, str, str],
         threads: str,
         given: Sequence[_Given],
+        *,
+        stored_parts: bool = False,
     ) -> Function:
         """A kernel that is a call with operands, and with what stores the sums of a tile as a parameter.
 
         `words` are the call, how sums are declared, and the call that stores them if that isn't the usual one.
         """
         call, sums, store = words
-        node, stored_parts = self.nodes[0], len(target.extents) > len(self.nodes[0].meta["val"].shape)
-        names = Names.of(schedule.body(target))
+        node, names = self.nodes[0], Names.of(schedule.body(target))
         store = store or ("store(" if given[0].operand.name == "a" else "store_transposed(")
         extents = ", ".join(in_cpp(each.operand.lines) for each in given)
         of_batch = f"const int {names.batch} = {names.tile}.batch; " if self.batch != ONE else ""
@@ -352,9 +358,10 @@ class Product:
         node, last = self.nodes[0], self.nodes[-1]
 
         def given(body: Body, index: Index) -> str:
-            assert index == _index(body, node, names)  # noqa: S101 - the finder looked
+            assert index == _index(body, node, names) or viewed  # noqa: S101 - the finder looked
             return str(names.sum)
 
+        viewed = last.meta["val"].dim() > node.meta["val"].dim()  # its rows are along several axes
         value, place = (
             schedule.body(target, "long long" if schedule.is_large(target) else "int", {node: given})
             for _ in range(2)
@@ -363,10 +370,13 @@ class Product:
             Names.of(body)
         text = names.sum
         if not stored_parts:
-            text = converted(value.read(last, _index(value, node, names)), numbers(last), target.dtype)
+            at = _index(value, node, names)
+            at = (*value.unflat(at[0], value.extents(last)[:-1]), at[1]) if viewed else at
+            text = converted(value.read(last, at), numbers(last), target.dtype)
         value.line(f"return {stored(target.dtype, text)};")
         index = _index(place, node, names)
-        flat = place.flat((f"{names.tile}.part", *index) if stored_parts else index, target.extents)
+        whole = target.extents if stored_parts else place.extents(node)
+        flat = place.flat((f"{names.tile}.part", *index) if stored_parts else index, whole)
         place.line(f"return {flat};")
         return value, place
 
@@ -664,19 +674,30 @@ def follower_of(
 
     Those that are `known` need it no more.
     """
-    shape = [traced.expression(size) for size in node.meta["val"].shape]
+    shape = extents_of(node, traced)
+    views = {shape}
     found: set[Node] = set()
     ends = {*kept, *known}
     for user in behind(readers(node), ends.__contains__, readers):
         if user in known:
             continue
-        if user.op != "call_function" or rule_of(user).kind is not Kind.ELEMENT:
+        if user.op == "call_function" and _views_rows(user, node, traced):
+            views.add(extents_of(user, traced))
+        elif user.op != "call_function" or rule_of(user).kind is not Kind.ELEMENT:
             return None
-        if [traced.expression(size) for size in user.meta["val"].shape] != shape:
+        if extents_of(user, traced) not in views:
             return None
         if user in kept:
             found.add(user)
     return found.pop() if len(found) == 1 else None
+
+
+def _views_rows(node: Node, product: Node, traced: Traced) -> bool:
+    """Whether a node is a view of a product, or of what follows it, with its rows along several axes."""
+    if operator_name(product) != "aten.mm" or operator_name(node) not in {"aten.view", "aten._unsafe_view"}:
+        return False
+    source, whole = argument(node, "self"), extents_of(product, traced)
+    return extents_of(source, traced) == whole and extents_of(node, traced)[-1:] == whole[-1:]
 
 
 def followed(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> Iterator[Node]:
@@ -692,9 +713,12 @@ def end_of(node: Node, order: Iterable[Node], kept: Sequence[Node], traced: Trac
     """The last node, of those that aren't kept, that all uses of a node lead to element by element; or else itself."""
 
     def is_end(each: Node) -> bool:
-        return each in kept or rule_of(each).kind is not Kind.ELEMENT
+        return each in kept or (
+            rule_of(each).kind is not Kind.ELEMENT and not _views_rows(each, node, traced)
+        )
 
     reached = {each for each in behind(readers(node), is_end, readers) if not is_end(each)}
+    reached = {each for each in reached if rule_of(each).kind is Kind.ELEMENT}
     ends = [each for each in order if each in reached and follower_of(node, [*kept, each], traced) is each]
     return ends[-1] if ends else node
 

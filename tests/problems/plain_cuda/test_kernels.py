@@ -16,6 +16,7 @@ from tests.problems.plain_cuda.verified import SIZES, source_of, tensor, wrong
 
 pytestmark = pytest.mark.slow
 
+TWO_LAYERS = False, 2, 0.0, False, False  # without biases and dropout
 X = tensor("x", "rows cols")
 IMAGE = tensor("x", "n 4 h w")
 
@@ -173,6 +174,16 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             lambda x, w: (x @ x.t()).sum(1),
         ),
         (tensor("x", "rows cols", "bfloat16"), tensor("w", "cols", "bfloat16")),
+    ),
+    "recurrent": (
+        together(
+            lambda x, h, w, v, b: torch.lstm(x, (h, -h), (w, v, b, b) * 2, True, 1, 0.0, False, True, False),
+            lambda x, h, w, v, b: torch.gru(x, h, (w[:15], v[:15], v[5:], v[:15]), *TWO_LAYERS, False),
+            lambda x, h, w, v, b: torch.rnn_relu(
+                x.transpose(0, 1), h, (w[:5], v[:5], v[5:10], v[-5:]), *TWO_LAYERS, True
+            ),
+        ),
+        tuple(map(tensor, "xhwvb", ("5 rows 6", "2 rows 5", "20 6", "20 5", "20"))),
     ),
     "whole": (
         together(
