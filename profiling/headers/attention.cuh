@@ -1446,14 +1446,14 @@ struct Values {
         }
         const int tiles = ((CAUSAL ? min(values.terms, row + 1) : values.terms) + KEYS - 1) / KEYS;
         const float* of_tiles = weights.data + row * weights.stride + weights.terms;
-        float top = -CUDART_INF_F, total = 0.0f;
+        float2 all = make_float2(-CUDART_INF_F, 0.0f);
+        #pragma unroll 4
         for (int i = 0; i < tiles; ++i) {
-            top = fmaxf(top, of_tiles[2 * i]);
+            const float2 of_tile = *reinterpret_cast<const float2*>(of_tiles + 2 * i);
+            const float top = fmaxf(all.x, of_tile.x), origin = top == -CUDART_INF_F ? 0.0f : top;
+            all = make_float2(top, all.y * power_of_two(all.x - origin) + of_tile.y * power_of_two(of_tile.x - origin));
         }
-        for (int i = 0; i < tiles; ++i) {
-            total += power_of_two(of_tiles[2 * i] - top) * of_tiles[2 * i + 1];
-        }
-        return make_float2(top, total);
+        return all;
     }
 
     // What each tile's weights are multiplied by; a thread has those of every 16th row.
@@ -1465,15 +1465,22 @@ struct Values {
 
         __device__ __forceinline__ void begin(int step) {
             if (step % (KEYS / STEP) == 0) {
-                #pragma unroll 1
+                // Loads of all rows at once: what they wait for is waited for once.
+                const int last = of.weights.lines - 1, tiles = (of.values.terms + KEYS - 1) / KEYS, own = step / (KEYS / STEP);
+                const float* of_tiles = of.weights.data + of.weights.terms;
+                float top[ROWS / 16];
+                #pragma unroll
                 for (int i = 0; i < ROWS / 16; ++i) {
-                    const int line = row + 16 * i;
-                    const float* of_tiles = of.weights.data + line * of.weights.stride + of.weights.terms;
-                    const float factor = line < of.weights.lines
-                        ? power_of_two(of_tiles[step / (KEYS / STEP) * 2] - of.all_of(line).x) * WEIGHT_SCALE : 0.0f;
+                    top[i] = -CUDART_INF_F;
+                }
+                #pragma unroll 1
+                for (int tile = 0; tile <= tiles; ++tile) {
                     #pragma unroll
-                    for (int j = 0; j < ROWS / 16; ++j) {
-                        factors[j] = i == j ? factor : factors[j];
+                    for (int i = 0; i < ROWS / 16; ++i) {
+                        const int line = min(row + 16 * i, last), end = CAUSAL ? line / KEYS : tiles - 1;
+                        const float found = of_tiles[line * of.weights.stride + 2 * (tile < tiles ? min(tile, end) : own)];
+                        factors[i] = power_of_two(found - top[i]) * WEIGHT_SCALE;
+                        top[i] = fmaxf(top[i], found);
                     }
                 }
             }
