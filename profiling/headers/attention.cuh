@@ -46,301 +46,13 @@ __device__ __forceinline__ float4 times(float4 v, float by) {
     return make_float4(v.x * by, v.y * by, v.z * by, v.w * by);
 }
 
-// Steps that memory is asked for in advance, as few blocks wait for it.
-constexpr int AHEAD = 4;
-
-__device__ __forceinline__ void prefetch(const float* at) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-}
-
 // Four neighbours, which are either all inside of a matrix or zeros: rows of other lengths are computed in fp32.
 __device__ __forceinline__ float4 load_four(const float* at, bool inside) {
     return inside ? *reinterpret_cast<const float4*>(at) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
-struct Scaled {
-    static constexpr bool CHECKED = true;
-
-    __device__ __forceinline__ float4 operator()(float4 v, int, int) const { return times(v, SCALE); }
-};
-
-// LINES lines whose terms are contiguous: a thread brings four terms of every 32nd line. `change(four, i, step)` is applied.
-template <int LINES, class Change>
-struct ByTerm {
-    static constexpr bool TURNED = false;
-    const blocks::ByTerm& from;
-    const int first, quad = threadIdx.x & 7;
-    // Of eight lines, such that half a warp writes lines r and r + 4, which lie in different banks.
-    const int line = (threadIdx.x >> 3 & ~7) | ((threadIdx.x >> 3 & 7) >> 1) | ((threadIdx.x >> 3 & 1) << 2);
-    const float* at = from.data + (first + line) * from.stride + quad * 4;
-    const bool whole = first + LINES <= from.lines && from.terms % STEP == 0;
-    Change change;
-    float4 next[LINES / 32];
-    float most = 0.0f;
-
-    __device__ __forceinline__ ByTerm(const blocks::ByTerm& matrix, int line, Change change)
-        : from(matrix), first(line), change(change) {}
-
-    // Steps are fetched in their order.
-    __device__ __forceinline__ void fetch(int step) {
-        if (whole) {
-            const float* of_line = at;
-            #pragma unroll
-            for (int i = 0; i < LINES / 32; ++i, of_line += 32 * from.stride) {
-                next[i] = *reinterpret_cast<const float4*>(of_line);
-                if (quad == 0 && step + AHEAD < from.terms / STEP) {
-                    prefetch(of_line + AHEAD * STEP);
-                }
-            }
-        } else {
-            #pragma unroll
-            for (int i = 0; i < LINES / 32; ++i) {
-                const bool inside = first + line + 32 * i < from.lines && step * STEP + quad * 4 < from.terms;
-                next[i] = load_four(at + 32 * i * from.stride, inside);
-            }
-        }
-        at += STEP;
-    }
-
-    __device__ __forceinline__ void keep(unsigned stage, int step) {
-        #pragma unroll
-        for (int i = 0; i < LINES / 32; ++i) {
-            most = Change::CHECKED ? largest(most, next[i]) : most;
-            const unsigned to = stage + blocks::swizzled(line + 32 * i, quad >> 1) + (quad & 1) * 8;
-            store_split(to, change(next[i], i, step), to ^ 64);
-        }
-    }
-};
-
-// LINES lines that are contiguous for each term, and stay so: blocks of 64 lines have 32 terms of 128 bytes, high parts of all blocks
-// and then low ones. A thread brings four lines of every few terms.
-template <int LINES, class Change>
-struct ByLine {
-    static constexpr bool TURNED = true;
-    static constexpr int APART = THREADS * 4 / LINES;
-    const blocks::ByLine& from;
-    const int first, line = threadIdx.x * 4 % LINES, term = threadIdx.x * 4 / LINES;
-    const float* at = from.data + term * from.stride + first + line;
-    const bool whole = first + LINES <= from.lines && from.terms % STEP == 0;
-    Change change;
-    float4 next[STEP / APART];
-    float most = 0.0f;
-
-    __device__ __forceinline__ ByLine(const blocks::ByLine& matrix, int line, Change change)
-        : from(matrix), first(line), change(change) {}
-
-    __device__ __forceinline__ void fetch(int step) {
-        #pragma unroll
-        for (int i = 0; i < STEP / APART; ++i, at += APART * from.stride) {
-            if (whole) {
-                next[i] = *reinterpret_cast<const float4*>(at);
-                if (line % 32 == 0 && step + AHEAD < from.terms / STEP) {
-                    prefetch(at + AHEAD * STEP * from.stride);
-                }
-            } else {
-                next[i] = load_four(at, first + line < from.lines && step * STEP + term + i * APART < from.terms);
-            }
-        }
-    }
-
-    __device__ __forceinline__ void keep(unsigned stage, int step) {
-        #pragma unroll
-        for (int i = 0; i < STEP / APART; ++i) {
-            most = largest(most, next[i]);
-            const int k = term + i * APART;
-            const unsigned to = stage + line / 64 * (STEP * 128) + blocks::swizzled(k, line % 64 / 8) + (line & 4) * 2;
-            store_split(to, change(next[i], i, step), to + LINES * 64);
-        }
-    }
-};
-
-// Products of ROWS lines of A and N of B over all steps. `shared` has 3 * (ROWS + N) * 128 bytes, from a multiple of 1024 on.
-// Both warp groups split the next step into one of three stages while the tensor cores work on the one before.
-template <int N, class A, class B>
-__device__ __forceinline__ void multiply(float (&sum)[N / 2], unsigned shared, A& a, B& b, int steps) {
-    constexpr int STAGE = (ROWS + N) * 128;
-    auto keep = [&](unsigned stage, int step) {
-        a.keep(stage, step);
-        b.keep(stage + ROWS * 128, step);
-        if (step + 1 < steps) {
-            a.fetch(step + 1);
-            b.fetch(step + 1);
-        }
-        blocks::publish();
-    };
-    a.fetch(0);
-    b.fetch(0);
-    unsigned stage = shared;
-    keep(stage, 0);
-    __syncthreads();
-    #pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
-        blocks::products<ROWS, N, float, float, false, B::TURNED>(sum, stage, step > 0);
-        stage = stage == shared + 2 * STAGE ? shared : stage + STAGE;
-        if (step + 1 < steps) {
-            // Nobody reads this stage any more: its products were waited for before the last barrier.
-            keep(stage, step + 1);
-        }
-        blocks::wait<1>(sum);
-        __syncthreads();
-    }
-    blocks::wait<0>(sum);
-}
-
-// Replace all sums by what `exactly(row, column)` of the tile gives.
-template <int COUNT, class Exactly>
-__device__ __forceinline__ void replace(float (&sum)[COUNT], Exactly exactly) {
-    #pragma unroll 1
-    for (int i = 0; i < COUNT; ++i) {
-        const float found = exactly(blocks::row_of(i), blocks::column_of(i));
-        #pragma unroll
-        for (int j = 0; j < COUNT; ++j) {
-            sum[j] = j == i ? found : sum[j];
-        }
-    }
-}
-
 __device__ __forceinline__ unsigned aligned(const unsigned char* shared) {
     return ((unsigned)__cvta_generic_to_shared(shared) + 1023) & ~1023u;
-}
-
-// ---- Attention in two kernels, for heads that are too wide to keep the sums of a row on chip -------------------------------
-
-// A tile of N columns of weights: to[row * pitch + column] gets 2^(score - largest score of the tile), where score(row, column,
-// product) is in units of log 2, and 0 from the last key up to a multiple of 32. Behind them are each tile's largest score and sum.
-template <int N, class Score>
-__device__ __forceinline__ void store_scores(float* to, unsigned char* shared, const blocks::ByTerm& queries,
-        const blocks::ByTerm& keys, blocks::Tile tile, int pitch, Score score) {
-    float sum[N / 2];
-    const int steps = (queries.terms + STEP - 1) / STEP;
-    ByTerm<ROWS, Scaled> a(queries, tile.row, Scaled());
-    ByTerm<N, Scaled> b(keys, tile.column, Scaled());
-    const bool whole = queries.vector && keys.vector && queries.terms % 4 == 0;
-    if (whole) {
-        multiply<N>(sum, aligned(shared), a, b, steps);
-    }
-    float unit = 1.0f / (SCALE * SCALE);
-    if (__syncthreads_or(!whole || a.most > LARGEST || b.most > LARGEST)) {
-        unit = 1.0f;
-        replace(sum, [&](int row, int column) {
-            const float* x = queries.data + (tile.row + row) * queries.stride;
-            const float* y = keys.data + (tile.column + column) * keys.stride;
-            const bool inside = tile.row + row < queries.lines && tile.column + column < keys.lines;
-            float found = 0.0f;
-            for (int k = 0; k < queries.terms && inside; ++k) {
-                found = fmaf(x[k], y[k], found);
-            }
-            return found;
-        });
-    }
-    const int columns = (keys.lines + STEP - 1) / STEP * STEP;
-    #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int row = tile.row + blocks::row_of(2 * half);
-        float top = -CUDART_INF_F, total = 0.0f;
-        #pragma unroll
-        for (int i = 2 * half; i < N / 2; i += 4) {
-            #pragma unroll
-            for (int j = i; j < i + 2; ++j) {
-                const int column = tile.column + blocks::column_of(j);
-                const bool inside = row < queries.lines && column < keys.lines;
-                sum[j] = inside ? score(row, column, sum[j] * unit) * LOG2E : -CUDART_INF_F;
-                top = fmaxf(top, sum[j]);
-            }
-        }
-        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
-        const float origin = top == -CUDART_INF_F ? 0.0f : top;
-        #pragma unroll
-        for (int i = 2 * half; i < N / 2; i += 4) {
-            const int column = tile.column + blocks::column_of(i);
-            const float2 found = make_float2(exp2f(sum[i] - origin), exp2f(sum[i + 1] - origin));
-            total += found.x + found.y;
-            if (row < queries.lines && column < columns) {
-                *reinterpret_cast<float2*>(to + (long long)row * pitch + column) = found;
-            }
-        }
-        total += __shfl_xor_sync(0xffffffff, total, 1);
-        total += __shfl_xor_sync(0xffffffff, total, 2);
-        if ((threadIdx.x & 3) == 0 && row < queries.lines) {
-            float* of_tile = to + (long long)row * pitch + columns + tile.column / N * 2;
-            of_tile[0] = top;
-            of_tile[1] = total;
-        }
-    }
-}
-
-// What each tile's weights are multiplied by; a thread has those of every 32nd row.
-template <int N>
-struct Weights {
-    static constexpr bool CHECKED = false;
-    const blocks::ByTerm& weights;
-    const float* top;
-    int row, line;
-    float (&factors)[ROWS / 32];
-
-    __device__ __forceinline__ float4 operator()(float4 v, int i, int step) const {
-        if (step % (N / STEP) == 0) {
-            const int l = line + 32 * i;
-            const float* of_tile = weights.data + (row + l) * weights.stride + weights.terms + step / (N / STEP) * 2;
-            factors[i] = row + l < weights.lines ? exp2f(of_tile[0] - top[l]) * WEIGHT_SCALE : 0.0f;
-        }
-        return times(v, factors[i]);
-    }
-};
-
-// A tile of N columns of what weights, in `tiles` of KEYS, make of `values`, which put(row, column, value) stores.
-template <int N, int KEYS, class Put>
-__device__ __forceinline__ void store_values(unsigned char* shared, const blocks::ByTerm& weights, int tiles,
-        const blocks::ByLine& values, blocks::Tile tile, Put put) {
-    __shared__ float top[ROWS], share[ROWS];
-    if (threadIdx.x < ROWS) {
-        const int row = tile.row + threadIdx.x;
-        const float* of_tiles = weights.data + row * weights.stride + weights.terms;
-        float most = row < weights.lines ? -CUDART_INF_F : 0.0f, total = 0.0f;
-        for (int i = 0; i < tiles && row < weights.lines; ++i) {
-            most = fmaxf(most, of_tiles[2 * i]);
-        }
-        for (int i = 0; i < tiles && row < weights.lines; ++i) {
-            total += exp2f(of_tiles[2 * i] - most) * of_tiles[2 * i + 1];
-        }
-        top[threadIdx.x] = most;
-        share[threadIdx.x] = 1.0f / total;
-    }
-    __syncthreads();
-    float sum[N / 2], factors[ROWS / 32];
-    const int line = (threadIdx.x >> 3 & ~7) | ((threadIdx.x >> 3 & 7) >> 1) | ((threadIdx.x >> 3 & 1) << 2);
-    ByTerm<ROWS, Weights<KEYS>> a(weights, tile.row, Weights<KEYS>{weights, top, tile.row, line, factors});
-    const bool whole = values.vector && values.lines % 4 == 0;
-    const blocks::ByLine fetched{values.data, whole ? values.lines : 0, values.terms, values.stride};
-    ByLine<N, Scaled> b(fetched, tile.column, Scaled());
-    multiply<N>(sum, aligned(shared), a, b, weights.terms / STEP);
-    float unit = 1.0f / (SCALE * WEIGHT_SCALE);
-    const bool some = __syncthreads_or(b.most > 0.0f), enough = __syncthreads_or(b.most >= LEAST);
-    if (__syncthreads_or(b.most > LARGEST) || (some && !enough) || !whole) {
-        unit = 1.0f;
-        replace(sum, [&](int row, int column) {
-            const float* x = weights.data + (tile.row + row) * weights.stride;
-            const float* y = values.data + tile.column + column;
-            const bool inside = tile.row + row < weights.lines && tile.column + column < values.lines;
-            float found = 0.0f;
-            for (int k = 0; k < values.terms && inside; ++k) {
-                found = fmaf(x[k] * exp2f(x[weights.terms + k / KEYS * 2] - top[row]), y[k * values.stride], found);
-            }
-            return found;
-        });
-    }
-    #pragma unroll
-    for (int i = 0; i < N / 2; i += 2) {
-        const int row = tile.row + blocks::row_of(i), column = tile.column + blocks::column_of(i);
-        if (row < weights.lines && column < values.lines) {
-            const float by = unit * share[row - tile.row];
-            put(row, column, sum[i] * by);
-            if (column + 1 < values.lines) {
-                put(row, column + 1, sum[i + 1] * by);
-            }
-        }
-    }
 }
 
 // ---- Attention in one kernel, for heads of up to HEAD numbers of 16 bits ----------------------------------------------------
@@ -379,8 +91,21 @@ __device__ __forceinline__ void wgmma_of_registers(float (&d)[COUNT], const unsi
         ATTENTION_ISSUE("f16", COUNT, N, __VA_ARGS__); \
     } \
 }
+ATTENTION_PRODUCT(8, "16", "%8", "%9", "%10", "%11", "%12", "%13", "%14")
+ATTENTION_PRODUCT(16, "32", "%16", "%17", "%18", "%19", "%20", "%21", "%22")
+ATTENTION_PRODUCT(24, "48", "%24", "%25", "%26", "%27", "%28", "%29", "%30")
 ATTENTION_PRODUCT(32, "64", "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+ATTENTION_PRODUCT(40, "80", "%40", "%41", "%42", "%43", "%44", "%45", "%46")
+ATTENTION_PRODUCT(48, "96", "%48", "%49", "%50", "%51", "%52", "%53", "%54")
+ATTENTION_PRODUCT(56, "112", "%56", "%57", "%58", "%59", "%60", "%61", "%62")
 ATTENTION_PRODUCT(64, "128", "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+ATTENTION_PRODUCT(72, "144", "%72", "%73", "%74", "%75", "%76", "%77", "%78")
+ATTENTION_PRODUCT(80, "160", "%80", "%81", "%82", "%83", "%84", "%85", "%86")
+ATTENTION_PRODUCT(88, "176", "%88", "%89", "%90", "%91", "%92", "%93", "%94")
+ATTENTION_PRODUCT(96, "192", "%96", "%97", "%98", "%99", "%100", "%101", "%102")
+ATTENTION_PRODUCT(104, "208", "%104", "%105", "%106", "%107", "%108", "%109", "%110")
+ATTENTION_PRODUCT(112, "224", "%112", "%113", "%114", "%115", "%116", "%117", "%118")
+ATTENTION_PRODUCT(120, "240", "%120", "%121", "%122", "%123", "%124", "%125", "%126")
 ATTENTION_PRODUCT(128, "256", "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 
 // Issue the products of a warp group's queries and KEYS keys.
@@ -498,6 +223,66 @@ struct Softmax {
             total[half] += __shfl_xor_sync(0xffffffff, total[half], 2);
         }
     }
+
+    static __device__ __forceinline__ float hidden() { return -CUDART_INF_F; }
+    __device__ __forceinline__ bool fits() const { return true; }
+};
+
+// Scores that are weights themselves, which have no sum: with an exponent they are scaled by a power of two, so that a row's largest
+// weight so far is between 2^(exponent - 1) and 2^exponent.
+template <class Score>
+struct Weight {
+    Score score;
+
+    __device__ __forceinline__ float operator()(int row, int column, float product) const { return score(row, column, product); }
+};
+
+template <class Score>
+__device__ __forceinline__ Weight<Score> weight(Score score) {
+    return {score};
+}
+
+struct Plain {
+    float top[2] = {0.0f, 0.0f}, total[2] = {1.0f, 1.0f};
+
+    template <int COUNT>
+    __device__ __forceinline__ float2 weigh(float (&scores)[COUNT], float exponent = 0.0f, float = 1.0f) {
+        float shares[2] = {1.0f, 1.0f};
+        #pragma unroll
+        for (int half = 0; half < 2 && exponent > 0.0f; ++half) {
+            float most = top[half];
+            #pragma unroll
+            for (int i = 2 * half; i < COUNT; i += 4) {
+                most = fmaxf(most, fmaxf(fabsf(scores[i]), fabsf(scores[i + 1])));
+            }
+            most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
+            const int found = max((int)(__float_as_uint(most) >> 23), 64) - 127;
+            const float scale = blocks::power_of_two(min((int)exponent - 1 - found, 126));
+            shares[half] = top[half] > 0.0f ? scale / total[half] : 1.0f;
+            #pragma unroll
+            for (int i = 2 * half; i < COUNT; i += 4) {
+                scores[i] *= scale;
+                scores[i + 1] *= scale;
+            }
+            total[half] = scale;
+            top[half] = most;
+        }
+        return make_float2(shares[0], shares[1]);
+    }
+
+    __device__ __forceinline__ void finish() const {}
+    static __device__ __forceinline__ float hidden() { return 0.0f; }
+    __device__ __forceinline__ bool fits() const { return fmaxf(top[0], top[1]) < CUDART_INF_F; }
+};
+
+template <class Score>
+struct WeightsOf {
+    using Type = Softmax;
+};
+template <class Score>
+struct WeightsOf<Weight<Score>> {
+    using Type = Plain;
 };
 
 __device__ __forceinline__ float number(float x) { return x; }
@@ -516,6 +301,8 @@ struct Rows {
 // As `attend`, in fp32 arithmetic: for what the tensor cores can't do. A warp has a query and 32 outputs at a time.
 template <bool CAUSAL, class T, class Score, class Put>
 __device__ __noinline__ void attend_exactly(Rows<T> queries, Rows<T> keys, Rows<T> values, int first, Score score, Put put) {
+    using Weights = typename WeightsOf<Score>::Type;
+    constexpr bool NORMAL = blocks::SAME<Weights, Softmax>;
     const int lane = threadIdx.x & 31;
     for (int row = first + (threadIdx.x >> 5); row < min(first + ROWS, queries.lines); row += THREADS / 32) {
         for (int column = lane; column - lane < values.terms; column += 32) {
@@ -525,14 +312,15 @@ __device__ __noinline__ void attend_exactly(Rows<T> queries, Rows<T> keys, Rows<
                 for (int k = 0; k < queries.terms && key < keys.lines; ++k) {
                     found = fmaf(number(queries.data[row * queries.stride + k]), number(keys.data[key * keys.stride + k]), found);
                 }
-                found = key < keys.lines && (!CAUSAL || key <= row) ? score(row, key, found) : -CUDART_INF_F;
+                found = key < keys.lines && (!CAUSAL || key <= row) ? score(row, key, found) : Weights::hidden();
                 float most = fmaxf(top, found);
                 #pragma unroll
                 for (int apart = 1; apart < 32; apart *= 2) {
                     most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, apart));
                 }
                 const float origin = most == -CUDART_INF_F ? 0.0f : most;
-                const float share = exp2f((top - origin) * LOG2E), weight = exp2f((found - origin) * LOG2E);
+                const float share = NORMAL ? exp2f((top - origin) * LOG2E) : 1.0f;
+                const float weight = NORMAL ? exp2f((found - origin) * LOG2E) : found;
                 top = most;
                 total = total * share + weight;
                 sum *= share;
@@ -548,7 +336,7 @@ __device__ __noinline__ void attend_exactly(Rows<T> queries, Rows<T> keys, Rows<
                 total += __shfl_xor_sync(0xffffffff, total, apart);
             }
             if (column < values.terms) {
-                put(row, column, sum / total);
+                put(row, column, NORMAL ? sum / total : sum);
             }
         }
     }
@@ -595,19 +383,19 @@ struct Pipe {
         next();
     }
 
-    // By the producers: LINES lines of up to HEAD numbers, as boxes of 64 neighbours.
-    template <int LINES, int HEAD, class Matrix>
+    // By the producers: LINES lines of up to WIDTH numbers, as boxes of 64 neighbours.
+    template <int LINES, int WIDTH, class Matrix>
     __device__ __forceinline__ void bring(const Matrix& from, int first) {
         const unsigned barrier = barriers + 16 * stage, to = memory + stage * bytes;
         blocks::wait_for(barrier + 8, parity ^ 1);
         if (!from.is_copied()) {
-            for (int i = 0; i < HEAD / 64; ++i) {
+            for (int i = 0; i < WIDTH / 64; ++i) {
                 from.template load<LINES>(to + i * LINES * 128, first, i);
             }
             blocks::publish();
         } else if (threadIdx.x % blocks::PRODUCERS == 0) {
-            blocks::expect(barrier, LINES * HEAD * 2);
-            for (int i = 0; i < HEAD / 64; ++i) {
+            blocks::expect(barrier, LINES * WIDTH * 2);
+            for (int i = 0; i < WIDTH / 64; ++i) {
                 from.template copy<LINES>(to + i * LINES * 128, first, i, barrier, 0, 0);
             }
         }
@@ -631,6 +419,7 @@ struct Multiple {
 // taken of.
 template <class Matrix, class Score, class T, class Index>
 struct Part {
+    using Weights = typename WeightsOf<Score>::Type;
     Matrix queries, keys, values;
     int first;
     Score score;
@@ -657,7 +446,7 @@ struct Part {
 
     // Replace products of a tile by weights; returns what is to be multiplied with sums of earlier weights.
     template <int KEYS, bool CAUSAL>
-    __device__ __forceinline__ float2 weigh(Softmax& softmax, float (&scores)[KEYS / 2], int tile) const {
+    __device__ __forceinline__ float2 weigh(Weights& softmax, float (&scores)[KEYS / 2], int tile) const {
         const int end = (tile + 1) * KEYS;
         auto of = [&](int row, int column, float product) {
             if constexpr (blocks::SAME<Score, Multiple>) {
@@ -671,7 +460,7 @@ struct Part {
             for (int i = 0; i < KEYS / 2; ++i) {
                 const int row = first + blocks::row_of(i), column = tile * KEYS + blocks::column_of(i);
                 const bool counts = row < queries.lines && column < keys.lines && (!CAUSAL || column <= row);
-                scores[i] = counts ? of(row, column, scores[i]) : -CUDART_INF_F;
+                scores[i] = counts ? of(row, column, scores[i]) : Weights::hidden();
             }
         } else {
             #pragma unroll
@@ -714,7 +503,7 @@ __device__ __forceinline__ void pack(unsigned (&weights)[COUNT], const float (&s
 }
 
 template <class T, class Part, int COUNT>
-__device__ __forceinline__ void end(const Softmax& softmax, float (&sum)[COUNT], const Part& of, int column) {
+__device__ __forceinline__ void end(const typename Part::Weights& softmax, float (&sum)[COUNT], const Part& of, int column) {
     scale(sum, make_float2(1.0f / softmax.total[0], 1.0f / softmax.total[1]));
     blocks::store(of.to, sum, blocks::Tile{of.first, column}, of.queries.lines, of.values.terms,
         [](int, int, float x) { return T(x); }, of.index);
@@ -780,16 +569,18 @@ __device__ __forceinline__ void combine(float (&slice)[HEAD / 2 / SPLITS], const
 #endif
 
 // Parts 0 to `count` of attention, which part_of(number) gives, by blocks of THREADS + 128 threads. Where CAUSAL, keys behind a query
-// don't count. `shared` has (ROWS + 4 * KEYS) * HEAD * 2 + 2048 bytes. The blocks of a cluster take one of SPLITS of a part's keys each.
+// don't count. `shared` has (ROWS + 4 * KEYS) * WIDTH * 2 + 2048 bytes, where WIDTH is HEAD rounded up to a multiple of 64. The blocks of a
+// cluster take one of SPLITS of a part's keys each.
 template <int HEAD, int KEYS, bool CAUSAL, class T, int SPLITS = 1, class PartOf>
 __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf part_of) {
-    constexpr unsigned STAGE = KEYS * HEAD * 2;
-    const unsigned own_queries = aligned(shared), own_keys = own_queries + ROWS * HEAD * 2, own_values = own_keys + 2 * STAGE;
+    constexpr int WIDTH = (HEAD + 63) / 64 * 64;
+    constexpr unsigned STAGE = KEYS * WIDTH * 2;
+    const unsigned own_queries = aligned(shared), own_keys = own_queries + ROWS * WIDTH * 2, own_values = own_keys + 2 * STAGE;
     float sum[HEAD / 2], scores[KEYS / 2];
     unsigned weights[KEYS / 4];
 #if BLOCKS_WGMMA
     const unsigned barriers = own_values + 2 * STAGE;
-    Pipe<1> of_queries{own_queries, barriers, ROWS * HEAD * 2};
+    Pipe<1> of_queries{own_queries, barriers, ROWS * WIDTH * 2};
     Pipe<2> of_keys{own_keys, barriers + 16, STAGE}, of_values{own_values, barriers + 48, STAGE};
     if (threadIdx.x == 0) {
         of_queries.init(THREADS / 32);
@@ -807,13 +598,13 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf 
             if (!of.template fits<HEAD>()) {
                 continue;
             }
-            of_queries.template bring<ROWS, HEAD>(of.queries, of.first);
+            of_queries.template bring<ROWS, WIDTH>(of.queries, of.first);
             const int tiles = of.template tiles<KEYS, CAUSAL>(), each = (tiles + SPLITS - 1) / SPLITS;
             const int first_tile = blockIdx.x % SPLITS * each;
             #pragma unroll 1
             for (int tile = first_tile; tile < min(first_tile + each, tiles); ++tile) {
-                of_keys.template bring<KEYS, HEAD>(of.keys, tile * KEYS);
-                of_values.template bring<KEYS, HEAD>(of.values, tile * KEYS);
+                of_keys.template bring<KEYS, WIDTH>(of.keys, tile * KEYS);
+                of_values.template bring<KEYS, WIDTH>(of.values, tile * KEYS);
             }
             #pragma unroll
             for (int i = 0; SPLITS > 1 && i < (nth_part<SPLITS>(turn + 1) < count ? 3 : 2); ++i) {
@@ -835,7 +626,7 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf 
             }
             const int tiles = of.template tiles<KEYS, CAUSAL>(), each = (tiles + SPLITS - 1) / SPLITS;
             const int first_tile = blockIdx.x % SPLITS * each, last_tile = min(first_tile + each, tiles);
-            Softmax softmax;
+            typename decltype(part_of(0))::Weights softmax;
             #pragma unroll
             for (int i = 0; i < HEAD / 2; ++i) {
                 sum[i] = 0.0f;
@@ -890,7 +681,7 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf 
         const int tiles = of.template tiles<KEYS, CAUSAL>();
         auto bring = [&](int tile) {
             const unsigned stage = tile % 2 * STAGE;
-            for (int i = 0; i < HEAD / 64 && tile < tiles; ++i) {
+            for (int i = 0; i < WIDTH / 64 && tile < tiles; ++i) {
                 of.keys.template load<KEYS>(own_keys + stage + i * KEYS * 128, tile * KEYS, i);
                 of.values.template load<KEYS>(own_values + stage + i * KEYS * 128, tile * KEYS, i);
             }
@@ -903,12 +694,12 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf 
             continue;
         }
         if (produces) {
-            for (int i = 0; i < HEAD / 64; ++i) {
+            for (int i = 0; i < WIDTH / 64; ++i) {
                 of.queries.template load<ROWS>(own_queries + i * ROWS * 128, of.first, i);
             }
             bring(0);
         }
-        Softmax softmax;
+        typename decltype(part_of(0))::Weights softmax;
         #pragma unroll
         for (int i = 0; i < HEAD / 2; ++i) {
             sum[i] = 0.0f;
@@ -1078,18 +869,20 @@ struct PairsByColumn {
     }
 };
 
-// The outputs of ROWS queries from `first` on, which put(row, column, value) stores. `shared` has
+// A part of attention of fp32 numbers, of `count` which part_of(number) gives, by as many blocks of THREADS threads. `shared` has
 // (ROWS + 4 * KEYS) * HEAD * 4 + 1024 bytes.
-template <int HEAD, int KEYS, bool CAUSAL, class Score, class Put>
-__device__ __forceinline__ void attend(unsigned char* shared, const Rows<float>& queries, const Rows<float>& keys,
-        const Rows<float>& values, int first, Score score, Put put) {
+template <int HEAD, int KEYS, bool CAUSAL, class PartOf>
+__device__ __forceinline__ void attend_pairs(unsigned char* shared, int, PartOf part_of) {
     constexpr unsigned STAGE = KEYS * HEAD * 4;
     const unsigned own_queries = aligned(shared), own_keys = own_queries + ROWS * HEAD * 4, own_values = own_keys + 2 * STAGE;
-    const int last = CAUSAL ? min(keys.lines, first + ROWS) : keys.lines, tiles = (last + KEYS - 1) / KEYS;
+    const auto of = part_of(blockIdx.x);
+    using Weights = typename decltype(part_of(0))::Weights;
+    const Rows<float>&queries = of.queries, &keys = of.keys, &values = of.values;
+    const int first = of.first, tiles = of.template tiles<KEYS, CAUSAL>();
     const bool whole = queries.vector && keys.vector && values.vector && queries.terms % 4 == 0 && values.terms % 4 == 0;
     const bool possible = whole && queries.terms <= HEAD && values.terms <= HEAD;
     float most = 0.0f, most_value = 0.0f, sum[HEAD / 2];
-    Softmax softmax;
+    Weights softmax;
     if (possible) {
         #pragma unroll
         for (int i = 0; i < HEAD / 2; ++i) {
@@ -1128,8 +921,10 @@ __device__ __forceinline__ void attend(unsigned char* shared, const Rows<float>&
             for (int i = 0; i < KEYS / 2; ++i) {
                 const int row = first + blocks::row_of(i), column = tile * KEYS + blocks::column_of(i);
                 const float product = scores[i] * (1.0f / (SCALE * SCALE));
+                // Of the last ones beyond the edges, so that what it loads is loaded at once.
+                const float found = of.score(min(row, queries.lines - 1), min(column, keys.lines - 1), product);
                 const bool counts = row < queries.lines && column < keys.lines && (!CAUSAL || column <= row);
-                scores[i] = counts ? score(row, column, product) : -CUDART_INF_F;
+                scores[i] = counts ? found : Weights::hidden();
             }
             const float2 shares = softmax.weigh(scores, 15.0f);
             unsigned high[KEYS / 4], low[KEYS / 4];
@@ -1151,17 +946,602 @@ __device__ __forceinline__ void attend(unsigned char* shared, const Rows<float>&
         softmax.finish();
     }
     const bool some = __syncthreads_or(most_value > 0.0f), enough = __syncthreads_or(most_value >= LEAST);
-    if (__syncthreads_or(!possible || most > LARGEST || most_value > LARGEST) || (some && !enough)) {
-        attend_exactly<CAUSAL>(queries, keys, values, first, score, put);
-        return;
+    if (__syncthreads_or(!possible || !softmax.fits() || most > LARGEST || most_value > LARGEST) || (some && !enough)) {
+        of.template compute_exactly<CAUSAL>();
+    } else {
+        scale(sum, make_float2(1.0f / SCALE, 1.0f / SCALE));
+        end<float>(softmax, sum, of, 0);
     }
-    #pragma unroll
-    for (int i = 0; i < HEAD / 2; ++i) {
-        const int row = first + blocks::row_of(i), column = blocks::column_of(i);
-        if (row < queries.lines && column < values.terms) {
-            put(row, column, sum[i] * (1.0f / SCALE) / softmax.total[i >> 1 & 1]);
+}
+
+// ---- Attention in two kernels, for heads of fp32 numbers that are too wide to keep the sums of a row on chip ----------------
+// Each kernel is a product, of which a block computes tiles of ROWS x N: one warp group loads operands and splits them into pairs on
+// their way to shared memory, and two multiply. Blocks of a cluster have tiles below each other, and each brings its share of the
+// columns to both: what L2 can deliver is the bound.
+
+constexpr int STAGES = 4, BOUND = 2, SOME = 4, ENOUGH = 8;
+
+// Stages of operands in shared memory, with a barrier for those that are full and one for those that are empty. With the last stage of a
+// tile go words that tell of its numbers.
+template <int N, int CLUSTER>
+struct Ring {
+    static constexpr int STAGE = (ROWS + N) * 128;
+    const unsigned memory, rank = CLUSTER > 1 ? blockIdx.x % CLUSTER : 0;
+    unsigned there = 0, parity = 0;
+    int stage = 0;
+
+    __device__ __forceinline__ explicit Ring(const unsigned char* shared) : memory(aligned(shared)) {
+#if BLOCKS_WGMMA
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < STAGES; ++i) {
+                blocks::init_barrier(full() + 16 * i, blocks::PRODUCERS / 32);
+                blocks::init_barrier(full() + 16 * i + 8, THREADS / 32 * CLUSTER);
+            }
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        }
+        if constexpr (CLUSTER > 1) {
+            there = blocks::address_at(memory, rank ^ 1) - memory;
+            blocks::cluster_barrier();
+        }
+#endif
+        __syncthreads();
+    }
+
+    __device__ __forceinline__ unsigned own() const { return memory + stage * STAGE; }
+    __device__ __forceinline__ unsigned full() const { return memory + STAGES * STAGE + 256 + stage * 16; }
+    __device__ __forceinline__ unsigned word(int number) const { return memory + STAGES * STAGE + stage * 32 + number * 4; }
+
+    __device__ __forceinline__ void next() {
+        parity ^= stage == STAGES - 1;
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
+    }
+
+    // Store at an address, and if BOTH at the same one in the other block, whose barrier of the stage waits for it.
+    template <bool BOTH>
+    __device__ __forceinline__ void store(unsigned to, unsigned x, unsigned y) const {
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(x), "r"(y) : "memory");
+#if BLOCKS_WGMMA
+        if constexpr (BOTH) {
+            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];"
+                         ::"r"(to + there), "r"(x), "r"(y), "r"(full() + there) : "memory");
+        }
+#endif
+    }
+
+    template <bool BOTH>
+    __device__ __forceinline__ void store_pairs(unsigned to, unsigned to_low, float4 v) const {
+        unsigned high[2], low[2];
+        split(v.x, v.y, high[0], low[0]);
+        split(v.z, v.w, high[1], low[1]);
+        store<BOTH>(to, high[0], high[1]);
+        store<BOTH>(to_low, low[0], low[1]);
+    }
+
+    // What all warps say of a tile's numbers, with its last step.
+    __device__ __forceinline__ void tell(unsigned found) const {
+        const unsigned all = (__any_sync(0xffffffff, found & BOUND) ? BOUND : 0) | (__any_sync(0xffffffff, found & SOME) ? SOME : 0)
+            | (__any_sync(0xffffffff, found & ENOUGH) ? ENOUGH : 0);
+        if (threadIdx.x % 32 == 0) {
+            const unsigned to = word(rank * 4 + threadIdx.x / 32 % 4);
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(all) : "memory");
+#if BLOCKS_WGMMA
+            if constexpr (CLUSTER > 1) {
+                asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+                             ::"r"(to + there), "r"(all), "r"(full() + there) : "memory");
+            }
+#endif
         }
     }
+
+    __device__ __forceinline__ unsigned told() const {
+        unsigned all = 0;
+        #pragma unroll
+        for (int i = 0; i < 4 * (BLOCKS_WGMMA ? CLUSTER : 1); ++i) {
+            unsigned found;
+            asm volatile("ld.shared.b32 %0, [%1];" : "=r"(found) : "r"(word(BLOCKS_WGMMA ? i : rank * 4 + i)) : "memory");
+            all |= found;
+        }
+        return all;
+    }
+};
+
+// Four neighbours, or what was there.
+__device__ __forceinline__ void load_if(float4& v, const float* at, bool some) {
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; @p ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];}"
+                 : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w) : "l"(at), "r"((int)some));
+}
+
+// LINES lines of a step whose terms are contiguous: a thread brings four terms of every 16th line, the i-th of which are multiplied by
+// scale(i). Steps are fetched in their order, and so are their parts.
+template <int LINES, bool BOTH, class Scale>
+struct ByTerm {
+    static constexpr int COUNT = LINES / 16;
+    const int quad = threadIdx.x & 7;
+    // Of eight lines, such that half a warp writes lines r and r + 4, which lie in different banks.
+    const int line = (threadIdx.x >> 3 & 8) | ((threadIdx.x >> 3 & 7) >> 1) | ((threadIdx.x >> 3 & 1) << 2);
+    const int left, terms;
+    const long long apart;
+    const float *at, *next_at;
+    Scale scale;
+    float4 next[COUNT];
+    float most = 0.0f;
+
+    __device__ __forceinline__ ByTerm(const blocks::ByTerm& from, int first, Scale scale)
+        : left(from.lines - first - line), terms(from.terms), apart(16 * from.stride),
+          at(from.data + (first + line) * from.stride + quad * 4), next_at(at), scale(scale) {}
+
+    template <bool WHOLE>
+    __device__ __forceinline__ void fetch(int i, int step, bool some) {
+        next_at = i == 0 ? at + step * STEP : next_at + apart;
+        next[i] = WHOLE ? next[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        load_if(next[i], next_at, some && (WHOLE || (left > 16 * i && step * STEP + quad * 4 < terms)));
+    }
+
+    template <class Ring>
+    __device__ __forceinline__ void keep(const Ring& ring, unsigned to, int i) {
+        most = Scale::CHECKED ? largest(most, next[i]) : most;
+        to += blocks::swizzled(line + 16 * i, quad >> 1) + (quad & 1) * 8;
+        ring.template store_pairs<BOTH>(to, to ^ 64, times(next[i], scale(i)));
+    }
+};
+
+// LINES lines, half of a stage's if BOTH, that are contiguous for each term, and stay so: blocks of 64 lines have 32 terms of 128 bytes,
+// high parts of all blocks and then low ones. A thread brings four lines of every few terms.
+template <int LINES, bool BOTH>
+struct ByLine {
+    static constexpr int APART = blocks::PRODUCERS * 4 / LINES, COUNT = STEP / APART;
+    const int line = threadIdx.x * 4 % LINES, term = threadIdx.x % blocks::PRODUCERS * 4 / LINES;
+    const int terms;
+    const long long apart;
+    const float* at;
+    float4 next[COUNT];
+    float most = 0.0f;
+
+    __device__ __forceinline__ ByLine(const blocks::ByLine& from, int first)
+        : terms(first + line < from.lines ? from.terms : 0), apart(APART * from.stride),
+          at(from.data + term * from.stride + first + line) {}
+
+    template <bool WHOLE>
+    __device__ __forceinline__ void fetch(int i, int step, bool some) {
+        next[i] = WHOLE ? next[i] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        load_if(next[i], at, some && (WHOLE || step * STEP + term + i * APART < terms));
+        at += apart;
+    }
+
+    template <class Ring>
+    __device__ __forceinline__ void keep(const Ring& ring, unsigned to, int i) {
+        most = largest(most, next[i]);
+        to += line / 64 * (STEP * 128) + blocks::swizzled(term + i * APART, line % 64 / 8) + (line & 4) * 2;
+        ring.template store_pairs<BOTH>(to, to + LINES * (BOTH ? 128 : 64), times(next[i], SCALE));
+    }
+};
+
+template <bool WHOLE, class A, class B>
+__device__ __forceinline__ void fetch_all(A& a, B& b, int step) {
+    #pragma unroll
+    for (int i = 0; i < A::COUNT; ++i) {
+        a.template fetch<WHOLE>(i, step, true);
+    }
+    #pragma unroll
+    for (int i = 0; i < B::COUNT; ++i) {
+        b.template fetch<WHOLE>(i, step, true);
+    }
+}
+
+// Bring a step, and fetch what comes after it.
+template <bool WHOLE, class Ring, class Operand>
+__device__ __forceinline__ void keep_all(const Ring& ring, Operand& from, unsigned to, int step, bool more) {
+    #pragma unroll
+    for (int i = 0; i < Operand::COUNT; ++i) {
+        from.keep(ring, to, i);
+        from.template fetch<WHOLE>(i, step + 1, more);
+    }
+}
+
+#if BLOCKS_WGMMA
+template <bool WHOLE, int N, int CLUSTER, class Part, class A, class B>
+__device__ __forceinline__ void bring(Ring<N, CLUSTER>& ring, const Part& part, A& a, B& b, unsigned to_b, int steps) {
+    if (steps > 0) {
+        fetch_all<WHOLE>(a, b, 0);
+    }
+    #pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        const bool last = step == steps - 1;
+        blocks::wait_for(ring.full() + 8, ring.parity ^ 1);
+        if (CLUSTER > 1 && threadIdx.x == THREADS) {
+            blocks::expect(ring.full(), N * 64 + (last ? 16 : 0));
+        }
+        a.scale.begin(step);
+        keep_all<WHOLE>(ring, a, ring.own(), step, !last);
+        keep_all<WHOLE>(ring, b, ring.own() + to_b, step, !last);
+        if (last) {
+            ring.tell(found_of(part, a, b));
+        }
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) {
+            blocks::arrive(ring.full());
+        }
+        ring.next();
+    }
+}
+
+template <int N, int CLUSTER>
+__device__ __forceinline__ void release(const Ring<N, CLUSTER>& ring, unsigned barrier) {
+    if (threadIdx.x % 32 < CLUSTER) {
+        if constexpr (CLUSTER == 1) {
+            blocks::arrive(barrier);
+        } else {
+            blocks::arrive_at(barrier, threadIdx.x % 32);
+        }
+    }
+}
+
+// Returns what was found of the numbers.
+template <bool TURNED, int N, int CLUSTER>
+__device__ __forceinline__ unsigned multiply(float (&sum)[N / 2], Ring<N, CLUSTER>& ring, int steps) {
+    unsigned before = 0, found = 0;
+    #pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+        blocks::wait_for(ring.full(), ring.parity);
+        // What others stored comes before what the tensor cores read.
+        blocks::publish();
+        blocks::products<ROWS, N, float, float, false, TURNED>(sum, ring.own(), step > 0);
+        blocks::wait<1>(sum);
+        if (step > 0) {
+            release(ring, before);
+        }
+        before = ring.full() + 8;
+        found = step == steps - 1 ? ring.told() : 0;
+        ring.next();
+    }
+    blocks::wait<0>(sum);
+    __syncwarp();
+    release(ring, before);
+    return found;
+}
+#endif
+
+// What a thread found of a tile's numbers.
+template <class Part, class A, class B>
+__device__ __forceinline__ unsigned found_of(const Part& part, const A& a, const B& b) {
+    return (!part.possible() || a.most > LARGEST || b.most > LARGEST ? BOUND : 0) | (b.most > 0.0f ? SOME : 0)
+        | (b.most >= LEAST ? ENOUGH : 0);
+}
+
+template <int COUNT, class Part>
+__device__ __noinline__ void finish_exactly(Part part, blocks::Tile tile) {
+    part.template finish_exactly<COUNT>(tile);
+}
+
+template <class Part, int COUNT>
+__device__ __forceinline__ void finish_tile(const Part& part, float (&sum)[COUNT], const blocks::Tile& tile, unsigned found) {
+    if ((found & BOUND) || (found & (SOME | ENOUGH)) == SOME) {
+        finish_exactly<COUNT>(part, tile);
+    } else {
+        part.finish(sum, tile);
+    }
+}
+
+// The tiles of a product, by THREADS + 128 threads: part_of(tile) is what a block computes of each. `shared` has
+// STAGES * (ROWS + N) * 128 + 1536 bytes.
+template <int N, int CLUSTER, class Tiling, class PartOf>
+__device__ __forceinline__ void compute_tiles(unsigned char* shared, const Tiling& tiling, PartOf part_of) {
+    static_assert(CLUSTER == 1 || (CLUSTER == 2 && N >= 128), "Two blocks share 128 columns or more");
+    using Part = decltype(part_of(blocks::Tile()));
+    Ring<N, CLUSTER> ring(shared);
+    const int group = __shfl_sync(0xffffffff, threadIdx.x >> 7, 0);
+    const int first = blockIdx.x / CLUSTER, apart = gridDim.x / CLUSTER;
+    auto own = [&](blocks::Tile tile) {
+        tile.row += ring.rank * ROWS;
+        return tile;
+    };
+#if BLOCKS_WGMMA
+    if (group == 2) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 152;");
+        const int share = ring.rank * (N / CLUSTER);
+        const unsigned to_b = ROWS * 128 + (Part::TURNED ? share / 64 * (STEP * 128) : share * 128);
+        #pragma unroll 1
+        for (int number = first; number < tiling.count(); number += apart) {
+            const blocks::Tile all = tiling.tile(number), tile = own(all);
+            const Part part = part_of(all);
+            const int steps = part.steps(all, all.row + ROWS * CLUSTER);
+            auto a = part.a(tile);
+            auto b = part.template b<N / CLUSTER, (CLUSTER > 1)>(tile.column + share);
+            if (part.template whole<N>(tile)) {
+                bring<true>(ring, part, a, b, to_b, steps);
+            } else {
+                bring<false>(ring, part, a, b, to_b, steps);
+            }
+        }
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 176;");
+        #pragma unroll 1
+        for (int number = first; number < tiling.count(); number += apart) {
+            const blocks::Tile all = tiling.tile(number), tile = own(all);
+            const Part part = part_of(all);
+            const int steps = part.steps(all, all.row + ROWS * CLUSTER);
+            if (steps > 0) {
+                float sum[N / 2];
+                finish_tile(part, sum, tile, multiply<Part::TURNED>(sum, ring, steps));
+            }
+        }
+    }
+    if constexpr (CLUSTER > 1) {
+        // The other block may still arrive here.
+        __syncwarp();
+        blocks::cluster_barrier();
+    }
+#else
+    for (int number = first; number < tiling.count(); number += apart) {
+        const blocks::Tile all = tiling.tile(number), tile = own(all);
+        const Part part = part_of(all);
+        const int steps = part.steps(all, all.row + ROWS * CLUSTER);
+        float sum[N / 2];
+        auto a = part.a(tile);
+        auto b = part.template b<N, false>(tile.column);
+        fetch_all<false>(a, b, 0);
+        for (int step = 0; step < steps; ++step) {
+            __syncthreads();
+            if (group == 2) {
+                a.scale.begin(step);
+                keep_all<false>(ring, a, ring.own(), step, step + 1 < steps);
+                keep_all<false>(ring, b, ring.own() + ROWS * 128, step, step + 1 < steps);
+                ring.tell(found_of(part, a, b));
+            }
+            __syncthreads();
+            if (group < 2) {
+                blocks::products<ROWS, N, float, float, false, Part::TURNED>(sum, ring.own(), step > 0);
+            }
+        }
+        if (group < 2 && steps > 0) {
+            finish_tile(part, sum, tile, ring.told());
+        }
+    }
+#endif
+}
+
+// Weights to[row * pitch + column] = 2^(score - largest score of the tile of KEYS), where score(row, column, product) is what softmax is
+// taken of, and 0 from the last key up to a multiple of 32. Behind them are each tile's largest score, in units of log 2, and sum.
+template <int KEYS, bool CAUSAL, class Score>
+struct Scores {
+    static constexpr bool TURNED = false;
+    struct Scale {
+        static constexpr bool CHECKED = true;
+        __device__ __forceinline__ void begin(int) const {}
+        __device__ __forceinline__ float operator()(int) const { return SCALE; }
+    };
+    blocks::ByTerm queries, keys;
+    float* to;
+    int pitch;
+    Score score;
+
+    __device__ __forceinline__ bool possible() const { return queries.vector && keys.vector && queries.terms % 4 == 0; }
+
+    // Of queries before `last`; none where no key of the tile counts for them.
+    __device__ __forceinline__ int steps(const blocks::Tile& tile, int last) const {
+        return CAUSAL && tile.column >= last ? 0 : (queries.terms + STEP - 1) / STEP;
+    }
+
+    template <int N>
+    __device__ __forceinline__ bool whole(const blocks::Tile& tile) const {
+        return possible() && tile.row + ROWS <= queries.lines && tile.column + N <= keys.lines && queries.terms % STEP == 0;
+    }
+
+    __device__ __forceinline__ blocks::ByTerm limited(const blocks::ByTerm& of) const {
+        return {of.data, possible() ? of.lines : 0, of.terms, of.stride};
+    }
+
+    __device__ __forceinline__ auto a(const blocks::Tile& tile) const {
+        return ByTerm<ROWS, false, Scale>(limited(queries), tile.row, Scale());
+    }
+
+    template <int LINES, bool BOTH>
+    __device__ __forceinline__ auto b(int first) const { return ByTerm<LINES, BOTH, Scale>(limited(keys), first, Scale()); }
+
+    // What softmax is taken of, in units of log 2.
+    __device__ __forceinline__ float exponent(int row, int column, float product) const {
+        // Of the last ones beyond the edges, so that what it loads is loaded at once.
+        const float found = score(min(row, queries.lines - 1), min(column, keys.lines - 1), product);
+        return row < queries.lines && column < keys.lines && (!CAUSAL || column <= row) ? found * LOG2E : -CUDART_INF_F;
+    }
+
+    // Columns that are stored.
+    __device__ __forceinline__ int columns() const { return (keys.lines + STEP - 1) / STEP * STEP; }
+
+    static __device__ __forceinline__ float largest_of_row(float top) {
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
+        return fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
+    }
+
+    __device__ __forceinline__ void store_sum(int row, int column, float top, float total) const {
+        total += __shfl_xor_sync(0xffffffff, total, 1);
+        total += __shfl_xor_sync(0xffffffff, total, 2);
+        if ((threadIdx.x & 3) == 0 && row < queries.lines) {
+            *reinterpret_cast<float2*>(to + (long long)row * pitch + columns() + column / KEYS * 2) = make_float2(top, total);
+        }
+    }
+
+    template <int COUNT>
+    __device__ __forceinline__ void finish(float (&sum)[COUNT], const blocks::Tile& tile) const {
+        #pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = tile.row + blocks::row_of(2 * half);
+            float top = -CUDART_INF_F, total = 0.0f;
+            #pragma unroll
+            for (int i = 2 * half; i < COUNT; i += 4) {
+                #pragma unroll
+                for (int j = i; j < i + 2; ++j) {
+                    sum[j] = exponent(row, tile.column + blocks::column_of(j), sum[j] * (1.0f / (SCALE * SCALE)));
+                    top = fmaxf(top, sum[j]);
+                }
+            }
+            top = largest_of_row(top);
+            const float origin = top == -CUDART_INF_F ? 0.0f : top;
+            #pragma unroll
+            for (int i = 2 * half; i < COUNT; i += 4) {
+                const int column = tile.column + blocks::column_of(i);
+                const float2 found = make_float2(power_of_two(sum[i] - origin), power_of_two(sum[i + 1] - origin));
+                total += found.x + found.y;
+                if (row < queries.lines && column < columns()) {
+                    *reinterpret_cast<float2*>(to + (long long)row * pitch + column) = found;
+                }
+            }
+            store_sum(row, tile.column, top, total);
+        }
+    }
+
+    // The same in fp32 arithmetic.
+    template <int COUNT>
+    __device__ __forceinline__ void finish_exactly(const blocks::Tile& tile) const {
+        #pragma unroll 1
+        for (int half = 0; half < 2; ++half) {
+            const int row = tile.row + blocks::row_of(2 * half), end = row < queries.lines ? columns() : 0;
+            float* of_row = to + (long long)row * pitch;
+            float top = -CUDART_INF_F, total = 0.0f;
+            #pragma unroll 1
+            for (int i = 0; i < COUNT / 2; ++i) {
+                const int column = tile.column + blocks::column_of(i * 2 - i % 2);
+                if (column < end) {
+                    float product = 0.0f;
+                    for (int k = 0; k < queries.terms && column < keys.lines; ++k) {
+                        product = fmaf(queries.data[row * queries.stride + k], keys.data[column * keys.stride + k], product);
+                    }
+                    of_row[column] = exponent(row, column, product);
+                    top = fmaxf(top, of_row[column]);
+                }
+            }
+            top = largest_of_row(top);
+            #pragma unroll 1
+            for (int i = 0; i < COUNT / 2; ++i) {
+                const int column = tile.column + blocks::column_of(i * 2 - i % 2);
+                if (column < end) {
+                    of_row[column] = power_of_two(of_row[column] - (top == -CUDART_INF_F ? 0.0f : top));
+                    total += of_row[column];
+                }
+            }
+            store_sum(row, tile.column, top, total);
+        }
+    }
+};
+
+template <int KEYS, bool CAUSAL, class Score>
+__device__ __forceinline__ Scores<KEYS, CAUSAL, Score> scores(const blocks::ByTerm& queries, const blocks::ByTerm& keys, float* to,
+        int pitch, Score score) {
+    return {queries, keys, to, pitch, score};
+}
+
+// What such weights, in tiles of KEYS, make of `values`; stored at to[index(row, column)].
+template <int KEYS, bool CAUSAL, class Index>
+struct Values {
+    static constexpr bool TURNED = true;
+    blocks::ByTerm weights;
+    blocks::ByLine values;
+    float* to;
+    Index index;
+
+    // A row's largest score and, relative to it, the sum of its weights.
+    __device__ __forceinline__ float2 all_of(int row) const {
+        if (row >= weights.lines) {
+            return make_float2(0.0f, 1.0f);
+        }
+        const int tiles = ((CAUSAL ? min(values.terms, row + 1) : values.terms) + KEYS - 1) / KEYS;
+        const float* of_tiles = weights.data + row * weights.stride + weights.terms;
+        float2 all = make_float2(-CUDART_INF_F, 0.0f);
+        #pragma unroll 4
+        for (int i = 0; i < tiles; ++i) {
+            const float2 of_tile = *reinterpret_cast<const float2*>(of_tiles + 2 * i);
+            const float top = fmaxf(all.x, of_tile.x), origin = top == -CUDART_INF_F ? 0.0f : top;
+            all = make_float2(top, all.y * power_of_two(all.x - origin) + of_tile.y * power_of_two(of_tile.x - origin));
+        }
+        return all;
+    }
+
+    // What each tile's weights are multiplied by; a thread has those of every 16th row.
+    struct Scale {
+        static constexpr bool CHECKED = false;
+        const Values& of;
+        const int row;
+        float factors[ROWS / 16];
+
+        __device__ __forceinline__ void begin(int step) {
+            if (step % (KEYS / STEP) == 0) {
+                // Loads of all rows at once: what they wait for is waited for once.
+                const int last = of.weights.lines - 1, tiles = (of.values.terms + KEYS - 1) / KEYS, own = step / (KEYS / STEP);
+                const float* of_tiles = of.weights.data + of.weights.terms;
+                float top[ROWS / 16];
+                #pragma unroll
+                for (int i = 0; i < ROWS / 16; ++i) {
+                    top[i] = -CUDART_INF_F;
+                }
+                #pragma unroll 1
+                for (int tile = 0; tile <= tiles; ++tile) {
+                    #pragma unroll
+                    for (int i = 0; i < ROWS / 16; ++i) {
+                        const int line = min(row + 16 * i, last), end = CAUSAL ? line / KEYS : tiles - 1;
+                        const float found = of_tiles[line * of.weights.stride + 2 * (tile < tiles ? min(tile, end) : own)];
+                        factors[i] = power_of_two(found - top[i]) * WEIGHT_SCALE;
+                        top[i] = fmaxf(top[i], found);
+                    }
+                }
+            }
+        }
+
+        __device__ __forceinline__ float operator()(int i) const { return factors[i]; }
+    };
+
+    __device__ __forceinline__ bool possible() const { return values.vector && values.lines % 4 == 0; }
+
+    __device__ __forceinline__ int steps(const blocks::Tile&, int last) const {
+        return (CAUSAL ? min(weights.terms, last) : weights.terms) / STEP;
+    }
+
+    template <int N>
+    __device__ __forceinline__ bool whole(const blocks::Tile& tile) const {
+        return possible() && tile.row + ROWS <= weights.lines && tile.column + N <= values.lines && values.terms % STEP == 0;
+    }
+
+    __device__ __forceinline__ auto a(const blocks::Tile& tile) const {
+        const int line = (threadIdx.x >> 3 & 8) | ((threadIdx.x >> 3 & 7) >> 1) | ((threadIdx.x >> 3 & 1) << 2);
+        return ByTerm<ROWS, false, Scale>(weights, tile.row, Scale{*this, tile.row + line});
+    }
+
+    template <int LINES, bool BOTH>
+    __device__ __forceinline__ auto b(int first) const {
+        const blocks::ByLine limited{values.data, possible() ? values.lines : 0, values.terms, values.stride};
+        return ByLine<LINES, BOTH>(limited, first);
+    }
+
+    template <int COUNT>
+    __device__ __forceinline__ void finish(float (&sum)[COUNT], const blocks::Tile& tile) const {
+        constexpr float UNIT = 1.0f / (SCALE * WEIGHT_SCALE);
+        scale(sum, make_float2(UNIT / all_of(tile.row + blocks::row_of(0)).y, UNIT / all_of(tile.row + blocks::row_of(2)).y));
+        blocks::store(to, sum, tile, weights.lines, values.lines, [](int, int, float x) { return x; }, index);
+    }
+
+    // The same in fp32 arithmetic.
+    template <int COUNT>
+    __device__ __forceinline__ void finish_exactly(const blocks::Tile& tile) const {
+        #pragma unroll 1
+        for (int i = 0; i < COUNT; ++i) {
+            const int row = tile.row + blocks::row_of(i), column = tile.column + blocks::column_of(i);
+            if (row < weights.lines && column < values.lines) {
+                const float* of_row = weights.data + row * weights.stride;
+                const float2 all = all_of(row);
+                float found = 0.0f;
+                for (int k = 0; k < (CAUSAL ? min(values.terms, row + 1) : values.terms); ++k) {
+                    const float weight = of_row[k] * power_of_two(of_row[weights.terms + k / KEYS * 2] - all.x);
+                    found = fmaf(weight, values.data[k * values.stride + column], found);
+                }
+                to[index(row, column)] = found / all.y;
+            }
+        }
+    }
+};
+
+template <int KEYS, bool CAUSAL, class Index>
+__device__ __forceinline__ Values<KEYS, CAUSAL, Index> weighed(const blocks::ByTerm& weights, const blocks::ByLine& values, float* to,
+        Index index) {
+    return {weights, values, to, index};
 }
 
 }  // namespace attention

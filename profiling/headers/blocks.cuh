@@ -997,6 +997,8 @@ __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bo
 template <int UNFINISHED, int COUNT>
 __device__ __forceinline__ void wait(float (&)[COUNT]) {}
 
+__device__ __forceinline__ void publish() {}
+
 // Where threads bring operands: a step of one, which may have to be converted by the scales of its lines, found first.
 template <int COUNT, class Operand>
 __device__ __forceinline__ void load_step(const Operand& operand, unsigned to, int line, int step, const float* unscale) {

@@ -6,11 +6,10 @@ tiles, and another one brings them to one scale on their way to the tensor cores
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +27,7 @@ from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.plain_cuda.views import reshaped
 from mctskernel.problems.templates.operands import LINES, STEP, Names, ceiling, map_given
 from mctskernel.problems.templates.row_space import extents_of, stripped, trial_body
-from mctskernel.problems.templates.tiles import CLUSTERED, MULTIPROCESSORS
+from mctskernel.problems.templates.tiles import CLUSTERED, MULTIPROCESSORS, TOGETHER
 
 HEADER = "attention.cuh"
 
@@ -62,6 +61,8 @@ class Attention:
     """Of the mask, for a score that counts."""
     is_multiple: bool = False
     """Whether softmax is of products times a positive number, but for that mask."""
+    is_plain: bool = False
+    """Whether `weighed` are the weights themselves, without a softmax."""
 
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The texts of the kernels, and their launches."""
@@ -69,68 +70,59 @@ class Attention:
         left, right = tensors(self.scores)[0], tensors(self.nodes[-1])[1]
         head = max(schedule.estimate(schedule.place("", each).extents[-1:]) for each in (left, right))
         if head <= MOST_ON_CHIP[place.dtype]:
-            yield self._at_once(schedule, place, max(1 << (head - 1).bit_length(), 64))
+            yield self._at_once(schedule, place, head)
         else:
             yield from self._in_two(schedule, place)
 
     def _at_once(self, schedule: Schedule, place: Place, size: int) -> tuple[str, str]:
         bytes_, narrow = place.dtype.itemsize, place.dtype is not torch.float32
+        count = self._splits(schedule) if narrow and not self.is_plain else 1
+        unit = max(16, 8 * count) if narrow else 64
+        size = math.ceil(size / unit) * unit
         blocks = schedule.macro("BLOCKS", MULTIPROCESSORS) if narrow else ""
-        splits = schedule.macro("SPLITS", self._splits(schedule), 1, 2, 4, 8) if narrow else ""
-        head = schedule.macro("HEAD", size, 64, 128, *([256] if narrow else []))
+        splits = schedule.macro("SPLITS", count, *((1,) if self.is_plain else (1, 2, 4, 8))) if narrow else ""
+        causal, head = _literal(self.causal), schedule.macro("HEAD", size, *(() if narrow else (64, 128)))
         keys = schedule.macro("KEYS", 128 if size <= (128 if narrow else 64) else 64, 64, 128)
-        shared = f"({ROWS} + 4 * {keys}) * {head} * {bytes_} + {2048 if narrow else 1024}"
-        schedule.require(f"{shared} <= 232448")
-        body, names = self._begun(schedule, place, masked=False)
-        *batch, rows, _ = body.extents(self.nodes[-1])
-        tiles, count = body.fresh("count"), count_in_cpp(batch)
-        body.line(f"const int {tiles} = ({in_cpp(rows)} + {ROWS - 1}) / {ROWS};")
-        (row, column, term), (left, right) = (names.row, names.column, names.term), tensors(self.scores)
-        operands = (
-            (names.left, left, (row, term), term, row),
-            (names.right, right, (term, column), term, column),
-            (names.values, tensors(self.nodes[-1])[1], (term, column), column, term),
-        )
-        causal, kind = "true" if self.causal else "false", stored_type(place.dtype)
-        matrices = f"{names.left}, {names.right}, {names.values}"
-        part = body.fresh("number") if narrow else "blockIdx.x"
-        first = f"{part} % {tiles} * {ROWS}"
-        with contextlib.ExitStack() as inside:
-            if narrow:
-                arguments = f"{names.shared}, {tiles}{f' * ({count})' if batch else ''}"
-                head_of_call = f"attention::attend<{head}, {keys}, {causal}, {kind}, {splits}>({arguments},"
-                inside.enter_context(body.block(f"{head_of_call} [&](int {part}) {{", end="});"))
+        width = f"(({head} + 63) // 64 * 64)" if narrow else head
+        shared = f"({ROWS} + 4 * {keys}) * {width} * {bytes_} + {2048 if narrow else 1024}"
+        schedule.require(f"{shared.replace('//', '/')} <= 232448")
+        *batch, rows, _ = schedule.place("", self.nodes[-1]).extents
+        tiles, batches = f"(({in_cpp(rows)} + {ROWS - 1}) / {ROWS})", count_in_cpp(batch)
+        maps: list[str] = []
+
+        def write(body: Body, names: Names) -> None:
+            number, (row, column, term) = names.tile, (names.row, names.column, names.term)
+            first = f"{number} % {tiles} * {ROWS}"
             if self.causal and batch:
                 # The longest rows first.
-                first = f"({tiles} - 1 - {part} / ({count})) * {ROWS}"
-                body.line(f"const int {names.batch} = {part} % ({count});")
+                first = f"({tiles} - 1 - {number} / ({batches})) * {ROWS}"
+                body.line(f"const int {names.batch} = {number} % ({batches});")
             elif batch:
-                body.line(f"const int {names.batch} = {part} / {tiles};")
-            maps = [_matrix(body, schedule, *each, kind="attention::Rows<float>") for each in operands]
+                body.line(f"const int {names.batch} = {number} / {tiles};")
+            (left, right), values = tensors(self.scores), tensors(self.nodes[-1])[1]
+            rows_of = {"kind": "attention::Rows<float>"}
+            maps.extend(
+                (
+                    _matrix(body, schedule, names.left, left, (row, term), term, row, **rows_of),
+                    _matrix(body, schedule, names.right, right, (term, column), term, column, **rows_of),
+                    _matrix(body, schedule, names.values, values, (term, column), column, term, **rows_of),
+                )
+            )
             self._score(body, names)
-            if narrow:
-                multiple = f"attention::Multiple{{{names.score}(0, 0, 1.0f)}}"
-                score = multiple if self.is_multiple else names.score
-                given = f"{matrices}, {first}, {score}, {schedule.parameter(place.name)}"
-                body.writes[place.name] = place
-                head_of_part = f"return attention::part({given}, [=](int {row}, int {column}) {{"
-                with body.block(head_of_part, end="});"):
-                    body.line(f"return {body.flat(_index(self.nodes[-1], names), place.extents)};")
-            else:
-                body.line(f"attention::attend<{head}, {keys}, {causal}>({names.shared}, {matrices}, {first},")
-                with body.block(
-                    f"    {names.score}, [&](int {row}, int {column}, float {names.sum}) {{",
-                    end="    });",
-                ):
-                    body.store(place, _index(self.nodes[-1], names), names.sum)
-        made = _function(schedule, body, "attention_kernel", self.nodes[-1], place)
-        grid = f"ceil_div({count_in_plan((rows,))}, {ROWS})"
-        grid += f" * {count_in_plan(batch)}" if batch else ""
+            score = f"attention::weight({names.score})" if self.is_plain else names.score
+            score = f"attention::Multiple{{{names.score}(0, 0, 1.0f)}}" if self.is_multiple else score
+            given = f"part({names.left}, {names.right}, {names.values}, {first}, {score}"
+            self._return(schedule, place, body, names, given)
+
+        own = f"attend<{head}, {keys}, {causal}, {stored_type(place.dtype)}, {splits}>"
+        call = own if narrow else f"attend_pairs<{head}, {keys}, {causal}>"
+        made = self._kernel(schedule, place, "attention_kernel", (call, f"{tiles} * {batches}", "int"), write)
+        grid = f"ceil_div({count_in_plan((rows,))}, {ROWS}) * {count_in_plan(batch)}"
         if narrow:
-            parameters = tuple(map(map_given, filter(None, maps)))
-            made = replace(made, given=parameters, qualifiers="__launch_bounds__(384, 1) ")
+            made = replace(made, given=tuple(map(map_given, filter(None, maps))))
             grid = f"min({blocks} // {splits}, {grid}) * {splits}"
             schedule.require(f"{blocks} >= {splits}")
+            schedule.require(f"{head} % 16 == 0 && {head} % (8 * {splits}) == 0 && {head} <= 256")
         launch = schedule.launch(made, grid, "384" if narrow else "256", shared, splits)
         return schedule.function(made), launch
 
@@ -141,15 +133,14 @@ class Attention:
         room = ((8, CLUSTERED), (4, CLUSTERED), (2, MULTIPROCESSORS))
         return next((each for each, most in room if each * parts <= most and each * FEWEST_KEYS <= keys), 1)
 
-    def _begun(self, schedule: Schedule, place: Place, *, masked: bool) -> tuple[Body, Names]:
-        """The beginning of a kernel that has scores, with a causal mask or without, and its names."""
+    def _begun(self, schedule: Schedule, place: Place) -> tuple[Body, Names]:
+        """The beginning of a kernel that has scores, without a causal mask, and its names."""
 
-        def given(_: Body, index: Index) -> str:
-            assert index == _index(self.scores, names)  # noqa: S101 - the finder looked
+        def given(body: Body, index: Index) -> str:
+            assert index == _index(body, self.scores, names)  # noqa: S101 - the finder looked
             return str(names.sum)
 
-        shows = "true" if self.shows else "false"
-        known = {self.mask: lambda *_: shows} if self.mask and not masked else {}
+        known = {self.mask: lambda *_: _literal(self.shows)} if self.mask else {}
         for index_type in ("int", "long long"):
             body = schedule.body(place, index_type, {self.scores: given, **known}, depth=1)
             names = Names.of(body)
@@ -170,52 +161,79 @@ class Attention:
 
     def _in_two(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         *batch, rows, count = schedule.place("", self.scores).extents
-        keys = schedule.macro("KEYS", _width(schedule, (*batch, rows, count)), 64, 128, 256)
-        columns = schedule.macro("COLUMNS", _width(schedule, place.extents), 64, 128, 256)
+        of_scores, of_place = (_width(schedule, each) for each in ((*batch, rows, count), place.extents))
+        keys = schedule.macro("KEYS", of_scores, 64, 128, 256)
+        columns = schedule.macro("COLUMNS", of_place, 64, 128, 256)
+        shares = schedule.estimate((rows,)) > ROWS and min(of_scores, of_place) > LINES
+        cluster = schedule.macro("CLUSTER", TOGETHER if shares else 1, 1, TOGETHER)
+        schedule.require(f"{cluster} == 1 || ({keys} > {LINES} && {columns} > {LINES})")
         width = sympy.Symbol(keys, integer=True, positive=True)
-        tiles = sympy.floor((count + width - 1) / width)
         # A row's weights, and behind them two numbers for each tile.
-        pitch = STEP * ceiling(count, STEP) + 4 * sympy.floor((tiles + 1) / 2)
+        pitch = STEP * (ceiling(count, STEP) + ceiling(2 * sympy.floor((count + width - 1) / width), STEP))
         scores = Place(schedule.fresh(f"{self.scores.name}_rows"), torch.float32, (*batch, rows, pitch))
         schedule.add_scratch(scores)
-        yield _launched(schedule, self._scores(schedule, scores, keys), (*batch, rows, count), keys)
-        made = self._values(schedule, scores, place, (in_cpp(tiles), columns, keys))
-        yield _launched(schedule, made, place.extents, columns)
 
-    def _scores(self, schedule: Schedule, place: Place, width: str) -> Function:
-        body, names = self._begun(schedule, place, masked=True)
-        _begin(body, names, self.scores, width)
-        left, right = tensors(self.scores)
-        row, column, term = names.row, names.column, names.term
-        _matrix(body, schedule, names.left, left, (row, term), term, row)
-        _matrix(body, schedule, names.right, right, (term, column), term, column)
-        self._score(body, names)
-        at = _of_batch(place, names)
-        body.line(
-            f"attention::store_scores<{width}>({at}, {names.shared}, {names.left}, {names.right}, {names.tile},"
-        )
-        body.line(f"    {in_cpp(place.extents[-1])}, {names.score});")
-        return _function(schedule, body, "scores_kernel", self.weighed, place)
+        def weigh(body: Body, names: Names) -> None:
+            (left, right), (row, column, term) = tensors(self.scores), (names.row, names.column, names.term)
+            _matrix(body, schedule, names.left, left, (row, term), term, row)
+            _matrix(body, schedule, names.right, right, (term, column), term, column)
+            self._score(body, names)
+            body.writes[scores.name] = scores
+            given = f"{names.left}, {names.right}, {_of_batch(scores, names)}, {in_cpp(pitch)}, {names.score}"
+            body.line(f"return attention::scores<{keys}, {_literal(self.causal)}>({given});")
 
-    def _values(
-        self, schedule: Schedule, scores: Place, place: Place, macros: tuple[str, str, str]
+        def add(body: Body, names: Names) -> None:
+            body.reads[scores.name] = scores
+            row = f"{in_cpp(rows)}, {in_cpp(STEP * ceiling(count, STEP))}, {in_cpp(pitch)}"
+            body.line(f"const blocks::ByTerm {names.left}{{{_of_batch(scores, names)}, {row}}};")
+            pair, values = (names.term, names.column), tensors(self.nodes[-1])[1]
+            _matrix(body, schedule, names.right, values, pair, names.column, names.column)
+            given = f"weighed<{keys}, {_literal(self.causal)}>({names.left}, {names.right}"
+            self._return(schedule, place, body, names, given)
+
+        for name, target, across, size, write in (
+            ("scores_kernel", scores, count, keys, weigh),
+            ("values_kernel", place, schedule.place("", self.nodes[-1]).extents[-1], columns, add),
+        ):
+            tile = f"blocks::Tiling<{ROWS} * {cluster}, {size}, 8>"
+            tiling = f"{tile}{{{in_cpp(rows)}, {in_cpp(across)}, 0, {count_in_cpp(batch)}, 1}}"
+            call = (f"compute_tiles<{size}, {cluster}>", tiling, "const blocks::Tile&")
+            made = self._kernel(schedule, target, name, call, write)
+            tiles = f"ceil_div({count_in_plan((rows,))}, {ROWS} * {cluster})"
+            tiles += f" * ceil_div({count_in_plan((across,))}, {size}) * {count_in_plan(batch)}"
+            grid = f"min({MULTIPROCESSORS} // {cluster}, {tiles}) * {cluster}"
+            launch = schedule.launch(made, grid, "384", f"4 * ({ROWS} + {size}) * 128 + 1536", cluster)
+            yield schedule.function(made), launch
+
+    def _kernel(
+        self,
+        schedule: Schedule,
+        place: Place,
+        name: str,
+        call: tuple[str, str, str],
+        write: Callable[[Body, Names], None],
     ) -> Function:
-        node, (tiles, width, keys_of_tile) = self.nodes[-1], macros
-        body = schedule.body(place, "long long" if schedule.is_large(place) else "int", depth=1)
-        names = Names.of(body)
-        body.line(f"extern __shared__ unsigned char {names.shared}[];")
-        _begin(body, names, node, width)
-        body.reads[scores.name] = scores
-        *_, rows, keys = body.extents(self.scores)
-        row = f"{in_cpp(rows)}, {in_cpp(STEP * ceiling(keys, STEP))}, {in_cpp(scores.extents[-1])}"
-        body.line(f"const blocks::ByTerm {names.left}{{{_of_batch(scores, names)}, {row}}};")
-        column = names.column
-        _matrix(body, schedule, names.right, tensors(node)[1], (names.term, column), column, column)
-        given = f"{names.shared}, {names.left}, {tiles}, {names.right}, {names.tile}"
-        body.line(f"attention::store_values<{width}, {keys_of_tile}>({given},")
-        with body.block(f"    [&](int {names.row}, int {names.column}, float {names.sum}) {{", end="    });"):
-            body.store(place, _index(node, names), names.sum)
-        return _function(schedule, body, "values_kernel", node, place)
+        """A kernel that calls a function of the header, which is given the number of parts and what each is."""
+        function, count, kind = call
+        body, names = self._begun(schedule, place)
+        with body.block(
+            f"attention::{function}({names.shared}, {count}, [&]({kind} {names.tile}) {{", end="});"
+        ):
+            if kind != "int" and len(place.extents) > 2:
+                body.line(f"const int {names.batch} = {names.tile}.batch;")
+            write(body, names)
+        threads = 256 if function.startswith("attend_pairs") else 384
+        node = self.weighed if name == "scores_kernel" else self.nodes[-1]
+        about, reads = schedule.described(node), tuple(body.reads.values())
+        bounds = f"__launch_bounds__({threads}, 1) "
+        return Function(schedule.fresh(name), about, body.text(), reads, place, bounds)
+
+    def _return(self, schedule: Schedule, place: Place, body: Body, names: Names, given: str) -> None:
+        """Return what a lambda is to tell of a part, and where its outputs are stored."""
+        body.writes[place.name] = place
+        head = f"return attention::{given}, {schedule.parameter(place.name)},"
+        with body.block(f"{head} [=](int {names.row}, int {names.column}) {{", end="});"):
+            body.line(f"return {body.flat(_index(body, self.nodes[-1], names), place.extents)};")
 
 
 def attentions(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterator[Attention]:
@@ -228,9 +246,11 @@ def attentions(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) 
 def _attention(
     node: Node, kept: Sequence[Node], outputs: Collection[Node], traced: Traced
 ) -> Attention | None:
-    weighed = _softmax_of(stripped(tensors(node)[0]))
-    scores = _product_behind(weighed) if weighed is not None else None
-    if scores is None or weighed is None:
+    weights = stripped(tensors(node)[0])
+    softmax = _softmax_of(weights)
+    weighed = softmax or weights
+    scores = _product_behind(weighed)
+    if scores is None:
         return None
     inside = _between(scores, node)
     nodes = tuple(each for each in kept if each in inside)
@@ -244,10 +264,15 @@ def _attention(
         *extents_of(tensors(scores)[0], traced)[-1:],
         *extents_of(node, traced)[-1:],
     )
-    if min(map(traced.estimate, sizes[1:])) < FEWEST or ONE in sizes:
+    if min(map(traced.estimate, sizes[1:])) < FEWEST or ONE in sizes[1:]:
+        return None
+    if max(map(traced.estimate, sizes[2:])) > MOST_ON_CHIP[numbers(node)] and not (
+        softmax and numbers(node) is torch.float32
+    ):
         return None
     how = _causality(weighed, traced)
-    found = Attention(nodes, scores, weighed, *how, _is_multiple(weighed, scores, traced, how[1]))
+    is_multiple = bool(softmax) and _is_multiple(weighed, scores, traced, how[1])
+    found = Attention(nodes, scores, weighed, *how, is_multiple, not softmax)
     return found if _is_covered(found, kept, traced) else None
 
 
@@ -366,10 +391,10 @@ def _is_covered(found: Attention, kept: Sequence[Node], traced: Traced) -> bool:
 
     def compute(body: Body, node: Node, index: Index) -> str:
         if node is found.scores:
-            if index != _index(node, names):
+            if index != _index(body, node, names):
                 raise _OtherPlaceError
             return str(names.sum)
-        if node in found.nodes:
+        if node in found.nodes and node is not found.weighed:
             raise _OtherPlaceError
         return "1" if node.op == "get_attr" else rule_of(node).compute(body, node, index)
 
@@ -392,20 +417,16 @@ def _is_covered(found: Attention, kept: Sequence[Node], traced: Traced) -> bool:
 # Indices and operands
 
 
-def _index(node: Node, names: Names) -> Index:
+def _index(body: Body, node: Node, names: Names) -> Index:
     """The index of an element of a product."""
-    return _index_of(node, names, names.row, names.column)
-
-
-def _index_of(node: Node, names: Names, first: str, second: str) -> Index:
-    batch = [names.batch] * (node.meta["val"].dim() - 2)
-    return (*batch, first, second)
+    *batch, rows, _ = body.extents(node)
+    return (*[names.batch] * len(batch), "0" if rows == ONE else names.row, names.column)
 
 
 def _weighed_index(body: Body, found: Attention, names: Names) -> Index:
     """The index of what softmax is taken of, for a score."""
     return reshaped(
-        body, _index(found.scores, names), body.extents(found.scores), body.extents(found.weighed)
+        body, _index(body, found.scores, names), body.extents(found.scores), body.extents(found.weighed)
     )
 
 
@@ -414,8 +435,10 @@ def _in_memory(
 ) -> tuple[Place, Index, int] | None:
     """The buffer of an operand with the axes of a `pair`, if neighbours along one of them are neighbours there.
 
-    With it, the index of its first element, and the axis along which its lines are.
+    With it, the index of its first element, and the axis along which its lines are. One line may be along any.
     """
+    one, another = body.extents(node)[-2:]
+    pair = ("0" if one == ONE else pair[0], "0" if another == ONE else pair[1])
 
     def element(*kept: str) -> tuple[Place, Index, Mapping[str, str]] | None:
         index = (*[batch] * (node.meta["val"].dim() - 2), *(each if each in kept else "0" for each in pair))
@@ -429,22 +452,19 @@ def _in_memory(
 
     first = element()
     axes = []
-    for name in pair:
+    for name in sorted({*pair} - {"0"}, key=pair.index):
         moved = element(name)
         if first is None or moved is None:
             return None
-        changed = []
-        for axis, (before, after) in enumerate(zip(first[1], moved[1], strict=True)):
-            old, new = _summands(before, first[2]), _summands(after, moved[2])
-            if old != new:
-                changed.append(axis)
-                if new - old != Counter([name]) or old - new:
-                    return None
-        if len(changed) != 1:
+        pairs = zip(first[1], moved[1], strict=True)
+        changed = [(_summands(before, first[2]), _summands(after, moved[2])) for before, after in pairs]
+        if [(new - old, old - new) for old, new in changed if old != new] != [(Counter([name]), Counter())]:
             return None
-        axes += changed
+        axes += [axis for axis, (old, new) in enumerate(changed) if old != new]
     assert first is not None  # noqa: S101 - there are two names
     place, start, _ = first
+    if "0" in pair:
+        axes.insert(pair.index("0"), len(place.extents) - 2)
     last = axes[pair.index(contiguous)]
     # Two axes of the buffer that the row and the column are along don't depend on each other.
     if axes[0] == axes[1] or product(place.extents[last + 1 :]) != ONE:
@@ -477,15 +497,6 @@ def _expanded(name: str, values: Mapping[str, str]) -> str:
 
 
 # Parts of a kernel
-
-
-def _begin(body: Body, names: Names, node: Node, width: str) -> None:
-    """The tile of a product that a block has."""
-    *batch, rows, columns = map(in_cpp, body.extents(node))
-    tile = f"blocks::tile<{ROWS}, {width}, 8>({rows}, {columns}, blockIdx.x)"
-    body.line(f"const blocks::Tile {names.tile} = {tile};")
-    if batch:
-        body.line(f"const int {names.batch} = {names.tile}.batch;")
 
 
 def _of_batch(place: Place, names: Names) -> str:
@@ -545,23 +556,12 @@ def _matrix(  # noqa: PLR0917 - what it is made of
     return made
 
 
+def _literal(value: object) -> str:
+    return "true" if value else "false"
+
+
 def _width(schedule: Schedule, extents: Sequence[sympy.Expr]) -> int:
     """Columns of a tile: as many as leave each multiprocessor one."""
     *batch, rows, columns = map(schedule.estimate, ((each,) for each in extents))
     down = math.prod(batch) * math.ceil(rows / ROWS)
     return next((each for each in (256, 128) if down * math.ceil(columns / each) >= MULTIPROCESSORS), 64)
-
-
-def _function(schedule: Schedule, body: Body, name: str, node: Node, place: Place) -> Function:
-    about, reads = schedule.described(node), tuple(body.reads.values())
-    return Function(schedule.fresh(name), about, body.text(), reads, place, "__launch_bounds__(256, 1) ")
-
-
-def _launched(
-    schedule: Schedule, made: Function, extents: Sequence[sympy.Expr], width: str
-) -> tuple[str, str]:
-    *batch, rows, columns = extents
-    grid = f"ceil_div({count_in_plan((rows,))}, {ROWS}) * ceil_div({count_in_plan((columns,))}, {width})"
-    grid += f" * {count_in_plan(batch)}" if batch else ""
-    shared = f"3 * ({ROWS} + {width}) * 128 + 1024"
-    return schedule.function(made), schedule.launch(made, grid, "256", shared)
