@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mctskernel.problems.plain_cuda.body import numbers
 from mctskernel.problems.plain_cuda.rules import base_name
 from mctskernel.problems.plain_cuda.schedule import Schedule
-from mctskernel.problems.templates.row_space import PLACES, Reductions, run_of
+from mctskernel.problems.templates.row_space import PLACES, Reductions, lines_of, run_of
 
 THREADS_OF_A_DEVICE = 132 * 2048
 """What a reduction to few results should be split over."""
@@ -113,6 +113,19 @@ def ring_of(group: Reductions, schedule: Schedule) -> Geometry | None:
     return Geometry(threads, 1, vector, items, parts, 64, stages)
 
 
+def lines_in_ring(group: Reductions, schedule: Schedule) -> Geometry | None:
+    """Macros for rows that are neighbours in long lines, parts of which blocks bring to a ring."""
+    lines = lines_of(group.space) if group.space.strided and len(group.leaves) == 1 else ()
+    size, threads = numbers(group.leaves[0]).itemsize if lines else 8, 512
+    if size > 4 or group.is_whole(schedule):
+        return None
+    count, length, width = (max(schedule.estimate(each), 1) for each in lines)
+    items = min(range(1, 9), key=lambda n: (round(-(-width // (threads * n)) * threads * n / width, 1), -n))
+    few = count * -(-width // (threads * items)) < 3 * MULTIPROCESSORS // 4
+    small = count * length * width * size <= L2_BYTES or width < threads or length < 256
+    return None if few or small else Geometry(threads, 1, 1, items, 1, 56, 6)
+
+
 def _of_columns(rows: int, length: int, leaves: int, *, writes: bool, places: bool) -> Geometry:
     """Macros for neighbouring rows, each of which one or a few threads walk along."""
     lanes, (items, registers) = 1, (4, 32) if places else (16, 64)
@@ -162,13 +175,13 @@ def macros(schedule: Schedule, words: Sequence[str], geometry: Geometry) -> dict
     threads = " * ".join(block)
     schedule.require(f"{threads} <= 1024")
     if geometry.stages:
-        schedule.require(
-            f"{threads} <= 448 && {names['STAGES']} >= 3 && {names['PARTS']} <= {names['BLOCKS']}"
-        )
-    else:
+        teams = f" && {names['PARTS']} <= {names['BLOCKS']}" if "PARTS" in names else ""
+        schedule.require(f"{threads} <= {448 if teams else 512} && {names['STAGES']} >= 3{teams}")
+    if "RESIDENT" in names:
         schedule.require(f"{names['RESIDENT']} >= 1 && {names['RESIDENT']} <= 32")
     schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
     if "THREADS" in names:
         schedule.require(f"1024 % {names['THREADS']} == 0")
+    if "VECTOR" in names:
         schedule.require(f"{names['VECTOR']} >= 1 && {names['VECTOR']} <= 16 && 16 % {names['VECTOR']} == 0")
     return names

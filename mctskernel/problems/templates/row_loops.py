@@ -65,7 +65,7 @@ class RowLoops:
             self.body.ints.add(self._k)
         self._row = self.body.fresh("row")
         self._lane = "threadIdx.y" if self._strided else "threadIdx.x"
-        self._lanes = names["LANES" if self._strided else "THREADS"]
+        self._lanes = names.get("LANES") or names["THREADS"]
         self._rows = names.get("COLUMNS") or names.get("ROWS", "1")
         self._once = f"if ({self._lane} == 0{'' if self._rows == '1' else f' && mine == {self._row}'}) {{"
         self._reductions = [node for node in group.nodes if reduces(node)]
@@ -78,6 +78,9 @@ class RowLoops:
         self._parted = self._reverse = self._from_end = False
         self._passes = 0
         self._ring: Mapping[tuple[Node, Index], str] = {}
+        self._launch: tuple[str, str, str] | None = (
+            None  # of kernels with rings: blocks, threads and shared bytes
+        )
         self._in_ring: list[Place] = []
         self._last = group.nodes[-1]
         # Tiles start at lines of 128 bytes if several warps read them.
@@ -116,13 +119,10 @@ class RowLoops:
         reads = (*self.body.reads.values(), *buffers)
         text = self._quickened(self.body.text())
         threads = f"{self._rows} * {self._lanes}" if self._rows != "1" else self._lanes
-        threads, resident = (f"2 * {threads} + 96", "1") if self._ring else (threads, names["RESIDENT"])
-        bounds = f"__launch_bounds__({threads}, {resident}) "
+        bounds = f"__launch_bounds__({self._launch[1] if self._launch else threads}, {names.get('RESIDENT', '1')}) "
         made = Function(name, about, text, reads, target, bounds, also)
-        if self._ring:
-            size = len(self._in_ring) * self._in_ring[0].dtype.itemsize
-            shared = f"{names['STAGES']} * {size} * {self._tile[1:-1]}"
-            return schedule.function(made), schedule.launch(made, names["BLOCKS"], threads, shared)
+        if self._launch:
+            return schedule.function(made), schedule.launch(made, *self._launch)
         blocks = count_in_plan(space.rows)
         if self._rows != "1":
             blocks = f"ceil_div({blocks}, {self._rows})"

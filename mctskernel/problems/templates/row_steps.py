@@ -55,11 +55,11 @@ class Part:
         names = [member.name for member in self.members]
         if self.kind == "place":
             best, place = names
+            comes = better(self.nodes[0], f"other.{best}", "into.", f"other.{place}")
             return [
-                f"if (other.{place} >= 0 && {better(self.nodes[0], f'other.{best}', 'into.', f'other.{place}')}) {{",
-                f"    into.{best} = other.{best};",
-                f"    into.{place} = other.{place};",
-                "}",
+                f"const bool comes = (other.{place} >= 0) & {comes};",
+                f"into.{best} = comes ? other.{best} : into.{best};",
+                f"into.{place} = comes ? other.{place} : into.{place};",
             ]
         if not self.kind:
             return [added(self.nodes[0], f"into.{names[0]}", f"other.{names[0]}")]
@@ -100,9 +100,9 @@ def add(
     if base_name(node) in PLACES:
         value = body.let(node_type(source), "value", value)
         state = found.removesuffix("best")
-        with body.block(f"if {better(node, value, state, place if backwards else '')} {{"):
-            body.line(f"{state}best = {value};")
-            body.line(f"{state}place = {place};")
+        comes = body.variable("bool", "comes", better(node, value, state, place if backwards else ""))
+        body.line(f"{state}best = {comes} ? {value} : {state}best;")
+        body.line(f"{state}place = {comes} ? {place} : {state}place;")
         return
     dtype = accumulated(node)
     value = body.let(computed_type(dtype), "value", converted(value, numbers(source), dtype))
@@ -253,12 +253,13 @@ def better(node: Node, value: str, state: str, place: str = "") -> str:
     Of equal ones that with the lower `place` does, or without one the state.
     """
     sign, best = ">" if "argmax" in base_name(node) else "<", f"{state}best"
+    # Without branches, for which && and || would wait.
     if not place:
-        return f"({state}place < 0 || {value} {sign} {best} || ({value} != {value} && {best} == {best}))"
-    before = f"{place} < {state}place"
+        return f"(({state}place < 0) | ({value} {sign} {best}) | (({value} != {value}) & ({best} == {best})))"
+    before = f"({place} < {state}place)"
     return (
-        f"({state}place < 0 || {value} {sign} {best} || ({value} == {best} && {before}) || "
-        f"({value} != {value} && ({best} == {best} || {before})))"
+        f"(({state}place < 0) | ({value} {sign} {best}) | (({value} == {best}) & {before}) | "
+        f"(({value} != {value}) & (({best} == {best}) | {before})))"
     )
 
 

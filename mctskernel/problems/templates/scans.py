@@ -44,7 +44,9 @@ class ScanGroup:
         geometry = (
             Geometry(1, 64, 1, 16, 1, 64)
             if strided
-            else Geometry(threads, max(128 // threads, 1), vector, items, 1, 72)
+            else Geometry(
+                threads, max(128 // threads, 1), vector, items, 1, 72 if items > 1 else 16 + 4 * vector
+            )
         )
         names = macros(schedule, words, geometry)
         if strided:
