@@ -199,13 +199,18 @@ class RaceDetector:
         owners, low = self._owners_of(entries[0].part.storage), (1 << _THREAD_BITS) - 1
         claims = [self._claim(each, [each]) for each in entries]
         places = [(each.index, each.mine & low) for each in claims]
+        # Only those that touch the same part of a block's memory are compared.
+        period = self.batch.shared_stride // self.granule if entries[0].part.space == "shared" else low
+        begins = np.array([(index % period).min(initial=low) for index, _ in places])
+        ends = np.array([(index % period).max(initial=-1) for index, _ in places])
         for at, early in enumerate(entries):
             if early.kind in ("write", "async"):
                 self._interval([early], by_warp=False)
             self._stamp += 1
             stamp = self._stamp << _THREAD_BITS
             owners.written[places[at][0]] = places[at][1] | stamp
-            for late, (index, mine) in zip(entries[at + 1 :], places[at + 1 :], strict=True):
+            near = np.flatnonzero((begins[at + 1 :] <= ends[at]) & (ends[at + 1 :] >= begins[at])) + at + 1
+            for late, (index, mine) in ((entries[number], places[number]) for number in near):
                 if early.kind == late.kind != "write":
                     continue
                 found = owners.written[index] ^ stamp
