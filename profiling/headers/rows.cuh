@@ -589,7 +589,8 @@ __device__ __forceinline__ void pass_rows(int* come, unsigned long long* packets
 
 // In each of Threads + 32 threads of a block: the first ones reduce Each rows, and a warp brings what the block has of a line to a ring of Stages
 // places. A row has an element in each of `length` lines of `width` elements, and `count` times so many rows follow each other.
-// `add(state, element, row, k)` adds element k of a row to a state, and `store(row, state)` stores it. Sums of 16 elements are added.
+// `add(state, element, row, k)` adds element k of a row to a state, and `store(row, state)` stores it. Single numbers are those of 16 elements,
+// merged: sums are more precise.
 template <int Threads, int Each, int Stages, typename State, typename T, typename Index, class Add, class Store>
 __device__ __forceinline__ void pass_columns(const T* x, Index count, int length, Index width, const State start, Add add, Store store) {
     constexpr int N = 16 / sizeof(T), Tile = Threads * Each + N;
@@ -626,40 +627,61 @@ __device__ __forceinline__ void pass_columns(const T* x, Index count, int length
     for (int e = 0; e < Each; ++e) {
         of_rows[e] = start;
     }
-    for (int first = 0; first < length; first += 16) {
-        State of_tile[Each];
-        #pragma unroll
-        for (int e = 0; e < Each; ++e) {
-            of_tile[e] = start;
-        }
-        for (int k = first; k < min(first + 16, length); ++k, line += width) {
-            const T* from = line;
+    const auto reduce = [&](State (&states)[Each], int first, int last) {
+        for (int k = first; k < last; ++k, line += width) {
+            const auto take = [&](const T* from) {
+                T values[Each];
+                #pragma unroll
+                for (int tests = 0; tests < 2; ++tests) {
+                    if (tests == (columns <= Threads * (Each - 1))) {
+                        #pragma unroll
+                        for (int e = 0; e < Each; ++e) {
+                            if ((!tests && e + 1 < Each) || e * Threads + threadIdx.x < columns) {
+                                values[e] = from[e * Threads + threadIdx.x];
+                            }
+                        }
+                        #pragma unroll
+                        for (int e = 0; e < Each; ++e) {
+                            if ((!tests && e + 1 < Each) || e * Threads + threadIdx.x < columns) {
+                                add(states[e], values[e], first_row + e * Threads + threadIdx.x, k);
+                            }
+                        }
+                    }
+                }
+            };
 #if __CUDA_ARCH__ >= 900
             if (copied) {
                 await(places.full[turn.slot], turn.parity);
-                if (end - line >= columns + N) {
-                    from = reinterpret_cast<const T*>(ring) + turn.slot * Tile + reinterpret_cast<size_t>(line) / sizeof(T) % N;
-                }
             }
-#endif
-            #pragma unroll
-            for (int e = 0; e < Each; ++e) {
-                const int column = e * Threads + threadIdx.x;
-                if (column < columns) {
-                    add(of_tile[e], from[column], first_row + column, k);
-                }
+            if (copied && end - line >= columns + N) {
+                take(reinterpret_cast<const T*>(ring) + turn.slot * Tile + reinterpret_cast<size_t>(line) / sizeof(T) % N);
+            } else {
+                take(line);
             }
-#if __CUDA_ARCH__ >= 900
             if (copied) {
                 arrive(places.empty[turn.slot]);
                 turn.next();
             }
+#else
+            take(line);
 #endif
         }
-        #pragma unroll
-        for (int e = 0; e < Each; ++e) {
-            merge(of_rows[e], of_tile[e]);
+    };
+    if constexpr (sizeof(State) == 4) {
+        for (int first = 0; first < length; first += 16) {
+            State of_tile[Each];
+            #pragma unroll
+            for (int e = 0; e < Each; ++e) {
+                of_tile[e] = start;
+            }
+            reduce(of_tile, first, min(first + 16, length));
+            #pragma unroll
+            for (int e = 0; e < Each; ++e) {
+                merge(of_rows[e], of_tile[e]);
+            }
         }
+    } else {
+        reduce(of_rows, 0, length);
     }
     #pragma unroll
     for (int e = 0; e < Each; ++e) {

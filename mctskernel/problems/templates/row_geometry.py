@@ -137,7 +137,7 @@ def _of_columns(rows: int, length: int, leaves: int, *, writes: bool, places: bo
     if writes:
         items = min(-(-length // lanes), 32)
         items = -(-items // 8) * 8 if items > 8 else items
-        registers = 40 + 3 * items * leaves
+        registers = 40 + 3 * items * leaves // (2 if items * leaves <= FEW_ITEMS else 1)
     columns = max((128 if writes else 256) // lanes, 32) if writes or rows > THREADS_OF_A_DEVICE else 32
     most = -(-length // (lanes * items))
     parts = min(THREADS_OF_A_DEVICE // (rows * lanes), most) if rows * lanes * 4 < THREADS_OF_A_DEVICE else 1

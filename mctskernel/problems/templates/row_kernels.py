@@ -292,12 +292,14 @@ class RowWriter(RowLoops):
         body, space = self.body, self._group.space
         for part in step.parts:
             for number, (node, member) in enumerate(zip(part.nodes, part.members, strict=False)):
-                value = f"{state}.{'place' if part.kind == 'place' else member.name}"
-                if part.kind == "softmax" and number == 1:
+                value = f"{state}.{member.name}"
+                if part.kind == "place":  # the first one of a row that has nothing else than its start
+                    value = f"{state}.place < 0 ? 0 : {state}.place"
+                elif part.kind == "softmax" and number == 1:
                     top = f"{state}.{part.members[0].name}"
                     exact = "CUDART_NAN_F" if is_exact(part) else "0.0f"
                     value = f"{top} == -CUDART_INF_F ? {exact} : {value}"
-                elif part.kind != "place" and not (part.kind == "moments" and number == 0):
+                elif not (part.kind == "moments" and number == 0):
                     value = finished(body, node, value)
                 name = body.let(node_type(node), node.name, value)
                 self._of_rows.append(name)

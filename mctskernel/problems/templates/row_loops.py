@@ -63,6 +63,8 @@ class RowLoops:
         )
         if self._inner == "int":
             self.body.ints.add(self._k)
+        if self._strided:
+            self.body.apart.add(self._k)
         self._row = self.body.fresh("row")
         self._lane = "threadIdx.y" if self._strided else "threadIdx.x"
         self._lanes = names.get("LANES") or names["THREADS"]

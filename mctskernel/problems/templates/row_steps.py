@@ -253,14 +253,12 @@ def better(node: Node, value: str, state: str, place: str = "") -> str:
     Of equal ones that with the lower `place` does, or without one the state.
     """
     sign, best = ">" if "argmax" in base_name(node) else "<", f"{state}best"
-    # Without branches, for which && and || would wait.
+    # Neither && nor ||, for which threads would branch, and a comparison that NaN passes.
+    first = f"(!({value} {'<=' if sign == '>' else '>='} {best}) & ({best} == {best}))"
     if not place:
-        return f"(({state}place < 0) | ({value} {sign} {best}) | (({value} != {value}) & ({best} == {best})))"
-    before = f"({place} < {state}place)"
-    return (
-        f"(({state}place < 0) | ({value} {sign} {best}) | (({value} == {best}) & {before}) | "
-        f"(({value} != {value}) & (({best} == {best}) | {before})))"
-    )
+        return first
+    equal = f"({value} == {best}) | (({value} != {value}) & ({best} != {best}))"
+    return f"({first} | (({place} < {state}place) & ({equal})))"
 
 
 def is_exact(part: Part) -> bool:
