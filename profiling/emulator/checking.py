@@ -205,12 +205,11 @@ class CheckedMemory(MemoryPort):
         """Arrive so many times, and wait for so many bytes more; returns the phase."""
         tokens = np.zeros(g.n, np.uint64)
         arrival = self.races.arrived(g.subset(np.asarray(here))) if (here := active(g, mask)) else None
-        counts, more = np.broadcast_to(count, g.n), np.broadcast_to(nbytes, g.n)
         for lanes, barrier in self._barriers(access, g, address, mask):
             for lane in lanes.tolist():
                 tokens[lane] = barrier.phase
-                barrier.pending -= int(counts[lane])
-                barrier.bytes += int(more[lane])
+                barrier.pending -= int(np.broadcast_to(count, g.n)[lane])
+                barrier.bytes += int(np.broadcast_to(nbytes, g.n)[lane])
                 barrier.arriving.append(arrival)
                 barrier.settle()
         return tokens

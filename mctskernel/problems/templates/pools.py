@@ -11,16 +11,7 @@ import sympy
 import torch
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import (
-    ROWS,
-    Body,
-    Function,
-    Index,
-    Place,
-    minus,
-    numbers,
-    times,
-)
+from mctskernel.problems.plain_cuda.body import ROWS, Body, Function, Index, Place, minus, numbers, times
 from mctskernel.problems.plain_cuda.element_types import computed_type, converted, literal, lowest
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES, for_each_axis, pooled_rank

@@ -43,6 +43,7 @@ class RowWriter(RowLoops):
 
     _group: Reductions
     _tests_tiles = True
+    _beside: tuple[Place, ...] = ()
 
     def whole(self, name: str, steps: Sequence[Step]) -> tuple[str, str]:
         """A kernel that computes all steps and stores the last node."""
@@ -134,7 +135,7 @@ class RowWriter(RowLoops):
         with body.block(f"const auto store = [&]({kind} {self._row}, const {state}) {{", "};"):
             self._split_row()
             self._know(step, "of_row")
-            beside = self._store_rows()
+            self._store_rows()
         x, size, chunk = self._schedule.parameter(place.name), place.dtype.itemsize, self._tile[1:-1]
         of_block = ", ".join(names[word] for word in ("THREADS", "ITEMS", "STAGES"))
         sizes = f"({kind}){count_in_cpp(before)}, {count_in_cpp(length)}, ({kind}){count_in_cpp(width)}"
@@ -142,7 +143,7 @@ class RowWriter(RowLoops):
         blocks = f"{count_in_plan(before)} * ceil_div({count_in_plan(width)}, {chunk})"
         shared = f"{names['STAGES']} * {size} * ({chunk} + {16 // size})"
         self._launch = blocks, f"{names['THREADS']} + 32", shared
-        return self.written(name, self._schedule.described(self._last), self._place, also=beside)
+        return self.written(name, self._schedule.described(self._last), self._place, also=self._beside)
 
     def merged(self, name: str, step: Step) -> tuple[str, str]:
         """A kernel that merges the parts of a step into the first one."""
@@ -166,21 +167,20 @@ class RowWriter(RowLoops):
 
     def _stored(self, name: str, buffers: Sequence[Place] = ()) -> tuple[str, str]:
         """The text of a kernel that stores the last node, which knows all reductions, and its launch."""
-        beside: tuple[Place, ...] = ()
         if self._over_rows:
             with self.body.block(self._once):
-                beside = self._store_rows()
+                self._store_rows()
         else:
             self._write(self._last)
-        return self.written(name, self._schedule.described(self._last), self._place, buffers, beside)
+        about = self._schedule.described(self._last)
+        return self.written(name, about, self._place, buffers, self._beside)
 
-    def _store_rows(self) -> tuple[Place, ...]:
-        """Store what a row leads to; returns where to, but for the last node."""
-        beside = {each: self._schedule.places[each] for each in self._group.beside}
-        for each, to in {**beside, self._last: self._place}.items():
+    def _store_rows(self) -> None:
+        """Store what a row leads to."""
+        self._beside = tuple(self._schedule.places[each] for each in self._group.beside)
+        for each, to in zip((*self._group.beside, self._last), (*self._beside, self._place), strict=True):
             index = row_index(self.body, self._group.space, self._at(), each)
             self.body.store(to, index, converted(self.body.read(each, index), numbers(each), to.dtype))
-        return tuple(beside.values())
 
     @property
     def _over_rows(self) -> bool:

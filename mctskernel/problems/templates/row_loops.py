@@ -15,10 +15,7 @@ import sympy
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, node_type
-from mctskernel.problems.plain_cuda.element_types import (
-    loaded,
-    stored_type,
-)
+from mctskernel.problems.plain_cuda.element_types import loaded, stored_type
 from mctskernel.problems.plain_cuda.extents import count_in_cpp, count_in_plan
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.templates.row_space import Rows, reduces, run_of

@@ -10,24 +10,9 @@ import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Index, Place, node_type, numbers
-from mctskernel.problems.plain_cuda.element_types import (
-    computed_type,
-    converted,
-    highest,
-    literal,
-    lowest,
-)
-from mctskernel.problems.plain_cuda.reductions import (
-    REDUCTIONS,
-    accumulated,
-    start_of,
-)
-from mctskernel.problems.plain_cuda.rules import (
-    argument,
-    base_name,
-    behind,
-    tensors,
-)
+from mctskernel.problems.plain_cuda.element_types import computed_type, converted, highest, literal, lowest
+from mctskernel.problems.plain_cuda.reductions import REDUCTIONS, accumulated, start_of
+from mctskernel.problems.plain_cuda.rules import argument, base_name, behind, tensors
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.templates.row_loops import LARGE
 from mctskernel.problems.templates.row_space import PLACES, Reductions, Space, element_index, run_of, stripped
