@@ -123,10 +123,9 @@ class RowWriter(RowLoops):
         body, names, space, kind = self.body, self._names, self._group.space, self._index_type
         (leaf,), (before, length, width), self._passes = self._group.leaves, lines_of(space), 1
         place, state = self._schedule.places[leaf], f"{step.struct}& of_row"
-        body.reads[place.name], value = place, f"{stored_type(place.dtype)} found"
-        with body.block(
-            f"const auto add = [&]({state}, {value}, {kind} {self._row}, int {self._k}) {{", "};"
-        ):
+        body.reads[place.name] = place
+        given = f"{state}, {stored_type(place.dtype)} found, {kind} {self._row}, int {self._k}"
+        with body.block(f"const auto add = [&]({given}) {{", "};"):
             self._split_row()
             index = self._element()
             body.know(leaf, element_index(body, space, index, leaf), loaded(place.dtype, "found"))

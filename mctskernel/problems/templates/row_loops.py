@@ -77,9 +77,7 @@ class RowLoops:
         self._parted = self._reverse = self._from_end = False
         self._passes = 0
         self._ring: Mapping[tuple[Node, Index], str] = {}
-        self._launch: tuple[str, str, str] | None = (
-            None  # of kernels with rings: blocks, threads and shared bytes
-        )
+        self._launch: tuple[str, str, str] | None = None  # with a ring: blocks, threads, shared bytes
         self._in_ring: list[Place] = []
         self._last = group.nodes[-1]
         # Tiles start at lines of 128 bytes if several warps read them.
