@@ -239,6 +239,7 @@ class Body:
         if axis is not None and self.index_type != "int":
             # A loop over it has this product only, and adds it to what is the same for all.
             first = self.flat((*index[:axis], "0", *index[axis + 1 :]), extents)
+            first = self.let(self.index_type, "base", first)
             return plus(first, times(index[axis], self._count(extents[axis + 1 :])))
         text, done = "", 0
         while done < len(index):

@@ -55,7 +55,7 @@ class Pool:
             each[-2] if len(each) > 1 else 1 for each in _windows(source_of(self.nodes[0])[0])
         )
         overlap = step <= (size - 1) * apart and 1 in {step, apart}
-        return max(8 // step, 1) if overlap and apart <= 8 else 1
+        return max(4 // step, 1) if overlap and apart <= 8 else 1
 
     def joins(self, node: Node) -> bool:
         """Whether all that is needed of a node are pools of pairs of columns."""
@@ -71,7 +71,8 @@ class Pool:
         """The text of the kernel, and its launch."""
         # Short rows leave few threads of a warp idle if each has as many as it has results.
         shapes = [(self.length, 1)] if self.length < min(_SHAPES)[0] else _SHAPES
-        threads, items = min(shapes, key=lambda each: _slots(self.length, *each))
+        most = 4 if self.length > 1024 else 2
+        threads, items = min(shapes, key=lambda each: (_slots(self.length, *each), each[1] != most))
         values = {"THREADS": threads, "ROWS": max(128 // threads, 1), "ITEMS": items, "RUN": self.run}
         names = {word: schedule.macro(word, value) for word, value in values.items()}
         schedule.require(f"{names['THREADS']} * {names['ROWS']} <= 1024")
@@ -102,7 +103,7 @@ _SHAPES = [(threads, items) for items in (2, 4, 1) for threads in (128, 64, 32)]
 
 def _slots(length: int, threads: int, items: int) -> float:
     """How many results of a row there is room for, where a few in vain don't count."""
-    return max(-(-length // (threads * items)) * threads * items, 1.1 * length)
+    return max(-(-length // (threads * items)) * threads * items * (1.5 if items == 1 else 1), 1.1 * length)
 
 
 def pools(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterator[Pool]:

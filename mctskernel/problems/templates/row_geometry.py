@@ -120,9 +120,9 @@ def lines_in_ring(group: Reductions, schedule: Schedule) -> Geometry | None:
     if size > 4 or group.is_whole(schedule):
         return None
     count, length, width = (max(schedule.estimate(each), 1) for each in lines)
-    items = min(range(1, 9), key=lambda n: (round(-(-width // (threads * n)) * threads * n / width, 1), -n))
-    few = count * -(-width // (threads * items)) < 3 * MULTIPROCESSORS // 4
-    small = count * length * width * size <= L2_BYTES or width < threads or length < 256
+    items, chunks = 8, -(-width // (threads * 8))
+    few = count * chunks < 3 * MULTIPROCESSORS // 4 or 8 * width < 7 * chunks * threads * items
+    small = count * length * width * size <= L2_BYTES or length < 256
     return None if few or small else Geometry(threads, 1, 1, items, 1, 56, 6)
 
 

@@ -135,7 +135,7 @@ class RowLoops:
         return schedule.function(made), schedule.launch(made, blocks, block)
 
     def _quickened(self, text: str) -> str:
-        """A text that divides elements by what a row has once, and approximates exponentials."""
+        """A text that divides elements by what a row has once, and approximates exponentials and logarithms."""
         for name in filter(str.isidentifier, self._of_rows):
             if declared := re.search(rf"^( *)float {name} = .*\n", text, re.MULTILINE):
                 before, after = text[: declared.end()], text[declared.end() :]
@@ -143,31 +143,39 @@ class RowLoops:
                 after, times = re.subn(deeper, rf"\1 / by_{name}", after, flags=re.MULTILINE)
                 if times:
                     text = f"{before}{declared[1]}const Divisor by_{name}({name});\n{after}"
-        return re.sub(r"\bexpf\(", "exponential(", text)
+        return re.sub(r"\blogf\(", "__logf(", re.sub(r"\bexpf\(", "exponential(", text))
 
     def _find_row(self) -> None:
         """The row of this thread; threads beyond the last row repeat it without storing anything."""
         body, kind = self.body, self._index_type
         self._count_tiles()
         block = "(gridDim.x - 1 - blockIdx.x)" if self._from_end else "blockIdx.x"
-        if self._parted:
-            body.line(f"const int part = {block} % parts;")
+        part, rows = f"{block} % parts", count_in_cpp(self._group.space.rows)
+        if self._parted and self._from_end and run_of(self._group.space)[0]:
+            # In the order of memory: segments are before rows.
+            line = f"{block} / tiles_of_segment"
+            ordered = f"{line} / ({rows}) * tiles_of_segment + {block} % tiles_of_segment"
+            part = f"parts < tiles ? {part} : {ordered}"
+            block = f"(parts < tiles ? {block} / parts : {line} % ({rows}))"
+        elif self._parted:
             block = f"({block} / parts)"
+        if self._parted:
+            body.line(f"const int part = {part};")
         block = f"({kind}){block}"
         if self._rows == "1":
             body.line(f"const {kind} {self._row} = {block};")
         else:
             other = "threadIdx.x" if self._strided else "threadIdx.y"
             body.line(f"const {kind} mine = {block} * {self._rows} + {other};")
-            body.line(
-                f"const {kind} {self._row} = min(mine, ({kind}){count_in_cpp(self._group.space.rows)} - 1);"
-            )
+            body.line(f"const {kind} {self._row} = min(mine, ({kind}){rows} - 1);")
         self._split_row()
 
     def _split_row(self) -> None:
         space = self._group.space
         row = iter(self.body.unflat(self._row, space.rows) if space.rows else ())
         self._kept = tuple("" if gone else next(row) for gone in space.reduced)
+        if self._strided and self._index_type != "int":  # for `Body.apart`
+            self.body.let(self._index_type, "base", self.body.flat(self._at(), space.extents))
 
     @property
     def _tile(self) -> str:
