@@ -17,7 +17,7 @@ from mctskernel.executors.tickets import Finish, Interrupt, Result, TicketedExec
 from mctskernel.profiling.devices import open_device
 from mctskernel.profiling.processes.worker import Limits, Opener, Worker
 
-LIMITS = Limits(seconds=20.0)
+LIMITS = Limits(seconds=30.0)
 """Limits of one evaluation: a worker that exceeds them is replaced, and the search goes on."""
 
 VALIDATION_FACTOR = 4.0

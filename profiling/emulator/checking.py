@@ -205,12 +205,13 @@ class CheckedMemory(MemoryPort):
         """Arrive so many times, and wait for so many bytes more; returns the phase."""
         tokens = np.zeros(g.n, np.uint64)
         arrival = self.races.arrived(g.subset(np.asarray(here))) if (here := active(g, mask)) else None
-        for lane, barrier in self._barriers(access, g, address, mask):
-            tokens[lane] = barrier.phase
-            barrier.pending -= int(np.broadcast_to(count, g.n)[lane])
-            barrier.bytes += int(np.broadcast_to(nbytes, g.n)[lane])
-            barrier.arriving.append(arrival)
-            barrier.settle()
+        for lanes, barrier in self._barriers(access, g, address, mask):
+            for lane in lanes.tolist():
+                tokens[lane] = barrier.phase
+                barrier.pending -= int(np.broadcast_to(count, g.n)[lane])
+                barrier.bytes += int(np.broadcast_to(nbytes, g.n)[lane])
+                barrier.arriving.append(arrival)
+                barrier.settle()
         return tokens
 
     def mbarrier_wait(  # noqa: PLR0917 - generated code calls it by position
@@ -219,11 +220,11 @@ class CheckedMemory(MemoryPort):
         """Whether a phase has ended: the one with this number or, by its `form`, of this parity."""
         done = np.zeros(g.n, bool)
         arrivals: list[object] = []
-        wanted = np.broadcast_to(number, g.n).tolist()
-        for lane, barrier in self._barriers(access, g, address, mask):
-            phase = barrier.phase
-            done[lane] = phase % 2 != wanted[lane] % 2 if form == "parity" else phase > wanted[lane]
-            if done[lane]:
+        wanted = np.broadcast_to(number, g.n)
+        for lanes, barrier in self._barriers(access, g, address, mask):
+            phase, theirs = barrier.phase, wanted[lanes]
+            done[lanes] = theirs % 2 != phase % 2 if form == "parity" else theirs < phase
+            if done[lanes].any():
                 arrivals += barrier.arrived
         if done.any():
             waited = g.subset(np.flatnonzero(done))
@@ -234,14 +235,17 @@ class CheckedMemory(MemoryPort):
 
     def _barriers(
         self, access: Access, g: Lanes, address: V, mask: V | None
-    ) -> Iterator[tuple[int, MBarrier]]:
-        """The mbarrier of each active lane; those that nothing has initialised are complained of."""
+    ) -> Iterator[tuple[np.ndarray, MBarrier]]:
+        """The active lanes of each mbarrier, in order; those that nothing has initialised are complained of."""
         for part in self.resolver.parts(access, g, address, mask):
             self._check_initialised(access, g, part)
             self.races.log("atomic", access, g, part)
-            for lane, index in zip(part.lanes(g).tolist(), part.indices(g).tolist(), strict=True):
-                if index in self.barriers:
-                    yield lane, self.barriers[index]
+            lanes, indices = part.lanes(g), part.indices(g)
+            order = np.argsort(indices, kind="stable")
+            ends = np.flatnonzero(np.diff(indices[order])) + 1
+            for group in np.split(order, ends):
+                if len(group) and (index := int(indices[group[0]])) in self.barriers:
+                    yield lanes[group], self.barriers[index]
 
     def bulk_copy(  # noqa: PLR0917 - generated code calls it by position
         self,

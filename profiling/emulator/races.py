@@ -196,24 +196,30 @@ class RaceDetector:
 
     def _pairwise(self, entries: list[Entry]) -> None:
         """Compare the entries of an interval in which some warps met without the others."""
-        owners = self._owners_of(entries[0].part.storage)
+        owners, low = self._owners_of(entries[0].part.storage), (1 << _THREAD_BITS) - 1
+        claims = [self._claim(each, [each]) for each in entries]
+        places = [(each.index, each.mine & low) for each in claims]
+        # Only those that touch the same part of a block's memory are compared.
+        period = self.batch.shared_stride // self.granule if entries[0].part.space == "shared" else low
+        begins = np.array([(index % period).min(initial=low) for index, _ in places])
+        ends = np.array([(index % period).max(initial=-1) for index, _ in places])
         for at, early in enumerate(entries):
-            self._interval([early], by_warp=False)
+            if early.kind in ("write", "async"):
+                self._interval([early], by_warp=False)
             self._stamp += 1
-            first = self._claim(early, [early])
-            owners.written[first.index] = first.mine
-            for late in entries[at + 1 :]:
+            stamp = self._stamp << _THREAD_BITS
+            owners.written[places[at][0]] = places[at][1] | stamp
+            near = np.flatnonzero((begins[at + 1 :] <= ends[at]) & (ends[at + 1 :] >= begins[at])) + at + 1
+            for late, (index, mine) in ((entries[number], places[number]) for number in near):
                 if early.kind == late.kind != "write":
                     continue
-                claim = self._claim(late, [early])
-                found = owners.written[claim.index]
-                touched = np.flatnonzero((found >> _THREAD_BITS == self._stamp) & (found != claim.mine))
+                found = owners.written[index] ^ stamp
+                touched = np.flatnonzero((found <= low) & (found != mine))
                 if len(touched):
                     lanes = touched // max(1, late.access.bytes // self.granule)
-                    slots = (found[touched] & ((1 << _THREAD_BITS) - 1)) - 1
-                    racing = touched[self._unordered(early, slots, late, lanes)]
+                    racing = touched[self._unordered(early, found[touched] - 1, late, lanes)]
                     if len(racing) and not self.findings.known("race", late.access.line):
-                        self._report(claim, owners.written, int(racing[0]))
+                        self._report(self._claim(late, [early]), owners.written, int(racing[0]))
 
     def _unordered(self, early: Entry, slots: np.ndarray, late: Entry, lanes: np.ndarray) -> np.ndarray:
         """Whether an access by `slots` is unordered before a later one by the chosen lanes of `late`."""

@@ -240,6 +240,68 @@ __device__ __forceinline__ float exponential(float x) {
     return found;
 }
 
+// ---- Pools
+
+// Windows along an axis of Size taps, Apart elements apart: the first one begins Before the first element, and each further one Step later.
+template <int Size, int Step, int Before, int Apart>
+struct Windows {
+    static constexpr int SIZE = Size, STEP = Step, APART = Apart, SPAN = (Size - 1) * Apart + 1;
+
+    __device__ __forceinline__ static int begin(int result) {
+        return result * Step - Before;
+    }
+};
+
+// The largest numbers of windows, or their sums, of Run results below each other in Items columns, Threads apart. Windows that overlap share what
+// `read(depth, row, column)` gives of a row; what is outside of the extents isn't read.
+template <bool Largest, int Threads, typename Depths, typename Rows, typename Columns, int Run, int Items, class Read>
+__device__ __forceinline__ void pool(float (&found)[Run][Items], float start, int depth, int row, int column, int depths, int rows, int columns,
+        Read read) {
+    constexpr bool few = Depths::SIZE * Rows::SIZE * Columns::SIZE <= 32;
+    constexpr int LINES = (Run - 1) * Rows::STEP + Rows::SPAN, NEXT = Run > 1 ? 1 : Rows::APART;
+    #pragma unroll
+    for (int r = 0; r < Run; ++r) {
+        #pragma unroll
+        for (int j = 0; j < Items; ++j) {
+            found[r][j] = start;
+        }
+    }
+    #pragma unroll(few ? Depths::SIZE : 1)
+    for (int d = 0; d < Depths::SIZE; ++d) {
+        const int in_depth = Depths::begin(depth) + d * Depths::APART;
+        #pragma unroll(few ? LINES : 1)
+        for (int line = 0; line < LINES; line += NEXT) {
+            const int in_row = Rows::begin(row) + line;
+            if ((unsigned)in_depth >= (unsigned)depths || (unsigned)in_row >= (unsigned)rows) {
+                continue;
+            }
+            float of_line[Items];
+            #pragma unroll
+            for (int j = 0; j < Items; ++j) {
+                of_line[j] = start;
+                #pragma unroll
+                for (int tap = 0; tap < Columns::SIZE; ++tap) {
+                    const int in_column = Columns::begin(column + j * Threads) + tap * Columns::APART;
+                    if ((unsigned)in_column < (unsigned)columns) {
+                        const float value = read(in_depth, in_row, in_column);
+                        of_line[j] = Largest ? larger(of_line[j], value) : of_line[j] + value;
+                    }
+                }
+            }
+            #pragma unroll
+            for (int r = 0; r < Run; ++r) {
+                const int of_window = line - r * Rows::STEP;
+                if (of_window >= 0 && of_window < Rows::SPAN && of_window % Rows::APART == 0) {
+                    #pragma unroll
+                    for (int j = 0; j < Items; ++j) {
+                        found[r][j] = Largest ? larger(found[r][j], of_line[j]) : found[r][j] + of_line[j];
+                    }
+                }
+            }
+        }
+    }
+}
+
 // ---- Rows that pass through a ring of tiles in shared memory: each is read once, by teams of blocks that hold some rows together.
 
 __device__ __forceinline__ void init_barrier(unsigned long long& barrier, int arrivals) {
@@ -519,6 +581,112 @@ __device__ __forceinline__ void pass_rows(int* come, unsigned long long* packets
                 of_rows[row_turn.slot] = found;
             }
             arrive(known.full[row_turn.slot]);
+        }
+    }
+}
+
+// ---- Neighbouring rows, whose elements are far apart.
+
+// In each of Threads + 32 threads of a block: the first ones reduce Each rows, and a warp brings what the block has of a line to a ring of Stages
+// places. A row has an element in each of `length` lines of `width` elements, and `count` times so many rows follow each other.
+// `add(state, element, row, k)` adds element k of a row to a state, and `store(row, state)` stores it. Single numbers are those of 16 elements,
+// merged: sums are more precise.
+template <int Threads, int Each, int Stages, typename State, typename T, typename Index, class Add, class Store>
+__device__ __forceinline__ void pass_columns(const T* x, Index count, int length, Index width, const State start, Add add, Store store) {
+    constexpr int N = 16 / sizeof(T), Tile = Threads * Each + N;
+    extern __shared__ __align__(128) unsigned char ring[];
+    __shared__ Queue<Stages> places;
+    const Index chunks = (width + Threads * Each - 1) / (Threads * Each), number = blockIdx.x / chunks;
+    const Index begin = blockIdx.x % chunks * (Threads * Each), first_row = number * width + begin;
+    const int columns = min((Index)(Threads * Each), width - begin);
+    const T* line = x + (long long)number * length * width + begin;
+    const T* end = x + (long long)count * length * width;
+    const bool copied = aligned<N>(x);
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0) {
+        places.init(1, Threads / 32);
+        asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
+    }
+    __syncthreads();
+#endif
+    Turn<Stages> turn;
+    if (threadIdx.x >= Threads) {
+#if __CUDA_ARCH__ >= 900
+        for (int k = 0; copied && threadIdx.x == Threads && k < length; ++k, line += width, turn.next()) {
+            const int shift = reinterpret_cast<size_t>(line) / sizeof(T) % N;
+            await(places.empty[turn.slot], turn.parity ^ 1);
+            copy_tile<Tile, N>(reinterpret_cast<T*>(ring) + turn.slot * Tile, end, line, -shift, columns, places.full[turn.slot]);
+            asm volatile("{.reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0];}"
+                         ::"r"((unsigned)__cvta_generic_to_shared(&places.full[turn.slot])) : "memory");
+        }
+#endif
+        return;
+    }
+    State of_rows[Each];
+    #pragma unroll
+    for (int e = 0; e < Each; ++e) {
+        of_rows[e] = start;
+    }
+    const auto reduce = [&](State (&states)[Each], int first, int last) {
+        for (int k = first; k < last; ++k, line += width) {
+            const auto take = [&](const T* from) {
+                T values[Each];
+                #pragma unroll
+                for (int tests = 0; tests < 2; ++tests) {
+                    if (tests == (columns <= Threads * (Each - 1))) {
+                        #pragma unroll
+                        for (int e = 0; e < Each; ++e) {
+                            if ((!tests && e + 1 < Each) || e * Threads + threadIdx.x < columns) {
+                                values[e] = from[e * Threads + threadIdx.x];
+                            }
+                        }
+                        #pragma unroll
+                        for (int e = 0; e < Each; ++e) {
+                            if ((!tests && e + 1 < Each) || e * Threads + threadIdx.x < columns) {
+                                add(states[e], values[e], first_row + e * Threads + threadIdx.x, k);
+                            }
+                        }
+                    }
+                }
+            };
+#if __CUDA_ARCH__ >= 900
+            if (copied) {
+                await(places.full[turn.slot], turn.parity);
+            }
+            if (copied && end - line >= columns + N) {
+                take(reinterpret_cast<const T*>(ring) + turn.slot * Tile + reinterpret_cast<size_t>(line) / sizeof(T) % N);
+            } else {
+                take(line);
+            }
+            if (copied) {
+                arrive(places.empty[turn.slot]);
+                turn.next();
+            }
+#else
+            take(line);
+#endif
+        }
+    };
+    if constexpr (sizeof(State) == 4) {
+        for (int first = 0; first < length; first += 16) {
+            State of_tile[Each];
+            #pragma unroll
+            for (int e = 0; e < Each; ++e) {
+                of_tile[e] = start;
+            }
+            reduce(of_tile, first, min(first + 16, length));
+            #pragma unroll
+            for (int e = 0; e < Each; ++e) {
+                merge(of_rows[e], of_tile[e]);
+            }
+        }
+    } else {
+        reduce(of_rows, 0, length);
+    }
+    #pragma unroll
+    for (int e = 0; e < Each; ++e) {
+        if (e * Threads + threadIdx.x < columns) {
+            store(first_row + e * Threads + threadIdx.x, of_rows[e]);
         }
     }
 }

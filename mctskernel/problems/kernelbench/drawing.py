@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ _SAME_VALUES = {getattr(torch.Tensor, name) for name in _KEEPING.split()}
 
 _DRAWN = "_mctskernel_drawn"
 
+_SEEDED = threading.Lock()  # for PyTorch's generator, which threads share
 _WITHOUT_VALUES = (RuntimeError, NotImplementedError, TypeError, ValueError)
 """What code may raise on `meta` tensors because they have no values."""
 
@@ -78,8 +80,8 @@ def drawn_again(
     function: Callable[[], Any], extents: Sequence[Extents], shape: Shape, seed: int, device: str = "cpu"
 ) -> tuple[Any, ...]:
     """Call a function whose tensors are made with these extents, in order, at a shape."""
-    torch.manual_seed(seed)
-    with torch.no_grad(), torch.device(device), _Resizing(extents, shape, device):
+    with _SEEDED, torch.no_grad(), torch.device(device), _Resizing(extents, shape, device):
+        torch.manual_seed(seed)
         return tuple(function())
 
 

@@ -196,14 +196,14 @@ def make_problem_inputs(folder: Path, rng: np.random.Generator, /, **shape: int)
     found: dict[str, Array] = {}
     for origin in problem.origins:
         tensor = origin.tensor
-        match origin.source:
-            case ValueSource.GET_INPUTS:
-                array = given[tensor.name].detach().numpy()
-            case ValueSource.MODEL:
-                array = state_of(model)[problem.state[tensor.name]].detach().numpy()
-            case ValueSource.DRAWN:
-                array = tensor.draw(shape, rng)
-        found[tensor.name] = np.ascontiguousarray(array.reshape(tensor.extents(shape)).astype(tensor.dtype))
+        if tensor.name in given:
+            array = given[tensor.name].detach().numpy()
+        elif origin.source is ValueSource.MODEL:
+            array = state_of(model)[problem.state[tensor.name]].detach().clone().numpy()
+        else:
+            array = tensor.draw(shape, rng)
+        array = array.reshape(tensor.extents(shape)).astype(tensor.dtype, copy=False)
+        found[tensor.name] = np.ascontiguousarray(array)
     return found
 
 

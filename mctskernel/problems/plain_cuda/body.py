@@ -101,6 +101,9 @@ class Body:
         self.ints: set[str] = set()
         """Variables that are 32-bit integers whatever the type of indices."""
 
+        self.apart: set[str] = set()
+        """Variables of loops over an axis other than the last."""
+
         self.loads: dict[tuple[Any, Index], str] = {}
         self._given = given or {}
         self._loads_from = depth
@@ -232,6 +235,12 @@ class Body:
 
     def flat(self, index: Index, extents: tuple[sympy.Expr, ...]) -> str:
         """The row-major offset of an element."""
+        axis = next((i for i, at in enumerate(index) if at in self.apart), None)
+        if axis is not None and self.index_type != "int":
+            # A loop over it has this product only, and adds it to what is the same for all.
+            first = self.flat((*index[:axis], "0", *index[axis + 1 :]), extents)
+            first = self.let(self.index_type, "base", first)
+            return plus(first, times(index[axis], self._count(extents[axis + 1 :])))
         text, done = "", 0
         while done < len(index):
             for end in range(len(index), done, -1):

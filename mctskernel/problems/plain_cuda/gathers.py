@@ -11,15 +11,7 @@ from mctskernel.problems.plain_cuda import PlainCudaError
 from mctskernel.problems.plain_cuda.body import Body, Index, numbers
 from mctskernel.problems.plain_cuda.element_types import computed_type, converted
 from mctskernel.problems.plain_cuda.reductions import REDUCTIONS
-from mctskernel.problems.plain_cuda.rules import (
-    Kind,
-    argument,
-    axis,
-    base_name,
-    broadcast,
-    rule,
-    takes,
-)
+from mctskernel.problems.plain_cuda.rules import Kind, argument, axis, base_name, broadcast, rule, takes
 
 
 @rule("embedding", kind=Kind.ELEMENT)

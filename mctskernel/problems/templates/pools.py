@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,17 +11,7 @@ import sympy
 import torch
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import (
-    ROWS,
-    Body,
-    Function,
-    Index,
-    Place,
-    minus,
-    numbers,
-    plus,
-    times,
-)
+from mctskernel.problems.plain_cuda.body import ROWS, Body, Function, Index, Place, minus, numbers, times
 from mctskernel.problems.plain_cuda.element_types import computed_type, converted, literal, lowest
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES, for_each_axis, pooled_rank
@@ -59,6 +48,15 @@ class Pool:
         """Whether it takes the largest number of a window, not their mean."""
         return "max" in operator_name(self.nodes[0])
 
+    @property
+    def run(self) -> int:
+        """How many results a thread has one below the other: where windows overlap, they share what is read."""
+        size, step, _, apart = (
+            each[-2] if len(each) > 1 else 1 for each in _windows(source_of(self.nodes[0])[0])
+        )
+        overlap = step <= (size - 1) * apart and 1 in {step, apart}
+        return max(4 // step, 1) if overlap and apart <= 8 else 1
+
     def joins(self, node: Node) -> bool:
         """Whether all that is needed of a node are pools of pairs of columns."""
         pool = source_of(self.nodes[0])[0]
@@ -73,11 +71,13 @@ class Pool:
         """The text of the kernel, and its launch."""
         # Short rows leave few threads of a warp idle if each has as many as it has results.
         shapes = [(self.length, 1)] if self.length < min(_SHAPES)[0] else _SHAPES
-        threads, items = min(shapes, key=lambda each: _slots(self.length, *each))
-        values = {"THREADS": threads, "ROWS": max(128 // threads, 1), "ITEMS": items}
+        most = 4 if self.length > 1024 else 2
+        threads, items = min(shapes, key=lambda each: (_slots(self.length, *each), each[1] != most))
+        values = {"THREADS": threads, "ROWS": max(128 // threads, 1), "ITEMS": items, "RUN": self.run}
         names = {word: schedule.macro(word, value) for word, value in values.items()}
         schedule.require(f"{names['THREADS']} * {names['ROWS']} <= 1024")
         schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= 16")
+        schedule.require(f"{names['RUN']} >= 1 && {names['RUN']} <= {MOST_UNROLLED if self.run > 1 else 1}")
         schedule.include(ROWS)
         name = schedule.fresh("pool_kernel")
         for index_type in ("int", "long long"):
@@ -87,8 +87,9 @@ class Pool:
             _write(body, self, place, names, pooled)
             if not any(map(schedule.is_large, body.used)):
                 break
-        rows, columns = map(count_in_plan, (place.extents[:-1], place.extents[-1:]))
-        grid = "ceil_div({}, {ROWS}) * ceil_div({}, {THREADS} * {ITEMS})".format(rows, columns, **names)
+        sizes = map(count_in_plan, (place.extents[:-2], place.extents[-2:-1], place.extents[-1:]))
+        runs = "ceil_div({} * ceil_div({}, {RUN}), {ROWS})"
+        grid = f"{runs} * ceil_div({{}}, {{THREADS}} * {{ITEMS}})".format(*sizes, **names)
         bounds = f"__launch_bounds__({names['THREADS']} * {names['ROWS']}) "
         text = by_header(body.text(), schedule, self.nodes[0].graph.nodes)
         about = schedule.described(self.nodes[-1])
@@ -102,7 +103,7 @@ _SHAPES = [(threads, items) for items in (2, 4, 1) for threads in (128, 64, 32)]
 
 def _slots(length: int, threads: int, items: int) -> float:
     """How many results of a row there is room for, where a few in vain don't count."""
-    return max(-(-length // (threads * items)) * threads * items, 1.1 * length)
+    return max(-(-length // (threads * items)) * threads * items * (1.5 if items == 1 else 1), 1.1 * length)
 
 
 def pools(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterator[Pool]:
@@ -142,6 +143,10 @@ class _Axis:
         """The same of pairs, of which there are so many."""
         return replace(self, size=self.size // 2, step=self.step // 2, extent=extent)
 
+    def in_cuda(self) -> tuple[str, str]:
+        """Its windows as a type, and its extent."""
+        return f"Windows<{self.size}, {self.step}, {self.before}, {self.apart}>", self.extent
+
     def start(self, here: str) -> str:
         """Where the window of a result begins."""
         return minus(times(here, str(self.step)), str(self.before))
@@ -170,54 +175,41 @@ def _write(body: Body, group: Pool, place: Place, names: Mapping[str, str], pool
     pool, dtype = source_of(node)[0], numbers(node)
     largest = group.is_largest
     threads, items = names["THREADS"], names["ITEMS"]
-    rows, columns = count_in_cpp(place.extents[:-1]), in_cpp(place.extents[-1])
+    run, columns, lines = names["RUN"], in_cpp(place.extents[-1]), in_cpp(place.extents[-2])
     row, first, found, j = map(body.fresh, ("row", "first", "largest" if largest else "sum", "j"))
-    tile = body.fresh("tiles")
+    tile, runs, r, number = map(body.fresh, ("tiles", "runs", "r", "run"))
     body.line(f"const int {tile} = ({columns} + {threads} * {items} - 1) / ({threads} * {items});")
-    body.line(f"const int {row} = blockIdx.x / {tile} * {names['ROWS']} + threadIdx.y;")
+    body.line(f"const int {runs} = ({lines} + {run} - 1) / {run};")
+    body.line(f"const int {number} = blockIdx.x / {tile} * {names['ROWS']} + threadIdx.y;")
     body.line(f"const int {first} = blockIdx.x % {tile} * ({threads} * {items}) + threadIdx.x;")
-    with body.block(f"if ({row} < {rows}) {{"):
+    with body.block(f"if ({number} / {runs} < {count_in_cpp(place.extents[:-2])}) {{"):
         # Rows, columns and windows are counted in ints, elements maybe not.
         wide, body.index_type = body.index_type, "int"
-        outer = body.unflat(row, place.extents[:-1]) if len(place.extents) > 1 else ()
-        *lines, along = _axes(body, group)
-        body.index_type = wide
-        _read_of_rows(body, group, outer[: len(outer) - len(lines)])
+        body.line(f"const int {row} = {number} % {runs} * {run};")
+        above = body.let("int", "above", f"{number} / {runs}")
+        outer = (*(body.unflat(above, place.extents[:-2]) if len(place.extents) > 2 else ()), row)
+        axes = _axes(body, group)
+        before, body.index_type = outer[: len(outer) + 1 - len(axes)], wide
+        _read_of_rows(body, group, before)
+        with body.block("const auto read = [&](int in_depth, int in_row, int in_col) {", "};"):
+            inside = [f"in_{axis.name}" for axis in axes]
+            body.line(f"return {body.read(pool.args[0], (*map(body.as_index, before), *inside))};")
         body.index_type = "int"
-        body.line(f"float {found}[{items}];")
-        with _each(body, j, items):
-            body.line(f"{found}[{j}] = {literal(lowest(dtype) if largest else 0, dtype)};")
-        with contextlib.ExitStack() as blocks:
-            places = []
-            for axis, here in zip(lines, outer[len(outer) - len(lines) :], strict=True):
-                if math.prod(each.size for each in (*lines, along)) <= MOST_UNROLLED:
-                    body.line("#pragma unroll")
-                tap = blocks.enter_context(body.loop(f"tap_{axis.name}", "0", str(axis.size)))
-                at = body.let("int", f"in_{axis.name}", plus(axis.start(here), times(tap, str(axis.apart))))
-                blocks.enter_context(body.block(f"if ({_inside(at, axis)}) {{"))
-                places.append(at)
-            body.line("#pragma unroll")
-            tap = blocks.enter_context(body.loop(f"tap_{along.name}", "0", str(along.size)))
-            blocks.enter_context(_each(body, j, items))
-            here = f"({first} + {j} * {threads})"
-            at = body.fresh(f"in_{along.name}")
-            body.line(f"const int {at} = {plus(along.start(here), times(tap, str(along.apart)))};")
-            blocks.enter_context(body.block(f"if ({_inside(at, along)}) {{"))
-            body.index_type = wide
-            value = body.read(
-                pool.args[0], (*map(body.as_index, outer[: len(outer) - len(lines)]), *places, at)
-            )
-            body.index_type = "int"
-            body.line(
-                f"{found}[{j}] = larger({found}[{j}], {value});" if largest else f"{found}[{j}] += {value};"
-            )
-        with _each(body, j, items):
-            column = body.fresh("column")
-            body.line(f"const int {column} = {first} + {j} * {threads};")
-            with body.block(f"if ({column} < {columns}) {{"):
-                value = f"{found}[{j}]"
+        body.line(f"float {found}[{run}][{items}];")
+        here = ["0", "0", *outer[len(before) :]][-2:]
+        windows, extents = zip(*[("Windows<1, 1, 0, 1>", "1")] * 2, *map(_Axis.in_cuda, axes), strict=True)
+        start = literal(lowest(dtype) if largest else 0, dtype)
+        body.line(
+            f"pool<{'true' if largest else 'false'}, {threads}, {', '.join(windows[-3:])}>"
+            f"({', '.join((found, start, *here, first, *extents[-3:]))}, read);"
+        )
+        with _each(body, r, run), _each(body, j, items):
+            line, column = body.fresh("line"), body.fresh("column")
+            body.line(f"const int {line} = {row} + {r}, {column} = {first} + {j} * {threads};")
+            with body.block(f"if ({column} < {columns} && {line} < {lines}) {{"):
+                value, outer = f"{found}[{r}][{j}]", (*outer[:-1], line)
                 if not largest:
-                    value += f" / {_divisor(body, pool, [*lines, along], (*outer, column))}"
+                    value += f" / {_divisor(body, pool, axes, (*outer, column))}"
                 pooled[node], body.index_type = body.let("float", "pooled", value), wide
                 index = (*map(body.as_index, outer), column)
                 body.store(place, index, converted(body.read(last, index), numbers(last), place.dtype))
@@ -230,10 +222,6 @@ def _read_of_rows(body: Body, group: Pool, outer: Index) -> None:
         given = outer[len(outer) + len(zeros) - len(extents) :]
         index = ("0" if e == ONE else body.as_index(at) for e, at in zip(extents, given, strict=False))
         body.read(node, (*index, *zeros))
-
-
-def _inside(at: str, axis: _Axis) -> str:
-    return f"(unsigned){at} < (unsigned){axis.extent}"
 
 
 @contextlib.contextmanager

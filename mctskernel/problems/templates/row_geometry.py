@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mctskernel.problems.plain_cuda.body import numbers
 from mctskernel.problems.plain_cuda.rules import base_name
 from mctskernel.problems.plain_cuda.schedule import Schedule
-from mctskernel.problems.templates.row_space import PLACES, Reductions, run_of
+from mctskernel.problems.templates.row_space import PLACES, Reductions, lines_of, run_of
 
 THREADS_OF_A_DEVICE = 132 * 2048
 """What a reduction to few results should be split over."""
@@ -113,6 +113,19 @@ def ring_of(group: Reductions, schedule: Schedule) -> Geometry | None:
     return Geometry(threads, 1, vector, items, parts, 64, stages)
 
 
+def lines_in_ring(group: Reductions, schedule: Schedule) -> Geometry | None:
+    """Macros for rows that are neighbours in long lines, parts of which blocks bring to a ring."""
+    lines = lines_of(group.space) if group.space.strided and len(group.leaves) == 1 else ()
+    size, threads = numbers(group.leaves[0]).itemsize if lines else 8, 512
+    if size > 4 or group.is_whole(schedule):
+        return None
+    count, length, width = (max(schedule.estimate(each), 1) for each in lines)
+    items, chunks = 8, -(-width // (threads * 8))
+    few = count * chunks < 3 * MULTIPROCESSORS // 4 or 8 * width < 7 * chunks * threads * items
+    small = count * length * width * size <= L2_BYTES or length < 256
+    return None if few or small else Geometry(threads, 1, 1, items, 1, 56, 6)
+
+
 def _of_columns(rows: int, length: int, leaves: int, *, writes: bool, places: bool) -> Geometry:
     """Macros for neighbouring rows, each of which one or a few threads walk along."""
     lanes, (items, registers) = 1, (4, 32) if places else (16, 64)
@@ -124,7 +137,7 @@ def _of_columns(rows: int, length: int, leaves: int, *, writes: bool, places: bo
     if writes:
         items = min(-(-length // lanes), 32)
         items = -(-items // 8) * 8 if items > 8 else items
-        registers = 40 + 3 * items * leaves
+        registers = 40 + 3 * items * leaves // (2 if items * leaves <= FEW_ITEMS else 1)
     columns = max((128 if writes else 256) // lanes, 32) if writes or rows > THREADS_OF_A_DEVICE else 32
     most = -(-length // (lanes * items))
     parts = min(THREADS_OF_A_DEVICE // (rows * lanes), most) if rows * lanes * 4 < THREADS_OF_A_DEVICE else 1
@@ -162,13 +175,13 @@ def macros(schedule: Schedule, words: Sequence[str], geometry: Geometry) -> dict
     threads = " * ".join(block)
     schedule.require(f"{threads} <= 1024")
     if geometry.stages:
-        schedule.require(
-            f"{threads} <= 448 && {names['STAGES']} >= 3 && {names['PARTS']} <= {names['BLOCKS']}"
-        )
-    else:
+        teams = f" && {names['PARTS']} <= {names['BLOCKS']}" if "PARTS" in names else ""
+        schedule.require(f"{threads} <= {448 if teams else 512} && {names['STAGES']} >= 3{teams}")
+    if "RESIDENT" in names:
         schedule.require(f"{names['RESIDENT']} >= 1 && {names['RESIDENT']} <= 32")
     schedule.require(f"{names['ITEMS']} >= 1 && {names['ITEMS']} <= {MOST_ITEMS}")
     if "THREADS" in names:
         schedule.require(f"1024 % {names['THREADS']} == 0")
+    if "VECTOR" in names:
         schedule.require(f"{names['VECTOR']} >= 1 && {names['VECTOR']} <= 16 && 16 % {names['VECTOR']} == 0")
     return names

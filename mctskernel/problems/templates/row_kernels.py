@@ -16,14 +16,14 @@ import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import ROWS, Body, Index, Place, node_type, numbers
-from mctskernel.problems.plain_cuda.element_types import converted, stored, stored_type
-from mctskernel.problems.plain_cuda.extents import count_in_cpp, product, same
+from mctskernel.problems.plain_cuda.element_types import converted, loaded, stored, stored_type
+from mctskernel.problems.plain_cuda.extents import count_in_cpp, count_in_plan, product, same
 from mctskernel.problems.plain_cuda.reductions import finished
 from mctskernel.problems.plain_cuda.rules import Kind, behind, is_tensor, operator_name, rule_of
 from mctskernel.problems.plain_cuda.schedule import Schedule
-from mctskernel.problems.templates.row_geometry import MOST_ITEMS, geometry_of, macros, ring_of
+from mctskernel.problems.templates.row_geometry import MOST_ITEMS, geometry_of, lines_in_ring, macros, ring_of
 from mctskernel.problems.templates.row_loops import Elements, RowLoops, Work, words_of
-from mctskernel.problems.templates.row_space import Reductions, element_index, row_index, run_of
+from mctskernel.problems.templates.row_space import Reductions, element_index, lines_of, row_index, run_of
 from mctskernel.problems.templates.row_steps import (
     Part,
     Step,
@@ -43,6 +43,7 @@ class RowWriter(RowLoops):
 
     _group: Reductions
     _tests_tiles = True
+    _beside: tuple[Place, ...] = ()
 
     def whole(self, name: str, steps: Sequence[Step]) -> tuple[str, str]:
         """A kernel that computes all steps and stores the last node."""
@@ -111,8 +112,37 @@ class RowWriter(RowLoops):
             f"({kind}){count_in_cpp(self._group.space.rows)}, tiles, ({pointers}) % 16 == 0, "
             f"{step.struct}{step.starts}, copy, reduce, write);"
         )
+        size = len(runs) * next(iter(runs)).dtype.itemsize
+        shared = f"{stages} * {size} * {self._tile[1:-1]}"
+        self._launch = names["BLOCKS"], f"2 * {names['THREADS']} + 96", shared
         about = self._schedule.described(self._last)
         return self.written(name, about, self._place, also=(step.buffer, come))
+
+    def columns(self, name: str, step: Step) -> tuple[str, str]:
+        """A kernel whose blocks bring lines of neighbouring rows to a ring."""
+        body, names, space, kind = self.body, self._names, self._group.space, self._index_type
+        (leaf,), (before, length, width), self._passes = self._group.leaves, lines_of(space), 1
+        place, state = self._schedule.places[leaf], f"{step.struct}& of_row"
+        body.reads[place.name] = place
+        given = f"{state}, {stored_type(place.dtype)} found, {kind} {self._row}, int {self._k}"
+        with body.block(f"const auto add = [&]({given}) {{", "};"):
+            self._split_row()
+            index = self._element()
+            body.know(leaf, element_index(body, space, index, leaf), loaded(place.dtype, "found"))
+            for part in step.parts:
+                self._add(body, index, part.nodes[0], f"of_row.{part.members[0].name}")
+        with body.block(f"const auto store = [&]({kind} {self._row}, const {state}) {{", "};"):
+            self._split_row()
+            self._know(step, "of_row")
+            self._store_rows()
+        x, size, chunk = self._schedule.parameter(place.name), place.dtype.itemsize, self._tile[1:-1]
+        of_block = ", ".join(names[word] for word in ("THREADS", "ITEMS", "STAGES"))
+        sizes = f"({kind}){count_in_cpp(before)}, {count_in_cpp(length)}, ({kind}){count_in_cpp(width)}"
+        body.line(f"pass_columns<{of_block}>({x}, {sizes}, {step.struct}{step.starts}, add, store);")
+        blocks = f"{count_in_plan(before)} * ceil_div({count_in_plan(width)}, {chunk})"
+        shared = f"{names['STAGES']} * {size} * ({chunk} + {16 // size})"
+        self._launch = blocks, f"{names['THREADS']} + 32", shared
+        return self.written(name, self._schedule.described(self._last), self._place, also=self._beside)
 
     def merged(self, name: str, step: Step) -> tuple[str, str]:
         """A kernel that merges the parts of a step into the first one."""
@@ -136,17 +166,20 @@ class RowWriter(RowLoops):
 
     def _stored(self, name: str, buffers: Sequence[Place] = ()) -> tuple[str, str]:
         """The text of a kernel that stores the last node, which knows all reductions, and its launch."""
-        body, node, place = self.body, self._last, self._place
-        beside: dict[Node, Place] = {}
         if self._over_rows:
-            beside = {each: self._schedule.places[each] for each in self._group.beside}
-            with body.block(self._once):
-                for each, to in {**beside, node: place}.items():
-                    index = row_index(body, self._group.space, self._at(), each)
-                    body.store(to, index, converted(body.read(each, index), numbers(each), to.dtype))
+            with self.body.block(self._once):
+                self._store_rows()
         else:
-            self._write(node)
-        return self.written(name, self._schedule.described(node), place, buffers, tuple(beside.values()))
+            self._write(self._last)
+        about = self._schedule.described(self._last)
+        return self.written(name, about, self._place, buffers, self._beside)
+
+    def _store_rows(self) -> None:
+        """Store what a row leads to."""
+        self._beside = tuple(self._schedule.places[each] for each in self._group.beside)
+        for each, to in zip((*self._group.beside, self._last), (*self._beside, self._place), strict=True):
+            index = row_index(self.body, self._group.space, self._at(), each)
+            self.body.store(to, index, converted(self.body.read(each, index), numbers(each), to.dtype))
 
     @property
     def _over_rows(self) -> bool:
@@ -258,12 +291,14 @@ class RowWriter(RowLoops):
         body, space = self.body, self._group.space
         for part in step.parts:
             for number, (node, member) in enumerate(zip(part.nodes, part.members, strict=False)):
-                value = f"{state}.{'place' if part.kind == 'place' else member.name}"
-                if part.kind == "softmax" and number == 1:
+                value = f"{state}.{member.name}"
+                if part.kind == "place":  # the first one of a row that has nothing else than its start
+                    value = f"{state}.place < 0 ? 0 : {state}.place"
+                elif part.kind == "softmax" and number == 1:
                     top = f"{state}.{part.members[0].name}"
                     exact = "CUDART_NAN_F" if is_exact(part) else "0.0f"
                     value = f"{top} == -CUDART_INF_F ? {exact} : {value}"
-                elif part.kind != "place" and not (part.kind == "moments" and number == 0):
+                elif not (part.kind == "moments" and number == 0):
                     value = finished(body, node, value)
                 name = body.let(node_type(node), node.name, value)
                 self._of_rows.append(name)
@@ -342,7 +377,7 @@ class RowGroup(Reductions):
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """The texts of the kernels that fill a buffer with the last node, and their launches."""
         self.store_beside(schedule)
-        if written := self._in_ring(schedule, place):
+        if written := self._in_ring(schedule, place) or self._in_columns(schedule, place):
             yield written
             return
         geometry = geometry_of(self, schedule)
@@ -379,6 +414,17 @@ class RowGroup(Reductions):
         come = Place(schedule.fresh("come"), torch.int32, (sympy.Integer(2),))
         schedule.add_scratch(come, zero=True)
         return self._written(schedule, place, "rows", names, partial(RowWriter.ring, step=step, come=come))
+
+    def _in_columns(self, schedule: Schedule, place: Place) -> tuple[str, str] | None:
+        """One kernel for rows that are neighbours in long lines, each of which leads to a few numbers; or None."""
+        geometry = lines_in_ring(self, schedule)
+        steps = list(steps_of(self, schedule, merged=True, parts="")) if geometry else []
+        if not geometry or len(steps) != 1 or any(len(part.nodes) > 1 for part in steps[0].parts):
+            return None
+        names = macros(schedule, ["THREADS", "ITEMS", "STAGES", "RESIDENT"], geometry)
+        schedule.include(ROWS)
+        schedule.define(steps[0].definition())
+        return self._written(schedule, place, "rows", names, partial(RowWriter.columns, step=steps[0]))
 
     def _in_parts(
         self, schedule: Schedule, place: Place, names: Mapping[str, str], steps: Sequence[Step]

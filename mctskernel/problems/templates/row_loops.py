@@ -15,10 +15,7 @@ import sympy
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, node_type
-from mctskernel.problems.plain_cuda.element_types import (
-    loaded,
-    stored_type,
-)
+from mctskernel.problems.plain_cuda.element_types import loaded, stored_type
 from mctskernel.problems.plain_cuda.extents import count_in_cpp, count_in_plan
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.templates.row_space import Rows, reduces, run_of
@@ -63,9 +60,11 @@ class RowLoops:
         )
         if self._inner == "int":
             self.body.ints.add(self._k)
+        if self._strided:
+            self.body.apart.add(self._k)
         self._row = self.body.fresh("row")
         self._lane = "threadIdx.y" if self._strided else "threadIdx.x"
-        self._lanes = names["LANES" if self._strided else "THREADS"]
+        self._lanes = names.get("LANES") or names["THREADS"]
         self._rows = names.get("COLUMNS") or names.get("ROWS", "1")
         self._once = f"if ({self._lane} == 0{'' if self._rows == '1' else f' && mine == {self._row}'}) {{"
         self._reductions = [node for node in group.nodes if reduces(node)]
@@ -78,6 +77,7 @@ class RowLoops:
         self._parted = self._reverse = self._from_end = False
         self._passes = 0
         self._ring: Mapping[tuple[Node, Index], str] = {}
+        self._launch: tuple[str, str, str] | None = None  # with a ring: blocks, threads, shared bytes
         self._in_ring: list[Place] = []
         self._last = group.nodes[-1]
         # Tiles start at lines of 128 bytes if several warps read them.
@@ -116,13 +116,10 @@ class RowLoops:
         reads = (*self.body.reads.values(), *buffers)
         text = self._quickened(self.body.text())
         threads = f"{self._rows} * {self._lanes}" if self._rows != "1" else self._lanes
-        threads, resident = (f"2 * {threads} + 96", "1") if self._ring else (threads, names["RESIDENT"])
-        bounds = f"__launch_bounds__({threads}, {resident}) "
+        bounds = f"__launch_bounds__({self._launch[1] if self._launch else threads}, {names.get('RESIDENT', '1')}) "
         made = Function(name, about, text, reads, target, bounds, also)
-        if self._ring:
-            size = len(self._in_ring) * self._in_ring[0].dtype.itemsize
-            shared = f"{names['STAGES']} * {size} * {self._tile[1:-1]}"
-            return schedule.function(made), schedule.launch(made, names["BLOCKS"], threads, shared)
+        if self._launch:
+            return schedule.function(made), schedule.launch(made, *self._launch)
         blocks = count_in_plan(space.rows)
         if self._rows != "1":
             blocks = f"ceil_div({blocks}, {self._rows})"
@@ -138,7 +135,7 @@ class RowLoops:
         return schedule.function(made), schedule.launch(made, blocks, block)
 
     def _quickened(self, text: str) -> str:
-        """A text that divides elements by what a row has once, and approximates exponentials."""
+        """A text that divides elements by what a row has once, and approximates exponentials and logarithms."""
         for name in filter(str.isidentifier, self._of_rows):
             if declared := re.search(rf"^( *)float {name} = .*\n", text, re.MULTILINE):
                 before, after = text[: declared.end()], text[declared.end() :]
@@ -146,31 +143,39 @@ class RowLoops:
                 after, times = re.subn(deeper, rf"\1 / by_{name}", after, flags=re.MULTILINE)
                 if times:
                     text = f"{before}{declared[1]}const Divisor by_{name}({name});\n{after}"
-        return re.sub(r"\bexpf\(", "exponential(", text)
+        return re.sub(r"\blogf\(", "__logf(", re.sub(r"\bexpf\(", "exponential(", text))
 
     def _find_row(self) -> None:
         """The row of this thread; threads beyond the last row repeat it without storing anything."""
         body, kind = self.body, self._index_type
         self._count_tiles()
         block = "(gridDim.x - 1 - blockIdx.x)" if self._from_end else "blockIdx.x"
-        if self._parted:
-            body.line(f"const int part = {block} % parts;")
+        part, rows = f"{block} % parts", count_in_cpp(self._group.space.rows)
+        if self._parted and self._from_end and run_of(self._group.space)[0]:
+            # In the order of memory: segments are before rows.
+            line = f"{block} / tiles_of_segment"
+            ordered = f"{line} / ({rows}) * tiles_of_segment + {block} % tiles_of_segment"
+            part = f"parts < tiles ? {part} : {ordered}"
+            block = f"(parts < tiles ? {block} / parts : {line} % ({rows}))"
+        elif self._parted:
             block = f"({block} / parts)"
+        if self._parted:
+            body.line(f"const int part = {part};")
         block = f"({kind}){block}"
         if self._rows == "1":
             body.line(f"const {kind} {self._row} = {block};")
         else:
             other = "threadIdx.x" if self._strided else "threadIdx.y"
             body.line(f"const {kind} mine = {block} * {self._rows} + {other};")
-            body.line(
-                f"const {kind} {self._row} = min(mine, ({kind}){count_in_cpp(self._group.space.rows)} - 1);"
-            )
+            body.line(f"const {kind} {self._row} = min(mine, ({kind}){rows} - 1);")
         self._split_row()
 
     def _split_row(self) -> None:
         space = self._group.space
         row = iter(self.body.unflat(self._row, space.rows) if space.rows else ())
         self._kept = tuple("" if gone else next(row) for gone in space.reduced)
+        if self._strided and self._index_type != "int":  # for `Body.apart`
+            self.body.let(self._index_type, "base", self.body.flat(self._at(), space.extents))
 
     @property
     def _tile(self) -> str:

@@ -121,6 +121,15 @@ def run_of(space: Space) -> tuple[tuple[sympy.Expr, ...], tuple[sympy.Expr, ...]
     return gone[:-count], gone[-count:]
 
 
+def lines_of(space: Space) -> tuple[tuple[sympy.Expr, ...], ...]:
+    """The extents of a strided space before its reduced axes, those axes', and those after, if they are neighbours."""
+    first, count = space.reduced.index(True), sum(space.reduced)
+    extents = space.extents
+    if not all(space.reduced[first : first + count]):
+        return ()
+    return extents[:first], extents[first : first + count], extents[first + count :]
+
+
 Compute = Callable[[Body, Node, Index], str]
 """Writes the code for an element of a node."""
 

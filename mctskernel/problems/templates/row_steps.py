@@ -10,24 +10,9 @@ import torch
 from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Index, Place, node_type, numbers
-from mctskernel.problems.plain_cuda.element_types import (
-    computed_type,
-    converted,
-    highest,
-    literal,
-    lowest,
-)
-from mctskernel.problems.plain_cuda.reductions import (
-    REDUCTIONS,
-    accumulated,
-    start_of,
-)
-from mctskernel.problems.plain_cuda.rules import (
-    argument,
-    base_name,
-    behind,
-    tensors,
-)
+from mctskernel.problems.plain_cuda.element_types import computed_type, converted, highest, literal, lowest
+from mctskernel.problems.plain_cuda.reductions import REDUCTIONS, accumulated, start_of
+from mctskernel.problems.plain_cuda.rules import argument, base_name, behind, tensors
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.templates.row_loops import LARGE
 from mctskernel.problems.templates.row_space import PLACES, Reductions, Space, element_index, run_of, stripped
@@ -55,11 +40,11 @@ class Part:
         names = [member.name for member in self.members]
         if self.kind == "place":
             best, place = names
+            comes = better(self.nodes[0], f"other.{best}", "into.", f"other.{place}")
             return [
-                f"if (other.{place} >= 0 && {better(self.nodes[0], f'other.{best}', 'into.', f'other.{place}')}) {{",
-                f"    into.{best} = other.{best};",
-                f"    into.{place} = other.{place};",
-                "}",
+                f"const bool comes = (other.{place} >= 0) & {comes};",
+                f"into.{best} = comes ? other.{best} : into.{best};",
+                f"into.{place} = comes ? other.{place} : into.{place};",
             ]
         if not self.kind:
             return [added(self.nodes[0], f"into.{names[0]}", f"other.{names[0]}")]
@@ -100,9 +85,9 @@ def add(
     if base_name(node) in PLACES:
         value = body.let(node_type(source), "value", value)
         state = found.removesuffix("best")
-        with body.block(f"if {better(node, value, state, place if backwards else '')} {{"):
-            body.line(f"{state}best = {value};")
-            body.line(f"{state}place = {place};")
+        comes = body.variable("bool", "comes", better(node, value, state, place if backwards else ""))
+        body.line(f"{state}best = {comes} ? {value} : {state}best;")
+        body.line(f"{state}place = {comes} ? {place} : {state}place;")
         return
     dtype = accumulated(node)
     value = body.let(computed_type(dtype), "value", converted(value, numbers(source), dtype))
@@ -253,13 +238,12 @@ def better(node: Node, value: str, state: str, place: str = "") -> str:
     Of equal ones that with the lower `place` does, or without one the state.
     """
     sign, best = ">" if "argmax" in base_name(node) else "<", f"{state}best"
+    # Neither && nor ||, for which threads would branch, and a comparison that NaN passes.
+    first = f"(!({value} {'<=' if sign == '>' else '>='} {best}) & ({best} == {best}))"
     if not place:
-        return f"({state}place < 0 || {value} {sign} {best} || ({value} != {value} && {best} == {best}))"
-    before = f"{place} < {state}place"
-    return (
-        f"({state}place < 0 || {value} {sign} {best} || ({value} == {best} && {before}) || "
-        f"({value} != {value} && ({best} == {best} || {before})))"
-    )
+        return first
+    equal = f"({value} == {best}) | (({value} != {value}) & ({best} != {best}))"
+    return f"({first} | (({place} < {state}place) & ({equal})))"
 
 
 def is_exact(part: Part) -> bool:

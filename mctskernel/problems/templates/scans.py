@@ -21,7 +21,7 @@ from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.row_geometry import Geometry, macros, power_of_two
 from mctskernel.problems.templates.row_loops import RowLoops
-from mctskernel.problems.templates.row_space import Space, element_index, extents_of, run_of, stripped
+from mctskernel.problems.templates.row_space import Space, element_index, extents_of, run_of
 
 SCANS = {"cumsum": ("Sum", "+", 0), "cumprod": ("Product", "*", 1)}  # the name, operator and neutral element
 
@@ -39,12 +39,11 @@ class ScanGroup:
         words = ("COLUMNS", "LANES", "ITEMS") if strided else ("THREADS", "ROWS", "VECTOR", "ITEMS")
         vector = max(16 // place.dtype.itemsize, 1)
         threads = min(power_of_two(-(-length // (4 * vector))), 256)
-        # What is computed has arrays of its own in registers.
-        items = 4 if stripped(tensors(self.nodes[0])[0]) in schedule.places else 1
+        rows = max(128 // threads, 1)
         geometry = (
             Geometry(1, 64, 1, 16, 1, 64)
             if strided
-            else Geometry(threads, max(128 // threads, 1), vector, items, 1, 72)
+            else Geometry(threads, rows, vector, 1, 1, 16 + 4 * vector)
         )
         names = macros(schedule, words, geometry)
         if strided:

@@ -22,7 +22,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "largest of a line": (lambda x: F.max_pool1d(x, 8, 1, 4, 3), LINE),
     "largest of an image": (lambda x: F.max_pool2d(x, 3, 2, 1, 2), IMAGE),
     "largest of a volume": (lambda x: F.max_pool3d(x, 3, 2, 1, 3), VOLUME),
-    "largest beside NaN": (lambda x: F.max_pool2d(x.masked_fill(x > 1.0, math.nan), 2), IMAGE),
+    "largest beside NaN": (lambda x: F.max_pool2d(x.masked_fill(x > 1, math.nan), 3, 1, 1, 2), IMAGE),
     "mean of a line": (lambda x: F.avg_pool1d(x, 4, 1, 2), LINE),
     "mean with padding": (lambda x: F.avg_pool2d(x, 3, 2, 1), IMAGE),
     "mean without padding": (
