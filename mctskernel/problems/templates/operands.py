@@ -124,7 +124,8 @@ class Operand:
         own = (names.line, names.term)
         if place.dtype is not self.dtype or value != body.load(place, found):
             return None
-        extents, first = {names.line: self.lines, names.term: self.terms, names.batch: self.batch}, index[:-2]
+        extents = {names.line: self.lines, names.term: self.terms, names.batch: self.batch}
+        first = index[:-2] if self.batch != ONE else ()
         for order in ((*first, *own), (*first, *own[::-1])):
             sizes = tuple(extents[each] for each in order)
             if offset == body.flat(order, sizes):  # several axes as one

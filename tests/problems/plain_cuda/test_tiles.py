@@ -47,6 +47,11 @@ def test_small_products_and_other_types_stay_plain() -> None:
     assert not templates(lambda x, y: x @ y, *wide)
 
 
+def test_a_batch_of_one_product_has_no_index() -> None:
+    source = templates(lambda x, y: torch.einsum("dhmk,kn->dhmn", x, y), tensor("x", "d 3 m k"), Y)
+    assert "blocks::ByTerm{x, " in source
+
+
 def test_a_kernel_with_blocks_can_stand_alone() -> None:
     text = standalone("#include <blocks.cuh>\n#include <recurrent.cuh>\nvoid f();\n")
     assert 'blocks.cuh"' not in text.replace(">", '"')
