@@ -12,7 +12,7 @@ from itertools import chain, islice
 from mctskernel.core.evaluation import Check, Evaluation, Timing
 from mctskernel.core.executor import Executor
 from mctskernel.executors.tickets import in_thread
-from mctskernel.profiling.guardrails import refusal
+from mctskernel.profiling.guardrails import disbelief, refusal
 from mctskernel.profiling.reward import are_tied, is_eligible
 from mctskernel.tasks.starts import best_start, start_speedup
 from mctskernel.tree.events import Evaluated
@@ -71,7 +71,9 @@ def choose(
             executor.close()
             speedup = valid_speedup(tree.nodes[node]) / start_speedup(tree, dict(refused))
             return Answer(node, speedup, (), tuple(refused), validated=False)
-        if not (reason := refusal(found, tree.nodes[start].evaluation or root)):
+        # Timed beside itself a start may differ by more than noise, from where its buffers lie.
+        reason = disbelief(found) if node == start else refusal(found, tree.nodes[start].evaluation or root)
+        if not reason:
             return _answer(tree, tree.nodes[node], start, found, tuple(refused))
         refused.append((node, reason))
     return Answer(None, 0.0, (), tuple(refused))
