@@ -1416,6 +1416,36 @@ __device__ __forceinline__ void convolve(Out* to, unsigned char* shared, const T
 
 // ---- Few channels ---------------------------------------------------------------------------------------------------------
 
+// SPAN places of the input, one below the other, where a thread reads. What lies outside of the input is 0, or is some number within where
+// nothing is padded: the places that would need it aren't stored.
+template <class Geometry, int SPAN>
+struct Below {
+    static constexpr bool PADDED = Geometry::PADDING[1] > 0 || Geometry::PADDING[2] > 0;
+    const int top, left, high, wide;
+    unsigned lines[SPAN];  // where they begin; those outside of the input are as well some line within
+
+    __device__ __forceinline__ Below(int row, int column, const Sizes& sizes)
+        : top(row * Geometry::STEPS[1] - Geometry::PADDING[1]), left(column * Geometry::STEPS[2] - Geometry::PADDING[2]),
+          high(sizes.input[1]), wide(sizes.input[2]) {
+        #pragma unroll
+        for (int y = 0; y < SPAN; ++y) {
+            lines[y] = min(max(top + y, 0), high - 1) * wide + (PADDED ? 0 : left);
+        }
+    }
+
+    // Those of a column of the kernel, in a plane.
+    template <class T>
+    __device__ __forceinline__ void load(float (&values)[SPAN], const T* from, int x) const {
+        const int at = PADDED ? min(max(left + x * Geometry::DILATION[2], 0), wide - 1) : x * Geometry::DILATION[2];
+        const bool within = !PADDED || at == left + x * Geometry::DILATION[2];
+        #pragma unroll
+        for (int y = 0; y < SPAN; ++y) {
+            const float found = load_number(from + (lines[y] + at));
+            values[y] = !PADDED || (within && (unsigned)(top + y) < (unsigned)high) ? found : 0.0f;
+        }
+    }
+};
+
 // A thread computes RUN places of the result, one below the other, in fp32; for groups of few inputs and outputs. Geometry has
 // KERNEL, STEPS, PADDING and DILATION of each axis. weight(group, row, channel, tap) gives weights; the rest is as above.
 template <class Geometry, int RUN, class Out, class T, class Weight, class Value, class Index>
@@ -1435,34 +1465,28 @@ __device__ __forceinline__ void convolve_directly(Out* to, const T* input, const
     if (image >= sizes.images) {
         return;
     }
-    const long long plane = (long long)sizes.input[1] * sizes.input[2];
+    const int plane = sizes.input[1] * sizes.input[2];
+    const Below<Geometry, SPAN> below(first, column, sizes);
     float sum[RUN] = {};
     #pragma unroll 1
     for (int channel = 0; channel < sizes.channels; ++channel) {
         #pragma unroll 1
         for (int z = 0; z < DEEP; ++z) {
             const int in_depth = depth * Geometry::STEPS[0] - Geometry::PADDING[0] + z * Geometry::DILATION[0];
-            if (in_depth < 0 || in_depth >= sizes.input[0]) {
+            if (Geometry::PADDING[0] > 0 && (in_depth < 0 || in_depth >= sizes.input[0])) {
                 continue;
             }
             const T* from = input
                 + (((long long)image * sizes.groups + group) * sizes.channels + channel) * sizes.input[0] * plane
-                + in_depth * plane;
-            const int top = first * STEP_DOWN - Geometry::PADDING[1];
+                + (long long)in_depth * plane;
             #pragma unroll (WIDE <= 7 ? WIDE : 1)
             for (int x = 0; x < WIDE; ++x) {
-                const int at = column * Geometry::STEPS[2] - Geometry::PADDING[2] + x * Geometry::DILATION[2];
-                const bool inside = at >= 0 && at < sizes.input[2];
                 float weights[HIGH], values[SPAN];
                 #pragma unroll
                 for (int y = 0; y < HIGH; ++y) {
                     weights[y] = weight(group, row, channel, (z * HIGH + y) * WIDE + x);
                 }
-                #pragma unroll
-                for (int y = 0; y < SPAN; ++y) {
-                    values[y] = inside && top + y >= 0 && top + y < sizes.input[1]
-                        ? load_number(from + (top + y) * sizes.input[2] + at) : 0.0f;
-                }
+                below.load(values, from, x);
                 #pragma unroll
                 for (int i = 0; i < RUN; ++i) {
                     #pragma unroll
@@ -1491,7 +1515,6 @@ __device__ __forceinline__ void convolve_few(Out* to, float* shared, const T* in
     constexpr int DEEP = Geometry::KERNEL[0], HIGH = Geometry::KERNEL[1], WIDE = Geometry::KERNEL[2], TAPS = DEEP * HIGH * WIDE;
     constexpr int STEP_DOWN = Geometry::STEPS[1];
     constexpr int APART = Geometry::DILATION[1], SPAN = (RUN - 1) * STEP_DOWN + (HIGH - 1) * APART + 1;
-    constexpr bool PADDED = Geometry::PADDING[1] > 0 || Geometry::PADDING[2] > 0;
     const int blocks = ceil_div(sizes.rows, OUTPUTS), first_row = blockIdx.x % blocks * OUTPUTS;
     const int group = blockIdx.x / blocks % sizes.groups;
     for (int i = threadIdx.x; i < sizes.channels * TAPS * OUTPUTS; i += blockDim.x) {
@@ -1508,13 +1531,8 @@ __device__ __forceinline__ void convolve_few(Out* to, float* shared, const T* in
     if (image >= sizes.images) {
         return;
     }
-    const int plane = sizes.input[1] * sizes.input[2], top = first * STEP_DOWN - Geometry::PADDING[1];
-    const int left = column * Geometry::STEPS[2] - Geometry::PADDING[2];
-    unsigned lines[SPAN];  // where they begin; those outside of the input are as well some line within
-    #pragma unroll
-    for (int y = 0; y < SPAN; ++y) {
-        lines[y] = min(max(top + y, 0), sizes.input[1] - 1) * sizes.input[2] + (PADDED ? 0 : left);
-    }
+    const int plane = sizes.input[1] * sizes.input[2];
+    const Below<Geometry, SPAN> below(first, column, sizes);
     float sum[OUTPUTS][RUN] = {};
     #pragma unroll 1
     for (int channel = 0; channel < sizes.channels; ++channel) {
@@ -1529,14 +1547,8 @@ __device__ __forceinline__ void convolve_few(Out* to, float* shared, const T* in
                 + (long long)in_depth * plane;
             #pragma unroll (WIDE <= 3 ? WIDE : 1)
             for (int x = 0; x < WIDE; ++x) {
-                const int at = PADDED ? min(max(left + x * Geometry::DILATION[2], 0), sizes.input[2] - 1) : x * Geometry::DILATION[2];
-                const bool within = !PADDED || at == left + x * Geometry::DILATION[2];
                 float values[SPAN];
-                #pragma unroll
-                for (int y = 0; y < SPAN; ++y) {
-                    const float found = load_number(from + (lines[y] + at));
-                    values[y] = !PADDED || (within && (unsigned)(top + y) < (unsigned)sizes.input[1]) ? found : 0.0f;
-                }
+                below.load(values, from, x);
                 const float* weights = shared + ((channel * DEEP + z) * HIGH * WIDE + x) * OUTPUTS;
                 #pragma unroll
                 for (int y = 0; y < HIGH; ++y) {
