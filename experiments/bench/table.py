@@ -157,12 +157,21 @@ def summary(rows: Sequence[Row]) -> Summary:
             "reading, s": median(row.read.seconds for row in rows if row.read is not None),
             "opening, s": median(each.opening_seconds for each in searched),
             "search with validation, s of wall time": median(each.wall_seconds for each in searched),
+            "reading and that together, s": median(
+                row.read.seconds + row.searched.wall_seconds for row in rows if row.read and row.searched
+            ),
             "final validation, s": median(
                 each.validation_seconds for each in searched if each.validation_seconds
             ),
             "evaluations": median(each.evaluations for each in searched),
             "evaluations a second": median(
                 each.evaluations / each.search_seconds for each in searched if each.search_seconds
+            ),
+            "verifying, timing and counting an evaluation, s": median(
+                sum(each.stage_seconds.get(stage, 0.0) for stage in ("verify", "time", "counters"))
+                / each.evaluations
+                for each in searched
+                if each.evaluations
             ),
         },
         totals={
