@@ -24,16 +24,8 @@ from mctskernel.core.task import Array, Shape, Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
-from mctskernel.profiling.gpu.cuda_driver import (
-    CudaError,
-    Gpu,
-    LoadedModule,
-    PreparedLaunch,
-    call,
-    open_gpu,
-    synchronize,
-)
-from mctskernel.profiling.gpu.tensor_maps import encoded
+from mctskernel.profiling.gpu.buffers import prepared
+from mctskernel.profiling.gpu.cuda_driver import CudaError, Gpu, LoadedModule, call, open_gpu, synchronize
 from mctskernel.profiling.isolation.confinement import confine
 from mctskernel.profiling.isolation.policy import Confinement, counter_capabilities, gpu_devices
 from mctskernel.profiling.stages import Stages
@@ -125,22 +117,9 @@ def _placed(
             data = np.ascontiguousarray(array)
             call(cu.cuMemcpyHtoD, addresses[name], data.ctypes.data, data.nbytes)
         addresses |= {scratch.name: allocated(scratch.nbytes) for scratch in plan.scratch}
-        maps = {each.name: encoded(each, addresses[each.tensor]) for each in plan.tensor_maps}
         zeroed = [(addresses[each.name], each.nbytes) for each in plan.scratch if each.zero]
         zeroed.append((allocated(flush_bytes), flush_bytes))
-        launches = [
-            PreparedLaunch(
-                modules[candidate.index_of(launch)],
-                candidate.entry_of(launch),
-                grid=launch.grid,
-                block=launch.block,
-                shared_bytes=launch.shared_bytes,
-                arguments=candidate.arguments(launch, {**addresses, **maps}),
-                cluster=launch.cluster,
-                programmatic=launch.programmatic,
-            )
-            for launch in plan.launches
-        ]
+        launches = prepared(candidate, plan, modules, addresses)
 
         def run() -> None:
             for address, nbytes in zeroed:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array
 from mctskernel.profiling.gpu.cuda_driver import (
     CudaError,
@@ -20,9 +22,20 @@ from mctskernel.profiling.gpu.cuda_driver import (
 )
 from mctskernel.profiling.gpu.device_kernels import Segment
 from mctskernel.profiling.gpu.drawing import Drawer
-from mctskernel.profiling.gpu.protocol import Code, Packed, Plan, Read, ScratchPlace, TensorPlace
+from mctskernel.profiling.gpu.protocol import (
+    Code,
+    Packed,
+    Plan,
+    PlannedLaunch,
+    Read,
+    ScratchPlace,
+    TensorPlace,
+)
 from mctskernel.profiling.gpu.tensor_maps import encoded
 from mctskernel.profiling.processes.shared_window import SharedWindow
+
+if TYPE_CHECKING:
+    from mctskernel.profiling.candidate import Candidate
 
 GUARD_BYTES = 1 << 16  # the smallest guard on either side of a buffer
 
@@ -344,22 +357,47 @@ def bound(plan: Plan, arena: Arena, kernel: LoadedKernel, memory: ScratchMemory)
                 raise ValueError(f"The tensor map '{each.name}' reaches beyond '{each.tensor}'.")
             named[each.name] = encoded(each, buffer.address)
         launches = [
-            PreparedLaunch(
+            _prepared(
+                launch,
                 kernel.modules[launch.code],
                 launch.entry,
-                grid=launch.grid,
-                block=launch.block,
-                shared_bytes=launch.shared_bytes,
-                arguments=[
-                    each.data if isinstance(each, Packed) else named[each] for each in launch.arguments
-                ],
-                cluster=launch.cluster,
-                programmatic=launch.programmatic,
+                [each.data if isinstance(each, Packed) else named[each] for each in launch.arguments],
             )
             for launch in plan.launches
         ]
         zeroed = [scratch[each.name] for each in plan.scratch if each.zero]
         yield BoundPlan(arena, kernel, launches, list(scratch.values()), zeroed, memory)
+
+
+def prepared(
+    candidate: Candidate, plan: ResolvedPlan, modules: Sequence[LoadedModule], addresses: Mapping[str, int]
+) -> list[PreparedLaunch]:
+    """The launches of a candidate's plan, given its machine code and where its buffers are. Raises CudaError."""
+    maps = {each.name: encoded(each, addresses[each.tensor]) for each in plan.tensor_maps}
+    return [
+        _prepared(
+            launch,
+            modules[candidate.index_of(launch)],
+            candidate.entry_of(launch),
+            candidate.arguments(launch, {**addresses, **maps}),
+        )
+        for launch in plan.launches
+    ]
+
+
+def _prepared(
+    launch: PlannedLaunch | ResolvedLaunch, module: LoadedModule, entry: str, arguments: Sequence[bytes]
+) -> PreparedLaunch:
+    return PreparedLaunch(
+        module,
+        entry,
+        grid=launch.grid,
+        block=launch.block,
+        shared_bytes=launch.shared_bytes,
+        arguments=arguments,
+        cluster=launch.cluster,
+        programmatic=launch.programmatic,
+    )
 
 
 def _variable(module: LoadedModule, name: str) -> Variable | None:

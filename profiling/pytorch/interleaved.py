@@ -12,10 +12,9 @@ from torch import Tensor
 
 from mctskernel.core.task import Shape, Task
 from mctskernel.profiling.candidate import Candidate
-from mctskernel.profiling.gpu.buffers import LoadedKernel
+from mctskernel.profiling.gpu.buffers import LoadedKernel, prepared
 from mctskernel.profiling.gpu.cuda_driver import PreparedLaunch
 from mctskernel.profiling.gpu.protocol import Code
-from mctskernel.profiling.gpu.tensor_maps import encoded
 
 FLUSHED_BYTES = 1 << 28  # written before each run, so that nothing of the last one is left in the L2 cache
 
@@ -96,21 +95,8 @@ def bound_plan(
     zeroed = tuple(scratch[each.name] for each in resolved.scratch if each.zero)
     memory = {**tensors, **outputs, **scratch}
     addresses = {each: tensor.data_ptr() for each, tensor in memory.items()}
-    maps = {each.name: encoded(each, addresses[each.tensor]) for each in resolved.tensor_maps}
-    launches = tuple(
-        PreparedLaunch(
-            module.modules[candidate.index_of(launch)],
-            candidate.entry_of(launch),
-            grid=launch.grid,
-            block=launch.block,
-            shared_bytes=launch.shared_bytes,
-            arguments=candidate.arguments(launch, {**addresses, **maps}),
-            cluster=launch.cluster,
-            programmatic=launch.programmatic,
-        )
-        for launch in resolved.launches
-    )
-    return _LaunchPlan(launches, zeroed, tuple(memory.values())), outputs[task.outputs[0].name]
+    launches = prepared(candidate, resolved, module.modules, addresses)
+    return _LaunchPlan(tuple(launches), zeroed, tuple(memory.values())), outputs[task.outputs[0].name]
 
 
 def loaded(candidate: Candidate) -> LoadedKernel:
