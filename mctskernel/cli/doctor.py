@@ -6,7 +6,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -30,10 +30,10 @@ class Capability:
     """What this machine can do or not, what is seen of it, how to get it, and whether every search needs it."""
 
     name: str
-    present: bool
-    seen: str
     remedy: str = ""
     required: bool = False
+    present: bool = False
+    seen: str = ""
 
 
 @click.command()
@@ -46,7 +46,10 @@ def doctor(*, as_json: bool) -> None:
     found = [_tried(*probe) for probe in _PROBES]
     confined = [
         Capability(
-            f"Confinement of candidates: {each.name}", each.in_force, each.detail, REMEDIES.get(each.name, "")
+            f"Confinement of candidates: {each.name}",
+            REMEDIES.get(each.name, ""),
+            present=each.in_force,
+            seen=each.detail,
         )
         for each in try_mechanisms()
     ]
@@ -67,12 +70,11 @@ def doctor(*, as_json: bool) -> None:
     sys.exit(0 if can_search else BAD_MACHINE)
 
 
-def _tried(name: str, see: Callable[[], str], remedy: str, required: bool) -> Capability:  # noqa: FBT001
+def _tried(see: Callable[[], str], capability: Capability) -> Capability:
     try:
-        return Capability(name, present=True, seen=see(), required=required)
+        return replace(capability, present=True, seen=see())
     except (ImportError, OSError, RuntimeError) as error:
-        seen = (str(error).splitlines() or [type(error).__name__])[0]
-        return Capability(name, present=False, seen=seen, remedy=remedy, required=required)
+        return replace(capability, seen=(str(error).splitlines() or [type(error).__name__])[0])
 
 
 def _verdict(found: Sequence[Capability], unconfined: Sequence[Capability]) -> str:
@@ -132,36 +134,34 @@ def _called(module: str, name: str) -> str:
 
 GPU = "NVIDIA GPU (--device gpu)"
 
-_Probe = tuple[str, Callable[[], str], str, bool]
-"""A capability, what is seen of it, how to get it, and whether every search needs it."""
-
-_PROBES: tuple[_Probe, ...] = (
-    ("Python 3.11 to 3.13", _python, "Install one of these versions.", True),
-    ("CPU cores for evaluations", _processors, "", True),
+_PROBES = (
+    (_python, Capability("Python 3.11 to 3.13", "Install one of these versions.", required=True)),
+    (_processors, Capability("CPU cores for evaluations", required=True)),
     (
-        "CUDA C++ compiler (NVRTC)",
         _compiler,
-        "On Linux: pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime",
-        True,
+        Capability(
+            "CUDA C++ compiler (NVRTC)",
+            "On Linux: pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime",
+            required=True,
+        ),
     ),
     (
-        "Disassembler for the model (nvdisasm)",
         partial(_called, "machine_code.cubin", "find_nvdisasm"),
-        "pip install nvidia-cuda-nvdisasm",
-        True,
+        Capability(
+            "Disassembler for the model (nvdisasm)", "pip install nvidia-cuda-nvdisasm", required=True
+        ),
     ),
-    ("Triton (--language triton)", partial(_imported, "triton"), "pip install 'mctskernel[triton]'", False),
     (
-        "Rule library (tree-sitter)",
+        partial(_imported, "triton"),
+        Capability("Triton (--language triton)", "pip install 'mctskernel[triton]'"),
+    ),
+    (
         partial(_imported, "tree_sitter_cuda"),
-        "pip install tree-sitter tree-sitter-cuda",
-        True,
+        Capability("Rule library (tree-sitter)", "pip install tree-sitter tree-sitter-cuda", required=True),
     ),
     (
-        GPU,
         partial(_called, "gpu.cuda_driver", "describe_gpu"),
-        "Needs an NVIDIA GPU and its driver; without them, --device model works.",
-        False,
+        Capability(GPU, "Needs an NVIDIA GPU and its driver; without them, --device model works."),
     ),
-    ("Nsight Compute (ncu)", _profiler, "Install NVIDIA Nsight Compute.", False),
+    (_profiler, Capability("Nsight Compute (ncu)", "Install NVIDIA Nsight Compute.")),
 )

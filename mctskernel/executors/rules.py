@@ -57,7 +57,7 @@ Reply = Ready | Proposed
 REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
-class RulesBeside:
+class RuleProcess:
     """The rules' proposals for one task, from another process or, where that is lost, from here."""
 
     name = "rules"

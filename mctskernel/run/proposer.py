@@ -14,7 +14,7 @@ from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.proposer import LLMProposer, MixedProposer
 from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.edits.proposer import RuleProposer
-from mctskernel.executors.rules import RulesBeside
+from mctskernel.executors.rules import RuleProcess
 from mctskernel.profiling.architecture import briefing_of
 from mctskernel.profiling.spaces import read_space
 from mctskernel.registry import find, in_use
@@ -38,7 +38,7 @@ def open_proposer(
     elif name not in ASK_A_MODEL:
         proposer = find("proposer", name)()
         if fingerprint.get("device") == "gpu" and type(proposer) is RuleProposer:
-            with closing(RulesBeside(task, configuration.language)) as process:
+            with closing(RuleProcess(task, configuration.language)) as process:
                 yield process
         else:
             yield _Named(name, proposer)

@@ -30,7 +30,7 @@ from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.patch import apply
 from mctskernel.executors import open_executor
 from mctskernel.executors.recorded import RecordedExecutor
-from mctskernel.executors.rules import RulesBeside
+from mctskernel.executors.rules import RuleProcess
 from mctskernel.loop import Follower, Search, StopReason, root_failure
 from mctskernel.profiling.reward import fastest_first
 from mctskernel.registry import find_function
@@ -174,7 +174,7 @@ def _likely(task: Task, configuration: SearchConfig, count: int) -> Iterator[Ker
     search = TreeSearch(Tree(), MemoryJournal(), MemoryBlobs())
     search.start(task.starting_kernel, configuration.policy, configuration.seed)
     search.evaluate(0, evaluation, Score(1.0, 1.0))
-    with closing(RulesBeside(task, configuration.language)) as rules:
+    with closing(RuleProcess(task, configuration.language)) as rules:
         search.propose(0, rules.propose(ProposalRequest(task, task.starting_kernel, evaluation)))
     while count and isinstance(step := search.next_action(), Step):
         kernel = apply(task.starting_kernel, search.edit(step.node, step.edit))

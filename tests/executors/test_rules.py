@@ -12,7 +12,7 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.proposer import ProposalRequest
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.proposer import RuleProposer
-from mctskernel.executors.rules import RulesBeside
+from mctskernel.executors.rules import RuleProcess
 from mctskernel.tasks.builtin import builtin_tasks
 
 
@@ -22,7 +22,7 @@ def test_a_process_proposes_the_same_and_is_not_missed_once_it_is_lost() -> None
     request = ProposalRequest(task, task.starting_kernel, Evaluation(Outcome.OK, Source.MEASURED))
     expected = RuleProposer().propose(request)
     assert expected.edits
-    with closing(RulesBeside(task, None)) as beside:
+    with closing(RuleProcess(task, None)) as beside:
         assert beside.propose(request) == expected
         os.kill(beside._process.pid, signal.SIGKILL)
         assert beside.propose(request) == expected
