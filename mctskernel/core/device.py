@@ -26,6 +26,8 @@ class Trial(enum.StrEnum):
     FINAL_VALIDATION = "final validation"
     CHECK = "check"
     """Verified as in final validation; timed at the first of those shapes only."""
+    BASELINE = "baseline"
+    """Timed as in final validation, and not verified."""
 
 
 @dataclass(frozen=True)

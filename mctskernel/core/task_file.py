@@ -289,6 +289,8 @@ def task_of(spec: DeviceSpec) -> Task:
             return task.held_out
         case Trial.CHECK:
             return replace(task.held_out, search_shapes=task.held_out.verify_shapes[:1])
+        case Trial.BASELINE:
+            return replace(task.held_out, verify_shapes=())
 
 
 def write_new_task(folder: Path, files: Mapping[str, str | bytes]) -> None:

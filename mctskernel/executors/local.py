@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
-from mctskernel.core.device import DeviceSpec
+from mctskernel.core.device import DeviceSpec, Trial
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import Kernel
@@ -51,17 +51,14 @@ class LocalExecutor(TicketedExecutor):
 
     def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         """Evaluate a kernel on held-out shapes, in a new process and with a new seed; waits for it."""
-        limits = replace(self._limits, seconds=VALIDATION_FACTOR * self._limits.seconds)
-        with (
-            closing(self._open(self._spec.in_final_validation, limits)) as worker,
-            self._interrupt.calls(worker.interrupt),
-        ):
-            evaluation = worker.evaluate(kernel)
-            if not evaluation.ok:
-                return evaluation
-            return beside_baseline(
-                evaluation, evaluation if kernel == baseline else worker.evaluate(baseline)
-            )
+        spec = self._spec.in_final_validation
+        evaluation = self._evaluate_anew(spec, kernel)
+        if not evaluation.ok:
+            return evaluation
+        if kernel == baseline:
+            return beside_baseline(evaluation, evaluation)
+        timed = self._evaluate_anew(replace(spec, trial=Trial.BASELINE), baseline)
+        return beside_baseline(evaluation, timed)
 
     def fingerprint(self) -> dict[str, str]:
         return self._threads.submit(self._with_worker, Worker.fingerprint).result()
@@ -84,6 +81,11 @@ class LocalExecutor(TicketedExecutor):
     def _begin(self, kernel: Kernel, finish: Finish) -> None:
         work = partial(self._with_worker, lambda worker: worker.evaluate(kernel))
         self._threads.submit(run, work, finish)
+
+    def _evaluate_anew(self, spec: DeviceSpec, kernel: Kernel) -> Evaluation:
+        limits = replace(self._limits, seconds=VALIDATION_FACTOR * self._limits.seconds)
+        with closing(self._open(spec, limits)) as worker, self._interrupt.calls(worker.interrupt):
+            return worker.evaluate(kernel)
 
     def _open(self, spec: DeviceSpec, limits: Limits) -> Worker:
         return Worker(spec, limits=limits, opener=self._opener)
