@@ -10,8 +10,8 @@ import pytest
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.task import TaskError
-from mctskernel.executors import gpu
-from mctskernel.executors.gpu import GpuPool
+from mctskernel.executors import gpu_pool
+from mctskernel.executors.gpu_pool import GpuPool
 from mctskernel.profiling.gpu.cuda_driver import Gpu
 from mctskernel.profiling.gpu.protocol import Opened
 
@@ -181,7 +181,7 @@ def test_of_those_that_wait_the_lowest_turn_is_next() -> None:
 
 
 def test_a_gpu_without_work_shares_its_counters_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(gpu_pool, "IDLE_SECONDS", 0.01)
     fake = FakeEvaluator()
     with Pool(fake) as pool:
         pool.begin()
