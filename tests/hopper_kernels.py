@@ -133,7 +133,7 @@ extern "C" __global__ void twice(
 }}
 """
 )
-"""TMA copies of a tensor of one axis: what lies beyond its end is zero, and isn't written."""
+"""TMA copies of a tensor of one axis: what lies beyond its end is zero, and isn't written but for the last 16 bytes."""
 
 SWIZZLED = Kernel(
     rf"""/*
