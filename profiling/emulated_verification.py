@@ -21,6 +21,7 @@ from mctskernel.profiling.emulation import BlockOrder, Stopped, emulable, emulat
 from mctskernel.profiling.emulator import GlobalMemory, Limits, Module
 from mctskernel.profiling.guardrails import worn_check
 from mctskernel.profiling.input_values import Values
+from mctskernel.profiling.ptx_text import used_variables
 from mctskernel.profiling.sampled_blocks import check_blocks
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import Case, check_outputs, draw_verification
@@ -82,8 +83,8 @@ def emulate(task: Task, candidate: Candidate, modules: Sequence[Module], drawn: 
         checks.append(check)
         if outcome is not Outcome.OK:
             return _ended(outcome, checks)
-    if whole and _kept_variables(modules):
-        checks.append(_worn(task, candidate, modules, whole))
+    if whole and (kept := _kept_variables(candidate, modules)):
+        checks.append(_worn(task, candidate, modules, whole, kept))
         if not checks[-1].passed:
             return _ended(Outcome.WRONG_RESULT, checks)
     return _sampled(task, candidate, modules, large, drawn.seed, checks)
@@ -131,19 +132,21 @@ def _checked(
     return Outcome.OK if check.passed else Outcome.WRONG_RESULT, check
 
 
-def _kept_variables(modules: Sequence[Module]) -> set[str]:
+def _kept_variables(candidate: Candidate, modules: Sequence[Module]) -> set[str]:
     """The names of `__device__` variables, which keep their values between launches."""
+    used = {name for made in candidate.builds for name in used_variables(made.ptx)}
     functions = [
         each for module in modules for each in (*module.entries.values(), *module.functions.values())
     ]
     declared = [module.variables for module in modules] + [function.variables for function in functions]
-    return {variable.name for each in declared for variable in each if variable.space == "global"}
+    return used & {variable.name for each in declared for variable in each if variable.space == "global"}
 
 
-def _worn(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Sequence[Case]) -> Check:
+def _worn(
+    task: Task, candidate: Candidate, modules: Sequence[Module], cases: Sequence[Case], names: set[str]
+) -> Check:
     """Repeat the small cases without resetting `__device__` variables in between, as a program would."""
     small = cases[:WEARING_CASES]
-    names = _kept_variables(modules)
     kept: dict[str, bytes] = {}
     a_turn_ago = kept
     for runs in range(WEARING_RUNS):

@@ -21,6 +21,11 @@ def variables(ptx: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_VARIABLE.findall(ptx)))
 
 
+def used_variables(ptx: str) -> tuple[str, ...]:
+    """Those that anything refers to: of the constants of a header most are defined alone."""
+    return tuple(name for name in variables(ptx) if ptx.count(name) > 1)
+
+
 def variable_bytes(ptx: str) -> float:
     """The least bytes of a module's variables, those in functions included; infinite where a size can't be read."""
     return math.fsum(map(_declared_bytes, _DECLARATION.findall(without_comments(ptx))))

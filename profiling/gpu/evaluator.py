@@ -43,7 +43,7 @@ from mctskernel.profiling.gpu.worker import GPU_SERVICE, GpuWorker
 from mctskernel.profiling.guardrails import chance_flag, flags, outside_reason, quarantine_reason, worn_check
 from mctskernel.profiling.processes.child_process import LostError
 from mctskernel.profiling.processes.worker_process import Prepared
-from mctskernel.profiling.ptx_text import variables
+from mctskernel.profiling.ptx_text import used_variables
 from mctskernel.profiling.stages import Stages
 
 TIMING_SECONDS = 0.03  # Kernel time of a candidate at one search shape; the baseline's runs are not in it
@@ -226,7 +226,7 @@ class GpuEvaluator:
             evaluation = self._verified(evaluation, candidate, worker.arenas.verified)
             if evaluation.ok:
                 evaluation = self._repeated(evaluation, candidate)
-            if evaluation.ok and any(variables(made.ptx) for made in candidate.builds):
+            if evaluation.ok and any(used_variables(made.ptx) for made in candidate.builds):
                 evaluation = self._worn(evaluation, candidate)
         if evaluation.ok:
             evaluation = self._timed(evaluation, candidate, stages)
