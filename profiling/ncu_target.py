@@ -11,11 +11,9 @@ from __future__ import annotations
 import enum
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import numpy as np
 from cuda.bindings import driver as cu
 
 from mctskernel.core.device import DeviceError
@@ -25,7 +23,15 @@ from mctskernel.core.task_file import load_task
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.gpu.buffers import prepared
-from mctskernel.profiling.gpu.cuda_driver import CudaError, Gpu, LoadedModule, call, open_gpu, synchronize
+from mctskernel.profiling.gpu.cuda_driver import (
+    CudaError,
+    DeviceBuffer,
+    Gpu,
+    LoadedModule,
+    call,
+    open_gpu,
+    synchronize,
+)
 from mctskernel.profiling.isolation.confinement import confine
 from mctskernel.profiling.isolation.policy import Confinement, counter_capabilities, gpu_devices
 from mctskernel.profiling.stages import Stages
@@ -55,13 +61,12 @@ def profile(task_folder: Path, kernel_file: Path, seed: int, freedom: Freedom) -
     task, gpu, candidate = _prepared(task_folder, kernel_file, freedom)
     shape = task.search_shapes[0]
     inputs = task.draw_inputs(shape, seed)
-    modules = [LoadedModule(made.cubin) for made in candidate.builds]
-    with _placed(task, candidate, modules, shape, inputs, flush_bytes=2 * gpu.l2_bytes) as run:
-        for _ in range(WARM_UP):
-            run()
-        call(cu.cuProfilerStart)
+    run = _placed(task, candidate, shape, inputs, 2 * gpu.l2_bytes)
+    for _ in range(WARM_UP):
         run()
-        call(cu.cuProfilerStop)
+    call(cu.cuProfilerStart)
+    run()
+    call(cu.cuProfilerStop)
 
 
 def confinement(task_folder: Path, kernel_file: Path, scratch: Path) -> Confinement:
@@ -92,43 +97,28 @@ def _prepared(task_folder: Path, kernel_file: Path, freedom: Freedom) -> tuple[T
     return task, gpu, prepare(task, kernel, gpu.architecture, Stages())
 
 
-@contextmanager
 def _placed(
-    task: Task,
-    candidate: Candidate,
-    modules: Sequence[LoadedModule],
-    shape: Shape,
-    inputs: Mapping[str, Array],
-    *,
-    flush_bytes: int,
-) -> Iterator[Callable[[], None]]:
-    """What runs the plan at a shape and waits, after filling `flush_bytes` to empty L2."""
+    task: Task, candidate: Candidate, shape: Shape, inputs: Mapping[str, Array], flush_bytes: int
+) -> Callable[[], None]:
+    """What runs the plan at a shape and waits, after filling `flush_bytes` to empty L2. Ends with the process."""
     plan = candidate.at(task, shape)
-    with ExitStack() as stack:
+    modules = [LoadedModule(made.cubin) for made in candidate.builds]
+    buffers = {each.name: DeviceBuffer(each.nbytes(shape)) for each in (*task.inputs, *task.outputs)}
+    for name, array in inputs.items():
+        buffers[name].write(array)
+    buffers |= {each.name: DeviceBuffer(each.nbytes) for each in plan.scratch}
+    zeroed = [*(buffers[each.name] for each in plan.scratch if each.zero), DeviceBuffer(flush_bytes)]
+    addresses = {name: buffer.address for name, buffer in buffers.items()}
+    launches = prepared(candidate, plan, modules, addresses)
 
-        def allocated(nbytes: int) -> int:
-            pointer = call(cu.cuMemAlloc, max(1, nbytes))
-            stack.callback(cu.cuMemFree, pointer)
-            return int(pointer)
+    def run() -> None:
+        for buffer in zeroed:
+            buffer.fill(0)
+        for launch in launches:
+            launch()
+        synchronize()
 
-        tensors = (*task.inputs, *task.outputs)
-        addresses = {tensor.name: allocated(tensor.nbytes(shape)) for tensor in tensors}
-        for name, array in inputs.items():
-            data = np.ascontiguousarray(array)
-            call(cu.cuMemcpyHtoD, addresses[name], data.ctypes.data, data.nbytes)
-        addresses |= {scratch.name: allocated(scratch.nbytes) for scratch in plan.scratch}
-        zeroed = [(addresses[each.name], each.nbytes) for each in plan.scratch if each.zero]
-        zeroed.append((allocated(flush_bytes), flush_bytes))
-        launches = prepared(candidate, plan, modules, addresses)
-
-        def run() -> None:
-            for address, nbytes in zeroed:
-                call(cu.cuMemsetD8, address, 0, nbytes)
-            for launch in launches:
-                launch()
-            synchronize()
-
-        yield run
+    return run
 
 
 def main(words: list[str]) -> None:

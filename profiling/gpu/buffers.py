@@ -22,15 +22,7 @@ from mctskernel.profiling.gpu.cuda_driver import (
 )
 from mctskernel.profiling.gpu.device_kernels import Segment
 from mctskernel.profiling.gpu.drawing import Drawer
-from mctskernel.profiling.gpu.protocol import (
-    Code,
-    Packed,
-    Plan,
-    PlannedLaunch,
-    Read,
-    ScratchPlace,
-    TensorPlace,
-)
+from mctskernel.profiling.gpu.protocol import Code, Packed, Plan, Read, ScratchPlace, TensorPlace
 from mctskernel.profiling.gpu.tensor_maps import encoded
 from mctskernel.profiling.processes.shared_window import SharedWindow
 
@@ -358,12 +350,12 @@ def bound(plan: Plan, arena: Arena, kernel: LoadedKernel, memory: ScratchMemory)
             named[each.name] = encoded(each, buffer.address)
         launches = [
             _prepared(
-                launch,
-                kernel.modules[launch.code],
-                launch.entry,
-                [each.data if isinstance(each, Packed) else named[each] for each in launch.arguments],
+                planned.launch,
+                kernel.modules[planned.code],
+                planned.entry,
+                [each.data if isinstance(each, Packed) else named[each] for each in planned.arguments],
             )
-            for launch in plan.launches
+            for planned in plan.launches
         ]
         zeroed = [scratch[each.name] for each in plan.scratch if each.zero]
         yield BoundPlan(arena, kernel, launches, list(scratch.values()), zeroed, memory)
@@ -386,7 +378,7 @@ def prepared(
 
 
 def _prepared(
-    launch: PlannedLaunch | ResolvedLaunch, module: LoadedModule, entry: str, arguments: Sequence[bytes]
+    launch: ResolvedLaunch, module: LoadedModule, entry: str, arguments: Sequence[bytes]
 ) -> PreparedLaunch:
     return PreparedLaunch(
         module,

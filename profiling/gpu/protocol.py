@@ -11,6 +11,7 @@ import math
 import msgspec
 
 from mctskernel.core.evaluation import Conditions
+from mctskernel.core.launch_plan import ResolvedLaunch
 from mctskernel.core.tensor_map import ResolvedTensorMap
 from mctskernel.profiling.gpu.cuda_driver import Gpu
 from mctskernel.profiling.processes.channel import Broken, Ready
@@ -86,12 +87,8 @@ class PlannedLaunch(msgspec.Struct, frozen=True):
 
     code: int
     entry: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_bytes: int
+    launch: ResolvedLaunch
     arguments: tuple[str | Packed, ...]
-    cluster: tuple[int, int, int] = (1, 1, 1)
-    programmatic: bool = False
 
 
 class ScratchPlace(msgspec.Struct, frozen=True):

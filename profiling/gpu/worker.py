@@ -351,17 +351,13 @@ def _launches(candidate: Candidate, resolved: ResolvedPlan, task: Task) -> tuple
     empty = unbound(task, resolved)
     return tuple(
         PlannedLaunch(
-            code=candidate.index_of(launch),
-            entry=candidate.entry_of(launch),
-            grid=launch.grid,
-            block=launch.block,
-            shared_bytes=launch.shared_bytes,
-            arguments=tuple(
+            candidate.index_of(launch),
+            candidate.entry_of(launch),
+            launch,
+            tuple(
                 argument if isinstance(argument, str) else Packed(packed)
                 for argument, packed in zip(launch.arguments, candidate.arguments(launch, empty), strict=True)
             ),
-            cluster=launch.cluster,
-            programmatic=launch.programmatic,
         )
         for launch in resolved.launches
     )

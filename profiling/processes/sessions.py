@@ -56,7 +56,7 @@ def _signal_all(leader: int, number: signal.Signals, settled: frozenset[str]) ->
 
 
 def _members(session: int) -> list[tuple[int, frozenset[str]]]:
-    """A session's processes with the states of all threads (the first may have ended); None without /proc."""
+    """A session's processes with the states of all threads (the first may have ended); none without /proc."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for entry in os.listdir("/proc"):  # noqa: PTH208 - called around every call that is timed

@@ -233,7 +233,7 @@ class FakeGpu:
     def seconds(plan: Plan) -> float:
         """By name; larger blocks than 64 threads take less, so that a search finds something."""
         return sum(
-            SECONDS.get(launch.entry, 100e-6) * min(1.0, (64 / launch.block[0]) ** 0.5)
+            SECONDS.get(launch.entry, 100e-6) * min(1.0, (64 / launch.launch.block[0]) ** 0.5)
             for launch in plan.launches
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cuda.bindings import driver as cu
 
+from mctskernel.core.launch_plan import ResolvedLaunch
 from mctskernel.core.tensor_map import ResolvedTensorMap
 from mctskernel.profiling.gpu import buffers, cuda_driver, tensor_maps
 from mctskernel.profiling.gpu.protocol import Packed, Plan, PlannedLaunch, ScratchPlace
@@ -120,7 +121,9 @@ def test_each_binding_encodes_maps_of_its_own_buffers(driver: Driver) -> None:
     class Kernel:
         modules = (Module(),)
 
-    launch = PlannedLaunch(0, "k", (1, 1, 1), (1, 1, 1), 0, ("m", "x", Packed(b"1234")))
+    launch = PlannedLaunch(
+        0, "k", ResolvedLaunch("k", (1, 1, 1), (1, 1, 1), 0, ()), ("m", "x", Packed(b"1234"))
+    )
     plan, memory = Plan(0, 0, (launch,), tensor_maps=(MAP,)), buffers.ScratchMemory()
     for address in (1 << 20, 1 << 21):
         tensors = {"x": buffers.Tensor(Buffer(address), (), 0, output=False)}  # type: ignore[arg-type]
