@@ -177,8 +177,6 @@ class GpuExecutor(TicketedExecutor):
         likely: Likely | None = None,
     ) -> None:
         super().__init__()
-        if workers < 1:
-            raise ValueError(f"An executor needs at least one worker, not {workers}.")
         self._spec, self._metrics, self._service = spec, metrics, service
         self._check, self._notes = check, notes
         self._interrupt = Interrupt()

@@ -35,9 +35,7 @@ class LocalExecutor(TicketedExecutor):
         self, spec: DeviceSpec, *, workers: int = 1, limits: Limits = LIMITS, opener: Opener = open_device
     ) -> None:
         super().__init__()
-        if workers < 1:
-            raise ValueError(f"An executor needs at least one worker, not {workers}.")
-        self._spec, self._limits, self._opener = spec, limits or Limits(), opener
+        self._spec, self._limits, self._opener = spec, limits, opener
         self._workers = [self._open(spec, self._limits) for _ in range(workers)]
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in self._workers:

@@ -251,7 +251,7 @@ def start_search(
     name = call.engine.create(
         task, call.watch, run=run, language=language, evaluations=evaluations, seed=seed
     )
-    return _next(call, name, has_task=True)
+    return next_kernel(call, run=name, with_task=True)
 
 
 def next_kernel(
@@ -264,17 +264,13 @@ def next_kernel(
 ) -> Answer:
     """The node that needs edits next, chosen by the tree search: its source, what binds it, what was tried. No node:
     the search has ended, and `search` says why. Asking twice says the same."""
-    return _next(call, run, has_task=with_task)
-
-
-def _next(call: Call, run: str, *, has_task: bool) -> Answer:
     view = call.engine.view(run)
     left = _left(view).evaluations
     with call.engine.session(run, call.watch) as session:
         count = EDITS if left is None else max(1, min(EDITS, int(left)))
-        found = session.ask_parts(ANSWER, count, elsewhere=has_task)
+        found = session.ask_parts(ANSWER, count, elsewhere=with_task)
     node, task, text = found or (None, "", "")
-    whole = f"{task}\n{text}" if has_task else text
+    whole = f"{task}\n{text}" if with_task else text
     view = call.engine.view(run)
     return {"node": node, "text": whole, "search": session.stop_reason, "status": _status(view, run)}
 
