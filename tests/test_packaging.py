@@ -33,7 +33,7 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path: Path) -> None:
 
     left_out = shutil.ignore_patterns(".*", "build", "docs", "tests", "*.egg-info", "__pycache__")
     source = shutil.copytree(ROOT, tmp_path / "source", symlinks=True, ignore=left_out)
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path / "dist", source)
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "dist", source)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
     installed = tmp_path / "venv" / "bin"
