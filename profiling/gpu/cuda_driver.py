@@ -321,8 +321,8 @@ class PreparedLaunch:
         *,
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
-        shared_bytes: int,
         arguments: Sequence[bytes],
+        shared_bytes: int = 0,
         cluster: tuple[int, int, int] = (1, 1, 1),
         programmatic: bool = False,
     ) -> None:

@@ -134,7 +134,6 @@ class Digests:
             "digest",
             grid=(blocks, len(segments), 1),
             block=(THREADS, 1, 1),
-            shared_bytes=0,
             arguments=[
                 table.tobytes(),
                 np.uint64((self._key + (start << 48)) % (1 << 64)).tobytes(),
@@ -226,7 +225,6 @@ class Scrub:
                 name,
                 grid=(multiprocessors() * (threads_per_multiprocessor() // 512), 1, 1),
                 block=(512, 1, 1),
-                shared_bytes=0,
                 arguments=self._arguments(nbytes // 4),
             )
             for name, nbytes in zip(names, LOCAL_BYTES, strict=True)

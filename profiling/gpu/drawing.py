@@ -247,7 +247,6 @@ class Drawer:
             "draw",
             grid=(self._blocks, 1, 1),
             block=(THREADS, 1, 1),
-            shared_bytes=0,
             arguments=arguments(drawing, address, nbytes, self._table.address),
         )()
 
