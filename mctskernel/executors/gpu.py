@@ -222,7 +222,7 @@ class GpuExecutor(TicketedExecutor):
     def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         """Evaluate a kernel on held-out shapes, in new processes and with a new seed; waits for it."""
         # On a free GPU, and in the thread that drives it, so that nothing else is timed there meanwhile.
-        return self._gpus.run(lambda evaluator: self._gate(evaluator, kernel, baseline))
+        return self._gpus.run(lambda evaluator: self._validate(evaluator, kernel, baseline))
 
     def fingerprint(self) -> dict[str, str]:
         gpu = self._opened.gpu
@@ -263,7 +263,7 @@ class GpuExecutor(TicketedExecutor):
         for compiler in self._compilers:
             compiler.close()
 
-    def _gate(self, evaluator: GpuEvaluator, kernel: Kernel, baseline: Kernel) -> Evaluation:
+    def _validate(self, evaluator: GpuEvaluator, kernel: Kernel, baseline: Kernel) -> Evaluation:
         evaluator.pause()  # another process evaluates, and the next search may begin
         begun, beside = (self._ahead.get(each.identity) for each in (kernel, baseline))
         if begun is None or begun.ends_check.is_set:

@@ -1,8 +1,8 @@
 """Monte Carlo tree search whose priors and leaf values come from a model of what edits do.
 
 Each untried edit is a virtual child of its node. Its value is its score, by what edits did anywhere in
-the tree, and its prior. A node's value is the greatest below it, so that the walk from the root, to the child
-of the greatest value each time, ends at the most promising edit of the whole tree: it is found without walking.
+the tree, and its prior. A node's value is the greatest below it, so that the descent from the root, to the child
+of the greatest value each time, ends at the most promising edit of the whole tree: it is found without it.
 """
 
 from __future__ import annotations

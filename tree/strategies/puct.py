@@ -40,7 +40,7 @@ class Puct:
     """Q + U with U = exploration * P * sqrt(N) / (1 + n), progressive widening, the proposers' priors.
 
     A node is expanded, its edit of the greatest prior first, while it has fewer children than its visits allow. Then
-    the walk goes on to the child with the greatest Q + U among those below which something can be tried. Q is the value
+    it goes on to the child with the greatest Q + U among those below which something can be tried. Q is the value
     between the least and the greatest reward of the tree. Pending evaluations count as visits for widening.
 
     Sources: Silver et al., "Mastering the game of Go without human knowledge", 2017; Schrittwieser et al., "Mastering
