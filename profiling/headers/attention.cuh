@@ -13,7 +13,7 @@ namespace attention {
 // Numbers are scaled by powers of two that are the same for all, so those of a block that don't fit are multiplied in fp32.
 
 constexpr int THREADS = 256, ROWS = 128, STEP = 32;
-constexpr float SCALE = 1024.0f, LARGEST = 63.0f, LEAST = 1.0f / 4096.0f;
+constexpr float SCALE = 64.0f, LARGEST = 1000.0f, LEAST = 1.0f / 2048.0f;
 constexpr float WEIGHT_SCALE = 32768.0f;
 constexpr float LOG2E = 1.4426950408889634f;
 
@@ -415,6 +415,99 @@ struct Multiple {
     __device__ __forceinline__ float operator()(int, int, float product) const { return product * factor; }
 };
 
+template <class T>
+struct Pointed;
+template <class T>
+struct Pointed<const T*> {
+    using Type = T;
+};
+
+// Scores with a number each that is read from memory at at(row, column, 0), where those of neighbours in a row are neighbours.
+template <class At, class Score>
+struct Beside {
+    At at;
+    Score score;
+
+    __device__ __forceinline__ float operator()(int row, int column, float product) const {
+        return score(row, column, product, *at(row, column, 0.0f));
+    }
+};
+
+template <class At, class Score>
+__device__ __forceinline__ Beside<At, Score> beside(At at, Score score) {
+    return {at, score};
+}
+
+// Numbers that the scores of a tile need.
+template <int COUNT, class Score>
+struct Numbers {
+    __device__ __forceinline__ void fetch(const Score&, int, int, bool) {}
+    __device__ __forceinline__ void arrange() {}
+    __device__ __forceinline__ bool there() const { return true; }
+
+    __device__ __forceinline__ float score(const Score& of, int row, int column, float product, int) const {
+        return of(row, column, product);
+    }
+};
+
+// Of 32 neighbours in a row a thread loads eight at once, and gives three others two of them each.
+template <int COUNT, class At, class Score>
+struct Numbers<COUNT, Beside<At, Score>> {
+    using T = typename Pointed<decltype(((At*)nullptr)->operator()(0, 0, 0.0f))>::Type;
+    struct alignas(2 * sizeof(T)) Pair {
+        T of[2];
+    };
+    struct alignas(sizeof(T) < 2 ? 8 : 16) Eight {
+        Pair of[4];
+    };
+    static constexpr bool SMALL = sizeof(T) <= 2;
+    Eight eights[COUNT / 8];
+    bool found;
+
+    // Of a tile at `row` and `column`, if it is whole and eight neighbours are aligned.
+    __device__ __forceinline__ void fetch(const Beside<At, Score>& of, int row, int column, bool whole) {
+        const T* from[2];
+        found = whole && SMALL;
+        #pragma unroll
+        for (int half = 0; half < 2 && found; ++half) {
+            from[half] = of.at(row + blocks::row_of(2 * half), column, 0.0f) + (threadIdx.x & 3) * 8;
+            found = (unsigned long long)from[half] % sizeof(Eight) == 0;
+        }
+        found = __all_sync(0xffffffff, found);
+        #pragma unroll
+        for (int i = 0; i < COUNT / 8 && found; ++i) {
+            eights[i] = *reinterpret_cast<const Eight*>(from[i & 1] + i / 2 * 32);
+        }
+    }
+
+    static __device__ __forceinline__ void exchange(Pair& left, Pair& right, int apart) {
+        using Word = blocks::Unsigned<SMALL ? sizeof(Pair) : 4>;
+        Word &first = reinterpret_cast<Word&>(left), &second = reinterpret_cast<Word&>(right);
+        const bool upper = threadIdx.x & apart;
+        const Word got = __shfl_xor_sync(0xffffffff, (unsigned)(upper ? first : second), apart);
+        first = upper ? got : first;
+        second = upper ? second : got;
+    }
+
+    // Have the numbers of the columns that a thread has.
+    __device__ __forceinline__ void arrange() {
+        #pragma unroll
+        for (int i = 0; i < COUNT / 8 && SMALL; ++i) {
+            Pair* pairs = eights[i].of;
+            exchange(pairs[0], pairs[1], 1);
+            exchange(pairs[2], pairs[3], 1);
+            exchange(pairs[0], pairs[2], 2);
+            exchange(pairs[1], pairs[3], 2);
+        }
+    }
+
+    __device__ __forceinline__ bool there() const { return found; }
+
+    __device__ __forceinline__ float score(const Beside<At, Score>& of, int row, int column, float product, int i) const {
+        return of.score(row, column, product, eights[i / 16 * 2 + (i >> 1 & 1)].of[i / 4 % 4].of[i & 1]);
+    }
+};
+
 // ROWS queries from `first` on, whose outputs are stored at to[index(row, column)]; score(row, column, product) is what softmax is
 // taken of.
 template <class Matrix, class Score, class T, class Index>
@@ -444,10 +537,17 @@ struct Part {
         }
     }
 
+    // Whether all of a tile's scores count.
+    template <int KEYS, bool CAUSAL>
+    __device__ __forceinline__ bool whole(int tile) const {
+        const int end = (tile + 1) * KEYS;
+        return end <= keys.lines && first + ROWS <= queries.lines && !(CAUSAL && end > first + (threadIdx.x >> 7) * 64 + 1);
+    }
+
     // Replace products of a tile by weights; returns what is to be multiplied with sums of earlier weights.
     template <int KEYS, bool CAUSAL>
-    __device__ __forceinline__ float2 weigh(Weights& softmax, float (&scores)[KEYS / 2], int tile) const {
-        const int end = (tile + 1) * KEYS;
+    __device__ __forceinline__ float2 weigh(Weights& softmax, float (&scores)[KEYS / 2], int tile,
+            Numbers<KEYS / 2, Score>& numbers) const {
         auto of = [&](int row, int column, float product) {
             if constexpr (blocks::SAME<Score, Multiple>) {
                 return product;
@@ -455,7 +555,7 @@ struct Part {
                 return score(row, column, product);
             }
         };
-        if (end > keys.lines || first + ROWS > queries.lines || (CAUSAL && end > first + (threadIdx.x >> 7) * 64 + 1)) {
+        if (!whole<KEYS, CAUSAL>(tile) || !numbers.there()) {
             #pragma unroll
             for (int i = 0; i < KEYS / 2; ++i) {
                 const int row = first + blocks::row_of(i), column = tile * KEYS + blocks::column_of(i);
@@ -463,9 +563,13 @@ struct Part {
                 scores[i] = counts ? of(row, column, scores[i]) : Weights::hidden();
             }
         } else {
+            numbers.arrange();
             #pragma unroll
             for (int i = 0; i < KEYS / 2; ++i) {
-                scores[i] = of(first + blocks::row_of(i), tile * KEYS + blocks::column_of(i), scores[i]);
+                const int row = first + blocks::row_of(i), column = tile * KEYS + blocks::column_of(i);
+                if constexpr (!blocks::SAME<Score, Multiple>) {
+                    scores[i] = numbers.score(score, row, column, scores[i], i);
+                }
             }
         }
         return softmax.weigh(scores, 0.0f, unit());
@@ -578,6 +682,7 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf 
     const unsigned own_queries = aligned(shared), own_keys = own_queries + ROWS * WIDTH * 2, own_values = own_keys + 2 * STAGE;
     float sum[HEAD / 2], scores[KEYS / 2];
     unsigned weights[KEYS / 4];
+    Numbers<KEYS / 2, decltype(part_of(0).score)> numbers;
 #if BLOCKS_WGMMA
     const unsigned barriers = own_values + 2 * STAGE;
     Pipe<1> of_queries{own_queries, barriers, ROWS * WIDTH * 2};
@@ -632,30 +737,43 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf 
                 sum[i] = 0.0f;
             }
             const unsigned own = of_queries.wait();
-            if (SPLITS == 1 || first_tile < last_tile) {
+            const bool idle = of.first + group * 64 >= of.queries.lines;
+            for (int tile = first_tile; idle && tile < last_tile; ++tile) {
+                if (tile > first_tile) {
+                    wait_for_turn(group);
+                    give_turn(1 - group);
+                }
+                of_keys.wait();
+                of_keys.release();
+                of_values.wait();
+                of_values.release();
+            }
+            if (!idle && (SPLITS == 1 || first_tile < last_tile)) {
                 multiply_keys<HEAD, KEYS, T>(scores, own, of_keys.wait());
+                numbers.fetch(of.score, of.first, first_tile * KEYS, of.template whole<KEYS, CAUSAL>(first_tile));
                 wait_for<0>(scores);
                 of_keys.release();
-                of.template weigh<KEYS, CAUSAL>(softmax, scores, first_tile);
+                of.template weigh<KEYS, CAUSAL>(softmax, scores, first_tile, numbers);
                 pack<T>(weights, scores);
             }
             #pragma unroll 1
-            for (int tile = first_tile + 1; tile < last_tile; ++tile) {
+            for (int tile = first_tile + 1; !idle && tile < last_tile; ++tile) {
                 const unsigned next = of_keys.wait();
                 wait_for_turn(group);
                 multiply_keys<HEAD, KEYS, T>(scores, own, next);
                 weigh_values<HEAD, KEYS, T>(sum, weights, of_values.wait());
                 give_turn(1 - group);
+                numbers.fetch(of.score, of.first, tile * KEYS, of.template whole<KEYS, CAUSAL>(tile));
                 wait_for<1>(scores);
                 of_keys.release();
-                const float2 shares = of.template weigh<KEYS, CAUSAL>(softmax, scores, tile);
+                const float2 shares = of.template weigh<KEYS, CAUSAL>(softmax, scores, tile, numbers);
                 wait_for<0>(sum);
                 of_values.release();
                 scale(sum, shares);
                 pack<T>(weights, scores);
             }
             of_queries.release();
-            if (SPLITS == 1 || first_tile < last_tile) {
+            if (!idle && (SPLITS == 1 || first_tile < last_tile)) {
                 weigh_values<HEAD, KEYS, T>(sum, weights, of_values.wait());
                 wait_for<0>(sum);
                 of_values.release();
@@ -710,7 +828,8 @@ __device__ __forceinline__ void attend(unsigned char* shared, int count, PartOf 
                 bring(tile + 1);
             } else {
                 multiply_keys<HEAD, KEYS, T>(scores, own_queries, own_keys + tile % 2 * STAGE);
-                scale(sum, of.template weigh<KEYS, CAUSAL>(softmax, scores, tile));
+                numbers.fetch(of.score, of.first, tile * KEYS, of.template whole<KEYS, CAUSAL>(tile));
+                scale(sum, of.template weigh<KEYS, CAUSAL>(softmax, scores, tile, numbers));
                 pack<T>(weights, scores);
                 weigh_values<HEAD, KEYS, T>(sum, weights, own_values + tile % 2 * STAGE);
             }
@@ -1051,24 +1170,23 @@ __device__ __forceinline__ void load_if(float4& v, const float* at, bool some) {
                  : "+f"(v.x), "+f"(v.y), "+f"(v.z), "+f"(v.w) : "l"(at), "r"((int)some));
 }
 
-// LINES lines of a step whose terms are contiguous: a thread brings four terms of every 16th line, the i-th of which are multiplied by
-// scale(i). Steps are fetched in their order, and so are their parts.
-template <int LINES, bool BOTH, class Scale>
+// LINES lines of a step whose terms are contiguous: a thread brings four terms of every 16th line. Steps are fetched in their order, and
+// so are their parts.
+template <int LINES, bool BOTH>
 struct ByTerm {
-    static constexpr int COUNT = LINES / 16;
+    static constexpr int COUNT = LINES / 16, BYTES = 0;
     const int quad = threadIdx.x & 7;
     // Of eight lines, such that half a warp writes lines r and r + 4, which lie in different banks.
     const int line = (threadIdx.x >> 3 & 8) | ((threadIdx.x >> 3 & 7) >> 1) | ((threadIdx.x >> 3 & 1) << 2);
     const int left, terms;
     const long long apart;
     const float *at, *next_at;
-    Scale scale;
     float4 next[COUNT];
     float most = 0.0f;
 
-    __device__ __forceinline__ ByTerm(const blocks::ByTerm& from, int first, Scale scale)
+    __device__ __forceinline__ ByTerm(const blocks::ByTerm& from, int first)
         : left(from.lines - first - line), terms(from.terms), apart(16 * from.stride),
-          at(from.data + (first + line) * from.stride + quad * 4), next_at(at), scale(scale) {}
+          at(from.data + (first + line) * from.stride + quad * 4), next_at(at) {}
 
     template <bool WHOLE>
     __device__ __forceinline__ void fetch(int i, int step, bool some) {
@@ -1079,14 +1197,80 @@ struct ByTerm {
 
     template <class Ring>
     __device__ __forceinline__ void keep(const Ring& ring, unsigned to, int i) {
-        most = Scale::CHECKED ? largest(most, next[i]) : most;
+        most = largest(most, next[i]);
         to += blocks::swizzled(line + 16 * i, quad >> 1) + (quad & 1) * 8;
-        ring.template store_pairs<BOTH>(to, to ^ 64, times(next[i], scale(i)));
+        ring.template store_pairs<BOTH>(to, to ^ 64, times(next[i], SCALE));
+    }
+};
+
+// Weights in memory as the tensor cores read them, in blocks of ROWS rows and a step of terms. Behind them are two numbers for each row of
+// a tile. Where they are written, `data` isn't constant.
+struct PackedWeights {
+    const float* data;
+    int lines, terms;
+
+    __device__ __forceinline__ int steps() const { return (terms + STEP - 1) / STEP; }
+    // Of whole blocks: rows beyond the last one have no weights.
+    __device__ __forceinline__ int rows() const { return (lines + ROWS - 1) / ROWS * ROWS; }
+
+    __device__ __forceinline__ unsigned char* step(int row, int step) const {
+        return reinterpret_cast<unsigned char*>(const_cast<float*>(data)) + ((long long)(min(row, lines - 1) / ROWS) * steps() + step) * (ROWS * 128);
+    }
+
+    // A tile's largest score, in units of log 2, and the sum of its weights.
+    __device__ __forceinline__ float2& of_tile(int row, int tile) const {
+        float* from = const_cast<float*>(data) + (long long)rows() * (steps() * STEP + 2 * tile);
+        return reinterpret_cast<float2*>(from)[min(row, rows() - 1)];
+    }
+
+    // A step's terms are in the order in which threads have sums: the eight of one are neighbours.
+    static __device__ __forceinline__ int place_of(int term) { return (term & 6) << 2 | (term & 24) >> 2 | (term & 1); }
+
+    // The high part of a weight; the low one is 32 numbers further or before.
+    __device__ __forceinline__ __half* element(int row, int term, bool low) const {
+        const int place = place_of(term % STEP), at = blocks::swizzled(row % ROWS, place / 8) + place % 8 * 2;
+        return reinterpret_cast<__half*>(step(row, term / STEP) + (low ? at ^ 64 : at));
+    }
+
+    __device__ __forceinline__ void put(int row, int term, float weight) const {
+        const __half high = __float2half_rn(weight * WEIGHT_SCALE);
+        *element(row, term, false) = high;
+        *element(row, term, true) = __float2half_rn(weight * WEIGHT_SCALE - __half2float(high));
+    }
+
+    __device__ __forceinline__ float get(int row, int term) const {
+        return (__half2float(*element(row, term, false)) + __half2float(*element(row, term, true))) * (1.0f / WEIGHT_SCALE);
+    }
+};
+
+// A step of such weights of ROWS rows.
+struct Copied {
+    static constexpr int COUNT = 1, BYTES = ROWS * 128;
+    const PackedWeights& of;
+    const int row;
+    const unsigned char* next = nullptr;
+    float most = 0.0f;
+
+    template <bool WHOLE>
+    __device__ __forceinline__ void fetch(int, int step, bool) { next = of.step(row, step); }
+
+    template <class Ring>
+    __device__ __forceinline__ void keep(const Ring& ring, unsigned to, int) const {
+#if BLOCKS_WGMMA
+        if (threadIdx.x == THREADS) {
+            blocks::bulk_copy(to, next, BYTES, ring.full(), 0);
+        }
+#else
+        for (int i = threadIdx.x % blocks::PRODUCERS * 16; i < BYTES; i += blocks::PRODUCERS * 16) {
+            const float4 v = *reinterpret_cast<const float4*>(next + i);
+            asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + i), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+        }
+#endif
     }
 };
 
 // LINES lines, half of a stage's if BOTH, that are contiguous for each term, and stay so: blocks of 64 lines have 32 terms of 128 bytes,
-// high parts of all blocks and then low ones. A thread brings four lines of every few terms.
+// in the order of weights, high parts of all blocks and then low ones. A thread brings four lines of every few terms.
 template <int LINES, bool BOTH>
 struct ByLine {
     static constexpr int APART = blocks::PRODUCERS * 4 / LINES, COUNT = STEP / APART;
@@ -1111,7 +1295,7 @@ struct ByLine {
     template <class Ring>
     __device__ __forceinline__ void keep(const Ring& ring, unsigned to, int i) {
         most = largest(most, next[i]);
-        to += line / 64 * (STEP * 128) + blocks::swizzled(term + i * APART, line % 64 / 8) + (line & 4) * 2;
+        to += line / 64 * (STEP * 128) + blocks::swizzled(PackedWeights::place_of(term + i * APART), line % 64 / 8) + (line & 4) * 2;
         ring.template store_pairs<BOTH>(to, to + LINES * (BOTH ? 128 : 64), times(next[i], SCALE));
     }
 };
@@ -1148,10 +1332,9 @@ __device__ __forceinline__ void bring(Ring<N, CLUSTER>& ring, const Part& part, 
     for (int step = 0; step < steps; ++step) {
         const bool last = step == steps - 1;
         blocks::wait_for(ring.full() + 8, ring.parity ^ 1);
-        if (CLUSTER > 1 && threadIdx.x == THREADS) {
-            blocks::expect(ring.full(), N * 64 + (last ? 16 : 0));
+        if ((CLUSTER > 1 || A::BYTES > 0) && threadIdx.x == THREADS) {
+            blocks::expect(ring.full(), A::BYTES + (CLUSTER > 1 ? N * 64 + (last ? 16 : 0) : 0));
         }
-        a.scale.begin(step);
         keep_all<WHOLE>(ring, a, ring.own(), step, !last);
         keep_all<WHOLE>(ring, b, ring.own() + to_b, step, !last);
         if (last) {
@@ -1177,11 +1360,12 @@ __device__ __forceinline__ void release(const Ring<N, CLUSTER>& ring, unsigned b
 }
 
 // Returns what was found of the numbers.
-template <bool TURNED, int N, int CLUSTER>
-__device__ __forceinline__ unsigned multiply(float (&sum)[N / 2], Ring<N, CLUSTER>& ring, int steps) {
+template <bool TURNED, int N, int CLUSTER, class Units>
+__device__ __forceinline__ unsigned multiply(float (&sum)[N / 2], Ring<N, CLUSTER>& ring, int steps, Units& units) {
     unsigned before = 0, found = 0;
     #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
+        units.begin(sum, step);
         blocks::wait_for(ring.full(), ring.parity);
         // What others stored comes before what the tensor cores read.
         blocks::publish();
@@ -1214,11 +1398,12 @@ __device__ __noinline__ void finish_exactly(Part part, blocks::Tile tile) {
 }
 
 template <class Part, int COUNT>
-__device__ __forceinline__ void finish_tile(const Part& part, float (&sum)[COUNT], const blocks::Tile& tile, unsigned found) {
+__device__ __forceinline__ void finish_tile(const Part& part, float (&sum)[COUNT], const blocks::Tile& tile,
+        const typename Part::Units& units, unsigned found) {
     if ((found & BOUND) || (found & (SOME | ENOUGH)) == SOME) {
         finish_exactly<COUNT>(part, tile);
     } else {
-        part.finish(sum, tile);
+        part.finish(sum, tile, units);
     }
 }
 
@@ -1262,7 +1447,9 @@ __device__ __forceinline__ void compute_tiles(unsigned char* shared, const Tilin
             const int steps = part.steps(all, all.row + ROWS * CLUSTER);
             if (steps > 0) {
                 float sum[N / 2];
-                finish_tile(part, sum, tile, multiply<Part::TURNED>(sum, ring, steps));
+                typename Part::Units units(part, tile, steps);
+                const unsigned found = multiply<Part::TURNED>(sum, ring, steps, units);
+                finish_tile(part, sum, tile, units, found);
             }
         }
     }
@@ -1277,42 +1464,42 @@ __device__ __forceinline__ void compute_tiles(unsigned char* shared, const Tilin
         const Part part = part_of(all);
         const int steps = part.steps(all, all.row + ROWS * CLUSTER);
         float sum[N / 2];
+        typename Part::Units units(part, tile, steps);
         auto a = part.a(tile);
         auto b = part.template b<N, false>(tile.column);
         fetch_all<false>(a, b, 0);
         for (int step = 0; step < steps; ++step) {
             __syncthreads();
             if (group == 2) {
-                a.scale.begin(step);
                 keep_all<false>(ring, a, ring.own(), step, step + 1 < steps);
                 keep_all<false>(ring, b, ring.own() + ROWS * 128, step, step + 1 < steps);
                 ring.tell(found_of(part, a, b));
             }
             __syncthreads();
             if (group < 2) {
+                units.begin(sum, step);
                 blocks::products<ROWS, N, float, float, false, Part::TURNED>(sum, ring.own(), step > 0);
             }
         }
         if (group < 2 && steps > 0) {
-            finish_tile(part, sum, tile, ring.told());
+            finish_tile(part, sum, tile, units, ring.told());
         }
     }
 #endif
 }
 
-// Weights to[row * pitch + column] = 2^(score - largest score of the tile of KEYS), where score(row, column, product) is what softmax is
-// taken of, and 0 from the last key up to a multiple of 32. Behind them are each tile's largest score, in units of log 2, and sum.
+// Weights 2^(score - largest score of the tile of KEYS), where score(row, column, product) is what softmax is taken of, and 0 from the last
+// key up to a multiple of 32; with each tile's largest score and sum.
 template <int KEYS, bool CAUSAL, class Score>
 struct Scores {
     static constexpr bool TURNED = false;
-    struct Scale {
-        static constexpr bool CHECKED = true;
-        __device__ __forceinline__ void begin(int) const {}
-        __device__ __forceinline__ float operator()(int) const { return SCALE; }
+    struct Units {
+        __device__ __forceinline__ Units(const Scores&, const blocks::Tile&, int) {}
+        template <int COUNT>
+        __device__ __forceinline__ void begin(float (&)[COUNT], int) const {}
     };
     blocks::ByTerm queries, keys;
-    float* to;
-    int pitch;
+    PackedWeights to;
     Score score;
 
     __device__ __forceinline__ bool possible() const { return queries.vector && keys.vector && queries.terms % 4 == 0; }
@@ -1332,11 +1519,11 @@ struct Scores {
     }
 
     __device__ __forceinline__ auto a(const blocks::Tile& tile) const {
-        return ByTerm<ROWS, false, Scale>(limited(queries), tile.row, Scale());
+        return ByTerm<ROWS, false>(limited(queries), tile.row);
     }
 
     template <int LINES, bool BOTH>
-    __device__ __forceinline__ auto b(int first) const { return ByTerm<LINES, BOTH, Scale>(limited(keys), first, Scale()); }
+    __device__ __forceinline__ auto b(int first) const { return ByTerm<LINES, BOTH>(limited(keys), first); }
 
     // What softmax is taken of, in units of log 2.
     __device__ __forceinline__ float exponent(int row, int column, float product) const {
@@ -1344,9 +1531,6 @@ struct Scores {
         const float found = score(min(row, queries.lines - 1), min(column, keys.lines - 1), product);
         return row < queries.lines && column < keys.lines && (!CAUSAL || column <= row) ? found * LOG2E : -CUDART_INF_F;
     }
-
-    // Columns that are stored.
-    __device__ __forceinline__ int columns() const { return (keys.lines + STEP - 1) / STEP * STEP; }
 
     static __device__ __forceinline__ float largest_of_row(float top) {
         top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
@@ -1356,13 +1540,13 @@ struct Scores {
     __device__ __forceinline__ void store_sum(int row, int column, float top, float total) const {
         total += __shfl_xor_sync(0xffffffff, total, 1);
         total += __shfl_xor_sync(0xffffffff, total, 2);
-        if ((threadIdx.x & 3) == 0 && row < queries.lines) {
-            *reinterpret_cast<float2*>(to + (long long)row * pitch + columns() + column / KEYS * 2) = make_float2(top, total);
+        if ((threadIdx.x & 3) == 0 && row < to.rows()) {
+            to.of_tile(row, column / KEYS) = make_float2(top, total);
         }
     }
 
     template <int COUNT>
-    __device__ __forceinline__ void finish(float (&sum)[COUNT], const blocks::Tile& tile) const {
+    __device__ __forceinline__ void finish(float (&sum)[COUNT], const blocks::Tile& tile, Units) const {
         #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int row = tile.row + blocks::row_of(2 * half);
@@ -1377,13 +1561,21 @@ struct Scores {
             }
             top = largest_of_row(top);
             const float origin = top == -CUDART_INF_F ? 0.0f : top;
+            unsigned char* at = to.step(row, tile.column / STEP) + blocks::swizzled(row % ROWS, threadIdx.x & 3);
             #pragma unroll
-            for (int i = 2 * half; i < COUNT; i += 4) {
-                const int column = tile.column + blocks::column_of(i);
-                const float2 found = make_float2(power_of_two(sum[i] - origin), power_of_two(sum[i + 1] - origin));
-                total += found.x + found.y;
-                if (row < queries.lines && column < columns()) {
-                    *reinterpret_cast<float2*>(to + (long long)row * pitch + column) = found;
+            for (int step = 0; step < COUNT / 16; ++step) {
+                unsigned high[4], low[4];
+                #pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const float* from = sum + step * 16 + i * 4 + half * 2;
+                    const float2 found = make_float2(power_of_two(from[0] - origin), power_of_two(from[1] - origin));
+                    total += found.x + found.y;
+                    split(found.x * WEIGHT_SCALE, found.y * WEIGHT_SCALE, high[i], low[i]);
+                }
+                if (row < to.rows() && tile.column + step * STEP < to.terms) {
+                    const long long further = step * (ROWS * 128), change = (row & 4) ? -64 : 64;
+                    *reinterpret_cast<uint4*>(at + further) = make_uint4(high[0], high[1], high[2], high[3]);
+                    *reinterpret_cast<uint4*>(at + further + change) = make_uint4(low[0], low[1], low[2], low[3]);
                 }
             }
             store_sum(row, tile.column, top, total);
@@ -1395,28 +1587,27 @@ struct Scores {
     __device__ __forceinline__ void finish_exactly(const blocks::Tile& tile) const {
         #pragma unroll 1
         for (int half = 0; half < 2; ++half) {
-            const int row = tile.row + blocks::row_of(2 * half), end = row < queries.lines ? columns() : 0;
-            float* of_row = to + (long long)row * pitch;
+            const int row = tile.row + blocks::row_of(2 * half), end = row < to.rows() ? to.steps() * STEP : 0;
             float top = -CUDART_INF_F, total = 0.0f;
             #pragma unroll 1
-            for (int i = 0; i < COUNT / 2; ++i) {
-                const int column = tile.column + blocks::column_of(i * 2 - i % 2);
+            for (int i = 0; i < COUNT; ++i) {
+                const int column = tile.column + blocks::column_of((i % (COUNT / 2)) * 2 - i % 2);
                 if (column < end) {
                     float product = 0.0f;
-                    for (int k = 0; k < queries.terms && column < keys.lines; ++k) {
+                    for (int k = 0; k < queries.terms && row < queries.lines && column < keys.lines; ++k) {
                         product = fmaf(queries.data[row * queries.stride + k], keys.data[column * keys.stride + k], product);
                     }
-                    of_row[column] = exponent(row, column, product);
-                    top = fmaxf(top, of_row[column]);
+                    const float found = exponent(row, column, product);
+                    if (i < COUNT / 2) {
+                        top = fmaxf(top, found);
+                    } else {
+                        const float weight = power_of_two(found - (top == -CUDART_INF_F ? 0.0f : top));
+                        to.put(row, column, weight);
+                        total += weight;
+                    }
                 }
-            }
-            top = largest_of_row(top);
-            #pragma unroll 1
-            for (int i = 0; i < COUNT / 2; ++i) {
-                const int column = tile.column + blocks::column_of(i * 2 - i % 2);
-                if (column < end) {
-                    of_row[column] = power_of_two(of_row[column] - (top == -CUDART_INF_F ? 0.0f : top));
-                    total += of_row[column];
+                if (i == COUNT / 2 - 1) {
+                    top = largest_of_row(top);
                 }
             }
             store_sum(row, tile.column, top, total);
@@ -1425,85 +1616,72 @@ struct Scores {
 };
 
 template <int KEYS, bool CAUSAL, class Score>
-__device__ __forceinline__ Scores<KEYS, CAUSAL, Score> scores(const blocks::ByTerm& queries, const blocks::ByTerm& keys, float* to,
-        int pitch, Score score) {
-    return {queries, keys, to, pitch, score};
+__device__ __forceinline__ Scores<KEYS, CAUSAL, Score> scores(const blocks::ByTerm& queries, const blocks::ByTerm& keys,
+        const PackedWeights& to, Score score) {
+    return {queries, keys, to, score};
 }
 
 // What such weights, in tiles of KEYS, make of `values`; stored at to[index(row, column)].
 template <int KEYS, bool CAUSAL, class Index>
 struct Values {
     static constexpr bool TURNED = true;
-    blocks::ByTerm weights;
+    static constexpr float NONE = -1e30f, MOST = 60.0f;
+    PackedWeights weights;
     blocks::ByLine values;
     float* to;
     Index index;
 
-    // A row's largest score and, relative to it, the sum of its weights.
-    __device__ __forceinline__ float2 all_of(int row) const {
-        if (row >= weights.lines) {
-            return make_float2(0.0f, 1.0f);
-        }
-        const int tiles = ((CAUSAL ? min(values.terms, row + 1) : values.terms) + KEYS - 1) / KEYS;
-        const float* of_tiles = weights.data + row * weights.stride + weights.terms;
-        float2 all = make_float2(-CUDART_INF_F, 0.0f);
-        #pragma unroll 4
-        for (int i = 0; i < tiles; ++i) {
-            const float2 of_tile = *reinterpret_cast<const float2*>(of_tiles + 2 * i);
-            const float top = fmaxf(all.x, of_tile.x), origin = top == -CUDART_INF_F ? 0.0f : top;
-            all = make_float2(top, all.y * power_of_two(all.x - origin) + of_tile.y * power_of_two(of_tile.x - origin));
-        }
-        return all;
-    }
+    // What sums of two rows are multiples of: a power of two for the tile whose weights are added, but not much less than for their largest
+    // score so far, so that nothing overflows. Next to that a tile's weights are nothing.
+    struct Units {
+        const PackedWeights& of;
+        const int row, last_tile;
+        float2 next[2];
+        float unit[2] = {NONE, NONE}, top[2] = {NONE, NONE}, total[2] = {0.0f, 0.0f};
 
-    // What each tile's weights are multiplied by; a thread has those of every 16th row.
-    struct Scale {
-        static constexpr bool CHECKED = false;
-        const Values& of;
-        const int row;
-        float factors[ROWS / 16];
+        __device__ __forceinline__ Units(const Values& part, const blocks::Tile& tile, int steps)
+            : of(part.weights), row(tile.row + blocks::row_of(0)), last_tile((steps - 1) / (KEYS / STEP)) {
+            next[0] = of.of_tile(row, 0), next[1] = of.of_tile(row + 8, 0);
+        }
 
-        __device__ __forceinline__ void begin(int step) {
-            if (step % (KEYS / STEP) == 0) {
-                // Loads of all rows at once: what they wait for is waited for once.
-                const int last = of.weights.lines - 1, tiles = (of.values.terms + KEYS - 1) / KEYS, own = step / (KEYS / STEP);
-                const float* of_tiles = of.weights.data + of.weights.terms;
-                float top[ROWS / 16];
-                #pragma unroll
-                for (int i = 0; i < ROWS / 16; ++i) {
-                    top[i] = -CUDART_INF_F;
-                }
-                #pragma unroll 1
-                for (int tile = 0; tile <= tiles; ++tile) {
-                    #pragma unroll
-                    for (int i = 0; i < ROWS / 16; ++i) {
-                        const int line = min(row + 16 * i, last), end = CAUSAL ? line / KEYS : tiles - 1;
-                        const float found = of_tiles[line * of.weights.stride + 2 * (tile < tiles ? min(tile, end) : own)];
-                        factors[i] = power_of_two(found - top[i]) * WEIGHT_SCALE;
-                        top[i] = fmaxf(top[i], found);
-                    }
-                }
+        template <int COUNT>
+        __device__ __forceinline__ void begin(float (&sum)[COUNT], int step) {
+            if (step % (KEYS / STEP) != 0) {
+                return;
+            }
+            float shares[2];
+            #pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const float found = fmaxf(next[half].x, NONE), most = fmaxf(top[half], found), own = fmaxf(found, most - MOST);
+                total[half] = total[half] * power_of_two(top[half] - most) + next[half].y * power_of_two(found - most);
+                shares[half] = power_of_two(unit[half] - own);
+                unit[half] = own, top[half] = most;
+                next[half] = of.of_tile(row + 8 * half, min(step / (KEYS / STEP) + 1, last_tile));
+            }
+            if (step > 0) {
+                wait_for<0>(sum);
+                scale(sum, make_float2(shares[0], shares[1]));
             }
         }
 
-        __device__ __forceinline__ float operator()(int i) const { return factors[i]; }
+        // What makes sums what they are multiples of.
+        __device__ __forceinline__ float last(int half) const {
+            return power_of_two(unit[half] - top[half]) / total[half] * (1.0f / (SCALE * WEIGHT_SCALE));
+        }
     };
 
     __device__ __forceinline__ bool possible() const { return values.vector && values.lines % 4 == 0; }
 
     __device__ __forceinline__ int steps(const blocks::Tile&, int last) const {
-        return (CAUSAL ? min(weights.terms, last) : weights.terms) / STEP;
+        return CAUSAL ? min(weights.steps(), last / STEP) : weights.steps();
     }
 
     template <int N>
     __device__ __forceinline__ bool whole(const blocks::Tile& tile) const {
-        return possible() && tile.row + ROWS <= weights.lines && tile.column + N <= values.lines && values.terms % STEP == 0;
+        return possible() && tile.column + N <= values.lines && values.terms % STEP == 0;
     }
 
-    __device__ __forceinline__ auto a(const blocks::Tile& tile) const {
-        const int line = (threadIdx.x >> 3 & 8) | ((threadIdx.x >> 3 & 7) >> 1) | ((threadIdx.x >> 3 & 1) << 2);
-        return ByTerm<ROWS, false, Scale>(weights, tile.row, Scale{*this, tile.row + line});
-    }
+    __device__ __forceinline__ auto a(const blocks::Tile& tile) const { return Copied{weights, tile.row}; }
 
     template <int LINES, bool BOTH>
     __device__ __forceinline__ auto b(int first) const {
@@ -1512,9 +1690,8 @@ struct Values {
     }
 
     template <int COUNT>
-    __device__ __forceinline__ void finish(float (&sum)[COUNT], const blocks::Tile& tile) const {
-        constexpr float UNIT = 1.0f / (SCALE * WEIGHT_SCALE);
-        scale(sum, make_float2(UNIT / all_of(tile.row + blocks::row_of(0)).y, UNIT / all_of(tile.row + blocks::row_of(2)).y));
+    __device__ __forceinline__ void finish(float (&sum)[COUNT], const blocks::Tile& tile, const Units& units) const {
+        scale(sum, make_float2(units.last(0), units.last(1)));
         blocks::store(to, sum, tile, weights.lines, values.lines, [](int, int, float x) { return x; }, index);
     }
 
@@ -1525,22 +1702,25 @@ struct Values {
         for (int i = 0; i < COUNT; ++i) {
             const int row = tile.row + blocks::row_of(i), column = tile.column + blocks::column_of(i);
             if (row < weights.lines && column < values.lines) {
-                const float* of_row = weights.data + row * weights.stride;
-                const float2 all = all_of(row);
-                float found = 0.0f;
-                for (int k = 0; k < (CAUSAL ? min(values.terms, row + 1) : values.terms); ++k) {
-                    const float weight = of_row[k] * power_of_two(of_row[weights.terms + k / KEYS * 2] - all.x);
-                    found = fmaf(weight, values.data[k * values.stride + column], found);
+                const int end = CAUSAL ? min(values.terms, row + 1) : values.terms;
+                float top = -CUDART_INF_F, total = 0.0f, found = 0.0f;
+                for (int k = 0; k < end; k += KEYS) {
+                    top = fmaxf(top, weights.of_tile(row, k / KEYS).x);
                 }
-                to[index(row, column)] = found / all.y;
+                for (int k = 0; k < end; ++k) {
+                    const float2 of_tile = weights.of_tile(row, k / KEYS);
+                    const float share = of_tile.x == -CUDART_INF_F ? 0.0f : power_of_two(of_tile.x - top);
+                    total += k % KEYS == 0 ? of_tile.y * share : 0.0f;
+                    found = fmaf(weights.get(row, k) * share, values.data[k * values.stride + column], found);
+                }
+                to[index(row, column)] = found / total;
             }
         }
     }
 };
 
 template <int KEYS, bool CAUSAL, class Index>
-__device__ __forceinline__ Values<KEYS, CAUSAL, Index> weighed(const blocks::ByTerm& weights, const blocks::ByLine& values, float* to,
-        Index index) {
+__device__ __forceinline__ Values<KEYS, CAUSAL, Index> weighed(const PackedWeights& weights, const blocks::ByLine& values, float* to, Index index) {
     return {weights, values, to, index};
 }
 

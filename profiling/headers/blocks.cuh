@@ -673,8 +673,9 @@ struct Unpacked {
 constexpr unsigned UNSCALED = (106 + 127) << 23;
 
 // A matrix where it is in memory: as the `batch`th of a tensor that a map is of, or loaded by threads. Its terms are neighbours, or
-// else its lines are, of 16-bit numbers; `stride` is the distance of two lines, or else of two terms. A step in shared memory is made
-// of boxes of BOX lines and a step's terms, in which neighbours in memory are neighbours, 128 swizzled bytes of them.
+// else its lines are, of 16-bit numbers; `stride` is the distance of two lines, or else of two terms, and `start` the map's place of the
+// first term. A step in shared memory is made of boxes of BOX lines and a step's terms, in which neighbours in memory are neighbours, 128
+// swizzled bytes of them.
 template <class T, bool BY_TERM, int BOX = LINES>
 struct Stored {
     static_assert(BY_TERM ? BOX % 8 == 0 : BOX == LINES, "Boxes have 64 neighbours");
@@ -684,6 +685,7 @@ struct Stored {
     const T* data;
     int lines, terms, batch;
     long long stride;
+    int start = 0;
 
 #if BLOCKS_WGMMA
     __device__ __forceinline__ bool is_copied() const { return map != nullptr && map->valid(); }
@@ -695,7 +697,7 @@ struct Stored {
     __device__ __forceinline__ void copy(unsigned to, int line, int step, unsigned barrier, int share, int mask) const {
         static_assert(COUNT % BOX == 0, "Whole boxes");
         for (int i = share * BOX; i < COUNT; i += mask == 0 ? BOX : __popc(mask) * BOX) {
-            const int first = line + i, term = step * STEP<T>;
+            const int first = line + i, term = step * STEP<T> + start;
             copy_box(to + i * 128, map, BY_TERM ? term : first, BY_TERM ? first : term, batch, barrier, mask);
         }
     }

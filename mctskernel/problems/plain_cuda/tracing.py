@@ -88,6 +88,17 @@ def _traced(
     # Quotients without a remainder, as reshapes take for granted, and the same marked as such.
     env._update_divisible()
     exact = {FloorDiv(*each.args): CleanDiv(*each.args) for each in env.divisible if isinstance(each, Mod)}
+    for guard in (each.expr for each in env.guards):
+        quotients = guard.atoms(FloorDiv)
+        # A quotient times its divisor is the dividend.
+        if isinstance(guard, sympy.Eq) and len(quotients) == 1:
+            (each,) = quotients
+            if sympy.expand((guard.lhs - guard.rhs).xreplace({each: each.args[0] / each.args[1]})) == 0:
+                exact[each] = CleanDiv(*each.args)
+
+    def in_fractions(value: sympy.Expr) -> sympy.Expr:
+        parts = [in_fractions(each) for each in value.args]
+        return parts[0] / parts[1] if value in exact else value.func(*parts) if parts else value
 
     def expression(value: Any) -> sympy.Expr:
         if isinstance(value, Node):
@@ -97,6 +108,8 @@ def _traced(
     @lru_cache(None)
     def named_expression(value: sympy.Expr) -> sympy.Expr:
         found = env.replace(value)
+        fraction = sympy.cancel(in_fractions(found)) if exact.keys() & found.atoms(FloorDiv) else found
+        found = fraction if fraction.as_numer_denom()[1] == 1 else found
         found = found.xreplace({each: exact[each] for each in found.atoms(FloorDiv) if each in exact})
         # Quotients whose divisor is a factor of the dividend go.
         quotients = {each: sympy.cancel(each.args[0] / each.args[1]) for each in found.atoms(FloorDiv)}

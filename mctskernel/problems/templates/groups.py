@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.schedule import Group, Templates
 from mctskernel.problems.plain_cuda.tracing import Traced
-from mctskernel.problems.templates.attention import attentions
+from mctskernel.problems.templates.attention import attentions, moved
 from mctskernel.problems.templates.chains import chain_groups
 from mctskernel.problems.templates.convolutions import convolutions, convolved
 from mctskernel.problems.templates.pools import pools
@@ -35,6 +35,7 @@ FINDERS: tuple[Finder, ...] = (
 def cut(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> list[Node]:
     """The kept nodes, and others that a template had better store, in order."""
     found = {*kept, *row_operands(kept, traced), *flipped_scans(kept, traced.outputs), *convolved(kept)}
+    found.update(moved(kept, traced.outputs))
     found.update([*followed(order, kept, traced), *narrowed(kept)])
     return [node for node in order if node in found]
 

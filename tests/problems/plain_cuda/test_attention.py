@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -18,9 +19,8 @@ from tests.problems.plain_cuda.verified import sources_of, tensor, wrong
 
 pytestmark = pytest.mark.slow
 
+# Sizes of heads that the template with two kernels is for, and others.
 WIDE = {"n": 5, "rows": 521, "cols": 509, "k": 1031, "m": 1033}
-"""Sizes of heads that the template with two kernels is for."""
-
 NARROW = {**WIDE, "k": 61, "m": 53}
 
 SHAPES = ({"n": 2, "rows": 5, "cols": 7, "k": 8, "m": 12}, {"n": 1, "rows": 131, "cols": 70, "k": 5, "m": 4})
@@ -33,13 +33,22 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return scores.masked_fill(mask[: q.shape[2], : k.shape[2]] == 0, -math.inf).softmax(-1) @ v
 
 
+def hidden(q: Tensor, k: Tensor, v: Tensor, hides: Callable[[Any, Any], Any]) -> Tensor:
+    apart = torch.arange(k.shape[2]) - torch.arange(q.shape[2])[:, None]
+    return (q @ k.mT).masked_fill(hides(apart, k.shape[2] - q.shape[2]), -1e9).softmax(-1) @ v
+
+
+def added(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.mT + torch.full((q.shape[2], k.shape[2]), -math.inf).triu(1)).softmax(-1) @ v
+
+
 def of_one_projection(x: Tensor) -> Tensor:
-    """As small language models have it: queries, keys and values side by side, and heads between rows."""
     n, rows, width = x.shape[0], x.shape[1], x.shape[2] // 3
     q, k, v = (each.view(n, rows, 2, width // 2).transpose(1, 2) for each in x.split(width, dim=2))
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
+of_shared_heads = partial(F.scaled_dot_product_attention, enable_gqa=True)
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "attention": (F.scaled_dot_product_attention, (Q, K, V)),
     "causal": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (Q, K, V)),
@@ -48,18 +57,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (Q, K, V, tensor("b", "rows cols")),
     ),
     "by hand": (by_hand, (Q, K, V, tensor("mask", "rows cols", high=2, dtype="int32"))),
-    "backwards": (
-        lambda q, k, v: (
-            (q @ k.mT).masked_fill(~torch.ones(q.shape[2], k.shape[2]).bool().triu(), -1e9).softmax(-1) @ v
-        ),
-        (Q, K, V),
-    ),
-    "of shared heads": (
-        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True),
-        (tensor("query", "n 4 rows k"), K, V),
-    ),
+    "backwards": (lambda q, k, v: hidden(q, k, v, lambda d, _: d < 0), (Q, K, V)),
+    "by a window": (lambda q, k, v: hidden(q, k, v, lambda d, _: (d > 0) | (d < -9)), (Q, K, V)),
+    "to the last": (lambda q, k, v: hidden(q, k, v, lambda d, more: d > more), (Q, K, V)),
+    "of shared heads": (of_shared_heads, (tensor("query", "n 4 rows k"), K, V)),
     "of one projection": (of_one_projection, (tensor("x", "n rows 192"),)),
-    "of one query": (F.scaled_dot_product_attention, (tensor("query", "n 2 1 k"), K, V)),
+    "of one query": (of_shared_heads, (tensor("query", "n 4 1 k"), K, V)),
     "without softmax": (lambda q, k, v: (q @ k.mT).relu() @ v, (Q, K, V)),
 }
 
@@ -91,28 +94,25 @@ def test_numbers_that_pairs_cannot_hold_are_multiplied_in_fp32(scale: float, siz
     _check(sizes, "attention::", scaled, Q, K, V)
 
 
-def test_heads_wider_than_the_template_was_made_for() -> None:
-    source = _source(NARROW, F.scaled_dot_product_attention, Q, K, V)
-    shape = {"n": 1, "rows": 3, "cols": 5, "k": 68, "m": 132}
-    assert not wrong(F.scaled_dot_product_attention, Q, K, V, source=source, shape=shape)
-
-
 def test_other_softmaxes_have_other_kernels() -> None:
-    def of_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return (q @ k.transpose(-2, -1)).softmax(-2) @ v
-
     def also_weights(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        weights = (q @ k.transpose(-2, -1)).softmax(-1)
+        weights = (q @ k.mT).softmax(-1)
         return weights @ v, weights
 
-    for function in (of_keys, also_weights):
+    for function in (
+        also_weights,
+        lambda q, k, v: (q @ k.mT).softmax(-2) @ v,
+        lambda q, k, v: (k @ q.mT).softmax(-1).mT @ v,
+        lambda q, k, v: torch.cat((q @ k.mT, q[..., :1]), -1).softmax(-1)[..., :-1] @ v,
+    ):
         assert "attention.cuh" not in _source(NARROW, function, Q, K, V)
 
 
-def test_only_a_triangle_that_inputs_cannot_change_is_skipped() -> None:
-    causal, by_hand, backwards = (CASES[name] for name in ("causal", "by hand", "backwards"))
-    for (function, inputs), skips in ((causal, True), (by_hand, False), (backwards, False)):
-        assert ("attend_pairs<HEAD, KEYS, true>" in _source(NARROW, function, *inputs)) is skips
+@pytest.mark.parametrize("name", ["causal", "by a window", "by hand", "backwards", "to the last", "added"])
+def test_only_a_triangle_that_inputs_cannot_change_is_skipped(name: str) -> None:
+    function, inputs = CASES.get(name, (added, (Q, K, V)))
+    skips = name in {"causal", "by a window", "added"}
+    assert ("attend_pairs<HEAD, KEYS, true>" in _source(NARROW, function, *inputs)) is skips
 
 
 def _check(sizes: Mapping[str, int], word: str, function: Callable[..., Any], *inputs: Any) -> None:
