@@ -22,7 +22,7 @@ from mctskernel.edits.triton.programs import striding
 from mctskernel.edits.triton.tuning import tiles_of
 
 TMA_BYTES = 16  # descriptors begin at multiples of it, and so do their rows
-PROGRAMS = (264, 132)  # one or two for each multiprocessor of an H100 or an H200
+PROGRAMS = (264, 132)  # two for each multiprocessor of an H100 or an H200, or one of twice the tile
 LEAST_TILE = 1 << 14  # elements of tiles of which no more than two are worked on by a multiprocessor at once
 UNLIMITED = 1 << 30  # an end of lanes that nothing cuts off; descriptors don't know how large a tensor is
 
@@ -291,16 +291,18 @@ def persistent_tiles(context: py.TritonContext) -> Iterator[Proposal]:
             continue
         kernel = Kernel(tiled, Language.TRITON)
         tiles = replace(context, kernel=kernel, plan=plan_of(kernel), module=module)
-        for size in PROGRAMS:
-            text = striding(tiles, tiles.launched[launched.index], size) if blocks > size else None
+        size = PROGRAMS[largest >= 2 * LEAST_TILE]
+        for flatten in (largest >= 2 * LEAST_TILE, largest < 2 * LEAST_TILE):
+            text = striding(tiles, tiles.launched[launched.index], size, flatten=flatten) if blocks > size else None
             if text:
                 yield Proposal(
-                    f"persistent kernel with {size} programs, tiles copied by TMA{where}",
+                    f"persistent kernel with {size} programs, tiles copied by TMA"
+                    f"{', one loop' if flatten else ''}{where}",
                     text,
                     rationale="One thread asks for a whole tile, whose addresses and bounds the hardware computes; a "
                     "grid that fills the device once makes its descriptors once and starts no program late.",
                     expected_effect="Fewer instructions and registers, no tail.",
-                    prior=1.0 if size == PROGRAMS[0] else 0.6,
+                    prior=1.0 if flatten == (size == PROGRAMS[1]) else 0.6,
                 )
 
 

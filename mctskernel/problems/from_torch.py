@@ -16,7 +16,9 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.core.task_file import write_new_task
+from mctskernel.problems.from_triton import UnclearError, launched_kernels, machine, recorded
 from mctskernel.problems.host_code.expressions import TEMPLATES
 from mctskernel.problems.tolerance import own_errors, tolerance_table
 from mctskernel.problems.torch_dimensions import awkward_shapes, find_dimensions, parse_shape
@@ -60,11 +63,13 @@ def create_task_from_torch(
     shapes: Sequence[str],
     dtypes: Sequence[str],
     language: Language | None = None,
+    launcher: str = "",
 ) -> Drafted:
     """Write a task folder for `package.module:function` with tensors of these shapes, one for each parameter.
 
     Imports the user's code. One dtype serves all tensors. The starting kernels are those of
-    `torch_task.starting_kernels`. Raises TaskError before anything is written.
+    `torch_task.starting_kernels`, or the Triton kernels that `launcher`, a function of the same tensors, launches.
+    Raises TaskError before anything is written.
     """
     try:
         import torch  # noqa: F401, PLC0415 - an extra
@@ -72,10 +77,17 @@ def create_task_from_torch(
         raise TaskError("--from-torch needs PyTorch, which isn't installed: mctskernel[gpu].") from error
     package = function.partition(":")[0].partition(".")[0]
     installed = bool(package) and importlib.util.find_spec(package) is not None
-    module, found = _imported(function)
+    with machine():
+        module, found = _imported(function)
+        launches = _imported(launcher)[1] if launcher else None
     copied = _copied_source(module)
     parameters = _tensor_parameters(found, len(shapes), function)
-    task = _task(function, found, dict(zip(parameters, shapes, strict=True)), dtypes)
+    named = dict(zip(parameters, shapes, strict=True))
+    task = _task(function, found, named, dtypes, launches)
+    if launches is None:
+        starts = starting_kernels(task, language)
+    else:
+        task, starts = _launched(task, launches, partial(_task, function, found, named, dtypes, launches))
     folders = () if installed or copied else (Path.cwd(),)
     reference = TEMPLATES.get_template("from_torch.txt").render(
         name=function,
@@ -91,17 +103,42 @@ def create_task_from_torch(
     toml = re.sub(r"^(relative = .*)$", rf"\1 # {of_row}", toml, count=1, flags=re.MULTILINE)
     files = {"task.toml": toml, "reference.py": reference}
     files |= {"function.py": copied} if copied else {}
-    starts = starting_kernels(task, language)
     files |= starts.files
     write_new_task(folder, files)
     where = f"{package} isn't installed: reference.py finds it in {Path.cwd()}."
     return Drafted(files, (*([where] if folders else []), *starts.notes))
 
 
+def _launched(
+    task: TorchTask, launcher: Callable[..., Any], with_constants: Callable[[Collection[str]], TorchTask]
+) -> tuple[TorchTask, Drafted]:
+    """The task and the launcher's kernels; a dimension that launches follow from in an odd way is a constant."""
+    unclear: UnclearError | None = None
+    for constants in ((), *((name,) for name in reversed(task.sizes)), tuple(task.sizes)[1:]):
+        try:
+            changed = with_constants(constants) if constants else task
+            starts = launched_kernels(changed, launcher)
+        except UnclearError as error:
+            unclear = unclear or error
+        else:
+            note = f"A constant: {', '.join(constants)}. {unclear}"
+            return changed, replace(starts, notes=(note,) if constants else ())
+    assert unclear is not None  # noqa: S101 - the loop ran
+    raise unclear
+
+
 def _task(
-    name: str, function: Callable[..., Any], shapes: Mapping[str, str], dtypes: Sequence[str]
+    name: str,
+    function: Callable[..., Any],
+    shapes: Mapping[str, str],
+    dtypes: Sequence[str],
+    launcher: Callable[..., Any] | None = None,
+    constants: Collection[str] = (),
 ) -> TorchTask:
-    """The task of a function, whose tensor parameters have these shapes; without its reference."""
+    """The task of a function, whose tensor parameters have these shapes; without its reference.
+
+    Sizes vary as the function and the launcher let them, but for dimensions that are to be `constants`.
+    """
     types = _expanded([_DTYPES.get(each, each) for each in dtypes], len(shapes))
 
     def inputs_of(extents: Sequence[Sequence[str | int]]) -> tuple[Tensor, ...]:
@@ -114,6 +151,8 @@ def _task(
     def works(extents: Sequence[Sequence[str | int]], sizes: Shape) -> bool:
         try:
             called(function, inputs_of(extents), sizes, "meta")
+            if launcher is not None:
+                recorded(launcher, inputs_of(extents), sizes)
         except _FAILURES as error:
             failures.append(error)
             return False
@@ -128,6 +167,7 @@ def _task(
         dimensions = find_dimensions([parse_shape(text) for text in shapes.values()], works)
     except TaskError as error:
         raise TaskError(_failed(name, function, failures[0])) if failures else error from error
+    dimensions = dimensions.restricted([name for name in dimensions.sizes if name not in constants])
     inputs = inputs_of(dimensions.extents)
     outputs = output_tensors(function, inputs, dimensions.sizes, dimensions.granularity)
 
@@ -135,8 +175,18 @@ def _task(
         size, own = (sum(each.nbytes(at) for each in (*inputs, *outputs)) for at in (shape, dimensions.sizes))
         return size <= max(MOST_BYTES, own)
 
+    launched = recorded(launcher, inputs, dimensions.sizes) if launcher else None
+    if launched is not None:
+        in_place = dict(enumerate(tensor.name for tensor in inputs))
+        pairs = zip(outputs, launched.returned, strict=False)
+        outputs = tuple(replace(each, name=in_place.get(number, each.name)) for each, number in pairs)
+
+    def is_alike(shape: Shape) -> bool:
+        """Whether it launches the same there: a plan has no choice of kernels."""
+        return launched is None or recorded(launcher, inputs, shape).kernels == launched.kernels
+
     verify, held_out = awkward_shapes(
-        dimensions, lambda shape: is_small(shape) and works(dimensions.extents, shape)
+        dimensions, lambda shape: is_small(shape) and works(dimensions.extents, shape) and is_alike(shape)
     )
     narrow = any(tensor.dtype in {"float16", "bfloat16"} for tensor in outputs)
     drawn = (drawn_tensors(inputs, shape, "cpu") for shape in (*verify, *held_out))
@@ -159,6 +209,8 @@ def _task(
 
 def _failed(name: str, function: Callable[..., Any], error: BaseException) -> str:
     """What a call of the user's function raised, with the last line of its file that was being run."""
+    if isinstance(error, TaskError):
+        return str(error)
     file = inspect.getfile(function)
     lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == file]
     where = f" ({file}, line {lines[-1]})" if lines else ""
