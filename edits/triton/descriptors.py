@@ -293,7 +293,11 @@ def persistent_tiles(context: py.TritonContext) -> Iterator[Proposal]:
         tiles = replace(context, kernel=kernel, plan=plan_of(kernel), module=module)
         size = PROGRAMS[largest >= 2 * LEAST_TILE]
         for flatten in (largest >= 2 * LEAST_TILE, largest < 2 * LEAST_TILE):
-            text = striding(tiles, tiles.launched[launched.index], size, flatten=flatten) if blocks > size else None
+            text = (
+                striding(tiles, tiles.launched[launched.index], size, flatten=flatten)
+                if blocks > size
+                else None
+            )
             if text:
                 yield Proposal(
                     f"persistent kernel with {size} programs, tiles copied by TMA"

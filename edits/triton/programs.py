@@ -194,7 +194,9 @@ def _axis(call: ast.Call) -> str:
     return str(axis.value) if isinstance(axis, ast.Constant) and axis.value in {0, 1, 2} else ""
 
 
-def striding(context: py.TritonContext, launched: py.LaunchedFunction, size: int, *, flatten: bool) -> str | None:
+def striding(
+    context: py.TritonContext, launched: py.LaunchedFunction, size: int, *, flatten: bool
+) -> str | None:
     """A source with at most `size` programs that do the work of several in turn; None where that can't be done.
 
     `flatten` makes one loop of that over a program's tiles and the one in it, so that tiles are loaded across its ends.

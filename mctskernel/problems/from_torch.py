@@ -27,7 +27,9 @@ from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.core.task_file import write_new_task
-from mctskernel.problems.from_triton import UnclearError, launched_kernels, machine, recorded
+from mctskernel.problems.launchers import launched_kernels
+from mctskernel.problems.launchers.numbers import UnclearError
+from mctskernel.problems.launchers.recording import machine, recorded
 from mctskernel.problems.host_code.expressions import TEMPLATES
 from mctskernel.problems.tolerance import own_errors, tolerance_table
 from mctskernel.problems.torch_dimensions import awkward_shapes, find_dimensions, parse_shape
@@ -114,7 +116,8 @@ def _launched(
 ) -> tuple[TorchTask, Drafted]:
     """The task and the launcher's kernels; a dimension that launches follow from in an odd way is a constant."""
     unclear: UnclearError | None = None
-    for constants in ((), *((name,) for name in reversed(task.sizes)), tuple(task.sizes)[1:]):
+    names = tuple(task.sizes)
+    for constants in dict.fromkeys(((), names[-1:], names[1:])):
         try:
             changed = with_constants(constants) if constants else task
             starts = launched_kernels(changed, launcher)
