@@ -95,7 +95,7 @@ def new_task(
     if file is not None:
         made = create_task_from_cuda(folder, file, kernel)
     elif function is not None:
-        made = create_task_from_torch(folder, function, shapes, dtypes, chosen, launcher)
+        made = create_task_from_torch(folder, function, shapes, dtypes, chosen, launcher=launcher)
     elif problem is not None:
         made = read_problem(problem, chosen, Precision(precision))
         write_problem(made, folder)

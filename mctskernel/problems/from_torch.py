@@ -20,16 +20,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mctskernel.core.documents import unknown_name
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.core.task_file import write_new_task
-from mctskernel.problems.launchers import launched_kernels
-from mctskernel.problems.launchers.numbers import UnclearError
-from mctskernel.problems.launchers.recording import machine, recorded
 from mctskernel.problems.host_code.expressions import TEMPLATES
 from mctskernel.problems.tolerance import own_errors, tolerance_table
 from mctskernel.problems.torch_dimensions import awkward_shapes, find_dimensions, parse_shape
@@ -43,6 +40,9 @@ from mctskernel.problems.torch_task import (
     task_toml,
 )
 from mctskernel.tasks.template import Drafted
+
+if TYPE_CHECKING:  # which imports PyTorch
+    from mctskernel.problems.launchers.recording import Recorded
 
 _DTYPES: Mapping[str, str] = {
     "bf16": "bfloat16",
@@ -65,6 +65,7 @@ def create_task_from_torch(
     shapes: Sequence[str],
     dtypes: Sequence[str],
     language: Language | None = None,
+    *,
     launcher: str = "",
 ) -> Drafted:
     """Write a task folder for `package.module:function` with tensors of these shapes, one for each parameter.
@@ -79,17 +80,25 @@ def create_task_from_torch(
         raise TaskError("--from-torch needs PyTorch, which isn't installed: mctskernel[gpu].") from error
     package = function.partition(":")[0].partition(".")[0]
     installed = bool(package) and importlib.util.find_spec(package) is not None
-    with machine():
+    if launcher:
+        from mctskernel.problems import launchers  # noqa: PLC0415 - imports PyTorch and Triton, extras
+
+        with launchers.machine():
+            module, found, launches = *_imported(function), _imported(launcher)[1]
+        record = partial(launchers.recorded, launches)
+    else:
         module, found = _imported(function)
-        launches = _imported(launcher)[1] if launcher else None
     copied = _copied_source(module)
     parameters = _tensor_parameters(found, len(shapes), function)
     named = dict(zip(parameters, shapes, strict=True))
-    task = _task(function, found, named, dtypes, launches)
-    if launches is None:
-        starts = starting_kernels(task, language)
+    if launcher:
+        task, starts = launchers.launched_task(
+            launches,
+            lambda constants: _task(function, found, named, dtypes, record=record, constants=constants),
+        )
     else:
-        task, starts = _launched(task, launches, partial(_task, function, found, named, dtypes, launches))
+        task = _task(function, found, named, dtypes)
+        starts = starting_kernels(task, language)
     folders = () if installed or copied else (Path.cwd(),)
     reference = TEMPLATES.get_template("from_torch.txt").render(
         name=function,
@@ -111,36 +120,19 @@ def create_task_from_torch(
     return Drafted(files, (*([where] if folders else []), *starts.notes))
 
 
-def _launched(
-    task: TorchTask, launcher: Callable[..., Any], with_constants: Callable[[Collection[str]], TorchTask]
-) -> tuple[TorchTask, Drafted]:
-    """The task and the launcher's kernels; a dimension that launches follow from in an odd way is a constant."""
-    unclear: UnclearError | None = None
-    names = tuple(task.sizes)
-    for constants in dict.fromkeys(((), names[-1:], names[1:])):
-        try:
-            changed = with_constants(constants) if constants else task
-            starts = launched_kernels(changed, launcher)
-        except UnclearError as error:
-            unclear = unclear or error
-        else:
-            note = f"A constant: {', '.join(constants)}. {unclear}"
-            return changed, replace(starts, notes=(note,) if constants else ())
-    assert unclear is not None  # noqa: S101 - the loop ran
-    raise unclear
-
-
 def _task(
     name: str,
     function: Callable[..., Any],
     shapes: Mapping[str, str],
     dtypes: Sequence[str],
-    launcher: Callable[..., Any] | None = None,
+    *,
+    record: Callable[[Sequence[Tensor], Shape], Recorded] | None = None,
     constants: Collection[str] = (),
 ) -> TorchTask:
     """The task of a function, whose tensor parameters have these shapes; without its reference.
 
-    Sizes vary as the function and the launcher let them, but for dimensions that are to be `constants`.
+    Sizes vary, but for `constants`, as the function lets them and the launcher whose calls `record` gives. Shapes are
+    those at which it launches the same kernels as at the sizes: a plan has no choice of kernels.
     """
     types = _expanded([_DTYPES.get(each, each) for each in dtypes], len(shapes))
 
@@ -154,17 +146,17 @@ def _task(
     def works(extents: Sequence[Sequence[str | int]], sizes: Shape) -> bool:
         try:
             called(function, inputs_of(extents), sizes, "meta")
-            if launcher is not None:
-                recorded(launcher, inputs_of(extents), sizes)
+            recorded = record(inputs_of(extents), sizes).kernels if record else []
         except _FAILURES as error:
             failures.append(error)
             return False
-        return True
+        return kernels in ([], recorded)
 
     def wide(shape: Shape) -> dict[str, Any]:
         drawn = drawn_tensors(inputs, shape, "cpu")
         return {name: each.double() if each.is_floating_point() else each for name, each in drawn.items()}
 
+    kernels: list[Any] = []
     failures: list[BaseException] = []
     try:
         dimensions = find_dimensions([parse_shape(text) for text in shapes.values()], works)
@@ -173,23 +165,19 @@ def _task(
     dimensions = dimensions.restricted([name for name in dimensions.sizes if name not in constants])
     inputs = inputs_of(dimensions.extents)
     outputs = output_tensors(function, inputs, dimensions.sizes, dimensions.granularity)
+    if record is not None:
+        launched = record(inputs, dimensions.sizes)
+        kernels = launched.kernels
+        in_place = dict(enumerate(tensor.name for tensor in inputs))
+        pairs = zip(outputs, launched.returned, strict=False)
+        outputs = tuple(replace(each, name=in_place.get(number, each.name)) for each, number in pairs)
 
     def is_small(shape: Shape) -> bool:
         size, own = (sum(each.nbytes(at) for each in (*inputs, *outputs)) for at in (shape, dimensions.sizes))
         return size <= max(MOST_BYTES, own)
 
-    launched = recorded(launcher, inputs, dimensions.sizes) if launcher else None
-    if launched is not None:
-        in_place = dict(enumerate(tensor.name for tensor in inputs))
-        pairs = zip(outputs, launched.returned, strict=False)
-        outputs = tuple(replace(each, name=in_place.get(number, each.name)) for each, number in pairs)
-
-    def is_alike(shape: Shape) -> bool:
-        """Whether it launches the same there: a plan has no choice of kernels."""
-        return launched is None or recorded(launcher, inputs, shape).kernels == launched.kernels
-
     verify, held_out = awkward_shapes(
-        dimensions, lambda shape: is_small(shape) and works(dimensions.extents, shape) and is_alike(shape)
+        dimensions, lambda shape: is_small(shape) and works(dimensions.extents, shape)
     )
     narrow = any(tensor.dtype in {"float16", "bfloat16"} for tensor in outputs)
     drawn = (drawn_tensors(inputs, shape, "cpu") for shape in (*verify, *held_out))

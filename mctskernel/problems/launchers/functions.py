@@ -13,7 +13,7 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from functools import cache
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from mctskernel.core.task import TaskError
@@ -22,6 +22,7 @@ from mctskernel.profiling.triton.names import HOST, LANGUAGE, LIBDEVICE, MATH
 from mctskernel.profiling.triton.source import RESERVED
 
 _CONSTEXPR = ast.parse("tl.constexpr", mode="eval").body
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _DROPPED = {"static_assert", "static_print", "device_assert", "device_print"}  # they compute nothing
 
 
@@ -43,7 +44,9 @@ class Functions:
             name = self._names[key] = next(each for each in fresh if each not in self._names.values())
             source = jitted(_parsed(function))
             source.name, source.returns = name, None
-            source.body = _Rewritten(self, _outer(function), literals, pointers, source).function(source)
+            source.body = _Rewritten(
+                self, _outer(function), literals=literals, pointers=pointers, source=source
+            ).function(source)
             constexprs = {each.name for each in function.params if each.is_constexpr}
             source.args.args = [each for each in source.args.args if each.arg not in literals]
             source.args.defaults = [] if pointers else source.args.defaults
@@ -66,13 +69,14 @@ class _Rewritten(ast.NodeTransformer):
         self,
         functions: Functions,
         outer: Mapping[str, Any],
-        literals: Mapping[str, Any],
-        pointers: Mapping[str, str],
+        *,
+        literals: Mapping[str, Any] = _NOTHING,
+        pointers: Mapping[str, str] = _NOTHING,
+        given: Mapping[str, ast.expr] = _NOTHING,
         source: ast.FunctionDef | None = None,
-        given: Mapping[str, ast.expr] | None = None,
     ) -> None:
-        self._functions, self._outer, self._literals, self._pointers = functions, outer, literals, pointers
-        self._given = given or {}
+        self._functions, self._outer = functions, outer
+        self._literals, self._pointers, self._given = literals, pointers, given
         nodes = [*ast.walk(source)] if source else []
         self._stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         self._local = self._stored | {n.arg for n in nodes if isinstance(n, ast.arg)} - literals.keys()
@@ -149,9 +153,7 @@ class _Rewritten(ast.NodeTransformer):
         if found is not None:
             outer, arguments, body = found
             given = {name: self.visit(each) for name, each in arguments.items()}
-            inlined: ast.expr = _Rewritten(self._functions, outer, {}, {}, given=given).visit(
-                copy.deepcopy(body)
-            )
+            inlined: ast.expr = _Rewritten(self._functions, outer, given=given).visit(copy.deepcopy(body))
             return inlined
         self.generic_visit(node)
         match node:
