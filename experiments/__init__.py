@@ -3,7 +3,6 @@
 - `ablation`: the choices of a search compared, behind `mctskernel ablate`
 - `bench`: problems and tasks searched and timed beside PyTorch, behind `mctskernel bench`
 - `gauntlet`: kernels that cheat, behind `mctskernel gauntlet`
-- `model_study`: what a language model adds to a search
 
 `plain_suite/` holds folders of tasks.
 """
