@@ -225,7 +225,9 @@ def striding(
         if not any(py.calls(function, "swizzle2d")):
             lines.append("    tile_y, tile_x = tl.swizzle2d(tile_y, tile_x, tiles_y, tiles_x, 8)")
     one = len(grid) == 1
-    names = {"program_id": ["tile"] if one else TILE, "num_programs": ["tiles"] if one else TILES}
+    # A number that is 1 at some shape is a constant there, without the methods of what `num_programs` gives.
+    counts = [f"tl.cast({each}, tl.int32)" for each in (["tiles"] if one else TILES)]
+    names = {"program_id": ["tile"] if one else TILE, "num_programs": counts}
     start, end = module.lines_of(rest)
     extents = {} if one else dict(zip(TILES, grid, strict=False))
     extents["tiles"] = " * ".join(f"({each})" for each in grid)
