@@ -108,8 +108,8 @@ class _Reader:
                 case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Expr():
                     self._calls(statement)
                     names, found = py.names_assigned(statement), self._assigned(statement)
-                    before = (name for name, each in self.values.items() if names & _names(each))
-                    self.values.update(dict.fromkeys([*before, *names]) | found)
+                    stale = (name for name, each in self.values.items() if names & _names(each))
+                    self.values.update(dict.fromkeys([*stale, *names]) | found)
                 case _:
                     self.values.update(dict.fromkeys(py.names_assigned(statement)))
 

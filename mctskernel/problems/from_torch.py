@@ -181,7 +181,10 @@ def _task(
     )
     narrow = any(tensor.dtype in {"float16", "bfloat16"} for tensor in outputs)
     drawn = (drawn_tensors(inputs, shape, "cpu") for shape in (*verify, *held_out))
-    own = own_errors(function, drawn, outputs) if narrow else {}
+    try:
+        own = own_errors(function, drawn, outputs) if narrow else {}
+    except _FAILURES as error:
+        raise TaskError(_failed(name, function, error)) from error
     return TorchTask(
         name="",
         summary=f"{name}, from PyTorch.",

@@ -49,8 +49,7 @@ MEMBERS = _names(
     """
     T abs advance argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min
     atomic_or atomic_xchg atomic_xor broadcast_to cast cdiv ceil cos cumprod cumsum dtype element_ty erf exp
-    exp2 expand_dims flip floor gather histogram is_floating is_int is_int_signed load log log2 logical_and
-    logical_or max min ndim
+    exp2 expand_dims flip floor gather histogram is_floating is_int load log log2 logical_and logical_or max min ndim
     numel permute primitive_bitwidth ravel reduce reshape rsqrt scalar shape sigmoid sin softmax sort split sqrt
     sqrt_rn store sum to trans type value view xor_sum
     """

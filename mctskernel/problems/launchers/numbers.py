@@ -31,7 +31,7 @@ def fitted(points: Sequence[Mapping[str, int]], values: Sequence[Any], what: str
     """An expression that gives these values, or the value that they all are. Raises UnclearError."""
     first = values[0]
     if all(each == first for each in values):
-        return int(first) if isinstance(first, bool) else first  # type: ignore[no-any-return]
+        return int(first) if isinstance(first, bool) else first
     known = _known(tuple(tuple(each.items()) for each in points))
     found: str | None = None
     if any(isinstance(each, bool) for each in values):
@@ -69,7 +69,7 @@ class _Known:
             for by in PARTS
             if not (each % by).any()
         }
-        self.parts = self.products | parts
+        self.parts: dict[str, Values] = self.products | parts
         blocks = {
             f"ceil_div({name}, {by})": -(-each // size)
             for name, each in self.parts.items()
@@ -79,8 +79,10 @@ class _Known:
         powers = {
             f"next_pow2({name})": np.array([*map(_next_pow2, each)]) for name, each in self.parts.items()
         }
-        self.terms = self.parts | powers | blocks
-        self.factors = {name: each for name, each in blocks.items() if "*" not in name} | names
+        self.terms: dict[str, Values] = self.parts | powers | blocks
+        self.factors: dict[str, Values] = {
+            name: each for name, each in blocks.items() if "*" not in name
+        } | names
 
     def clipped(self, wanted: Values) -> str | None:
         """An expression, or its maximum or minimum with a bound that some of the numbers don't reach."""

@@ -58,11 +58,12 @@ class Launched:
         given = {**self.arguments, **self.options, **blocks}
         found: dict[str | int, Any] = {name: value(given) for name, value in self.derived.items()}
         grid = self.grid({**given, **found}) if callable(self.grid) else self.grid
-        return found | dict(enumerate(map(int, grid if isinstance(grid, tuple | list) else (grid,))))
+        found.update(enumerate(map(int, grid if isinstance(grid, tuple | list) else (grid,))))
+        return found
 
 
 @dataclass
-class Recorded(TorchDispatchMode):
+class Recorded(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A call of a launcher at one shape. Storages are numbered as they are seen, the inputs' first.
 
     `choice` is the configuration taken of autotuned kernels, `configs` counts them; `made_by` are PyTorch's functions
@@ -77,7 +78,7 @@ class Recorded(TorchDispatchMode):
     seen: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
 
     @property
     def kernels(self) -> list[Any]:
@@ -215,7 +216,7 @@ def machine() -> Iterator[None]:
         get_device_interface=lambda: torch.cuda,
         utils=SimpleNamespace(get_device_properties=lambda *_: asked),
     )
-    answers = {
+    answers: dict[str, Any] = {
         "current_device": lambda: 0,
         "device_count": lambda: 1,
         "set_device": lambda *_: None,
