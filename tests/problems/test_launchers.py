@@ -64,8 +64,9 @@ def launch(x):
 
 
 def zeroed(x):
-    out = torch.zeros_like(x)
-    scaled[(x.shape[0],)](x, out, None, x.shape[0], x.shape[1], x.stride(0), "exp", BLOCK=1024)
+    out, (m, n) = torch.zeros_like(x), x.shape
+    compiled = scaled.fn.fn.warmup(x, out, None, m, n, n, "exp", 4, False, 4096, num_warps=8, grid=(1,))
+    compiled[(triton.cdiv(m, 4), 1)](x, out, None, m, n, x.stride(0), "exp", 4, False, 4096)
     return out
 
 
@@ -114,6 +115,8 @@ def test_a_launch_becomes_a_plan_of_dimensions_and_block_sizes(folder: Path) -> 
 def test_its_kernels_compute_what_the_reference_does(folder: Path, launcher: str) -> None:
     make(folder, launcher)
     task = load_task(folder, Language.TRITON)
+    launches = plan_of(task.starting_kernel).launches
+    assert (launches[0].kernel == "fill_with_zeros") == (launcher == "zeroed")
     evaluation = ModelDevice(task).evaluate(task.starting_kernel)
     assert evaluation.outcome is Outcome.OK, evaluation.message
 

@@ -177,7 +177,7 @@ class _Candidate:
             launch.numbers(**{each: 2 * first.arguments[each]}) for launch in launches for each in blocks
         ]
         for name in first.derived.keys() & first.arguments.keys():
-            found = [each[name] for each in (*(launch.arguments for launch in launches), *changed)]
+            found = [*(each.arguments[name] for each in launches), *(each[name] for each in changed)]
             if isinstance(found[0], bool) and found.count(found[0]) == len(found):
                 literals[name] = found[0]
         return literals, blocks
@@ -189,7 +189,7 @@ class _Candidate:
         key: str | int,
         values: list[Any],
         what: str,
-    ) -> str | int | float:
+    ) -> Any:
         """An expression for what may be a function of block sizes, which are told apart by changing them."""
         usual = {constant: self.constants[constant] for constant in blocks.values()}
         points = [{**shape, **usual} for shape in self.shapes]

@@ -27,8 +27,8 @@ class UnclearError(TaskError):
     """A number that follows from the dimensions in no way that is tried."""
 
 
-def fitted(points: Sequence[Mapping[str, int]], values: Sequence[Any], what: str) -> str | int | float:
-    """An expression that gives these values, or the value that they all are. Raises UnclearError."""
+def fitted(points: Sequence[Mapping[str, int]], values: Sequence[Any], what: str) -> Any:
+    """An expression that gives these values, or the number that they all are. Raises UnclearError."""
     first = values[0]
     if all(each == first for each in values):
         return int(first) if isinstance(first, bool) else first

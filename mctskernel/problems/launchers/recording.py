@@ -55,9 +55,10 @@ class Launched:
 
     def numbers(self, **blocks: int) -> dict[str | int, Any]:
         """The derived constexprs by name and the grid by axis, with other block sizes."""
-        given = {**self.arguments, **self.options, **blocks}
-        found: dict[str | int, Any] = {name: value(given) for name, value in self.derived.items()}
-        grid = self.grid({**given, **found}) if callable(self.grid) else self.grid
+        given: dict[str, Any] = {**self.arguments, **self.options, **blocks}
+        derived = {name: value(given) for name, value in self.derived.items()}
+        grid = self.grid(given | derived) if callable(self.grid) else self.grid
+        found = dict[str | int, Any](derived.items())
         found.update(enumerate(map(int, grid if isinstance(grid, tuple | list) else (grid,))))
         return found
 
