@@ -19,6 +19,7 @@ from mctskernel.core.task import TaskError
 
 Values = NDArray[Any]
 MOST_NAMES, MOST_FACTORS = 3, 3  # of a product
+MANY = 400  # factors of which products of one less are tried: more take minutes
 PARTS = (2, 4, 8, 16, 32)
 LITERALS = tuple(1 << power for power in range(1, 17))  # sizes of blocks that are no constants of the kernel
 
@@ -109,7 +110,8 @@ class _Known:
                 return f"{name} + {difference[0]}"
             if 1 < ratio[0] <= LITERALS[5] and (each * ratio[0] == wanted)[where].all():
                 return f"{ratio[0]} * {name}"
-        return self.product(wanted, where, list(self.factors), MOST_FACTORS)
+        most = MOST_FACTORS if len(self.factors) < MANY else MOST_FACTORS - 1
+        return self.product(wanted, where, list(self.factors), most)
 
     def product(self, rest: Values, where: Values, names: Sequence[str], most: int) -> str | None:
         """A product of dimensions, of numbers of blocks and a constant."""
