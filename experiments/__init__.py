@@ -1,4 +1,4 @@
-"""Experiments: each module that is a command is run as `python -m mctskernel.experiments.NAME`.
+"""Experiments.
 
 - `ablation`: the choices of a search compared, behind `mctskernel ablate`
 - `bench`: problems and tasks searched and timed beside PyTorch, behind `mctskernel bench`
