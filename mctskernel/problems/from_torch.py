@@ -76,13 +76,15 @@ def create_task_from_torch(
     """
     try:
         import torch  # noqa: F401, PLC0415 - an extra
+
+        if launcher:
+            from mctskernel.problems import launchers  # noqa: PLC0415 - imports PyTorch and Triton, extras
     except ImportError as error:
-        raise TaskError("--from-torch needs PyTorch, which isn't installed: mctskernel[gpu].") from error
+        needed = "--triton needs PyTorch and Triton" if launcher else "--from-torch needs PyTorch"
+        raise TaskError(f"{needed}, which isn't installed: mctskernel[gpu].") from error
     package = function.partition(":")[0].partition(".")[0]
     installed = bool(package) and importlib.util.find_spec(package) is not None
     if launcher:
-        from mctskernel.problems import launchers  # noqa: PLC0415 - imports PyTorch and Triton, extras
-
         with launchers.machine():
             module, found, launches = *_imported(function), _imported(launcher)[1]
         record = partial(launchers.recorded, launches)
