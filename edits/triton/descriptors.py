@@ -8,7 +8,8 @@ whole 16 bytes: where some shape has others, the plan tells the kernel, which ke
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -22,7 +23,7 @@ from mctskernel.edits.triton.programs import striding
 from mctskernel.edits.triton.tuning import tiles_of
 
 TMA_BYTES = 16  # descriptors begin at multiples of it, and so do their rows
-PROGRAMS = (264, 132)  # one or two for each multiprocessor of an H100 or an H200
+PROGRAMS = (264, 132)  # two for each multiprocessor of an H100 or an H200, or one of twice the tile
 LEAST_TILE = 1 << 14  # elements of tiles of which no more than two are worked on by a multiprocessor at once
 UNLIMITED = 1 << 30  # an end of lanes that nothing cuts off; descriptors don't know how large a tensor is
 
@@ -79,10 +80,10 @@ class Access:
 
 @dataclass
 class _Reader:
-    """Reads a function's statements in their order; `ones` are the parameters that are 1."""
+    """Reads a function's statements in their order; `known` are names that are 0 or 1."""
 
     function: ast.FunctionDef
-    ones: frozenset[str]
+    known: Mapping[str, Sum]
     pointers: frozenset[str]
     values: dict[str, Sum | Mask | None] = field(default_factory=dict)
     accesses: list[Access] = field(default_factory=list)
@@ -106,8 +107,9 @@ class _Reader:
                     self.values.update(dict.fromkeys(unclear))
                 case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.Expr():
                     self._calls(statement)
-                    assigned = dict.fromkeys(py.names_assigned(statement))
-                    self.values.update(assigned | self._assigned(statement))
+                    names, found = py.names_assigned(statement), self._assigned(statement)
+                    stale = (name for name, each in self.values.items() if names & _names(each))
+                    self.values.update(dict.fromkeys([*stale, *names]) | found)
                 case _:
                     self.values.update(dict.fromkeys(py.names_assigned(statement)))
 
@@ -118,9 +120,25 @@ class _Reader:
                 if not isinstance(found, Sum) or found.pointer or found.lanes:
                     return {name: found}
                 parameters = {(), ((),), *(((each,),) for each in py.parameters(self.function))}
-                known = found if found.scalars in parameters else Sum(scalars=((name,),))
-                return {name: known if name in self.once else None}
+                return {
+                    name: found
+                    if found.scalars in parameters and name in self.once
+                    else self._final(name, statement)
+                }
+            case ast.Assign(targets=[ast.Tuple(elts=targets)]):
+                return {
+                    name: self._final(name, statement) for each in targets for name in py.names_assigned(each)
+                }
         return {}
+
+    def _final(self, name: str, statement: ast.stmt) -> Sum | None:
+        """A number under its name, which nothing changes from here on."""
+        stores = (
+            n for n in ast.walk(self.function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        )
+        last = max(each.lineno for each in stores if each.id == name)
+        alone = name in self.once or (statement in self.function.body and last == statement.lineno)
+        return Sum(scalars=((name,),)) if alone else None
 
     def _calls(self, statement: ast.stmt) -> None:
         for call in py.calls(statement, "load", "store"):
@@ -170,8 +188,8 @@ class _Reader:
         """What an expression is, as far as tiles are made of it."""
         match node:
             case ast.Name(id=name):
-                number = Sum(scalars=((),) if name in self.ones else ((name,),))
-                return self.values.get(name, Sum(name) if name in self.pointers else number)
+                number = Sum(name) if name in self.pointers else Sum(scalars=((name,),))
+                return self.known.get(name, self.values.get(name, number))
             case ast.Constant(value=int() as number):
                 return Sum(scalars={0: (), 1: ((),)}.get(number, ((str(number),),)))
             case ast.Call(func=ast.Attribute(value=inner, attr="to" | "broadcast_to")) if not py.called(node):
@@ -250,6 +268,16 @@ def _settled(value: Sum) -> Sum:
     return value
 
 
+def _names(value: Sum | Mask | None) -> frozenset[str]:
+    """The names that numbers of a tile or a mask are made of."""
+    lanes = [each for each, _ in value] if isinstance(value, tuple) else value.lanes if value else ()
+    words = [word for each in lanes for word in (_text(each.start), *each.scale, each.wrap, each.size)]
+    words += (
+        [end for _, end in value] if isinstance(value, tuple) else [_text(value.scalars)] if value else []
+    )
+    return frozenset(re.findall(r"\w+", " ".join(words)))
+
+
 def _along(value: Sum | Mask | None, axis: int | None) -> Sum | Mask | None:
     if isinstance(value, tuple) and axis is not None:
         return tuple((replace(lanes, axis=axis), end) for lanes, end in value)
@@ -291,16 +319,22 @@ def persistent_tiles(context: py.TritonContext) -> Iterator[Proposal]:
             continue
         kernel = Kernel(tiled, Language.TRITON)
         tiles = replace(context, kernel=kernel, plan=plan_of(kernel), module=module)
-        for size in PROGRAMS:
-            text = striding(tiles, tiles.launched[launched.index], size) if blocks > size else None
+        size = PROGRAMS[largest >= 2 * LEAST_TILE]
+        for flatten in (largest >= 2 * LEAST_TILE, largest < 2 * LEAST_TILE):
+            text = (
+                striding(tiles, tiles.launched[launched.index], size, flatten=flatten)
+                if blocks > size
+                else None
+            )
             if text:
                 yield Proposal(
-                    f"persistent kernel with {size} programs, tiles copied by TMA{where}",
+                    f"persistent kernel with {size} programs, tiles copied by TMA"
+                    f"{', one loop' if flatten else ''}{where}",
                     text,
                     rationale="One thread asks for a whole tile, whose addresses and bounds the hardware computes; a "
                     "grid that fills the device once makes its descriptors once and starts no program late.",
                     expected_effect="Fewer instructions and registers, no tail.",
-                    prior=1.0 if size == PROGRAMS[0] else 0.6,
+                    prior=2.0 if flatten == (size == PROGRAMS[1]) else 1.2,
                 )
 
 
@@ -381,9 +415,14 @@ def _dropped(
 def _tiled(context: py.TritonContext, launched: py.LaunchedFunction) -> str | None:
     """The source with loads through descriptors; None where there are none, or where times are taken without TMA."""
     module, function, plan = context.module, launched.function, context.plan
-    ones = frozenset(name for name, bound in launched.bound.items() if context.equal(bound, 1))
+    plain = launched.bound.keys() - py.names_assigned(function)
+    known = {name: Sum(scalars=((),)) for name in plain if context.equal(launched.bound[name], 1)}
+    for name, value in py.assigned_once(function).items():
+        one = re.fullmatch(r"tl\.program_id\((?:axis=)?(\d)\)(\.to\(tl\.int64\))?", ast.unparse(value))
+        if one and context.equal(dict(enumerate(launched.launch.grid)).get(int(one[1]), 0), 1):
+            known[name] = Sum()
     pointers = frozenset(name for name, bound in launched.bound.items() if context.is_buffer(bound))
-    accesses = _Reader(function, ones, pointers).accesses
+    accesses = _Reader(function, known, pointers).accesses
     loads = (each for each in accesses if py.called(each.call) == "load")
     found = {each: loaded for each in loads if (loaded := _descriptor(context, launched, each, accesses))}
     remainders = {text: context.values(text) for _, _, text in found.values()}

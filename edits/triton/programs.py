@@ -63,7 +63,10 @@ def _row(launched: py.LaunchedFunction) -> _Row | None:
     for name, value in py.assigned_once(launched.function).items():
         call = value
         match value:
-            case ast.Call(func=ast.Attribute(value=inner, attr="to"), args=[kind]):
+            case (
+                ast.Call(func=ast.Attribute(value=ast.Name(id="tl"), attr="cast"), args=[inner, kind])
+                | ast.Call(func=ast.Attribute(value=inner, attr="to"), args=[kind])
+            ):
                 call = inner if ast.unparse(kind) == "tl.int64" else value
         if not isinstance(call, ast.Call) or py.called(call) != "program_id":
             continue
@@ -191,8 +194,13 @@ def _axis(call: ast.Call) -> str:
     return str(axis.value) if isinstance(axis, ast.Constant) and axis.value in {0, 1, 2} else ""
 
 
-def striding(context: py.TritonContext, launched: py.LaunchedFunction, size: int) -> str | None:
-    """A source with at most `size` programs that do the work of several in turn; None where that can't be done."""
+def striding(
+    context: py.TritonContext, launched: py.LaunchedFunction, size: int, *, flatten: bool
+) -> str | None:
+    """A source with at most `size` programs that do the work of several in turn; None where that can't be done.
+
+    `flatten` makes one loop of that over a program's tiles and the one in it, so that tiles are loaded across its ends.
+    """
     function, module, grid = launched.function, context.module, launched.launch.grid
     asked = list(py.calls(function, "program_id", "num_programs"))
     every = sum(1 for _ in py.calls(module.tree, "program_id", "num_programs"))
@@ -208,7 +216,8 @@ def striding(context: py.TritonContext, launched: py.LaunchedFunction, size: int
     outer = [each for each in function.body if each not in rest]
     before = frozenset(py.parameters(function)).union(*map(py.names_assigned, outer))
     changed = before & frozenset[str]().union(*map(py.names_assigned, rest))
-    lines = ["for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):"]
+    option = ", flatten=True" if flatten else ""
+    lines = [f"for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0){option}):"]
     lines += [f"    {name}_here = {name}" for name in sorted(changed)]
     if len(grid) > 1:
         lines += ["    tile_x = tile % tiles_x", "    tile_y = tile // tiles_x % tiles_y"]
@@ -216,7 +225,9 @@ def striding(context: py.TritonContext, launched: py.LaunchedFunction, size: int
         if not any(py.calls(function, "swizzle2d")):
             lines.append("    tile_y, tile_x = tl.swizzle2d(tile_y, tile_x, tiles_y, tiles_x, 8)")
     one = len(grid) == 1
-    names = {"program_id": ["tile"] if one else TILE, "num_programs": ["tiles"] if one else TILES}
+    # A number that is 1 at some shape is a constant there, without the methods of what `num_programs` gives.
+    counts = [f"tl.cast({each}, tl.int32)" for each in (["tiles"] if one else TILES)]
+    names = {"program_id": ["tile"] if one else TILE, "num_programs": counts}
     start, end = module.lines_of(rest)
     extents = {} if one else dict(zip(TILES, grid, strict=False))
     extents["tiles"] = " * ".join(f"({each})" for each in grid)

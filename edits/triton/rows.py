@@ -70,7 +70,8 @@ def _whole(
     }
     constexprs[block] = f"next_pow2({constexprs[length]})"
     used = (n for n in ast.walk(function) if isinstance(n, ast.Attribute) and ast.unparse(n.value) == length)
-    if constexprs[block] == launched.constexprs[block] or length in py.names_assigned(function) or any(used):
+    alike = constexprs[block] == launched.constexprs[block] and length not in launched.bound
+    if alike or length in py.names_assigned(function) or any(used):
         return
     if length in launched.bound:
         place = list(launched.bound).index(length)

@@ -25,6 +25,13 @@ from mctskernel.tasks.template import Drafted, create_task
 @click.option("--kernel", default="", help="With --from: only this __global__ function.")
 @click.option("--from-torch", "function", help="Make the task of a function: package.module:function.")
 @click.option(
+    "--triton",
+    "launcher",
+    default="",
+    help="With --from-torch: a function of the same tensors, package.module:function, that launches Triton kernels of "
+    "your own, which become the starting kernels.",
+)
+@click.option(
     "--shape",
     "shapes",
     multiple=True,
@@ -63,6 +70,7 @@ def new_task(
     file: Path | None,
     kernel: str,
     function: str | None,
+    launcher: str,
     shapes: tuple[str, ...],
     dtypes: tuple[str, ...],
     problem: Path | None,
@@ -79,15 +87,15 @@ def new_task(
     chosen = Language(language) if language else None
     if sum(each is not None for each in (file, function, problem)) > 1:
         raise click.UsageError("--from, --from-torch and --from-problem exclude each other.")
-    if shapes and function is None:
-        raise click.UsageError("--shape needs --from-torch.")
+    if (shapes or launcher) and function is None:
+        raise click.UsageError(f"--{'shape' if shapes else 'triton'} needs --from-torch.")
     if precision != Precision.LOCKED and problem is None:
         raise click.UsageError(f"--precision {precision} needs --from-problem.")
     made: Drafted | Problem
     if file is not None:
         made = create_task_from_cuda(folder, file, kernel)
     elif function is not None:
-        made = create_task_from_torch(folder, function, shapes, dtypes, chosen)
+        made = create_task_from_torch(folder, function, shapes, dtypes, chosen, launcher=launcher)
     elif problem is not None:
         made = read_problem(problem, chosen, Precision(precision))
         write_problem(made, folder)

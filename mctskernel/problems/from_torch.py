@@ -16,9 +16,11 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mctskernel.core.documents import unknown_name
 from mctskernel.core.dtypes import DTYPE_BYTES
@@ -38,6 +40,9 @@ from mctskernel.problems.torch_task import (
     task_toml,
 )
 from mctskernel.tasks.template import Drafted
+
+if TYPE_CHECKING:  # which imports PyTorch
+    from mctskernel.problems.launchers.recording import Recorded
 
 _DTYPES: Mapping[str, str] = {
     "bf16": "bfloat16",
@@ -60,22 +65,42 @@ def create_task_from_torch(
     shapes: Sequence[str],
     dtypes: Sequence[str],
     language: Language | None = None,
+    *,
+    launcher: str = "",
 ) -> Drafted:
     """Write a task folder for `package.module:function` with tensors of these shapes, one for each parameter.
 
     Imports the user's code. One dtype serves all tensors. The starting kernels are those of
-    `torch_task.starting_kernels`. Raises TaskError before anything is written.
+    `torch_task.starting_kernels`, or the Triton kernels that `launcher`, a function of the same tensors, launches.
+    Raises TaskError before anything is written.
     """
     try:
         import torch  # noqa: F401, PLC0415 - an extra
+
+        if launcher:
+            from mctskernel.problems import launchers  # noqa: PLC0415 - imports PyTorch and Triton, extras
     except ImportError as error:
-        raise TaskError("--from-torch needs PyTorch, which isn't installed: mctskernel[gpu].") from error
+        needed = "--triton needs PyTorch and Triton" if launcher else "--from-torch needs PyTorch"
+        raise TaskError(f"{needed}, which isn't installed: mctskernel[gpu].") from error
     package = function.partition(":")[0].partition(".")[0]
     installed = bool(package) and importlib.util.find_spec(package) is not None
-    module, found = _imported(function)
+    if launcher:
+        with launchers.machine():
+            module, found, launches = *_imported(function), _imported(launcher)[1]
+        record = partial(launchers.recorded, launches)
+    else:
+        module, found = _imported(function)
     copied = _copied_source(module)
     parameters = _tensor_parameters(found, len(shapes), function)
-    task = _task(function, found, dict(zip(parameters, shapes, strict=True)), dtypes)
+    named = dict(zip(parameters, shapes, strict=True))
+    if launcher:
+        task, starts = launchers.launched_task(
+            launches,
+            lambda constants: _task(function, found, named, dtypes, record=record, constants=constants),
+        )
+    else:
+        task = _task(function, found, named, dtypes)
+        starts = starting_kernels(task, language)
     folders = () if installed or copied else (Path.cwd(),)
     reference = TEMPLATES.get_template("from_torch.txt").render(
         name=function,
@@ -91,7 +116,6 @@ def create_task_from_torch(
     toml = re.sub(r"^(relative = .*)$", rf"\1 # {of_row}", toml, count=1, flags=re.MULTILINE)
     files = {"task.toml": toml, "reference.py": reference}
     files |= {"function.py": copied} if copied else {}
-    starts = starting_kernels(task, language)
     files |= starts.files
     write_new_task(folder, files)
     where = f"{package} isn't installed: reference.py finds it in {Path.cwd()}."
@@ -99,9 +123,19 @@ def create_task_from_torch(
 
 
 def _task(
-    name: str, function: Callable[..., Any], shapes: Mapping[str, str], dtypes: Sequence[str]
+    name: str,
+    function: Callable[..., Any],
+    shapes: Mapping[str, str],
+    dtypes: Sequence[str],
+    *,
+    record: Callable[[Sequence[Tensor], Shape], Recorded] | None = None,
+    constants: Collection[str] = (),
 ) -> TorchTask:
-    """The task of a function, whose tensor parameters have these shapes; without its reference."""
+    """The task of a function, whose tensor parameters have these shapes; without its reference.
+
+    Sizes vary, but for `constants`, as the function lets them and the launcher whose calls `record` gives. Shapes are
+    those at which it launches the same kernels as at the sizes: a plan has no choice of kernels.
+    """
     types = _expanded([_DTYPES.get(each, each) for each in dtypes], len(shapes))
 
     def inputs_of(extents: Sequence[Sequence[str | int]]) -> tuple[Tensor, ...]:
@@ -114,22 +148,31 @@ def _task(
     def works(extents: Sequence[Sequence[str | int]], sizes: Shape) -> bool:
         try:
             called(function, inputs_of(extents), sizes, "meta")
+            recorded = record(inputs_of(extents), sizes).kernels if record else []
         except _FAILURES as error:
             failures.append(error)
             return False
-        return True
+        return kernels in ([], recorded)
 
     def wide(shape: Shape) -> dict[str, Any]:
         drawn = drawn_tensors(inputs, shape, "cpu")
         return {name: each.double() if each.is_floating_point() else each for name, each in drawn.items()}
 
+    kernels: list[Any] = []
     failures: list[BaseException] = []
     try:
         dimensions = find_dimensions([parse_shape(text) for text in shapes.values()], works)
     except TaskError as error:
         raise TaskError(_failed(name, function, failures[0])) if failures else error from error
+    dimensions = dimensions.restricted([name for name in dimensions.sizes if name not in constants])
     inputs = inputs_of(dimensions.extents)
     outputs = output_tensors(function, inputs, dimensions.sizes, dimensions.granularity)
+    if record is not None:
+        launched = record(inputs, dimensions.sizes)
+        kernels = launched.kernels
+        in_place = dict(enumerate(tensor.name for tensor in inputs))
+        pairs = zip(outputs, launched.returned, strict=False)
+        outputs = tuple(replace(each, name=in_place.get(number, each.name)) for each, number in pairs)
 
     def is_small(shape: Shape) -> bool:
         size, own = (sum(each.nbytes(at) for each in (*inputs, *outputs)) for at in (shape, dimensions.sizes))
@@ -140,7 +183,10 @@ def _task(
     )
     narrow = any(tensor.dtype in {"float16", "bfloat16"} for tensor in outputs)
     drawn = (drawn_tensors(inputs, shape, "cpu") for shape in (*verify, *held_out))
-    own = own_errors(function, drawn, outputs) if narrow else {}
+    try:
+        own = own_errors(function, drawn, outputs) if narrow else {}
+    except _FAILURES as error:
+        raise TaskError(_failed(name, function, error)) from error
     return TorchTask(
         name="",
         summary=f"{name}, from PyTorch.",
@@ -159,6 +205,8 @@ def _task(
 
 def _failed(name: str, function: Callable[..., Any], error: BaseException) -> str:
     """What a call of the user's function raised, with the last line of its file that was being run."""
+    if isinstance(error, TaskError):
+        return str(error)
     file = inspect.getfile(function)
     lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == file]
     where = f" ({file}, line {lines[-1]})" if lines else ""

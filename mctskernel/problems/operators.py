@@ -70,10 +70,6 @@ def full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q[None], k[None], v[None])[0]
 
 
-def row_sums(x: Tensor) -> Tensor:
-    return x.sum(-1)
-
-
 def conv3x3(x: Tensor, weight: Tensor) -> Tensor:
     return F.conv2d(x, weight, padding=1)
 

@@ -210,23 +210,6 @@ def time_baselines(caller: Caller, task_folder: Path, uuid: str, deadline: float
     return baselines
 
 
-def time_eager(_: Caller, task_folder: Path) -> tuple[str, float]:
-    """Time a task's function on the first GPU: its name and median seconds. Raises DeviceError and TaskError."""
-    import torch  # noqa: PLC0415 - an extra
-
-    from mctskernel.profiling.pytorch.interleaved import interleaved, timed  # noqa: PLC0415 - imports PyTorch
-
-    if not torch.cuda.is_available():
-        raise DeviceError("PyTorch finds no GPU here.")
-    gate = _Gate(open_gpu().uuid)  # Kernels are timed by others meanwhile.
-    task = load_task(task_folder)
-    shape = task.search_shapes[0]
-    with function_of(task, shape, gate=gate.held()) as function, gate.held(), torch.no_grad():
-        call = partial(function, *_tensors(task, shape).values())
-        samples = interleaved({EAGER: timed(call)})
-    return str(torch.cuda.get_device_name()), statistics.median(samples[EAGER])
-
-
 def floor_seconds(
     task: Task, shape: Shape, flops: Mapping[bool, float], copied_bytes_per_second: float, most: Ceilings
 ) -> float:

@@ -40,7 +40,7 @@ _IMPORTS = {
     "from triton.language.extra.cuda import libdevice",
 }
 
-_RESERVED = FUNCTIONS | _MODULES.keys() | POWERFUL
+RESERVED = FUNCTIONS | _MODULES.keys() | POWERFUL
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _check_new(name: str, line: int, *taken: Mapping[str, object]) -> None:
 
 
 def _check_name(name: str, line: int) -> None:
-    if not name.isascii() or name.startswith("__") or name in _RESERVED:
+    if not name.isascii() or name.startswith("__") or name in RESERVED:
         raise ForbiddenError(f"'{name}' can't be redefined in a candidate.", line)
 
 

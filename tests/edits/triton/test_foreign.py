@@ -61,12 +61,30 @@ def test_a_product_is_copied_by_tma_and_persistent(
         in persistent
     )
     before, loop, inside = persistent.partition(
-        "    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):\n"
+        "    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):\n"
     )
     assert loop
     assert "tl.make_tensor_descriptor" in before
     assert "pid = tile.to(tl.int64)" in inside
     device(product, persistent)
+
+
+def test_a_batch_of_one_and_tiles_that_are_renamed_are_read(
+    propose: Propose, product: Task, device: Callable[[Task, str], None]
+) -> None:
+    head, order, body = MATMUL.partition("    pid = tl.program_id(axis=0).to(tl.int64)\n")
+    tiles = (
+        "    batch = tl.program_id(0).to(tl.int64)\n    pid_m = tl.program_id(1)\n    pid_n = tl.program_id(2)\n"
+        "    pid_m, pid_n = tl.swizzle2d(pid_m, pid_n, tl.num_programs(1), tl.num_programs(2).to(tl.int32), GROUP)\n"
+    )
+    head = head.replace('["ceil_div(M, TILE_M) * ceil_div(N', '[1, "ceil_div(M, TILE_M)", "ceil_div(N')
+    body = body[body.index("    offs_m") :].replace("a_ptr + (", "a_ptr + batch * M * K + (")
+    assert order
+    made = propose("triton-persistent-tiles", head + tiles + body, task=product)
+    one = made[f"persistent kernel with 264 programs, {TMA}, one loop"]
+    assert "tl.make_tensor_descriptor(a_ptr" in one
+    assert "tl.num_programs(0), flatten=True):" in one
+    device(product, one)
 
 
 @pytest.mark.parametrize(
