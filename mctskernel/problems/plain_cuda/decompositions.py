@@ -512,6 +512,9 @@ _OWN: dict[Any, Callable[..., Any]] = {
     aten.round.decimals: lambda tensor, *, decimals: torch.round(tensor * 10.0**decimals) / 10.0**decimals,
     aten.addmm.default: _addmm,
     aten.baddbmm.default: _addmm,
+    aten.bmm.default: lambda left, right: (
+        (left.squeeze(0) @ right.squeeze(0)).unsqueeze(0) if is_one(left.shape[0]) else NotImplemented
+    ),
     aten.addmv.default: _addmm,
     **dict.fromkeys((aten.sort.default, aten.sort.stable), _sort),
     aten.topk.default: _topk,

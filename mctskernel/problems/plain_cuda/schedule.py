@@ -50,6 +50,7 @@ from mctskernel.problems.plain_cuda.rules import (
     tensors,
 )
 from mctskernel.problems.plain_cuda.tracing import Traced
+from mctskernel.problems.plain_cuda.views import keeps_order
 
 BLOCK = 256
 """Threads in a block."""
@@ -522,9 +523,6 @@ def _extents(extents: Sequence[sympy.Expr]) -> str:
 HEAVIEST = 32
 """Up to so many operators are recomputed where their result is read, rather than stored."""
 
-_FLAT = {"aten.view.default", "aten._unsafe_view.default", "aten.clone.default", "aten.alias.default"}
-_FLAT |= {"aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims"}
-
 
 def ordered(outputs: Sequence[Node]) -> list[Node]:
     """All tensor nodes that outputs depend on, in topological order."""
@@ -564,7 +562,7 @@ def kept_nodes(order: Sequence[Node], outputs: Collection[Node]) -> list[Node]:
 def written_flat(node: Node, kept: Collection[Node]) -> Node | None:
     """The kept node with the same elements in the same order as an output, or None."""
     while node not in kept:
-        if node.op != "call_function" or str(node.target) not in _FLAT:
+        if not keeps_order(node):
             return None
         (node,) = tensors(node)
     return node
@@ -573,7 +571,7 @@ def written_flat(node: Node, kept: Collection[Node]) -> Node | None:
 def _behind(node: Node) -> Node:
     """The computed node with the same elements in the same order as an output."""
     found = node
-    while found.op == "call_function" and str(found.target) in _FLAT:
+    while keeps_order(found):
         (found,) = tensors(found)
     return found if found.op == "call_function" else node
 

@@ -23,6 +23,7 @@ from mctskernel.problems.plain_cuda.rules import (
     scalar,
     source_of,
     takes,
+    tensors,
 )
 
 
@@ -57,6 +58,14 @@ def _permute(body: Body, node: Node, index: Index) -> str:
     for each, dim in zip(index, order, strict=True):
         found[dim] = each
     return body.read(node.args[0], found)
+
+
+def keeps_order(node: Node) -> bool:
+    """Whether a node has the elements of the tensor that it reads, in the same order."""
+    name = base_name(node) if node.op == "call_function" else ""
+    if name in {"permute", "transpose", "t"}:
+        return all(each.meta["val"].is_contiguous() for each in (node, *tensors(node)))
+    return name in {"view", "_unsafe_view", "clone", "alias", "unsqueeze", "squeeze"}
 
 
 @rule("select", kind=Kind.VIEW)

@@ -20,7 +20,6 @@ from mctskernel.problems.plain_cuda.element_types import converted, stored
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.rules import (
     Kind,
-    argument,
     base_name,
     behind,
     operator_name,
@@ -29,6 +28,7 @@ from mctskernel.problems.plain_cuda.rules import (
     source_of,
 )
 from mctskernel.problems.plain_cuda.tracing import Traced
+from mctskernel.problems.plain_cuda.views import keeps_order
 from mctskernel.problems.templates.operands import FP8, LINES, STEPS, Memory, Names, Operand, map_given
 from mctskernel.problems.templates.row_space import extents_of
 
@@ -681,7 +681,7 @@ def follower_of(
     for user in behind(readers(node), ends.__contains__, readers):
         if user in known:
             continue
-        if user.op == "call_function" and _views_rows(user, node, traced):
+        if _is_view(user, node):
             views.add(extents_of(user, traced))
         elif user.op != "call_function" or rule_of(user).kind is not Kind.ELEMENT:
             return None
@@ -689,15 +689,15 @@ def follower_of(
             return None
         if user in kept:
             found.add(user)
-    return found.pop() if len(found) == 1 else None
+    shapes = [extents_of(each, traced) for each in found]
+    # Its rows may be along several axes.
+    is_one = [each[-1:] for each in shapes] == [shape[-1:]] and len(shapes[0]) >= len(shape)
+    return found.pop() if is_one else None
 
 
-def _views_rows(node: Node, product: Node, traced: Traced) -> bool:
-    """Whether a node is a view of a product, or of what follows it, with its rows along several axes."""
-    if operator_name(product) != "aten.mm" or operator_name(node) not in {"aten.view", "aten._unsafe_view"}:
-        return False
-    source, whole = argument(node, "self"), extents_of(product, traced)
-    return extents_of(source, traced) == whole and extents_of(node, traced)[-1:] == whole[-1:]
+def _is_view(node: Node, product: Node) -> bool:
+    """Whether a node is a view of a product, or of what follows it, with its elements in the same order."""
+    return operator_name(product) == "aten.mm" and keeps_order(node)
 
 
 def followed(order: Sequence[Node], kept: Sequence[Node], traced: Traced) -> Iterator[Node]:
@@ -713,9 +713,7 @@ def end_of(node: Node, order: Iterable[Node], kept: Sequence[Node], traced: Trac
     """The last node, of those that aren't kept, that all uses of a node lead to element by element; or else itself."""
 
     def is_end(each: Node) -> bool:
-        return each in kept or (
-            rule_of(each).kind is not Kind.ELEMENT and not _views_rows(each, node, traced)
-        )
+        return each in kept or (rule_of(each).kind is not Kind.ELEMENT and not _is_view(each, node))
 
     reached = {each for each in behind(readers(node), is_end, readers) if not is_end(each)}
     reached = {each for each in reached if rule_of(each).kind is Kind.ELEMENT}
