@@ -115,16 +115,9 @@ constexpr int STEP = 128 / sizeof(T);
 constexpr int LINES = 64, STRIP = 8, STEP_BYTES = LINES * 128;
 constexpr unsigned INFINITE = 0x7f800000;
 
-// The part of a matrix that a block of 256 threads packs: LINES lines and STRIP steps, of a batch of matrices.
+// The part of a matrix that a block of 256 threads packs: LINES lines and STRIP steps.
 struct Part {
-    int line, step, batch;
-
-    __device__ __forceinline__ Part(int lines, int steps, int block) {
-        const int down = (lines + LINES - 1) / LINES, across = (steps + STRIP - 1) / STRIP;
-        line = block % down * LINES;
-        step = block / down % across * STRIP;
-        batch = block / (down * across);
-    }
+    int line, step;
 };
 
 // The power of two that numbers are multiplied by, so that the largest is between 2^14 and 2^15. It is 0 for infinities.
@@ -143,8 +136,14 @@ struct Range {
 
     __device__ __forceinline__ int guess() const { return exponent_of(first) - 8; }
     __device__ __forceinline__ bool fits() const { return first > 0 && all < INFINITE && guess() <= exponent_of(all); }
-    __device__ __forceinline__ int exponent() const { return fits() || all == 0 ? guess() : exponent_of(all); }
+    __device__ __forceinline__ bool needs_again() const { return !fits() && all > 0; }
+    __device__ __forceinline__ int exponent() const { return needs_again() ? exponent_of(all) : guess(); }
 };
+
+// What blocks have found.
+__device__ __forceinline__ Range found_of(Range* ranges, int line) {
+    return {*(volatile unsigned*)&ranges[line].all, *(volatile unsigned*)&ranges[line].first};
+}
 
 // Two numbers as high and low fp16; what is beyond fp16 beside an infinity is its largest number.
 __device__ __forceinline__ void split(float x, float y, unsigned& high, unsigned& low) {
@@ -202,10 +201,10 @@ __device__ __forceinline__ unsigned rounded(float x) {
     return found;
 }
 
-// Pack a part of a matrix as pairs, and find the `ranges` of its lines, which begin as zeros; `again`, in a launch after that one, pack
-// the lines again that need it. Or pack it rounded to TF32, once and without ranges.
-template <class T = float, class Matrix>
-__device__ __forceinline__ void pack(void* to, Range* ranges, const Matrix& from, Part part, bool again) {
+// Pack a part of a matrix as pairs, and find the `ranges` of its lines; or `again` those lines of it that need it. Or pack it rounded to
+// TF32, without ranges.
+template <class T, class Matrix>
+__device__ __forceinline__ void pack_part(void* to, Range* ranges, const Matrix& from, const Part& part, bool again) {
     constexpr int TERMS = STEP<float>;
     constexpr bool PAIRS = SAME<T, float>;
     // Neighbouring threads have neighbours in memory.
@@ -216,8 +215,8 @@ __device__ __forceinline__ void pack(void* to, Range* ranges, const Matrix& from
     const auto line = from.line(number);
     __shared__ unsigned first[LINES];
     __shared__ uint4 packed[STEP_BYTES / 16];
-    Range range = again && inside ? ranges[number] : Range{0, 0};
-    const bool packs = !again || (!range.fits() && range.all > 0);
+    Range range = again && inside ? found_of(ranges, number) : Range{0, 0};
+    const bool packs = !again || range.needs_again();
     if (!__syncthreads_or(packs)) {
         return;
     }
@@ -270,6 +269,39 @@ __device__ __forceinline__ void pack(void* to, Range* ranges, const Matrix& from
         }
         if (part.step == 0 && chunk == 0) {
             ranges[number].first = range.first;
+        }
+    }
+}
+
+// Pack a part of matrices, each given by where it is packed, its ranges, and what it is. Which block comes last to some lines packs those
+// again that need it: `ranges` begin as zeros, behind those of all lines are as many as there are blocks of lines.
+template <class T, class Matrix, class... Others>
+__device__ __forceinline__ void pack(int number, void* to, Range* ranges, const Matrix& from, const Others&... others) {
+    constexpr int TERMS = STRIP * STEP<float>;
+    const int down = (from.lines + LINES - 1) / LINES, count = down * ((from.terms + TERMS - 1) / TERMS);
+    if constexpr (sizeof...(others) > 0) {
+        if (number >= count) {
+            pack<T>(number - count, others...);
+            return;
+        }
+    }
+    Part part = {number % down * LINES, number / down * STRIP};
+    pack_part<T>(to, ranges, from, part, false);
+    if constexpr (SAME<T, float>) {
+        __threadfence();
+        __syncthreads();
+        const bool is_last = threadIdx.x == 0
+            && atomicAdd(&ranges[from.lines + part.line / LINES].all, 1) == count / down - 1;
+        if (!__syncthreads_or(is_last)) {
+            return;
+        }
+        __threadfence();
+        const int line = part.line + threadIdx.x % LINES;
+        if (!__syncthreads_or(line < from.lines && found_of(ranges, line).needs_again())) {
+            return;
+        }
+        for (part.step = 0; part.step * STEP<float> < from.terms; part.step += STRIP) {
+            pack_part<T>(to, ranges, from, part, true);
         }
     }
 }

@@ -32,7 +32,7 @@ STRIP, LINES = 8, 64
 
 
 _Words = namedtuple(
-    "_Words", "batch row column line term sum tile sums shared part matrix again left right values score"
+    "_Words", "batch row column line term sum tile sums shared part matrix left right values score"
 )
 
 
@@ -96,8 +96,8 @@ class Operand:
 
     @property
     def blocks(self) -> tuple[sympy.Expr, ...]:
-        """The blocks that pack it."""
-        return (ceiling(self.lines, LINES), ceiling(self.terms, STRIP * STEPS[self.dtype]), self.batch)
+        """The blocks that pack a matrix."""
+        return (ceiling(self.lines, LINES), ceiling(self.terms, STRIP * STEPS[self.dtype]))
 
     def matrix(self, schedule: Schedule, target: Place, names: Names) -> Matrix:
         """The operand in a kernel that fills a buffer."""

@@ -141,6 +141,9 @@ class Product:
         given = yield from self._given(schedule, place, converted)
         units = [LINES if self.is_short else _unit(each) for each in given]
         tiling = self._tiling(numbers(self.nodes[-1]), units, is_converted=bool(converted))
+        packed = [each for each in given if isinstance(each, _Packed)]
+        if packed:
+            yield self._packing(schedule, packed)
         if tiling.is_exchanged:
             given.reverse()
         target, split = place, schedule.macro("SPLITS", tiling.splits) if tiling.splits > 1 else ""
@@ -195,9 +198,8 @@ class Product:
             whole = schedule.place("", self.nodes[0]).extents
             maps.append(schedule.add_tensor_map(target, _matrices(whole), (1, 16, LINES)))
             store = f"store_boxes<{tile_m}, {tile_n}, {stages}>(&{maps[-1]}, {names.shared}, "
-        made = self._function(
-            schedule, target, (call, sums, store), f"{threads}, 1", mapped, stored_parts=bool(split)
-        )
+        words = (call, sums, store)
+        made = self._function(schedule, target, words, f"{threads}, 1", mapped, stored_parts=bool(split))
         made = replace(made, given=tuple(map(map_given, maps)))
         grid = _grid(given, f"({tile_m} * {cluster})", tile_n, self.batch) + (f" * {split}" if split else "")
         grid = f"{beside} * min({blocks} // {beside}, {grid})"
@@ -269,7 +271,6 @@ class Product:
         if self.is_pairs:
             known = [each.operand.name for each in converted]
             pairs = self._packed(schedule, [each for each in self._operands() if each.name not in known])
-            yield from _packing(schedule, node, pairs)
             return sorted([*pairs, *converted], key=lambda each: each.operand.name)
         for each in self._operands():
             memory = each.memory(schedule, place, names)
@@ -278,9 +279,7 @@ class Product:
             if memory and aligned and (memory.by_term or can_turn):
                 given.append(_Stored(each, memory))
             elif self.in_tf32:
-                packed = _Packed(each, self._buffer(schedule, each))
-                yield from _packing(schedule, node, [packed])
-                given.append(packed)
+                given.append(_Packed(each, self._buffer(schedule, each)))
             else:
                 by_term = memory.by_term if memory and can_turn else each.name == "a" or not can_turn
                 kept = each.buffer(schedule.fresh(f"{node.name}_{each.name}"), by_term=by_term)
@@ -297,12 +296,37 @@ class Product:
         return buffer
 
     def _packed(self, schedule: Schedule, operands: Sequence[Operand]) -> list[_Packed]:
-        node, lines = self.nodes[0], [each.lines for each in operands]
-        extents = (self.batch, sympy.Add(*lines), sympy.Integer(2))
-        ranges = Place(schedule.fresh(f"{node.name}_ranges"), torch.int32, extents)
+        counts = [each.lines + each.blocks[0] for each in operands]
+        extents = (self.batch, sympy.Add(*counts), sympy.Integer(2))
+        ranges = Place(schedule.fresh(f"{self.nodes[0].name}_ranges"), torch.int32, extents)
         schedule.add_scratch(ranges, zero=True)
         first, *other = (_Packed(each, self._buffer(schedule, each), ranges) for each in operands)
-        return [first, *(replace(each, before=lines[0]) for each in other)]
+        return [first, *(replace(each, before=counts[0]) for each in other)]
+
+    def _packing(self, schedule: Schedule, packed: Sequence[_Packed]) -> tuple[str, str]:
+        """The kernel that packs operands."""
+        names, reads = Names.of(schedule.body(packed[0].buffer)), list[Place]()
+        count, grid = (
+            f"({' + '.join(of(each.operand.blocks) for each in packed)})"
+            for of in (count_in_cpp, count_in_plan)
+        )
+        text = f"    const int {names.batch} = blockIdx.x / {count};\n"
+        text += f"    blocks::pack<{'float' if self.is_pairs else 'blocks::TF32'}>(blockIdx.x % {count}"
+        for each in packed:
+            matrix = each.operand.matrix(schedule, each.buffer, names)
+            text += f",\n        {', '.join((*each.places(schedule, names.batch), matrix.text))}"
+            reads += matrix.reads
+        made = Function(
+            schedule.fresh("pack_kernel"),
+            f"pack operands of {operator_name(self.nodes[0])}",
+            f"{text});",
+            tuple({each.name: each for each in reads}.values()),
+            packed[-1].buffer,
+            "__launch_bounds__(256) ",
+            also=(*packed[0].reads[1:], *(each.buffer for each in packed[:-1])),
+        )
+        grid += "" if self.batch == ONE else f" * {count_in_plan((self.batch,))}"
+        return schedule.function(made), schedule.launch(made, grid, "256")
 
     def _function(
         self,
@@ -385,7 +409,7 @@ class Product:
 class _Packed:
     """An operand with a buffer for it packed.
 
-    That of pairs has one for the ranges of lines too, `before` which may be the other operand's.
+    That of pairs has one for the ranges of lines and blocks of them too, `before` which may be the other operand's.
     """
 
     operand: Operand
@@ -473,44 +497,6 @@ def _grid(given: Sequence[_Given], rows: str, columns: str, batch: sympy.Expr) -
 def _unit(operand: _Given) -> int:
     """What the columns of a tile are multiples of."""
     return 16 if isinstance(operand, _Stored) and operand.memory.by_term else LINES
-
-
-def _packing(schedule: Schedule, node: Node, packed: Sequence[_Packed]) -> Iterator[tuple[str, str]]:
-    """The kernel that packs operands, and for pairs its second launch, which packs again what the first couldn't."""
-    names = Names.of(schedule.body(packed[0].buffer))
-    first = count_in_cpp(packed[0].operand.blocks)
-    lines: list[str] = []
-    reads: list[Place] = []
-    for each in packed:
-        operand, is_first = each.operand, each is packed[0]
-        matrix = operand.matrix(schedule, each.buffer, names)
-        reads += matrix.reads
-        extents = f"{in_cpp(operand.lines)}, {in_cpp(operand.steps)}"
-        block = "blockIdx.x" if is_first else f"blockIdx.x - {first}"
-        data, ranges = each.places(schedule, names.batch)
-        kind, again = ("", names.again) if each.ranges else ("<blocks::TF32>", "")
-        lines += [
-            f"if (blockIdx.x < {first}) {{" if is_first else "} else {",
-            f"    const blocks::Part {names.part}({extents}, {block});",
-            *([f"    const int {names.batch} = {names.part}.batch;"] if operand.batch != ONE else []),
-            f"    const auto {names.matrix} = {matrix.text};",
-            f"    blocks::pack{kind}({data}, {ranges}, {names.matrix}, {names.part}, {again or 'false'});",
-        ]
-    ranges_of = [each.ranges for each in packed if each.ranges]
-    made = Function(
-        schedule.fresh("pack_kernel"),
-        f"pack operands of {operator_name(node)}{', and again where they had too small a scale' if ranges_of else ''}",
-        "\n".join(f"    {line}" for line in (*lines, "}")),
-        tuple({each.name: each for each in reads}.values()),
-        packed[-1].buffer,
-        "__launch_bounds__(256) ",
-        also=(*ranges_of[:1], *(each.buffer for each in packed[:-1])),
-        given=((f"int {names.again}", "0"),) if ranges_of else (),
-    )
-    grid = " + ".join(count_in_plan(each.operand.blocks) for each in packed)
-    yield schedule.function(made), schedule.launch(made, grid, "256")
-    if ranges_of:
-        yield "", schedule.launch(replace(made, given=((f"int {names.again}", "1"),)), grid, "256")
 
 
 def products(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterator[Product]:
