@@ -34,10 +34,27 @@ struct ByTerm {
         bool vector;
 
         __device__ __forceinline__ float operator()(int term) const { return term < terms ? at[term] : 0.0f; }
+
+        // Whether all terms before one can be loaded as they are, eight at once.
+        __device__ __forceinline__ bool whole(int end) const { return vector && end <= terms; }
+
+        __device__ __forceinline__ void eight(float (&to)[8], int term) const {
+            const float4* from = reinterpret_cast<const float4*>(at + term);
+            reinterpret_cast<float4*>(to)[0] = from[0];
+            reinterpret_cast<float4*>(to)[1] = from[1];
+        }
     };
 
     __device__ __forceinline__ Line line(int number) const {
         return {data + number * stride, number < lines ? terms : 0, vector};
+    }
+
+    // By a warp: have L2 load 128 terms of eight lines.
+    __device__ __forceinline__ void fetch(int first, int term) const {
+        const int number = first + threadIdx.x % 32 / 4, k = term + threadIdx.x % 4 * 32;
+        if (number < lines && k < terms) {
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(data + number * stride + k));
+        }
     }
 };
 
@@ -57,9 +74,29 @@ struct ByLine {
         __device__ __forceinline__ float operator()(int term) const {
             return term < terms && left > 0 ? at[term * stride] : 0.0f;
         }
+
+        __device__ __forceinline__ bool whole(int end) const { return left > 0 && end <= terms; }
+
+        __device__ __forceinline__ void eight(float (&to)[8], int term) const {
+            const float* from = at + term * stride;
+            #pragma unroll
+            for (int i = 0; i < 8; ++i, from += stride) {
+                to[i] = *from;
+            }
+        }
     };
 
     __device__ __forceinline__ Line line(int number) const { return {data + number, lines - number, terms, stride}; }
+
+    __device__ __forceinline__ void fetch(int first, int term) const {
+        #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int k = term + i * 32 + threadIdx.x % 32;
+            if (first < lines && k < terms) {
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(data + k * stride + first));
+            }
+        }
+    }
 };
 
 // Elements that functions give: at(line)(term).
@@ -306,6 +343,152 @@ __device__ __forceinline__ void pack(int number, void* to, Range* ranges, const 
     }
 }
 
+// ---- Packing beside products -----------------------------------------------------------------------------------------------
+// Of a batch, matrices that are multiplied late are packed by warps that bring nothing, eight lines at once.
+
+// By a warp: pack DEEP steps of eight lines, which have an exponent; returns the largest magnitude of the thread's.
+template <int DEEP, class Line>
+__device__ __forceinline__ unsigned pack_steps(unsigned char* to, const Line& line, int down, int step, int steps, int exponent) {
+    const int chunk = threadIdx.x & 3, term = step * STEP<float> + chunk * 8;
+    float v[DEEP][8];
+    if (line.whole((step + DEEP) * STEP<float>)) {
+        #pragma unroll
+        for (int i = 0; i < DEEP; ++i) {
+            line.eight(v[i], term + i * STEP<float>);
+        }
+    } else {
+        #pragma unroll
+        for (int i = 0; i < DEEP * 8; ++i) {
+            v[i / 8][i % 8] = line(term + i / 8 * STEP<float> + i % 8);
+        }
+    }
+    unsigned most = 0;
+    #pragma unroll
+    for (int i = 0; i < DEEP; ++i) {
+        most = max(most, largest(v[i]));
+        uint4 high, low;
+        split_eight(v[i], power_of_two(exponent), high, low);
+        if (step + i < steps) {
+            unsigned char* at = to + (long long)(step + i) * STEP_BYTES;
+            *reinterpret_cast<uint4*>(at + swizzled(down, chunk)) = high;
+            *reinterpret_cast<uint4*>(at + swizzled(down, chunk + 4)) = low;
+        }
+    }
+    return most;
+}
+
+__device__ __forceinline__ unsigned largest_of_line(unsigned most) {
+    most = max(most, __shfl_xor_sync(0xffffffff, most, 1));
+    return max(most, __shfl_xor_sync(0xffffffff, most, 2));
+}
+
+__device__ __forceinline__ int eighths_of(int lines) {
+    return (lines + LINES - 1) / LINES * 8;
+}
+
+// By a warp: pack eight lines of matrices, each given by where it is packed, its ranges, and what it is; again where the first step's scale
+// doesn't do.
+template <class Matrix, class... Others>
+__device__ __forceinline__ void pack_eight(int eighth, void* to, Range* ranges, const Matrix& from, const Others&... others) {
+    if constexpr (sizeof...(others) > 0) {
+        if (eighth >= eighths_of(from.lines)) {
+            pack_eight(eighth - eighths_of(from.lines), others...);
+            return;
+        }
+    }
+    constexpr int DEEP = 4;
+    const int first = eighth * 8, down = threadIdx.x % 32 >> 2, chunk = threadIdx.x & 3, steps = (from.terms + STEP<float> - 1) / STEP<float>;
+    const auto line = from.line(first + down);
+    unsigned char* block = reinterpret_cast<unsigned char*>(to) + (long long)(first / LINES) * steps * STEP_BYTES;
+    from.fetch(first, 0);
+    from.fetch(first, DEEP * STEP<float>);
+    float v[8];
+    #pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        v[i] = line(chunk * 8 + i);
+    }
+    Range range = {0, largest_of_line(largest(v))};
+    int exponent = range.guess();
+    #pragma unroll 1
+    for (bool again = false;; again = true) {
+        unsigned most = 0;
+        #pragma unroll 1
+        for (int step = 0; step < steps; step += DEEP) {
+            from.fetch(first, (step + 2 * DEEP) * STEP<float>);
+            most = max(most, pack_steps<DEEP>(block, line, first % LINES + down, step, steps, exponent));
+        }
+        range.all = largest_of_line(most);
+        if (again || !__any_sync(0xffffffff, range.needs_again())) {
+            break;
+        }
+        exponent = range.exponent();
+    }
+    if (chunk == 0 && first + down < from.lines) {
+        ranges[first + down] = range;
+    }
+}
+
+// Of a batch, how many matrices are packed before products.
+__device__ __forceinline__ int packed_before(int most, int matrices) {
+    return BLOCKS_WGMMA ? min(most, matrices) : matrices;
+}
+
+// By blocks of 256 threads: those, by `pack(matrix, part)`, of which each has a `count`.
+template <class Pack>
+__device__ __forceinline__ void pack_first(Pack pack, int most, int count, int matrices) {
+    for (int number = blockIdx.x; number < packed_before(most, matrices) * count; number += gridDim.x) {
+        pack(number / count, number % count);
+    }
+}
+
+// Packing the others beside products. `done` begins as zeros; it has the number of eighths that were begun, and then of each matrix's that are
+// done. Who waits for a matrix waits for what runs and waits for nothing.
+template <class Pack>
+struct Beside {
+    static constexpr bool PACKS = true;
+    Pack pack;
+    int* done;
+    int most;
+
+    template <class Tiling>
+    __device__ __forceinline__ void wait(int matrix, const Tiling& tiling) const {
+        const int each = eighths_of(tiling.rows) + eighths_of(tiling.columns);
+        for (int found = matrix < packed_before(most, tiling.batches) ? each : 0; found < each;) {
+            asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(done + 1 + matrix) : "memory");
+        }
+        // What others stored is read by bulk copies.
+        asm volatile("fence.proxy.async;" ::: "memory");
+    }
+
+    template <class Tiling>
+    __device__ __forceinline__ void run(const Tiling& tiling) const {
+        const int each = eighths_of(tiling.rows) + eighths_of(tiling.columns), first = packed_before(most, tiling.batches);
+        const bool is_first = threadIdx.x % 32 == 0;
+        int taken = is_first ? atomicAdd(done, 1) : 0;
+        #pragma unroll 1
+        for (int number; number = first * each + __shfl_sync(0xffffffff, taken, 0), number < tiling.batches * each;) {
+            // What is next comes while this is packed.
+            taken = is_first ? atomicAdd(done, 1) : 0;
+            pack(number / each, number % each);
+            asm volatile("fence.proxy.async;" ::: "memory");
+            __threadfence();
+            __syncwarp();
+            if (is_first) {
+                asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(done + 1 + number / each) : "memory");
+            }
+        }
+    }
+};
+
+template <class Pack>
+__device__ __forceinline__ Beside<Pack> beside(Pack pack, int* done, int most) {
+    return {pack, done, most};
+}
+
+struct Nothing {
+    static constexpr bool PACKS = false;
+};
+
 // ---- Products on the tensor cores ------------------------------------------------------------------------------------------
 
 // A tile: its first row and column, the matrix of a batch that it belongs to, and which of its steps are summed: those of a part of
@@ -478,9 +661,19 @@ struct PackedAs {
     __device__ __forceinline__ float factor(int line) const { return power_of_two(-ranges[line].exponent()); }
 
     // What undoes the scaling of a line; no number where it has infinities.
-    __device__ __forceinline__ float unscale(int line) const {
-        const Range range = line < lines ? ranges[line] : Range{0, 0};
+    __device__ __forceinline__ static float unscale(Range range) {
         return range.all >= INFINITE ? __int_as_float(0x7fffffff) : power_of_two(-range.exponent());
+    }
+
+    __device__ __forceinline__ float unscale(int line) const { return unscale(line < lines ? ranges[line] : Range{0, 0}); }
+
+    // For later: others may have found it.
+    __device__ __forceinline__ Range range(int line) const {
+        Range found = {0, 0};
+        if (line < lines) {
+            asm volatile("ld.global.cg.v2.b32 {%0, %1}, [%2];" : "=r"(found.all), "=r"(found.first) : "l"(ranges + line) : "memory");
+        }
+        return found;
     }
 
 #if BLOCKS_WGMMA
@@ -903,19 +1096,19 @@ __device__ __forceinline__ void publish() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Of 64 K registers, two groups that multiply leave producers 56 a thread and have 224, and three have 152; or those that convert have
-// 96 a thread and two groups 160, or 136 and one 224.
-template <int GROUPS, bool CONVERTS = false>
+// Of 64 K registers, two groups that multiply leave producers 56 a thread and have 224, or 72 and 216 if those pack; three have 152. Those
+// that convert have 96 a thread and two groups 160, or 136 and one 224.
+template <int GROUPS, bool CONVERTS = false, bool PACKS = false>
 __device__ __forceinline__ void fewer_registers() {
     if constexpr (GROUPS > 1 || CONVERTS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(CONVERTS ? (GROUPS == 1 ? 136 : 96) : 56));
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(CONVERTS ? (GROUPS == 1 ? 136 : 96) : PACKS ? 72 : 56));
     }
 }
 
-template <int GROUPS, bool CONVERTS = false>
+template <int GROUPS, bool CONVERTS = false, bool PACKS = false>
 __device__ __forceinline__ void more_registers() {
     if constexpr (GROUPS > 1 || CONVERTS) {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONVERTS ? (GROUPS == 1 ? 224 : 160) : GROUPS == 2 ? 224 : 152));
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONVERTS ? (GROUPS == 1 ? 224 : 160) : GROUPS > 2 ? 152 : PACKS ? 216 : 224));
     }
 }
 #else
@@ -1209,8 +1402,8 @@ __device__ __forceinline__ void add_parts(float (&slice)[N / 2 / PARTS], const f
 //
 // Tensor cores cut off what doesn't fit a sum's 24 bits, and of fp8 a sum's 14. So that this doesn't add up, sums of 128 terms, WINDOW
 // steps, are added to the result in fp32.
-template <int M, int N, int STAGES, int CLUSTER, int TURNS = 1, int PARTS = 1, class Tiling, class A, class B, class Use>
-__device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& tiling, A a_of, B b_of, Use use) {
+template <int M, int N, int STAGES, int CLUSTER, int TURNS = 1, int PARTS = 1, class Tiling, class A, class B, class Use, class Work = Nothing>
+__device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& tiling, A a_of, B b_of, Use use, const Work& work = {}) {
     using OfA = decltype(a_of(Tile()));
     using OfB = decltype(b_of(Tile()));
     using T = typename OfA::Element;
@@ -1225,6 +1418,9 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     static_assert(PARTS == 1 || (CLUSTER == 1 && TURNS == 1), "Blocks that sum parts share nothing");
     static_assert((!OfA::TURNED && !OfB::TURNED) || sizeof(T) == 2 || CONVERTS, "Tensor cores turn 16-bit numbers only");
     constexpr int STAGE = (M + N) * 128, WINDOW = PAIRS ? 4 : 1, GROUPS = M / 64 * TURNS;
+    // Threads that bring operands: those of one warp, where others pack.
+    constexpr int BRINGING = Work::PACKS ? 32 : PRODUCING;
+    static_assert(!Work::PACKS || (PAIRS && !CONVERTS && PARTS == 1), "Packed operands are packed by warps that bring none");
     const unsigned start = (unsigned)__cvta_generic_to_shared(shared), memory = (start + 1023) & ~1023u;
     // For two tiles by turns, as the next one begins before the last one ends.
     float* unscale = reinterpret_cast<float*>(shared + (memory - start) + STAGES * STAGE);
@@ -1247,7 +1443,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     constexpr int EVERYONE = (1 << CLUSTER) - 1;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
-            init_barrier(full + 8 * i, PRODUCING / 32);
+            init_barrier(full + 8 * i, BRINGING / 32);
             init_barrier(empty + 8 * i, M / 16 * CLUSTER);
         }
         init_barrier(done, M / 16);
@@ -1269,18 +1465,36 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     const int group = __shfl_sync(0xffffffff, threadIdx.x >> 7, 0), lane = threadIdx.x % 32;
     int stage = 0, turn = 0;
     if (group >= GROUPS) {
-        fewer_registers<GROUPS, CONVERTS>();
+        fewer_registers<GROUPS, CONVERTS, Work::PACKS>();
         constexpr int WARPS = PRODUCING / 32, OF_A = OfA::CONVERTED ? M / UNIT : 0, UNITS = OF_A + (OfB::CONVERTED ? N / UNIT : 0);
         // Units that a warp converts, and of how many steps it loads them before: as many as fit into registers.
         constexpr int EACH = CONVERTS ? (UNITS + WARPS - 1) / WARPS : 1, DEEP = CONVERTS && EACH < 3 ? (GROUPS == 1 ? 4 : 3) / EACH : 1;
         const int own_warp = __shfl_sync(0xffffffff, threadIdx.x >> 5, 0) - 4 * GROUPS;
         unsigned free = 1, parity = 1;
+        if constexpr (Work::PACKS) {
+            if (own_warp > 0) {
+                work.run(tiling);
+            }
+        }
         #pragma unroll 1
-        for (int number = blockIdx.x / TOGETHER; number < tiling.count(); number += apart) {
+        for (int number = own_warp * 32 < BRINGING ? blockIdx.x / TOGETHER : tiling.count(); number < tiling.count(); number += apart) {
             const Tile tile = tile_of(number);
+            if constexpr (Work::PACKS) {
+                if (lane == 0) {
+                    work.wait(tile.batch, tiling);
+                }
+                __syncwarp();
+            }
             const OfA a = a_of(tile);
             const OfB b = b_of(tile);
             const bool copies_a = a.is_copied(), copies_b = b.is_copied();
+            Range of_lines[Work::PACKS ? (M + N) / 32 : 1];
+            if constexpr (Work::PACKS) {
+                #pragma unroll
+                for (int i = 0; i < (M + N) / 32; ++i) {
+                    of_lines[i] = i * 32 < M ? a.range(tile.row + i * 32 + lane) : b.range(tile.column + i * 32 - M + lane);
+                }
+            }
             const int bytes = (copies_a ? a.template bytes<M>(tile.row) : 0) + (copies_b ? b.template bytes<N>(tile.column) : 0);
             Share share[DEEP][EACH];
             Scales scales[EACH];
@@ -1325,8 +1539,15 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                     if (step == tile.last_step - 1) {
                         wait_for(done + 8 * turn, parity);
                         float* of = unscale + turn * (M + N);
-                        find_scales<M, PRODUCING>(a, of, tile.row, tile);
-                        find_scales<N, PRODUCING>(b, of + M, tile.column, tile);
+                        if constexpr (Work::PACKS) {
+                            #pragma unroll
+                            for (int i = 0; i < (M + N) / 32; ++i) {
+                                of[i * 32 + lane] = OfA::unscale(of_lines[i]);
+                            }
+                        } else {
+                            find_scales<M, PRODUCING>(a, of, tile.row, tile);
+                            find_scales<N, PRODUCING>(b, of + M, tile.column, tile);
+                        }
                         each_unit<WARPS, OF_A, UNITS, EACH>(own_warp, [&](int i, int line) { tell_scales(a, scales[i], of + line); },
                             [&](int i, int line) { tell_scales(b, scales[i], of + M + line); });
                     }
@@ -1366,7 +1587,7 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             }
         }
     } else {
-        more_registers<GROUPS, CONVERTS>();
+        more_registers<GROUPS, CONVERTS, Work::PACKS>();
         unsigned parity = 0, before_it = group == 0;
         const int own = TURNS == 2 ? group : 0;
         // Beyond the stages of a tile that the other group multiplies.

@@ -32,7 +32,7 @@ STRIP, LINES = 8, 64
 
 
 _Words = namedtuple(
-    "_Words", "batch row column line term sum tile sums shared part matrix left right values score"
+    "_Words", "batch row column line term sum tile sums shared part pack matrix left right values score"
 )
 
 

@@ -81,6 +81,9 @@ EXCHANGED, SHORT = 1.8, 800
 CLUSTERED = 112
 """Multiprocessors on which there is room for clusters of four and more."""
 
+BESIDE, LEAST_BESIDE, FEWEST_MATRICES = 1.34e-3, 0.3, 16
+"""What share of a batch is packed beside products, by rows and columns; the least, and of how many matrices."""
+
 TOGETHER, PARTS_OF_CLUSTER = 2, (1, 2, 4, 8)
 """Blocks that share what they copy, where there are several rows of tiles, and those that share a tile's terms."""
 
@@ -142,8 +145,9 @@ class Product:
         units = [LINES if self.is_short else _unit(each) for each in given]
         tiling = self._tiling(numbers(self.nodes[-1]), units, is_converted=bool(converted))
         packed = [each for each in given if isinstance(each, _Packed)]
+        before = self._before(schedule, place, tiling)
         if packed:
-            yield self._packing(schedule, packed)
+            yield self._packing(schedule, packed, before)
         if tiling.is_exchanged:
             given.reverse()
         target, split = place, schedule.macro("SPLITS", tiling.splits) if tiling.splits > 1 else ""
@@ -153,16 +157,20 @@ class Product:
             extents = (count, *schedule.place("", self.nodes[0]).extents)
             target = Place(schedule.fresh(f"{self.nodes[0].name}_parts"), torch.float32, extents)
             schedule.add_scratch(target)
-        yield self._of_tiles(schedule, target, given, tiling, split)
+        yield self._of_tiles(schedule, target, given, tiling, split or before)
         if split:
             yield schedule.kernel(
                 schedule.whole(self.nodes[-1], place, {self.nodes[0]: _sum_of_parts(target)})
             )
 
     def _of_tiles(
-        self, schedule: Schedule, target: Place, given: Sequence[_Given], tiling: _Tiling, split: str
+        self, schedule: Schedule, target: Place, given: Sequence[_Given], tiling: _Tiling, count: str
     ) -> tuple[str, str]:
-        """The kernel of the product on tiles; `target` has parts of the sums if terms are `split`."""
+        """The kernel of the product on tiles; `target` has a `count` of parts of the sums if terms are split.
+
+        Else those of a batch's matrices that are packed before it.
+        """
+        split, before = (count, "") if tiling.splits > 1 else ("", count)
         is_half, unit = self.in_tf32 or self.dtypes[0].itemsize == 2, _unit(given[1])
         tile_m = schedule.macro("TILE_M", tiling.rows, 64, 128, *([192] if is_half else []))
         wide = (each for each in WIDTHS if each % unit == 0 and (is_half or each <= 192))
@@ -174,7 +182,7 @@ class Product:
         stages = schedule.macro("STAGES", _stages(tiling.rows, tiling.columns, staged, line))
         group, blocks = schedule.macro("GROUP", 8), schedule.macro("BLOCKS", MULTIPROCESSORS)
         cluster = schedule.macro("CLUSTER", tiling.together, 1, TOGETHER)
-        parts = schedule.macro("PARTS", tiling.parts, *PARTS_OF_CLUSTER)
+        parts = schedule.macro("PARTS", tiling.parts, *PARTS_OF_CLUSTER[: 1 if before else None])
         beside, threads = f"({cluster} * {parts})", f"2 * {tile_m} * {turns} + {others}"
         shared = f"{stages} * ({tile_m} + {tile_n}) * {line} + {BESIDE_STAGES}"
         shared += f" + 2 * {tile_m} * {tile_n} * {turns} + 2048" if staged else ""
@@ -198,7 +206,7 @@ class Product:
             whole = schedule.place("", self.nodes[0]).extents
             maps.append(schedule.add_tensor_map(target, _matrices(whole), (1, 16, LINES)))
             store = f"store_boxes<{tile_m}, {tile_n}, {stages}>(&{maps[-1]}, {names.shared}, "
-        words = (call, sums, store)
+        words = (call, sums, store, before)
         made = self._function(schedule, target, words, f"{threads}, 1", mapped, stored_parts=bool(split))
         made = replace(made, given=tuple(map(map_given, maps)))
         grid = _grid(given, f"({tile_m} * {cluster})", tile_n, self.batch) + (f" * {split}" if split else "")
@@ -236,7 +244,7 @@ class Product:
         call = f"blocks::multiply_few<{few}, {columns}, {threads}>("
         call += ", ".join(in_cpp(each.operand.lines) for each in given)
         sums = f"const blocks::One& {Names.of(schedule.body(place)).sums}"
-        made = self._function(schedule, place, (call, sums, ""), threads, given)
+        made = self._function(schedule, place, (call, sums, "", ""), threads, given)
         return schedule.function(made), schedule.launch(made, _grid(given, few, columns, self.batch), threads)
 
     def _operands(self) -> list[Operand]:
@@ -303,36 +311,61 @@ class Product:
         first, *other = (_Packed(each, self._buffer(schedule, each), ranges) for each in operands)
         return [first, *(replace(each, before=counts[0]) for each in other)]
 
-    def _packing(self, schedule: Schedule, packed: Sequence[_Packed]) -> tuple[str, str]:
-        """The kernel that packs operands."""
-        names, reads = Names.of(schedule.body(packed[0].buffer)), list[Place]()
+    def _before(self, schedule: Schedule, place: Place, tiling: _Tiling) -> str:
+        """How many matrices of a batch are packed before the products, if others are packed beside them."""
+        batch, rows, columns, terms = self.sizes
+        share = min(BESIDE * rows * columns / (rows + columns), 0.9)
+        is_large = (
+            self.is_pairs and batch >= FEWEST_MATRICES and terms >= FEWEST_TERMS and share >= LEAST_BESIDE
+        )
+        is_whole = tiling.splits * tiling.parts == 1 and not tiling.is_converted
+        if not (is_large and is_whole) or len(self._in_memory(schedule, place)) < 2:
+            return ""
+        return schedule.macro("BEFORE", math.ceil(batch * (1 - share)))
+
+    def _pack(
+        self, schedule: Schedule, packed: Iterable[_Packed], names: Names, function: str
+    ) -> tuple[str, list[Place]]:
+        """A function that packs a part of a matrix of a batch, and what it reads."""
+        text, reads = f"auto {names.pack} = [&](int {names.batch}, int {names.part}) {{\n", list[Place]()
+        text += f"        blocks::{function}({names.part}"
+        for each in packed:
+            matrix = each.operand.matrix(schedule, each.buffer, names)
+            text += f",\n            {', '.join((*each.places(schedule, names.batch), matrix.text))}"
+            reads += matrix.reads
+        return f"{text});\n    }};", reads
+
+    def _packing(self, schedule: Schedule, packed: Sequence[_Packed], before: str) -> tuple[str, str]:
+        """The kernel that packs operands, or the first matrices of a batch."""
+        names = Names.of(schedule.body(packed[0].buffer))
+        kind = f"pack<{'float' if self.is_pairs else 'blocks::TF32'}>"
+        text, reads = self._pack(schedule, packed, names, kind)
         count, grid = (
             f"({' + '.join(of(each.operand.blocks) for each in packed)})"
             for of in (count_in_cpp, count_in_plan)
         )
-        text = f"    const int {names.batch} = blockIdx.x / {count};\n"
-        text += f"    blocks::pack<{'float' if self.is_pairs else 'blocks::TF32'}>(blockIdx.x % {count}"
-        for each in packed:
-            matrix = each.operand.matrix(schedule, each.buffer, names)
-            text += f",\n        {', '.join((*each.places(schedule, names.batch), matrix.text))}"
-            reads += matrix.reads
+        batch = count_in_plan((self.batch,))
+        call = f"{names.pack}(blockIdx.x / {count}, blockIdx.x % {count});"
+        call = (
+            f"blocks::pack_first({names.pack}, {before}, {count}, {in_cpp(self.batch)});" if before else call
+        )
+        grid += f" * {f'max(min({before}, {batch}), 1)' if before else batch}"
         made = Function(
             schedule.fresh("pack_kernel"),
-            f"pack operands of {operator_name(self.nodes[0])}",
-            f"{text});",
+            f"pack operands of {operator_name(self.nodes[0])}{', the first of a batch' if before else ''}",
+            f"    {text}\n    {call}",
             tuple({each.name: each for each in reads}.values()),
             packed[-1].buffer,
             "__launch_bounds__(256) ",
             also=(*packed[0].reads[1:], *(each.buffer for each in packed[:-1])),
         )
-        grid += "" if self.batch == ONE else f" * {count_in_plan((self.batch,))}"
         return schedule.function(made), schedule.launch(made, grid, "256")
 
     def _function(
         self,
         schedule: Schedule,
         target: Place,
-        words: tuple[str, str, str],
+        words: tuple[str, str, str, str],
         threads: str,
         given: Sequence[_Given],
         *,
@@ -340,9 +373,10 @@ class Product:
     ) -> Function:
         """A kernel that is a call with operands, and with what stores the sums of a tile as a parameter.
 
-        `words` are the call, how sums are declared, and the call that stores them if that isn't the usual one.
+        `words` are the call, how sums are declared, the call that stores them if that isn't the usual one, and how many
+        matrices are packed before it, if others are packed beside it.
         """
-        call, sums, store = words
+        call, sums, store, before = words
         node, names = self.nodes[0], Names.of(schedule.body(target))
         store = store or ("store(" if given[0].operand.name == "a" else "store_transposed(")
         extents = ", ".join(in_cpp(each.operand.lines) for each in given)
@@ -364,8 +398,18 @@ class Product:
             "    });",
         ]
         reads = [*(each for one in given for each in one.reads), *value.reads.values()]
+        also: tuple[Place, ...] = ()
+        if before:
+            packed = [each for each in given if isinstance(each, _Packed)]
+            text, sources = self._pack(schedule, packed, names, "pack_eight")
+            done = Place(schedule.fresh(f"{node.name}_done"), torch.int32, (self.batch + 1,))
+            schedule.add_scratch(done, zero=True)
+            beside = f"blocks::beside({names.pack}, {schedule.parameter(done.name)}, {before})"
+            lines, reads = [text, *lines[:-1], f"    }}, {beside});"], [*reads, *sources]
+            also = (*(place for each in given for place in each.reads), done)
         found = {each.name: each for each in reads}
-        found.pop(target.name, None)
+        for each in (target, *also):
+            found.pop(each.name, None)
         return Function(
             schedule.fresh(f"{operator_name(node).split('.')[-1]}_kernel"),
             schedule.described(node if stored_parts else self.nodes[-1]),
@@ -373,6 +417,7 @@ class Product:
             tuple(found.values()),
             target,
             f"__launch_bounds__({threads}) ",
+            tuple({each.name: each for each in also}.values()),
         )
 
     def _epilogue(
