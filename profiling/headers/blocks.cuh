@@ -166,13 +166,15 @@ __device__ __forceinline__ float power_of_two(int exponent) {
     return __int_as_float((exponent + 127) << 23);
 }
 
-// The largest magnitudes of a line and of its first step, as bits. It is packed at once by the latter, with 8 bits to spare, and
-// again where those were too few.
+// The largest magnitudes of a line and of its first step, as bits. It is packed at once by the latter, with 8 bits to spare, or as one of
+// numbers near 1 where that is 0, as in triangles; and again where the scale doesn't do.
 struct Range {
     unsigned all, first;
 
-    __device__ __forceinline__ int guess() const { return exponent_of(first) - 8; }
-    __device__ __forceinline__ bool fits() const { return first > 0 && all < INFINITE && guess() <= exponent_of(all); }
+    __device__ __forceinline__ int guess() const { return first > 0 ? exponent_of(first) - 8 : 6; }
+    __device__ __forceinline__ bool fits() const {
+        return all < INFINITE && guess() <= exponent_of(all) && (first > 0 || exponent_of(all) <= 22);
+    }
     __device__ __forceinline__ bool needs_again() const { return !fits() && all > 0; }
     __device__ __forceinline__ int exponent() const { return needs_again() ? exponent_of(all) : guess(); }
 };
