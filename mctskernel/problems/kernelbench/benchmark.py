@@ -40,7 +40,7 @@ def recognises(path: Path) -> bool:
 
 
 PATIENCE = 10.0
-"""Seconds after which a problem is read once more with no variable dimension rather than with one."""
+"""Seconds of computing after which a problem is read once more with no variable dimension rather than with one."""
 
 
 def read(path: Path, language: Language | None, precision: Precision) -> Problem:
@@ -56,21 +56,23 @@ def read(path: Path, language: Language | None, precision: Precision) -> Problem
     from mctskernel.problems.plain_cuda.tracing import SPECIALISED, UNTRACEABLE  # noqa: PLC0415 - as above
 
     own_files = {SOURCE_FILE: text.encode()}
-    began = time.monotonic()
+    began = time.process_time()
     found: Problem | None = None
-    for most in (MOST_DIMENSIONS, 1, 0):
-        if most == 1 and time.monotonic() - began > PATIENCE:
-            continue
+    most, without = MOST_DIMENSIONS, list[str]()
+    while True:
         with blamed(f"{path.name} can't be read:"):
-            task = drafted(path, own_files, precision=precision, most_dimensions=most)
+            task = drafted(path, own_files, precision=precision, most_dimensions=most, without=without)
         problem = problem_of(NAME, task, language)
         found = problem if found is None or problem.has_kernel else found
         if problem.has_kernel or not task.search[0]:
-            break
-        if not any(words in problem.notes[-1] for words in (SPECIALISED, UNTRACEABLE)):
-            break
-    assert found is not None  # noqa: S101 - the loop's first turn makes one
-    return found
+            return found
+        is_late = time.process_time() - began > PATIENCE
+        if (name := re.search(rf"'(\w+)': {SPECIALISED}", problem.notes[-1])) and not is_late:
+            without.append(name[1])
+        elif any(words in problem.notes[-1] for words in (SPECIALISED, UNTRACEABLE)):
+            most = 0 if is_late else most > 1
+        else:
+            return found
 
 
 FUNCTION = "run_kernel"

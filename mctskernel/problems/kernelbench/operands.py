@@ -210,7 +210,7 @@ class Operands:
             if not extents_agree(self.function, self.inputs, self.outputs, shapes):
                 return False
             with torch.no_grad():
-                for shape in filter(self.can_run, shapes[:2]):
+                for shape in filter(self.can_run, shapes):
                     self.function(*self.values(shape, seed=0).values())
         except _FAILURES:
             return False

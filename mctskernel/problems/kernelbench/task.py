@@ -6,7 +6,7 @@ Everything is found on `meta` tensors or small shapes before anything is allocat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -52,19 +52,20 @@ _FIXED = "fixed"
 """Prefix of the name of an extent that never varies, followed by its size."""
 
 
-def _shaped(fixed: Operands, most_dimensions: int) -> Operands:
-    """Operands with as many varying dimensions as possible. Raises TaskError if the module fails."""
+def _shaped(fixed: Operands, most_dimensions: int, without: Collection[str]) -> Operands:
+    """Operands with as many varying dimensions as possible, but for some. Raises TaskError if the module fails."""
     fixed.check_result()
-    found = _found(fixed)
-    for dimensions in (found, found.restricted(list(found.sizes)[:1])):
+    found = [each.restricted([n for n in each.sizes if n not in without]) for each in _found(fixed)]
+    for dimensions in (*found, found[-1].restricted(list(found[-1].sizes)[:1])):
         operands = replace(fixed, dimensions=dimensions)
         if 0 < len(dimensions.sizes) <= most_dimensions and operands.agree:
             return operands
     return fixed
 
 
-def _found(fixed: Operands) -> Dimensions:
-    """The dimensions of forward's arguments, and of its parameters where there are few."""
+def _found(fixed: Operands) -> list[Dimensions]:
+    """The dimensions of forward's arguments, and of its parameters where there are few; without equal ones, and with.
+    """
     few = len(fixed.members) <= MOST_VARYING
     varying = [
         index
@@ -93,8 +94,8 @@ def _found(fixed: Operands) -> Dimensions:
         found = min(
             found, find_dimensions([_named(each, same) for each in members], works), key=_constant_size
         )
-    found = _split(found, [index for index, each in enumerate(members) if not each.place], works)
-    return replace(found, extents=extended(found.extents))
+    split = _split(found, [index for index, each in enumerate(members) if not each.place], works)
+    return [replace(each, extents=extended(each.extents)) for each in (split, found)]
 
 
 def _split(
@@ -175,8 +176,12 @@ def drafted(
     *,
     precision: Precision = Precision.LOCKED,
     most_dimensions: int = MOST_DIMENSIONS,
+    without: Collection[str] = (),
 ) -> TorchTask:
-    """Make a task of a problem; above `most_dimensions` only the first dimension varies. Raises TaskError."""
+    """Make a task of a problem; above `most_dimensions` only the first dimension varies, and those of `without` don't.
+
+    Raises TaskError.
+    """
     memory = available_memory()
     names = run_problem(path)
     watched = watch(names["get_inputs"], memory.size)
@@ -191,7 +196,7 @@ def drafted(
     for each in still.modules():
         if isinstance(each, torch.nn.modules.dropout._DropoutNd):
             each.p = 0.0  # else nothing can be traced
-    operands = _shaped(Operands(path.name, still, arguments, members, watched, whole), most_dimensions)
+    operands = _shaped(Operands(path.name, still, arguments, members, watched, whole), most_dimensions, without)
     tensors = (*operands.inputs, *operands.outputs)
     memory.require(sum(each.nbytes(operands.sizes) for each in tensors), path.name)
     smallest = min(operands.awkward_shapes[0], key=operands.work)
@@ -292,7 +297,8 @@ def _own_error(operands: Operands, shape: Shape) -> OwnError:
     anything that is tolerated."""
     if not operands.can_run(shape):
         return UNKNOWN
-    drawn = (operands.values(shape, seed) for seed in DRAWS)
+    seeds = DRAWS if operands.work(shape) <= MOST_WORK else DRAWS[:1]
+    drawn = (operands.values(shape, seed) for seed in seeds)
     return own_errors(operands.function, drawn, operands.outputs).get("out", OwnError())
 
 

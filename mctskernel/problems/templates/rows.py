@@ -24,7 +24,6 @@ from mctskernel.problems.templates.row_space import (
     stripped,
     trial_body,
 )
-from mctskernel.problems.templates.row_steps import pair
 
 
 def row_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterable[RowGroup]:
@@ -95,7 +94,7 @@ def _group(
                     each not in fixed
                     and each not in nodes
                     and readers[each]
-                    <= nodes | (later if reduces(each) and later and pair(each, last) else set())
+                    <= nodes | (later if reduces(each) else set())
                     and _may_join(each, space, traced, _sources(each, inside))
                 ):
                     nodes.add(each)
