@@ -64,8 +64,7 @@ def _shaped(fixed: Operands, most_dimensions: int, without: Collection[str]) -> 
 
 
 def _found(fixed: Operands) -> list[Dimensions]:
-    """The dimensions of forward's arguments, and of its parameters where there are few; without equal ones, and with.
-    """
+    """The dimensions of forward's arguments, and of few parameters; first without equal ones, and then with them."""
     few = len(fixed.members) <= MOST_VARYING
     varying = [
         index
@@ -196,7 +195,9 @@ def drafted(
     for each in still.modules():
         if isinstance(each, torch.nn.modules.dropout._DropoutNd):
             each.p = 0.0  # else nothing can be traced
-    operands = _shaped(Operands(path.name, still, arguments, members, watched, whole), most_dimensions, without)
+    operands = _shaped(
+        Operands(path.name, still, arguments, members, watched, whole), most_dimensions, without
+    )
     tensors = (*operands.inputs, *operands.outputs)
     memory.require(sum(each.nbytes(operands.sizes) for each in tensors), path.name)
     smallest = min(operands.awkward_shapes[0], key=operands.work)

@@ -36,13 +36,14 @@ _FURTHER = (
     aten.upsample_nearest3d.vec,
     aten.upsample_nearest1d.default,
     aten.upsample_nearest3d.default,
-    aten.grid_sampler_2d.default,
     aten.glu.default,
     aten.unfold.default,
 )
 """Operators that core ATen keeps, and PyTorch can decompose."""
 
-_KEPT = "ones zeros full full_like zeros_like ones_like mish silu diag_embed cummax cummin logcumsumexp".split()
+_KEPT = (
+    "ones zeros full full_like zeros_like ones_like mish silu diag_embed cummax cummin logcumsumexp".split()
+)
 """Operators that core ATen decomposes, and that read better whole, or are known by their names."""
 
 _DROPOUTS = {
@@ -395,6 +396,21 @@ def _kthvalue(tensor: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> t
     return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
 
 
+def _grid_sampler(tensor: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool) -> Tensor:
+    """Reflects before coordinates are scaled, as images of one pixel have no room to be reflected in."""
+    reflected, bicubic = 2, 2
+    if padding == reflected and mode != bicubic:
+        far = (grid + 1).abs()
+        near = torch.fmod(far, 2)
+        grid = torch.where(torch.fmod(torch.floor(far / 2), 2) == 0, near - 1, 1 - near)
+        padding = 1  # the border's
+    found: Tensor = _GRID_SAMPLER(tensor, grid, mode, padding, align_corners)
+    return found
+
+
+_GRID_SAMPLER = get_decompositions([aten.grid_sampler_2d.default])[aten.grid_sampler_2d.default]
+
+
 def _rrelu(
     tensor: Tensor,
     noise: Tensor,
@@ -556,6 +572,7 @@ _OWN: dict[Any, Callable[..., Any]] = {
         one.unsqueeze(-2) - other.unsqueeze(-3), p, -1
     ),
     aten.rrelu_with_noise.default: _rrelu,
+    aten.grid_sampler_2d.default: _grid_sampler,
     aten.repeat_interleave.self_int: _repeat_interleave,
     aten.scatter_reduce.two: _scatter_reduce,
     aten.scatter_add.default: _scatter_add,

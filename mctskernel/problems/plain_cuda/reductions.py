@@ -12,7 +12,16 @@ from torch.fx import Node
 from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
 from mctskernel.problems.plain_cuda.element_types import computed_type, converted, highest, literal, lowest
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp
-from mctskernel.problems.plain_cuda.rules import Kind, argument, axis, base_name, rule, source_of, takes, tensors
+from mctskernel.problems.plain_cuda.rules import (
+    Kind,
+    argument,
+    axis,
+    base_name,
+    rule,
+    source_of,
+    takes,
+    tensors,
+)
 
 _SUM = ("{0} += {1};", "0")
 _LARGEST = ("{0} = {1} > {0} || {1} != {1} ? {1} : {0};", "lowest")

@@ -93,8 +93,7 @@ def _group(
                 if (
                     each not in fixed
                     and each not in nodes
-                    and readers[each]
-                    <= nodes | (later if reduces(each) else set())
+                    and readers[each] <= nodes | (later if reduces(each) else set())
                     and _may_join(each, space, traced, _sources(each, inside))
                 ):
                     nodes.add(each)

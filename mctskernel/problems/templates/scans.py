@@ -1,4 +1,4 @@
-"""Cumulative sums, products and the like: a template in which threads share a row, or own one where rows are neighbours."""
+"""Cumulative sums, products and the like: a template where threads share a row, or own one if rows are neighbours."""
 
 from __future__ import annotations
 
