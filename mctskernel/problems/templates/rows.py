@@ -100,7 +100,15 @@ def _group(
                     waiting.append(each)
         if not any(map(reduces, nodes)):
             continue
-        for chosen in (nodes, {last}):
+        # Other reductions of the same, which are needed later, and so may be stored beside the last one.
+        operand = stripped(tensors(last)[0], inside)
+        like = {
+            each
+            for each in kept[: kept.index(last)]
+            if reduces(each) and each not in fixed and readers[each] <= later
+            if space_of(each, traced) == space and stripped(tensors(each)[0], inside) is operand
+        }
+        for chosen in (nodes | like, nodes, {last}):
             leaves = _proved(RowGroup(tuple(n for n in kept if n in chosen), space, ()), kept, traced)
             beside = tuple(node for node in kept if node in chosen - {last} and not readers[node] <= chosen)
             if leaves is not None and any(map(reduces, chosen)):
