@@ -58,21 +58,19 @@ def read(path: Path, language: Language | None, precision: Precision) -> Problem
     own_files = {SOURCE_FILE: text.encode()}
     began = time.process_time()
     found: Problem | None = None
-    most, without = MOST_DIMENSIONS, list[str]()
-    while True:
+    for most in (MOST_DIMENSIONS, 1, 0):
+        if most == 1 and time.process_time() - began > PATIENCE:
+            continue
         with blamed(f"{path.name} can't be read:"):
-            task = drafted(path, own_files, precision=precision, most_dimensions=most, without=without)
+            task = drafted(path, own_files, precision=precision, most_dimensions=most)
         problem = problem_of(NAME, task, language)
         found = problem if found is None or problem.has_kernel else found
         if problem.has_kernel or not task.search[0]:
-            return found
-        is_late = time.process_time() - began > PATIENCE
-        if (name := re.search(rf"'(\w+)': {SPECIALISED}", problem.notes[-1])) and not is_late:
-            without.append(name[1])
-        elif any(words in problem.notes[-1] for words in (SPECIALISED, UNTRACEABLE)):
-            most = 0 if is_late else most > 1
-        else:
-            return found
+            break
+        if not any(words in problem.notes[-1] for words in (SPECIALISED, UNTRACEABLE)):
+            break
+    assert found is not None  # noqa: S101 - the loop's first turn makes one
+    return found
 
 
 FUNCTION = "run_kernel"

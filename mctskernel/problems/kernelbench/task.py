@@ -6,7 +6,7 @@ Everything is found on `meta` tensors or small shapes before anything is allocat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -52,10 +52,10 @@ _FIXED = "fixed"
 """Prefix of the name of an extent that never varies, followed by its size."""
 
 
-def _shaped(fixed: Operands, most_dimensions: int, without: Collection[str]) -> Operands:
-    """Operands with as many varying dimensions as possible, but for some. Raises TaskError if the module fails."""
+def _shaped(fixed: Operands, most_dimensions: int) -> Operands:
+    """Operands with as many varying dimensions as possible. Raises TaskError if the module fails."""
     fixed.check_result()
-    found = [each.restricted([n for n in each.sizes if n not in without]) for each in _found(fixed)]
+    found = _found(fixed)
     for dimensions in (*found, found[-1].restricted(list(found[-1].sizes)[:1])):
         operands = replace(fixed, dimensions=dimensions)
         if 0 < len(dimensions.sizes) <= most_dimensions and operands.agree:
@@ -175,12 +175,8 @@ def drafted(
     *,
     precision: Precision = Precision.LOCKED,
     most_dimensions: int = MOST_DIMENSIONS,
-    without: Collection[str] = (),
 ) -> TorchTask:
-    """Make a task of a problem; above `most_dimensions` only the first dimension varies, and those of `without` don't.
-
-    Raises TaskError.
-    """
+    """Make a task of a problem; above `most_dimensions` only the first dimension varies. Raises TaskError."""
     memory = available_memory()
     names = run_problem(path)
     watched = watch(names["get_inputs"], memory.size)
@@ -195,9 +191,7 @@ def drafted(
     for each in still.modules():
         if isinstance(each, torch.nn.modules.dropout._DropoutNd):
             each.p = 0.0  # else nothing can be traced
-    operands = _shaped(
-        Operands(path.name, still, arguments, members, watched, whole), most_dimensions, without
-    )
+    operands = _shaped(Operands(path.name, still, arguments, members, watched, whole), most_dimensions)
     tensors = (*operands.inputs, *operands.outputs)
     memory.require(sum(each.nbytes(operands.sizes) for each in tensors), path.name)
     smallest = min(operands.awkward_shapes[0], key=operands.work)

@@ -148,7 +148,7 @@ def scaled_product(
     return found.to(tensor.dtype if out_dtype is None else out_dtype)
 
 
-def _matmul(tensor: Tensor, other: Tensor) -> Tensor:
+def product_of_rows(tensor: Tensor, other: Tensor) -> Tensor:
     """A product, of all rows at once where the other operand is one matrix."""
     if tensor.dim() < 3 or other.dim() != 2:
         return torch.matmul(tensor, other)
@@ -156,7 +156,7 @@ def _matmul(tensor: Tensor, other: Tensor) -> Tensor:
 
 
 def _linear(tensor: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    found = _matmul(tensor, weight.transpose(-1, -2) if weight.dim() == 2 else weight)
+    found = product_of_rows(tensor, weight.transpose(-1, -2) if weight.dim() == 2 else weight)
     return found if bias is None else found + bias
 
 
@@ -267,7 +267,7 @@ _LAYERS: Mapping[Any, Callable[..., Any]] = {
 _PLAIN_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.scaled_dot_product_attention: _attention,
     torch.nn.functional.linear: _linear,
-    **dict.fromkeys((torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__), _matmul),
+    **dict.fromkeys((torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__), product_of_rows),
     torch._scaled_mm: scaled_product,
     torch.nn.functional.bilinear: _bilinear,
     **dict.fromkeys((torch.kron, torch.Tensor.kron), _kron),
