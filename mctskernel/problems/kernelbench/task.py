@@ -205,7 +205,9 @@ def drafted(
     parameters = dict(pure.named_parameters())
     trained = {name for name, place in operands.state.items() if place in parameters}
     used = used_state(operands.function, on_meta, trained)
-    operands = operands.keeping({*operands.state} - trained | used)
+    needed = operands.keeping({*operands.state} - trained | used)
+    if needed.works({name: 3 * grain for name, grain in needed.granularity.items()}):
+        operands = needed  # else the sizes of others matter, for what leads to nothing
     kept = [each.name for each in operands.members]
     result = called(operands.function, operands.inputs, operands.sizes, "meta")
     evaluated = replace(operands, model=copied(original, shared).eval())
