@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import Node
+from torch.fx.node import map_arg
 
 from mctskernel.problems.plain_cuda.decompositions import product_of_rows
-from mctskernel.problems.plain_cuda.recurrent import recurrent
-from mctskernel.problems.plain_cuda.rules import axis, base_name
+from mctskernel.problems.plain_cuda.recurrent import MOST_BLOCKS, REGISTERS, THREADS, recurrent
+from mctskernel.problems.plain_cuda.rules import axis, base_name, behind, is_tensor
 from mctskernel.problems.plain_cuda.tracing import Traced
 
-FEWEST = 4
-"""Steps that a loop has at least."""
+FEWEST, MOST_STATES = 4, 1 << 10
+"""Steps that a loop has at least; rows of a batch beyond which products of their own are faster."""
 
 _KINDS = {"tanh": "Tanh", "relu": "Relu"}
 
@@ -26,18 +28,51 @@ _Term = tuple[
 
 def layered(traced: Traced) -> Traced:
     """The same function with recurrent layers for loops whose steps are tanh(x W + h U + b), or relu of that."""
-    loops = list(_loops(traced))
-    return traced.again(_Layered(traced, loops).run, traced.moved) if loops else traced
+    same = _same(traced)
+    loops = [each for each in _loops(traced, same) if _is_layer(each, traced)]
+    return traced.again(_Layered(traced, loops, same).run, traced.moved) if loops else traced
 
 
-def _loops(traced: Traced) -> Iterator[list[Node]]:
-    """The states of each loop, one step after another."""
+def _same(traced: Traced) -> dict[Any, Node]:
+    """For each node the first one that computes the same."""
+    found: dict[Any, Node] = {}
+    first: dict[Any, Node] = {}
+    for node in traced.outputs[0].graph.nodes:
+        key = node.op, node.target, str(map_arg((node.args, node.kwargs), found.__getitem__))
+        found[node] = first.setdefault(key, node)
+    return found
+
+
+def _loops(traced: Traced, same: Mapping[Any, Node]) -> Iterable[list[Node]]:
+    """The states of each chain of steps with the same weights, one after another."""
+
+    def form(state: Node) -> tuple[Any, ...]:
+        products, others = _terms(state)
+        return (base_name(state), len(others), *((same[each], start) for _, each, start, _ in products))
+
     found: dict[Node, list[Node]] = {}
     for node in traced.outputs[0].graph.nodes:
         if node.op == "call_function" and base_name(node) in _KINDS and node.meta["val"].dim() == 2:
-            before = [found.pop(each) for each, *_ in _terms(node)[0] if each in found]
-            found[node] = [*(before[0] if before else ()), node]
+            before = [each for each, *_ in _terms(node)[0] if each in found and form(each) == form(node)]
+            found[node] = [*(found.pop(before[0]) if before else ()), node]
     return (each for each in found.values() if len(each) >= FEWEST)
+
+
+def _is_layer(loop: Sequence[Node], traced: Traced) -> bool:
+    """Whether a step depends on the one before by one product alone, and blocks can hold the weights."""
+    rows, units = (traced.estimate(traced.expression(each)) for each in loop[0].meta["val"].shape)
+    own = _own(loop)
+    for before, state in pairwise(loop):
+        products, others = _terms(state)
+        given = [*(each for number, (each, *_) in enumerate(products) if number != own), *others]
+        if products[own][0] is not before or not set(loop).isdisjoint(behind(filter(is_tensor, given))):
+            return False
+    return rows <= MOST_STATES and units**2 <= MOST_BLOCKS * THREADS * REGISTERS
+
+
+def _own(loop: Sequence[Node]) -> int:
+    """Which product of a step is that of the step before."""
+    return next(number for number, (each, *_) in enumerate(_terms(loop[1])[0]) if each is loop[0])
 
 
 def _terms(state: Node) -> tuple[list[_Term], list[Any]]:
@@ -69,14 +104,10 @@ def _dim(cat: Node) -> int:
 class _Layered:
     """The function of a graph, in which a node is computed when another one needs it."""
 
-    def __init__(self, traced: Traced, loops: Sequence[list[Node]]) -> None:
-        self._traced, self._loop_of = traced, {state: loop for loop in loops for state in loop}
+    def __init__(self, traced: Traced, loops: Sequence[list[Node]], same: Mapping[Any, Node]) -> None:
+        self._traced, self._same = traced, same
+        self._loop_of = {state: loop for loop in loops for state in loop}
         self._values: dict[Any, Any] = {}
-        self._same: dict[Any, Any] = {}  # the first one that computes what a node does
-        first: dict[Any, Node] = {}
-        for node in traced.outputs[0].graph.nodes:
-            key = node.op, node.target, str(torch.fx.node.map_arg((node.args, node.kwargs), self._same.get))
-            self._same[node] = first.setdefault(key, node)
 
     def run(self, *given: Tensor) -> tuple[Tensor, ...]:
         self._values = dict(zip(self._traced.inputs, given, strict=True)) | dict(self._traced.constants)
@@ -106,7 +137,7 @@ class _Layered:
     def _states(self, loop: Sequence[Node]) -> Tensor:
         """The states after each step."""
         steps = [_terms(state) for state in loop]
-        own = next(number for number, (each, *_) in enumerate(steps[1][0]) if each is loop[0])
+        own = _own(loop)
         before, matrix, start, size = steps[0][0][own]
         weight, first = self._value(matrix).narrow(0, start, size).t(), self._value(before).unsqueeze(0)
         gates: Any = weight.new_zeros(len(loop), *first.shape[1:-1], weight.shape[0])
