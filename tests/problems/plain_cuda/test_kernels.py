@@ -44,7 +44,7 @@ UNARY = together(
     F.softplus,
     F.hardswish,
     lambda x: x.clamp(-0.5, 0.5),
-    lambda x: (x * x + 1).rsqrt(),
+    lambda x: F.rrelu((x * x + 1).rsqrt() - 0.8),
     lambda x: torch.erfinv(torch.tanh(x)) + torch.i0(x),
     lambda x: torch.where(x > 0, x.sin(), x.abs().sqrt()),
     lambda x: torch.maximum(x, -x).floor().remainder(3.0),
@@ -65,7 +65,7 @@ REDUCED = together(
     lambda x: x.cumprod(0),
     lambda x: x.topk(2, dim=0)[0],
     lambda x: x.kthvalue(2, 0)[0],
-    lambda x: x.cummax(1)[0],
+    lambda x: x.cummax(1),
     lambda x: x.cummin(0)[0],
     lambda x: x.logcumsumexp(1),
 )
@@ -79,7 +79,7 @@ MOVED = together(
     lambda x: x.roll(2, 1),
     lambda x: x.tril() + x.triu(1) * 2,
     lambda x: x + torch.arange(x.shape[1]) + x.shape[0],
-    lambda x: x.repeat(2, 3),
+    lambda x: torch.kron(x.repeat(2, 3), x[0]),
     lambda x: x.unfold(1, 3, 2).sum(2),
     lambda x: x.reshape(-1, 1).expand(-1, 2).reshape(x.shape[1], -1) * 1,
     lambda x: x.clone().mul_(2)[:, ::2],
@@ -103,9 +103,9 @@ NORMALISED = together(
 )
 
 LOSSES = together(
-    lambda x, y, t: F.huber_loss(x, y),
+    lambda x, y, t: F.huber_loss(x, y) + F.gaussian_nll_loss(x, y, x.exp()),
     lambda x, y, t: torch.clamp(1 - x * y, min=0).mean(),
-    lambda x, y, t: F.cosine_similarity(x, y),
+    lambda x, y, t: F.cosine_similarity(x, y)[:, None] + torch.cdist(x, y, 1.0),
     lambda x, y, t: F.cross_entropy(x, t),
     lambda x, y, t: F.triplet_margin_loss(x, y, -x),
 )
