@@ -239,20 +239,14 @@ def _cell(kind: str, tensor: Tensor, state: Any, *parameters: Tensor | None) -> 
 
 
 def _gaussian_nll(
-    given: Tensor,
-    target: Tensor,
-    var: Tensor | float,
-    full: bool = False,
-    eps: float = 1e-6,
-    reduction: str = "mean",
-) -> Tensor:
+    given: Tensor, target: Tensor, var: Any, full: Any = False, eps: Any = 1e-6, **named: str
+) -> Any:
     """The loss, without looking whether variances are negative."""
     var = torch.as_tensor(var, dtype=given.dtype, device=given.device)
-    if var.dim() == given.dim() - 1:
-        var = var.unsqueeze(-1)
-    var = var.clamp(min=eps)
-    loss = 0.5 * (var.log() + (given - target) ** 2 / var) + (0.5 * math.log(2 * math.pi) if full else 0.0)
-    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+    var = (var.unsqueeze(-1) if var.dim() == given.dim() - 1 else var).clamp(min=eps)
+    loss = 0.5 * (var.log() + (given - target) ** 2 / var + full * math.log(2 * math.pi))
+    reduction = named.get("reduction", "mean")
+    return loss if reduction == "none" else getattr(loss, reduction)()
 
 
 _LAYERS: Mapping[Any, Callable[..., Any]] = {
@@ -411,18 +405,6 @@ def _grid_sampler(tensor: Tensor, grid: Tensor, mode: int, padding: int, align_c
 _GRID_SAMPLER = get_decompositions([aten.grid_sampler_2d.default])[aten.grid_sampler_2d.default]
 
 
-def _rrelu(
-    tensor: Tensor,
-    noise: Tensor,
-    lower: float = 1 / 8,
-    upper: float = 1 / 3,
-    training: bool = False,
-    generator: Any = None,
-) -> Any:
-    del noise, generator
-    return NotImplemented if training else functional.leaky_relu(tensor, (lower + upper) / 2)
-
-
 def _of_one(tensor: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, **_: Any) -> Any:
     """The reduction of single elements: nothing but a view."""
     dims = dim or range(tensor.dim())
@@ -571,7 +553,9 @@ _OWN: dict[Any, Callable[..., Any]] = {
     aten._cdist_forward.default: lambda one, other, p, _: torch.linalg.vector_norm(
         one.unsqueeze(-2) - other.unsqueeze(-3), p, -1
     ),
-    aten.rrelu_with_noise.default: _rrelu,
+    aten.rrelu_with_noise.default: lambda x, _, lower=1 / 8, upper=1 / 3, training=False, *_given: (
+        NotImplemented if training else functional.leaky_relu(x, (lower + upper) / 2)
+    ),
     aten.grid_sampler_2d.default: _grid_sampler,
     aten.repeat_interleave.self_int: _repeat_interleave,
     aten.scatter_reduce.two: _scatter_reduce,

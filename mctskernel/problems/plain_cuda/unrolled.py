@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from mctskernel.problems.plain_cuda import PlainCudaError
 from mctskernel.problems.plain_cuda.decompositions import product_of_rows
 from mctskernel.problems.plain_cuda.recurrent import MOST_BLOCKS, REGISTERS, THREADS, recurrent
 from mctskernel.problems.plain_cuda.rules import axis, base_name, behind, is_tensor
@@ -30,7 +32,9 @@ def layered(traced: Traced) -> Traced:
     """The same function with recurrent layers for loops whose steps are tanh(x W + h U + b), or relu of that."""
     same = _same(traced)
     loops = [each for each in _loops(traced, same) if _is_layer(each, traced)]
-    return traced.again(_Layered(traced, loops, same).run, traced.moved) if loops else traced
+    with suppress(PlainCudaError):
+        return traced.again(_Layered(traced, loops, same).run, traced.moved) if loops else traced
+    return traced
 
 
 def _same(traced: Traced) -> dict[Any, Node]:
@@ -116,17 +120,17 @@ class _Layered:
     def _value(self, node: Any) -> Any:
         if isinstance(node, list | tuple):
             return [self._value(each) for each in node]
-        node = self._same.get(node, node) if isinstance(node, Node) else node
-        if not isinstance(node, Node) or node in self._values:
-            return self._values.get(node, node) if isinstance(node, Node) else node
-        whole = None
-        if node in self._loop_of:
-            loop = self._loop_of[node]
+        if not isinstance(node, Node):
+            return node
+        node = self._same[node]
+        if node in self._values:
+            return self._values[node]
+        if loop := self._loop_of.get(node):
             states = self._states(loop)
             self._values |= dict(zip(loop, states.unbind(), strict=True)) | {(loop[0], "and later"): states}
             return self._values[node]
-        if base_name(node) == "cat" and len(node.args[0]) >= FEWEST:  # type: ignore[arg-type] # tensors
-            whole = self._at_once(node.args[0])  # type: ignore[arg-type] # as above
+        parts: Any = node.args[0] if base_name(node) == "cat" else ()
+        whole = self._at_once(parts) if len(parts) >= FEWEST else None
         if whole is None:
             named = {name: self._value(each) for name, each in node.kwargs.items()}
             self._values[node] = node.target(*self._value(node.args), **named)  # type: ignore[operator]
@@ -168,10 +172,8 @@ class _Layered:
         if not alike or any(each.target is not first.target or each.kwargs for each in nodes):
             return None
         columns = list(zip(*(each.args for each in nodes), strict=True))
-        name, same = (
-            base_name(first),
-            [len({self._same.get(each, each) for each in column}) == 1 for column in columns],
-        )
+        name = base_name(first)
+        same = [len({self._same.get(each, each) for each in column}) == 1 for column in columns]
         if name == "select" and same[:2] == [True, True]:
             source, dim, _ = first.args
             count = source.meta["val"].shape[axis(source, dim)]
@@ -181,7 +183,7 @@ class _Layered:
             return self._stacked(columns[0]).unsqueeze(axis(first, first.args[1]) + 1)
         if name == "mm" and same == [False, True]:
             return product_of_rows(self._stacked(columns[0]), self._value(first.args[1]))
-        if torch.Tag.pointwise in first.target.tags and name != "where":
+        if torch.Tag.pointwise in first.target.tags:
             rank, operands = first.meta["val"].dim(), [self._stacked(column) for column in columns]
             for number, is_same in enumerate(same):
                 if not is_same:  # axes that it is broadcast along come after the first one
