@@ -59,20 +59,22 @@ def chain_groups(kept: Sequence[Node], _: Collection[Node], traced: Traced) -> I
     for node in kept:
         if rule_of(node).kind is Kind.ELEMENT and not reduces(node):
             extents = tuple(each for each in extents_of(node, traced) if each != ONE)
-            for start in range(len(extents)):
-                if traced.estimate(product(extents[start:])) < SHORTEST:
-                    break
+            counts = (traced.estimate(product(extents[start:])) for start in range(len(extents)))
+            starts = [start for start, count in enumerate(counts) if count >= SHORTEST]
+            for start in starts:
                 space = Space(extents, tuple(axis >= start for axis in range(len(extents))))
                 widths = _widths(node, space, kept, traced)
-                if widths:
-                    yield ChainGroup((node,), space, max(16 // max(*widths, numbers(node).itemsize), 1))
+                if widths or (widths is not None and start == starts[-1]):
+                    widths.append(numbers(node).itemsize)
+                    yield ChainGroup((node,), space, max(16 // max(widths), 1))
                     break
 
 
-def _widths(node: Node, space: Space, kept: Sequence[Node], traced: Traced) -> list[int]:
+def _widths(node: Node, space: Space, kept: Sequence[Node], traced: Traced) -> list[int] | None:
     """The bytes of an element of what is contiguous along the run.
 
-    Empty if anything is neither that nor constant nor where a tensor says.
+    None if anything is loaded under a condition, or nothing at all. Where all of it is elsewhere, as an enlarged
+    image's, the index of a short run is computed once.
     """
     body = trial_body(
         (node,),
@@ -87,7 +89,7 @@ def _widths(node: Node, space: Space, kept: Sequence[Node], traced: Traced) -> l
     with body.trial() as loads:
         rule_of(node).compute(body, node, element_index(body, space, index, node))
         own = {*(body.names - before), _K} - {line.declares for line in body.lines()}
-        own, from_memory = body.depending(own), body.depending((), on_loads=True)
+        own = body.depending(own)
         all_of_it = set(body.reads)
     found = []
     for (each, _), offset in loads.items():
@@ -95,7 +97,4 @@ def _widths(node: Node, space: Space, kept: Sequence[Node], traced: Traced) -> l
         base = "0" if offset == _K else offset.removesuffix(f" + {_K}")
         if base != offset and own.isdisjoint(re.findall(r"\w+", base)):
             found.append(numbers(each).itemsize)
-        varying = own.intersection(re.findall(r"\w+", base))
-        if varying and varying.isdisjoint(from_memory):
-            return []
-    return [] if all_of_it else found
+    return None if all_of_it or not loads else found
