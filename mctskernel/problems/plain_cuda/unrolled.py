@@ -161,13 +161,13 @@ class _Layered:
         whole = self._at_once(nodes)
         return torch.stack(self._value(nodes)) if whole is None else whole
 
-    def _at_once(self, nodes: Sequence[Any]) -> Tensor | None:
+    def _at_once(self, nodes: Sequence[Any]) -> Any:
         """What nodes compute alike of all steps, along a new first axis; None where they don't."""
         nodes = [self._same.get(each, each) for each in nodes]
         first = nodes[0]
         if nodes == self._loop_of.get(first):
             self._value(first)
-            return self._values[first, "and later"]  # type: ignore[no-any-return] # states
+            return self._values[first, "and later"]
         alike = all(isinstance(each, Node) and each.op == "call_function" for each in nodes)
         if not alike or any(each.target is not first.target or each.kwargs for each in nodes):
             return None
@@ -189,5 +189,5 @@ class _Layered:
                 if not is_same:  # axes that it is broadcast along come after the first one
                     while operands[number].dim() <= rank:
                         operands[number] = operands[number].unsqueeze(1)
-            return first.target(*operands)  # type: ignore[no-any-return] # an operator
+            return first.target(*operands)
         return None
