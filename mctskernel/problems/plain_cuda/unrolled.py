@@ -133,7 +133,7 @@ class _Layered:
         whole = self._at_once(parts) if len(parts) >= FEWEST else None
         if whole is None:
             named = {name: self._value(each) for name, each in node.kwargs.items()}
-            self._values[node] = node.target(*self._value(node.args), **named)  # type: ignore[operator]
+            self._values[node] = node.target(*self._value(node.args), **named)
         else:
             self._values[node] = whole.movedim(0, _dim(node)).flatten(_dim(node), _dim(node) + 1)
         return self._values[node]
