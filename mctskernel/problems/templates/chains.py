@@ -64,17 +64,17 @@ def chain_groups(kept: Sequence[Node], _: Collection[Node], traced: Traced) -> I
             for start in starts:
                 space = Space(extents, tuple(axis >= start for axis in range(len(extents))))
                 widths = _widths(node, space, kept, traced)
-                if widths or (widths is not None and start == starts[-1]):
+                if widths is not None and (min(widths, default=0) > 0 or start == starts[-1]):
                     widths.append(numbers(node).itemsize)
-                    yield ChainGroup((node,), space, max(16 // max(widths), 1))
+                    yield ChainGroup((node,), space, max(16 // max(map(abs, widths)), 1))
                     break
 
 
 def _widths(node: Node, space: Space, kept: Sequence[Node], traced: Traced) -> list[int] | None:
     """The bytes of an element of what is contiguous along the run.
 
-    None if anything is loaded under a condition, or nothing at all. Where all of it is elsewhere, as an enlarged
-    image's, the index of a short run is computed once.
+    Of what is elsewhere, as an enlarged image's, they are negative; there runs are short, and the index of each is
+    computed once. None if anything is loaded under a condition, or nothing at all.
     """
     body = trial_body(
         (node,),
@@ -89,7 +89,7 @@ def _widths(node: Node, space: Space, kept: Sequence[Node], traced: Traced) -> l
     with body.trial() as loads:
         rule_of(node).compute(body, node, element_index(body, space, index, node))
         own = {*(body.names - before), _K} - {line.declares for line in body.lines()}
-        own = body.depending(own)
+        own, from_memory = body.depending(own), body.depending((), on_loads=True)
         all_of_it = set(body.reads)
     found = []
     for (each, _), offset in loads.items():
@@ -97,4 +97,7 @@ def _widths(node: Node, space: Space, kept: Sequence[Node], traced: Traced) -> l
         base = "0" if offset == _K else offset.removesuffix(f" + {_K}")
         if base != offset and own.isdisjoint(re.findall(r"\w+", base)):
             found.append(numbers(each).itemsize)
+        varying = own.intersection(re.findall(r"\w+", base))
+        if varying and varying.isdisjoint(from_memory):
+            found.append(-numbers(each).itemsize)
     return None if all_of_it or not loads else found
