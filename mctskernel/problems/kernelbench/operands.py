@@ -100,6 +100,8 @@ class Operands:
     """Whether the module accepts tensors of some sizes, in the order of the inputs and of what `get_inputs` makes."""
     counted: dict[tuple[Sizes, ...], int] = field(default_factory=dict, repr=False, compare=False)
     """The work at some sizes of the inputs."""
+    operators: dict[tuple[Sizes, ...], int] = field(default_factory=dict, repr=False, compare=False)
+    """How many are called at each of these."""
 
     @property
     def sizes(self) -> Shape:
@@ -189,8 +191,9 @@ class Operands:
         """The approximate number of multiplications, reads and writes of a plain kernel at a shape."""
         extents = tuple(each.extents(shape) for each in self.inputs)
         if extents not in self.counted:
-            with FlopCounterMode(display=False) as counter, Operators():
+            with FlopCounterMode(display=False) as counter, Operators() as recorded:
                 result = called(self.function, self.inputs, shape, "meta")
+            self.operators[extents] = len(recorded.calls)
             products = counter.get_total_flops() // 2
             results = int(result.numel()) or MOST_RUN  # nothing can be compared in an empty one
             self.counted[extents] = products + results + sum(map(math.prod, extents))
@@ -210,7 +213,7 @@ class Operands:
             if not extents_agree(self.function, self.inputs, self.outputs, shapes):
                 return False
             with torch.no_grad():
-                for shape in filter(self.can_run, shapes[:2]):
+                for shape in filter(self.can_run, shapes):
                     self.function(*self.values(shape, seed=0).values())
         except _FAILURES:
             return False
@@ -224,6 +227,9 @@ class Operands:
         self.known[extents] = False
         try:
             self.work(shape)
+            calls = self.operators[extents[: len(self.inputs)]], next(iter(self.operators.values()))
+            if max(calls) > 2 * min(calls):
+                return False  # a loop over a dimension
             made = self._made(shape, 0, "meta") if self.made.device == "meta" else {}
         except (TooManyOperatorsError, *_FAILURES):
             return False

@@ -166,9 +166,9 @@ def module_function(
         others = {place: each if like is None else each.to(like) for place, each in unused.items()}
         context: Any = nullcontext()
         if tensors[0].is_meta:
-            from mctskernel.problems.plain_cuda.decompositions import RecurrentLayers  # noqa: PLC0415 - a second
+            from mctskernel.problems.plain_cuda.decompositions import WithoutValues  # noqa: PLC0415 - a second
 
-            context = RecurrentLayers()
+            context = WithoutValues()
         with context:
             return functional_call(
                 model,

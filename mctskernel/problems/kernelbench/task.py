@@ -56,15 +56,15 @@ def _shaped(fixed: Operands, most_dimensions: int) -> Operands:
     """Operands with as many varying dimensions as possible. Raises TaskError if the module fails."""
     fixed.check_result()
     found = _found(fixed)
-    for dimensions in (found, found.restricted(list(found.sizes)[:1])):
+    for dimensions in (*found, found[-1].restricted(list(found[-1].sizes)[:1])):
         operands = replace(fixed, dimensions=dimensions)
         if 0 < len(dimensions.sizes) <= most_dimensions and operands.agree:
             return operands
     return fixed
 
 
-def _found(fixed: Operands) -> Dimensions:
-    """The dimensions of forward's arguments, and of its parameters where there are few."""
+def _found(fixed: Operands) -> list[Dimensions]:
+    """The dimensions of forward's arguments, and of few parameters; first without equal ones, and then with them."""
     few = len(fixed.members) <= MOST_VARYING
     varying = [
         index
@@ -93,8 +93,8 @@ def _found(fixed: Operands) -> Dimensions:
         found = min(
             found, find_dimensions([_named(each, same) for each in members], works), key=_constant_size
         )
-    found = _split(found, [index for index, each in enumerate(members) if not each.place], works)
-    return replace(found, extents=extended(found.extents))
+    split = _split(found, [index for index, each in enumerate(members) if not each.place], works)
+    return [replace(each, extents=extended(each.extents)) for each in (split, found)]
 
 
 def _split(
@@ -205,7 +205,9 @@ def drafted(
     parameters = dict(pure.named_parameters())
     trained = {name for name, place in operands.state.items() if place in parameters}
     used = used_state(operands.function, on_meta, trained)
-    operands = operands.keeping({*operands.state} - trained | used)
+    needed = operands.keeping({*operands.state} - trained | used)
+    if needed.works({name: 3 * grain for name, grain in needed.granularity.items()}):
+        operands = needed  # else the sizes of others matter, for what leads to nothing
     kept = [each.name for each in operands.members]
     result = called(operands.function, operands.inputs, operands.sizes, "meta")
     evaluated = replace(operands, model=copied(original, shared).eval())
@@ -292,7 +294,8 @@ def _own_error(operands: Operands, shape: Shape) -> OwnError:
     anything that is tolerated."""
     if not operands.can_run(shape):
         return UNKNOWN
-    drawn = (operands.values(shape, seed) for seed in DRAWS)
+    seeds = DRAWS if operands.work(shape) <= MOST_WORK else DRAWS[:1]
+    drawn = (operands.values(shape, seed) for seed in seeds)
     return own_errors(operands.function, drawn, operands.outputs).get("out", OwnError())
 
 

@@ -36,13 +36,14 @@ _FURTHER = (
     aten.upsample_nearest3d.vec,
     aten.upsample_nearest1d.default,
     aten.upsample_nearest3d.default,
-    aten.grid_sampler_2d.default,
     aten.glu.default,
     aten.unfold.default,
 )
 """Operators that core ATen keeps, and PyTorch can decompose."""
 
-_KEPT = "ones zeros full full_like zeros_like ones_like mish silu diag_embed".split()
+_KEPT = (
+    "ones zeros full full_like zeros_like ones_like mish silu diag_embed cummax cummin logcumsumexp".split()
+)
 """Operators that core ATen decomposes, and that read better whole, or are known by their names."""
 
 _DROPOUTS = {
@@ -85,8 +86,8 @@ class PlainFunctions(TorchFunctionMode):
             return called(*args, **(kwargs or {}))
 
 
-class RecurrentLayers(TorchFunctionMode):
-    """Calls recurrent layers as few operators, for tensors without values."""
+class WithoutValues(TorchFunctionMode):
+    """For tensors without values: calls recurrent layers as few operators, and what looks at values without it."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -147,7 +148,7 @@ def scaled_product(
     return found.to(tensor.dtype if out_dtype is None else out_dtype)
 
 
-def _matmul(tensor: Tensor, other: Tensor) -> Tensor:
+def product_of_rows(tensor: Tensor, other: Tensor) -> Tensor:
     """A product, of all rows at once where the other operand is one matrix."""
     if tensor.dim() < 3 or other.dim() != 2:
         return torch.matmul(tensor, other)
@@ -155,7 +156,7 @@ def _matmul(tensor: Tensor, other: Tensor) -> Tensor:
 
 
 def _linear(tensor: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    found = _matmul(tensor, weight.transpose(-1, -2) if weight.dim() == 2 else weight)
+    found = product_of_rows(tensor, weight.transpose(-1, -2) if weight.dim() == 2 else weight)
     return found if bias is None else found + bias
 
 
@@ -194,6 +195,16 @@ def _bilinear(one: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None = 
     return _linear(products, weight.flatten(1), bias)
 
 
+def _kron(one: Tensor, other: Tensor) -> Tensor:
+    for axis in range(max(one.dim(), other.dim())):
+        # From the last axis on, where a shorter shape has ones before it.
+        one, other = (each if axis < each.dim() else each.unsqueeze(0) for each in (one, other))
+    sizes = [here * there for here, there in zip(one.shape, other.shape, strict=True)]
+    for axis in range(one.dim()):
+        one, other = one.unsqueeze(2 * axis + 1), other.unsqueeze(2 * axis)
+    return (one * other).reshape(sizes)
+
+
 def _take_along_dim(tensor: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     if dim is None:
         return tensor.flatten().gather(0, indices.flatten())
@@ -227,7 +238,19 @@ def _cell(kind: str, tensor: Tensor, state: Any, *parameters: Tensor | None) -> 
     return [each.squeeze(0) for each in found]
 
 
+def _gaussian_nll(
+    given: Tensor, target: Tensor, var: Any, full: Any = False, eps: Any = 1e-6, **named: str
+) -> Any:
+    """The loss, without looking whether variances are negative."""
+    var = torch.as_tensor(var, dtype=given.dtype, device=given.device)
+    var = (var.unsqueeze(-1) if var.dim() == given.dim() - 1 else var).clamp(min=eps)
+    loss = 0.5 * (var.log() + (given - target) ** 2 / var + full * math.log(2 * math.pi))
+    reduction = named.get("reduction", "mean")
+    return loss if reduction == "none" else getattr(loss, reduction)()
+
+
 _LAYERS: Mapping[Any, Callable[..., Any]] = {
+    functional.gaussian_nll_loss: _gaussian_nll,
     torch.lstm: partial(_recurrent, "Lstm"),
     torch.gru: partial(_recurrent, "Gru"),
     torch.rnn_tanh: partial(_recurrent, "Tanh"),
@@ -238,9 +261,10 @@ _LAYERS: Mapping[Any, Callable[..., Any]] = {
 _PLAIN_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.scaled_dot_product_attention: _attention,
     torch.nn.functional.linear: _linear,
-    **dict.fromkeys((torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__), _matmul),
+    **dict.fromkeys((torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__), product_of_rows),
     torch._scaled_mm: scaled_product,
     torch.nn.functional.bilinear: _bilinear,
+    **dict.fromkeys((torch.kron, torch.Tensor.kron), _kron),
     torch.nn.functional.embedding_bag: _embedding_bag,
     **dict.fromkeys((torch.take_along_dim, torch.Tensor.take_along_dim), _take_along_dim),
     **_LAYERS,
@@ -330,13 +354,23 @@ def _repeat_interleave(tensor: Tensor, repeats: int, dim: int | None = None) -> 
     return wide.flatten(dim, dim + 1)
 
 
+_FEW_OF_ROW = 16
+
+
 def _topk(
     tensor: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """The first elements in order. An element's rank is the number of elements before it."""
+    """The first elements in order: a few one after another, more by their rank, the number of elements before each."""
     rows = tensor.movedim(dim, -1)
-    here, there = rows.unsqueeze(-1), rows.unsqueeze(-2)
     place = torch.arange(rows.shape[-1], device=tensor.device)
+    if k <= _FEW_OF_ROW and tensor.is_floating_point():
+        left, found = rows, []
+        for _ in range(k):
+            found.append((left.argmax if largest else left.argmin)(-1, keepdim=True))
+            left = torch.where(place == found[-1], -math.inf if largest else math.inf, left)
+        places = torch.cat(found, -1)
+        return rows.gather(-1, places).movedim(-1, dim), places.movedim(-1, dim)
+    here, there = rows.unsqueeze(-1), rows.unsqueeze(-2)
     before = (there > here if largest else there < here) | (
         (there == here) & (place.unsqueeze(-2) < place.unsqueeze(-1))
     )
@@ -356,20 +390,19 @@ def _kthvalue(tensor: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> t
     return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
 
 
-def _until(tensor: Tensor, dim: int, otherwise: float) -> Tensor:
-    """For each element of an axis, in a new last one, the elements up to it, and another value behind it."""
-    rows = tensor.movedim(dim, -1)
-    place = torch.arange(rows.shape[-1], device=tensor.device)
-    return torch.where(place.unsqueeze(-2) <= place.unsqueeze(-1), rows.unsqueeze(-2), otherwise)
+def _grid_sampler(tensor: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool) -> Tensor:
+    """Reflects before coordinates are scaled, as images of one pixel have no room to be reflected in."""
+    reflected, bicubic = 2, 2
+    if padding == reflected and mode != bicubic:
+        far = (grid + 1).abs()
+        near = torch.fmod(far, 2)
+        grid = torch.where(torch.fmod(torch.floor(far / 2), 2) == 0, near - 1, 1 - near)
+        padding = 1  # the border's
+    found: Tensor = _GRID_SAMPLER(tensor, grid, mode, padding, align_corners)
+    return found
 
 
-def _running_extreme(extreme: Any, otherwise: float, tensor: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """The last of equal ones, as PyTorch takes it."""
-    before = _until(tensor, dim, otherwise)
-    found = extreme(before, [-1], True)
-    place = torch.arange(before.shape[-1], device=tensor.device)
-    places = torch.where(before == found, place, -1).amax(-1)
-    return found.squeeze(-1).movedim(-1, dim), places.movedim(-1, dim)
+_GRID_SAMPLER = get_decompositions([aten.grid_sampler_2d.default])[aten.grid_sampler_2d.default]
 
 
 def _of_one(tensor: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, **_: Any) -> Any:
@@ -520,9 +553,13 @@ _OWN: dict[Any, Callable[..., Any]] = {
     aten.topk.default: _topk,
     aten.median.dim: lambda rows, dim=-1, keep=False: _kthvalue(rows, (rows.shape[dim] + 1) // 2, dim, keep),
     aten.kthvalue.default: _kthvalue,
-    aten.cummax.default: partial(_running_extreme, aten.amax.default, -math.inf),
-    aten.cummin.default: partial(_running_extreme, aten.amin.default, math.inf),
-    aten.logcumsumexp.default: lambda rows, dim: _until(rows, dim, -math.inf).logsumexp(-1).movedim(-1, dim),
+    aten._cdist_forward.default: lambda one, other, p, _: torch.linalg.vector_norm(
+        one.unsqueeze(-2) - other.unsqueeze(-3), p, -1
+    ),
+    aten.rrelu_with_noise.default: lambda x, _, lower=1 / 8, upper=1 / 3, training=False, *_given: (
+        NotImplemented if training else functional.leaky_relu(x, (lower + upper) / 2)
+    ),
+    aten.grid_sampler_2d.default: _grid_sampler,
     aten.repeat_interleave.self_int: _repeat_interleave,
     aten.scatter_reduce.two: _scatter_reduce,
     aten.scatter_add.default: _scatter_add,

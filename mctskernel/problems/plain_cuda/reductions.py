@@ -12,7 +12,16 @@ from torch.fx import Node
 from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
 from mctskernel.problems.plain_cuda.element_types import computed_type, converted, highest, literal, lowest
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp
-from mctskernel.problems.plain_cuda.rules import Kind, argument, axis, base_name, rule, takes
+from mctskernel.problems.plain_cuda.rules import (
+    Kind,
+    argument,
+    axis,
+    base_name,
+    rule,
+    source_of,
+    takes,
+    tensors,
+)
 
 _SUM = ("{0} += {1};", "0")
 _LARGEST = ("{0} = {1} > {0} || {1} != {1} ? {1} : {0};", "lowest")
@@ -26,6 +35,18 @@ REDUCTIONS: Mapping[str, tuple[str, str]] = {
     "all": ("{0} = {0} && {1};", "1"),
 }
 """The statement that adds the element {1} to the accumulator {0}, and what that begins as."""
+
+SCANS: Mapping[str, tuple[str, str]] = {
+    "cumsum": ("{0} + {1}", "0"),
+    "cumprod": ("{0} * {1}", "1"),
+    "cummax": ("{0} != {0} || {0} > {1} ? {0} : {1}", "lowest"),
+    "cummin": ("{0} != {0} || {0} < {1} ? {0} : {1}", "highest"),
+    "logcumsumexp": (
+        "{0} == {1} ? {0} + log(({kind})2) : fmax({0}, {1}) + log1p(exp(-fabs({0} - {1})))",
+        "lowest",
+    ),
+}
+"""What an element {1} makes of the result {0} for those before it, and what that begins as."""
 
 
 @rule(*REDUCTIONS, kind=Kind.STORED)
@@ -125,18 +146,22 @@ def _place(body: Body, node: Node, index: Index) -> str:
     return found
 
 
-@rule("cumsum", "cumprod", kind=Kind.WHOLE_ROW)
+@rule(*SCANS, kind=Kind.WHOLE_ROW)
 def _scan(body: Body, node: Node, index: Index) -> str:
-    """Stores the elements along the axis itself."""
-    dim, dtype = axis(node, argument(node, "dim")), numbers(node)
-    sums = "cumsum" in str(node.target)
-    found = body.variable(computed_type(dtype), "total", literal(0 if sums else 1, dtype))
-    source: Any = node.args[0]
+    """Stores the elements along the axis itself, or the places of the last ones that are as large."""
+    dim, (source, *_) = axis(node, argument(node, "dim")), tensors(node)
+    is_place = source_of(node)[1] == 1
+    dtype = numbers(source if is_place else node)
+    kind = computed_type(dtype)
+    found = body.variable(kind, "total", start_of(node, dtype))
+    place = body.variable("long long", "place", "0") if is_place else found
     with body.loop("k", "0", body.size(body.extents(node)[dim])) as k:
         at = (*index[:dim], k, *index[dim + 1 :])
-        value = converted(body.read(source, at), numbers(source), dtype)
-        body.line(f"{found} {'+=' if sums else '*='} {value};")
-        body.store(body.target, at, found)
+        value = body.let(kind, "value", converted(body.read(source, at), numbers(source), dtype))
+        body.line(f"{found} = {SCANS[base_name(node)][0].format(found, value, kind=kind)};")
+        if is_place:
+            body.line(f"if ({value} == {found} || {value} != {value}) {place} = {k};")
+        body.store(body.target, at, place)
     return ""
 
 
@@ -159,9 +184,9 @@ def kept_index(node: Node, index: Index) -> Index:
     return tuple("0" if dim in dims else next(rest) for dim in range(rank))
 
 
-def start_of(node: Node) -> str:
-    """What an accumulator begins as."""
-    start, dtype = REDUCTIONS[base_name(node)][1], accumulated(node)
+def start_of(node: Node, dtype: torch.dtype | None = None) -> str:
+    """What an accumulator begins as, of its own type or another."""
+    start, dtype = {**REDUCTIONS, **SCANS}[base_name(node)][1], dtype or accumulated(node)
     if start in {"lowest", "highest"}:
         return literal(lowest(dtype) if start == "lowest" else highest(dtype), dtype)
     return literal(int(start), dtype)

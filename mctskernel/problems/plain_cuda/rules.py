@@ -95,7 +95,8 @@ def source_of(node: Node) -> tuple[Node, int]:
 
 
 def argument(node: Node, name: str) -> Any:
-    """An argument by its name in the operator's signature, or its default."""
+    """An argument by its name in the operator's signature, or its default; also for one of several results."""
+    node, _ = source_of(node)
     for place, each in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
         if each.name == name:
             if name in node.kwargs:

@@ -520,8 +520,8 @@ def _extents(extents: Sequence[sympy.Expr]) -> str:
     return ", ".join(str(e) if isinstance(e, int) else f'"{e}"' for e in map(in_plan, extents))
 
 
-HEAVIEST = 32
-"""Up to so many operators are recomputed where their result is read, rather than stored."""
+HEAVIEST, HEAVIEST_SHARED = 256, 32
+"""Up to so many operators are computed where their result is read, rather than stored, by one operator or several."""
 
 
 def ordered(outputs: Sequence[Node]) -> list[Node]:
@@ -548,7 +548,7 @@ def kept_nodes(order: Sequence[Node], outputs: Collection[Node]) -> list[Node]:
         elif rule.kind is Kind.ELEMENT and "_to_copy" not in str(node.target):
             behind |= {(node,)}
         weights[node] = behind
-        if len(behind) > HEAVIEST:
+        if len(behind) > (HEAVIEST if len(node.users) == 1 else HEAVIEST_SHARED):
             kept.add(node)
         if rule.repeats:
             repeated = [_worth_keeping(source, rules, weights, kept) for source in tensors(node)]

@@ -43,10 +43,12 @@ def kernel_sources(
     from mctskernel.problems.plain_cuda import PlainCudaError  # noqa: PLC0415 - beside those that import PyTorch
     from mctskernel.problems.plain_cuda.schedule import Schedule  # noqa: PLC0415 - imports PyTorch, an extra
     from mctskernel.problems.plain_cuda.tracing import trace  # noqa: PLC0415 - as above
+    from mctskernel.problems.plain_cuda.unrolled import layered  # noqa: PLC0415 - as above
     from mctskernel.problems.templates.groups import SEPARATE, TEMPLATES  # noqa: PLC0415 - as above
     from mctskernel.problems.templates.reordering import reordered  # noqa: PLC0415 - as above
 
-    traced, names = trace(function, inputs, sizes).at(typical or sizes), [tensor.name for tensor in inputs]
+    traced = layered(trace(function, inputs, sizes)).at(typical or sizes)
+    names = [tensor.name for tensor in inputs]
     if len(traced.outputs) != len(outputs):
         raise PlainCudaError(
             f"This function returns {len(traced.outputs)} tensors, and the task has {len(outputs)} outputs."

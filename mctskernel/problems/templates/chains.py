@@ -59,20 +59,22 @@ def chain_groups(kept: Sequence[Node], _: Collection[Node], traced: Traced) -> I
     for node in kept:
         if rule_of(node).kind is Kind.ELEMENT and not reduces(node):
             extents = tuple(each for each in extents_of(node, traced) if each != ONE)
-            for start in range(len(extents)):
-                if traced.estimate(product(extents[start:])) < SHORTEST:
-                    break
+            counts = (traced.estimate(product(extents[start:])) for start in range(len(extents)))
+            starts = [start for start, count in enumerate(counts) if count >= SHORTEST]
+            for start in starts:
                 space = Space(extents, tuple(axis >= start for axis in range(len(extents))))
                 widths = _widths(node, space, kept, traced)
-                if widths:
-                    yield ChainGroup((node,), space, max(16 // max(*widths, numbers(node).itemsize), 1))
+                if widths is not None and (min(widths, default=0) > 0 or start == starts[-1]):
+                    widths.append(numbers(node).itemsize)
+                    yield ChainGroup((node,), space, max(16 // max(map(abs, widths)), 1))
                     break
 
 
-def _widths(node: Node, space: Space, kept: Sequence[Node], traced: Traced) -> list[int]:
+def _widths(node: Node, space: Space, kept: Sequence[Node], traced: Traced) -> list[int] | None:
     """The bytes of an element of what is contiguous along the run.
 
-    Empty if anything is neither that nor constant nor where a tensor says.
+    Of what is elsewhere, as an enlarged image's, they are negative; there runs are short, and the index of each is
+    computed once. None if anything is loaded under a condition, or nothing at all.
     """
     body = trial_body(
         (node,),
@@ -97,5 +99,5 @@ def _widths(node: Node, space: Space, kept: Sequence[Node], traced: Traced) -> l
             found.append(numbers(each).itemsize)
         varying = own.intersection(re.findall(r"\w+", base))
         if varying and varying.isdisjoint(from_memory):
-            return []
-    return [] if all_of_it else found
+            found.append(-numbers(each).itemsize)
+    return None if all_of_it or not loads else found

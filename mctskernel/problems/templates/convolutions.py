@@ -27,7 +27,7 @@ from mctskernel.problems.templates.pools import Pool, pools
 from mctskernel.problems.templates.row_space import extents_of
 from mctskernel.problems.templates.row_steps import Step
 from mctskernel.problems.templates.rows import readers_of, row_groups
-from mctskernel.problems.templates.tiles import end_of, follower_of
+from mctskernel.problems.templates.tiles import end_of, with_follower
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -624,12 +624,12 @@ def convolutions(
     behind_any = _Behind(
         kept, traced, tuple(row_groups(kept, outputs, traced)), tuple(pools(kept, outputs, traced))
     )
-    for node in filter(_is_covered, kept):
-        geometry = _geometry(node, traced)
+    for nodes in (
+        each for node in kept if _is_covered(node) for each in with_follower(node, kept, outputs, traced)
+    ):
+        node, geometry = nodes[0], _geometry(nodes[0], traced)
         if geometry is None:
             continue
-        behind = None if node in outputs else follower_of(node, kept, traced)
-        nodes = (node,) if behind is None else (node, behind)
         groups = int(argument(node, "groups"))
         tensor: Any = argument(node, "input")
         inputs, rows = (

@@ -20,7 +20,7 @@ from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.epilogues import by_header
 from mctskernel.problems.templates.row_space import extents_of
-from mctskernel.problems.templates.tiles import follower_of
+from mctskernel.problems.templates.tiles import with_follower
 
 POOLS = {"max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
 
@@ -113,10 +113,9 @@ def pools(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> It
             pool, part = source_of(node)
             name = operator_name(pool).removeprefix("aten.")
             if name in POOLS and part == 0 and computed_type(numbers(node)) == "float":
-                behind = None if node in outputs else follower_of(node, kept, traced)
-                nodes = (node,) if behind is None else (node, behind)
                 rows = _of_rows(tensors(pool)[0], pooled_rank(pool), kept, traced)
-                yield Pool(nodes, int(traced.estimate(extents_of(node, traced)[-1])), tuple(rows))
+                for nodes in with_follower(node, kept, outputs, traced):
+                    yield Pool(nodes, int(traced.estimate(extents_of(node, traced)[-1])), tuple(rows))
 
 
 def _of_rows(node: Node, rank: int, kept: Sequence[Node], traced: Traced) -> Iterator[Node]:

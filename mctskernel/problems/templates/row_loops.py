@@ -219,7 +219,8 @@ class RowLoops:
             before = body.names
             work(body, self._element())
             lines, reads = body.lines(), dict(body.reads)
-            own = {*(body.names - before), self._k, self._segment}
+            made = body.names - before
+            own = {*made, self._k, self._segment}
             varying = body.depending(own - {line.declares for line in lines})
             from_memory = body.depending((), on_loads=True)
             wanted = words_of(" ".join(loads.values())) & from_memory - varying
@@ -230,8 +231,10 @@ class RowLoops:
             if line.declares in wanted:
                 body.reads.update(reads)
                 body.let(line.text.partition(f" {line.declares} = ")[0], line.declares, line.value)
+        forgotten = made - body.names
         for (node, index), offset in loads.items():
-            if node not in self._group.nodes and own.isdisjoint(words_of(offset)):
+            is_known = forgotten.isdisjoint(words_of(" ".join(index)))
+            if node not in self._group.nodes and is_known and own.isdisjoint(words_of(offset)):
                 body.know(node, index, body.let(node_type(node), node.name, body.read(node, index)))
 
     def _loads(self, work: Work) -> dict[tuple[Node, Index], str]:

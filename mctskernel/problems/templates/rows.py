@@ -24,7 +24,6 @@ from mctskernel.problems.templates.row_space import (
     stripped,
     trial_body,
 )
-from mctskernel.problems.templates.row_steps import pair
 
 
 def row_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterable[RowGroup]:
@@ -94,15 +93,22 @@ def _group(
                 if (
                     each not in fixed
                     and each not in nodes
-                    and readers[each]
-                    <= nodes | (later if reduces(each) and later and pair(each, last) else set())
+                    and readers[each] <= nodes | (later if reduces(each) else set())
                     and _may_join(each, space, traced, _sources(each, inside))
                 ):
                     nodes.add(each)
                     waiting.append(each)
         if not any(map(reduces, nodes)):
             continue
-        for chosen in (nodes, {last}):
+        # Other reductions of the same, which are needed later, and so may be stored beside the last one.
+        operand = stripped(tensors(last)[0], inside)
+        like = {
+            each
+            for each in kept[: kept.index(last)]
+            if reduces(each) and each not in fixed and readers[each] <= later
+            if space_of(each, traced) == space and stripped(tensors(each)[0], inside) is operand
+        }
+        for chosen in (nodes | like, nodes, {last}):
             leaves = _proved(RowGroup(tuple(n for n in kept if n in chosen), space, ()), kept, traced)
             beside = tuple(node for node in kept if node in chosen - {last} and not readers[node] <= chosen)
             if leaves is not None and any(map(reduces, chosen)):

@@ -1,4 +1,4 @@
-"""Cumulative sums and products: a template in which threads share a row, or own one where rows are neighbours."""
+"""Cumulative sums, products and the like: a template where threads share a row, or own one if rows are neighbours."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from mctskernel.problems.plain_cuda.body import ROWS, Body, Index, Place, minus,
 from mctskernel.problems.plain_cuda.element_types import (
     computed_type,
     converted,
-    literal,
     stored,
     stored_type,
 )
 from mctskernel.problems.plain_cuda.extents import ONE
-from mctskernel.problems.plain_cuda.rules import argument, axis, base_name, tensors
+from mctskernel.problems.plain_cuda.reductions import SCANS, start_of
+from mctskernel.problems.plain_cuda.rules import argument, axis, base_name, source_of, tensors
 from mctskernel.problems.plain_cuda.schedule import Schedule
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.row_geometry import Geometry, macros, power_of_two
 from mctskernel.problems.templates.row_loops import RowLoops
 from mctskernel.problems.templates.row_space import Space, element_index, extents_of, run_of
-
-SCANS = {"cumsum": ("Sum", "+", 0), "cumprod": ("Product", "*", 1)}  # the name, operator and neutral element
 
 
 @dataclass(frozen=True)
@@ -50,16 +48,16 @@ class ScanGroup:
             schedule.require(f"{names['LANES']} == 1")
         else:
             schedule.include(ROWS)
-        title, sign, start = SCANS[base_name(self.nodes[0])]
-        kind = node_type(self.nodes[0])
-        struct = schedule.fresh(title)
+        kind, operator = node_type(self.nodes[0]), base_name(self.nodes[0])
+        struct = schedule.fresh(operator.capitalize())
         head = ""
         if not strided:
             head = (
-                f"struct {struct} {{\n    static __device__ {kind} start() {{ return {start}; }}\n"
-                f"    static __device__ {kind} of({kind} left, {kind} right) {{ return left {sign} right; }}\n}};\n\n"
+                f"struct {struct} {{\n    static __device__ {kind} start() {{ return {start_of(self.nodes[0])}; }}\n"
+                f"    static __device__ {kind} of({kind} left, {kind} right) {{ return "
+                f"{SCANS[operator][0].format('left', 'right', kind=kind)}; }}\n}};\n\n"
             )
-        name = schedule.fresh(f"{base_name(self.nodes[0])}_rows")
+        name = schedule.fresh(f"{operator}_rows")
         text, launch = _Writer.made(self, schedule, place, names, lambda writer: writer.scan(name, struct))
         yield head + text, launch
 
@@ -67,7 +65,7 @@ class ScanGroup:
 def scan_groups(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) -> Iterable[ScanGroup]:
     """The scans among nodes that would each have a plain kernel."""
     for node in kept:
-        if base_name(node) in SCANS:
+        if base_name(node) in SCANS and source_of(node)[1] == 0:
             dim = axis(node, argument(node, "dim"))
             extents = extents_of(node, traced)
             axes = [(each, number == dim) for number, each in enumerate(extents) if each != ONE]
@@ -99,8 +97,7 @@ class _Writer(RowLoops):
         body, node, place, names = self.body, self._group.nodes[0], self._place, self._names
         self._reverse = len(self._group.nodes) > 1
         self._passes = int(self._reverse)  # tiles from the last one on
-        _, sign, start = SCANS[base_name(node)]
-        kind, neutral = node_type(node), literal(start, numbers(node))
+        kind, neutral = node_type(node), start_of(node)
         self._find_row()
         before = body.variable(kind, "before", neutral)
         with body.trial():
@@ -110,7 +107,8 @@ class _Writer(RowLoops):
         with self._tiles(self._value) as elements:
             if self._strided:
                 with elements() as index:
-                    body.line(f"{before} {sign}= {self._read(body, index)};")
+                    value = body.let(kind, "value", self._read(body, index))
+                    body.line(f"{before} = {SCANS[base_name(node)][0].format(before, value, kind=kind)};")
                     with body.block(f"if (mine == {self._row}) {{"):
                         at = element_index(body, self._group.space, index, self._group.nodes[-1])
                         body.store(place, at, before)

@@ -552,11 +552,10 @@ def products(kept: Sequence[Node], outputs: Collection[Node], traced: Traced) ->
             continue
         sizes = tuple(traced.estimate(each) for each in shape)
         if sizes[3] >= FEWEST and math.prod(sizes) >= FEWEST_OPERATIONS:
-            follower = None if node in outputs else follower_of(node, kept, traced)
-            nodes = (node,) if follower is None else (node, follower)
-            dtypes = _multiplied(node, numbers(nodes[-1]))
-            in_tf32 = dtypes[0] is torch.float32 and torch.backends.cuda.matmul.allow_tf32
-            yield Product(nodes, *shape, sizes, dtypes, in_tf32)  # type: ignore[arg-type] # four of them
+            for nodes in with_follower(node, kept, outputs, traced):
+                dtypes = _multiplied(node, numbers(nodes[-1]))
+                in_tf32 = dtypes[0] is torch.float32 and torch.backends.cuda.matmul.allow_tf32
+                yield Product(nodes, *shape, sizes, dtypes, in_tf32)  # type: ignore[arg-type] # four of them
 
 
 def _multiplied(node: Node, result: torch.dtype) -> tuple[torch.dtype, torch.dtype]:
@@ -696,6 +695,14 @@ def _shape(node: Node, traced: Traced) -> tuple[sympy.Expr, sympy.Expr, sympy.Ex
         return None
     out, left = (tuple(map(traced.expression, each.meta["val"].shape)) for each in tensors[:2])
     return product(out[:-2]), out[-2], out[-1], left[-1]
+
+
+def with_follower(
+    node: Node, kept: Sequence[Node], outputs: Collection[Node], traced: Traced
+) -> list[tuple[Node, ...]]:
+    """A node with what follows it, and alone, for where another group has that."""
+    follower = None if node in outputs else follower_of(node, kept, traced)
+    return [(node,)] if follower is None else [(node, follower), (node,)]
 
 
 def follower_of(

@@ -39,6 +39,7 @@ def test_what_follows_a_product_is_computed_with_it() -> None:
     source = templates(linear, X, weight, bias)
     assert source.count("[[launch]]") == 2, "one kernel packs the operands, and one does the rest"
     assert not wrong(linear, X, weight, bias, source=source, shape={"m": 3, "n": 70, "k": 45})
+    assert templates(lambda x, y: (x @ y).sigmoid() * (x @ y.exp()), X, Y).count("blocks::multiply<") == 2
 
 
 def test_small_products_and_other_types_stay_plain() -> None:
