@@ -75,8 +75,8 @@ OF_TURNS, BEGIN_TURNS = 7.14e-7, 6.11e-6
 WARM, COLD, WAIT, SHARPNESS = 2.71e11, 2.05e11, 1.07e-6, 4.2
 """Bytes a second that a multiprocessor loads, also of its first tile; a stage's latency; how well loads are hidden."""
 
-EXCHANGED, SHORT = 1.8, 800
-"""How many times as long storing takes if operands are exchanged, and bytes of lines for which it matters most."""
+EXCHANGED, UNALIGNED = 1.8, 1.5
+"""How many times as long storing takes if operands are exchanged, and loading where lines don't begin at 128 bytes."""
 
 CLUSTERED = 112
 """Multiprocessors on which there is room for clusters of four and more."""
@@ -84,7 +84,7 @@ CLUSTERED = 112
 TOGETHER, PARTS_OF_CLUSTER = 2, (1, 2, 4, 8)
 """Blocks that share what they copy, where there are several rows of tiles, and those that share a tile's terms."""
 
-MOST_SHARED, BESIDE_STAGES = 232448, 4096
+MOST_SHARED, BESIDE_STAGES = 232448, 2048
 """Bytes of shared memory of a block, and of those that aren't stages."""
 
 CONVERT, MOST_CONVERTED = 9e-7, 128
@@ -122,11 +122,6 @@ class Product:
     in_tf32: bool
 
     @property
-    def is_short(self) -> bool:
-        """Whether storing takes long beside a tile's few steps: by way of shared memory it overlaps the next tile's."""
-        return self.sizes[3] * 2 <= SHORT and self.dtypes[0].itemsize == 2
-
-    @property
     def is_pairs(self) -> bool:
         """Whether numbers of fp32 are multiplied as pairs of fp16."""
         return self.dtypes[0] is torch.float32 and not self.in_tf32
@@ -139,8 +134,7 @@ class Product:
             return
         converted = self._converted(schedule, place)
         given = yield from self._given(schedule, place, converted)
-        units = [LINES if self.is_short else _unit(each) for each in given]
-        tiling = self._tiling(numbers(self.nodes[-1]), units, is_converted=bool(converted))
+        tiling = self._tiling(numbers(self.nodes[-1]), [*map(_unit, given)], is_converted=bool(converted))
         if tiling.is_exchanged:
             given.reverse()
         target, split = place, schedule.macro("SPLITS", tiling.splits) if tiling.splits > 1 else ""
@@ -165,16 +159,20 @@ class Product:
         wide = (each for each in WIDTHS if each % unit == 0 and (is_half or each <= 192))
         tile_n = schedule.macro("TILE_N", tiling.columns, *sorted({tiling.columns, *wide}))
         turns = "1" if self.is_pairs else schedule.macro("TURNS", tiling.turns, 1, 2)
-        is_staged = self.is_short and target.dtype.itemsize == 2 and not tiling.is_exchanged
-        staged = 2 * tiling.rows * tiling.columns * tiling.turns + 2048 if is_staged else 0
         line, others = (132, 256) if tiling.is_converted else (128, 128)
-        stages = schedule.macro("STAGES", _stages(tiling.rows, tiling.columns, staged, line))
+        tables, height = 4096 if self.is_pairs else BESIDE_STAGES, tiling.rows * tiling.turns * 128
+        count = _stages(tiling.rows, tiling.columns, line, tables)
+        room = (MOST_SHARED - tables - count * (tiling.rows + tiling.columns) * line) // height
+        stages = schedule.macro("STAGES", count)
+        staged = not (split or tiling.is_exchanged or self.is_pairs) and target.dtype.itemsize in {2, 4}
+        boxes = min(room, tiling.columns * target.dtype.itemsize // 128, 4) if staged else 0
+        slots = schedule.macro("SLOTS", boxes, 0, 1, 2, 3, 4) if staged else "0"
         group, blocks = schedule.macro("GROUP", 8), schedule.macro("BLOCKS", MULTIPROCESSORS)
         cluster = schedule.macro("CLUSTER", tiling.together, 1, TOGETHER)
         parts = schedule.macro("PARTS", tiling.parts, *PARTS_OF_CLUSTER)
         beside, threads = f"({cluster} * {parts})", f"2 * {tile_m} * {turns} + {others}"
-        shared = f"{stages} * ({tile_m} + {tile_n}) * {line} + {BESIDE_STAGES}"
-        shared += f" + 2 * {tile_m} * {tile_n} * {turns} + 2048" if staged else ""
+        shared = f"{stages} * ({tile_m} + {tile_n}) * {line} + {tables}"
+        shared += f" + {slots} * {tile_m} * {turns} * 128" if staged else ""
         schedule.require(f"{blocks} >= {beside} && {tile_n} % (8 * {parts}) == 0")
         schedule.require(f"{stages} >= 3 && {shared} <= {MOST_SHARED}")
         schedule.require(f"{group} >= 1 && {group} <= 64")
@@ -187,14 +185,14 @@ class Product:
         counts = (*(each.operand.lines for each in given), given[0].operand.steps, self.batch)
         extents = ", ".join([*map(in_cpp, counts), split or "1"])
         call = f"extern __shared__ unsigned char {names.shared}[];\n"
-        call += f"    blocks::multiply<{', '.join((tile_m, tile_n, stages, cluster, turns, parts))}>({names.shared}, "
+        call += f"    blocks::multiply<{', '.join((tile_m, tile_n, stages, cluster, turns, parts, slots))}>({names.shared}, "
         call += f"blocks::Tiling<{tile_m} * {cluster}, {tile_n}, {group}>{{{extents}}}"
         sums, store = f"const float (&{names.sums})[{tile_n} / 2 / {parts}]", ""
         maps = [each.map for each in mapped if isinstance(each, _Stored) and each.map]
         if staged:
             whole = schedule.place("", self.nodes[0]).extents
-            maps.append(schedule.add_tensor_map(target, _matrices(whole), (1, 16, LINES)))
-            store = f"store_boxes<{tile_m}, {tile_n}, {stages}>(&{maps[-1]}, {names.shared}, "
+            maps.append(schedule.add_tensor_map(target, _matrices(whole), (1, 16, 128 // target.dtype.itemsize)))
+            store = f"store_boxes<{tile_m}, {tile_n}, {stages}, {slots}>(&{maps[-1]}, {names.shared}, "
         made = self._function(
             schedule, target, (call, sums, store), f"{threads}, 1", mapped, stored_parts=bool(split)
         )
@@ -433,7 +431,8 @@ class _Stored:
         """The operand with a tensor map, of boxes with so many lines where terms are neighbours."""
         shape = _matrices(self.memory.place.extents)
         box = (1, in_plan if self.memory.by_term else LINES, STEPS[self.operand.dtype])
-        name = schedule.add_tensor_map(self.memory.place, shape, box) if self.memory.batch else ""
+        tf32 = self.operand.dtype is torch.float32
+        name = schedule.add_tensor_map(self.memory.place, shape, box, tf32=tf32) if self.memory.batch else ""
         return replace(self, map=name, box=f", {lines}" if self.memory.by_term else "")
 
     @property
@@ -581,6 +580,7 @@ def _seconds(
         return math.inf
     products = max(area * own * MULTIPROCESSORS / (RATE * rate), own / 32 * CONVERT * tiling.is_converted)
     loads = (tile[0] + tile[1] / tiling.together) * own * widths[0]
+    loads *= UNALIGNED if terms * widths[0] % 128 else 1.0
     steps = own * widths[0] / 128
 
     def both(one: float, another: float) -> float:
@@ -654,8 +654,8 @@ def _tilings(
                         yield _Tiling(high, wide, turns, together, parts, split, is_exchanged), rate
 
 
-def _stages(rows: int, columns: int, beside: int = 0, line: int = 128) -> int:
-    return min((MOST_SHARED - BESIDE_STAGES - beside) // ((rows + columns) * line), 12)
+def _stages(rows: int, columns: int, line: int = 128, beside: int = BESIDE_STAGES) -> int:
+    return min((MOST_SHARED - beside) // ((rows + columns) * line), 12)
 
 
 def _shape(node: Node, traced: Traced) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr, sympy.Expr] | None:
