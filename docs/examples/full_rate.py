@@ -3,8 +3,8 @@
     python docs/examples/full_rate.py FOLDER
     mctskernel bench FOLDER --seconds-per-problem 20 --out OUT
 
-Products are named after their rows, columns and terms; `A B^T`, as of linear layers, unless they are batched. The choice of tiles was
-fitted to times of those in `product`, not of those in `layer`.
+Products are named after their rows, columns and terms; `A B^T`, as of linear layers, unless they are batched. The
+choice of tiles was fitted to times of those in `product`, not of those in `layer`.
 """
 
 import json

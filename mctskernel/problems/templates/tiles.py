@@ -44,7 +44,7 @@ _Rates = dict[int, tuple[float, ...]]
 
 TILES: _Rates = {64: (0.4, 0.55, 0.65), 128: (0.6, 0.87, 1.0)}
 HALF_TILES: _Rates = {64: (1.71, 3.04, 1.66, 3.32), 128: (2.49, 3.41, 3.42, 3.66), 192: (2.16, 3.32, 3.69)}
-FP8_TILES: _Rates = {64: (2.0, 2.9, 3.2), 128: (3.0, 4.5, 4.6)}
+FP8_TILES: _Rates = {64: (2.2, 3.6, 3.2), 128: (3.2, 5.8, 5.85)}
 """By rows of a tile, at what multiple of RATE pairs, 16 bits and fp8 are multiplied with 64, 128 and more columns; TF32
 at half."""
 
@@ -160,13 +160,14 @@ class Product:
         tile_n = schedule.macro("TILE_N", tiling.columns, *sorted({tiling.columns, *wide}))
         turns = "1" if self.is_pairs else schedule.macro("TURNS", tiling.turns, 1, 2)
         line, others = (132, 256) if tiling.is_converted else (128, 128)
-        tables, height = 4096 if self.is_pairs else BESIDE_STAGES, tiling.rows * tiling.turns * 128
+        tables, item = 2 * BESIDE_STAGES if self.is_pairs else BESIDE_STAGES, target.dtype.itemsize
         count = _stages(tiling.rows, tiling.columns, line, tables)
-        room = (MOST_SHARED - tables - count * (tiling.rows + tiling.columns) * line) // height
-        stages = schedule.macro("STAGES", count)
-        staged = not (split or tiling.is_exchanged or self.is_pairs) and target.dtype.itemsize in {2, 4}
-        boxes = min(room, tiling.columns * target.dtype.itemsize // 128, 4) if staged else 0
-        slots = schedule.macro("SLOTS", boxes, 0, 1, 2, 3, 4) if staged else "0"
+        left = MOST_SHARED - tables - count * (tiling.rows + tiling.columns) * line
+        high, across = tiling.rows * tiling.turns * 128, tiling.columns // tiling.parts * item // 128
+        staged = not (split or tiling.is_exchanged or self.is_pairs) and item in {2, 4}
+        stages, slots = schedule.macro("STAGES", count), "0"
+        if staged:
+            slots = schedule.macro("SLOTS", min(left // high, across, 4), *range(5))
         group, blocks = schedule.macro("GROUP", 8), schedule.macro("BLOCKS", MULTIPROCESSORS)
         cluster = schedule.macro("CLUSTER", tiling.together, 1, TOGETHER)
         parts = schedule.macro("PARTS", tiling.parts, *PARTS_OF_CLUSTER)
@@ -185,13 +186,13 @@ class Product:
         counts = (*(each.operand.lines for each in given), given[0].operand.steps, self.batch)
         extents = ", ".join([*map(in_cpp, counts), split or "1"])
         call = f"extern __shared__ unsigned char {names.shared}[];\n"
-        call += f"    blocks::multiply<{', '.join((tile_m, tile_n, stages, cluster, turns, parts, slots))}>({names.shared}, "
-        call += f"blocks::Tiling<{tile_m} * {cluster}, {tile_n}, {group}>{{{extents}}}"
+        call += f"    blocks::multiply<{', '.join((tile_m, tile_n, stages, cluster, turns, parts, slots))}>("
+        call += f"{names.shared}, blocks::Tiling<{tile_m} * {cluster}, {tile_n}, {group}>{{{extents}}}"
         sums, store = f"const float (&{names.sums})[{tile_n} / 2 / {parts}]", ""
         maps = [each.map for each in mapped if isinstance(each, _Stored) and each.map]
         if staged:
             whole = schedule.place("", self.nodes[0]).extents
-            maps.append(schedule.add_tensor_map(target, _matrices(whole), (1, 16, 128 // target.dtype.itemsize)))
+            maps.append(schedule.add_tensor_map(target, _matrices(whole), (1, 16, 128 // item)))
             store = f"store_boxes<{tile_m}, {tile_n}, {stages}, {slots}>(&{maps[-1]}, {names.shared}, "
         made = self._function(
             schedule, target, (call, sums, store), f"{threads}, 1", mapped, stored_parts=bool(split)
@@ -431,8 +432,9 @@ class _Stored:
         """The operand with a tensor map, of boxes with so many lines where terms are neighbours."""
         shape = _matrices(self.memory.place.extents)
         box = (1, in_plan if self.memory.by_term else LINES, STEPS[self.operand.dtype])
-        tf32 = self.operand.dtype is torch.float32
-        name = schedule.add_tensor_map(self.memory.place, shape, box, tf32=tf32) if self.memory.batch else ""
+        name, tf32 = "", self.operand.dtype is torch.float32
+        if self.memory.batch:
+            name = schedule.add_tensor_map(self.memory.place, shape, box, tf32=tf32)
         return replace(self, map=name, box=f", {lines}" if self.memory.by_term else "")
 
     @property
