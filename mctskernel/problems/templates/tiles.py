@@ -43,12 +43,12 @@ MULTIPROCESSORS = 132
 _Rates = dict[int, tuple[float, ...]]
 
 TILES: _Rates = {64: (0.4, 0.55, 0.65), 128: (0.6, 0.87, 1.0)}
-HALF_TILES: _Rates = {64: (1.71, 3.04, 1.66, 3.32), 128: (2.49, 3.41, 3.42, 3.66), 192: (2.16, 3.32, 3.69)}
+HALF_TILES: _Rates = {64: (1.51, 2.73, 1.47, 3.1), 128: (2.49, 3.35, 3.43, 3.67), 192: (2.16, 2.44, 3.82)}
 FP8_TILES: _Rates = {64: (2.2, 3.6, 3.2), 128: (3.2, 5.8, 5.85)}
 """By rows of a tile, at what multiple of RATE pairs, 16 bits and fp8 are multiplied with 64, 128 and more columns; TF32
 at half."""
 
-TURNS = {64: (2.23, 2.62, 3.39, 3.41)}
+TURNS = {64: (2.19, 2.21, 3.46, 3.32)}
 """The same of 16-bit numbers where two warp groups take turns, each with its tile."""
 
 WIDTHS = (16, 32, 48, 64, 96, 128, 160, 192, 224, 256)
@@ -69,13 +69,13 @@ RATE, BANDWIDTH, FROM_L2, PARTS = 1.25e14, 3.35e12, 1.63e13, 8.91e12
 STORED, TILE, SPLIT, CLUSTERS, PARTED, ALONE = 3.98e-11, 1.11e-7, 3.24e-6, 9.9e-7, 3e-6, 2.65e-8
 """Seconds of storing a byte of a tile, its beginning, another launch, clusters of either kind, a step without one."""
 
-OF_TURNS, BEGIN_TURNS = 7.14e-7, 6.11e-6
+OF_TURNS, BEGIN_TURNS = 6.66e-7, 6.55e-6
 """Seconds of a tile's beginning where warp groups take turns, and of the first ones."""
 
 WARM, COLD, WAIT, SHARPNESS = 2.71e11, 2.05e11, 1.07e-6, 4.2
 """Bytes a second that a multiprocessor loads, also of its first tile; a stage's latency; how well loads are hidden."""
 
-EXCHANGED, UNALIGNED = 1.8, 1.5
+EXCHANGED, UNALIGNED = 1.8, 2.42
 """How many times as long storing takes if operands are exchanged, and loading where lines don't begin at 128 bytes."""
 
 CLUSTERED = 112
@@ -165,9 +165,8 @@ class Product:
         left = MOST_SHARED - tables - count * (tiling.rows + tiling.columns) * line
         high, across = tiling.rows * tiling.turns * 128, tiling.columns // tiling.parts * item // 128
         staged = not (split or tiling.is_exchanged or self.is_pairs) and item in {2, 4}
-        stages, slots = schedule.macro("STAGES", count), "0"
-        if staged:
-            slots = schedule.macro("SLOTS", min(left // high, across, 4), *range(5))
+        stages = schedule.macro("STAGES", count)
+        slots = schedule.macro("SLOTS", min(left // high, across, 4), *range(5)) if staged else "0"
         group, blocks = schedule.macro("GROUP", 8), schedule.macro("BLOCKS", MULTIPROCESSORS)
         cluster = schedule.macro("CLUSTER", tiling.together, 1, TOGETHER)
         parts = schedule.macro("PARTS", tiling.parts, *PARTS_OF_CLUSTER)
@@ -194,9 +193,8 @@ class Product:
             whole = schedule.place("", self.nodes[0]).extents
             maps.append(schedule.add_tensor_map(target, _matrices(whole), (1, 16, 128 // item)))
             store = f"store_boxes<{tile_m}, {tile_n}, {stages}, {slots}>(&{maps[-1]}, {names.shared}, "
-        made = self._function(
-            schedule, target, (call, sums, store), f"{threads}, 1", mapped, stored_parts=bool(split)
-        )
+        words, bounds = (call, sums, store), f"{threads}, 1"
+        made = self._function(schedule, target, words, bounds, mapped, stored_parts=bool(split))
         made = replace(made, given=tuple(map(map_given, maps)))
         grid = _grid(given, f"({tile_m} * {cluster})", tile_n, self.batch) + (f" * {split}" if split else "")
         grid = f"{beside} * min({blocks} // {beside}, {grid})"
@@ -206,11 +204,9 @@ class Product:
         """The tiles with the least time; their columns are multiples of a unit of each operand."""
         widths, slower = (self.dtypes[0].itemsize, result.itemsize), 0.5 if self.in_tf32 else 1.0
         table = HALF_TILES if self.in_tf32 else _TILES_OF.get(self.dtypes[0], HALF_TILES)
-        possible = (
-            (replace(each, is_converted=is_converted), rate)
-            for each, rate in _tilings(self.sizes, table, units)
-        )
-        return min((_seconds(self.sizes, widths, each, rate * slower), each) for each, rate in possible)[1]
+        found = _tilings(self.sizes, table, units)
+        known = ((replace(each, is_converted=is_converted), rate * slower) for each, rate in found)
+        return min((_seconds(self.sizes, widths, *each), each[0]) for each in known)[1]
 
     def _few(self, schedule: Schedule, place: Place) -> list[_Stored]:
         """The operands, where one of them has few lines and both can be read where they are, that one first."""
@@ -432,9 +428,8 @@ class _Stored:
         """The operand with a tensor map, of boxes with so many lines where terms are neighbours."""
         shape = _matrices(self.memory.place.extents)
         box = (1, in_plan if self.memory.by_term else LINES, STEPS[self.operand.dtype])
-        name, tf32 = "", self.operand.dtype is torch.float32
-        if self.memory.batch:
-            name = schedule.add_tensor_map(self.memory.place, shape, box, tf32=tf32)
+        tf32, add = self.operand.dtype is torch.float32, schedule.add_tensor_map
+        name = add(self.memory.place, shape, box, tf32=tf32) if self.memory.batch else ""
         return replace(self, map=name, box=f", {lines}" if self.memory.by_term else "")
 
     @property
@@ -568,9 +563,8 @@ def _seconds(
     A multiprocessor computes tiles one after another. Of a cluster, so many that are below each other are computed
     together, or so many parts of a tile's terms.
     """
-    batch, rows, columns, terms = sizes
-    if tiling.is_exchanged:
-        rows, columns = columns, rows
+    batch, *sides, terms = sizes
+    rows, columns = sides[:: -1 if tiling.is_exchanged else 1]
     tile, parts, splits = (tiling.rows, tiling.columns), tiling.parts, tiling.splits
     across = batch * math.ceil(columns / tile[1]) * splits
     room = (MULTIPROCESSORS if parts <= 2 else CLUSTERED) // parts
@@ -582,16 +576,14 @@ def _seconds(
         return math.inf
     products = max(area * own * MULTIPROCESSORS / (RATE * rate), own / 32 * CONVERT * tiling.is_converted)
     loads = (tile[0] + tile[1] / tiling.together) * own * widths[0]
-    loads *= UNALIGNED if terms * widths[0] % 128 else 1.0
+    loads *= UNALIGNED if widths[0] < 4 and terms * widths[0] % 128 else 1.0
     steps = own * widths[0] / 128
 
     def both(one: float, another: float) -> float:
         return math.pow(one**SHARPNESS + another**SHARPNESS, 1 / SHARPNESS)
 
-    first, other = (
-        both(products, max(loads / COLD, steps * WAIT / _stages(*tile))),
-        both(products, loads / WARM),
-    )
+    first = both(products, max(loads / COLD, steps * WAIT / _stages(*tile)))
+    other = both(products, loads / WARM)
     stored = area * STORED * (4 if splits > 1 else widths[1])
     stored *= EXCHANGED if tiling.is_exchanged else 1.0
     if tiling.turns == 1:
@@ -601,8 +593,7 @@ def _seconds(
     spent += (
         CLUSTERS if tiling.together > 1 else PARTED if parts > 1 else steps * ALONE if splits == 1 else 0.0
     )
-    operands = widths[0] * terms * (rows + columns)
-    spent = both(spent, batch * (operands + widths[1] * rows * columns) / BANDWIDTH)
+    spent = both(spent, batch * (widths[0] * terms * sum(sides) + widths[1] * rows * columns) / BANDWIDTH)
     spent = both(spent, math.ceil(rows / tile[0]) * across * parts * loads / FROM_L2)
     return spent + (8 * splits * batch * rows * columns / PARTS + SPLIT if splits > 1 else 0.0)
 
