@@ -27,6 +27,7 @@ it and a reader can see it:
     element_strides = [1, 1]      # optional
     interleave = 0                # optional: 0, 16 or 32 bytes
     fill = "zero"                 # optional: what lies outside of the tensor, or "nan"
+    tf32 = false                  # optional: true rounds copied numbers of float32 to TF32
     optional = false              # optional: true gives zeros in place of a map that TMA refuses; the kernel looks
 
 A Triton launch has, in place of `block`, `shared`, `cluster` and `programmatic`:
@@ -139,6 +140,7 @@ class TensorMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     element_strides: _Axes = ()
     interleave: Literal[0, 16, 32] = 0
     fill: Literal["zero", "nan"] = "zero"
+    tf32: bool = False
     optional: bool = False
 
 
@@ -453,6 +455,7 @@ def _resolve_tensor_map(
         written.swizzle,
         written.interleave,
         written.fill,
+        written.tf32,
         written.optional,
     )
     if not made.optional and (reason := refused_by_tma(made)):

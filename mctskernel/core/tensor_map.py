@@ -31,6 +31,7 @@ class ResolvedTensorMap:
     swizzle: int
     interleave: int
     fill: str
+    tf32: bool = False
     optional: bool = False
 
     @property
@@ -90,6 +91,7 @@ def _refused_box(made: ResolvedTensorMap) -> str:
             made.interleave == 32 and made.swizzle != 32,
             "is interleaved in 32 bytes, which takes a swizzle of 32",
         ),
+        (made.tf32 and made.dtype != "float32", f"rounds {made.dtype} to TF32; only float32 is"),
         (
             made.fill == "nan" and made.dtype not in ("float16", "bfloat16", "float32", "float64"),
             f"is filled with NaN, which {made.dtype} doesn't have",

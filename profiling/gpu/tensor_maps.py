@@ -44,14 +44,14 @@ def encoded(made: ResolvedTensorMap, address: int) -> bytes:
             return bytes(TENSOR_MAP_BYTES) if refused else encoded(replace(made, optional=False), address)
         except CudaError:  # a GPU without TMA
             return bytes(TENSOR_MAP_BYTES)
-    words = TENSOR_MAP_BYTES // 8
+    words, kind = TENSOR_MAP_BYTES // 8, "TFLOAT32" if made.tf32 else _TYPES.get(made.dtype, "UINT8")
     memory = (ctypes.c_uint64 * (words + _ALIGNMENT // 8))()
     start = -ctypes.addressof(memory) % _ALIGNMENT
     axes = range(len(made.extents))[::-1]
     call(
         _encode_tiled,
         ctypes.addressof(memory) + start,
-        int(getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_TYPES.get(made.dtype, 'UINT8')}")),
+        int(getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind}")),
         len(axes),
         address,
         _array(ctypes.c_uint64, [made.extents[axis] for axis in axes]),

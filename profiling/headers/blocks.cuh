@@ -537,14 +537,8 @@ constexpr int UNIT = 16, CONVERTERS = 256, AHEAD = 4, MARKS = 32;
 struct alignas(64) TensorMap {
     unsigned long long words[16];
 
-    __device__ __forceinline__ bool valid() const {
-        unsigned long long all = 0;
-        #pragma unroll
-        for (int i = 0; i < 16; ++i) {
-            all |= words[i];
-        }
-        return all != 0;
-    }
+    // The first word is an address; to read all of them takes some of the time that small products take.
+    __device__ __forceinline__ bool valid() const { return words[0] != 0; }
 };
 
 // ---- Barriers in shared memory, and bulk copies
@@ -968,6 +962,10 @@ struct Stored {
                     reinterpret_cast<Word*>(&found)[j] = j < left ? reinterpret_cast<const Word*>(at)[j] : 0;
                 }
             }
+            if constexpr (SAME<T, TF32>) {
+                found = make_uint4(rounded(__uint_as_float(found.x)), rounded(__uint_as_float(found.y)), rounded(__uint_as_float(found.z)),
+                    rounded(__uint_as_float(found.w)));
+            }
             asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + i / (LINES * 8) * STEP_BYTES + swizzled(down, chunk)),
                 "r"(found.x), "r"(found.y), "r"(found.z), "r"(found.w) : "memory");
         }
@@ -1058,7 +1056,7 @@ __device__ __forceinline__ unsigned long long descriptor(unsigned start, unsigne
     return (unsigned long long)((start & 0x3ffff) >> 4) | (unsigned long long)(apart >> 4) << 16 | 64ull << 32 | 1ull << 62;
 }
 
-// Issue the products of a step; `wait` waits until at most so many steps' products are unfinished.
+// Issue the products of a step; `wait` waits until at most so many steps' products are unfinished, and READS what is finished.
 template <int M, int N, class T = float, class U = T, bool TURNED_A = false, bool TURNED_B = false>
 __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bool adds) {
     constexpr int OWN = SAME<T, float> && TURNED_A ? STEP_BYTES / 2 : STEP_BYTES;
@@ -1083,14 +1081,22 @@ __device__ __forceinline__ void products(float (&sum)[N / 2], unsigned stage, bo
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-template <int UNFINISHED, int COUNT>
+template <int UNFINISHED, bool READS = UNFINISHED == 0, int COUNT>
 __device__ __forceinline__ void wait(float (&sum)[COUNT]) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(UNFINISHED) : "memory");
-    if (UNFINISHED == 0) {
+    if (READS) {
         #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
             asm volatile("" : "+f"(sum[i])::"memory");
         }
+    }
+}
+
+template <int COUNT>
+__device__ __forceinline__ void add_sums(float (&to)[COUNT], const float (&from)[COUNT]) {
+    #pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        to[i] += from[i];
     }
 }
 
@@ -1404,7 +1410,7 @@ __device__ __forceinline__ void add_parts(float (&slice)[N / 2 / PARTS], const f
 //
 // Tensor cores cut off what doesn't fit a sum's 24 bits, and of fp8 a sum's 14. So that this doesn't add up, sums of 128 terms, WINDOW
 // steps, are added to the result in fp32.
-template <int M, int N, int STAGES, int CLUSTER, int TURNS = 1, int PARTS = 1, class Tiling, class A, class B, class Use, class Work = Nothing>
+template <int M, int N, int STAGES, int CLUSTER, int TURNS = 1, int PARTS = 1, int SLOTS = 0, class Tiling, class A, class B, class Use, class Work = Nothing>
 __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& tiling, A a_of, B b_of, Use use, const Work& work = {}) {
     using OfA = decltype(a_of(Tile()));
     using OfB = decltype(b_of(Tile()));
@@ -1419,13 +1425,16 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
     constexpr int TOGETHER = CLUSTER * PARTS;
     static_assert(PARTS == 1 || (CLUSTER == 1 && TURNS == 1), "Blocks that sum parts share nothing");
     static_assert((!OfA::TURNED && !OfB::TURNED) || sizeof(T) == 2 || CONVERTS, "Tensor cores turn 16-bit numbers only");
-    constexpr int STAGE = (M + N) * 128, WINDOW = PAIRS ? 4 : 1, GROUPS = M / 64 * TURNS;
+    constexpr int STAGE = (M + N) * 128, WINDOW = PAIRS ? 4 : 1, GROUPS = M / 64 * TURNS, STAGED = STAGES * STAGE + SLOTS * M * TURNS * 128;
     // Threads that bring operands: those of one warp, where others pack.
     constexpr int BRINGING = Work::PACKS ? 32 : PRODUCING;
     static_assert(!Work::PACKS || (PAIRS && !CONVERTS && PARTS == 1), "Packed operands are packed by warps that bring none");
+    // Two sets of sums of fp8 fit beside the result, so that one is added while the tensor cores fill the other. Or else two warp groups
+    // issue products by turns, lest both add at the same time.
+    constexpr bool TWO = sizeof(T) == 1 && M <= 128 && N <= 128 && TURNS == 1, ORDERED = sizeof(T) == 1 && M == 128 && !TWO;
     const unsigned start = (unsigned)__cvta_generic_to_shared(shared), memory = (start + 1023) & ~1023u;
     // For two tiles by turns, as the next one begins before the last one ends.
-    float* unscale = reinterpret_cast<float*>(shared + (memory - start) + STAGES * STAGE);
+    float* unscale = reinterpret_cast<float*>(shared + (memory - start) + STAGED);
     float result[N / 2], sum[N / 2];
     const int rank = blockIdx.x % TOGETHER, apart = gridDim.x / TOGETHER;
     auto tile_of = [&](int number) {
@@ -1440,9 +1449,10 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
         return tile;
     };
 #if BLOCKS_WGMMA
-    const unsigned full = memory + STAGES * STAGE + (M + N) * 8, empty = full + 8 * STAGES, done = empty + 8 * STAGES;
+    const unsigned full = memory + STAGED + (PAIRS ? (M + N) * 8 : 0), empty = full + 8 * STAGES, done = empty + 8 * STAGES;
     const unsigned order = done + 16, marks = order + 16, changes = marks + MARKS * STAGES;
     constexpr int EVERYONE = (1 << CLUSTER) - 1;
+    const bool copies_a = a_of(Tile()).is_copied(), copies_b = b_of(Tile()).is_copied();
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
             init_barrier(full + 8 * i, BRINGING / 32);
@@ -1489,7 +1499,6 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             }
             const OfA a = a_of(tile);
             const OfB b = b_of(tile);
-            const bool copies_a = a.is_copied(), copies_b = b.is_copied();
             Range of_lines[Work::PACKS ? (M + N) / 32 : 1];
             if constexpr (Work::PACKS) {
                 #pragma unroll
@@ -1590,6 +1599,9 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
         }
     } else {
         more_registers<GROUPS, CONVERTS, Work::PACKS>();
+        if (ORDERED && group == 1) {
+            asm volatile("bar.arrive 1, 256;" ::: "memory");
+        }
         unsigned parity = 0, before_it = group == 0;
         const int own = TURNS == 2 ? group : 0;
         // Beyond the stages of a tile that the other group multiplies.
@@ -1635,8 +1647,46 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
             int step = tile.first_step, before = -1;
             // Warp groups add at different times, so that the tensor cores have something to do.
             int until = !APART ? tile.last_step : step + (group == 0 ? WINDOW : (WINDOW + 1) / 2);
+            if (TWO && step < tile.last_step) {
+                float other[N / 2];
+                auto issue = [&](float (&to)[N / 2]) {
+                    wait_for(full + 8 * stage, parity);
+                    products<M, N, T, U, OfA::TURNED, OfB::TURNED>(to, memory + stage * STAGE, false);
+                };
+                auto next = [&] {
+                    before = stage;
+                    parity ^= stage == STAGES - 1;
+                    stage = stage == STAGES - 1 ? 0 : stage + 1;
+                };
+                // The step before the one that was issued last.
+                auto add = [&](float (&from)[N / 2]) {
+                    wait<1, true>(from);
+                    release(before);
+                    add_sums(result, from);
+                    next();
+                };
+                issue(sum);
+                next();
+                #pragma unroll 1
+                for (++step; step + 1 < tile.last_step; step += 2) {
+                    issue(other);
+                    add(sum);
+                    issue(sum);
+                    add(other);
+                }
+                if (step < tile.last_step) {
+                    issue(other);
+                    add(sum);
+                    wait<0>(other);
+                    add_sums(result, other);
+                } else {
+                    wait<0>(sum);
+                    add_sums(result, sum);
+                }
+                step = tile.last_step;
+            }
             #pragma unroll 1
-            while (step < tile.last_step) {
+            while (!TWO && step < tile.last_step) {
                 until = min(until, tile.last_step);
                 bool adds = false;
                 #pragma unroll 1
@@ -1654,7 +1704,13 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                             adds = false;
                         }
                     }
+                    if constexpr (ORDERED) {
+                        asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
+                    }
                     products<M, N, T, U, OfA::TURNED, OfB::TURNED>(APART ? sum : result, memory + stage * STAGE, adds);
+                    if constexpr (ORDERED) {
+                        asm volatile("bar.arrive %0, 256;" ::"r"(2 - group) : "memory");
+                    }
                     adds = true;
                     wait<1>(APART ? sum : result);
                     if (before >= 0) {
@@ -1669,9 +1725,8 @@ __device__ __forceinline__ void multiply(unsigned char* shared, const Tiling& ti
                     pass_on();
                 }
                 wait<0>(APART ? sum : result);
-                #pragma unroll
-                for (int i = 0; APART && i < N / 2; ++i) {
-                    result[i] += sum[i];
+                if constexpr (APART) {
+                    add_sums(result, sum);
                 }
             }
             if (tile.first_step < tile.last_step) {
@@ -1789,9 +1844,9 @@ __device__ __forceinline__ void turn_four(unsigned (&words)[4]) {
     }
 }
 
-// Store the last N of a thread's sums, WIDTH neighbours at once.
-template <int WIDTH, int N, int COUNT, class T, class Value, class Index>
-__device__ __forceinline__ void store_last(T* to, const float (&sum)[COUNT], const Tile& tile, int rows, int columns, Value value,
+// Store a thread's sums from FIRST to LAST, WIDTH neighbours at once.
+template <int WIDTH, int FIRST, int LAST, int COUNT, class T, class Value, class Index>
+__device__ __forceinline__ void store_some(T* to, const float (&sum)[COUNT], const Tile& tile, int rows, int columns, Value value,
         Index index) {
     #pragma unroll
     for (int half = 0; half < 4; half += 2) {
@@ -1801,7 +1856,7 @@ __device__ __forceinline__ void store_last(T* to, const float (&sum)[COUNT], con
         T* line = to + index(inside, tile.column) + own;
         const bool aligned = (size_t)line % sizeof(Together<T, WIDTH>) == 0;
         #pragma unroll
-        for (int i = COUNT - N; i < COUNT; i += WIDTH * 2) {
+        for (int i = FIRST; i < LAST; i += WIDTH * 2) {
             union {
                 Together<T, WIDTH> found;
                 unsigned words[4];
@@ -1828,63 +1883,73 @@ __device__ __forceinline__ void store_last(T* to, const float (&sum)[COUNT], con
     }
 }
 
-// Store value(row, column, sum) of a thread's sums inside of the matrix at to[index(row, column)], where columns are neighbours.
-template <int N, class T, class Value, class Index>
+// Store value(row, column, sum) of a thread's sums, from FIRST on, inside of the matrix at to[index(row, column)], where columns are
+// neighbours.
+template <int FIRST = 0, int N, class T, class Value, class Index>
 __device__ __forceinline__ void store(T* to, const float (&sum)[N], const Tile& tile, int rows, int columns, Value value,
         Index index) {
     // Of 16-bit numbers, four threads have 8 neighbours each once they have exchanged them.
-    constexpr int WIDE = sizeof(T) == 2 ? N / 16 * 16 : 0;
-    if constexpr (WIDE > 0) {
-        float first[WIDE];
-        #pragma unroll
-        for (int i = 0; i < WIDE; ++i) {
-            first[i] = sum[i];
-        }
-        store_last<8, WIDE>(to, first, tile, rows, columns, value, index);
+    constexpr int WIDE = sizeof(T) == 2 ? FIRST + (N - FIRST) / 16 * 16 : FIRST;
+    if constexpr (WIDE > FIRST) {
+        store_some<8, FIRST, WIDE>(to, sum, tile, rows, columns, value, index);
     }
-    if constexpr (WIDE < N) {
-        store_last<2, N - WIDE>(to, sum, tile, rows, columns, value, index);
+    if constexpr (N > WIDE) {
+        store_some<2, WIDE, N>(to, sum, tile, rows, columns, value, index);
     }
 }
 
-// The same of 16-bit numbers by way of shared memory, from which TMA stores boxes of 16 x 64 while the block goes on; `shared` has M x N
-// numbers and 2048 bytes more than `multiply` needs of it.
-template <int M, int N, int STAGES, int COUNT, class T, class Value, class Index>
+// The same by way of shared memory, from which TMA stores boxes of 16 rows and 128 bytes while the block goes on. A warp has SLOTS of
+// them, behind the stages; columns that fill none are stored at once.
+template <int M, int N, int STAGES, int SLOTS, int COUNT, class T, class Value, class Index>
 __device__ __forceinline__ void store_boxes(const TensorMap* map, unsigned char* shared, T* to, const float (&sum)[COUNT], const Tile& tile,
         int rows, int columns, Value value, Index index) {
 #if BLOCKS_WGMMA
-    static_assert(COUNT * 2 == N && N % 64 == 0 && sizeof(T) == 2, "Whole boxes of 16-bit numbers");
-    if (map->valid()) {
-        const unsigned start = ((unsigned)__cvta_generic_to_shared(shared) + 1023) & ~1023u;
-        const unsigned own = start + STAGES * (M + N) * 128 + 4096 + (threadIdx.x >> 5) * (N * 32), lane = threadIdx.x % 32;
-        if (lane == 0) {
-            asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-        }
-        __syncwarp();
-        #pragma unroll
-        for (int i = 0; i < COUNT; i += 2) {
-            union {
-                T pair[2];
-                unsigned word;
-            };
-            const int row = min(tile.row + row_of(i), rows - 1), column = tile.column + column_of(i);
-            pair[0] = value(row, min(column, columns - 1), sum[i]);
-            pair[1] = value(row, min(column + 1, columns - 1), sum[i + 1]);
-            const int down = (lane >> 2) + (i >> 1 & 1) * 8, box = i / 32, chunk = i / 4 % 8;
-            asm volatile("st.shared.b32 [%0], %1;" ::"r"(own + box * 2048 + swizzled(down, chunk) + (lane & 3) * 4), "r"(word) : "memory");
-        }
-        publish();
-        __syncwarp();
-        if (lane == 0) {
+    constexpr int WIDE = 128 / sizeof(T), BOXES = COUNT * 2 / WIDE;
+    static_assert(SLOTS == 0 || sizeof(T) == 2 || sizeof(T) == 4, "Pairs of 16 or 32 bits");
+    if constexpr (SLOTS > 0 && BOXES > 0) {
+        if (map->valid()) {
+            const unsigned start = ((unsigned)__cvta_generic_to_shared(shared) + 1023) & ~1023u, lane = threadIdx.x % 32;
+            const unsigned own = start + STAGES * (M + N) * 128 + (threadIdx.x >> 5) * (SLOTS * 2048);
             #pragma unroll
-            for (int box = 0; box < N / 64; ++box) {
-                asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];"
-                             ::"l"(map), "r"(tile.column + box * 64), "r"(tile.row + (int)(threadIdx.x >> 5) * 16), "r"(tile.batch),
-                             "r"(own + box * 2048) : "memory");
+            for (int box = 0; box < BOXES; ++box) {
+                const unsigned slot = own + box % SLOTS * 2048;
+                if (lane == 0 && box == 0) {
+                    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+                } else if (lane == 0 && box >= SLOTS) {
+                    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(SLOTS - 1) : "memory");
+                }
+                __syncwarp();
+                // All values first, lest what they are loaded from is waited for one by one.
+                Together<T, 2> pairs[WIDE / 4];
+                #pragma unroll
+                for (int pair = 0; pair < WIDE / 4; ++pair) {
+                    const int i = box * (WIDE / 2) + pair * 2, row = min(tile.row + row_of(i), rows - 1), column = tile.column + column_of(i);
+                    pairs[pair].of[0] = value(row, min(column, columns - 1), sum[i]);
+                    pairs[pair].of[1] = value(row, min(column + 1, columns - 1), sum[i + 1]);
+                }
+                #pragma unroll
+                for (int pair = 0; pair < WIDE / 4; ++pair) {
+                    const int down = (lane >> 2) + (pair & 1) * 8, byte = column_of(pair * 2) * sizeof(T);
+                    const unsigned at = slot + swizzled(down, byte / 16) + byte % 16;
+                    if constexpr (sizeof(T) == 2) {
+                        asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(reinterpret_cast<const unsigned&>(pairs[pair])) : "memory");
+                    } else {
+                        const uint2 words = reinterpret_cast<const uint2&>(pairs[pair]);
+                        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(words.x), "r"(words.y) : "memory");
+                    }
+                }
+                publish();
+                __syncwarp();
+                if (lane == 0) {
+                    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];"
+                                 ::"l"(map), "r"(tile.column + box * WIDE), "r"(tile.row + (int)(threadIdx.x >> 5) * 16), "r"(tile.batch),
+                                 "r"(slot) : "memory");
+                    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+                }
             }
-            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+            store<BOXES * WIDE / 2>(to, sum, tile, rows, columns, value, index);
+            return;
         }
-        return;
     }
 #endif
     store(to, sum, tile, rows, columns, value, index);

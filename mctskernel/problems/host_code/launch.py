@@ -66,7 +66,7 @@ def write_launch(
             axes = (
                 f"[{', '.join(map(whole, axis))}]" for axis in (made.shape, made.box, made.element_strides)
             )
-            layout = f"{made.swizzle}, {made.interleave}, {made.fill!r}"
+            layout = f"{made.swizzle}, {made.interleave}, {made.fill!r}{', tf32=True' if made.tf32 else ''}"
             return Argument(f"{buffers[made.tensor]}, {', '.join(axes)}, {layout}", is_map=True)
         return Argument(translate(each, names))
 

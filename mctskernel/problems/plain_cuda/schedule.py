@@ -238,12 +238,14 @@ class Schedule:
         if zero:
             self._zeroed.add(place.name)
 
-    def add_tensor_map(self, place: Place, shape: Sequence[sympy.Expr], box: Sequence[int | str]) -> str:
+    def add_tensor_map(
+        self, place: Place, shape: Sequence[sympy.Expr], box: Sequence[int | str], *, tf32: bool = False
+    ) -> str:
         """Have a swizzled tensor map of a buffer with these axes, zeros where TMA can't read it; returns its name."""
         name = self.fresh(f"{place.name}_map")
         self._maps.append(
             f'[[tensor_map]]\nname = "{name}"\ntensor = "{place.name}"\nbox = {list(box)}\n'
-            f"shape = [{_extents(shape)}]\nswizzle = 128\noptional = true\n"
+            f"shape = [{_extents(shape)}]\nswizzle = 128\noptional = true\n" + "tf32 = true\n" * tf32
         )
         return name
 

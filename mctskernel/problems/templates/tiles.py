@@ -43,12 +43,12 @@ MULTIPROCESSORS = 132
 _Rates = dict[int, tuple[float, ...]]
 
 TILES: _Rates = {64: (0.4, 0.55, 0.65), 128: (0.6, 0.87, 1.0)}
-HALF_TILES: _Rates = {64: (1.71, 3.04, 1.66, 3.32), 128: (2.49, 3.41, 3.42, 3.66), 192: (2.16, 3.32, 3.69)}
-FP8_TILES: _Rates = {64: (2.0, 2.9, 3.2), 128: (3.0, 4.5, 4.6)}
+HALF_TILES: _Rates = {64: (1.51, 2.73, 1.47, 3.1), 128: (2.49, 3.35, 3.43, 3.67), 192: (2.16, 2.44, 3.82)}
+FP8_TILES: _Rates = {64: (2.2, 3.6, 3.2), 128: (3.2, 5.8, 5.85)}
 """By rows of a tile, at what multiple of RATE pairs, 16 bits and fp8 are multiplied with 64, 128 and more columns; TF32
 at half."""
 
-TURNS = {64: (2.23, 2.62, 3.39, 3.41)}
+TURNS = {64: (2.19, 2.21, 3.46, 3.32)}
 """The same of 16-bit numbers where two warp groups take turns, each with its tile."""
 
 WIDTHS = (16, 32, 48, 64, 96, 128, 160, 192, 224, 256)
@@ -69,14 +69,14 @@ RATE, BANDWIDTH, FROM_L2, PARTS = 1.25e14, 3.35e12, 1.63e13, 8.91e12
 STORED, TILE, SPLIT, CLUSTERS, PARTED, ALONE = 3.98e-11, 1.11e-7, 3.24e-6, 9.9e-7, 3e-6, 2.65e-8
 """Seconds of storing a byte of a tile, its beginning, another launch, clusters of either kind, a step without one."""
 
-OF_TURNS, BEGIN_TURNS = 7.14e-7, 6.11e-6
+OF_TURNS, BEGIN_TURNS = 6.66e-7, 6.55e-6
 """Seconds of a tile's beginning where warp groups take turns, and of the first ones."""
 
 WARM, COLD, WAIT, SHARPNESS = 2.71e11, 2.05e11, 1.07e-6, 4.2
 """Bytes a second that a multiprocessor loads, also of its first tile; a stage's latency; how well loads are hidden."""
 
-EXCHANGED, SHORT = 1.8, 800
-"""How many times as long storing takes if operands are exchanged, and bytes of lines for which it matters most."""
+EXCHANGED, UNALIGNED = 1.8, 2.42
+"""How many times as long storing takes if operands are exchanged, and loading where lines don't begin at 128 bytes."""
 
 CLUSTERED = 112
 """Multiprocessors on which there is room for clusters of four and more."""
@@ -87,7 +87,7 @@ BESIDE, LEAST_BESIDE, FEWEST_MATRICES = 1.34e-3, 0.3, 16
 TOGETHER, PARTS_OF_CLUSTER = 2, (1, 2, 4, 8)
 """Blocks that share what they copy, where there are several rows of tiles, and those that share a tile's terms."""
 
-MOST_SHARED, BESIDE_STAGES = 232448, 4096
+MOST_SHARED, BESIDE_STAGES = 232448, 2048
 """Bytes of shared memory of a block, and of those that aren't stages."""
 
 CONVERT, MOST_CONVERTED = 9e-7, 128
@@ -125,11 +125,6 @@ class Product:
     in_tf32: bool
 
     @property
-    def is_short(self) -> bool:
-        """Whether storing takes long beside a tile's few steps: by way of shared memory it overlaps the next tile's."""
-        return self.sizes[3] * 2 <= SHORT and self.dtypes[0].itemsize == 2
-
-    @property
     def is_pairs(self) -> bool:
         """Whether numbers of fp32 are multiplied as pairs of fp16."""
         return self.dtypes[0] is torch.float32 and not self.in_tf32
@@ -142,8 +137,7 @@ class Product:
             return
         converted = self._converted(schedule, place)
         given = yield from self._given(schedule, place, converted)
-        units = [LINES if self.is_short else _unit(each) for each in given]
-        tiling = self._tiling(numbers(self.nodes[-1]), units, is_converted=bool(converted))
+        tiling = self._tiling(numbers(self.nodes[-1]), [*map(_unit, given)], is_converted=bool(converted))
         packed = [each for each in given if isinstance(each, _Packed)]
         before = self._before(schedule, place, tiling)
         if packed:
@@ -176,16 +170,20 @@ class Product:
         wide = (each for each in WIDTHS if each % unit == 0 and (is_half or each <= 192))
         tile_n = schedule.macro("TILE_N", tiling.columns, *sorted({tiling.columns, *wide}))
         turns = "1" if self.is_pairs else schedule.macro("TURNS", tiling.turns, 1, 2)
-        is_staged = self.is_short and target.dtype.itemsize == 2 and not tiling.is_exchanged
-        staged = 2 * tiling.rows * tiling.columns * tiling.turns + 2048 if is_staged else 0
         line, others = (132, 256) if tiling.is_converted else (128, 128)
-        stages = schedule.macro("STAGES", _stages(tiling.rows, tiling.columns, staged, line))
+        tables, item = 2 * BESIDE_STAGES if self.is_pairs else BESIDE_STAGES, target.dtype.itemsize
+        most = _stages(tiling.rows, tiling.columns, line, tables)
+        left = MOST_SHARED - tables - most * (tiling.rows + tiling.columns) * line
+        high, across = tiling.rows * tiling.turns * 128, tiling.columns // tiling.parts * item // 128
+        staged = not (split or tiling.is_exchanged or self.is_pairs) and item in {2, 4}
+        stages = schedule.macro("STAGES", most)
+        slots = schedule.macro("SLOTS", min(left // high, across, 4), *range(5)) if staged else "0"
         group, blocks = schedule.macro("GROUP", 8), schedule.macro("BLOCKS", MULTIPROCESSORS)
         cluster = schedule.macro("CLUSTER", tiling.together, 1, TOGETHER)
         parts = schedule.macro("PARTS", tiling.parts, *PARTS_OF_CLUSTER[: 1 if before else None])
         beside, threads = f"({cluster} * {parts})", f"2 * {tile_m} * {turns} + {others}"
-        shared = f"{stages} * ({tile_m} + {tile_n}) * {line} + {BESIDE_STAGES}"
-        shared += f" + 2 * {tile_m} * {tile_n} * {turns} + 2048" if staged else ""
+        shared = f"{stages} * ({tile_m} + {tile_n}) * {line} + {tables}"
+        shared += f" + {slots} * {tile_m} * {turns} * 128" if staged else ""
         schedule.require(f"{blocks} >= {beside} && {tile_n} % (8 * {parts}) == 0")
         schedule.require(f"{stages} >= 3 && {shared} <= {MOST_SHARED}")
         schedule.require(f"{group} >= 1 && {group} <= 64")
@@ -198,14 +196,14 @@ class Product:
         counts = (*(each.operand.lines for each in given), given[0].operand.steps, self.batch)
         extents = ", ".join([*map(in_cpp, counts), split or "1"])
         call = f"extern __shared__ unsigned char {names.shared}[];\n"
-        call += f"    blocks::multiply<{', '.join((tile_m, tile_n, stages, cluster, turns, parts))}>({names.shared}, "
-        call += f"blocks::Tiling<{tile_m} * {cluster}, {tile_n}, {group}>{{{extents}}}"
+        call += f"    blocks::multiply<{', '.join((tile_m, tile_n, stages, cluster, turns, parts, slots))}>("
+        call += f"{names.shared}, blocks::Tiling<{tile_m} * {cluster}, {tile_n}, {group}>{{{extents}}}"
         sums, store = f"const float (&{names.sums})[{tile_n} / 2 / {parts}]", ""
         maps = [each.map for each in mapped if isinstance(each, _Stored) and each.map]
         if staged:
             whole = schedule.place("", self.nodes[0]).extents
-            maps.append(schedule.add_tensor_map(target, _matrices(whole), (1, 16, LINES)))
-            store = f"store_boxes<{tile_m}, {tile_n}, {stages}>(&{maps[-1]}, {names.shared}, "
+            maps.append(schedule.add_tensor_map(target, _matrices(whole), (1, 16, 128 // item)))
+            store = f"store_boxes<{tile_m}, {tile_n}, {stages}, {slots}>(&{maps[-1]}, {names.shared}, "
         words = (call, sums, store, before)
         made = self._function(schedule, target, words, f"{threads}, 1", mapped, stored_parts=bool(split))
         made = replace(made, given=tuple(map(map_given, maps)))
@@ -217,11 +215,9 @@ class Product:
         """The tiles with the least time; their columns are multiples of a unit of each operand."""
         widths, slower = (self.dtypes[0].itemsize, result.itemsize), 0.5 if self.in_tf32 else 1.0
         table = HALF_TILES if self.in_tf32 else _TILES_OF.get(self.dtypes[0], HALF_TILES)
-        possible = (
-            (replace(each, is_converted=is_converted), rate)
-            for each, rate in _tilings(self.sizes, table, units)
-        )
-        return min((_seconds(self.sizes, widths, each, rate * slower), each) for each, rate in possible)[1]
+        found = _tilings(self.sizes, table, units)
+        known = ((replace(each, is_converted=is_converted), rate * slower) for each, rate in found)
+        return min((_seconds(self.sizes, widths, *each), each[0]) for each in known)[1]
 
     def _few(self, schedule: Schedule, place: Place) -> list[_Stored]:
         """The operands, where one of them has few lines and both can be read where they are, that one first."""
@@ -502,7 +498,8 @@ class _Stored:
         """The operand with a tensor map, of boxes with so many lines where terms are neighbours."""
         shape = _matrices(self.memory.place.extents)
         box = (1, in_plan if self.memory.by_term else LINES, STEPS[self.operand.dtype])
-        name = schedule.add_tensor_map(self.memory.place, shape, box) if self.memory.batch else ""
+        tf32, add = self.operand.dtype is torch.float32, schedule.add_tensor_map
+        name = add(self.memory.place, shape, box, tf32=tf32) if self.memory.batch else ""
         return replace(self, map=name, box=f", {lines}" if self.memory.by_term else "")
 
     @property
@@ -597,9 +594,8 @@ def _seconds(
     A multiprocessor computes tiles one after another. Of a cluster, so many that are below each other are computed
     together, or so many parts of a tile's terms.
     """
-    batch, rows, columns, terms = sizes
-    if tiling.is_exchanged:
-        rows, columns = columns, rows
+    batch, *sides, terms = sizes
+    rows, columns = sides[:: -1 if tiling.is_exchanged else 1]
     tile, parts, splits = (tiling.rows, tiling.columns), tiling.parts, tiling.splits
     across = batch * math.ceil(columns / tile[1]) * splits
     room = (MULTIPROCESSORS if parts <= 2 else CLUSTERED) // parts
@@ -611,15 +607,14 @@ def _seconds(
         return math.inf
     products = max(area * own * MULTIPROCESSORS / (RATE * rate), own / 32 * CONVERT * tiling.is_converted)
     loads = (tile[0] + tile[1] / tiling.together) * own * widths[0]
+    loads *= UNALIGNED if widths[0] < 4 and terms * widths[0] % 128 else 1.0
     steps = own * widths[0] / 128
 
     def both(one: float, another: float) -> float:
         return math.pow(one**SHARPNESS + another**SHARPNESS, 1 / SHARPNESS)
 
-    first, other = (
-        both(products, max(loads / COLD, steps * WAIT / _stages(*tile))),
-        both(products, loads / WARM),
-    )
+    first = both(products, max(loads / COLD, steps * WAIT / _stages(*tile)))
+    other = both(products, loads / WARM)
     stored = area * STORED * (4 if splits > 1 else widths[1])
     stored *= EXCHANGED if tiling.is_exchanged else 1.0
     if tiling.turns == 1:
@@ -629,8 +624,7 @@ def _seconds(
     spent += (
         CLUSTERS if tiling.together > 1 else PARTED if parts > 1 else steps * ALONE if splits == 1 else 0.0
     )
-    operands = widths[0] * terms * (rows + columns)
-    spent = both(spent, batch * (operands + widths[1] * rows * columns) / BANDWIDTH)
+    spent = both(spent, batch * (widths[0] * terms * sum(sides) + widths[1] * rows * columns) / BANDWIDTH)
     spent = both(spent, math.ceil(rows / tile[0]) * across * parts * loads / FROM_L2)
     return spent + (8 * splits * batch * rows * columns / PARTS + SPLIT if splits > 1 else 0.0)
 
@@ -684,8 +678,8 @@ def _tilings(
                         yield _Tiling(high, wide, turns, together, parts, split, is_exchanged), rate
 
 
-def _stages(rows: int, columns: int, beside: int = 0, line: int = 128) -> int:
-    return min((MOST_SHARED - BESIDE_STAGES - beside) // ((rows + columns) * line), 12)
+def _stages(rows: int, columns: int, line: int = 128, beside: int = BESIDE_STAGES) -> int:
+    return min((MOST_SHARED - beside) // ((rows + columns) * line), 12)
 
 
 def _shape(node: Node, traced: Traced) -> tuple[sympy.Expr, sympy.Expr, sympy.Expr, sympy.Expr] | None:

@@ -138,6 +138,7 @@ def test_products_in_tf32_where_pytorch_is_told_so(
     try:
         source = templates(function, *inputs, sizes={**TYPICAL, "k": 8192})
         assert words in source
+        assert source.count("tf32 = true") == source.count("Stored<"), "copies round, as cuBLAS does"
         assert not wrong(function, *inputs, source=source, shape={"m": 70, "n": 133, "k": 165})
     finally:
         torch.backends.cuda.matmul.allow_tf32 = False
