@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,11 +17,11 @@ import sympy
 import torch
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, numbers, plus, times
+from mctskernel.problems.plain_cuda.body import Body, Function, Given, Index, Place, numbers, plus, times
 from mctskernel.problems.plain_cuda.element_types import converted, stored
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES
-from mctskernel.problems.plain_cuda.rules import argument, base_name, operator_name, tensors
+from mctskernel.problems.plain_cuda.rules import argument, base_name, operator_name, readers, tensors
 from mctskernel.problems.plain_cuda.tracing import Traced
 from mctskernel.problems.templates.epilogues import HEADER, Epilogue, Written, by_header
 from mctskernel.problems.templates.pools import Pool, pools
@@ -44,6 +45,9 @@ MANY_PARTS = 8
 MOST_TAPS = {False: 21, True: 7}
 """Taps whose weights a stage holds, for each of TF32 and exact products."""
 
+FAR = 3
+"""Dilation of rows from which it takes less to load each of them again than what lies between."""
+
 MOST_STACKED = 16
 """Phases that a block computes: as many as a warp has rows."""
 
@@ -56,6 +60,9 @@ EXACT = 8
 TOGETHER = (16, 12, 8, 4)
 """Outputs that a thread computes where few terms are summed in fp32."""
 
+THREADS, MOST_WEIGHTS = 132 * 2048, 64
+"""Threads that fill a GPU, and weights that one has in registers."""
+
 TILE_CYCLES, TAP_CYCLES, DIRECT_CYCLES = 11, 3.4, 0.0165
 """Cycles of a multiprocessor for a place: of 64 rows, 8 terms of each in three products, and one term in fp32."""
 
@@ -64,6 +71,9 @@ FEW_STEPS = 24
 
 WIDEST, STORING = 4096, 11264
 """Columns of a strip, and bytes of shared memory beside stages."""
+
+MULTIPROCESSORS, STORED_IN_CYCLE = 132, 2600
+"""Of the GPUs that templates are made for, and bytes that they store in a cycle."""
 
 BLOCKS = 2112
 """16 for each multiprocessor of the GPUs that templates are made for: those that come later even the others out."""
@@ -97,6 +107,13 @@ class Geometry:
     stacked: bool = True
     beside: int = 1
     """Columns of a plain convolution's result that are phases, too, so that a block of few outputs computes several."""
+    folded: bool = False
+    """Whether the columns of the kernel are as channels of their own, so that fewer products are of empty ones."""
+
+    @property
+    def fold(self) -> int:
+        """The channels that an input is, one for each column of the kernel."""
+        return self.kernel[2] if self.folded else 1
 
     @property
     def stack(self) -> int:
@@ -113,11 +130,23 @@ class Geometry:
         """Results for a place of a phase along each axis."""
         return self.stride if self.transposed else (1, 1, self.beside)
 
+    @property
+    def is_small(self) -> bool:
+        """Whether a thread can have all taps of some places, if it has to."""
+        return not self.transposed or (math.prod(self.kernel[1:]) <= MOST_WEIGHTS and max(self.stride[1:]) <= 4)
+
     def in_pairs(self) -> Geometry:
         """The same with pairs of columns where that takes fewer products than 64 rows of which half are empty."""
         taps = [tap * self.dilation[2] for tap in range(self.kernel[2])]
         both = {*taps, *(self.stride[2] + each for each in taps)}
         return replace(self, beside=2) if not self.transposed and len(both) < 2 * len(taps) else self
+
+    def with_fewest(self, inputs: float, rows: float, words: int) -> Geometry:
+        """The same with columns as channels, or in pairs, where that takes fewer products."""
+        one, all_ = math.ceil(inputs / words) * self.kernel[2], math.ceil(inputs * self.kernel[2] / words)
+        if not self.transposed and 2 * all_ <= one:
+            return replace(self, folded=True)
+        return self.in_pairs() if rows <= MOST_ROWS // 4 else self
 
     def sections(self, most: int) -> Iterator[Section]:
         """The sections of all phases in order, of at most so many taps unless one row has more."""
@@ -142,7 +171,7 @@ class Geometry:
         """The taps of an axis, of a phase, by what they have in common: input step * (place + at) + base."""
         stride, padding, dilation = self.stride[axis], self.padding[axis], self.dilation[axis]
         found: dict[int, list[tuple[int, int]]] = {}
-        for tap in range(self.kernel[axis]):
+        for tap in range(1 if axis == 2 and self.folded else self.kernel[axis]):
             if self.transposed:
                 at, rest = divmod(phase + padding - tap * dilation, stride)
                 if rest == 0:
@@ -155,6 +184,8 @@ class Geometry:
     def _split(self, phase: int, depth: int, depth_tap: int, given: Any) -> Iterator[Section]:
         (rows, columns), most = given
         parts = math.ceil(len(rows.taps) * len(columns.taps) / most)
+        if not self.transposed and self.dilation[1] >= FAR:
+            parts = len(rows.taps)
         size = math.ceil(len(rows.taps) / parts)
         left = min(at for _, at in columns.taps)
         for start in range(0, len(rows.taps), size):
@@ -249,7 +280,8 @@ class Tables:
             f"    static constexpr int MOST_TAPS = {self.most_taps};\n"
             f"    static constexpr bool EXACT = {str(self.exact).lower()};\n"
             f"    static constexpr int HALO_ROWS = {rows}, HALO_COLUMNS = {columns};\n"
-            f"{_arrays({'STEPS': geometry.steps, 'OUT': geometry.out})}}};"
+            f"{_arrays({'STEPS': geometry.steps, 'OUT': geometry.out})}"
+            f"    static constexpr int FOLD = {geometry.fold}, FOLD_APART = {geometry.dilation[2]};\n}};"
         )
 
 
@@ -277,7 +309,7 @@ class Convolution:
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """A kernel that packs the weights, the convolution's, and one that completes a reduction or a pool."""
         node = self.nodes[0]
-        tensor: Any = argument(node, "input")
+        tensor = _source(node)[0]
         schedule.include(HEADER)
         groups = int(argument(node, "groups"))
         body = schedule.body(place)
@@ -297,16 +329,21 @@ class Convolution:
         macros = tuple(schedule.macro(*each) for each in zip(named, choice, strict=True))
         is_stored = bool(self.epilogue and self.epilogue.stored)
         in_pairs = self.pool or is_stored or (not self.epilogue and schedule.estimate(out[-1:]) % 2 == 0)
+        splits = self._splits(schedule, (given[1], out), places, shape)
+        split = schedule.macro("SPLITS", splits) if splits > 1 else ""
+        count = sympy.Symbol(split, integer=True, positive=True) if split else ONE
+        if split:
+            schedule.require(f"{split} >= 1 && {split} <= 64")
         name = schedule.fresh(node.name)
         schedule.define(self.tables.text(name, by_image=bool(self.epilogue and self.epilogue.by_image)))
-        sizes = _sizes(node, body, places)
+        sizes = _sizes(node, body, places) + (f", {split}" if split else "")
         tile, deep = (sympy.Symbol(macros[number], integer=True, positive=True) for number in (0, 2))
         terms = WORDS * 4 // numbers(node).itemsize
         extents = (
             sympy.Integer(groups),
             _parts(rows, sympy.floor(tile * (16 // self.tables.geometry.stack) / 16)),
             sympy.Integer(sum(len(each.taps) for each in self.tables.sections)),
-            _parts(channels, deep * terms),
+            _parts(channels * self.tables.geometry.fold, deep * terms),
             sympy.Integer(1 + self.tables.exact),
             deep * terms * tile,
         )
@@ -314,6 +351,9 @@ class Convolution:
         schedule.add_scratch(packed)
         yield self._packing(schedule, packed, (name, sizes, macros))
         step, target = None, place
+        if split:
+            target = Place(schedule.fresh(f"{node.name}_parts"), torch.float32, (out[0], out[1] * count, *out[2:]))
+            schedule.add_scratch(target)
         if self.epilogue and self.epilogue.parts:
             step = self.epilogue.step(schedule, self._count_parts(out[0], places, macros))
             target = step.buffer or place
@@ -323,10 +363,13 @@ class Convolution:
             target = Place(schedule.fresh(self.held.name), torch.float32, extents)
             schedule.add_scratch(target)
         of_block = f"{name}_geometry, {tile}, {macros[1]}, {macros[4]}"
-        follow = self._follow(schedule, target if self.pool else place, step, of_block)
-        words = name, sizes, (*macros, "2" if in_pairs else "1")
+        follow = self._follow(schedule, target if self.pool or split else place, step, of_block)
+        words = name, sizes, (*macros, "2" if in_pairs else "1", split or "1")
         also = (step.buffer,) if step and step.buffer and is_stored else ()
         yield self._product(schedule, (target, *also), words, (schedule.places[tensor], packed), follow)
+        if split:
+            given_parts = {node: _sum_of_parts(node, target, rows, count)}
+            yield schedule.kernel(schedule.whole(self.nodes[-1], place, given_parts))
         if self.pool or is_stored:
             schedule.places[self.held] = target
         if self.epilogue and step:
@@ -337,6 +380,32 @@ class Convolution:
     def _places(self, out: Sequence[sympy.Expr]) -> list[sympy.Expr]:
         """The places of a phase along each axis."""
         return [*map(_parts, _three(out[2:], ONE), self.tables.geometry.out)]
+
+    def _splits(
+        self, schedule: Schedule, extents: tuple[sympy.Expr, Sequence[sympy.Expr]], places: Sequence[sympy.Expr], shape: Sequence[int]
+    ) -> int:
+        """Parts of the channels that blocks of their own compute, where there would be too few."""
+        channels, (images, rows, *_) = extents
+        if self.epilogue or self.pool:
+            return 1
+        tile, strip, *_ = shape
+        groups = int(argument(self.nodes[0], "groups"))
+        own, (down, across) = schedule.estimate((channels,)) // groups * self.tables.geometry.fold, self.tables.halo
+        planes, high, wide = (schedule.estimate((each,)) for each in (images * places[0], *places[1:]))
+        strips = math.ceil(wide / strip)
+        blocks = math.ceil(planes * (high + down) * (math.ceil(wide / strips) + across) / (OF_BLOCK // tile)) * strips
+        blocks *= math.ceil(schedule.estimate((rows,)) / groups * self.tables.geometry.stack / tile) * groups * self.tables.phases
+        taps = sum(len(each.taps) for each in self.tables.sections) / self.tables.phases
+        products = own / (WORDS * 4 // numbers(self.nodes[0]).itemsize) * taps * 128 * (3 if self.tables.exact else 1)
+        stored = schedule.estimate((images, rows, *places)) * math.prod(self.tables.geometry.out) * 4 / STORED_IN_CYCLE
+
+        def cycles(splits: int) -> float:
+            """About, of products by blocks beside each other, and of storing parts and loading them again."""
+            beside = math.ceil(blocks * splits / MULTIPROCESSORS)
+            return beside * products / splits * (1.6 if beside == 1 else 1) + (splits > 1) * (3000 + 2 * splits * stored)
+
+        found = min((each for each in (1, 2, 4, 8, 16) if own >= 2 * WORDS * each or each == 1), key=cycles)
+        return found if cycles(found) < 0.75 * cycles(1) else 1
 
     def _count_parts(
         self, images: sympy.Expr, places: Sequence[sympy.Expr], macros: Sequence[str]
@@ -359,7 +428,7 @@ class Convolution:
     ) -> tuple[int, int, int, int]:
         """Rows of a block, columns of a strip, steps of a stage, and stages."""
         columns = schedule.estimate((places[2],))
-        steps = math.ceil(schedule.estimate((channels,)) / (WORDS * 4 // numbers(self.nodes[0]).itemsize))
+        steps = math.ceil(schedule.estimate((channels,)) * self.tables.geometry.fold / (WORDS * 4 // numbers(self.nodes[0]).itemsize))
         sections = self.tables.sections
         taps = sum(len(each.taps) for each in sections) / self.tables.phases
         deep = 2 if steps > 1 and self.tables.most_taps < 3 else 1
@@ -413,7 +482,8 @@ class Convolution:
     def _follow(self, schedule: Schedule, place: Place, step: Step | None, of_block: str) -> Written:
         """What becomes of sums, as arguments in C++, and what it reads."""
         held = schedule.place("", self.held) if self.epilogue else place
-        value, at, names = _epilogue((self.nodes[0], self.held), schedule, held)
+        is_split = not self.epilogue and not self.pool and place.extents[1] != schedule.place("", self.held).extents[1]
+        value, at, names = _epilogue(self.nodes[:1] if is_split else (self.nodes[0], self.held), schedule, held, is_split=is_split)
         text, reads = _function(at, names), list[Place]()
         if self.pool:
             text = f"convolutions::pairs<{str(self.pool.is_largest).lower()}>({text})"
@@ -434,7 +504,7 @@ class Convolution:
     ) -> tuple[str, str]:
         """The kernel of the convolution."""
         node, (place, *also) = self.nodes[0], written
-        name, sizes, (tile, strip, deep, stages, warp_groups, loaders, blocks, vector) = words
+        name, sizes, (tile, strip, deep, stages, warp_groups, loaders, blocks, vector, split) = words
         tensor, packed = read
         body = schedule.body(place)
         out = body.extents(node)
@@ -485,7 +555,7 @@ class Convolution:
         grid = (
             f"ceil_div({planes} * {high} * (ceil_div({across}, {strips}) + {columns}), {OF_BLOCK} // {tile})"
             f" * {strips}"
-            f" * ceil_div({count_in_plan((out[1] // groups,))}, {own}) * {groups * self.tables.phases}"
+            f" * ceil_div({count_in_plan((out[1] // groups,))}, {own}) * {groups * self.tables.phases} * {split}"
         )
         return schedule.function(made), schedule.launch(
             made, f"min(max({blocks}, {grid} // 16), {grid})", threads, f"{stage.format('//')} + {STORING}"
@@ -503,7 +573,7 @@ class DirectConvolution:
     def kernels(self, schedule: Schedule, place: Place) -> Iterator[tuple[str, str]]:
         """Its kernel."""
         node = self.nodes[0]
-        tensor: Any = argument(node, "input")
+        tensor = _source(node)[0]
         found = schedule.places[tensor]
         schedule.include(HEADER)
         name = schedule.fresh(node.name)
@@ -514,24 +584,24 @@ class DirectConvolution:
             "PADDING": geometry.padding,
             "DILATION": geometry.dilation,
         }
-        schedule.define(f"struct {name}_geometry {{\n{_arrays(listed)}}};")
+        transposed = f"    static constexpr bool TRANSPOSED = {str(geometry.transposed).lower()};\n"
+        schedule.define(f"struct {name}_geometry {{\n{_arrays(listed)}{transposed}}};")
         body = schedule.body(place)
         out = _three(body.extents(node)[2:], ONE)
-        run = schedule.macro("RUN", 1 if out[1] == ONE else 4 if self.outputs > 1 else 16)
-        schedule.require(f"{run} >= 1 && {run} <= 32")
+        run, across, vector = self._choice(schedule, body, out)
         outputs = schedule.macro("OUTPUTS", self.outputs) if self.outputs > 1 else ""
         weights = _weights(node, body)
         value, index, names = _epilogue(self.nodes, schedule, place)
         of_sum = _function(value, names, f"float {names[-1]}")
         follow = f"        {of_sum},\n        {_function(index, names)}"
         result, images = (schedule.parameter(each.name) for each in (place, found))
-        call = f"convolve_directly<{name}_geometry, {run}>({result}, {images}"
+        call = f"convolve_directly<{name}_geometry, {run}, {across}, {vector}>({result}, {images}"
         shared = ""
         if outputs:
             schedule.require(f"{outputs} >= 4 && {outputs} <= 32 && {outputs} % 4 == 0")
             memory = value.fresh("shared")
             shared = f"    extern __shared__ unsigned char {memory}[];\n"
-            call = f"convolve_few<{name}_geometry, {outputs}, {run}>({result}, (float*){memory}, {images}"
+            call = f"convolve_few<{name}_geometry, {outputs}, {across}, {vector}>({result}, (float*){memory}, {images}"
         text = (
             f"{shared}    const convolutions::Sizes sizes = {{{_sizes(node, body, out)}}};\n"
             f"    convolutions::{call}, sizes,\n"
@@ -551,18 +621,41 @@ class DirectConvolution:
         groups = int(argument(node, "groups"))
         together = (images, out[0]) if outputs else (images, rows, out[0])
         threads = f"{count_in_plan(together)} * ceil_div({count_in_plan((out[1],))}, {run})"
-        grid = f"ceil_div({threads} * {count_in_plan((out[2],))}, 256)"
+        grid = f"ceil_div({threads} * ceil_div({count_in_plan((out[2],))}, {across}), 256)"
         if outputs:
             grid += f" * ceil_div({count_in_plan((rows // groups,))}, {outputs}) * {groups}"
             channels = body.extents(tensor)[1] // groups
             shared = f"{count_in_plan((channels,))} * {math.prod(geometry.kernel)} * {outputs} * 4"
         yield schedule.function(made), schedule.launch(made, grid, "256", shared)
 
+    def _choice(self, schedule: Schedule, body: Body, out: Sequence[sympy.Expr]) -> tuple[str, str, str]:
+        """Rows and columns of a thread, and columns that are loaded at once, as macros or numbers."""
+        node = self.nodes[0]
+        tensor = _source(node)[0]
+        high, wide = (schedule.estimate((each,)) for each in out[1:])
+        width = schedule.estimate(body.extents(tensor)[-1:])
+        planes = schedule.estimate((body.extents(tensor)[1],)) // int(argument(node, "groups")) * self.geometry.kernel[0]
+        across = 4 if high > 1 or self.outputs > 1 else 8
+        most = 1 if high == 1 or self.outputs > 1 else 4 if planes == 1 else 8
+        places = schedule.estimate(body.extents(node))
+        while most > 2 and places < THREADS * most * across:
+            most //= 2
+        down, right = self.geometry.out[1:]
+        across = math.ceil((across if wide > 2 else 1) / right) * right * (2 if right == 2 else 1)
+        values = {"ACROSS": across, "VECTOR": math.gcd(int(width), 4)}
+        across, vector = (schedule.macro(*each) for each in values.items())
+        schedule.require(f"{across} >= 1 && {across} <= 16 && ({vector} == 1 || {vector} == 2 || {vector} == 4)")
+        run = "1"
+        if self.outputs == 1 and high > 1:
+            run = schedule.macro("RUN", math.ceil(high / math.ceil(high / most) / down) * down)
+            schedule.require(f"{run} >= 1 && {run} <= 32")
+        return run, across, vector
+
 
 def _sizes(node: Node, body: Body, places: Sequence[sympy.Expr]) -> str:
     """The initialiser of a convolution's Sizes."""
     groups, out = int(argument(node, "groups")), body.extents(node)
-    given = body.extents(argument(node, "input"))
+    given = body.extents(_source(node)[0])
     axes = (_three(given[2:], ONE), _three(out[2:], ONE), places)
     counts = in_cpp(out[0]), str(groups), in_cpp(given[1] // groups), in_cpp(out[1] // groups)
     return ", ".join((*counts, *(f"{{{', '.join(map(in_cpp, each))}}}" for each in axes)))
@@ -589,7 +682,9 @@ def _weights(node: Node, body: Body) -> str:
     return f"[&](int {group}, int {row}, int {channel}, int {tap}) {{\n{body.text()}\n        }}"
 
 
-def _epilogue(nodes: Sequence[Node], schedule: Schedule, place: Place) -> tuple[Body, Body, tuple[str, ...]]:
+def _epilogue(
+    nodes: Sequence[Node], schedule: Schedule, place: Place, *, is_split: bool = False
+) -> tuple[Body, Body, tuple[str, ...]]:
     """What becomes of an element's sum, where it is stored, and what the arguments of both are called."""
     node, last = nodes[0], nodes[-1]
     kind = "long long" if schedule.is_large(place) else "int"
@@ -598,18 +693,38 @@ def _epilogue(nodes: Sequence[Node], schedule: Schedule, place: Place) -> tuple[
     names: tuple[str, ...] = ()
 
     def given(body: Body, index: Index) -> str:
-        bias: Any = argument(node, "bias")
-        return names[-1] if bias is None else f"({names[-1]} + {body.read(bias, (index[1],))})"
+        return names[-1] if is_split else _with_bias(node, body, index, names[-1])
 
     value, at = (schedule.body(place, kind, {node: given}) for _ in range(2))
     for body in (value, at):
         names = tuple(map(body.fresh, words))
     image = "0" if value.extents(node)[0] == ONE else names[0]
     index = (image, names[1], *names[5 - rank : 5])
-    text = converted(value.read(last, index), numbers(last), place.dtype)
+    text = names[-1] if is_split else converted(value.read(last, index), numbers(last), place.dtype)
     value.line(f"return {stored(place.dtype, text)};")
     at.line(f"return {at.flat(index, place.extents)};")
     return value, at, names
+
+
+def _with_bias(node: Node, body: Body, index: Index, value: str) -> str:
+    bias: Any = argument(node, "bias")
+    return value if bias is None else f"({value} + {body.read(bias, (index[1],))})"
+
+
+def _sum_of_parts(node: Node, parts: Place, rows: sympy.Expr, splits: sympy.Expr) -> Given:
+    """A convolution's result from sums of parts of the channels."""
+
+    def given(body: Body, index: Index) -> str:
+        image, channel, *place = index
+        group, row = ("0", channel) if parts.extents[1] == rows * splits else (f"{channel} / {in_cpp(rows)}", f"{channel} % {in_cpp(rows)}")
+        found = body.variable("float", "sum", "0.0f")
+        with body.loop("part", "0", in_cpp(splits)) as part:
+            of_part = f"({plus(times(f'({group})', in_cpp(splits)), part)})" if group != "0" else part
+            at = plus(times(of_part, in_cpp(rows)), row)
+            body.line(f"{found} += {body.load(parts, (image, at, *place))};")
+        return _with_bias(node, body, index, found)
+
+    return given
 
 
 def _function(body: Body, names: tuple[str, ...], *further: str) -> str:
@@ -631,19 +746,20 @@ def convolutions(
         if geometry is None:
             continue
         groups = int(argument(node, "groups"))
-        tensor: Any = argument(node, "input")
+        tensor = _source(node)[0]
         inputs, rows = (
             traced.estimate(traced.expression(each.meta["val"].shape[1])) // groups for each in (tensor, node)
         )
-        if not geometry.transposed and inputs * rows < FEW:
+        if inputs * rows < FEW and geometry.is_small:
             yield DirectConvolution(nodes, geometry)
             continue
         is_few = inputs <= EXACT or (bool(traced.moved) and any(map(_is_sum, tensors(node)[:2])))
         exact = is_few and numbers(node) is torch.float32
         terms = inputs * math.prod(geometry.kernel)
-        own = geometry.in_pairs() if rows <= MOST_ROWS // 4 else geometry
+        own = geometry.with_fewest(inputs, rows, WORDS * 4 // numbers(node).itemsize)
         tables = Tables(own, tuple(own.sections(MOST_TAPS[exact])), exact)
-        if is_few and not geometry.transposed and _is_direct(terms, inputs, rows, tables):
+        steps = math.ceil(inputs * own.fold * numbers(node).itemsize / (4 * WORDS))
+        if is_few and not geometry.transposed and _is_direct(terms, steps, rows, tables):
             yield DirectConvolution(nodes, geometry, min(TOGETHER, key=lambda each: (-rows % each, -each)))
             continue
         if 2 * tables.stage(64, 8, 1) > MOST_SHARED - STORING:
@@ -693,10 +809,11 @@ def _pays(epilogue: Epilogue, tables: Tables, rows: float, traced: Traced) -> bo
     return places >= MANY_PARTS * OF_BLOCK / MOST_ROWS * math.prod(tables.geometry.out)
 
 
-def _is_direct(terms: float, inputs: float, rows: float, tables: Tables) -> bool:
-    """Whether fp32 takes fewer cycles than three products in TF32, which fill 64 rows and steps of 8 inputs."""
-    steps = math.ceil(inputs / WORDS) * sum(len(each.taps) for each in tables.sections)
-    products = math.ceil(rows / 64) * (TILE_CYCLES + steps * TAP_CYCLES) / tables.geometry.beside
+def _is_direct(terms: float, steps: int, rows: float, tables: Tables) -> bool:
+    """Whether fp32 takes fewer cycles than products on tensor cores, which fill 64 rows and so many steps for each tap."""
+    steps *= sum(len(each.taps) for each in tables.sections)
+    each = TAP_CYCLES if tables.exact else TAP_CYCLES / 3
+    products = math.ceil(rows / 64) * (TILE_CYCLES + steps * each) / tables.geometry.beside
     return terms * max(TOGETHER) * 4 <= MOST_STATIC and rows * terms * DIRECT_CYCLES < products
 
 
@@ -711,10 +828,24 @@ def _is_sum(node: Node) -> bool:
 
 def convolved(kept: Sequence[Node]) -> Iterator[Node]:
     """The views that convolutions read, which they had better find in memory as they are."""
-    for node in filter(_is_covered, kept):
-        tensor: Any = argument(node, "input")
-        if tensor.op == "call_function":
-            yield tensor
+    tensors_of = (_source(node)[0] for node in kept if _is_covered(node))
+    yield from (each for each in tensors_of if each.op == "call_function")
+
+
+def padded(kept: Sequence[Node]) -> set[Node]:
+    """What only puts zeros around the inputs of convolutions, which read those as they are."""
+    return {argument(node, "input") for node in kept if _is_covered(node) and _source(node)[1]}
+
+
+def _source(node: Node) -> tuple[Node, Sequence[int]]:
+    """What a convolution reads, and the zeros before and after each axis of it that another operator adds, last axis first."""
+    tensor: Any = argument(node, "input")
+    if operator_name(tensor) == "aten.constant_pad_nd" and readers(tensor) == [node] and not argument(node, "transposed"):
+        pads, rank = argument(tensor, "pad"), tensor.meta["val"].dim()
+        is_known = all(isinstance(each, int) and each >= 0 for each in pads) and argument(tensor, "value") == 0
+        if is_known and len(pads) <= 2 * (rank - 2):
+            return argument(tensor, "self"), pads
+    return tensor, ()
 
 
 def _is_covered(node: Node) -> bool:
@@ -734,10 +865,11 @@ def _geometry(node: Node, traced: Traced) -> Geometry | None:
         values = [int(value) for value in argument(node, word)]
         return _three(values * len(kernel) if len(values) == 1 else values, empty)
 
+    before = _three(_source(node)[1][-2::-2], 0)
     return Geometry(
         _three([int(size) for size in kernel], 1),
         along("stride", 1),
-        along("padding", 0),
+        tuple(map(operator.add, along("padding", 0), before)),
         along("dilation", 1),
         bool(argument(node, "transposed")),
     )
