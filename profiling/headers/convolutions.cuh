@@ -69,8 +69,8 @@ struct Tap {
     int row, column, section, weights[STACK];
 };
 
-// Extents at run time. `groups` have `channels` inputs and `rows` outputs each; `places` are those of a phase. What `splits` parts of a group's
-// channels give are as outputs of groups of their own.
+// Extents at run time. `groups` have `channels` inputs and `rows` outputs each; `places` are those of a phase. What `splits` parts of the
+// channels give is stored as images of their own.
 struct Sizes {
     int images, groups, channels, rows;
     int input[3], output[3], places[3];
@@ -618,6 +618,11 @@ struct alignas(2 * sizeof(T)) Two {
     T first, second;
 };
 
+// What is stored of parts of the channels.
+struct Sum {
+    __device__ __forceinline__ float operator()(int, int, int, int, int, float sum) const { return sum; }
+};
+
 // Given as the index of results: of two columns the larger value is stored, or their mean. Columns are those of pairs.
 template <bool LARGER, class Index>
 struct Pairs {
@@ -650,7 +655,7 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
     constexpr int STACK = Geometry::STACK, OWN = OUTPUTS_OF<STACK, ROWS>;
     static_assert(GROUPS == 1 || 8 % STACK == 0, "Rows of a warp go through its shared memory all at once");
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int first_row = (part.group * sizes.splits + part.split) * sizes.rows + part.block * OWN, own = min(OWN, sizes.rows - part.block * OWN);
+    const int first_row = part.group * sizes.rows + part.block * OWN, own = min(OWN, sizes.rows - part.block * OWN);
     // Rows that go through a warp's shared memory at a time.
     constexpr int AT_ONCE = 16 / GROUPS;
     float* mine = reinterpret_cast<float*>(shared + warp * (STORING / 4 / GROUPS));
@@ -685,7 +690,7 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
                 places[n] = found_at(n * OF_PIECE + lane * (2 / STACK), 0);
                 const bool inside = places[n].image >= 0 && (!JOINS<Index> || places[n].column + 1 < sizes.output[2]);
                 const int column = places[n].column / (JOINS<Index> ? 2 : 1);
-                offsets[n] = inside ? index(places[n].image, first_row, places[n].depth, places[n].row, column) : -1;
+                offsets[n] = inside ? index(places[n].image + part.split * sizes.images, first_row, places[n].depth, places[n].row, column) : -1;
             }
             #pragma unroll
             for (int number = 0; number < BLOCKS * PIECES * 16 / RUN; ++number) {
@@ -740,7 +745,7 @@ __device__ __forceinline__ void store(T* to, unsigned char* shared, const float 
         #pragma unroll
         for (int n = from; n < to; ++n) {
             const At place = found(n);
-            offsets[n] = place.image < 0 ? -1 : index(place.image, first_row, place.depth, place.row, place.column);
+            offsets[n] = place.image < 0 ? -1 : index(place.image + part.split * sizes.images, first_row, place.depth, place.row, place.column);
         }
     };
     constexpr bool ALL = STACK <= 4;

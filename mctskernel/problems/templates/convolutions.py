@@ -17,7 +17,7 @@ import sympy
 import torch
 from torch.fx import Node
 
-from mctskernel.problems.plain_cuda.body import Body, Function, Given, Index, Place, numbers, plus, times
+from mctskernel.problems.plain_cuda.body import Body, Function, Index, Place, numbers, plus, times
 from mctskernel.problems.plain_cuda.element_types import converted, stored
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_plan, in_cpp, product
 from mctskernel.problems.plain_cuda.products import AXES
@@ -28,7 +28,7 @@ from mctskernel.problems.templates.pools import Pool, pools
 from mctskernel.problems.templates.row_space import extents_of
 from mctskernel.problems.templates.row_steps import Step
 from mctskernel.problems.templates.rows import readers_of, row_groups
-from mctskernel.problems.templates.tiles import end_of, with_follower
+from mctskernel.problems.templates.tiles import end_of, sum_of_parts, with_follower
 
 if TYPE_CHECKING:
     from mctskernel.problems.plain_cuda.schedule import Schedule
@@ -60,7 +60,7 @@ EXACT = 8
 TOGETHER = (16, 12, 8, 4)
 """Outputs that a thread computes where few terms are summed in fp32."""
 
-THREADS, MOST_WEIGHTS = 132 * 2048, 64
+THREADS, MOST_WEIGHTS = 270_000, 64
 """Threads that fill a GPU, and weights that one has in registers."""
 
 TILE_CYCLES, TAP_CYCLES, DIRECT_CYCLES = 11, 3.4, 0.0165
@@ -72,11 +72,11 @@ FEW_STEPS = 24
 WIDEST, STORING = 4096, 11264
 """Columns of a strip, and bytes of shared memory beside stages."""
 
-MULTIPROCESSORS, STORED_IN_CYCLE = 132, 2600
-"""Of the GPUs that templates are made for, and bytes that they store in a cycle."""
+MULTIPROCESSORS = 132
+"""Of the GPUs that templates are made for."""
 
-BLOCKS = 2112
-"""16 for each multiprocessor of the GPUs that templates are made for: those that come later even the others out."""
+BLOCKS = 16 * MULTIPROCESSORS
+"""Those that come later even the others out."""
 
 MOST_STATIC, SHARED, MOST_SHARED = 48 << 10, 101 << 10, 232448
 """Bytes of shared memory: that need no permission, of stages where two blocks fit on a multiprocessor, and of one."""
@@ -129,11 +129,6 @@ class Geometry:
     def out(self) -> tuple[int, ...]:
         """Results for a place of a phase along each axis."""
         return self.stride if self.transposed else (1, 1, self.beside)
-
-    @property
-    def is_small(self) -> bool:
-        """Whether a thread can have all taps of some places, if it has to."""
-        return not self.transposed or (math.prod(self.kernel[1:]) <= MOST_WEIGHTS and max(self.stride[1:]) <= 4)
 
     def in_pairs(self) -> Geometry:
         """The same with pairs of columns where that takes fewer products than 64 rows of which half are empty."""
@@ -317,42 +312,20 @@ class Convolution:
         channels, rows = given[1] // groups, out[1] // groups
         places = self._places(out)
         named = ("TILE_ROWS", "STRIP", "DEEP", "STAGES", "WARP_GROUPS", "LOADERS", "BLOCKS")
-        # More warps compute what follows, and products take more of shared memory's time.
-        follows = self.held is not node or bool(self.pool or self.epilogue)
-        of_channels = self.epilogue is not None and not self.epilogue.parts
-        several = (of_channels or (follows and self.tables.exact)) and self.tables.is_even
-        shape = self._choice(schedule, channels, rows, places)
-        # With so many threads 256 places are multiplied by halves, which read more of shared memory.
-        is_wide = shape[0] == MOST_ROWS and not self.tables.exact and numbers(node) is torch.float32
-        loaders = 2 if is_wide and not several else 1
-        choice = (*shape, 2 if several else 1, loaders, BLOCKS)
+        choice = self._choice(schedule, channels, rows, places)
         macros = tuple(schedule.macro(*each) for each in zip(named, choice, strict=True))
         is_stored = bool(self.epilogue and self.epilogue.stored)
         in_pairs = self.pool or is_stored or (not self.epilogue and schedule.estimate(out[-1:]) % 2 == 0)
-        splits = self._splits(schedule, (given[1], out), places, shape)
-        split = schedule.macro("SPLITS", splits) if splits > 1 else ""
-        count = sympy.Symbol(split, integer=True, positive=True) if split else ONE
-        if split:
-            schedule.require(f"{split} >= 1 && {split} <= 64")
+        split = self._split(schedule, self._steps(schedule, channels), out, places)
         name = schedule.fresh(node.name)
         schedule.define(self.tables.text(name, by_image=bool(self.epilogue and self.epilogue.by_image)))
         sizes = _sizes(node, body, places) + (f", {split}" if split else "")
-        tile, deep = (sympy.Symbol(macros[number], integer=True, positive=True) for number in (0, 2))
-        terms = WORDS * 4 // numbers(node).itemsize
-        extents = (
-            sympy.Integer(groups),
-            _parts(rows, sympy.floor(tile * (16 // self.tables.geometry.stack) / 16)),
-            sympy.Integer(sum(len(each.taps) for each in self.tables.sections)),
-            _parts(channels * self.tables.geometry.fold, deep * terms),
-            sympy.Integer(1 + self.tables.exact),
-            deep * terms * tile,
-        )
-        packed = Place(schedule.fresh(f"{node.name}_weights"), numbers(node), extents)
-        schedule.add_scratch(packed)
+        packed = self._packed(schedule, channels, rows, macros)
         yield self._packing(schedule, packed, (name, sizes, macros))
         step, target = None, place
         if split:
-            target = Place(schedule.fresh(f"{node.name}_parts"), torch.float32, (out[0], out[1] * count, *out[2:]))
+            count = sympy.Symbol(split, integer=True, positive=True)
+            target = Place(schedule.fresh(f"{node.name}_parts"), torch.float32, (out[0] * count, *out[1:]))
             schedule.add_scratch(target)
         if self.epilogue and self.epilogue.parts:
             step = self.epilogue.step(schedule, self._count_parts(out[0], places, macros))
@@ -362,14 +335,15 @@ class Convolution:
             extents = (*out[:-1], sympy.floor(out[-1] / 2)) if self.pool else out
             target = Place(schedule.fresh(self.held.name), torch.float32, extents)
             schedule.add_scratch(target)
-        of_block = f"{name}_geometry, {tile}, {macros[1]}, {macros[4]}"
+        of_block = "" if split else f"{name}_geometry, {macros[0]}, {macros[1]}, {macros[4]}"
         follow = self._follow(schedule, target if self.pool or split else place, step, of_block)
         words = name, sizes, (*macros, "2" if in_pairs else "1", split or "1")
         also = (step.buffer,) if step and step.buffer and is_stored else ()
         yield self._product(schedule, (target, *also), words, (schedule.places[tensor], packed), follow)
         if split:
-            given_parts = {node: _sum_of_parts(node, target, rows, count)}
-            yield schedule.kernel(schedule.whole(self.nodes[-1], place, given_parts))
+            parts = sum_of_parts(Place(target.name, torch.float32, (count, *out)))
+            given_sum = {node: lambda body, index: _with_bias(node, body, index, parts(body, index))}
+            yield schedule.kernel(schedule.whole(self.nodes[-1], place, given_sum))
         if self.pool or is_stored:
             schedule.places[self.held] = target
         if self.epilogue and step:
@@ -381,31 +355,33 @@ class Convolution:
         """The places of a phase along each axis."""
         return [*map(_parts, _three(out[2:], ONE), self.tables.geometry.out)]
 
-    def _splits(
-        self, schedule: Schedule, extents: tuple[sympy.Expr, Sequence[sympy.Expr]], places: Sequence[sympy.Expr], shape: Sequence[int]
-    ) -> int:
-        """Parts of the channels that blocks of their own compute, where there would be too few."""
-        channels, (images, rows, *_) = extents
-        if self.epilogue or self.pool:
-            return 1
-        tile, strip, *_ = shape
-        groups = int(argument(self.nodes[0], "groups"))
-        own, (down, across) = schedule.estimate((channels,)) // groups * self.tables.geometry.fold, self.tables.halo
-        planes, high, wide = (schedule.estimate((each,)) for each in (images * places[0], *places[1:]))
-        strips = math.ceil(wide / strip)
-        blocks = math.ceil(planes * (high + down) * (math.ceil(wide / strips) + across) / (OF_BLOCK // tile)) * strips
-        blocks *= math.ceil(schedule.estimate((rows,)) / groups * self.tables.geometry.stack / tile) * groups * self.tables.phases
+    def _steps(self, schedule: Schedule, channels: sympy.Expr) -> int:
+        """The products of terms of a tap."""
+        terms = schedule.estimate((channels,)) * self.tables.geometry.fold
+        return math.ceil(terms / (WORDS * 4 // numbers(self.nodes[0]).itemsize))
+
+    def _split(
+        self, schedule: Schedule, steps: int, out: Sequence[sympy.Expr], places: Sequence[sympy.Expr]
+    ) -> str:
+        """The macro of parts of the channels that blocks of their own compute, where there would be too few."""
+        results = schedule.estimate(out)
+        blocks = results / OF_BLOCK
+        for halo, extent in zip(self.tables.halo, places[1:], strict=True):
+            blocks *= 1 + halo / schedule.estimate((extent,))
         taps = sum(len(each.taps) for each in self.tables.sections) / self.tables.phases
-        products = own / (WORDS * 4 // numbers(self.nodes[0]).itemsize) * taps * 128 * (3 if self.tables.exact else 1)
-        stored = schedule.estimate((images, rows, *places)) * math.prod(self.tables.geometry.out) * 4 / STORED_IN_CYCLE
+        products = steps * taps * 128 * (3 if self.tables.exact else 1)
 
         def cycles(splits: int) -> float:
             """About, of products by blocks beside each other, and of storing parts and loading them again."""
-            beside = math.ceil(blocks * splits / MULTIPROCESSORS)
-            return beside * products / splits * (1.6 if beside == 1 else 1) + (splits > 1) * (3000 + 2 * splits * stored)
+            beside, stored = math.ceil(blocks * splits / MULTIPROCESSORS), 3000 + splits * results / 325
+            return beside * products / splits * (1 if beside > 1 else 1.6) + (splits > 1) * stored
 
-        found = min((each for each in (1, 2, 4, 8, 16) if own >= 2 * WORDS * each or each == 1), key=cycles)
-        return found if cycles(found) < 0.75 * cycles(1) else 1
+        found = min((each for each in (1, 2, 4, 8, 16) if steps >= 2 * each or each == 1), key=cycles)
+        if self.epilogue or self.pool or cycles(found) > 0.75 * cycles(1):
+            return ""
+        split = schedule.macro("SPLITS", found)
+        schedule.require(f"{split} >= 1 && {split} <= 64")
+        return split
 
     def _count_parts(
         self, images: sympy.Expr, places: Sequence[sympy.Expr], macros: Sequence[str]
@@ -425,10 +401,10 @@ class Convolution:
 
     def _choice(
         self, schedule: Schedule, channels: sympy.Expr, rows: sympy.Expr, places: Sequence[sympy.Expr]
-    ) -> tuple[int, int, int, int]:
-        """Rows of a block, columns of a strip, steps of a stage, and stages."""
+    ) -> tuple[int, ...]:
+        """Rows of a block, columns of a strip, steps of a stage, stages, warp groups and loaders, and blocks."""
         columns = schedule.estimate((places[2],))
-        steps = math.ceil(schedule.estimate((channels,)) * self.tables.geometry.fold / (WORDS * 4 // numbers(self.nodes[0]).itemsize))
+        steps = self._steps(schedule, channels)
         sections = self.tables.sections
         taps = sum(len(each.taps) for each in sections) / self.tables.phases
         deep = 2 if steps > 1 and self.tables.most_taps < 3 else 1
@@ -455,7 +431,32 @@ class Convolution:
                 break  # two blocks on a multiprocessor
         stage = self.tables.stage(tile, strip, deep)
         memory = SHARED if 2 * stage <= SHARED else MOST_SHARED - STORING
-        return tile, strip, deep, min(max(memory // stage, 2), 4)
+        # More warps compute what follows, and products take more of shared memory's time.
+        follows = self.held is not self.nodes[0] or bool(self.pool or self.epilogue)
+        several = (channels_of_block or (follows and self.tables.exact)) and self.tables.is_even
+        # With so many threads 256 places are multiplied by halves, which read more of shared memory.
+        is_wide = tile == MOST_ROWS and not self.tables.exact and numbers(self.nodes[0]) is torch.float32
+        groups = (2, 1) if several else (1, 2 if is_wide else 1)
+        return tile, strip, deep, min(max(memory // stage, 2), 4), *groups, BLOCKS
+
+    def _packed(
+        self, schedule: Schedule, channels: sympy.Expr, rows: sympy.Expr, macros: Sequence[str]
+    ) -> Place:
+        """The buffer of packed weights."""
+        node = self.nodes[0]
+        tile, deep = (sympy.Symbol(macros[number], integer=True, positive=True) for number in (0, 2))
+        terms = WORDS * 4 // numbers(node).itemsize
+        extents = (
+            sympy.Integer(argument(node, "groups")),
+            _parts(rows, sympy.floor(tile * (16 // self.tables.geometry.stack) / 16)),
+            sympy.Integer(sum(len(each.taps) for each in self.tables.sections)),
+            _parts(channels * self.tables.geometry.fold, deep * terms),
+            sympy.Integer(1 + self.tables.exact),
+            deep * terms * tile,
+        )
+        packed = Place(schedule.fresh(f"{node.name}_weights"), numbers(node), extents)
+        schedule.add_scratch(packed)
+        return packed
 
     def _packing(self, schedule: Schedule, packed: Place, words: _Words) -> tuple[str, str]:
         """The kernel that packs the weights."""
@@ -482,8 +483,7 @@ class Convolution:
     def _follow(self, schedule: Schedule, place: Place, step: Step | None, of_block: str) -> Written:
         """What becomes of sums, as arguments in C++, and what it reads."""
         held = schedule.place("", self.held) if self.epilogue else place
-        is_split = not self.epilogue and not self.pool and place.extents[1] != schedule.place("", self.held).extents[1]
-        value, at, names = _epilogue(self.nodes[:1] if is_split else (self.nodes[0], self.held), schedule, held, is_split=is_split)
+        value, at, names = _epilogue((self.nodes[0], self.held), schedule, held)
         text, reads = _function(at, names), list[Place]()
         if self.pool:
             text = f"convolutions::pairs<{str(self.pool.is_largest).lower()}>({text})"
@@ -491,6 +491,8 @@ class Convolution:
             text, reads = self.epilogue.of_places(schedule, step, of_block, value.text(), text)
         elif self.epilogue:
             text, reads = self.epilogue.of_channels(schedule, place, of_block)
+        elif not of_block:
+            return f"        convolutions::Sum(),\n        {text}", reads
         of_sum = _function(value, names, f"float {names[-1]}")
         return f"        {of_sum},\n        {text}", [*value.reads.values(), *reads]
 
@@ -631,10 +633,9 @@ class DirectConvolution:
     def _choice(self, schedule: Schedule, body: Body, out: Sequence[sympy.Expr]) -> tuple[str, str, str]:
         """Rows and columns of a thread, and columns that are loaded at once, as macros or numbers."""
         node = self.nodes[0]
-        tensor = _source(node)[0]
         high, wide = (schedule.estimate((each,)) for each in out[1:])
-        width = schedule.estimate(body.extents(tensor)[-1:])
-        planes = schedule.estimate((body.extents(tensor)[1],)) // int(argument(node, "groups")) * self.geometry.kernel[0]
+        width = schedule.estimate(body.extents(_source(node)[0])[-1:])
+        planes = schedule.estimate(body.extents(argument(node, "weight"))[1:2]) * self.geometry.kernel[0]
         across = 4 if high > 1 or self.outputs > 1 else 8
         most = 1 if high == 1 or self.outputs > 1 else 4 if planes == 1 else 8
         places = schedule.estimate(body.extents(node))
@@ -644,7 +645,9 @@ class DirectConvolution:
         across = math.ceil((across if wide > 2 else 1) / right) * right * (2 if right == 2 else 1)
         values = {"ACROSS": across, "VECTOR": math.gcd(int(width), 4)}
         across, vector = (schedule.macro(*each) for each in values.items())
-        schedule.require(f"{across} >= 1 && {across} <= 16 && ({vector} == 1 || {vector} == 2 || {vector} == 4)")
+        schedule.require(
+            f"{across} >= 1 && {across} <= 16 && ({vector} == 1 || {vector} == 2 || {vector} == 4)"
+        )
         run = "1"
         if self.outputs == 1 and high > 1:
             run = schedule.macro("RUN", math.ceil(high / math.ceil(high / most) / down) * down)
@@ -682,9 +685,7 @@ def _weights(node: Node, body: Body) -> str:
     return f"[&](int {group}, int {row}, int {channel}, int {tap}) {{\n{body.text()}\n        }}"
 
 
-def _epilogue(
-    nodes: Sequence[Node], schedule: Schedule, place: Place, *, is_split: bool = False
-) -> tuple[Body, Body, tuple[str, ...]]:
+def _epilogue(nodes: Sequence[Node], schedule: Schedule, place: Place) -> tuple[Body, Body, tuple[str, ...]]:
     """What becomes of an element's sum, where it is stored, and what the arguments of both are called."""
     node, last = nodes[0], nodes[-1]
     kind = "long long" if schedule.is_large(place) else "int"
@@ -693,14 +694,14 @@ def _epilogue(
     names: tuple[str, ...] = ()
 
     def given(body: Body, index: Index) -> str:
-        return names[-1] if is_split else _with_bias(node, body, index, names[-1])
+        return _with_bias(node, body, index, names[-1])
 
     value, at = (schedule.body(place, kind, {node: given}) for _ in range(2))
     for body in (value, at):
         names = tuple(map(body.fresh, words))
-    image = "0" if value.extents(node)[0] == ONE else names[0]
+    image = "0" if place.extents[0] == ONE else names[0]
     index = (image, names[1], *names[5 - rank : 5])
-    text = names[-1] if is_split else converted(value.read(last, index), numbers(last), place.dtype)
+    text = converted(value.read(last, index), numbers(last), place.dtype)
     value.line(f"return {stored(place.dtype, text)};")
     at.line(f"return {at.flat(index, place.extents)};")
     return value, at, names
@@ -709,22 +710,6 @@ def _epilogue(
 def _with_bias(node: Node, body: Body, index: Index, value: str) -> str:
     bias: Any = argument(node, "bias")
     return value if bias is None else f"({value} + {body.read(bias, (index[1],))})"
-
-
-def _sum_of_parts(node: Node, parts: Place, rows: sympy.Expr, splits: sympy.Expr) -> Given:
-    """A convolution's result from sums of parts of the channels."""
-
-    def given(body: Body, index: Index) -> str:
-        image, channel, *place = index
-        group, row = ("0", channel) if parts.extents[1] == rows * splits else (f"{channel} / {in_cpp(rows)}", f"{channel} % {in_cpp(rows)}")
-        found = body.variable("float", "sum", "0.0f")
-        with body.loop("part", "0", in_cpp(splits)) as part:
-            of_part = f"({plus(times(f'({group})', in_cpp(splits)), part)})" if group != "0" else part
-            at = plus(times(of_part, in_cpp(rows)), row)
-            body.line(f"{found} += {body.load(parts, (image, at, *place))};")
-        return _with_bias(node, body, index, found)
-
-    return given
 
 
 def _function(body: Body, names: tuple[str, ...], *further: str) -> str:
@@ -750,7 +735,8 @@ def convolutions(
         inputs, rows = (
             traced.estimate(traced.expression(each.meta["val"].shape[1])) // groups for each in (tensor, node)
         )
-        if inputs * rows < FEW and geometry.is_small:
+        is_small = math.prod(geometry.kernel[1:]) <= MOST_WEIGHTS and max(geometry.stride[1:]) <= 4
+        if inputs * rows < FEW and (is_small or not geometry.transposed):
             yield DirectConvolution(nodes, geometry)
             continue
         is_few = inputs <= EXACT or (bool(traced.moved) and any(map(_is_sum, tensors(node)[:2])))
@@ -810,7 +796,7 @@ def _pays(epilogue: Epilogue, tables: Tables, rows: float, traced: Traced) -> bo
 
 
 def _is_direct(terms: float, steps: int, rows: float, tables: Tables) -> bool:
-    """Whether fp32 takes fewer cycles than products on tensor cores, which fill 64 rows and so many steps for each tap."""
+    """Whether fp32 takes fewer cycles than products on tensor cores: of 64 rows, and so many steps for each tap."""
     steps *= sum(len(each.taps) for each in tables.sections)
     each = TAP_CYCLES if tables.exact else TAP_CYCLES / 3
     products = math.ceil(rows / 64) * (TILE_CYCLES + steps * each) / tables.geometry.beside
@@ -838,12 +824,12 @@ def padded(kept: Sequence[Node]) -> set[Node]:
 
 
 def _source(node: Node) -> tuple[Node, Sequence[int]]:
-    """What a convolution reads, and the zeros before and after each axis of it that another operator adds, last axis first."""
+    """What a convolution reads, and the zeros that another operator adds before and after its axes, last axis first."""
     tensor: Any = argument(node, "input")
-    if operator_name(tensor) == "aten.constant_pad_nd" and readers(tensor) == [node] and not argument(node, "transposed"):
-        pads, rank = argument(tensor, "pad"), tensor.meta["val"].dim()
-        is_known = all(isinstance(each, int) and each >= 0 for each in pads) and argument(tensor, "value") == 0
-        if is_known and len(pads) <= 2 * (rank - 2):
+    if operator_name(tensor) == "aten.constant_pad_nd" and readers(tensor) == [node]:
+        pads = argument(tensor, "pad")
+        is_known = all(isinstance(each, int) and each >= 0 for each in pads) and not argument(tensor, "value")
+        if is_known and not argument(node, "transposed") and len(pads) <= 2 * (tensor.meta["val"].dim() - 2):
             return argument(tensor, "self"), pads
     return tensor, ()
 
