@@ -1725,34 +1725,36 @@ __device__ __forceinline__ void add_lines(float (&sum)[OUTPUTS][ACROSS], const f
     constexpr int DEEP = Geometry::KERNEL[0], HIGH = Geometry::KERNEL[1], WIDE = Geometry::KERNEL[2];
     constexpr int PIECE = WIDE <= 8 ? WIDE : 8, APART = Geometry::DILATION[2], RIGHT = Geometry::STEPS[2];
     using Here = Columns<(ACROSS - 1) * RIGHT + (PIECE - 1) * APART + 1, Geometry::PADDING[2], VECTOR>;
+    const int top = row * Geometry::STEPS[1] - Geometry::PADDING[1];
     #pragma unroll 1
     for (int first = 0; first < WIDE; first += PIECE) {
         const Here here(column * RIGHT + first * APART, sizes.input[2]);
         #pragma unroll 1
-        for (int number = 0; number < sizes.channels * DEEP * HIGH; ++number) {
-            const int y = number % HIGH, z = number / HIGH % DEEP, channel = number / (HIGH * DEEP);
-            const int in_depth = depth * Geometry::STEPS[0] - Geometry::PADDING[0] + z * Geometry::DILATION[0];
-            const int in_row = row * Geometry::STEPS[1] - Geometry::PADDING[1] + y * Geometry::DILATION[1];
-            const bool within = (unsigned)in_depth < (unsigned)sizes.input[0] && (unsigned)in_row < (unsigned)sizes.input[1];
-            const long long line = ((long long)channel * sizes.input[0] + in_depth) * sizes.input[1] + in_row;
-            float values[Here::UNITS * VECTOR];
-            here.load(values, input + line * sizes.input[2], within);
-            const float* weights = shared + (number * WIDE + first) * OUTPUTS;
-            #pragma unroll
-            for (int x = 0; x < PIECE; ++x) {
-                if (WIDE % PIECE != 0 && first + x >= WIDE) {
-                    break;
-                }
+        for (int number = 0; number < sizes.channels * DEEP; ++number) {
+            const int in_depth = depth * Geometry::STEPS[0] - Geometry::PADDING[0] + number % DEEP * Geometry::DILATION[0];
+            const bool within = (unsigned)in_depth < (unsigned)sizes.input[0];
+            const T* line = input + ((long long)(number / DEEP * sizes.input[0] + in_depth) * sizes.input[1] + top) * sizes.input[2];
+            const float* weights = shared + (number * HIGH * WIDE + first) * OUTPUTS;
+            #pragma unroll (HIGH * PIECE <= 9 ? HIGH : 1)
+            for (int y = 0; y < HIGH; ++y, line += Geometry::DILATION[1] * sizes.input[2], weights += WIDE * OUTPUTS) {
+                float values[Here::UNITS * VECTOR];
+                here.load(values, line, within && (unsigned)(top + y * Geometry::DILATION[1]) < (unsigned)sizes.input[1]);
                 #pragma unroll
-                for (int four = 0; four < OUTPUTS; four += 4) {
-                    const float4 w = *reinterpret_cast<const float4*>(weights + x * OUTPUTS + four);
+                for (int x = 0; x < PIECE; ++x) {
+                    if (WIDE % PIECE != 0 && first + x >= WIDE) {
+                        break;
+                    }
                     #pragma unroll
-                    for (int i = 0; i < ACROSS; ++i) {
-                        const float found = values[Here::SHIFT + i * RIGHT + x * APART];
-                        sum[four][i] = fmaf(found, w.x, sum[four][i]);
-                        sum[four + 1][i] = fmaf(found, w.y, sum[four + 1][i]);
-                        sum[four + 2][i] = fmaf(found, w.z, sum[four + 2][i]);
-                        sum[four + 3][i] = fmaf(found, w.w, sum[four + 3][i]);
+                    for (int four = 0; four < OUTPUTS; four += 4) {
+                        const float4 w = *reinterpret_cast<const float4*>(weights + x * OUTPUTS + four);
+                        #pragma unroll
+                        for (int i = 0; i < ACROSS; ++i) {
+                            const float found = values[Here::SHIFT + i * RIGHT + x * APART];
+                            sum[four][i] = fmaf(found, w.x, sum[four][i]);
+                            sum[four + 1][i] = fmaf(found, w.y, sum[four + 1][i]);
+                            sum[four + 2][i] = fmaf(found, w.z, sum[four + 2][i]);
+                            sum[four + 3][i] = fmaf(found, w.w, sum[four + 3][i]);
+                        }
                     }
                 }
             }

@@ -373,8 +373,12 @@ class Convolution:
 
         def cycles(splits: int) -> float:
             """About, of products by blocks beside each other, and of storing parts and loading them again."""
-            beside, stored = math.ceil(blocks * splits / MULTIPROCESSORS), 3000 + splits * results / 325
-            return beside * products / splits * (1 if beside > 1 else 1.6) + (splits > 1) * stored
+            waves, alone = (
+                math.ceil(blocks * splits / 2 / MULTIPROCESSORS),
+                blocks * splits <= MULTIPROCESSORS,
+            )
+            stored = (splits > 1) * (3000 + splits * results / 325)
+            return waves * products / splits * (1.6 if alone else 2) + stored
 
         found = min((each for each in (1, 2, 4, 8, 16) if steps >= 2 * each or each == 1), key=cycles)
         if self.epilogue or self.pool or cycles(found) > 0.75 * cycles(1):
@@ -407,7 +411,7 @@ class Convolution:
         steps = self._steps(schedule, channels)
         sections = self.tables.sections
         taps = sum(len(each.taps) for each in sections) / self.tables.phases
-        deep = 2 if steps > 1 and self.tables.most_taps < 3 else 1
+        deep = min(steps, 3 if steps == 3 else 2) if self.tables.most_taps < 3 else 1
         stack = self.tables.geometry.stack
         is_short = stack == 1 and deep == 1 and steps * taps < FEW_STEPS
         channels_of_block = self.epilogue is not None and not self.epilogue.parts
@@ -435,7 +439,8 @@ class Convolution:
         follows = self.held is not self.nodes[0] or bool(self.pool or self.epilogue)
         several = (channels_of_block or (follows and self.tables.exact)) and self.tables.is_even
         # With so many threads 256 places are multiplied by halves, which read more of shared memory.
-        is_wide = tile == MOST_ROWS and not self.tables.exact and numbers(self.nodes[0]) is torch.float32
+        is_wide = tile == MOST_ROWS or self.tables.most_taps * deep < 3
+        is_wide &= not self.tables.exact and numbers(self.nodes[0]) is torch.float32
         groups = (2, 1) if several else (1, 2 if is_wide else 1)
         return tile, strip, deep, min(max(memory // stage, 2), 4), *groups, BLOCKS
 
