@@ -72,8 +72,8 @@ FEW_STEPS = 24
 WIDEST, STORING = 4096, 11264
 """Columns of a strip, and bytes of shared memory beside stages."""
 
-MULTIPROCESSORS = 132
-"""Of the GPUs that templates are made for."""
+MULTIPROCESSORS, MANY = 132, 100
+"""Of the GPUs that templates are made for, and convolutions of which a launch plan has no room for further kernels."""
 
 BLOCKS = 16 * MULTIPROCESSORS
 """Those that come later even the others out."""
@@ -381,7 +381,9 @@ class Convolution:
             return waves * products / splits * (1.6 if alone else 2) + stored
 
         found = min((each for each in (1, 2, 4, 8, 16) if steps >= 2 * each or each == 1), key=cycles)
-        if self.epilogue or self.pool or cycles(found) > 0.75 * cycles(1):
+        node = self.nodes[0]
+        is_one_of_many = len(node.graph.find_nodes(op="call_function", target=node.target)) > MANY
+        if self.epilogue or self.pool or is_one_of_many or cycles(found) > 0.75 * cycles(1):
             return ""
         split = schedule.macro("SPLITS", found)
         schedule.require(f"{split} >= 1 && {split} <= 64")
@@ -439,8 +441,8 @@ class Convolution:
         follows = self.held is not self.nodes[0] or bool(self.pool or self.epilogue)
         several = (channels_of_block or (follows and self.tables.exact)) and self.tables.is_even
         # With so many threads 256 places are multiplied by halves, which read more of shared memory.
-        is_wide = tile == MOST_ROWS or self.tables.most_taps * deep < 3
-        is_wide &= not self.tables.exact and numbers(self.nodes[0]) is torch.float32
+        is_wide = tile == MOST_ROWS and numbers(self.nodes[0]) is torch.float32
+        is_wide = not self.tables.exact and (is_wide or self.tables.most_taps * deep < 3)
         groups = (2, 1) if several else (1, 2 if is_wide else 1)
         return tile, strip, deep, min(max(memory // stage, 2), 4), *groups, BLOCKS
 
@@ -639,24 +641,20 @@ class DirectConvolution:
         """Rows and columns of a thread, and columns that are loaded at once, as macros or numbers."""
         node = self.nodes[0]
         high, wide = (schedule.estimate((each,)) for each in out[1:])
-        width = schedule.estimate(body.extents(_source(node)[0])[-1:])
         planes = schedule.estimate(body.extents(argument(node, "weight"))[1:2]) * self.geometry.kernel[0]
-        across = 4 if high > 1 or self.outputs > 1 else 8
+        columns = 1 if wide <= 2 else 4 if high > 1 or self.outputs > 1 else 8
         most = 1 if high == 1 or self.outputs > 1 else 4 if planes == 1 else 8
-        places = schedule.estimate(body.extents(node))
-        while most > 2 and places < THREADS * most * across:
+        while most > 2 and schedule.estimate(body.extents(node)) < THREADS * most * columns:
             most //= 2
         down, right = self.geometry.out[1:]
-        across = math.ceil((across if wide > 2 else 1) / right) * right * (2 if right == 2 else 1)
-        values = {"ACROSS": across, "VECTOR": math.gcd(int(width), 4)}
-        across, vector = (schedule.macro(*each) for each in values.items())
-        schedule.require(
-            f"{across} >= 1 && {across} <= 16 && ({vector} == 1 || {vector} == 2 || {vector} == 4)"
-        )
+        columns = math.ceil(columns / right) * right * (2 if right == 2 else 1)
+        across = schedule.macro("ACROSS", columns)
+        width = schedule.estimate(body.extents(_source(node)[0])[-1:])
+        vector = schedule.macro("VECTOR", math.gcd(width, 4), 1, 2, 4)
         run = "1"
         if self.outputs == 1 and high > 1:
             run = schedule.macro("RUN", math.ceil(high / math.ceil(high / most) / down) * down)
-            schedule.require(f"{run} >= 1 && {run} <= 32")
+        schedule.require(f"{across} >= 1 && {across} <= 16 && {run} >= 1 && {run} <= 32")
         return run, across, vector
 
 
