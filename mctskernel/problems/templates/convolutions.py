@@ -803,7 +803,9 @@ def _is_direct(terms: float, steps: int, rows: float, tables: Tables) -> bool:
     steps *= sum(len(each.taps) for each in tables.sections)
     each = TAP_CYCLES if tables.exact else TAP_CYCLES / 3
     products = math.ceil(rows / 64) * (TILE_CYCLES + steps * each) / tables.geometry.beside
-    return terms * max(TOGETHER) * 4 <= MOST_STATIC and rows * terms * DIRECT_CYCLES < products
+    # Columns beside each other share what they read, unless the kernel has one.
+    cycles = rows * terms * DIRECT_CYCLES * (1.6 if tables.geometry.kernel[2] == 1 else 1)
+    return terms * max(TOGETHER) * 4 <= MOST_STATIC and cycles < products
 
 
 def _is_sum(node: Node) -> bool:
